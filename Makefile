@@ -1,0 +1,59 @@
+# Thin: what each target does is written here, how is in xtask, e2e/ and benches/.
+.DEFAULT_GOAL := help
+.PHONY: help example test check unit sim e2e release bench fmt tools clean
+
+TRAINYARD := target/release/trainyard
+VENV := .venv
+export CARGO_TERM_PROGRESS_WHEN := never
+
+help: ## what there is
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+
+example: release $(VENV)/example ## train on handwritten digits: 2 nodes x 2 processes
+	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(TRAINYARD) run --nodes 2 --nproc-per-node 2 examples/torch-digits/train.py
+
+test: tools check unit release sim e2e ## everything that CI runs
+
+check: ## formatting, lints, the rules of the house
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --quiet -- -D warnings
+	cargo xtask tidy
+	cargo xtask conformance --check
+
+unit: ## unit, property and simulator tests
+	cargo test --workspace --quiet
+
+sim: ## 1,000 seeds of the whole system with faults
+	cargo run --release --quiet --package sim -- --seeds 1000
+
+release: tools ## the binary: target/release/trainyard
+	cargo build --release --package trainyard
+
+e2e: release $(VENV)/e2e ## the binary through real clients, and the recordings
+	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/python -m pytest e2e -q -ra
+
+bench: release $(VENV)/e2e ## ratios against real peers
+	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" cargo run --release --quiet --package benches
+
+fmt: ## format all code
+	cargo fmt --all
+
+tools: # what a fresh Debian machine may lack
+	@command -v cargo >/dev/null || { echo "Rust is missing: install it with rustup, then run make again" >&2; exit 1; }
+	@command -v cc >/dev/null || { apt-get update -qq && apt-get install -y -qq build-essential; }
+	@python3 -c 'import venv, ensurepip' 2>/dev/null || { apt-get update -qq && apt-get install -y -qq python3-venv; }
+
+$(VENV)/bin/python: | tools
+	python3 -m venv $(VENV)
+
+$(VENV)/example: examples/torch-digits/requirements.txt | $(VENV)/bin/python
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
+
+$(VENV)/e2e: e2e/requirements.txt $(VENV)/example
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
+
+clean: ## remove what was built
+	cargo clean
+	rm -rf $(VENV)

@@ -1,0 +1,118 @@
+//! Performance as ratios: ours against a real peer, both started here, both durable, under the same load.
+//!
+//!     cargo run --release -p benches -- [--only NAME,…] [--json]
+//!
+//! Peers: `../shared/kubernetes/control-plane` (etcd, kube-apiserver, upstream's JobSet and Trainer) where it exists, else
+//! Debian's `etcd` for the store alone; a peer that is missing is said and its ratio left out. Never run as a test: what
+//! it prints is to be read.
+
+mod api;
+mod etcd;
+mod load;
+mod overhead;
+mod peer;
+mod startup;
+mod store;
+mod trainjobs;
+
+use anyhow::Result;
+use clap::Parser;
+use serde_json::{Value, json};
+use std::path::PathBuf;
+
+#[derive(Parser)]
+struct Flags {
+    /// Only these, with commas: store, api, trainjobs, startup, overhead
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+    /// The binary to measure
+    #[arg(long, default_value = "target/release/trainyard")]
+    trainyard: PathBuf,
+    /// The script that starts a real control plane
+    #[arg(long, default_value = "../shared/kubernetes/control-plane")]
+    control_plane: PathBuf,
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    json: bool,
+    /// A tenth of the work: to see that it runs
+    #[arg(long)]
+    quick: bool,
+}
+
+/// One figure of ours beside the peer's.
+pub struct Figure {
+    pub name: &'static str,
+    pub unit: &'static str,
+    pub ours: f64,
+    pub peer: Option<f64>,
+    /// Who the peer is.
+    pub against: &'static str,
+    /// Whether more is better.
+    pub more_is_better: bool,
+}
+
+impl Figure {
+    /// How many times better ours is.
+    fn ratio(&self) -> Option<f64> {
+        let peer = self.peer?;
+        Some(if self.more_is_better { self.ours / peer } else { peer / self.ours })
+    }
+}
+
+/// What every benchmark gets.
+pub struct Setting {
+    pub trainyard: PathBuf,
+    pub control_plane: Option<PathBuf>,
+    /// Divides the amount of work.
+    pub shrink: usize,
+}
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let flags = Flags::parse();
+    let control_plane = flags.control_plane.exists().then(|| flags.control_plane.clone());
+    if control_plane.is_none() {
+        eprintln!("no {}: figures against Kubernetes are left out", flags.control_plane.display());
+    }
+    let setting =
+        Setting { trainyard: flags.trainyard.clone(), control_plane, shrink: if flags.quick { 10 } else { 1 } };
+    let wanted = |name: &str| flags.only.is_empty() || flags.only.iter().any(|only| only == name);
+    let mut figures = Vec::new();
+    if wanted("store") {
+        figures.extend(store::measure(&setting).await?);
+    }
+    if wanted("startup") {
+        figures.extend(startup::measure(&setting).await?);
+    }
+    if wanted("api") {
+        figures.extend(api::measure(&setting).await?);
+    }
+    if wanted("trainjobs") {
+        figures.extend(trainjobs::measure(&setting).await?);
+    }
+    if wanted("overhead") {
+        figures.extend(overhead::measure(&setting)?);
+    }
+    report(&figures, flags.json);
+    Ok(())
+}
+
+fn report(figures: &[Figure], as_json: bool) {
+    if as_json {
+        let rows: Vec<Value> = figures
+            .iter()
+            .map(|f| json!({"name": f.name, "unit": f.unit, "ours": f.ours, "peer": f.peer, "against": f.against, "ratio": f.ratio()}))
+            .collect();
+        println!("{}", Value::from(rows));
+        return;
+    }
+    println!("{:<34} {:>12} {:>12} {:>8}  unit, peer", "figure", "ours", "peer", "ratio");
+    for figure in figures {
+        let peer = figure.peer.map_or("-".to_owned(), |peer| format!("{peer:.1}"));
+        let ratio = figure.ratio().map_or("-".to_owned(), |ratio| format!("{ratio:.2}x"));
+        println!(
+            "{:<34} {:>12.1} {peer:>12} {ratio:>8}  {}, {}",
+            figure.name, figure.ours, figure.unit, figure.against
+        );
+    }
+}

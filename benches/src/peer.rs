@@ -1,0 +1,116 @@
+//! Starting and stopping what is measured.
+
+use anyhow::{Context, Result, bail};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// A running API server with its kubeconfig; stopped when dropped.
+pub struct Peer {
+    pub kubeconfig: PathBuf,
+    pub pids: Vec<u32>,
+    /// From the start of the program to its first answer.
+    pub ready: Duration,
+    stop: Box<dyn Fn()>,
+    _home: TempDir,
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        (self.stop)();
+    }
+}
+
+impl Peer {
+    /// `trainyard up --detach` in a home of its own.
+    pub fn trainyard(binary: &Path, flags: &[&str]) -> Result<Self> {
+        let home = tempfile::tempdir()?;
+        let start = Instant::now();
+        let output = Command::new(binary)
+            .args(["up", "--detach", "--output=json", "--home"])
+            .arg(home.path())
+            .args(flags)
+            .output()
+            .with_context(|| format!("cannot start {}: run `make release` first", binary.display()))?;
+        let ready = start.elapsed();
+        if !output.status.success() {
+            bail!("trainyard up failed: {}", String::from_utf8_lossy(&output.stderr));
+        }
+        let running: Value = serde_json::from_slice(&output.stdout)?;
+        let pid = u32::try_from(running["pid"].as_u64().context("up prints its pid")?)?;
+        let (binary, path) = (binary.to_owned(), home.path().to_owned());
+        let stop = move || {
+            let _ = Command::new(&binary).args(["down", "--home"]).arg(&path).output();
+        };
+        let kubeconfig = home.path().join("kubeconfig");
+        Ok(Self { kubeconfig, pids: vec![pid], ready, stop: Box::new(stop), _home: home })
+    }
+
+    /// The real control plane on a port of its own (it uses ten from there on).
+    pub fn kubernetes(script: &Path, port: u16, flags: &[&str]) -> Result<Self> {
+        let built = Command::new(script).arg("build").stdout(Stdio::null()).status()?;
+        if !built.success() {
+            bail!("{} build failed", script.display());
+        }
+        let home = tempfile::tempdir()?;
+        let start = Instant::now();
+        let output = Command::new(script)
+            .arg("up")
+            .arg(home.path())
+            .arg(port.to_string())
+            .args(flags)
+            .stderr(Stdio::inherit())
+            .output()?;
+        let ready = start.elapsed();
+        if !output.status.success() {
+            bail!("{} up failed", script.display());
+        }
+        let mut pids = Vec::new();
+        for entry in std::fs::read_dir(home.path())? {
+            let path = entry?.path();
+            if path.extension().is_some_and(|e| e == "pid") {
+                pids.push(std::fs::read_to_string(path)?.trim().parse()?);
+            }
+        }
+        let (script, path) = (script.to_owned(), home.path().to_owned());
+        let stop = move || {
+            let _ = Command::new(&script).arg("down").arg(&path).output();
+        };
+        let kubeconfig = home.path().join("kubeconfig");
+        Ok(Self { kubeconfig, pids, ready, stop: Box::new(stop), _home: home })
+    }
+
+    pub async fn client(&self) -> Result<Client> {
+        let config =
+            Config::from_custom_kubeconfig(Kubeconfig::read_from(&self.kubeconfig)?, &KubeConfigOptions::default())
+                .await?;
+        Ok(Client::try_from(config)?)
+    }
+
+    /// Resident memory of all its processes, in MB.
+    pub fn memory_mb(&self) -> f64 {
+        self.pids.iter().map(|pid| rss_kb(*pid)).sum::<f64>() / 1024.0
+    }
+}
+
+fn rss_kb(pid: u32) -> f64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0.0)
+}
+
+/// Tries until it succeeds; the last error after `limit`.
+pub async fn until<T, F: Future<Output = Result<T>>>(limit: Duration, mut attempt: impl FnMut() -> F) -> Result<T> {
+    let deadline = Instant::now() + limit;
+    loop {
+        match attempt().await {
+            Ok(value) => return Ok(value),
+            Err(error) if Instant::now() > deadline => return Err(error),
+            Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+        }
+    }
+}

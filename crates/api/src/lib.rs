@@ -1,0 +1,17 @@
+//! The wire: every kind, name, label, condition and config type that crosses a process boundary.
+//!
+//! This crate does no I/O, reads no clock and owns no behaviour beyond parsing, rendering and naming.
+//! Modules are grouped by API group; `field` holds Kubernetes' field errors, which both admission and
+//! schema validation speak.
+
+pub mod config;
+pub mod field;
+pub mod jobset;
+pub mod names;
+pub mod object;
+pub mod podgroup;
+pub mod quantity;
+pub mod quota;
+#[cfg(feature = "schema")]
+pub mod schema;
+pub mod trainer;

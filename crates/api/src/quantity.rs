@@ -1,0 +1,374 @@
+//! Quantities of resources (`500m`, `1Gi`, `2e3`): parsing, arithmetic and Kubernetes' canonical rendering.
+//!
+//! Source: the grammar and canonical form in `k8s.io/apimachinery/pkg/api/resource`. Amounts are whole billionths in 128
+//! bits: finer ones are rounded up (who wants a resource gets some), larger ones saturate.
+
+use serde_json::Value;
+use std::cmp::Ordering;
+use std::fmt;
+
+const NANOS: i128 = 1_000_000_000;
+
+/// How a quantity was written, and is written again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Format {
+    /// `n u m k M G T P E`
+    #[default]
+    DecimalSi,
+    /// `Ki Mi Gi Ti Pi Ei`
+    BinarySi,
+    /// `e3`
+    DecimalExponent,
+}
+
+/// An amount of a resource.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Quantity {
+    nanos: i128,
+    format: Format,
+}
+
+/// Why a text is no quantity; the texts are upstream's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum QuantityError {
+    #[error("quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'")]
+    Format,
+    #[error("unable to parse numeric part of quantity")]
+    Numeric,
+    #[error("unable to parse quantity's suffix")]
+    Suffix,
+}
+
+enum Scale {
+    Ten(i32),
+    Two(u32),
+}
+
+fn scale(suffix: &str) -> Option<(Scale, Format)> {
+    let decimal = |exponent| Some((Scale::Ten(exponent), Format::DecimalSi));
+    let binary = |exponent| Some((Scale::Two(exponent), Format::BinarySi));
+    match suffix {
+        "n" => decimal(-9),
+        "u" => decimal(-6),
+        "m" => decimal(-3),
+        "" => decimal(0),
+        "k" => decimal(3),
+        "M" => decimal(6),
+        "G" => decimal(9),
+        "T" => decimal(12),
+        "P" => decimal(15),
+        "E" => decimal(18),
+        "Ki" => binary(10),
+        "Mi" => binary(20),
+        "Gi" => binary(30),
+        "Ti" => binary(40),
+        "Pi" => binary(50),
+        "Ei" => binary(60),
+        _ => {
+            let exponent = suffix.strip_prefix(['e', 'E'])?;
+            Some((Scale::Ten(exponent.parse().ok()?), Format::DecimalExponent))
+        }
+    }
+}
+
+/// The parts of a quantity's text.
+struct Parts<'a> {
+    negative: bool,
+    whole: &'a str,
+    fraction: &'a str,
+    suffix: &'a str,
+}
+
+fn split(text: &str) -> Result<Parts<'_>, QuantityError> {
+    if text.is_empty() {
+        return Err(QuantityError::Format);
+    }
+    let negative = text.starts_with('-');
+    let rest = text.strip_prefix(['-', '+']).unwrap_or(text);
+    let digits = |s: &str| s.find(|c: char| !c.is_ascii_digit()).unwrap_or(s.len());
+    let (whole, rest) = rest.split_at(digits(rest));
+    let (fraction, suffix) = match rest.strip_prefix('.') {
+        Some(rest) => rest.split_at(digits(rest)),
+        None => ("", rest),
+    };
+    let letters = suffix.find(|c: char| !"eEinumkKMGTP".contains(c)).unwrap_or(suffix.len());
+    let exponent = suffix[letters..].strip_prefix(['-', '+']).unwrap_or(&suffix[letters..]);
+    if !exponent.chars().all(|c| c.is_ascii_digit()) {
+        return Err(QuantityError::Format);
+    }
+    Ok(Parts { negative, whole, fraction, suffix })
+}
+
+impl Quantity {
+    /// Nothing.
+    pub const ZERO: Self = Self { nanos: 0, format: Format::DecimalSi };
+
+    /// So many units.
+    pub fn units(value: i64) -> Self {
+        Self { nanos: i128::from(value) * NANOS, format: Format::DecimalSi }
+    }
+
+    /// So many thousandths.
+    pub fn millis(value: i64) -> Self {
+        Self { nanos: i128::from(value) * (NANOS / 1000), format: Format::DecimalSi }
+    }
+
+    /// So many units, rendered with binary suffixes (memory).
+    pub fn bytes(value: i64) -> Self {
+        Self { nanos: i128::from(value) * NANOS, format: Format::BinarySi }
+    }
+
+    /// Parses a quantity's text.
+    pub fn parse(text: &str) -> Result<Self, QuantityError> {
+        let parts = split(text)?;
+        let (scale, mut format) = scale(parts.suffix).ok_or(QuantityError::Suffix)?;
+        if parts.whole.is_empty() && parts.fraction.is_empty() {
+            return Err(QuantityError::Numeric);
+        }
+        let digits = format!("{}{}", parts.whole, parts.fraction);
+        let digits = digits.trim_start_matches('0');
+        let mut places = i32::try_from(parts.fraction.len()).unwrap_or(i32::MAX);
+        let mut mantissa: i128 = 0;
+        let mut lost = false;
+        let mut read = 0usize;
+        for digit in digits.bytes() {
+            match mantissa.checked_mul(10).and_then(|m| m.checked_add(i128::from(digit - b'0'))) {
+                Some(next) if mantissa < i128::MAX / 1000 => mantissa = next,
+                _ => {
+                    lost |= digit != b'0';
+                    places = places.saturating_sub(1);
+                }
+            }
+            read += 1;
+        }
+        debug_assert_eq!(read, digits.len());
+        let (factor_two, exponent) = match scale {
+            Scale::Ten(exponent) => (0, exponent.saturating_add(9).saturating_sub(places)),
+            Scale::Two(exponent) => (exponent, 9i32.saturating_sub(places)),
+        };
+        let mut nanos = mantissa;
+        nanos = nanos.checked_mul(1i128 << factor_two).unwrap_or(i128::MAX);
+        if exponent >= 0 {
+            for _ in 0..exponent.min(40) {
+                nanos = nanos.checked_mul(10).unwrap_or(i128::MAX);
+            }
+        } else {
+            for _ in 0..exponent.unsigned_abs().min(60) {
+                lost |= nanos % 10 != 0;
+                nanos /= 10;
+            }
+            if lost {
+                nanos = nanos.saturating_add(1);
+            }
+        }
+        if format == Format::BinarySi && nanos < NANOS && nanos > 0 {
+            format = Format::DecimalSi;
+        }
+        Ok(Self { nanos: if parts.negative { -nanos } else { nanos }, format })
+    }
+
+    /// From JSON: a text or a number.
+    pub fn from_json(value: &Value) -> Result<Self, QuantityError> {
+        match value {
+            Value::String(text) => Self::parse(text),
+            Value::Number(number) => Self::parse(&number.to_string()),
+            _ => Err(QuantityError::Format),
+        }
+    }
+
+    /// Units, rounded up (away from zero).
+    pub fn value(self) -> i64 {
+        Self::rounded(self.nanos, NANOS)
+    }
+
+    /// Thousandths of a unit, rounded up (away from zero).
+    pub fn milli_value(self) -> i64 {
+        Self::rounded(self.nanos, NANOS / 1000)
+    }
+
+    fn rounded(nanos: i128, unit: i128) -> i64 {
+        let away = if nanos % unit == 0 { 0 } else { nanos.signum() };
+        i64::try_from(nanos / unit + away).unwrap_or(if nanos < 0 { i64::MIN } else { i64::MAX })
+    }
+
+    pub fn is_zero(self) -> bool {
+        self.nanos == 0
+    }
+
+    pub fn is_negative(self) -> bool {
+        self.nanos < 0
+    }
+
+    /// Whether it is a whole number of units.
+    pub fn is_whole(self) -> bool {
+        self.nanos % NANOS == 0
+    }
+
+    /// How it is rendered.
+    pub fn format(self) -> Format {
+        self.format
+    }
+
+    /// The same amount, rendered otherwise.
+    #[must_use]
+    pub fn with_format(self, format: Format) -> Self {
+        Self { format, ..self }
+    }
+
+    /// The sum; as upstream, a zero takes over the other's format.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        let format = if self.nanos == 0 { other.format } else { self.format };
+        Self { nanos: self.nanos.saturating_add(other.nanos), format }
+    }
+
+    /// The difference; as upstream, a zero takes over the other's format.
+    #[must_use]
+    pub fn minus(self, other: Self) -> Self {
+        self.plus(Self { nanos: other.nanos.saturating_neg(), format: other.format })
+    }
+
+    /// So many times the amount.
+    #[must_use]
+    pub fn times(self, factor: i64) -> Self {
+        Self { nanos: self.nanos.saturating_mul(i128::from(factor)), format: self.format }
+    }
+}
+
+/// The text that the API server gives back for one that came in: upstream keeps some texts that are not canonical.
+///
+/// `None` where the text is no quantity.
+pub fn canonical(text: &str) -> Option<String> {
+    let quantity = Quantity::parse(text).ok()?;
+    let parts = split(text).ok()?;
+    let whole = parts.whole.trim_start_matches('0');
+    let whole = if whole.is_empty() { "0" } else { whole };
+    let shifted = format!("{whole}{}", parts.fraction);
+    let small = shifted.len() < 18;
+    let keep = match (scale(parts.suffix)?, quantity.format) {
+        ((Scale::Two(exponent), _), Format::BinarySi) => {
+            small
+                && parts.fraction.is_empty()
+                && 15 - i64::try_from(whole.len()).unwrap_or(i64::MAX) - i64::from(exponent * 3 / 10) > 0
+                && shifted.parse::<u64>().is_ok_and(|value| value & 7 != 0)
+        }
+        ((Scale::Ten(exponent), _), _) => {
+            let scale = i64::from(exponent) - i64::try_from(parts.fraction.len()).unwrap_or(i64::MAX);
+            small && scale >= -9 && scale % 3 == 0 && !shifted.ends_with("000") && !shifted.starts_with('0')
+        }
+        ((Scale::Two(_), _), _) => false,
+    };
+    Some(if keep { text.to_owned() } else { quantity.to_string() })
+}
+
+impl PartialEq for Quantity {
+    fn eq(&self, other: &Self) -> bool {
+        self.nanos == other.nanos
+    }
+}
+
+impl Eq for Quantity {}
+
+impl PartialOrd for Quantity {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Quantity {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.nanos.cmp(&other.nanos)
+    }
+}
+
+impl fmt::Display for Quantity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.nanos == 0 {
+            return f.write_str("0");
+        }
+        let whole = self.nanos % NANOS == 0;
+        if self.format == Format::BinarySi && whole && self.nanos.abs() >= 1024 * NANOS {
+            let mut value = self.nanos / NANOS;
+            let mut power = 0;
+            while power < 6 && value % 1024 == 0 {
+                value /= 1024;
+                power += 1;
+            }
+            return write!(f, "{value}{}", ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"][power]);
+        }
+        let mut value = self.nanos;
+        let mut exponent: i32 = -9;
+        while exponent < 18 && value % 1000 == 0 {
+            value /= 1000;
+            exponent += 3;
+        }
+        match (self.format, exponent) {
+            (_, 0) => write!(f, "{value}"),
+            (Format::DecimalExponent, _) => write!(f, "{value}e{exponent}"),
+            (Format::DecimalSi | Format::BinarySi, _) => {
+                let suffix = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"];
+                let index = usize::try_from(exponent / 3 + 3).expect("invariant: exponents start at -9");
+                write!(f, "{value}{}", suffix[index])
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn canonical_texts() {
+        for (text, expected) in [
+            ("0", "0"),
+            ("00", "0"),
+            ("1", "1"),
+            ("1.5", "1500m"),
+            ("0.5", "500m"),
+            ("2.0", "2"),
+            ("1000m", "1"),
+            ("100m", "100m"),
+            ("0.1m", "100u"),
+            ("1Gi", "1Gi"),
+            ("1024Mi", "1Gi"),
+            ("1.5Gi", "1536Mi"),
+            ("1000Ki", "1000Ki"),
+            ("0.5Ki", "512"),
+            ("1e3", "1e3"),
+            ("1000", "1k"),
+            ("128974848", "128974848"),
+            ("129e6", "129e6"),
+            ("129M", "129M"),
+            ("100000000", "100M"),
+            ("-1", "-1"),
+            ("1E", "1E"),
+            ("5e-3", "5e-3"),
+            ("0.0000000001", "1n"),
+        ] {
+            assert_eq!(canonical(text).as_deref(), Some(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn refuses_what_is_none() {
+        for text in ["", "abc", "1x", "1 ", "1.2.3", "1Ki5", ".", "--1"] {
+            assert!(Quantity::parse(text).is_err(), "{text}");
+        }
+        assert_eq!(Quantity::parse("1ee"), Err(QuantityError::Suffix));
+        assert_eq!(Quantity::parse("x"), Err(QuantityError::Format));
+    }
+
+    #[test]
+    fn arithmetic() {
+        let q = |text| Quantity::parse(text).unwrap();
+        assert_eq!(q("100m").plus(q("900m")), q("1"));
+        assert_eq!(Quantity::ZERO.plus(q("1Gi")).to_string(), "1Gi");
+        assert_eq!(q("1").minus(q("1500m")).to_string(), "-500m");
+        assert_eq!(q("1500m").value(), 2);
+        assert_eq!(q("1Gi").value(), 1 << 30);
+        assert_eq!(q("250m").times(4).to_string(), "1");
+        assert!(q("1Ki") > q("1k"));
+        assert_eq!(q("1500m").milli_value(), 1500);
+    }
+}

@@ -1,0 +1,443 @@
+//! ResourceQuotas: what they keep out, and their own rules.
+//!
+//! Source: `apiserver/pkg/admission/plugin/resourcequota`, `pkg/quota/v1/evaluator/core` and `ValidateResourceQuota` of
+//! Kubernetes 1.36. Usage is counted from what is stored at the moment, not read from the quota's status, which follows.
+
+use super::kit::{age, at, int, items, members, text};
+use super::limits::{Amounts, amounts, of_pod};
+use super::podspec;
+use crate::resource::{Context, Strategy};
+use crate::status::Status;
+use api::field::{Error, ErrorList, Path};
+use api::names;
+use api::quantity::Quantity;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+const COMPUTE: [&str; 6] = ["cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"];
+const STANDARD: [&str; 21] = [
+    "cpu",
+    "memory",
+    "ephemeral-storage",
+    "requests.cpu",
+    "requests.memory",
+    "requests.storage",
+    "requests.ephemeral-storage",
+    "limits.cpu",
+    "limits.memory",
+    "limits.ephemeral-storage",
+    "pods",
+    "resourcequotas",
+    "services",
+    "services.nodeports",
+    "services.loadbalancers",
+    "replicationcontrollers",
+    "secrets",
+    "persistentvolumeclaims",
+    "configmaps",
+    "storage",
+    "count/pods",
+];
+
+/// What one object takes.
+pub fn usage(group: &str, plural: &str, object: &Value, now: Timestamp) -> Amounts {
+    let mut used = Amounts::new();
+    let one = Quantity::units(1);
+    let counted = if group.is_empty() { format!("count/{plural}") } else { format!("count/{plural}.{group}") };
+    used.insert(counted, one);
+    if !group.is_empty() {
+        return used;
+    }
+    match plural {
+        "pods" => {
+            if finished(object, now) {
+                return used;
+            }
+            used.insert("pods".to_owned(), one);
+            let spec = at(object, "spec");
+            for (name, amount) in of_pod(spec, "requests") {
+                if ["cpu", "memory", "ephemeral-storage"].contains(&name.as_str()) || name.starts_with("hugepages-") {
+                    used.insert(format!("requests.{name}"), amount);
+                    used.insert(name, amount);
+                } else {
+                    used.insert(format!("requests.{name}"), amount);
+                }
+            }
+            for (name, amount) in of_pod(spec, "limits") {
+                if ["cpu", "memory", "ephemeral-storage"].contains(&name.as_str()) {
+                    used.insert(format!("limits.{name}"), amount);
+                }
+            }
+        }
+        "persistentvolumeclaims" => {
+            used.insert(plural.to_owned(), one);
+            let storage = Quantity::from_json(at(object, "spec.resources.requests.storage")).ok();
+            let class = text(object, "spec.storageClassName");
+            if let Some(storage) = storage {
+                used.insert("requests.storage".to_owned(), storage);
+                if !class.is_empty() {
+                    used.insert(format!("{class}.storageclass.storage.k8s.io/requests.storage"), storage);
+                }
+            }
+            if !class.is_empty() {
+                used.insert(format!("{class}.storageclass.storage.k8s.io/persistentvolumeclaims"), one);
+            }
+        }
+        "services" => {
+            used.insert(plural.to_owned(), one);
+            let kind = text(object, "spec.type");
+            if kind == "LoadBalancer" {
+                used.insert("services.loadbalancers".to_owned(), one);
+            }
+            if ["NodePort", "LoadBalancer"].contains(&kind) {
+                let ports = i64::try_from(items(object, "spec.ports").len()).unwrap_or(i64::MAX);
+                used.insert("services.nodeports".to_owned(), Quantity::units(ports));
+            }
+        }
+        "configmaps" | "secrets" | "resourcequotas" | "replicationcontrollers" => {
+            used.insert(plural.to_owned(), one);
+        }
+        _ => {}
+    }
+    used
+}
+
+/// Whether a pod has reached its end, or should have: its deletion's grace period is over.
+fn finished(pod: &Value, now: Timestamp) -> bool {
+    if matches!(text(pod, "status.phase"), "Failed" | "Succeeded") {
+        return true;
+    }
+    let deleted: Option<Timestamp> = text(pod, "metadata.deletionTimestamp").parse().ok();
+    let grace = int(pod, "metadata.deletionGracePeriodSeconds");
+    match (deleted, grace) {
+        (Some(deleted), Some(grace)) => now.as_second() > deleted.as_second().saturating_add(grace),
+        _ => false,
+    }
+}
+
+/// Scopes of a quota, each as a requirement.
+fn scopes(quota: &Value) -> Vec<Value> {
+    let plain = items(quota, "spec.scopes").iter().map(|name| json!({"scopeName": name, "operator": "Exists"}));
+    plain.chain(items(quota, "spec.scopeSelector.matchExpressions").iter().cloned()).collect()
+}
+
+fn in_scope(scope: &Value, plural: &str, object: &Value) -> bool {
+    let spec = at(object, "spec");
+    if plural != "pods" {
+        return false;
+    }
+    let terminating = int(spec, "activeDeadlineSeconds").is_some_and(|secs| secs >= 0);
+    match text(scope, "scopeName") {
+        "Terminating" => terminating,
+        "NotTerminating" => !terminating,
+        "BestEffort" => podspec::qos_class(spec) == "BestEffort",
+        "NotBestEffort" => podspec::qos_class(spec) != "BestEffort",
+        "PriorityClass" => {
+            let class = text(spec, "priorityClassName");
+            let listed = items(scope, "values").iter().any(|v| v == class);
+            match text(scope, "operator") {
+                "Exists" => !class.is_empty(),
+                "DoesNotExist" => class.is_empty(),
+                "In" => listed,
+                _ => !listed,
+            }
+        }
+        "CrossNamespacePodAffinity" => ["podAffinity", "podAntiAffinity"].iter().any(|kind| {
+            let affinity = at(spec, &format!("affinity.{kind}"));
+            let foreign =
+                |term: &Value| !items(term, "namespaces").is_empty() || !at(term, "namespaceSelector").is_null();
+            items(affinity, "requiredDuringSchedulingIgnoredDuringExecution").iter().any(foreign)
+                || items(affinity, "preferredDuringSchedulingIgnoredDuringExecution")
+                    .iter()
+                    .any(|term| foreign(at(term, "podAffinityTerm")))
+        }),
+        _ => false,
+    }
+}
+
+fn pretty(amounts: &Amounts) -> String {
+    amounts.iter().map(|(name, amount)| format!("{name}={amount}")).collect::<Vec<_>>().join(",")
+}
+
+/// The containers that say nothing about a resource which a quota counts.
+fn unspecified(spec: &Value, hard: &[&str]) -> Option<String> {
+    if !super::kit::unset(at(spec, "resources")) {
+        return None;
+    }
+    let mut required: Vec<&str> = hard.iter().copied().filter(|name| COMPUTE.contains(name)).collect();
+    required.sort_unstable();
+    let mut parts = Vec::new();
+    for name in required {
+        let (kind, resource) = match name.split_once('.') {
+            Some(("limits", resource)) => ("limits", resource),
+            Some((_, resource)) => ("requests", resource),
+            None => ("requests", name),
+        };
+        let mut missing: Vec<&str> = items(spec, "containers")
+            .iter()
+            .chain(items(spec, "initContainers"))
+            .filter(|c| at(c, &format!("resources.{kind}")).get(resource).is_none())
+            .map(|c| text(c, "name"))
+            .collect();
+        missing.sort_unstable();
+        missing.dedup();
+        if !missing.is_empty() {
+            parts.push(format!("{name} for: {}", missing.join(",")));
+        }
+    }
+    (!parts.is_empty()).then(|| format!("must specify {}", parts.join("; ")))
+}
+
+/// Refuses a new object for which a quota of its namespace has no room.
+pub fn check(cx: &Context<'_>, group: &str, plural: &str, object: &Value) -> Result<(), Status> {
+    let quotas = (cx.list)("", "resourcequotas", cx.namespace);
+    if quotas.is_empty() {
+        return Ok(());
+    }
+    let delta = usage(group, plural, object, cx.now);
+    let refuse = |why: String| Err(Status::forbidden(group, plural, super::shown_name(object), &why));
+    for quota in &quotas {
+        let hard = amounts(at(quota, "status.hard"));
+        let name = text(quota, "metadata.name");
+        let names: Vec<&str> = hard.keys().map(String::as_str).filter(|h| concerns(h, group, plural)).collect();
+        let scopes = scopes(quota);
+        if names.is_empty() || !scopes.iter().all(|scope| in_scope(scope, plural, object)) {
+            continue;
+        }
+        if plural == "pods"
+            && group.is_empty()
+            && let Some(why) = unspecified(at(object, "spec"), &names)
+        {
+            return refuse(format!("failed quota: {name}: {why}"));
+        }
+        let requested: Amounts = delta
+            .iter()
+            .filter(|(name, amount)| names.contains(&name.as_str()) && !amount.is_zero())
+            .map(|(name, amount)| (name.clone(), *amount))
+            .collect();
+        if requested.is_empty() {
+            continue;
+        }
+        let mut used: Amounts = requested.keys().map(|name| (name.clone(), Quantity::ZERO)).collect();
+        for other in (cx.list)(group, plural, cx.namespace) {
+            if !scopes.iter().all(|scope| in_scope(scope, plural, &other)) {
+                continue;
+            }
+            for (name, amount) in usage(group, plural, &other, cx.now) {
+                if let Some(sum) = used.get_mut(&name) {
+                    *sum = sum.plus(amount);
+                }
+            }
+        }
+        let exceeds = requested.iter().any(|(name, amount)| {
+            let total = used[name].plus(*amount);
+            hard.get(name).is_some_and(|limit| total > *limit)
+        });
+        if exceeds {
+            let over = |name: &&String| {
+                let total = used[*name].plus(requested[*name]);
+                hard.get(*name).is_some_and(|limit| total > *limit)
+            };
+            let exceeded: Vec<&String> = requested.keys().filter(over).collect();
+            let only = |all: &Amounts| -> Amounts {
+                all.iter().filter(|(name, _)| exceeded.contains(name)).map(|(n, a)| (n.clone(), *a)).collect()
+            };
+            return refuse(format!(
+                "exceeded quota: {name}, requested: {}, used: {}, limited: {}",
+                pretty(&only(&requested)),
+                pretty(&only(&used)),
+                pretty(&only(&hard))
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Whether a quota's entry is about objects of this kind.
+fn concerns(entry: &str, group: &str, plural: &str) -> bool {
+    if let Some(counted) = entry.strip_prefix("count/") {
+        return counted == if group.is_empty() { plural.to_owned() } else { format!("{plural}.{group}") };
+    }
+    if !group.is_empty() {
+        return false;
+    }
+    match plural {
+        "pods" => {
+            entry == "pods"
+                || COMPUTE.contains(&entry)
+                || entry.ends_with("ephemeral-storage")
+                || entry.starts_with("hugepages-")
+                || entry.starts_with("requests.hugepages-")
+                || (entry.starts_with("requests.") && entry.contains('/'))
+        }
+        "persistentvolumeclaims" => {
+            entry == plural || entry == "requests.storage" || entry.contains(".storageclass.storage.k8s.io/")
+        }
+        "services" => entry == plural || entry.starts_with("services."),
+        _ => entry == plural,
+    }
+}
+
+/// The kind `ResourceQuota`.
+pub struct ResourceQuotas;
+
+impl Strategy for ResourceQuotas {
+    fn prepare_create(&self, _cx: &Context<'_>, new: &mut Value) {
+        new["status"] = json!({});
+    }
+
+    fn prepare_update(&self, _cx: &Context<'_>, new: &mut Value, old: &Value) {
+        super::kit::keep(new, old, "status");
+    }
+
+    fn prepare_subresource(&self, _cx: &Context<'_>, _subresource: &str, new: &mut Value, old: &Value) {
+        super::kit::keep(new, old, "spec");
+    }
+
+    fn validate_create(&self, _cx: &Context<'_>, new: &Value) -> ErrorList {
+        validate(new)
+    }
+
+    fn validate_update(&self, _cx: &Context<'_>, new: &Value, old: &Value) -> ErrorList {
+        let mut errors = validate(new);
+        let sorted = |quota: &Value| {
+            let mut names: Vec<String> =
+                items(quota, "spec.scopes").iter().filter_map(|s| s.as_str().map(str::to_owned)).collect();
+            names.sort();
+            names
+        };
+        if sorted(new) != sorted(old) {
+            let path = Path::new("spec").child("scopes");
+            errors.push(Error::invalid(&path, at(new, "spec.scopes").clone(), "field is immutable"));
+        }
+        errors
+    }
+
+    fn generation_changed(&self, _new: &Value, _old: &Value) -> Option<bool> {
+        None
+    }
+
+    fn delete_returns_object(&self) -> bool {
+        true
+    }
+
+    fn row(&self, object: &Value, now: Timestamp) -> Vec<Value> {
+        let used = at(object, "status.used");
+        let (mut requests, mut limits) = (Vec::new(), Vec::new());
+        for (name, hard) in members(object, "status.hard") {
+            let hard = hard.as_str().unwrap_or("0");
+            let used = used.get(name).and_then(Value::as_str).unwrap_or("0");
+            let cell = format!("{name}: {used}/{hard}");
+            if name.starts_with("limits.") { limits.push(cell) } else { requests.push(cell) }
+        }
+        vec![
+            json!(text(object, "metadata.name")),
+            json!(requests.join(", ")),
+            json!(limits.join(", ")),
+            age(object, now),
+        ]
+    }
+}
+
+fn validate(quota: &Value) -> ErrorList {
+    let mut errors = ErrorList::new();
+    let path = Path::new("spec").child("hard");
+    for (name, value) in members(quota, "spec.hard") {
+        let path = path.key(name);
+        let faults = names::qualified_name_faults(name);
+        let bad = !faults.is_empty();
+        errors.extend(faults.into_iter().map(|fault| Error::invalid(&path, name.as_str(), fault)));
+        if !name.contains('/') {
+            let standard = STANDARD.contains(&name.as_str())
+                || name.starts_with("hugepages-")
+                || name.starts_with("requests.hugepages-");
+            if !standard {
+                if !bad {
+                    let detail = "must be a standard resource type or fully qualified";
+                    errors.push(Error::invalid(&path, name.as_str(), detail));
+                }
+                errors.push(Error::invalid(&path, name.as_str(), "must be a standard resource for quota"));
+            }
+        }
+        if let Ok(amount) = Quantity::from_json(value) {
+            if amount.is_negative() {
+                errors.push(Error::invalid(&path, amount.to_string(), "must be greater than or equal to 0"));
+            }
+            let whole = [
+                "pods",
+                "services",
+                "replicationcontrollers",
+                "resourcequotas",
+                "secrets",
+                "configmaps",
+                "persistentvolumeclaims",
+                "services.nodeports",
+                "services.loadbalancers",
+            ];
+            if (whole.contains(&name.as_str()) || name.starts_with("count/")) && !amount.is_whole() {
+                errors.push(Error::invalid(&path, amount.to_string(), "must be an integer"));
+            }
+        }
+    }
+    scope_faults(quota, &mut errors);
+    errors
+}
+
+fn scope_faults(quota: &Value, errors: &mut ErrorList) {
+    let path = Path::new("spec").child("scopes");
+    let list = items(quota, "spec.scopes");
+    let known =
+        ["Terminating", "NotTerminating", "BestEffort", "NotBestEffort", "PriorityClass", "CrossNamespacePodAffinity"];
+    let names: Vec<&str> = list.iter().filter_map(Value::as_str).collect();
+    let hard: Vec<&String> = members(quota, "spec.hard").map(|(name, _)| name).collect();
+    for name in &names {
+        if !known.contains(name) {
+            errors.push(Error::invalid(&path, list.to_vec(), "unsupported scope"));
+        }
+        let fits = |resource: &&String| match *name {
+            "BestEffort" => *resource == "pods",
+            "Terminating" | "NotTerminating" | "NotBestEffort" | "PriorityClass" | "CrossNamespacePodAffinity" => {
+                *resource == "pods" || COMPUTE.contains(&resource.as_str()) || resource.ends_with("ephemeral-storage")
+            }
+            _ => true,
+        };
+        if known.contains(name) && !hard.iter().all(fits) {
+            errors.push(Error::invalid(&path, list.to_vec(), "unsupported scope applied to resource"));
+        }
+    }
+    for (a, b) in [("BestEffort", "NotBestEffort"), ("Terminating", "NotTerminating")] {
+        if names.contains(&a) && names.contains(&b) {
+            errors.push(Error::invalid(&path, list.to_vec(), "conflicting scopes"));
+        }
+    }
+    let path = Path::new("spec").child("scopeSelector").child("matchExpressions");
+    for expression in items(quota, "spec.scopeSelector.matchExpressions") {
+        let name = text(expression, "scopeName");
+        let operator = text(expression, "operator");
+        let values = items(expression, "values");
+        if !known.contains(&name) {
+            errors.push(Error::invalid(&path.child("scopeName"), name, "unsupported scope"));
+        }
+        match operator {
+            "In" | "NotIn" => {
+                if values.is_empty() {
+                    let detail = "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector";
+                    errors.push(Error::required(&path.child("values"), detail));
+                }
+            }
+            "Exists" | "DoesNotExist" => {
+                if !values.is_empty() {
+                    let detail = "must be no value when `operator` is 'Exists' or 'DoesNotExist' for scope selector";
+                    errors.push(Error::invalid(&path.child("values"), values.to_vec(), detail));
+                }
+            }
+            other => errors.push(Error::invalid(&path.child("operator"), other, "not a valid selector operator")),
+        }
+        if name != "PriorityClass" && known.contains(&name) && operator != "Exists" {
+            let detail = "must be 'Exist' when scope is any of ResourceQuotaScopeTerminating, \
+                          ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, \
+                          ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity";
+            errors.push(Error::invalid(&path.child("operator"), operator, detail));
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! Custom resources: from definitions to served kinds.
+
+mod controller;
+mod definition;
+mod strategy;
+
+pub(crate) use controller::set_condition;
+pub use controller::{DEFINITIONS, Definitions};
+pub(crate) use definition::DefinitionStrategy;
+
+use crate::registry::{Custom, Served};
+use crate::resource::{Column, Resource, Subresource};
+use merge::schema::Schema;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use store::Revision;
+use strategy::CustomStrategy;
+use tokio_util::sync::CancellationToken;
+
+/// The engine's form of an `openAPIV3Schema`. One that cannot be read admits everything; definitions are checked before
+/// they are stored, so that does not happen to those.
+pub(crate) fn schema(openapi: &Value) -> Arc<Schema> {
+    match Schema::from_openapi(openapi) {
+        Ok(schema) => Arc::new(schema),
+        Err(error) => {
+            tracing::error!(%error, "a stored schema cannot be read");
+            Arc::new(Schema { preserve_unknown: true, ..<Schema as Default>::default() })
+        }
+    }
+}
+
+/// The text of a selectable field.
+pub(crate) fn selected(object: &Value, path: &str) -> String {
+    match crate::jsonpath::simple(object, path) {
+        Some(Value::String(text)) => text.clone(),
+        Some(Value::Null) | None => String::new(),
+        Some(other) => other.to_string(),
+    }
+}
+
+fn strings(value: &Value) -> Vec<String> {
+    value.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+/// The kinds that a definition serves, one for each version; `fresh_from`: see [`Custom`].
+pub(crate) fn served(definition: &Arc<Value>, fresh_from: Revision) -> Vec<Served> {
+    let spec = &definition["spec"];
+    // What was accepted is served, not what is asked for.
+    let accepted = &definition["status"]["acceptedNames"];
+    let names = if accepted["plural"].as_str().is_some_and(|p| !p.is_empty()) { accepted } else { &spec["names"] };
+    let text = |value: &Value, field: &str| api::object::text(value, field).to_owned();
+    let group = text(spec, "group");
+    let kind = text(names, "kind");
+    let versions: Vec<&Value> = spec["versions"].as_array().into_iter().flatten().collect();
+    let storage_version = versions.iter().find(|v| v["storage"] == true).map(|v| text(v, "name")).unwrap_or_default();
+    let storage_openapi =
+        versions.iter().find(|v| v["storage"] == true).map(|v| v["schema"]["openAPIV3Schema"].clone());
+    let ended = CancellationToken::new();
+    versions
+        .into_iter()
+        .filter(|version| version["served"] == true)
+        .map(|version| {
+            let name = text(version, "name");
+            let subresources = &version["subresources"];
+            let has_status = subresources.get("status").is_some_and(Value::is_object);
+            let scale = subresources.get("scale").filter(|s| s.is_object()).cloned();
+            let mut served_subresources = Vec::new();
+            let sub = |what: &'static str, group: &str, version: &str, kind: &str| Subresource {
+                name: what,
+                group: group.to_owned(),
+                version: version.to_owned(),
+                kind: kind.to_owned(),
+                verbs: vec!["get", "patch", "update"],
+            };
+            if has_status {
+                served_subresources.push(sub("status", &group, &name, &kind));
+            }
+            if scale.is_some() {
+                served_subresources.push(sub("scale", "autoscaling", "v1", "Scale"));
+            }
+            let list_kind = match api::object::text(names, "listKind") {
+                "" => format!("{kind}List"),
+                list_kind => list_kind.to_owned(),
+            };
+            let resource = Resource {
+                group: group.clone(),
+                version: name,
+                list_kind,
+                plural: text(names, "plural"),
+                singular: match api::object::text(names, "singular") {
+                    "" => kind.to_lowercase(),
+                    singular => singular.to_owned(),
+                },
+                kind: kind.clone(),
+                namespaced: spec["scope"] == "Namespaced",
+                short_names: strings(&names["shortNames"]),
+                categories: strings(&names["categories"]),
+                verbs: vec!["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"],
+                subresources: served_subresources,
+                schema: Arc::default(),
+                columns: columns(version),
+                strategy: Arc::new(CustomStrategy { has_status }),
+                type_name: None,
+                custom: true,
+            };
+            let openapi = version["schema"].get("openAPIV3Schema").cloned();
+            let selectable = version["selectableFields"].as_array().into_iter().flatten();
+            let deprecation = (version["deprecated"] == true).then(|| match version["deprecationWarning"].as_str() {
+                Some(warning) => warning.to_owned(),
+                None => format!("{group}/{} {kind} is deprecated", text(version, "name")),
+            });
+            let custom = Custom {
+                storage_openapi: if version["storage"] == true { None } else { storage_openapi.clone() },
+                storage_schema: std::sync::OnceLock::new(),
+                deprecation,
+                terminating: api::object::is_terminating(definition),
+                ended: ended.clone(),
+                definition: definition.clone(),
+                openapi: openapi
+                    .unwrap_or_else(|| json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})),
+                storage_version: storage_version.clone(),
+                selectable: selectable
+                    .map(|f| api::object::text(f, "jsonPath").trim_start_matches('.').to_owned())
+                    .collect(),
+                scale,
+                has_status,
+                fresh_from,
+            };
+            Served::custom(resource, custom)
+        })
+        .collect()
+}
+
+/// Name first, then what the definition names; without columns of its own, the age.
+fn columns(version: &Value) -> Vec<Column> {
+    let own = version["additionalPrinterColumns"].as_array().cloned().unwrap_or_default();
+    let own = if own.is_empty() {
+        vec![json!({
+            "name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp",
+            "description": "CreationTimestamp is a timestamp representing the server time when this object was created. It is not guaranteed to be set in happens-before order across separate operations. Clients may not set this value. It is represented in RFC3339 form and is in UTC.\n\nPopulated by the system. Read-only. Null for lists. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata",
+        })]
+    } else {
+        own
+    };
+    own.iter()
+        .map(|column| {
+            let text = |field: &str| api::object::text(column, field).to_owned();
+            Column {
+                name: text("name"),
+                kind: text("type"),
+                format: text("format"),
+                description: text("description"),
+                priority: column["priority"].as_i64().and_then(|p| i32::try_from(p).ok()).unwrap_or(0),
+                json_path: Some(text("jsonPath")),
+            }
+        })
+        .collect()
+}

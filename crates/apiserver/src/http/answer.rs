@@ -1,0 +1,119 @@
+//! Answers as HTTP responses.
+
+use crate::negotiate::{Accepted, Encoding};
+use crate::registry::{Answer, Object};
+use crate::status::Status;
+use crate::wire;
+use bytes::Bytes;
+use http::{HeaderValue, Response, StatusCode, header};
+use serde_json::Value;
+
+/// Bodies of responses.
+pub type Body = axum::body::Body;
+
+/// A response with a body of bytes.
+pub(crate) fn response(code: u16, media_type: &str, body: impl Into<Bytes>) -> Response<Body> {
+    let mut response = Response::new(Body::from(body.into()));
+    *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let headers = response.headers_mut();
+    if let Ok(value) = HeaderValue::from_str(media_type) {
+        headers.insert(header::CONTENT_TYPE, value);
+    }
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+    response
+}
+
+/// Compact JSON in the encoding that the client wants. Protobuf falls back to JSON for what has no protobuf form.
+pub(crate) fn encode(code: u16, json: Vec<u8>, accepted: &Accepted) -> Response<Body> {
+    match accepted.encoding {
+        Encoding::Json if accepted.pretty => response(code, "application/json", wire::pretty(&json)),
+        Encoding::Json => {
+            let mut json = json;
+            if json.last() != Some(&b'\n') {
+                json.push(b'\n');
+            }
+            response(code, "application/json", json)
+        }
+        Encoding::Yaml => match serde_json::from_slice::<Value>(&json).ok().as_ref().and_then(yaml) {
+            Some(text) => response(code, "application/yaml", text),
+            None => response(code, "application/json", json),
+        },
+        Encoding::Protobuf => {
+            let value = serde_json::from_slice::<Value>(&json).ok();
+            match value.as_ref().and_then(crate::builtin::protobuf::encode) {
+                Some(bytes) => response(code, crate::negotiate::PROTOBUF, bytes),
+                None => response(code, "application/json", json),
+            }
+        }
+    }
+}
+
+/// Block-style YAML with sorted keys.
+pub(crate) fn yaml(value: &Value) -> Option<String> {
+    serde_saphyr::to_string(value).ok()
+}
+
+/// A failure.
+pub(crate) fn failure(status: &Status, accepted: &Accepted) -> Response<Body> {
+    let mut response = encode(status.code, status.to_json().into_bytes(), accepted);
+    warn(&mut response, &status.warnings);
+    if let Some(secs) = status.details.as_ref().and_then(|d| d.get("retryAfterSeconds")).and_then(Value::as_i64) {
+        response.headers_mut().insert(header::RETRY_AFTER, secs.into());
+    }
+    response
+}
+
+/// Answers of this size and more are compressed for clients that take it (upstream's bound).
+const ZIP_FROM: u64 = 128 << 10;
+
+/// Compresses a large answer whose length is known; streams stay as they are, so that each event arrives at once.
+pub(crate) async fn zip(response: Response<Body>) -> Response<Body> {
+    use http_body::Body as _;
+    use http_body_util::BodyExt as _;
+    use std::io::Write as _;
+    if response.body().size_hint().exact().is_none_or(|size| size < ZIP_FROM) {
+        return response;
+    }
+    let (mut parts, body) = response.into_parts();
+    let Ok(plain) = body.collect().await.map(http_body_util::Collected::to_bytes) else {
+        return Response::from_parts(parts, Body::empty());
+    };
+    let mut encoder = flate2::write::GzEncoder::new(Vec::with_capacity(plain.len() / 8), flate2::Compression::fast());
+    let Ok(zipped) = encoder.write_all(&plain).and_then(|()| encoder.finish()) else {
+        return Response::from_parts(parts, Body::from(plain));
+    };
+    parts.headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    parts.headers.append(header::VARY, HeaderValue::from_static("Accept-Encoding"));
+    Response::from_parts(parts, Body::from(zipped))
+}
+
+/// One object's bytes, as its kind lays them out.
+pub(crate) fn object_bytes(object: &Object, custom: bool) -> Vec<u8> {
+    match object {
+        Object::Stored(entry) => entry.bytes.to_vec(),
+        Object::Made(value) => wire::to_vec(value, custom),
+    }
+}
+
+/// Adds `Warning: 299` headers.
+pub(crate) fn warn(response: &mut Response<Body>, warnings: &[String]) {
+    let mut seen: Vec<&String> = Vec::new();
+    for text in warnings {
+        if seen.contains(&text) {
+            continue;
+        }
+        seen.push(text);
+        let quoted = text.replace('\\', "\\\\").replace('"', "\\\"");
+        let clean: String = quoted.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        if let Ok(value) = HeaderValue::from_bytes(format!("299 - \"{clean}\"").as_bytes()) {
+            response.headers_mut().append(header::WARNING, value);
+        }
+    }
+}
+
+/// An answer of the core about one object.
+pub(crate) fn object(answer: &Answer, custom: bool, accepted: &Accepted) -> Response<Body> {
+    let mut response = encode(answer.code, object_bytes(&answer.object, custom), accepted);
+    warn(&mut response, &answer.warnings);
+    response
+}

@@ -1,0 +1,76 @@
+//! Who may do what.
+
+use super::Server;
+use super::handle::Ask as Incoming;
+use crate::admission::Objects;
+use crate::auth::User;
+use crate::builtin::rbac::{self, Ask};
+use crate::route::Path;
+use crate::status::Status;
+
+/// The name that a field selector asks for; empty where it asks for none.
+fn selected_name(selector: &str) -> &str {
+    let terms = selector.split(',').filter_map(|term| term.strip_prefix("metadata.name="));
+    terms.map(|name| name.strip_prefix('=').unwrap_or(name)).next().unwrap_or_default()
+}
+
+impl Server {
+    /// # Errors
+    /// 403 where the user may not do this to a resource.
+    pub(crate) fn authorize(&self, ask: &Incoming, path: &Path, verb: &str) -> Result<(), Status> {
+        let Path { group, plural, subresource, namespace, name, .. } = path;
+        // The namespace is its own place.
+        let namespace = if plural == "namespaces" && group.is_empty() { name } else { namespace };
+        // Who selects one object by name asks about that object.
+        let selected = if name.is_empty() { selected_name(ask.query.text("fieldSelector")) } else { "" };
+        let name = if name.is_empty() { selected } else { name };
+        self.authorize_resource(&ask.user, verb, group, plural, subresource, namespace, name)
+    }
+
+    /// # Errors
+    /// 403, in upstream's words.
+    #[expect(clippy::too_many_arguments, reason = "the attributes of one request")]
+    pub(crate) fn authorize_resource(
+        &self,
+        user: &User,
+        verb: &str,
+        group: &str,
+        plural: &str,
+        subresource: &str,
+        namespace: &str,
+        name: &str,
+    ) -> Result<(), Status> {
+        let resource = if subresource.is_empty() { plural.to_owned() } else { format!("{plural}/{subresource}") };
+        let request = Ask::Resource { verb, group, resource: &resource, namespace, name };
+        if rbac::authorize(user, &request, &|group, plural, namespace| {
+            Objects::list(&*self.core, group, plural, namespace)
+        })
+        .is_some()
+        {
+            return Ok(());
+        }
+        let place = if namespace.is_empty() || (plural == "namespaces" && group.is_empty() && name.is_empty()) {
+            "at the cluster scope".to_owned()
+        } else {
+            format!("in the namespace \"{namespace}\"")
+        };
+        let why =
+            format!("User \"{}\" cannot {verb} resource \"{resource}\" in API group \"{group}\" {place}", user.name);
+        Err(Status::forbidden(group, plural, name, &why))
+    }
+
+    /// # Errors
+    /// 403 where the user may not read a path that is no resource.
+    pub(crate) fn authorize_path(&self, ask: &Incoming) -> Result<(), Status> {
+        let verb = ask.method.as_str().to_lowercase();
+        let request = Ask::Path { verb: &verb, path: &ask.path };
+        let list = |group: &str, plural: &str, namespace: &str| Objects::list(&*self.core, group, plural, namespace);
+        if rbac::authorize(&ask.user, &request, &list).is_some() {
+            return Ok(());
+        }
+        let message = format!("forbidden: User \"{}\" cannot {verb} path \"{}\"", ask.user.name, ask.path);
+        let mut status = Status::new(403, "Forbidden", message);
+        status.details = Some(serde_json::json!({}));
+        Err(status)
+    }
+}

@@ -1,0 +1,535 @@
+//! One request, from its head to its answer.
+
+use super::answer::{self, Body, failure, response};
+use super::{Server, discovery};
+use crate::auth::{self, User};
+use crate::negotiate::{self, Accepted, Form, Offer};
+use crate::query::{self, Query};
+use crate::registry::{Served, Target, internal};
+use crate::route::{self, Discovery, Path, Route};
+use crate::status::Status;
+use crate::wire;
+use bytes::Bytes;
+use http::{HeaderMap, Method, Request, Response, header, request::Parts};
+use http_body_util::{BodyExt, Limited};
+use serde_json::{Value, json};
+use std::sync::{Arc, Mutex};
+
+/// Bodies may have this many bytes (upstream's limit).
+const BODY_MAX: usize = 3 << 20;
+
+/// How a request came in.
+#[derive(Clone)]
+pub(crate) enum Caller {
+    /// From this process; already known.
+    Local(User),
+    /// Over a socket; with the client's verified certificate (DER).
+    Socket { certificate: Option<Arc<[u8]>> },
+}
+
+/// The parts of a request that handlers look at.
+pub(crate) struct Ask {
+    pub(crate) method: Method,
+    pub(crate) path: String,
+    pub(crate) query: Query,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+    pub(crate) user: User,
+    /// For upgrades.
+    pub(crate) parts: Mutex<Option<Parts>>,
+}
+
+impl Ask {
+    pub(crate) fn header(&self, name: impl header::AsHeaderName) -> Option<&str> {
+        self.headers.get(name).and_then(|v| v.to_str().ok())
+    }
+
+    /// All `Accept` headers as one.
+    fn accept(&self) -> Option<String> {
+        let all: Vec<&str> = self.headers.get_all(header::ACCEPT).iter().filter_map(|v| v.to_str().ok()).collect();
+        (!all.is_empty()).then(|| all.join(","))
+    }
+
+    pub(super) fn negotiate(&self, offer: Offer) -> Result<Accepted, Status> {
+        let mut accepted = negotiate::accept(self.accept().as_deref(), offer)?;
+        accepted.pretty |= match self.query.get("pretty") {
+            Some(_) => self.query.flag("pretty"),
+            // People who look at answers with these get them readable.
+            None => {
+                let agent = self.header(header::USER_AGENT).unwrap_or_default();
+                ["curl", "Wget", "Mozilla/5.0"].iter().any(|start| agent.starts_with(start))
+            }
+        };
+        Ok(accepted)
+    }
+
+    pub(super) fn content_type(&self) -> String {
+        negotiate::media_type(self.header(header::CONTENT_TYPE).unwrap_or_default())
+    }
+
+    pub(super) fn agent(&self) -> &str {
+        self.header(header::USER_AGENT).unwrap_or_default()
+    }
+}
+
+pub(super) const PLAIN: Offer = Offer { protobuf: true, forms: false };
+
+impl Server {
+    /// Answers a request.
+    pub(crate) async fn handle<B>(self: &Arc<Self>, request: Request<B>, caller: Caller) -> Response<Body>
+    where
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: std::fmt::Display,
+    {
+        let (parts, body) = request.into_parts();
+        let head_only = parts.method == Method::HEAD;
+        let zips =
+            parts.headers.get(header::ACCEPT_ENCODING).and_then(|v| v.to_str().ok()).is_some_and(|v| {
+                v.split(',').any(|coding| coding.split(';').next().unwrap_or_default().trim() == "gzip")
+            });
+        let mut response = match self.admit(&parts, caller) {
+            Err(status) => failure(&status, &Accepted::default()),
+            Ok(user) => match read(body).await {
+                Err(status) => failure(&status, &Accepted::default()),
+                Ok(body) => {
+                    let ask = Ask {
+                        method: parts.method.clone(),
+                        path: parts.uri.path().to_owned(),
+                        query: Query::parse(parts.uri.query().unwrap_or_default()),
+                        headers: parts.headers.clone(),
+                        body,
+                        user,
+                        parts: Mutex::new(Some(parts)),
+                    };
+                    let shape = ask.negotiate(PLAIN).unwrap_or_default();
+                    let shape = Accepted { form: Form::Object, ..shape };
+                    match self.dispatch(ask).await {
+                        Ok(response) => response,
+                        Err(status) => failure(&status, &shape),
+                    }
+                }
+            },
+        };
+        if head_only {
+            *response.body_mut() = Body::empty();
+        }
+        if zips { answer::zip(response).await } else { response }
+    }
+
+    /// Who asks, and whether the request is addressed to this server.
+    fn admit(&self, parts: &Parts, caller: Caller) -> Result<User, Status> {
+        let user = match caller {
+            Caller::Local(user) => user,
+            Caller::Socket { certificate } => {
+                self.check_host(parts)?;
+                self.authenticate(parts, certificate.as_deref())?
+            }
+        };
+        self.impersonate(parts, user)
+    }
+
+    /// Browsers must not be led here by names that somebody else's DNS resolves to this machine.
+    fn check_host(&self, parts: &Parts) -> Result<(), Status> {
+        let known = |authority: &str| {
+            let host = match authority.strip_prefix('[') {
+                Some(rest) => rest.split(']').next().unwrap_or_default(),
+                None => authority.rsplit_once(':').map_or(authority, |(host, _)| host),
+            };
+            host.parse::<std::net::IpAddr>().is_ok()
+                || host.eq_ignore_ascii_case("localhost")
+                || host == "kubernetes"
+                || host.starts_with("kubernetes.default")
+                || self.hosts.iter().any(|h| h.eq_ignore_ascii_case(host))
+        };
+        let text = |name: header::HeaderName| parts.headers.get(name).and_then(|v| v.to_str().ok());
+        let host = text(header::HOST).or_else(|| parts.uri.authority().map(http::uri::Authority::as_str));
+        if let Some(host) = host
+            && !known(host)
+        {
+            return Err(Status::new(403, "Forbidden", format!("the host {host:?} is not this server's")));
+        }
+        if let Some(origin) = text(header::ORIGIN) {
+            let authority = origin.split_once("://").map_or("", |(_, rest)| rest);
+            if !known(authority) {
+                return Err(Status::new(403, "Forbidden", format!("the origin {origin:?} is not allowed")));
+            }
+        }
+        Ok(())
+    }
+
+    fn authenticate(&self, parts: &Parts, certificate: Option<&[u8]>) -> Result<User, Status> {
+        if let Some(user) = certificate.and_then(auth::certificate_user) {
+            return Ok(user);
+        }
+        match parts.headers.get(header::AUTHORIZATION).and_then(|v| v.to_str().ok()) {
+            Some(value) => {
+                let token = value.split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
+                token.and_then(|(_, token)| self.core.authenticate(token.trim())).ok_or_else(auth::unauthorized)
+            }
+            // What anybody may see, to find out whether a server is alive.
+            None if matches!(
+                parts.uri.path().trim_end_matches('/'),
+                "/healthz" | "/livez" | "/readyz" | "/version"
+            ) =>
+            {
+                Ok(User::anonymous())
+            }
+            None => Err(auth::unauthorized()),
+        }
+    }
+
+    /// Carries out `Impersonate-*` headers.
+    fn impersonate(&self, parts: &Parts, user: User) -> Result<User, Status> {
+        let all = |name: &str| -> Vec<String> {
+            parts.headers.get_all(name).iter().filter_map(|v| v.to_str().ok()).map(str::to_owned).collect()
+        };
+        let name = all("impersonate-user").into_iter().next().unwrap_or_default();
+        let mut groups = all("impersonate-group");
+        let uid = all("impersonate-uid").into_iter().next().unwrap_or_default();
+        let mut extra = std::collections::BTreeMap::<String, Vec<String>>::new();
+        for (header, value) in &parts.headers {
+            if let Some(key) = header.as_str().strip_prefix("impersonate-extra-") {
+                let key = query::unescape(key, false).unwrap_or_else(|| key.to_owned());
+                extra.entry(key.to_lowercase()).or_default().push(value.to_str().unwrap_or_default().to_owned());
+            }
+        }
+        if name.is_empty() {
+            if groups.is_empty() && extra.is_empty() && uid.is_empty() {
+                return Ok(user);
+            }
+            return Err(Status::bad_request("requested [] without impersonating a user"));
+        }
+        let account = name.strip_prefix("system:serviceaccount:").and_then(|s| s.split_once(':'));
+        let may = |resource: &str, group: &str, namespace: &str, name: &str| {
+            self.authorize_resource(&user, "impersonate", group, resource, "", namespace, name)
+        };
+        match account {
+            Some((namespace, account)) => may("serviceaccounts", "", namespace, account)?,
+            None => may("users", "", "", &name)?,
+        }
+        for group in &groups {
+            may("groups", "", "", group)?;
+        }
+        for (key, values) in &extra {
+            for value in values {
+                may(&format!("userextras/{key}"), "authentication.k8s.io", "", value)?;
+            }
+        }
+        if !uid.is_empty() {
+            may("uids", "authentication.k8s.io", "", &uid)?;
+        }
+        if let Some((namespace, account)) = account
+            && groups.is_empty()
+        {
+            groups = User::service_account(namespace, account).groups;
+        }
+        let authenticated = if name == "system:anonymous" { "system:unauthenticated" } else { "system:authenticated" };
+        if !groups.iter().any(|g| g == "system:authenticated" || g == "system:unauthenticated") {
+            groups.push(authenticated.to_owned());
+        }
+        Ok(User { name, uid, groups, extra })
+    }
+
+    async fn dispatch(self: &Arc<Self>, ask: Ask) -> Result<Response<Body>, Status> {
+        if let Some(text) = ask.query.get("timeout")
+            && query::duration(text).is_none()
+        {
+            return Err(Status::bad_request(format!(
+                "invalid timeout specified in the request URL - time: {}",
+                if text.is_empty() { "invalid duration \"\"".to_owned() } else { format!("invalid duration {text:?}") }
+            )));
+        }
+        match route::parse(&ask.path) {
+            Route::Resource(_) if ask.path.starts_with("//") => Ok(nothing_here()),
+            Route::Resource(_) if ask.path.contains("//") => Err(no_resource()),
+            Route::Resource(path) => self.resource(ask, path).await,
+            Route::Discovery(what) => {
+                self.authorize_path(&ask)?;
+                self.discovery(&ask, &what)
+            }
+            Route::Other(path) => {
+                self.authorize_path(&ask)?;
+                self.other(&ask, &path)
+            }
+        }
+    }
+
+    fn discovery(&self, ask: &Ask, what: &Discovery) -> Result<Response<Body>, Status> {
+        let catalog = self.core.catalog();
+        let known = |group: &str| catalog.groups.iter().any(|g| g == group);
+        match what {
+            Discovery::Group(group) | Discovery::Resources { group, .. } if !group.is_empty() && !known(group) => {
+                return Ok(nothing_here());
+            }
+            Discovery::Resources { group, version }
+                if catalog.of(group, version).next().is_none()
+                    && catalog.kinds.values().any(|s| s.resource.group == *group && s.custom.is_some()) =>
+            {
+                return Ok(nothing_here());
+            }
+            _ => {}
+        }
+        if !matches!(ask.method, Method::GET | Method::HEAD) {
+            return Err(not_allowed());
+        }
+        let accept = ask.accept();
+        let aggregated = discovery::aggregated(accept.as_deref());
+        let host = ask.header(header::HOST).unwrap_or_default();
+        let value = match (what, aggregated) {
+            (Discovery::Legacy, Some(version)) => {
+                return Ok(aggregate(&discovery::aggregate(&catalog, true, version), version));
+            }
+            (Discovery::Groups, Some(version)) => {
+                return Ok(aggregate(&discovery::aggregate(&catalog, false, version), version));
+            }
+            (Discovery::Legacy, None) => discovery::legacy(host),
+            (Discovery::Groups, None) => discovery::groups(&catalog),
+            (Discovery::Group(group), _) => discovery::group(&catalog, group).ok_or_else(no_resource)?,
+            (Discovery::Resources { group, version }, _) => {
+                discovery::resources(&catalog, group, version).ok_or_else(no_resource)?
+            }
+        };
+        let accepted = ask.negotiate(PLAIN)?;
+        Ok(answer::encode(200, wire::to_vec(&value, false), &accepted))
+    }
+
+    fn other(self: &Arc<Self>, ask: &Ask, path: &str) -> Result<Response<Body>, Status> {
+        let reads = matches!(ask.method, Method::GET | Method::HEAD);
+        match path {
+            "/version" if !reads => Err(not_allowed()),
+            "/version" => {
+                let accepted = ask.negotiate(PLAIN)?;
+                Ok(answer::encode(200, version().to_string().into_bytes(), &accepted))
+            }
+            "/healthz" | "/livez" | "/readyz" | "/healthz/ping" | "/livez/ping" | "/readyz/ping" => {
+                Ok(response(200, "text/plain; charset=utf-8", "ok"))
+            }
+            "/openapi/v2" if reads => self.openapi_v2(ask),
+            "/openapi/v3" if reads => Ok(answer::encode(
+                200,
+                crate::openapi::index(&self.core.catalog()).to_string().into_bytes(),
+                &Accepted::default(),
+            )),
+            "/" if reads => {
+                let catalog = self.core.catalog();
+                let mut paths = vec!["/api".to_owned(), "/api/v1".to_owned(), "/apis".to_owned()];
+                for group in catalog.groups.iter().filter(|g| !g.is_empty()) {
+                    paths.push(format!("/apis/{group}"));
+                    paths.extend(catalog.versions(group).iter().map(|v| format!("/apis/{group}/{v}")));
+                }
+                paths.extend(
+                    ["/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/readyz", "/version"].map(str::to_owned),
+                );
+                Ok(answer::encode(200, json!({"paths": paths}).to_string().into_bytes(), &Accepted::default()))
+            }
+            _ => {
+                if let Some(document) = path.strip_prefix("/openapi/v3/").filter(|_| reads)
+                    && let Some(bytes) = self.openapi.document(&self.core.catalog(), document)
+                {
+                    let mut answer = response(200, "application/json", Bytes::from(bytes.to_vec()));
+                    if ask.query.get("hash").is_some() {
+                        let value = http::HeaderValue::from_static("public, max-age=31536000, immutable");
+                        answer.headers_mut().insert(header::CACHE_CONTROL, value);
+                    }
+                    return Ok(answer);
+                }
+                Ok(nothing_here())
+            }
+        }
+    }
+
+    /// Old kubectls ask for this in protobuf, which there is none of; new ones do without.
+    fn openapi_v2(&self, ask: &Ask) -> Result<Response<Body>, Status> {
+        let accepts = ask.accept().unwrap_or_default();
+        if !accepts.is_empty() && !accepts.contains("json") && !accepts.contains('*') {
+            return Err(Status::new(
+                406,
+                "NotAcceptable",
+                "only the following media types are accepted: application/json",
+            ));
+        }
+        let document = json!({"swagger": "2.0", "info": {"title": "Kubernetes", "version": "v1.36.3"}, "paths": {}, "definitions": {}});
+        Ok(answer::encode(200, document.to_string().into_bytes(), &Accepted::default()))
+    }
+
+    async fn resource(self: &Arc<Self>, ask: Ask, path: Path) -> Result<Response<Body>, Status> {
+        let catalog = self.core.catalog();
+        let Some(served) = catalog.get(&path.group, &path.version, &path.plural).cloned() else {
+            self.authorize(&ask, &path, verb(&ask, &path))?;
+            let known = |s: &Arc<Served>| s.resource.group == path.group && s.custom.is_none();
+            if !catalog.kinds.values().any(known) {
+                return Ok(nothing_here());
+            }
+            return Err(no_resource());
+        };
+        self.authorize(&ask, &path, verb(&ask, &path))?;
+        let Path { namespace, name, subresource, rest, .. } = &path;
+        let scoped = served.resource.namespaced;
+        let custom = served.custom.is_some();
+        let placed = !(scoped && namespace.is_empty());
+        let reads_all = matches!(ask.method, Method::GET) && name.is_empty();
+        if (!scoped && !namespace.is_empty()) || (!placed && !name.is_empty()) {
+            return if custom { Ok(nothing_here()) } else { Err(no_resource()) };
+        }
+        if custom && !placed && !reads_all {
+            return Ok(nothing_here());
+        }
+        if custom && !subresource.is_empty() && served.subresource(subresource).is_none() {
+            return Err(Status::not_found(&served.resource.group, &served.resource.plural, name));
+        }
+        if !subresource.is_empty()
+            && (served.subresource(subresource).is_none() || !rest.is_empty() && subresource != "proxy")
+        {
+            return Err(no_resource());
+        }
+        let target =
+            Target { served, namespace: namespace.clone(), name: name.clone(), subresource: subresource.clone() };
+        let verb = verb(&ask, &path);
+        // The old form of a watch may name one object.
+        let named_watch = path.watch && verb == "watch";
+        if !named_watch && !self.allowed(&target, &ask.method, verb) {
+            let resource = &target.served.resource;
+            if custom && !verb.is_empty() && !matches!(ask.method, Method::HEAD | Method::OPTIONS) {
+                let what = crate::status::qualified(&resource.group, &resource.plural);
+                let mut status = not_allowed();
+                status.message = format!("{verb} is not supported on resources of kind \"{what}\"");
+                status.details = Some(json!({"group": resource.group, "kind": resource.plural}));
+                return Err(status);
+            }
+            return Err(not_allowed());
+        }
+        if !target.subresource.is_empty()
+            && let Some(result) = self.special(&ask, &target).await
+        {
+            return result;
+        }
+        let deprecation = target.served.custom.as_ref().and_then(|c| c.deprecation.clone());
+        let result = self.act(ask, target, verb, path.watch).await;
+        let Some(text) = deprecation else { return result };
+        match result {
+            Ok(mut response) => {
+                answer::warn(&mut response, &[text]);
+                Ok(response)
+            }
+            Err(status) => Err(status.with_warnings(&[text])),
+        }
+    }
+
+    /// Carries out a verb on a target that has it.
+    async fn act(
+        self: &Arc<Self>,
+        ask: Ask,
+        target: Target,
+        verb: &str,
+        old_watch: bool,
+    ) -> Result<Response<Body>, Status> {
+        match verb {
+            "get" => self.get(&ask, &target),
+            "list" | "watch" => self.list(ask, target, old_watch),
+            "create" => self.create(&ask, &target).await,
+            "update" => self.update(&ask, &target).await,
+            "patch" => self.patch(&ask, &target).await,
+            "delete" => self.delete(&ask, &target).await,
+            "deletecollection" => self.delete_collection(&ask, &target).await,
+            _ => Err(not_allowed()),
+        }
+    }
+
+    fn allowed(&self, target: &Target, method: &Method, verb: &str) -> bool {
+        if *method == Method::HEAD || *method == Method::OPTIONS {
+            return false;
+        }
+        let resource = &target.served.resource;
+        let verbs = if target.subresource.is_empty() {
+            &resource.verbs
+        } else {
+            match target.served.subresource(&target.subresource) {
+                Some(sub) => &sub.verbs,
+                None => return false,
+            }
+        };
+        let verb = if verb == "watch" { "list" } else { verb };
+        let collection = target.name.is_empty();
+        let fits = match verb {
+            "list" | "deletecollection" => collection,
+            "create" => collection || !target.subresource.is_empty(),
+            _ => !collection,
+        };
+        let needs_namespace = resource.namespaced && target.namespace.is_empty();
+        fits && verbs.contains(&verb) && !(needs_namespace && verb != "list" && resource.verbs.contains(&"get"))
+    }
+}
+
+/// The API verb of a request.
+pub(crate) fn verb(ask: &Ask, path: &Path) -> &'static str {
+    let collection = path.name.is_empty();
+    match ask.method {
+        Method::GET if path.watch || (collection && ask.query.flag("watch")) => "watch",
+        Method::GET | Method::HEAD if collection => "list",
+        Method::GET | Method::HEAD => "get",
+        Method::POST => "create",
+        Method::PUT => "update",
+        Method::PATCH => "patch",
+        Method::DELETE if collection => "deletecollection",
+        Method::DELETE => "delete",
+        _ => "",
+    }
+}
+
+pub(crate) fn wants_websocket(ask: &Ask) -> bool {
+    let has = |name: header::HeaderName, word: &str| {
+        ask.header(name).is_some_and(|v| v.split(',').any(|part| part.trim().eq_ignore_ascii_case(word)))
+    };
+    has(header::CONNECTION, "upgrade") && has(header::UPGRADE, "websocket")
+}
+
+async fn read<B>(body: B) -> Result<Bytes, Status>
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: std::fmt::Display,
+{
+    let body = body.map_err(|error| error.to_string());
+    match Limited::new(body, BODY_MAX).collect().await {
+        Ok(body) => Ok(body.to_bytes()),
+        Err(error) if error.is::<http_body_util::LengthLimitError>() => {
+            Err(Status::new(413, "RequestEntityTooLarge", format!("Request entity too large: limit is {BODY_MAX}")))
+        }
+        Err(error) => Err(internal(error.to_string())),
+    }
+}
+
+fn aggregate(value: &Value, version: &str) -> Response<Body> {
+    let media = format!("application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList");
+    let mut bytes = wire::to_vec(value, false);
+    bytes.push(b'\n');
+    response(200, &media, bytes)
+}
+
+fn nothing_here() -> Response<Body> {
+    response(404, "text/plain; charset=utf-8", "404 page not found\n")
+}
+
+fn no_resource() -> Status {
+    let mut status = Status::new(404, "NotFound", "the server could not find the requested resource");
+    status.details = Some(json!({}));
+    status
+}
+
+pub(crate) fn not_allowed() -> Status {
+    let mut status =
+        Status::new(405, "MethodNotAllowed", "the server does not allow this method on the requested resource");
+    status.details = Some(json!({}));
+    status
+}
+
+fn version() -> Value {
+    json!({
+        "major": "1", "minor": "36", "emulationMajor": "1", "emulationMinor": "36",
+        "minCompatibilityMajor": "1", "minCompatibilityMinor": "35",
+        "gitVersion": format!("v1.36.3+trainyard-{}", env!("CARGO_PKG_VERSION")), "gitCommit": "", "gitTreeState": "clean",
+        "buildDate": "1970-01-01T00:00:00Z", "goVersion": "none", "compiler": "rustc",
+        "platform": format!("{}/{}", std::env::consts::OS, match std::env::consts::ARCH {
+            "x86_64" => "amd64", "aarch64" => "arm64", other => other,
+        }),
+    })
+}

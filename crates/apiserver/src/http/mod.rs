@@ -1,0 +1,200 @@
+//! The asynchronous shell: HTTP in, the core's answers out.
+
+mod answer;
+mod authorize;
+mod discovery;
+mod handle;
+mod pods;
+mod scale;
+mod serve;
+mod verbs;
+mod watch;
+
+pub use answer::Body;
+pub use serve::{ServeError, tls_config};
+
+use crate::admission::Admission;
+use crate::auth::{Authenticator, User};
+use crate::builtin;
+use crate::crd::{DEFINITIONS, Definitions};
+use crate::registry::{Catalog, Core, RealWorld, Served, World};
+use crate::streams::PodStreams;
+use crate::wire::ObjectCodec;
+use std::convert::Infallible;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use store::{OpenError, Store};
+
+/// What a server is made of.
+pub struct Options {
+    /// SQLite file; `None`: memory.
+    pub database: Option<PathBuf>,
+    pub plugins: Vec<Arc<dyn Admission>>,
+    /// Logs and shells of pods; `None`: there is no node agent.
+    pub streams: Option<Arc<dyn PodStreams>>,
+    pub authenticator: Authenticator,
+    pub world: Arc<dyn World>,
+    /// Host names beside loopback ones that requests may be addressed to.
+    pub hosts: Vec<String>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            database: None,
+            plugins: Vec::new(),
+            streams: None,
+            authenticator: Authenticator::default(),
+            world: Arc::new(RealWorld),
+            hosts: Vec::new(),
+        }
+    }
+}
+
+/// The API server.
+pub struct Server {
+    pub core: Arc<Core>,
+    pub(crate) streams: Option<Arc<dyn PodStreams>>,
+    pub(crate) hosts: Vec<String>,
+    definitions: Arc<Mutex<Definitions>>,
+    pub(crate) openapi: crate::openapi::Cache,
+}
+
+impl Server {
+    /// Opens the store and serves what it holds. Objects that every cluster has are made if they are missing.
+    ///
+    /// Blocks for as long as that takes (milliseconds).
+    ///
+    /// # Errors
+    /// The database cannot be opened.
+    pub fn new(options: Options) -> Result<Arc<Self>, OpenError> {
+        let resources = builtin::resources();
+        let mut catalog = Catalog::default();
+        let mut buckets = Vec::new();
+        for mut resource in resources {
+            if crate::registry::bucket(&resource.group, &resource.plural) == DEFINITIONS {
+                resource.strategy = Arc::new(crate::crd::DefinitionStrategy);
+            }
+            let served = Served::builtin(resource);
+            buckets.push(served.bucket.clone());
+            catalog.add(served);
+        }
+        let codec = ObjectCodec::new(buckets);
+        let store = match &options.database {
+            Some(path) => Store::open(path, codec)?,
+            None => Store::memory(codec),
+        };
+        let authenticator = Arc::new(options.authenticator);
+        let core = Arc::new(Core::new(store, catalog, options.plugins, options.world, authenticator));
+        let server = Arc::new(Self {
+            core,
+            streams: options.streams,
+            hosts: options.hosts,
+            definitions: Arc::default(),
+            openapi: crate::openapi::Cache::default(),
+        });
+        server.bootstrap();
+        server.sync_definitions();
+        // Nobody can have seen what came before.
+        server.core.store.compact();
+        Ok(server)
+    }
+
+    /// Makes the objects that every cluster has.
+    fn bootstrap(&self) {
+        use store::{Expect, Key, Op, Txn};
+        let catalog = self.core.catalog();
+        let now = crate::registry::time(self.core.world.now());
+        let mut txn = Txn::default();
+        for mut object in builtin::bootstrap::bootstrap() {
+            let gvk = api::object::Gvk::of(&object);
+            let Some(served) = catalog.kinds.values().find(|s| {
+                s.resource.group == gvk.group && s.resource.version == gvk.version && s.resource.kind == gvk.kind
+            }) else {
+                tracing::error!(kind = gvk.kind, "an object of an unknown kind cannot be made");
+                continue;
+            };
+            let key = Key::new(api::object::meta(&object, "namespace"), api::object::meta(&object, "name"));
+            if self.core.store.get(&served.bucket, &key).is_some() {
+                continue;
+            }
+            served.schema().default(&mut object);
+            served.resource.strategy.default(&mut object);
+            object["metadata"]["uid"] = self.core.world.uid().into();
+            object["metadata"]["creationTimestamp"] = now.clone().into();
+            if served.resource.strategy.generation_changed(&object, &object).is_some() {
+                object["metadata"]["generation"] = 1.into();
+            }
+            txn.ops.push(Op::Put { bucket: served.bucket.clone(), key, value: object, expect: Expect::Absent });
+        }
+        if !txn.ops.is_empty()
+            && let Err(error) = self.core.store.submit(txn).wait()
+        {
+            tracing::error!(%error, "the objects that every cluster has cannot be made");
+        }
+    }
+
+    /// Brings what is served in step with the stored definitions. Blocks until its writes are durable.
+    pub fn sync_definitions(&self) {
+        let mut definitions = self.definitions.lock().unwrap_or_else(PoisonError::into_inner);
+        // Each look can make another one due; the bound is for definitions whose objects do not go away.
+        for _ in 0..4 {
+            if !definitions.step(&self.core) {
+                break;
+            }
+        }
+    }
+
+    /// Follows the definitions for as long as the server lives. To be spawned once.
+    pub async fn follow_definitions(self: Arc<Self>) {
+        loop {
+            let from = self.core.store.revision();
+            let server = self.clone();
+            // Writing waits for the disk.
+            if tokio::task::spawn_blocking(move || server.sync_definitions()).await.is_err() {
+                tracing::error!("looking at the custom resource definitions panicked");
+            }
+            let Ok(mut watcher) = self.core.store.watch(DEFINITIONS, from) else { continue };
+            let terminating = {
+                let snapshot = self.core.store.snapshot(DEFINITIONS);
+                snapshot.iter(None, None).any(|e| api::object::is_terminating(&e.value))
+            };
+            // Objects with finalizers of their own go when they go.
+            let patience = if terminating { 200 } else { 60_000 };
+            drop(tokio::time::timeout(std::time::Duration::from_millis(patience), watcher.next()).await);
+        }
+    }
+
+    /// The server as a service without a socket, for a client in the same process. `user`: who it acts as.
+    pub fn service(self: &Arc<Self>, user: User) -> Local {
+        Local { server: self.clone(), user: Arc::new(user) }
+    }
+}
+
+/// Requests of this process: no socket, no credentials.
+#[derive(Clone)]
+pub struct Local {
+    server: Arc<Server>,
+    user: Arc<User>,
+}
+
+impl<B> tower::Service<http::Request<B>> for Local
+where
+    B: http_body::Body<Data = bytes::Bytes> + Send + 'static,
+    B::Error: std::fmt::Display,
+{
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<B>) -> Self::Future {
+        let (server, user) = (self.server.clone(), self.user.clone());
+        Box::pin(async move { Ok(server.handle(request, handle::Caller::Local((*user).clone())).await) })
+    }
+}

@@ -1,0 +1,221 @@
+//! Logs of pods and shells in them: checked here, done by the node agent.
+
+use super::Server;
+use super::answer::{Body, response};
+use super::handle::{Ask, wants_websocket};
+use crate::negotiate::Accepted;
+use crate::query::ListOptions;
+use crate::registry::{Target, internal};
+use crate::status::Status;
+use crate::streams::{LogOptions, StreamKind, StreamOptions};
+use crate::table::Include;
+use axum::extract::FromRequestParts;
+use axum::extract::ws::{Message, WebSocketUpgrade};
+use bytes::Bytes;
+use futures::StreamExt;
+use http::Response;
+use jiff::SignedDuration;
+use serde_json::Value;
+use std::convert::Infallible;
+use std::sync::Arc;
+use tokio::sync::mpsc;
+
+/// Protocols over WebSocket, best first.
+const CHANNEL_PROTOCOLS: [&str; 2] = ["v5.channel.k8s.io", "v4.channel.k8s.io"];
+const FORWARD_PROTOCOLS: [&str; 3] = ["SPDY/3.1+portforward.k8s.io", "v5.channel.k8s.io", "v4.channel.k8s.io"];
+
+fn names<'a>(pod: &'a Value, list: &str) -> impl Iterator<Item = &'a str> {
+    pod["spec"][list].as_array().into_iter().flatten().filter_map(|c| c["name"].as_str())
+}
+
+/// The container that a request means, or why that cannot be said.
+fn container(pod: &Value, asked: &str) -> Result<String, Status> {
+    let name = api::object::meta(pod, "name");
+    let all = || names(pod, "initContainers").chain(names(pod, "containers")).chain(names(pod, "ephemeralContainers"));
+    if !asked.is_empty() {
+        return if all().any(|c| c == asked) {
+            Ok(asked.to_owned())
+        } else {
+            Err(Status::bad_request(format!("container {asked} is not valid for pod {name}")))
+        };
+    }
+    let main: Vec<&str> = names(pod, "containers").collect();
+    match main.as_slice() {
+        [only] => Ok((*only).to_owned()),
+        [] => Err(Status::bad_request(format!("a container name must be specified for pod {name}"))),
+        many => {
+            if let Some(chosen) = api::object::annotation(pod, "kubectl.kubernetes.io/default-container")
+                && all().any(|c| c == chosen)
+            {
+                return Ok(chosen.to_owned());
+            }
+            let init: Vec<&str> = names(pod, "initContainers").collect();
+            let all = [init.as_slice(), many].concat();
+            let why = format!("a container name must be specified for pod {name}, choose one of: [{}]", all.join(" "));
+            Err(Status::bad_request(why))
+        }
+    }
+}
+
+impl Server {
+    pub(crate) async fn pod_stream(self: &Arc<Self>, ask: &Ask, target: &Target) -> Result<Response<Body>, Status> {
+        let pod = self.core.get(&Target { subresource: String::new(), ..target.clone() })?.value().clone();
+        match target.subresource.as_str() {
+            "log" => self.log(ask, &pod).await,
+            "exec" => self.stream(ask, &pod, StreamKind::Exec),
+            "attach" => self.stream(ask, &pod, StreamKind::Attach),
+            _ => self.stream(ask, &pod, StreamKind::PortForward),
+        }
+    }
+
+    async fn log(&self, ask: &Ask, pod: &Arc<Value>) -> Result<Response<Body>, Status> {
+        let options = log_options(ask, pod, self.core.world.now())?;
+        let container = container(pod, &options.container)?;
+        if api::object::text(&pod["spec"], "nodeName").is_empty() {
+            // Nothing has run yet: an empty log, as upstream.
+            let mut answer = response(204, "text/plain", Bytes::new());
+            answer.headers_mut().remove(http::header::CONTENT_TYPE);
+            return Ok(answer);
+        }
+        let streams = self.streams.as_ref().ok_or_else(|| no_agent(pod))?;
+        let stream = streams.logs(pod.clone(), LogOptions { container, ..options }).await?;
+        let mut answer = response(200, "text/plain", Bytes::new());
+        *answer.body_mut() = Body::from_stream(stream.map(Ok::<_, Infallible>));
+        Ok(answer)
+    }
+
+    fn stream(&self, ask: &Ask, pod: &Arc<Value>, kind: StreamKind) -> Result<Response<Body>, Status> {
+        let query = &ask.query;
+        let mut options = StreamOptions {
+            container: String::new(),
+            command: query.all("command").map(str::to_owned).collect(),
+            stdin: query.flag("stdin"),
+            stdout: query.flag("stdout"),
+            stderr: query.flag("stderr"),
+            tty: query.flag("tty"),
+            ports: query.all("ports").flat_map(|p| p.split(',')).filter_map(|p| p.parse().ok()).collect(),
+            protocol: String::new(),
+        };
+        if kind != StreamKind::PortForward {
+            if options.tty && options.stderr {
+                options.stderr = false;
+            }
+            if !options.stdin && !options.stdout && !options.stderr {
+                return Err(Status::bad_request("you must specify at least 1 of stdin, stdout, stderr"));
+            }
+            if kind == StreamKind::Exec && options.command.is_empty() {
+                return Err(Status::bad_request("you must specify at least one command for the container"));
+            }
+            options.container = container(pod, query.text("container"))?;
+        }
+        if api::object::text(&pod["spec"], "nodeName").is_empty() {
+            return Err(Status::bad_request(format!(
+                "pod {} does not have a host assigned",
+                api::object::meta(pod, "name")
+            )));
+        }
+        let streams = self.streams.clone().ok_or_else(|| no_agent(pod))?;
+        streams.check(pod, kind, &options)?;
+        if !wants_websocket(ask) {
+            return Err(Status::bad_request("Upgrade request required"));
+        }
+        let protocols: &[&str] = if kind == StreamKind::PortForward { &FORWARD_PROTOCOLS } else { &CHANNEL_PROTOCOLS };
+        let offered = ask.header(http::header::SEC_WEBSOCKET_PROTOCOL).unwrap_or_default();
+        let offered: Vec<&str> = offered.split(',').map(str::trim).collect();
+        let protocol = protocols.iter().find(|p| offered.contains(p)).copied().unwrap_or_default();
+        options.protocol = protocol.to_owned();
+        let upgrade = upgrade(ask)?;
+        let upgrade = if protocol.is_empty() { upgrade } else { upgrade.protocols([protocol]) };
+        let pod = pod.clone();
+        Ok(upgrade.on_upgrade(move |socket| async move { streams.stream(pod, kind, options, socket).await }))
+    }
+
+    /// A watch that sends each event as a text frame.
+    pub(crate) fn watch_websocket(
+        self: &Arc<Self>,
+        ask: Ask,
+        target: Target,
+        options: ListOptions,
+        accepted: Accepted,
+        include: Include,
+    ) -> Result<Response<Body>, Status> {
+        let (sender, mut receiver) = mpsc::channel::<Bytes>(16);
+        self.spawn_watch(target, options, accepted, include, sender)?;
+        let upgrade = upgrade(&ask)?;
+        Ok(upgrade.on_upgrade(move |mut socket| async move {
+            loop {
+                tokio::select! {
+                    chunk = receiver.recv() => {
+                        let Some(chunk) = chunk else { break };
+                        for line in chunk.split(|b| *b == b'\n').filter(|line| !line.is_empty()) {
+                            let text = String::from_utf8_lossy(line).into_owned();
+                            if socket.send(Message::Text(text.into())).await.is_err() {
+                                return;
+                            }
+                        }
+                    }
+                    message = socket.recv() => match message {
+                        Some(Ok(Message::Close(_))) | Some(Err(_)) | None => return,
+                        Some(Ok(_)) => {}
+                    },
+                }
+            }
+            drop(socket.send(Message::Close(None)).await);
+        }))
+    }
+}
+
+fn upgrade(ask: &Ask) -> Result<WebSocketUpgrade, Status> {
+    let mut parts = ask.parts.lock().map_err(|_| internal("a request was taken twice"))?;
+    let mut parts = parts.take().ok_or_else(|| internal("a request was taken twice"))?;
+    // The extractor waits for nothing: it reads headers.
+    let extracted = futures::FutureExt::now_or_never(WebSocketUpgrade::from_request_parts(&mut parts, &()));
+    match extracted {
+        Some(Ok(upgrade)) => Ok(upgrade),
+        Some(Err(rejection)) => Err(Status::bad_request(rejection.to_string())),
+        None => Err(internal("a WebSocket handshake did not end")),
+    }
+}
+
+fn no_agent(pod: &Value) -> Status {
+    internal(format!("no node agent answers for the node {:?}", api::object::text(&pod["spec"], "nodeName")))
+}
+
+fn log_options(ask: &Ask, pod: &Value, now: jiff::Timestamp) -> Result<LogOptions, Status> {
+    use api::field::{Error, ErrorList, Path};
+    let query = &ask.query;
+    let mut errors = ErrorList::new();
+    let tail_lines = query.int("tailLines")?;
+    let limit_bytes = query.int("limitBytes")?;
+    let since_secs = query.int("sinceSeconds")?;
+    let since_time = query.text("sinceTime");
+    if let Some(lines) = tail_lines.filter(|n| *n < 0) {
+        errors.push(Error::invalid(&Path::new("tailLines"), lines, "must be greater than or equal to 0"));
+    }
+    if let Some(bytes) = limit_bytes.filter(|n| *n < 1) {
+        errors.push(Error::invalid(&Path::new("limitBytes"), bytes, "must be greater than 0"));
+    }
+    if since_secs.is_some() && !since_time.is_empty() {
+        errors
+            .push(Error::forbidden(&Path::new("[]"), "at most one of `sinceTime` or `sinceSeconds` may be specified"));
+    } else if let Some(secs) = since_secs.filter(|n| *n < 1) {
+        errors.push(Error::invalid(&Path::new("sinceSeconds"), secs, "must be greater than 0"));
+    }
+    let since = match (since_secs, since_time) {
+        (Some(secs), _) => Some(now - SignedDuration::from_secs(secs)),
+        (None, "") => None,
+        (None, text) => Some(text.parse().map_err(|error| Status::bad_request(format!("{error}")))?),
+    };
+    if !errors.is_empty() {
+        return Err(Status::invalid("", "PodLogOptions", api::object::meta(pod, "name"), &errors));
+    }
+    Ok(LogOptions {
+        container: query.text("container").to_owned(),
+        follow: query.flag("follow"),
+        previous: query.flag("previous"),
+        timestamps: query.flag("timestamps"),
+        since,
+        tail_lines,
+        limit_bytes,
+    })
+}

@@ -1,0 +1,118 @@
+//! Sockets and TLS.
+
+use super::Server;
+use super::handle::Caller;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+
+/// Why TLS cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    #[error("the certificate or key is no PEM")]
+    Pem(#[from] rustls_pki_types::pem::Error),
+    #[error("the certificate and key cannot be used")]
+    Tls(#[from] rustls::Error),
+    #[error("client certificates cannot be verified")]
+    Verifier(#[from] rustls::server::VerifierBuilderError),
+}
+
+/// TLS from PEM texts. `client_ca`: clients may identify themselves by certificates of this authority (common name: user,
+/// organisations: groups).
+///
+/// # Errors
+/// What is wrong with the texts.
+pub fn tls_config(cert: &str, key: &str, client_ca: Option<&str>) -> Result<Arc<rustls::ServerConfig>, ServeError> {
+    let chain: Vec<CertificateDer<'static>> =
+        CertificateDer::pem_slice_iter(cert.as_bytes()).collect::<Result<_, _>>()?;
+    let key = PrivateKeyDer::from_pem_slice(key.as_bytes())?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder =
+        rustls::ServerConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions()?;
+    let builder = match client_ca {
+        Some(pem) => {
+            let mut roots = rustls::RootCertStore::empty();
+            for cert in CertificateDer::pem_slice_iter(pem.as_bytes()) {
+                roots.add(cert?)?;
+            }
+            let verifier = rustls::server::WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+            builder.with_client_cert_verifier(verifier.allow_unauthenticated().build()?)
+        }
+        None => builder.with_no_client_auth(),
+    };
+    let mut config = builder.with_single_cert(chain, key)?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
+}
+
+impl Server {
+    /// Serves a socket until `shutdown` comes true; then lets requests end for at most two seconds.
+    pub async fn serve(
+        self: Arc<Self>,
+        listener: TcpListener,
+        tls: Option<Arc<rustls::ServerConfig>>,
+        shutdown: impl Future<Output = ()>,
+    ) {
+        let acceptor = tls.map(TlsAcceptor::from);
+        let graceful = GracefulShutdown::new();
+        tokio::pin!(shutdown);
+        loop {
+            let accepted = tokio::select! {
+                accepted = listener.accept() => accepted,
+                () = &mut shutdown => break,
+            };
+            let stream = match accepted {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    // Out of file descriptors, most likely: some will be closed soon.
+                    tracing::warn!(%error, "a connection cannot be accepted");
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    continue;
+                }
+            };
+            let (server, acceptor, watcher) = (self.clone(), acceptor.clone(), graceful.watcher());
+            tokio::spawn(server.connection(stream, acceptor, watcher));
+        }
+        drop(listener);
+        drop(tokio::time::timeout(Duration::from_secs(2), graceful.shutdown()).await);
+    }
+
+    async fn connection(self: Arc<Self>, stream: TcpStream, acceptor: Option<TlsAcceptor>, watcher: Watcher) {
+        // Small writes of a watch must not wait for each other.
+        drop(stream.set_nodelay(true));
+        match acceptor {
+            None => self.http(TokioIo::new(stream), None, watcher).await,
+            Some(acceptor) => match tokio::time::timeout(Duration::from_secs(10), acceptor.accept(stream)).await {
+                Ok(Ok(stream)) => {
+                    let peer = stream.get_ref().1.peer_certificates().and_then(|c| c.first()).map(|c| c.to_vec());
+                    self.http(TokioIo::new(stream), peer, watcher).await;
+                }
+                Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
+                Err(_) => tracing::debug!("a TLS handshake took too long"),
+            },
+        }
+    }
+
+    async fn http<S>(self: Arc<Self>, io: TokioIo<S>, certificate: Option<Vec<u8>>, watcher: Watcher)
+    where
+        S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
+    {
+        let certificate: Option<Arc<[u8]>> = certificate.map(Into::into);
+        let service = hyper::service::service_fn(move |request| {
+            let (server, certificate) = (self.clone(), certificate.clone());
+            async move { Ok::<_, Infallible>(server.handle(request, Caller::Socket { certificate }).await) }
+        });
+        let builder = auto::Builder::new(TokioExecutor::new());
+        let connection = builder.serve_connection_with_upgrades(io, service).into_owned();
+        if let Err(error) = watcher.watch(connection).await {
+            tracing::debug!(%error, "a connection broke");
+        }
+    }
+}

@@ -1,0 +1,436 @@
+//! What each verb does, from a checked request to its answer.
+
+use super::Server;
+use super::answer::{self, Body};
+use super::handle::{Ask, PLAIN, not_allowed, wants_websocket};
+use crate::decode::{self, Format};
+use crate::negotiate::{self, Accepted, Form, Offer};
+use crate::query::{ListOptions, Query, WriteOptions};
+use crate::registry::{Answer, Call, DeleteOptions, Object, PatchKind, Served, Target};
+use crate::resource::Outcome;
+use crate::status::Status;
+use crate::table::{self, Include};
+use crate::wire;
+use http::{Method, Response};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+impl Server {
+    pub(super) fn offer(served: &Served) -> Offer {
+        Offer { protobuf: served.custom.is_none(), forms: true }
+    }
+
+    pub(super) fn get(&self, ask: &Ask, target: &Target) -> Result<Response<Body>, Status> {
+        let accepted = ask.negotiate(Self::offer(&target.served))?;
+        let wanted = crate::registry::parse_revision(ask.query.text("resourceVersion"))
+            .map_err(|status| Status::new(500, "", status.message))?;
+        let current = self.core.store.revision();
+        if wanted > current {
+            return Err(crate::registry::too_large(wanted, current));
+        }
+        let object = self.core.get(target)?;
+        self.one(ask, target, &Answer { code: 200, object, warnings: Vec::new() }, &accepted)
+    }
+
+    /// One object in the form that was asked for.
+    fn one(&self, ask: &Ask, target: &Target, answer: &Answer, accepted: &Accepted) -> Result<Response<Body>, Status> {
+        let custom = target.served.resource.custom;
+        let value = answer.object.value();
+        let is_status = api::object::text(value, "kind") == "Status";
+        let mut response = match accepted.form {
+            _ if is_status => answer::object(answer, false, accepted),
+            Form::Object => answer::object(answer, custom, accepted),
+            Form::MetadataList => {
+                let name = go_name(&target.served, &target.served.resource.kind);
+                return Err(Status::new(
+                    406,
+                    "NotAcceptable",
+                    format!("you requested PartialObjectMetadataList, but the requested object is not a list ({name})"),
+                ));
+            }
+            Form::Metadata => {
+                let shaped = table::metadata(value, accepted.form_version);
+                answer::encode(answer.code, wire::to_vec(&shaped, false), accepted)
+            }
+            Form::Table => {
+                let include = include(&ask.query)?;
+                let now = self.core.world.now();
+                let row = table::row(&target.served, value, include, accepted.form_version, now);
+                let meta = json!({"resourceVersion": api::object::resource_version(value)});
+                let shaped = table::table(Some(table::columns(&target.served)), vec![row], meta, accepted.form_version);
+                answer::encode(answer.code, wire::to_vec(&shaped, false), accepted)
+            }
+        };
+        if accepted.form != Form::Object {
+            answer::warn(&mut response, &answer.warnings);
+        }
+        Ok(response)
+    }
+
+    pub(super) fn list(
+        self: &Arc<Self>,
+        ask: Ask,
+        mut target: Target,
+        old_watch: bool,
+    ) -> Result<Response<Body>, Status> {
+        let accepted = ask.negotiate(Self::offer(&target.served))?;
+        let include = if accepted.form == Form::Table { include(&ask.query)? } else { Include::None };
+        let mut options = ListOptions::parse(&ask.query)?;
+        options.watch |= old_watch;
+        if old_watch && !target.name.is_empty() {
+            let name = std::mem::take(&mut target.name);
+            options.fields.0.push(crate::selectors::FieldTerm {
+                field: "metadata.name".to_owned(),
+                value: name,
+                equal: true,
+            });
+        }
+        if options.watch {
+            if wants_websocket(&ask) {
+                return self.watch_websocket(ask, target, options, accepted, include);
+            }
+            return self.watch(target, options, accepted, include);
+        }
+        let page = self.core.list(&target, &options)?;
+        let served = &target.served;
+        let mut meta = json!({"resourceVersion": page.revision.to_string()});
+        if !page.continue_token.is_empty() {
+            meta["continue"] = page.continue_token.into();
+        }
+        if let Some(remaining) = page.remaining {
+            meta["remainingItemCount"] = remaining.into();
+        }
+        self.many(served, &page.items, meta, &accepted, include)
+    }
+
+    /// A list in the form that was asked for.
+    fn many(
+        &self,
+        served: &Served,
+        items: &[Object],
+        meta: Value,
+        accepted: &Accepted,
+        include: Include,
+    ) -> Result<Response<Body>, Status> {
+        let bytes = match accepted.form {
+            Form::Object => list_bytes(served, items, &meta),
+            Form::Metadata => {
+                let name = go_name(served, &served.resource.list_kind);
+                return Err(Status::new(
+                    406,
+                    "NotAcceptable",
+                    format!("you requested PartialObjectMetadata, but the requested object is a list ({name})"),
+                ));
+            }
+            Form::MetadataList => {
+                let items: Vec<Value> =
+                    items.iter().map(|o| table::metadata(o.value(), accepted.form_version)).collect();
+                let list = json!({
+                    "kind": "PartialObjectMetadataList",
+                    "apiVersion": format!("meta.k8s.io/{}", accepted.form_version),
+                    "metadata": meta,
+                    "items": items,
+                });
+                wire::to_vec(&list, false)
+            }
+            Form::Table => {
+                let now = self.core.world.now();
+                let rows =
+                    items.iter().map(|o| table::row(served, o.value(), include, accepted.form_version, now)).collect();
+                let table = table::table(Some(table::columns(served)), rows, meta, accepted.form_version);
+                wire::to_vec(&table, false)
+            }
+        };
+        Ok(answer::encode(200, bytes, accepted))
+    }
+
+    /// The object in the body of a write.
+    fn body_object(&self, ask: &Ask, served: &Served, options: &WriteOptions) -> Result<(Value, Vec<String>), Status> {
+        match ask.content_type().as_str() {
+            "" | negotiate::JSON => decode::object(served, &ask.body, Format::Json, options.validation),
+            negotiate::YAML => decode::object(served, &ask.body, Format::Yaml, options.validation),
+            negotiate::PROTOBUF if served.custom.is_none() => {
+                let value = crate::builtin::protobuf::decode(&ask.body).map_err(Status::bad_request)?;
+                let bytes = value.to_string();
+                decode::object(served, bytes.as_bytes(), Format::Json, options.validation)
+            }
+            _ if served.custom.is_some() => Err(negotiate::unsupported(&[negotiate::JSON, negotiate::YAML])),
+            _ => Err(negotiate::unsupported(&[negotiate::JSON, negotiate::YAML, negotiate::PROTOBUF])),
+        }
+    }
+
+    /// POST to `/bindings`, the older way of `/pods/NAME/binding`: the pod is the one that the body names.
+    fn bindings_target(&self, ask: &Ask, target: &Target) -> Result<Option<Target>, Status> {
+        let resource = &target.served.resource;
+        if !resource.group.is_empty() || resource.plural != "bindings" {
+            return Ok(None);
+        }
+        let Some(pods) = self.core.catalog().get("", "v1", "pods").cloned() else { return Ok(None) };
+        let body = match ask.content_type().as_str() {
+            negotiate::PROTOBUF => crate::builtin::protobuf::decode(&ask.body).map_err(Status::bad_request)?,
+            negotiate::YAML => decode::yaml(&ask.body).map_err(Status::bad_request)?.0,
+            _ => decode::json(&ask.body).map_err(Status::bad_request)?.0,
+        };
+        Ok(Some(Target {
+            served: pods,
+            name: api::object::meta(&body, "name").to_owned(),
+            subresource: "binding".to_owned(),
+            ..target.clone()
+        }))
+    }
+
+    pub(super) async fn create(self: &Arc<Self>, ask: &Ask, target: &Target) -> Result<Response<Body>, Status> {
+        if let Some(pod) = self.bindings_target(ask, target)? {
+            return self.post_subresource(ask, &pod).await;
+        }
+        let accepted = ask.negotiate(Self::offer(&target.served))?;
+        let options = WriteOptions::parse(&ask.query, "CreateOptions", ask.agent(), false)?;
+        let (body, warnings) = self.body_object(ask, &target.served, &options)?;
+        if !target.served.resource.verbs.contains(&"get")
+            && let Some(parent) = self.parent_of(target, &body)
+        {
+            return self.post_subresource(ask, &parent).await;
+        }
+        let strategy = &target.served.resource.strategy;
+        let review =
+            self.core.with_context(&ask.user, &target.namespace, options.dry_run, |cx| strategy.review(cx, &body));
+        if let Some(result) = review {
+            let answer = Answer { code: 201, object: Object::Made(Arc::new(result?)), warnings };
+            return Ok(answer::object(&answer, false, &accepted));
+        }
+        let call = Call { target, options: &options, user: &ask.user, warnings: &warnings };
+        let answer = self.core.run(|| self.core.create(&call, &body, false)).await;
+        let answer = answer.map_err(|status| status.with_warnings(&warnings))?;
+        self.one(ask, target, &answer, &accepted)
+    }
+
+    pub(super) async fn update(self: &Arc<Self>, ask: &Ask, target: &Target) -> Result<Response<Body>, Status> {
+        let accepted = ask.negotiate(Self::offer(&target.served))?;
+        let options = WriteOptions::parse(&ask.query, "UpdateOptions", ask.agent(), false)?;
+        let (body, warnings) = self.body_object(ask, &target.served, &options)?;
+        let call = Call { target, options: &options, user: &ask.user, warnings: &warnings };
+        let answer = self.core.run(|| self.core.update(&call, &body)).await;
+        let answer = answer.map_err(|status| status.with_warnings(&warnings))?;
+        self.one(ask, target, &answer, &accepted)
+    }
+
+    pub(super) async fn patch(self: &Arc<Self>, ask: &Ask, target: &Target) -> Result<Response<Body>, Status> {
+        let accepted = ask.negotiate(Self::offer(&target.served))?;
+        let custom = target.served.custom.is_some();
+        let kind = PatchKind::of(&ask.content_type());
+        let kind = match kind {
+            Some(PatchKind::Strategic) if custom => {
+                return Err(negotiate::unsupported(&[
+                    "application/json-patch+json",
+                    "application/merge-patch+json",
+                    "application/apply-patch+yaml",
+                ]));
+            }
+            Some(kind) => kind,
+            None => {
+                let mut status = Status::new(415, "UnsupportedMediaType", "415: Unsupported Media Type");
+                status.details = Some(json!({}));
+                return Err(status);
+            }
+        };
+        let apply = kind == PatchKind::Apply;
+        let options = WriteOptions::parse(&ask.query, "PatchOptions", ask.agent(), apply)?;
+        let (patch, warnings) = decode::patch(&target.served, &ask.body, kind, options.validation)?;
+        let call = Call { target, options: &options, user: &ask.user, warnings: &warnings };
+        let answer = self.core.run(|| self.core.patch(&call, kind, &patch)).await?;
+        self.one(ask, target, &answer, &accepted)
+    }
+
+    fn delete_options(&self, ask: &Ask) -> Result<DeleteOptions, Status> {
+        let body = if ask.body.is_empty() {
+            None
+        } else {
+            let value = match ask.content_type().as_str() {
+                "" | negotiate::JSON => decode::delete_options(&ask.body, Format::Json)?,
+                negotiate::YAML => decode::delete_options(&ask.body, Format::Yaml)?,
+                negotiate::PROTOBUF => crate::builtin::protobuf::decode(&ask.body).map_err(Status::bad_request)?,
+                _ => return Err(negotiate::unsupported(&[negotiate::JSON, negotiate::YAML, negotiate::PROTOBUF])),
+            };
+            Some(value)
+        };
+        DeleteOptions::parse(body.as_ref(), &ask.query)
+    }
+
+    pub(super) async fn delete(self: &Arc<Self>, ask: &Ask, target: &Target) -> Result<Response<Body>, Status> {
+        let accepted = ask.negotiate(Self::offer(&target.served))?;
+        let options = self.delete_options(ask)?;
+        let answer = self.core.run(|| self.core.delete(target, &options, &ask.user)).await?;
+        self.one(ask, target, &answer, &accepted)
+    }
+
+    pub(super) async fn delete_collection(
+        self: &Arc<Self>,
+        ask: &Ask,
+        target: &Target,
+    ) -> Result<Response<Body>, Status> {
+        let accepted = ask.negotiate(Self::offer(&target.served))?;
+        let include = if accepted.form == Form::Table { include(&ask.query)? } else { Include::None };
+        let mut options = ListOptions::parse(&ask.query)?;
+        options.watch = false;
+        let delete = self.delete_options(ask)?;
+        let page = self.core.list(target, &options)?;
+        let mut items = Vec::new();
+        for object in &page.items {
+            let one = Target {
+                name: api::object::meta(object.value(), "name").to_owned(),
+                namespace: api::object::meta(object.value(), "namespace").to_owned(),
+                ..target.clone()
+            };
+            match self.core.run(|| self.core.delete(&one, &delete, &ask.user)).await {
+                // The list shows what was deleted, as it was.
+                Ok(_) => items.push(object.clone()),
+                Err(status) if status.code == 404 => {}
+                Err(status) => return Err(status),
+            }
+        }
+        let meta = json!({"resourceVersion": self.core.store.revision().to_string()});
+        self.many(&target.served, &items, meta, &accepted, include)
+    }
+
+    /// Subresources that are not a view of the object itself. `None`: it is one.
+    pub(super) async fn special(
+        self: &Arc<Self>,
+        ask: &Ask,
+        target: &Target,
+    ) -> Option<Result<Response<Body>, Status>> {
+        match target.subresource.as_str() {
+            "log" | "exec" | "attach" | "portforward" => Some(self.pod_stream(ask, target).await),
+            "scale" if target.served.custom.is_some() => Some(self.scale(ask, target).await),
+            _ if ask.method == Method::POST => Some(self.post_subresource(ask, target).await),
+            _ => None,
+        }
+    }
+
+    /// A kind that is only posted and that is the body of another kind's subresource (`/bindings` and `pods/NAME/binding`)
+    /// stands for that subresource.
+    fn parent_of(&self, target: &Target, body: &Value) -> Option<Target> {
+        let own = &target.served.resource;
+        let catalog = self.core.catalog();
+        let served = catalog.kinds.values().find(|served| {
+            served.resource.group == own.group
+                && served.subresource(&own.singular).is_some_and(|s| s.kind == own.kind && s.group == own.group)
+        })?;
+        Some(Target {
+            served: served.clone(),
+            namespace: target.namespace.clone(),
+            name: api::object::meta(body, "name").to_owned(),
+            subresource: own.singular.clone(),
+        })
+    }
+
+    /// POST to a subresource: the kind says what comes of it.
+    async fn post_subresource(self: &Arc<Self>, ask: &Ask, target: &Target) -> Result<Response<Body>, Status> {
+        let accepted = ask.negotiate(PLAIN)?;
+        let options = WriteOptions::parse(&ask.query, "CreateOptions", ask.agent(), false)?;
+        let body = match ask.content_type().as_str() {
+            negotiate::PROTOBUF => crate::builtin::protobuf::decode(&ask.body).map_err(Status::bad_request)?,
+            negotiate::YAML => decode::yaml(&ask.body).map_err(Status::bad_request)?.0,
+            _ => decode::json(&ask.body).map_err(Status::bad_request)?.0,
+        };
+        let strategy = target.served.resource.strategy.clone();
+        let dry_run = options.dry_run;
+        // What is left to delete once the objects beside it are written.
+        let left = std::sync::Mutex::new(None);
+        let delete = |options: &Value, reply: &Value| {
+            let mut parsed = DeleteOptions::parse(Some(options), &Query::default())?;
+            parsed.dry_run |= dry_run;
+            let main = Target { subresource: String::new(), ..target.clone() };
+            Ok(self.core.delete(&main, &parsed, &ask.user)?.replying(201, reply.clone()))
+        };
+        let attempt = || {
+            let entry = self.core.entry(target).ok_or_else(|| crate::registry::not_found(target))?;
+            let parent = target.served.present_value(&entry);
+            let outcome = self.core.with_context(&ask.user, &target.namespace, options.dry_run, |cx| {
+                strategy.post(cx, &target.subresource, &parent, &body)
+            });
+            match outcome.ok_or_else(not_allowed)?? {
+                Outcome::Reply(reply) => Ok(crate::registry::Attempt::made(201, reply)),
+                Outcome::Update { parent: new, reply } => {
+                    self.core.write_parent(target, &entry, &parent, new, reply, options.dry_run)
+                }
+                Outcome::Delete { options, reply, beside } if beside.is_empty() => delete(&options, &reply),
+                Outcome::Delete { options, reply, beside } => {
+                    let attempt = self.core.write_beside(target, beside)?;
+                    *left.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some((options, reply));
+                    Ok(attempt)
+                }
+            }
+        };
+        let mut answer = self.core.run(attempt).await?;
+        let rest = left.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+        if let Some((options, reply)) = rest {
+            answer = self.core.run(|| delete(&options, &reply)).await?;
+        }
+        Ok(answer::object(&answer, false, &accepted))
+    }
+}
+
+fn include(query: &Query) -> Result<Include, Status> {
+    let text = query.text("includeObject");
+    Include::parse(text).ok_or_else(|| {
+        Status::bad_request(format!(
+            "Unable to convert to Table as requested: includeObject: Invalid value: {text:?}: must be 'Metadata', 'Object', 'None', or empty"
+        ))
+    })
+}
+
+/// The Go type that upstream's messages name.
+fn go_name(served: &Served, kind: &str) -> String {
+    let group = served.resource.group.split('.').next().unwrap_or_default();
+    match (&served.custom, group) {
+        (Some(_), _) if kind == served.resource.list_kind => "*unstructured.UnstructuredList".to_owned(),
+        (Some(_), _) => "*unstructured.Unstructured".to_owned(),
+        (None, "") => format!("*core.{kind}"),
+        (None, group) => format!("*{group}.{kind}"),
+    }
+}
+
+/// A list's bytes, put together from those of its items.
+fn list_bytes(served: &Served, items: &[Object], meta: &Value) -> Vec<u8> {
+    let resource = &served.resource;
+    let custom = resource.custom;
+    let version = served.api_version();
+    let mut out = Vec::with_capacity(256 + items.len() * 1024);
+    let quoted = |text: &str| Value::from(text).to_string();
+    if custom {
+        out.extend(format!("{{\"apiVersion\":{},\"items\":[", quoted(&version)).bytes());
+    } else {
+        out.extend(
+            format!(
+                "{{\"kind\":{},\"apiVersion\":{},\"metadata\":{meta},\"items\":[",
+                quoted(&resource.list_kind),
+                quoted(&version)
+            )
+            .bytes(),
+        );
+    }
+    // Items of built-in lists do not repeat their kind.
+    let lead = format!("{{\"kind\":{},\"apiVersion\":{},", quoted(&resource.kind), quoted(&version));
+    for (i, item) in items.iter().enumerate() {
+        if i > 0 {
+            out.push(b',');
+        }
+        let bytes = match item {
+            Object::Stored(entry) => entry.bytes.clone(),
+            Object::Made(value) => wire::to_vec(value, custom).into(),
+        };
+        match bytes.strip_prefix(lead.as_bytes()) {
+            Some(rest) if !custom => {
+                out.push(b'{');
+                out.extend_from_slice(rest);
+            }
+            _ => out.extend_from_slice(&bytes),
+        }
+    }
+    if custom {
+        out.extend(format!("],\"kind\":{},\"metadata\":{meta}}}", quoted(&resource.list_kind)).bytes());
+    } else {
+        out.extend_from_slice(b"]}");
+    }
+    out
+}

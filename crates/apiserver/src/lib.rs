@@ -1,0 +1,27 @@
+//! A Kubernetes-shaped API over the store: discovery, CRUD, watch, patches, server-side apply, tables, OpenAPI, CRDs.
+//!
+//! `resource` is the seam between the generic machinery (which knows no kind) and `builtin` (which knows core, batch and
+//! the other kinds of Kubernetes itself). Custom resources go through the same seam with a strategy made from their CRD.
+
+pub mod admission;
+pub mod auth;
+pub mod builtin;
+pub mod crd;
+pub mod decode;
+mod http;
+pub mod jsonpath;
+mod meta;
+pub mod negotiate;
+mod openapi;
+mod policy;
+pub mod query;
+pub mod registry;
+pub mod resource;
+mod route;
+pub mod selectors;
+pub mod status;
+pub mod streams;
+mod table;
+mod wire;
+
+pub use crate::http::{Body, Local, Options, ServeError, Server, tls_config};

@@ -1,0 +1,193 @@
+//! Content negotiation: which encoding and which form of an object a client wants.
+
+use crate::status::Status;
+
+pub const JSON: &str = "application/json";
+pub const YAML: &str = "application/yaml";
+pub const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Encoding {
+    Json,
+    Yaml,
+    Protobuf,
+}
+
+impl Encoding {
+    pub fn media_type(self) -> &'static str {
+        match self {
+            Self::Json => JSON,
+            Self::Yaml => YAML,
+            Self::Protobuf => PROTOBUF,
+        }
+    }
+}
+
+/// What objects are turned into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    Object,
+    Table,
+    /// `PartialObjectMetadata`.
+    Metadata,
+    /// `PartialObjectMetadataList`.
+    MetadataList,
+}
+
+/// The answer's shape.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Accepted {
+    pub encoding: Encoding,
+    pub form: Form,
+    /// `v1` or `v1beta1` of meta.k8s.io, where the form is not the object itself.
+    pub form_version: &'static str,
+    pub pretty: bool,
+}
+
+impl Default for Accepted {
+    fn default() -> Self {
+        Self { encoding: Encoding::Json, form: Form::Object, form_version: "v1", pretty: false }
+    }
+}
+
+/// One clause of an `Accept` header.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Clause {
+    pub media: String,
+    pub parameters: Vec<(String, String)>,
+    quality: f64,
+}
+
+impl Clause {
+    pub fn parameter(&self, name: &str) -> Option<&str> {
+        self.parameters.iter().find(|(k, _)| k == name).map(|(_, v)| v.as_str())
+    }
+}
+
+/// The clauses of an `Accept` header, best first.
+pub fn clauses(header: &str) -> Vec<Clause> {
+    let mut out: Vec<Clause> = header
+        .split(',')
+        .filter_map(|part| {
+            let mut pieces = part.split(';').map(str::trim);
+            let media = pieces.next().filter(|m| !m.is_empty())?.to_ascii_lowercase();
+            let parameters: Vec<(String, String)> = pieces
+                .filter_map(|p| p.split_once('='))
+                .map(|(k, v)| (k.trim().to_owned(), v.trim().trim_matches('"').to_owned()))
+                .collect();
+            let quality = parameters.iter().find(|(k, _)| k == "q").and_then(|(_, v)| v.parse().ok()).unwrap_or(1.0);
+            Some(Clause { media, parameters, quality })
+        })
+        .collect();
+    let wildcards = |media: &str| media.matches('*').count();
+    out.sort_by(|a, b| b.quality.total_cmp(&a.quality).then(wildcards(&a.media).cmp(&wildcards(&b.media))));
+    out
+}
+
+fn encodings(media: &str) -> &'static [Encoding] {
+    match media {
+        "*/*" => &[Encoding::Json, Encoding::Yaml, Encoding::Protobuf],
+        JSON => &[Encoding::Json],
+        YAML => &[Encoding::Yaml],
+        PROTOBUF => &[Encoding::Protobuf],
+        _ => &[],
+    }
+}
+
+/// What an endpoint can answer with.
+#[derive(Clone, Copy, Debug)]
+pub struct Offer {
+    pub protobuf: bool,
+    /// Tables and metadata.
+    pub forms: bool,
+}
+
+/// Chooses the answer's shape.
+///
+/// # Errors
+/// 406: none of what the client accepts can be had.
+pub fn accept(header: Option<&str>, offer: Offer) -> Result<Accepted, Status> {
+    let Some(header) = header.filter(|h| !h.trim().is_empty()) else { return Ok(Accepted::default()) };
+    let clauses = clauses(header);
+    if !clauses.iter().any(|c| !encodings(&c.media).is_empty()) {
+        let mut status = Status::new(
+            406,
+            "NotAcceptable",
+            format!("406: Not Acceptable\n\nAvailable representations: {JSON}, {YAML}, {PROTOBUF}"),
+        );
+        status.details = Some(serde_json::json!({}));
+        return Err(status);
+    }
+    for clause in &clauses {
+        let possible = encodings(&clause.media).iter().find(|e| offer.protobuf || **e != Encoding::Protobuf);
+        let Some(&encoding) = possible else { continue };
+        let form = match clause.parameter("as") {
+            None | Some("") => Form::Object,
+            Some("Table") if offer.forms && clause.parameter("g") == Some("meta.k8s.io") => Form::Table,
+            Some("PartialObjectMetadata") if offer.forms && clause.parameter("g") == Some("meta.k8s.io") => {
+                Form::Metadata
+            }
+            Some("PartialObjectMetadataList") if offer.forms && clause.parameter("g") == Some("meta.k8s.io") => {
+                Form::MetadataList
+            }
+            Some(_) => continue,
+        };
+        let form_version = match clause.parameter("v") {
+            _ if form == Form::Object => "v1",
+            Some("v1") => "v1",
+            Some("v1beta1") => "v1beta1",
+            _ => continue,
+        };
+        // Tables are JSON and YAML only.
+        let pretty = clause.parameter("pretty") == Some("1");
+        return Ok(Accepted { encoding, form, form_version, pretty });
+    }
+    Err(Status::new(
+        406,
+        "NotAcceptable",
+        format!("only the following media types are accepted: {JSON}, {YAML}, {PROTOBUF}"),
+    ))
+}
+
+/// A content type without its parameters, in lower case.
+pub fn media_type(header: &str) -> String {
+    header.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+}
+
+/// 415 for a body in a format that the endpoint does not take.
+pub fn unsupported(accepted: &[&str]) -> Status {
+    Status::new(
+        415,
+        "UnsupportedMediaType",
+        format!(
+            "the body of the request was in an unknown format - accepted media types include: {}",
+            accepted.join(", ")
+        ),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: Offer = Offer { protobuf: true, forms: true };
+
+    #[test]
+    fn chooses() {
+        let encoding = |header| accept(Some(header), ALL).map(|a| (a.encoding, a.form)).ok();
+        let json = Some((Encoding::Json, Form::Object));
+        for (header, chosen) in [
+            ("text/html", None),
+            ("text/html,*/*", json),
+            ("application/xml;q=0.9, application/json;q=0.1", json),
+            ("application/vnd.kubernetes.protobuf,application/json", Some((Encoding::Protobuf, Form::Object))),
+            ("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", Some((Encoding::Json, Form::Table))),
+            ("application/json;as=Nothing", None),
+            ("application/json;as=Nothing,application/json", json),
+        ] {
+            assert_eq!(encoding(header), chosen, "{header}");
+        }
+        let custom = Offer { protobuf: false, forms: true };
+        assert!(accept(Some(PROTOBUF), custom).is_err());
+    }
+}

@@ -1,0 +1,303 @@
+//! Which kinds are served, and how stored objects look in each of their versions.
+
+use super::Object;
+use crate::resource::Resource;
+use merge::schema::Schema;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+use store::{Entry, Revision};
+use tokio_util::sync::CancellationToken;
+
+const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
+
+/// Name of the store's bucket for a kind.
+pub(crate) fn bucket(group: &str, plural: &str) -> String {
+    format!("{group}/{plural}")
+}
+
+/// What a custom resource has beyond other kinds.
+pub struct Custom {
+    /// The whole definition (CustomResourceDefinition), as stored.
+    pub definition: Arc<Value>,
+    /// `openAPIV3Schema` of this version.
+    pub openapi: Value,
+    /// The version in which objects are stored.
+    pub storage_version: String,
+    /// `openAPIV3Schema` of the storage version, where that is another.
+    pub storage_openapi: Option<Value>,
+    /// Built from `storage_openapi` at first use.
+    pub storage_schema: OnceLock<Arc<Schema>>,
+    /// What clients of this version are told, where it is deprecated.
+    pub deprecation: Option<String>,
+    /// The definition is being deleted: nothing new may be made.
+    pub terminating: bool,
+    /// Fires when the kind is no longer served like this; its watches end.
+    pub ended: CancellationToken,
+    /// `spec.selectableFields` of this version: JSON paths.
+    pub selectable: Vec<String>,
+    /// `subresources.scale` of this version.
+    pub scale: Option<Value>,
+    pub has_status: bool,
+    /// Objects written before this revision may lack defaults of the present schema, or hold fields it does not know.
+    pub fresh_from: Revision,
+}
+
+/// A kind in one version, as the server serves it.
+pub struct Served {
+    pub resource: Resource,
+    pub bucket: Arc<str>,
+    pub custom: Option<Custom>,
+    schema: OnceLock<Arc<Schema>>,
+}
+
+impl Served {
+    pub fn builtin(resource: Resource) -> Self {
+        let bucket = match resource.strategy.storage() {
+            Some((group, plural)) => bucket(group, plural),
+            None => bucket(&resource.group, &resource.plural),
+        };
+        let schema = OnceLock::from(resource.schema.clone());
+        Self { bucket: bucket.into(), custom: None, schema, resource }
+    }
+
+    pub fn custom(resource: Resource, custom: Custom) -> Self {
+        let bucket = bucket(&resource.group, &resource.plural).into();
+        Self { bucket, custom: Some(custom), schema: OnceLock::new(), resource }
+    }
+
+    /// The whole object's schema; a custom resource's is built at first use.
+    pub fn schema(&self) -> &Arc<Schema> {
+        self.schema.get_or_init(|| match &self.custom {
+            Some(custom) => crate::crd::schema(&custom.openapi),
+            None => self.resource.schema.clone(),
+        })
+    }
+
+    pub fn api_version(&self) -> String {
+        let Resource { group, version, .. } = &self.resource;
+        if group.is_empty() { version.clone() } else { format!("{group}/{version}") }
+    }
+
+    fn storage_schema<'a>(&'a self, custom: &'a Custom) -> &'a Arc<Schema> {
+        match &custom.storage_openapi {
+            Some(openapi) => custom.storage_schema.get_or_init(|| crate::crd::schema(openapi)),
+            None => self.schema(),
+        }
+    }
+
+    /// Reads a value as Go would read the kind, metadata and all.
+    ///
+    /// # Errors
+    /// Go's words.
+    pub(crate) fn decode(&self, value: &mut Value) -> Result<(), String> {
+        match self.resource.type_name {
+            Some(name) => merge::builtin::decode(name, value),
+            None => {
+                if let Some(meta) = value.get_mut("metadata").filter(|meta| !meta.is_null()) {
+                    merge::builtin::decode(OBJECT_META, meta)?;
+                }
+                embedded(self.schema(), value, "", true)
+            }
+        }
+    }
+
+    /// Brings a value into the form in which Go writes the kind.
+    pub(crate) fn normalize(&self, value: &mut Value) {
+        match self.resource.type_name {
+            Some(name) => merge::builtin::normalize(name, value),
+            None => {
+                if let Some(meta) = value.get_mut("metadata") {
+                    merge::builtin::normalize(OBJECT_META, meta);
+                }
+            }
+        }
+    }
+
+    fn foreign(&self) -> bool {
+        self.resource.strategy.storage().is_some()
+    }
+
+    /// A stored object as this version shows it.
+    pub fn present(&self, entry: &Arc<Entry>) -> Object {
+        let stale = self.custom.as_ref().is_some_and(|c| entry.revision < c.fresh_from);
+        let versioned = api::object::text(&entry.value, "apiVersion") != self.api_version();
+        if !stale && !versioned && !self.foreign() {
+            return Object::Stored(entry.clone());
+        }
+        let mut value = (*entry.value).clone();
+        self.shape(&mut value);
+        Object::Made(Arc::new(value))
+    }
+
+    /// A stored object's value as this version shows it.
+    pub(crate) fn present_value(&self, entry: &Arc<Entry>) -> Arc<Value> {
+        match self.present(entry) {
+            Object::Stored(entry) => entry.value.clone(),
+            Object::Made(value) => value,
+        }
+    }
+
+    fn shape(&self, value: &mut Value) {
+        if self.foreign() {
+            self.resource.strategy.to_shape(value);
+        }
+        value["apiVersion"] = self.api_version().into();
+        value["kind"] = self.resource.kind.clone().into();
+        if let Some(custom) = &self.custom {
+            let storage = self.storage_schema(custom);
+            storage.prune(value);
+            storage.default(value);
+            if custom.storage_openapi.is_some() {
+                // Only what this version knows is shown.
+                self.schema().prune(value);
+            }
+        }
+    }
+
+    /// An object of this version as it is stored.
+    pub(crate) fn to_storage(&self, value: &mut Value) {
+        if self.foreign() {
+            self.resource.strategy.to_storage(value);
+        }
+        if let Some(custom) = &self.custom {
+            if custom.storage_openapi.is_some() {
+                let storage = self.storage_schema(custom);
+                storage.prune(value);
+                storage.default(value);
+            }
+            value["apiVersion"] = format!("{}/{}", self.resource.group, custom.storage_version).into();
+        }
+    }
+
+    pub fn subresource(&self, name: &str) -> Option<&crate::resource::Subresource> {
+        self.resource.subresources.iter().find(|s| s.name == name)
+    }
+}
+
+/// Reads the metadata of objects inside a custom resource (`x-kubernetes-embedded-resource`) as Go does.
+fn embedded(schema: &Schema, value: &mut Value, path: &str, root: bool) -> Result<(), String> {
+    match value {
+        Value::Object(members) => {
+            if schema.embedded
+                && !root
+                && let Some(meta) = members.get_mut("metadata").filter(|meta| !meta.is_null())
+            {
+                let shown = meta.to_string();
+                merge::builtin::decode(OBJECT_META, meta)
+                    .map_err(|why| format!("{path}.metadata: Invalid value: {shown}: {why}"))?;
+            }
+            for (key, member) in members.iter_mut() {
+                if let Some(schema) = schema.properties.get(key).or(schema.additional.as_ref()) {
+                    let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                    embedded(schema, member, &path, false)?;
+                }
+            }
+            Ok(())
+        }
+        Value::Array(elements) => {
+            let Some(items) = &schema.items else { return Ok(()) };
+            elements
+                .iter_mut()
+                .enumerate()
+                .try_for_each(|(i, element)| embedded(items, element, &format!("{path}[{i}]"), false))
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Ok(()),
+    }
+}
+
+/// All kinds served, by group, version and plural.
+#[derive(Clone, Default)]
+pub struct Catalog {
+    pub kinds: BTreeMap<(String, String, String), Arc<Served>>,
+    /// Order of groups in discovery; those not named follow by name.
+    pub groups: Vec<String>,
+}
+
+impl Catalog {
+    pub fn add(&mut self, served: Served) {
+        let Resource { group, version, plural, .. } = &served.resource;
+        if !self.groups.contains(group) {
+            self.groups.push(group.clone());
+        }
+        self.kinds.insert((group.clone(), version.clone(), plural.clone()), Arc::new(served));
+    }
+
+    pub fn get(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Served>> {
+        // One lookup a request: the allocations do not matter beside the rest.
+        self.kinds.get(&(group.to_owned(), version.to_owned(), plural.to_owned()))
+    }
+
+    /// Any served version of a group's resource.
+    pub fn any(&self, group: &str, plural: &str) -> Option<&Arc<Served>> {
+        self.kinds.values().find(|s| s.resource.group == group && s.resource.plural == plural)
+    }
+
+    /// Drops all versions of a group's custom resource.
+    pub fn remove_custom(&mut self, group: &str, plural: &str) {
+        self.kinds.retain(|(g, _, p), served| {
+            let custom = served.custom.as_ref().filter(|_| g == group && p == plural);
+            if let Some(custom) = custom {
+                custom.ended.cancel();
+            }
+            custom.is_none()
+        });
+        let kinds = &self.kinds;
+        self.groups.retain(|group| kinds.keys().any(|(g, _, _)| g == group));
+    }
+
+    /// Versions of a group, the preferred one first.
+    pub fn versions(&self, group: &str) -> Vec<String> {
+        let mut versions: Vec<String> = Vec::new();
+        for (g, version, _) in self.kinds.keys() {
+            if g == group && !versions.contains(version) {
+                versions.push(version.clone());
+            }
+        }
+        versions.sort_by(|a, b| compare_versions(b, a));
+        versions
+    }
+
+    /// Kinds of a group and version, by plural.
+    pub fn of<'a>(&'a self, group: &'a str, version: &'a str) -> impl Iterator<Item = &'a Arc<Served>> {
+        self.kinds.iter().filter(move |((g, v, _), _)| g == group && v == version).map(|(_, served)| served)
+    }
+}
+
+/// Kubernetes' order of versions: stable over beta over alpha, higher numbers first, all else by name.
+pub fn compare_versions(a: &str, b: &str) -> std::cmp::Ordering {
+    /// (stability, major, minor); `None` where the name is no version.
+    fn parts(version: &str) -> Option<(u8, u64, u64)> {
+        let rest = version.strip_prefix('v')?;
+        let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+        let major = rest[..digits].parse().ok()?;
+        let tail = &rest[digits..];
+        if tail.is_empty() {
+            return Some((3, major, 0));
+        }
+        let (rank, minor) = match (tail.strip_prefix("beta"), tail.strip_prefix("alpha")) {
+            (Some(minor), _) => (2, minor),
+            (_, Some(minor)) => (1, minor),
+            _ => return None,
+        };
+        Some((rank, major, minor.parse().ok()?))
+    }
+    match (parts(a), parts(b)) {
+        (Some(a), Some(b)) => a.cmp(&b),
+        (Some(_), None) => std::cmp::Ordering::Greater,
+        (None, Some(_)) => std::cmp::Ordering::Less,
+        (None, None) => b.cmp(a),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_sort_as_upstream() {
+        let mut versions = ["v1alpha1", "foo", "v1", "v2beta1", "v10", "v1beta2", "bar"];
+        versions.sort_by(|a, b| compare_versions(b, a));
+        assert_eq!(versions, ["v10", "v1", "v2beta1", "v1beta2", "v1alpha1", "bar", "foo"]);
+    }
+}

@@ -1,0 +1,311 @@
+//! Deleting, as far as it is the server's part: preconditions, grace, finalizers. Dependents are the garbage collector's.
+
+use super::read::not_found;
+use super::write::{meta_mut, time};
+use super::{Answer, Attempt, Core, Object, Pending, Target};
+use crate::admission::Operation;
+use crate::auth::User;
+use crate::query::{self, Query};
+use crate::status::Status;
+use api::field::{Error, ErrorList, Path};
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use store::{Expect, Op, Txn};
+
+/// What becomes of dependents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Propagation {
+    Orphan,
+    Background,
+    Foreground,
+}
+
+/// `DeleteOptions`.
+#[derive(Clone, Debug, Default)]
+pub struct DeleteOptions {
+    pub grace_secs: Option<i64>,
+    pub uid: Option<String>,
+    pub resource_version: Option<String>,
+    /// `None`: the kind's default.
+    pub propagation: Option<Propagation>,
+    pub dry_run: bool,
+}
+
+impl DeleteOptions {
+    /// From the body, or from the query where there is no body.
+    ///
+    /// # Errors
+    /// 400 for what does not parse, 422 for what is not known or does not go together.
+    pub fn parse(body: Option<&Value>, query: &Query) -> Result<Self, Status> {
+        let mut errors = ErrorList::new();
+        let mut out = Self::default();
+        let (mut orphan, mut policy) = (None, None);
+        match body {
+            Some(body) => {
+                let wrong = |field: &str, value: &Value, kind: &str| {
+                    let got = match value {
+                        Value::Bool(_) => "bool",
+                        Value::Number(_) => "number",
+                        Value::String(_) => "string",
+                        Value::Array(_) => "array",
+                        _ => "object",
+                    };
+                    Status::bad_request(format!(
+                        "json: cannot unmarshal {got} into Go struct field DeleteOptions.{field} of type {kind}"
+                    ))
+                };
+                let some = |field: &str| body.get(field).filter(|v| !v.is_null());
+                if let Some(value) = some("gracePeriodSeconds") {
+                    out.grace_secs = Some(value.as_i64().ok_or_else(|| wrong("gracePeriodSeconds", value, "int64"))?);
+                }
+                if let Some(value) = some("orphanDependents") {
+                    orphan = Some(value.as_bool().ok_or_else(|| wrong("orphanDependents", value, "bool"))?);
+                }
+                if let Some(value) = some("propagationPolicy") {
+                    let text = value.as_str();
+                    let text = text.ok_or_else(|| wrong("propagationPolicy", value, "v1.DeletionPropagation"))?;
+                    policy = Some(text.to_owned());
+                }
+                if let Some(value) = some("preconditions") {
+                    let text = |field| value.get(field).and_then(Value::as_str).map(str::to_owned);
+                    out.uid = text("uid");
+                    out.resource_version = text("resourceVersion");
+                }
+                let all = body.get("dryRun").and_then(Value::as_array).into_iter().flatten();
+                out.dry_run = query::dry_run(all.filter_map(Value::as_str), &mut errors);
+            }
+            None => {
+                out.grace_secs = query.int("gracePeriodSeconds")?;
+                orphan = query.get("orphanDependents").map(|_| query.flag("orphanDependents"));
+                policy = query.get("propagationPolicy").filter(|p| !p.is_empty()).map(str::to_owned);
+                out.dry_run = query::dry_run(query.all("dryRun"), &mut errors);
+            }
+        }
+        // Values in the query count beside a body, too.
+        if body.is_some() && query.get("dryRun").is_some() {
+            out.dry_run |= query::dry_run(query.all("dryRun"), &mut errors);
+        }
+        let path = Path::new("propagationPolicy");
+        match (policy.as_deref(), orphan) {
+            (Some(text), Some(_)) => errors
+                .insert(0, Error::invalid(&path, text, "orphanDependents and deletionPropagation cannot be both set")),
+            (Some("Orphan"), None) => out.propagation = Some(Propagation::Orphan),
+            (Some("Background"), None) => out.propagation = Some(Propagation::Background),
+            (Some("Foreground"), None) => out.propagation = Some(Propagation::Foreground),
+            (Some(other), None) => {
+                errors.insert(0, Error::not_supported(&path, other, &["Foreground", "Background", "Orphan", "nil"]))
+            }
+            (None, Some(true)) => out.propagation = Some(Propagation::Orphan),
+            (None, Some(false)) => out.propagation = Some(Propagation::Background),
+            (None, None) => {}
+        }
+        if errors.is_empty() { Ok(out) } else { Err(Status::invalid("meta.k8s.io", "DeleteOptions", "", &errors)) }
+    }
+}
+
+const ORPHAN: &str = "orphan";
+const FOREGROUND: &str = "foregroundDeletion";
+
+impl Core {
+    /// Deletes one object, or starts to.
+    ///
+    /// # Errors
+    /// Whatever upstream answers.
+    pub fn delete(&self, target: &Target, options: &DeleteOptions, user: &User) -> Result<Attempt, Status> {
+        let served = &target.served;
+        let resource = &served.resource;
+        let strategy = &*resource.strategy;
+        let entry = self.entry(target).ok_or_else(|| not_found(target))?;
+        let old = served.present_value(&entry);
+        self.check_preconditions(target, options, &old)?;
+        let mut warnings = self.validate(target, Operation::Delete, None, Some(&old), user, options.dry_run)?;
+        self.admit_policies(target, Operation::Delete, None, Some(&old), user, options.dry_run, &mut warnings)?;
+
+        if options.propagation.is_none() && strategy.default_orphans() {
+            warnings.push(
+                "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove \
+                 them or set propagationPolicy=Orphan to suppress this warning"
+                    .to_owned(),
+            );
+        }
+        let now = self.world.now();
+        let begun =
+            self.with_context(user, &target.namespace, options.dry_run, |cx| strategy.begin_delete(cx, &old))?;
+        if let Some(mut new) = begun {
+            meta_mut(&mut new).insert("deletionTimestamp".to_owned(), time(now).into());
+            return Ok(self.marked(target, &entry, new, options, warnings));
+        }
+        let mut new = (*old).clone();
+        let grace = strategy.grace_secs(&old, options.grace_secs).max(0);
+        let finalizers = finalizers_for(&old, options.propagation, strategy.default_orphans());
+        let had: Vec<Value> = old["metadata"].get("finalizers").and_then(Value::as_array).cloned().unwrap_or_default();
+        let changed = finalizers != had;
+        {
+            let meta = meta_mut(&mut new);
+            if finalizers.is_empty() {
+                meta.remove("finalizers");
+            } else {
+                meta.insert("finalizers".to_owned(), finalizers.clone().into());
+            }
+        }
+        let terminating = api::object::is_terminating(&old);
+        let pending = !finalizers.is_empty() || !strategy.may_vanish(&new);
+        let mut moved = changed;
+        if terminating {
+            // A second delete can only shorten the grace.
+            let left = old["metadata"].get("deletionGracePeriodSeconds").and_then(Value::as_i64);
+            let shorter = left.is_none_or(|left| grace < left) && left != Some(0);
+            if shorter && (grace > 0 || options.grace_secs.is_some() || pending) {
+                let started = deletion_start(&old).unwrap_or(now);
+                mark(&mut new, started.max(now - SignedDuration::from_secs(0)), grace);
+                moved = true;
+            }
+            if grace == 0 && !pending {
+                return Ok(self.gone(target, &entry, new, options, warnings));
+            }
+            if left.is_some_and(|left| left > 0) && !shorter && !pending && !moved {
+                return Ok(Attempt::Done(Answer { code: 200, object: served.present(&entry), warnings }));
+            }
+        } else if grace > 0 {
+            mark(&mut new, now, grace);
+            moved = true;
+        } else if pending {
+            mark(&mut new, now, 0);
+            moved = true;
+        }
+        if !pending && (grace == 0 || self.vanishes(target, &new)) {
+            if strategy.graceful() && !terminating {
+                mark(&mut new, now, 0);
+                if let Some(generation) = old["metadata"].get("generation").and_then(Value::as_i64) {
+                    meta_mut(&mut new).insert("generation".to_owned(), (generation + 1).into());
+                }
+            }
+            return Ok(self.gone(target, &entry, new, options, warnings));
+        }
+        if !moved {
+            return Ok(Attempt::Done(Answer { code: 200, object: served.present(&entry), warnings }));
+        }
+        if !terminating
+            && let Some(generation) = old["metadata"].get("generation").and_then(Value::as_i64)
+            && generation > 0
+        {
+            meta_mut(&mut new).insert("generation".to_owned(), (generation + 1).into());
+        }
+        Ok(self.marked(target, &entry, new, options, warnings))
+    }
+
+    /// Stores an object whose deletion has begun.
+    fn marked(
+        &self,
+        target: &Target,
+        entry: &store::Entry,
+        mut new: Value,
+        options: &DeleteOptions,
+        warnings: Vec<String>,
+    ) -> Attempt {
+        if options.dry_run {
+            return Attempt::Done(Answer { code: 200, object: Object::Made(Arc::new(new)), warnings });
+        }
+        target.served.to_storage(&mut new);
+        let op = Op::Put {
+            bucket: target.served.bucket.clone(),
+            key: entry.key.clone(),
+            value: new,
+            expect: Expect::Revision(entry.revision),
+        };
+        let target = target.clone();
+        Attempt::Write(Box::new(Pending { txn: Txn::one(op), code: 200, warnings, reply: None, target }))
+    }
+
+    fn check_preconditions(&self, target: &Target, options: &DeleteOptions, old: &Value) -> Result<(), Status> {
+        let resource = &target.served.resource;
+        let conflict = |why: String| Status::conflict("", &resource.kind, &target.name, &why);
+        let uid = api::object::uid(old);
+        if let Some(wanted) = &options.uid
+            && wanted != uid
+        {
+            return Err(conflict(format!(
+                "the UID in the precondition ({wanted}) does not match the UID in record ({uid}). The object might have been deleted and then recreated"
+            )));
+        }
+        let version = api::object::resource_version(old);
+        if let Some(wanted) = &options.resource_version
+            && wanted != version
+        {
+            return Err(conflict(format!(
+                "the ResourceVersion in the precondition ({wanted}) does not match the ResourceVersion in record ({version}). The object might have been modified"
+            )));
+        }
+        Ok(())
+    }
+
+    fn gone(
+        &self,
+        target: &Target,
+        entry: &store::Entry,
+        mut last: Value,
+        options: &DeleteOptions,
+        warnings: Vec<String>,
+    ) -> Attempt {
+        let served = &target.served;
+        let resource = &served.resource;
+        let reply = (!resource.strategy.delete_returns_object()).then(|| {
+            let mut details = json!({"name": target.name, "kind": resource.plural});
+            if !resource.group.is_empty() {
+                details["group"] = resource.group.clone().into();
+            }
+            details["uid"] = api::object::uid(&last).into();
+            json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details})
+        });
+        if options.dry_run {
+            let object = Object::Made(Arc::new(reply.unwrap_or(last)));
+            return Attempt::Done(Answer { code: 200, object, warnings });
+        }
+        served.to_storage(&mut last);
+        let op = Op::Delete {
+            bucket: served.bucket.clone(),
+            key: entry.key.clone(),
+            expect: entry.revision,
+            last: Some(last),
+        };
+        Attempt::Write(Box::new(Pending { txn: Txn::one(op), code: 200, warnings, reply, target: target.clone() }))
+    }
+}
+
+fn mark(object: &mut Value, now: Timestamp, grace: i64) {
+    let meta = meta_mut(object);
+    let at = now + SignedDuration::from_secs(grace);
+    meta.insert("deletionTimestamp".to_owned(), time(at).into());
+    meta.insert("deletionGracePeriodSeconds".to_owned(), grace.into());
+}
+
+/// When the deletion was first asked for: the timestamp less the grace.
+fn deletion_start(object: &Value) -> Option<Timestamp> {
+    let at: Timestamp = api::object::meta(object, "deletionTimestamp").parse().ok()?;
+    let grace = object["metadata"].get("deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(0);
+    Some(at - SignedDuration::from_secs(grace))
+}
+
+/// The finalizers that a delete leaves: those of others, plus or minus the garbage collector's.
+fn finalizers_for(object: &Value, asked: Option<Propagation>, default_orphans: bool) -> Vec<Value> {
+    let list: Vec<Value> = object["metadata"].get("finalizers").and_then(Value::as_array).cloned().unwrap_or_default();
+    let has = |name: &str| list.iter().any(|f| f == name);
+    // What was said before stands where nothing new is said.
+    let (orphan, foreground) = match asked {
+        Some(Propagation::Orphan) => (true, false),
+        Some(Propagation::Foreground) => (false, true),
+        Some(Propagation::Background) => (false, false),
+        None if has(ORPHAN) => (true, false),
+        None if has(FOREGROUND) => (false, true),
+        None => (default_orphans, false),
+    };
+    let mut out: Vec<Value> =
+        list.into_iter().filter(|f| (orphan || f != ORPHAN) && (foreground || f != FOREGROUND)).collect();
+    for (name, wanted) in [(ORPHAN, orphan), (FOREGROUND, foreground)] {
+        if wanted && !out.iter().any(|f| f == name) {
+            out.push(name.into());
+        }
+    }
+    out
+}

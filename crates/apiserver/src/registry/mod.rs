@@ -1,0 +1,357 @@
+//! The synchronous core: what a request does to the store.
+//!
+//! A write is computed from the visible state and handed out as an [`Attempt`]: a transaction and what to answer once it is
+//! durable. If the state has moved on, the store refuses and the request is computed again. Async callers use
+//! [`Core::run`], a simulator [`Core::run_now`]; neither has a second code path.
+
+mod catalog;
+mod delete;
+mod patch;
+mod read;
+mod write;
+
+pub use catalog::{Catalog, Custom, Served, compare_versions};
+pub use delete::{DeleteOptions, Propagation};
+pub use patch::PatchKind;
+pub use read::ListAnswer;
+pub use write::Call;
+
+pub(crate) use catalog::bucket;
+pub(crate) use read::{not_found, parse_revision, too_large};
+pub(crate) use write::time;
+
+use crate::admission::{self, Admission, Objects, Operation};
+use crate::auth::User;
+use crate::resource::{Context, Tokens};
+use crate::status::Status;
+use jiff::Timestamp;
+use serde_json::Value;
+use std::sync::{Arc, PoisonError, RwLock};
+use store::{Entry, Event, Key, Store, Txn, WriteError};
+
+/// Clock and chance, so that a simulator can own them.
+pub trait World: Send + Sync {
+    fn now(&self) -> Timestamp;
+    /// A UUID in its usual form.
+    fn uid(&self) -> String;
+    /// Five characters for generated names.
+    fn suffix(&self) -> String;
+}
+
+/// The real clock and real chance.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RealWorld;
+
+impl World for RealWorld {
+    fn now(&self) -> Timestamp {
+        Timestamp::now()
+    }
+
+    fn uid(&self) -> String {
+        uuid::Uuid::new_v4().to_string()
+    }
+
+    fn suffix(&self) -> String {
+        /// No vowels and no look-alikes, as upstream (`k8s.io/apimachinery/pkg/util/rand`).
+        const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+        (0..5).map(|_| LETTERS[rand::random_range(0..LETTERS.len())] as char).collect()
+    }
+}
+
+/// A kind in a version, and where in it a request points.
+#[derive(Clone)]
+pub struct Target {
+    pub served: Arc<Served>,
+    /// Empty for cluster-scoped kinds and for lists over all namespaces.
+    pub namespace: String,
+    /// Empty for collections.
+    pub name: String,
+    /// Empty for the object itself.
+    pub subresource: String,
+}
+
+impl Target {
+    pub(crate) fn key(&self) -> Key {
+        Key::new(&self.namespace, &self.name)
+    }
+}
+
+/// An object in an answer: as stored, or made for the occasion.
+#[derive(Clone)]
+pub enum Object {
+    Stored(Arc<Entry>),
+    Made(Arc<Value>),
+}
+
+impl Object {
+    pub fn value(&self) -> &Arc<Value> {
+        match self {
+            Self::Stored(entry) => &entry.value,
+            Self::Made(value) => value,
+        }
+    }
+}
+
+/// What a request came to.
+#[derive(Clone)]
+pub struct Answer {
+    pub code: u16,
+    pub object: Object,
+    /// Texts of `Warning: 299` headers.
+    pub warnings: Vec<String>,
+}
+
+/// One try at a write.
+pub enum Attempt {
+    /// Nothing needs to be stored.
+    Done(Answer),
+    /// Store this, then answer.
+    Write(Box<Pending>),
+}
+
+impl Attempt {
+    /// Nothing to do and nothing to say.
+    pub fn nothing() -> Self {
+        Self::made(200, Value::Null)
+    }
+
+    /// An answer without a write.
+    pub fn made(code: u16, value: Value) -> Self {
+        Self::Done(Answer { code, object: Object::Made(Arc::new(value)), warnings: Vec::new() })
+    }
+
+    /// The same write with another answer.
+    #[must_use]
+    pub fn replying(self, code: u16, reply: Value) -> Self {
+        match self {
+            Self::Done(answer) => Self::Done(Answer { code, object: Object::Made(Arc::new(reply)), ..answer }),
+            Self::Write(mut pending) => {
+                pending.code = code;
+                pending.reply = Some(reply);
+                Self::Write(pending)
+            }
+        }
+    }
+}
+
+/// A write that waits for the store.
+pub struct Pending {
+    pub(crate) txn: Txn,
+    pub(crate) code: u16,
+    pub(crate) warnings: Vec<String>,
+    /// `None`: the object of the first operation, as stored.
+    pub(crate) reply: Option<Value>,
+    pub(crate) target: Target,
+}
+
+/// The registry of all kinds over one store.
+pub struct Core {
+    pub store: Store,
+    catalog: RwLock<Arc<Catalog>>,
+    pub(crate) plugins: Vec<Arc<dyn Admission>>,
+    pub world: Arc<dyn World>,
+    pub tokens: Arc<dyn Tokens>,
+}
+
+/// Conflicts in a row before a request gives up; each means that somebody else's write has gone through.
+const ATTEMPTS: usize = 64;
+
+impl Core {
+    pub fn new(
+        store: Store,
+        catalog: Catalog,
+        plugins: Vec<Arc<dyn Admission>>,
+        world: Arc<dyn World>,
+        tokens: Arc<dyn Tokens>,
+    ) -> Self {
+        Self { store, catalog: RwLock::new(Arc::new(catalog)), plugins, world, tokens }
+    }
+
+    /// The kinds served at present.
+    pub fn catalog(&self) -> Arc<Catalog> {
+        self.catalog.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Serves other kinds from now on.
+    pub fn set_catalog(&self, catalog: Catalog) {
+        *self.catalog.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(catalog);
+    }
+
+    /// Carries out a write, trying again while others get in between.
+    ///
+    /// # Errors
+    /// What `attempt` says, or 500 where the store cannot write.
+    pub async fn run(&self, attempt: impl Fn() -> Result<Attempt, Status>) -> Result<Answer, Status> {
+        for _ in 0..ATTEMPTS {
+            match attempt()? {
+                Attempt::Done(answer) => return Ok(answer),
+                Attempt::Write(pending) => {
+                    let (txn, rest) = pending.split();
+                    match self.store.submit(txn).await {
+                        Ok(events) => return Ok(rest.conclude(&events)),
+                        Err(WriteError::Conflict) => {}
+                        Err(error @ WriteError::Failed(_)) => return Err(internal(error.to_string())),
+                    }
+                }
+            }
+        }
+        Err(exhausted())
+    }
+
+    /// As [`Core::run`] without async: at once on a memory store, blocking on another.
+    ///
+    /// # Errors
+    /// As [`Core::run`].
+    pub fn run_now(&self, attempt: impl Fn() -> Result<Attempt, Status>) -> Result<Answer, Status> {
+        for _ in 0..ATTEMPTS {
+            match attempt()? {
+                Attempt::Done(answer) => return Ok(answer),
+                Attempt::Write(pending) => {
+                    let (txn, rest) = pending.split();
+                    match self.store.submit(txn).wait() {
+                        Ok(events) => return Ok(rest.conclude(&events)),
+                        Err(WriteError::Conflict) => {}
+                        Err(error @ WriteError::Failed(_)) => return Err(internal(error.to_string())),
+                    }
+                }
+            }
+        }
+        Err(exhausted())
+    }
+
+    /// Gives `work` the context that strategies look at.
+    pub(crate) fn with_context<T>(
+        &self,
+        user: &User,
+        namespace: &str,
+        dry_run: bool,
+        work: impl FnOnce(&Context<'_>) -> T,
+    ) -> T {
+        let lookup =
+            |group: &str, plural: &str, namespace: &str, name: &str| Objects::get(self, group, plural, namespace, name);
+        let list = |group: &str, plural: &str, namespace: &str| Objects::list(self, group, plural, namespace);
+        work(&Context {
+            now: self.world.now(),
+            namespace,
+            user: &user.name,
+            groups: &user.groups,
+            who: user,
+            dry_run,
+            tokens: &*self.tokens,
+            lookup: &lookup,
+            list: &list,
+        })
+    }
+
+    /// Runs the mutating halves of the plugins.
+    pub(crate) fn mutate(
+        &self,
+        target: &Target,
+        operation: Operation,
+        object: &mut Value,
+        old: Option<&Value>,
+        user: &User,
+        dry_run: bool,
+    ) -> Result<bool, Status> {
+        let resource = &target.served.resource;
+        let mut ran = false;
+        for plugin in &self.plugins {
+            if !plugin.handles(operation, &resource.group, &resource.plural, &target.subresource) {
+                continue;
+            }
+            ran = true;
+            let before = object.clone();
+            let request = self.request(target, operation, Some(&before), old, user, dry_run);
+            plugin.mutate(&request, object).map_err(|status| admission::denied(plugin.mutator(), status))?;
+        }
+        Ok(ran)
+    }
+
+    /// Runs the validating halves of the plugins and returns their warnings.
+    pub(crate) fn validate(
+        &self,
+        target: &Target,
+        operation: Operation,
+        object: Option<&Value>,
+        old: Option<&Value>,
+        user: &User,
+        dry_run: bool,
+    ) -> Result<Vec<String>, Status> {
+        let resource = &target.served.resource;
+        let mut warnings = Vec::new();
+        for plugin in &self.plugins {
+            if plugin.handles(operation, &resource.group, &resource.plural, &target.subresource) {
+                let request = self.request(target, operation, object, old, user, dry_run);
+                let more = plugin.validate(&request).map_err(|status| admission::denied(plugin.validator(), status))?;
+                warnings.extend(more);
+            }
+        }
+        Ok(warnings)
+    }
+
+    fn request<'a>(
+        &'a self,
+        target: &'a Target,
+        operation: Operation,
+        object: Option<&'a Value>,
+        old_object: Option<&'a Value>,
+        user: &'a User,
+        dry_run: bool,
+    ) -> admission::Request<'a> {
+        let resource = &target.served.resource;
+        admission::Request {
+            operation,
+            group: &resource.group,
+            version: &resource.version,
+            kind: &resource.kind,
+            resource: &resource.plural,
+            subresource: &target.subresource,
+            namespace: &target.namespace,
+            name: object.map_or(target.name.as_str(), |o| api::object::meta(o, "name")),
+            object,
+            old_object,
+            dry_run,
+            user,
+            objects: self,
+        }
+    }
+}
+
+impl Objects for Core {
+    fn get(&self, group: &str, plural: &str, namespace: &str, name: &str) -> Option<Arc<Value>> {
+        let entry = self.store.get(&catalog::bucket(group, plural), &Key::new(namespace, name))?;
+        Some(entry.value.clone())
+    }
+
+    fn list(&self, group: &str, plural: &str, namespace: &str) -> Vec<Arc<Value>> {
+        let snapshot = self.store.snapshot(&catalog::bucket(group, plural));
+        let namespace = (!namespace.is_empty()).then_some(namespace);
+        snapshot.iter(namespace, None).map(|entry| entry.value.clone()).collect()
+    }
+}
+
+impl Pending {
+    fn split(mut self: Box<Self>) -> (Txn, Box<Self>) {
+        (std::mem::take(&mut self.txn), self)
+    }
+
+    fn conclude(self, events: &[Event]) -> Answer {
+        let object = match (self.reply, events.first()) {
+            (Some(reply), _) => Object::Made(Arc::new(reply)),
+            (None, Some(event)) => self.target.served.present(&event.entry),
+            (None, None) => Object::Made(Arc::default()),
+        };
+        Answer { code: self.code, object, warnings: self.warnings }
+    }
+}
+
+pub(crate) fn internal(message: impl Into<String>) -> Status {
+    let message = message.into();
+    let mut status = Status::new(500, "InternalError", format!("Internal error occurred: {message}"));
+    status.details = Some(serde_json::json!({"causes": [{"message": message}]}));
+    status
+}
+
+fn exhausted() -> Status {
+    internal("too many concurrent writes to the same object")
+}

@@ -1,0 +1,178 @@
+//! Patching: an update whose new object the server computes.
+
+use super::read::not_found;
+use super::write::{Call, enforce_namespace};
+use super::{Attempt, Core};
+use crate::decode;
+use crate::status::Status;
+use merge::apply::{self, ApplyError, Writer};
+use merge::{PatchError, json_patch, merge_patch, strategic};
+use serde_json::{Value, json};
+
+/// By content type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PatchKind {
+    Json,
+    Merge,
+    Strategic,
+    Apply,
+}
+
+impl PatchKind {
+    /// From a media type without parameters.
+    pub fn of(media_type: &str) -> Option<Self> {
+        Some(match media_type {
+            "application/json-patch+json" => Self::Json,
+            "application/merge-patch+json" => Self::Merge,
+            "application/strategic-merge-patch+json" => Self::Strategic,
+            "application/apply-patch+yaml" | "application/apply-patch+cbor" => Self::Apply,
+            _ => return None,
+        })
+    }
+}
+
+impl Core {
+    /// Patches an object; an apply may also create it.
+    ///
+    /// # Errors
+    /// Whatever upstream answers.
+    pub fn patch(&self, call: &Call<'_>, kind: PatchKind, patch: &Value) -> Result<Attempt, Status> {
+        let target = call.target;
+        if kind == PatchKind::Apply {
+            return self.apply(call, patch);
+        }
+        let served = &target.served;
+        let resource = &served.resource;
+        let entry = self.entry(target).ok_or_else(|| not_found(target))?;
+        let old = served.present_value(&entry);
+        let patched = match kind {
+            PatchKind::Json => json_patch::apply(&old, patch),
+            PatchKind::Merge | PatchKind::Apply => Ok(merge_patch::apply(&old, patch)),
+            PatchKind::Strategic => strategic::apply(&old, patch, served.schema()),
+        };
+        let mut new = patched.map_err(|error| refused(&error))?;
+        let shown = || match kind {
+            PatchKind::Strategic => merge::gotext::plain(patch),
+            PatchKind::Json | PatchKind::Merge | PatchKind::Apply => patch.to_string(),
+        };
+        let unfit = |why: String| {
+            let error = api::field::Error::invalid(&api::field::Path::new("patch"), shown(), why);
+            Status::invalid("", "", "", &vec![error])
+        };
+        let changes = |field: &str| new.get(field).is_some_and(|value| Some(value) != old.get(field));
+        if served.custom.is_none() && kind != PatchKind::Strategic && (changes("kind") || changes("apiVersion")) {
+            return Err(unfit("the kind and the version of an object cannot be changed".to_owned()));
+        }
+        served.decode(&mut new).map_err(unfit)?;
+        let mut warnings = call.warnings.to_vec();
+        warnings.extend(decode::prune(served, &mut new, call.options.validation).map_err(unfit)?);
+        enforce_namespace(&mut new, target)?;
+        same_name(target, &new)?;
+        let version = api::object::resource_version(&new);
+        if !version.is_empty() && version != entry.revision.to_string() {
+            return Err(Status::conflict(
+                &resource.group,
+                &resource.plural,
+                &target.name,
+                "the object has been modified; please apply your changes to the latest version and try again",
+            ));
+        }
+        self.replace(&Call { warnings: &warnings, ..*call }, new, &entry, false)
+    }
+
+    fn apply(&self, call: &Call<'_>, applied: &Value) -> Result<Attempt, Status> {
+        let target = call.target;
+        let served = &target.served;
+        let resource = &served.resource;
+        let entry = self.entry(target);
+        if entry.is_none() && !target.subresource.is_empty() {
+            return Err(not_found(target));
+        }
+        let live = entry.as_ref().map(|entry| served.present_value(entry));
+        let version = api::object::resource_version(applied).to_owned();
+        match &entry {
+            Some(entry) if !version.is_empty() && version != entry.revision.to_string() => {
+                return Err(Status::conflict(
+                    &resource.group,
+                    &resource.plural,
+                    &target.name,
+                    "the object has been modified; please apply your changes to the latest version and try again",
+                ));
+            }
+            _ => {}
+        }
+        let api_version = served.api_version();
+        let ignored = resource.strategy.ignored(&target.subresource);
+        let writer = Writer {
+            manager: &call.options.manager,
+            api_version: &api_version,
+            kind: &resource.kind,
+            subresource: &target.subresource,
+            ignored: &ignored,
+        };
+        let merged =
+            apply::apply(live.as_deref(), applied, &writer, call.options.force, served.schema(), self.world.now())
+                .map_err(|error| apply_refused(&error))?;
+        let mut merged = merged;
+        served.decode(&mut merged).map_err(Status::bad_request)?;
+        enforce_namespace(&mut merged, target)?;
+        same_name(target, &merged)?;
+        match entry {
+            Some(entry) => self.replace(call, merged, &entry, true),
+            None => {
+                // There is nothing that the version could be of.
+                if let Some(meta) = merged.get_mut("metadata").and_then(Value::as_object_mut) {
+                    meta.remove("resourceVersion");
+                }
+                self.create(call, &merged, true)
+            }
+        }
+    }
+}
+
+/// The object's name is the one in the path.
+fn same_name(target: &super::Target, object: &Value) -> Result<(), Status> {
+    match api::object::meta(object, "name") {
+        name if name == target.name => Ok(()),
+        "" => Err(Status::bad_request(format!(
+            "the name of the object ({} based on URL) was undeterminable: name must be provided",
+            target.name
+        ))),
+        name => Err(Status::bad_request(format!(
+            "the name of the object ({name}) does not match the name on the URL ({})",
+            target.name
+        ))),
+    }
+}
+
+fn refused(error: &PatchError) -> Status {
+    match error {
+        PatchError::Malformed(message) => Status::bad_request(message.clone()),
+        PatchError::Unprocessable(_) => {
+            let mut status =
+                Status::new(422, "Invalid", "the server rejected our request due to an error in our request");
+            status.details = Some(json!({}));
+            status
+        }
+        PatchError::TooLarge(message) => Status::new(413, "RequestEntityTooLarge", message.clone()),
+        PatchError::Internal(message) => Status::new(500, "", message.clone()),
+    }
+}
+
+fn apply_refused(error: &ApplyError) -> Status {
+    match error {
+        ApplyError::Conflicts(conflicts) => {
+            let mut status = Status::new(409, "Conflict", error.to_string());
+            let causes: Vec<Value> = conflicts
+                .iter()
+                .map(|c| {
+                    json!({"reason": "FieldManagerConflict", "message": format!("conflict with {}", c.manager), "field": c.field})
+                })
+                .collect();
+            status.details = Some(json!({"causes": causes}));
+            status
+        }
+        ApplyError::BadRequest(message) => Status::bad_request(message.clone()),
+        ApplyError::Untypable(message) => Status::new(500, "", message.clone()),
+    }
+}

@@ -1,0 +1,259 @@
+//! Reading: one object, and pages of them.
+
+use super::{Core, Object, Target};
+use crate::query::{ListOptions, VersionMatch};
+use crate::registry::Served;
+use crate::selectors::FieldSelector;
+use crate::status::Status;
+use base64::Engine as _;
+use base64::engine::general_purpose::{URL_SAFE, URL_SAFE_NO_PAD};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use store::{Entry, Key, Revision, Snapshot};
+
+/// A page of a list.
+pub struct ListAnswer {
+    pub items: Vec<Object>,
+    pub revision: Revision,
+    /// Empty on the last page.
+    pub continue_token: String,
+    /// How many more there are; unknown under a selector.
+    pub remaining: Option<usize>,
+}
+
+impl Served {
+    /// The value of a field that field selectors may name.
+    pub(crate) fn field(&self, object: &Value, name: &str) -> Option<String> {
+        match name {
+            "metadata.name" => Some(api::object::meta(object, "name").to_owned()),
+            "metadata.namespace" => Some(api::object::meta(object, "namespace").to_owned()),
+            _ => match &self.custom {
+                Some(custom) => custom.selectable.iter().any(|s| s == name).then(|| crate::crd::selected(object, name)),
+                None => {
+                    let fields = self.resource.strategy.selectable(object);
+                    fields.into_iter().find(|(field, _)| *field == name).map(|(_, value)| value)
+                }
+            },
+        }
+    }
+
+    /// # Errors
+    /// 400 for a field that the kind cannot be selected by.
+    pub(crate) fn check_fields(&self, fields: &FieldSelector) -> Result<(), Status> {
+        for term in &fields.0 {
+            let known = matches!(term.field.as_str(), "metadata.name" | "metadata.namespace")
+                || self.field(&Value::Null, &term.field).is_some();
+            if !known {
+                let field = &term.field;
+                return Err(Status::bad_request(match self.custom {
+                    Some(_) => format!("field label not supported: {field}"),
+                    None => self.resource.strategy.unknown_field(field),
+                }));
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn selects(&self, options: &ListOptions, object: &Value) -> bool {
+        options.labels.matches(object) && options.fields.matches(|field| self.field(object, field))
+    }
+}
+
+/// What a continue token holds; the layout is upstream's.
+struct Position {
+    revision: i64,
+    start: Key,
+}
+
+impl Position {
+    fn encode(&self, namespaced_list: bool) -> String {
+        let start = if namespaced_list || self.start.namespace.is_empty() {
+            format!("{}\0", self.start.name)
+        } else {
+            format!("{}/{}\0", self.start.namespace, self.start.name)
+        };
+        let token = json!({"v": "meta.k8s.io/v1", "rv": self.revision, "start": start});
+        URL_SAFE_NO_PAD.encode(token.to_string())
+    }
+
+    fn decode(token: &str, namespace: &str, cluster_scoped: bool) -> Result<Self, Status> {
+        let bad = |why: &str| Status::bad_request(format!("invalid continue token: continue key is not valid: {why}"));
+        let bytes = URL_SAFE_NO_PAD.decode(token).or_else(|_| URL_SAFE.decode(token)).map_err(|error| {
+            let at = match error {
+                base64::DecodeError::InvalidByte(at, _) | base64::DecodeError::InvalidLastSymbol(at, _) => at,
+                _ => token.len(),
+            };
+            bad(&format!("illegal base64 data at input byte {at}"))
+        })?;
+        let value: Value = serde_json::from_slice(&bytes).map_err(|error| bad(&error.to_string()))?;
+        let version = api::object::text(&value, "v");
+        if version != "meta.k8s.io/v1" {
+            return Err(bad(&format!("server does not recognize this encoded version {version}")));
+        }
+        let revision = value.get("rv").and_then(Value::as_i64).unwrap_or(0);
+        if revision == 0 {
+            return Err(bad("incorrect encoded start resourceVersion (version meta.k8s.io/v1)"));
+        }
+        let start = api::object::text(&value, "start");
+        if start.is_empty() {
+            return Err(bad("encoded start key empty (version meta.k8s.io/v1)"));
+        }
+        let start = start.strip_suffix('\0').unwrap_or(start);
+        let start = match start.split_once('/') {
+            Some((namespace, name)) => Key::new(namespace, name),
+            None if cluster_scoped => Key::new("", start),
+            None => Key::new(namespace, start),
+        };
+        Ok(Self { revision, start })
+    }
+}
+
+const EXPIRED: &str = "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.";
+
+impl Core {
+    /// The entry a request points to.
+    pub(crate) fn entry(&self, target: &Target) -> Option<Arc<Entry>> {
+        self.store.get(&target.served.bucket, &target.key())
+    }
+
+    /// One object.
+    ///
+    /// # Errors
+    /// 404.
+    pub fn get(&self, target: &Target) -> Result<Object, Status> {
+        self.entry(target).map(|entry| target.served.present(&entry)).ok_or_else(|| not_found(target))
+    }
+
+    /// A page of the objects of a kind, in one namespace or all.
+    ///
+    /// # Errors
+    /// 400 for tokens, versions and fields that do not parse, 410 for versions that the store has forgotten, 504 for
+    /// versions of the future.
+    pub fn list(&self, target: &Target, options: &ListOptions) -> Result<ListAnswer, Status> {
+        let served = &target.served;
+        served.check_fields(&options.fields)?;
+        let namespace = (!target.namespace.is_empty()).then_some(target.namespace.as_str());
+        let (snapshot, after) = self.snapshot(target, options)?;
+        // A list at "any" revision comes from upstream's cache, which knows no pages.
+        let whole = options.limit == 0 || options.resource_version == "0";
+        let limit = if whole { usize::MAX } else { options.limit };
+        let selective = !options.labels.is_empty() || !options.fields.is_empty();
+        let mut items = Vec::new();
+        let mut last: Option<&Arc<Entry>> = None;
+        let mut entries = snapshot.iter(namespace, after.as_ref());
+        if let Some(name) = options.fields.pinned("metadata.name")
+            && let Some(namespace) = namespace.or_else(|| (!served.resource.namespaced).then_some(""))
+        {
+            // One object at most: no need to walk the bucket.
+            if let Some(entry) = snapshot.get(&Key::new(namespace, name)) {
+                let object = served.present(entry);
+                if served.selects(options, object.value()) {
+                    items.push(object);
+                }
+            }
+            return Ok(ListAnswer {
+                items,
+                revision: snapshot.revision,
+                continue_token: String::new(),
+                remaining: None,
+            });
+        }
+        for entry in entries.by_ref() {
+            last = Some(entry);
+            let object = served.present(entry);
+            if !selective || served.selects(options, object.value()) {
+                items.push(object);
+                if items.len() == limit {
+                    break;
+                }
+            }
+        }
+        let mut answer =
+            ListAnswer { items, revision: snapshot.revision, continue_token: String::new(), remaining: None };
+        if answer.items.len() == limit
+            && let Some(last) = last
+        {
+            let more = if selective {
+                entries.any(|entry| served.selects(options, served.present(entry).value()))
+            } else {
+                let rest = entries.count();
+                answer.remaining = (rest > 0).then_some(rest);
+                rest > 0
+            };
+            if more {
+                let position = Position { revision: snapshot.revision.cast_signed(), start: last.key.clone() };
+                answer.continue_token = position.encode(namespace.is_some());
+            }
+        }
+        Ok(answer)
+    }
+
+    fn snapshot(&self, target: &Target, options: &ListOptions) -> Result<(Snapshot, Option<Key>), Status> {
+        let bucket = &target.served.bucket;
+        if !options.continue_token.is_empty() {
+            if !matches!(options.resource_version.as_str(), "" | "0") {
+                return Err(Status::bad_request("specifying resource version is not allowed when using continue"));
+            }
+            let position =
+                Position::decode(&options.continue_token, &target.namespace, !target.served.resource.namespaced)?;
+            if position.revision < 0 {
+                return Ok((self.store.snapshot(bucket), Some(position.start)));
+            }
+            return match self.store.snapshot_at(bucket, position.revision.cast_unsigned()) {
+                Ok(snapshot) => Ok((snapshot, Some(position.start))),
+                Err(_) => {
+                    let mut status = Status::new(410, "Expired", EXPIRED);
+                    let again = Position { revision: -1, start: position.start };
+                    status.list_meta = Some(again.encode(!target.namespace.is_empty()));
+                    Err(status)
+                }
+            };
+        }
+        let revision = parse_revision(&options.resource_version)?;
+        if revision > 0 {
+            let current = self.store.revision();
+            if revision > current {
+                return Err(too_large(revision, current));
+            }
+            let exact = options.version_match == Some(VersionMatch::Exact)
+                || (options.version_match.is_none() && options.limit > 0);
+            if exact {
+                return self
+                    .store
+                    .snapshot_at(bucket, revision)
+                    .map(|snapshot| (snapshot, None))
+                    .map_err(|_| Status::new(410, "Expired", "The resourceVersion for the provided list is too old."));
+            }
+        }
+        Ok((self.store.snapshot(bucket), None))
+    }
+}
+
+pub(crate) fn not_found(target: &Target) -> Status {
+    Status::not_found(&target.served.resource.group, &target.served.resource.plural, &target.name)
+}
+
+/// 0 for an empty one.
+///
+/// # Errors
+/// 400, in Go's words.
+pub(crate) fn parse_revision(text: &str) -> Result<Revision, Status> {
+    if text.is_empty() {
+        return Ok(0);
+    }
+    text.parse().map_err(|_| {
+        Status::bad_request(format!(
+            "invalid resource version: resourceVersion: Invalid value: \"{text}\": strconv.ParseUint: parsing \"{text}\": invalid syntax"
+        ))
+    })
+}
+
+pub(crate) fn too_large(asked: Revision, current: Revision) -> Status {
+    let mut status =
+        Status::new(504, "Timeout", format!("Timeout: Too large resource version: {asked}, current: {current}"));
+    status.details = Some(json!({
+        "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
+        "retryAfterSeconds": 1,
+    }));
+    status
+}

@@ -1,0 +1,165 @@
+//! The `Status` answers of a Kubernetes API server: one constructor per reason, messages as upstream's
+//! (`k8s.io/apimachinery/pkg/api/errors`).
+
+use api::field::{self, ErrorList};
+use serde_json::{Map, Value, json};
+
+/// A failed request: what the client gets as a `Status` body.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("{message}")]
+pub struct Status {
+    pub code: u16,
+    /// Empty where upstream sends none.
+    pub reason: &'static str,
+    pub message: String,
+    /// `details`, absent where upstream sends none.
+    pub details: Option<Value>,
+    /// `metadata.continue`: where an expired list may go on.
+    pub list_meta: Option<String>,
+    /// Texts of `Warning: 299` headers that go with the failure.
+    pub warnings: Vec<String>,
+}
+
+/// `name.group` as upstream's messages name a resource (`trainjobs.trainer.kubeflow.org`, `pods`).
+pub fn qualified(group: &str, plural: &str) -> String {
+    if group.is_empty() { plural.to_owned() } else { format!("{plural}.{group}") }
+}
+
+fn details(group: &str, kind: &str, name: &str) -> Value {
+    let mut map = Map::new();
+    for (key, value) in [("name", name), ("group", group), ("kind", kind)] {
+        if !value.is_empty() {
+            map.insert(key.to_owned(), value.into());
+        }
+    }
+    Value::Object(map)
+}
+
+impl Status {
+    /// The same failure with warnings.
+    #[must_use]
+    pub fn with_warnings(mut self, warnings: &[String]) -> Self {
+        self.warnings.extend_from_slice(warnings);
+        self
+    }
+
+    pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
+        Self { code, reason, message: message.into(), details: None, list_meta: None, warnings: Vec::new() }
+    }
+
+    pub fn not_found(group: &str, plural: &str, name: &str) -> Self {
+        Self {
+            code: 404,
+            reason: "NotFound",
+            message: format!("{} \"{name}\" not found", qualified(group, plural)),
+            details: Some(details(group, plural, name)),
+            list_meta: None,
+            warnings: Vec::new(),
+        }
+    }
+
+    pub fn already_exists(group: &str, plural: &str, name: &str) -> Self {
+        Self {
+            code: 409,
+            reason: "AlreadyExists",
+            message: format!("{} \"{name}\" already exists", qualified(group, plural)),
+            details: Some(details(group, plural, name)),
+            list_meta: None,
+            warnings: Vec::new(),
+        }
+    }
+
+    pub fn conflict(group: &str, plural: &str, name: &str, why: &str) -> Self {
+        Self {
+            code: 409,
+            reason: "Conflict",
+            message: format!("Operation cannot be fulfilled on {} \"{name}\": {why}", qualified(group, plural)),
+            details: Some(details(group, plural, name)),
+            list_meta: None,
+            warnings: Vec::new(),
+        }
+    }
+
+    pub fn forbidden(group: &str, plural: &str, name: &str, why: &str) -> Self {
+        let what = qualified(group, plural);
+        let message = if name.is_empty() {
+            format!("{what} is forbidden: {why}")
+        } else {
+            format!("{what} \"{name}\" is forbidden: {why}")
+        };
+        Self {
+            code: 403,
+            reason: "Forbidden",
+            message,
+            details: Some(details(group, plural, name)),
+            list_meta: None,
+            warnings: Vec::new(),
+        }
+    }
+
+    pub fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(400, "BadRequest", message)
+    }
+
+    /// 422: the causes of all field errors.
+    pub fn invalid(group: &str, kind: &str, name: &str, errors: &ErrorList) -> Self {
+        let causes: Vec<Value> = errors
+            .iter()
+            .map(|e| json!({"reason": e.kind.as_str(), "message": e.body(), "field": e.field.to_string()}))
+            .collect();
+        let mut details = details(group, kind, name);
+        details["causes"] = causes.into();
+        let what = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
+        Self {
+            code: 422,
+            reason: "Invalid",
+            message: format!("{what} \"{name}\" is invalid: {}", field::aggregate(errors)),
+            details: Some(details),
+            list_meta: None,
+            warnings: Vec::new(),
+        }
+    }
+
+    /// The wire form, in Go's field order.
+    pub fn to_json(&self) -> String {
+        let meta = self
+            .list_meta
+            .as_ref()
+            .map_or_else(String::new, |token| format!("\"continue\":{}", Value::from(token.as_str())));
+        let mut out = format!(r#"{{"kind":"Status","apiVersion":"v1","metadata":{{{meta}}},"status":"Failure""#);
+        out += &format!(r#","message":{}"#, Value::from(self.message.as_str()));
+        if !self.reason.is_empty() {
+            out += &format!(r#","reason":"{}""#, self.reason);
+        }
+        if let Some(details) = &self.details {
+            out += r#","details":"#;
+            out += &ordered_details(details);
+        }
+        out += &format!(",\"code\":{}}}\n", self.code);
+        out
+    }
+}
+
+/// `details` in Go's field order: name, group, kind, uid, causes, retryAfterSeconds.
+fn ordered_details(details: &Value) -> String {
+    let parts: Vec<String> = ["name", "group", "kind", "uid", "causes", "retryAfterSeconds"]
+        .iter()
+        .filter_map(|key| {
+            let value = details.get(*key)?;
+            let text = match value.as_array() {
+                Some(causes) => format!("[{}]", causes.iter().map(ordered_cause).collect::<Vec<_>>().join(",")),
+                None => value.to_string(),
+            };
+            Some(format!("\"{key}\":{text}"))
+        })
+        .collect();
+    format!("{{{}}}", parts.join(","))
+}
+
+fn ordered_cause(cause: &Value) -> String {
+    let parts: Vec<String> = ["reason", "message", "field"]
+        .iter()
+        .filter_map(|key| Some(format!("\"{key}\":{}", cause.get(*key)?)))
+        .collect();
+    format!("{{{}}}", parts.join(","))
+}

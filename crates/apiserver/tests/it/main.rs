@@ -1,0 +1,233 @@
+//! The server through real clients: kube-rs in the same process, and the core without any runtime.
+
+use apiserver::auth::User;
+use apiserver::query::{Query, WriteOptions};
+use apiserver::registry::{Call, DeleteOptions, Target};
+use apiserver::{Options, Server};
+use futures::{StreamExt, TryStreamExt};
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{
+    Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams,
+};
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::{Client, ResourceExt};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+
+async fn server(options: Options) -> Arc<Server> {
+    let server = tokio::task::spawn_blocking(move || Server::new(options)).await.unwrap().unwrap();
+    tokio::spawn(server.clone().follow_definitions());
+    server
+}
+
+fn client(server: &Arc<Server>) -> Client {
+    Client::new(server.service(User::admin()), "default")
+}
+
+fn config_map(name: &str, value: &str) -> ConfigMap {
+    serde_json::from_value(json!({"metadata": {"name": name, "labels": {"app": "t"}}, "data": {"k": value}})).unwrap()
+}
+
+#[tokio::test]
+async fn a_kube_client_needs_no_socket() {
+    let server = server(Options::default()).await;
+    let maps: Api<ConfigMap> = Api::default_namespaced(client(&server));
+    let before = maps.list(&ListParams::default()).await.unwrap().metadata.resource_version.unwrap();
+    let made = maps.create(&PostParams::default(), &config_map("a", "1")).await.unwrap();
+    assert!(made.uid().is_some() && made.creation_timestamp().is_some());
+    let conflict = maps.create(&PostParams::default(), &config_map("a", "1")).await.unwrap_err();
+    assert!(matches!(conflict, kube::Error::Api(status) if status.code == 409 && status.reason == "AlreadyExists"));
+
+    let mut stale = made.clone();
+    stale.data = Some([("k".to_owned(), "2".to_owned())].into());
+    let updated = maps.replace("a", &PostParams::default(), &stale).await.unwrap();
+    let conflict = maps.replace("a", &PostParams::default(), &stale).await.unwrap_err();
+    assert!(matches!(conflict, kube::Error::Api(status) if status.code == 409 && status.reason == "Conflict"));
+
+    let apply = PatchParams::apply("test").force();
+    let patch = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"k": "3"}, "metadata": {"name": "a"}});
+    let applied = maps.patch("a", &apply, &Patch::Apply(&patch)).await.unwrap();
+    assert!(applied.managed_fields().iter().any(|m| m.manager.as_deref() == Some("test")));
+    let again = maps.patch("a", &apply, &Patch::Apply(&patch)).await.unwrap();
+    assert_eq!(applied.resource_version(), again.resource_version(), "a repeated apply writes nothing");
+    assert_ne!(updated.resource_version(), applied.resource_version());
+
+    maps.delete("a", &DeleteParams::default()).await.unwrap();
+    let events: Vec<String> = maps
+        .watch(&WatchParams::default().timeout(1), &before)
+        .await
+        .unwrap()
+        .map_ok(|event| match event {
+            WatchEvent::Added(map) => format!("added {}", map.data.unwrap()["k"]),
+            WatchEvent::Modified(map) => format!("modified {}", map.data.unwrap()["k"]),
+            WatchEvent::Deleted(map) => format!("deleted {}", map.data.unwrap()["k"]),
+            other => format!("{other:?}"),
+        })
+        .try_filter(|text| std::future::ready(!text.starts_with("Bookmark")))
+        .try_collect()
+        .await
+        .unwrap();
+    assert_eq!(events, ["added 1", "modified 2", "modified 3", "deleted 3"]);
+}
+
+#[tokio::test]
+async fn definitions_are_served_as_they_come_and_go() {
+    let server = server(Options::default()).await;
+    let client = client(&server);
+    let definition: CustomResourceDefinition = serde_json::from_value(json!({
+        "metadata": {"name": "widgets.example.org"},
+        "spec": {"group": "example.org", "scope": "Namespaced", "names": {"plural": "widgets", "kind": "Widget"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "subresources": {"status": {}},
+                "schema": {"openAPIV3Schema": {"type": "object", "properties": {
+                    "spec": {"type": "object", "properties": {"size": {"type": "integer", "default": 3, "minimum": 1}}},
+                    "status": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}}}]},
+    }))
+    .unwrap();
+    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+    definitions.create(&PostParams::default(), &definition).await.unwrap();
+    let established = kube::runtime::wait::conditions::is_crd_established();
+    let waiting = kube::runtime::wait::await_condition(definitions.clone(), "widgets.example.org", established);
+    tokio::time::timeout(Duration::from_secs(10), waiting).await.unwrap().unwrap();
+
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("example.org", "v1", "Widget"));
+    let widgets: Api<DynamicObject> = Api::default_namespaced_with(client.clone(), &resource);
+    let widget = |spec: Value| DynamicObject::new("w", &resource).data(json!({"spec": spec, "status": {"x": 1}}));
+    let made = widgets.create(&PostParams::default(), &widget(json!({}))).await.unwrap();
+    assert_eq!(made.data["spec"]["size"], 3);
+    assert_eq!(made.data.get("status"), None, "a creator does not write the status");
+    let refused = widgets.create(&PostParams::default(), &widget(json!({"size": 0}))).await.unwrap_err();
+    assert!(matches!(refused, kube::Error::Api(status) if status.code == 422));
+    let patch = Patch::Merge(json!({"status": {"phase": "Up"}, "spec": {"size": 9}}));
+    let patched = widgets.patch_status("w", &PatchParams::default(), &patch).await.unwrap();
+    assert_eq!((&patched.data["status"]["phase"], &patched.data["spec"]["size"]), (&json!("Up"), &json!(3)));
+    assert_eq!(patched.metadata.generation, Some(1));
+
+    definitions.delete("widgets.example.org", &DeleteParams::default()).await.unwrap();
+    let gone = async {
+        while definitions.get_opt("widgets.example.org").await.unwrap().is_some() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), gone).await.unwrap();
+    let missing = widgets.get("w").await.unwrap_err();
+    assert!(matches!(missing, kube::Error::Api(status) if status.code == 404));
+}
+
+#[tokio::test]
+async fn pages_show_one_moment() {
+    let server = server(Options::default()).await;
+    let maps: Api<ConfigMap> = Api::default_namespaced(client(&server));
+    for i in 0..10 {
+        maps.create(&PostParams::default(), &config_map(&format!("m{i}"), "x")).await.unwrap();
+    }
+    let mut names = Vec::new();
+    let mut versions = Vec::new();
+    let mut token = String::new();
+    loop {
+        let mut params = ListParams::default().limit(3).labels("app=t");
+        params.continue_token = (!token.is_empty()).then(|| token.clone());
+        let page = maps.list(&params).await.unwrap();
+        names.extend(page.items.iter().map(ResourceExt::name_any));
+        versions.push(page.metadata.resource_version.clone());
+        // What happens between the pages is not in them.
+        drop(maps.delete(&format!("m{}", 9 - names.len() / 3), &DeleteParams::default()).await);
+        token = page.metadata.continue_.unwrap_or_default();
+        if token.is_empty() {
+            break;
+        }
+    }
+    assert_eq!(names, (0..10).map(|i| format!("m{i}")).collect::<Vec<_>>());
+    assert!(versions.windows(2).all(|w| w[0] == w[1]));
+}
+
+#[tokio::test]
+async fn a_restart_keeps_everything() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = || Options { database: Some(dir.path().join("s.sqlite")), ..Options::default() };
+    let first = Server::new(options()).unwrap();
+    let maps: Api<ConfigMap> = Api::default_namespaced(Client::new(first.service(User::admin()), "default"));
+    let made = maps.create(&PostParams::default(), &config_map("a", "1")).await.unwrap();
+    drop(maps);
+    // Clients keep a worker with the service; the database is free once they are gone.
+    let mut first = first;
+    let second = loop {
+        match Arc::try_unwrap(first) {
+            Ok(server) => {
+                drop(server);
+                break Server::new(options()).unwrap();
+            }
+            Err(shared) => {
+                first = shared;
+                tokio::task::yield_now().await;
+            }
+        }
+    };
+    let maps: Api<ConfigMap> = Api::default_namespaced(Client::new(second.service(User::admin()), "default"));
+    let kept = maps.get("a").await.unwrap();
+    assert_eq!(kept.resource_version(), made.resource_version());
+    let next = maps.create(&PostParams::default(), &config_map("b", "1")).await.unwrap();
+    let number = |map: &ConfigMap| map.resource_version().unwrap().parse::<u64>().unwrap();
+    assert!(number(&next) > number(&made));
+}
+
+#[test]
+fn the_core_works_without_a_runtime() {
+    let server = Server::new(Options::default()).unwrap();
+    let core = &server.core;
+    let served = core.catalog().get("", "v1", "configmaps").unwrap().clone();
+    let target = |name: &str| Target {
+        served: served.clone(),
+        namespace: "default".to_owned(),
+        name: name.to_owned(),
+        subresource: String::new(),
+    };
+    let user = User::admin();
+    let options = WriteOptions::parse(&Query::default(), "CreateOptions", "sim", false).unwrap();
+    let body = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"k": "v"}});
+    let collection = target("");
+    let call = Call { target: &collection, options: &options, user: &user, warnings: &[] };
+    let made = core.run_now(|| core.create(&call, &body, false)).unwrap();
+    assert_eq!(made.code, 201);
+    assert_eq!(core.get(&target("a")).unwrap().value()["data"]["k"], "v");
+    core.run_now(|| core.delete(&target("a"), &DeleteOptions::default(), &user)).unwrap();
+    assert_eq!(core.get(&target("a")).err().unwrap().code, 404);
+}
+
+/// Not a test: says how many creates a second the server takes, from 16 writers at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "a measurement"]
+async fn creates_per_second() {
+    let dir = tempfile::tempdir().unwrap();
+    for database in [None, Some(dir.path().join("s.sqlite"))] {
+        let what = if database.is_some() { "sqlite" } else { "memory" };
+        let server = server(Options { database, ..Options::default() }).await;
+        let started = std::time::Instant::now();
+        let writers = (0..16).map(|writer| {
+            let maps: Api<ConfigMap> = Api::default_namespaced(client(&server));
+            tokio::spawn(async move {
+                for i in 0..250 {
+                    maps.create(&PostParams::default(), &config_map(&format!("m{writer}-{i}"), "x")).await.unwrap();
+                }
+            })
+        });
+        for writer in writers.collect::<Vec<_>>() {
+            writer.await.unwrap();
+        }
+        println!("{what}: {:.0} creates/s", 4000.0 / started.elapsed().as_secs_f64());
+    }
+}
+
+#[tokio::test]
+async fn a_watch_ends_at_its_time_and_marks_the_initial_state() {
+    let server = server(Options::default()).await;
+    let maps: Api<ConfigMap> = Api::default_namespaced(client(&server));
+    maps.create(&PostParams::default(), &config_map("a", "1")).await.unwrap();
+    let params = WatchParams::default().initial_events().timeout(1);
+    let events: Vec<WatchEvent<ConfigMap>> =
+        maps.watch(&params, "0").await.unwrap().filter_map(|e| async { e.ok() }).collect().await;
+    assert!(matches!(&events[0], WatchEvent::Added(map) if map.name_any() == "a"));
+    assert!(matches!(&events[1], WatchEvent::Bookmark(mark)
+        if mark.metadata.annotations.get("k8s.io/initial-events-end").is_some_and(|v| v == "true")));
+}

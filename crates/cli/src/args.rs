@@ -1,0 +1,307 @@
+//! Flags and subcommands.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::path::{Path, PathBuf};
+
+/// Run distributed training from one binary: on a laptop, on Kubernetes, on Slurm.
+#[derive(Parser, Debug)]
+#[command(name = "trainyard", version, max_term_width = 110, after_help = EXIT_CODES)]
+pub struct Cli {
+    #[command(flatten)]
+    pub global: Global,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+const EXIT_CODES: &str = "Exit codes: 0 done; 1 failed; 2 wrong use; 3 not found; 4 no control plane answers; 124 timed out; \
+130 interrupted.\n`run` and `logs -f` return the exit code of the job's first failed process.";
+
+/// Flags of all subcommands.
+#[derive(Args, Debug, Clone)]
+pub struct Global {
+    /// Where this control plane keeps its data [default: $XDG_DATA_HOME/trainyard]
+    #[arg(long, global = true, env = "TRAINYARD_HOME", value_name = "DIR")]
+    pub home: Option<PathBuf>,
+    /// Talk to the cluster of this kubeconfig instead of the local control plane
+    #[arg(long, global = true, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// The kubeconfig's context to use (of $KUBECONFIG or ~/.kube/config where --kubeconfig is not given)
+    #[arg(long, global = true, value_name = "NAME")]
+    pub context: Option<String>,
+    /// Namespace [default: the context's, else "default"]
+    #[arg(short, long, global = true, value_name = "NAME")]
+    pub namespace: Option<String>,
+    /// More about what goes on, on stderr
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub verbose: u8,
+}
+
+/// How data is printed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    #[default]
+    Table,
+    Wide,
+    Json,
+    Yaml,
+    Name,
+}
+
+#[derive(Args, Debug, Clone, Copy, Default)]
+pub struct Output {
+    /// Output format
+    #[arg(short, long, value_enum, default_value_t = Format::Table)]
+    pub output: Format,
+}
+
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Run a script as a training job and follow it
+    Run(RunArgs),
+    /// List jobs, or show one
+    Get(GetArgs),
+    /// Everything about a job: settings, pods, events, and why it is pending or failed
+    Describe(JobArgs),
+    /// Print a job's logs, all ranks merged
+    Logs(LogsArgs),
+    /// Delete jobs, with their pods
+    Delete(DeleteArgs),
+    /// Stop a job's pods but keep the job
+    Suspend(JobArgs),
+    /// Start a suspended job's pods again
+    Resume(JobArgs),
+    /// Wait until a job reaches a state
+    Wait(WaitArgs),
+    /// List the runtimes that jobs can use
+    Runtimes(ListArgs),
+    /// Start the control plane on this machine
+    Up(UpArgs),
+    /// Stop the control plane; running jobs go on
+    Down(DownArgs),
+    /// Whether the control plane runs, and where
+    Status(ListArgs),
+    /// Print the path of the local control plane's kubeconfig
+    Kubeconfig,
+    /// Keeps one pod alive (started by the node agent)
+    #[command(hide = true, disable_help_flag = true)]
+    Shim(ShimArgs),
+}
+
+#[derive(Args, Debug)]
+#[command(override_usage = "trainyard run [OPTIONS] SCRIPT [ARGS]...")]
+pub struct RunArgs {
+    /// Name of the job [default: made from the script's name]
+    #[arg(long)]
+    pub name: Option<String>,
+    /// Number of nodes (pods), each running the script
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..))]
+    pub nodes: Option<i32>,
+    /// Number of processes on each node
+    #[arg(long, value_name = "M", value_parser = clap::value_parser!(i32).range(1..))]
+    pub nproc_per_node: Option<i32>,
+    /// ClusterTrainingRuntime or TrainingRuntime to run with
+    #[arg(long, default_value = "torch-distributed")]
+    pub runtime: String,
+    /// Environment variable for all processes; may be repeated
+    #[arg(long = "env", short = 'e', value_name = "NAME=VALUE")]
+    pub env: Vec<String>,
+    /// CPUs that each node needs (e.g. 4 or 500m)
+    #[arg(long, value_name = "QUANTITY")]
+    pub cpus: Option<String>,
+    /// Memory that each node needs (e.g. 8Gi)
+    #[arg(long, value_name = "QUANTITY")]
+    pub memory: Option<String>,
+    /// GPUs that each node needs
+    #[arg(long, value_name = "N")]
+    pub gpus: Option<u32>,
+    /// Start the job and return at once, printing its name
+    #[arg(long, short)]
+    pub detach: bool,
+    #[command(flatten)]
+    pub output: Output,
+    /// The script to run; all that follows is its arguments
+    #[arg(trailing_var_arg = true, required = true, value_name = "SCRIPT")]
+    pub words: Vec<String>,
+}
+
+impl RunArgs {
+    /// The script as it was named.
+    pub fn script(&self) -> &Path {
+        Path::new(self.words.first().map_or("", String::as_str))
+    }
+
+    /// Its own arguments.
+    pub fn script_args(&self) -> &[String] {
+        self.words.get(1..).unwrap_or_default()
+    }
+}
+
+#[derive(Args, Debug)]
+pub struct GetArgs {
+    /// Name of a job
+    pub job: Option<String>,
+    /// Jobs of all namespaces
+    #[arg(short = 'A', long)]
+    pub all_namespaces: bool,
+    #[command(flatten)]
+    pub output: Output,
+}
+
+#[derive(Args, Debug)]
+pub struct JobArgs {
+    /// Name of the job
+    pub job: String,
+    #[command(flatten)]
+    pub output: Output,
+}
+
+#[derive(Args, Debug)]
+pub struct ListArgs {
+    #[command(flatten)]
+    pub output: Output,
+}
+
+#[derive(Args, Debug)]
+pub struct LogsArgs {
+    /// Name of the job
+    pub job: String,
+    /// Go on until the job ends, and return its exit code
+    #[arg(short, long)]
+    pub follow: bool,
+    /// Only this rank
+    #[arg(long, value_name = "N", conflicts_with = "step")]
+    pub rank: Option<i64>,
+    /// Only this step: node-0, dataset-initializer, …
+    #[arg(long, value_name = "STEP")]
+    pub step: Option<String>,
+    /// Only the last N lines of each pod
+    #[arg(long, value_name = "N")]
+    pub tail: Option<i64>,
+    /// Print the lines alone, without rank
+    #[arg(long)]
+    pub no_prefix: bool,
+    /// `json` prints one object a line: {"step", "rank", "pod", "line"}
+    #[command(flatten)]
+    pub output: Output,
+}
+
+#[derive(Args, Debug)]
+pub struct DeleteArgs {
+    /// Names of jobs
+    #[arg(required = true)]
+    pub jobs: Vec<String>,
+    /// Return before their pods are gone
+    #[arg(long)]
+    pub no_wait: bool,
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// A state to wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum WaitFor {
+    Complete,
+    Failed,
+    Running,
+    Suspended,
+    /// Complete or failed
+    Finished,
+    Deleted,
+}
+
+#[derive(Args, Debug)]
+pub struct WaitArgs {
+    /// Name of the job
+    pub job: String,
+    /// The state to wait for
+    #[arg(long = "for", value_enum, default_value_t = WaitFor::Complete)]
+    pub state: WaitFor,
+    /// Give up after this long: seconds, or with a unit (90s, 10m, 2h)
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub timeout: Option<std::time::Duration>,
+    #[command(flatten)]
+    pub output: Output,
+}
+
+#[derive(Args, Debug, Clone)]
+pub struct UpArgs {
+    /// Where the API listens
+    #[arg(long, default_value = "127.0.0.1:0", value_name = "ADDR:PORT")]
+    pub listen: String,
+    /// Return once it is ready; it goes on in the background
+    #[arg(long, short)]
+    pub detach: bool,
+    /// Do not run pods on this machine
+    #[arg(long)]
+    pub no_node: bool,
+    /// Which controllers to run: all, none, or names with commas
+    #[arg(long, default_value = "all", value_name = "all|none|NAME,…")]
+    pub controllers: String,
+    /// Take progress from training code here, and tell pods so (Kubeflow's feature gate TrainJobStatus)
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub status_server: Option<std::net::SocketAddr>,
+    /// Administrator's token instead of a generated one (for tests; a generated one is safer)
+    #[arg(long, env = "TRAINYARD_TOKEN", hide_env_values = true, value_name = "TOKEN")]
+    pub token: Option<String>,
+    #[command(flatten)]
+    pub output: Output,
+}
+
+#[derive(Args, Debug)]
+pub struct DownArgs {
+    #[command(flatten)]
+    pub output: Output,
+}
+
+#[derive(Args, Debug)]
+pub struct ShimArgs {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    pub args: Vec<std::ffi::OsString>,
+}
+
+/// `90`, `90s`, `10m`, `2h`, `1d`.
+fn duration(text: &str) -> Result<std::time::Duration, String> {
+    let (number, scale) = match text.char_indices().last() {
+        Some((at, 's')) => (&text[..at], 1.0),
+        Some((at, 'm')) => (&text[..at], 60.0),
+        Some((at, 'h')) => (&text[..at], 3600.0),
+        Some((at, 'd')) => (&text[..at], 86400.0),
+        _ => (text, 1.0),
+    };
+    let secs: f64 = number.parse().map_err(|_| format!("{text:?} is not a duration: try 90s, 10m or 2h"))?;
+    std::time::Duration::try_from_secs_f64(secs * scale).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_flags_are_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn arguments_after_the_script_are_its_own() {
+        // also where we have a flag of that name
+        let words = ["train.py", "--epochs", "3", "-o", "x", "--name", "n", "--help", "-v"];
+        for first in [&words[..], &[&["train.py"], &words[5..]].concat()[..]] {
+            let cli = Cli::parse_from([&["trainyard", "run", "--nodes", "2"], first].concat());
+            let Command::Run(run) = cli.command else { panic!("{cli:?}") };
+            assert_eq!((run.nodes, run.name.as_deref()), (Some(2), None));
+            assert_eq!(run.script(), Path::new("train.py"));
+            assert_eq!(run.script_args(), &first[1..]);
+        }
+        assert!(Cli::try_parse_from(["trainyard", "run"]).is_err());
+        assert!(Cli::try_parse_from(["trainyard", "run", "--node", "2", "train.py"]).is_err(), "our own typo");
+    }
+
+    #[test]
+    fn durations_have_units() {
+        assert_eq!(duration("90"), Ok(std::time::Duration::from_secs(90)));
+        assert_eq!(duration("2h"), Ok(std::time::Duration::from_secs(7200)));
+        assert!(duration("soon").is_err());
+        assert!(duration("-1s").is_err());
+    }
+}

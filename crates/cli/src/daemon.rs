@@ -1,0 +1,117 @@
+//! Starting, stopping and looking at the local control plane.
+
+use crate::args::{DownArgs, Format, Global, ListArgs};
+use crate::error::CliError;
+use crate::exit;
+use crate::home::{Home, Running};
+use crate::output;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::json;
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long `down` waits for the control plane to end before it says that it does not.
+const STOP_MAX: Duration = Duration::from_secs(20);
+
+/// Starts `trainyard up` in the background and returns once it is ready.
+///
+/// Expected flow: the child is a session of its own, its stderr goes to the home's log; it prints one JSON line when
+/// ready, which is what this waits for.
+///
+/// Errors: `NotReady` when the child ends first; its log says why, and the last line of it is in the message.
+pub fn start(home: &Home, flags: &[String]) -> Result<Running, CliError> {
+    home.create()?;
+    let io = |doing, path: std::path::PathBuf| move |source| CliError::Io { doing, path, source };
+    let log = std::fs::OpenOptions::new().create(true).append(true).open(home.log()).map_err(io("open", home.log()))?;
+    let program = std::env::current_exe().map_err(io("find", "the trainyard binary".into()))?;
+    let mut command = Command::new(&program);
+    command.arg("up").arg("--output=json").arg("--home").arg(home.root()).args(flags);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).process_group(0);
+    let mut child = command.spawn().map_err(io("start", program))?;
+    let stdout = child.stdout.take().expect("stdout is piped");
+    let mut line = String::new();
+    let read = BufReader::new(stdout).read_line(&mut line);
+    if let (Ok(1..), Ok(running)) = (read, serde_json::from_str(&line)) {
+        return Ok(running);
+    }
+    let _ = child.wait();
+    let text = std::fs::read_to_string(home.log()).unwrap_or_default();
+    let last = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("(empty)").to_owned();
+    Err(CliError::NotReady {
+        home: home.root().to_owned(),
+        log: format!("{}\n  its last line: {last}", home.log().display()),
+    })
+}
+
+/// Stops the control plane. Running jobs go on: the next `up` takes them over.
+pub(crate) fn down(args: &DownArgs, global: &Global) -> Result<u8, CliError> {
+    let home = Home::find(global)?;
+    let Some(running) = home.running() else {
+        eprintln!("no control plane is running under {}", home.root().display());
+        return Ok(exit::OK);
+    };
+    let pid = Pid::from_raw(i32::try_from(running.pid).expect("a process id fits"));
+    if let Err(error) = kill(pid, Signal::SIGTERM) {
+        return Err(CliError::Api(format!("cannot stop process {}: {}", running.pid, error.desc())));
+    }
+    let deadline = Instant::now() + STOP_MAX;
+    while home.is_locked() {
+        if Instant::now() > deadline {
+            return Err(CliError::Api(format!(
+                "process {} was asked to stop and still runs; see {}",
+                running.pid,
+                home.log().display()
+            )));
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    match args.output.output {
+        Format::Json | Format::Yaml => output::print(&json!({"stopped": running.pid}), args.output.output),
+        Format::Table | Format::Wide | Format::Name => {
+            println!("stopped; running jobs go on, and `trainyard up` takes them over again");
+        }
+    }
+    Ok(exit::OK)
+}
+
+/// Says whether the control plane runs. Exit code 4 where it does not.
+pub(crate) async fn status(args: &ListArgs, global: &Global) -> Result<u8, CliError> {
+    let home = Home::find(global)?;
+    let running = home.running();
+    let machine_readable = match &running {
+        Some(running) => {
+            let mut shown = serde_json::to_value(running).expect("plain data");
+            shown["running"] = true.into();
+            shown["home"] = home.root().to_string_lossy().into();
+            shown
+        }
+        None => json!({"running": false, "home": home.root().to_string_lossy()}),
+    };
+    match (args.output.output, &running) {
+        (Format::Json | Format::Yaml, _) => output::print(&machine_readable, args.output.output),
+        (Format::Table | Format::Wide | Format::Name, Some(running)) => {
+            println!("running     {} (process {}, version {})", running.server, running.pid, running.version);
+            println!("kubeconfig  {}", running.kubeconfig.display());
+            println!("node        {}", running.node);
+            println!("log         {}", home.log().display());
+        }
+        (Format::Table | Format::Wide | Format::Name, None) => {
+            println!("not running under {}", home.root().display());
+            println!("start it with: trainyard up --detach");
+        }
+    }
+    Ok(if running.is_some() { exit::OK } else { exit::UNREACHABLE })
+}
+
+/// Prints the path of the kubeconfig, for `export KUBECONFIG=$(trainyard kubeconfig)`.
+pub(crate) fn kubeconfig(global: &Global) -> Result<u8, CliError> {
+    let home = Home::find(global)?;
+    if !home.kubeconfig().exists() {
+        return Err(CliError::NotRunning { home: home.root().to_owned() });
+    }
+    println!("{}", home.kubeconfig().display());
+    Ok(exit::OK)
+}

@@ -1,0 +1,19 @@
+//! Exit codes of `trainyard`.
+//!
+//! `run` and `logs -f` return the exit code of the job's first failed process where there is one; these codes are for
+//! all else.
+
+/// All went well; of `run` and `wait`: the job completed.
+pub const OK: u8 = 0;
+/// The job failed without an exit code of its own, or the request failed.
+pub const FAILURE: u8 = 1;
+/// Wrong use: unknown flag, bad value, missing file.
+pub const USAGE: u8 = 2;
+/// The object that was named does not exist.
+pub const NOT_FOUND: u8 = 3;
+/// No control plane answers.
+pub const UNREACHABLE: u8 = 4;
+/// `wait` ran out of time.
+pub const TIMEOUT: u8 = 124;
+/// Ctrl-C.
+pub const INTERRUPTED: u8 = 130;

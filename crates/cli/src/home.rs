@@ -1,0 +1,131 @@
+//! Where a local control plane keeps its things. Several can live side by side, one per home.
+
+use crate::args::Global;
+use crate::error::CliError;
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+
+/// A control plane's directory (mode 0700).
+#[derive(Clone, Debug)]
+pub struct Home {
+    root: PathBuf,
+}
+
+/// What a running control plane says about itself, in `up.json`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Running {
+    pub pid: u32,
+    pub server: String,
+    pub kubeconfig: PathBuf,
+    pub version: String,
+    /// Seconds since 1970.
+    pub started: i64,
+    /// How pods run here: `hosts`, `plain`, or `none` with `--no-node`.
+    pub node: String,
+}
+
+impl Home {
+    /// `--home`, else `$TRAINYARD_HOME`, else `$XDG_DATA_HOME/trainyard`, else `~/.local/share/trainyard`.
+    pub fn find(global: &Global) -> Result<Self, CliError> {
+        let root = match &global.home {
+            Some(home) => std::path::absolute(home).map_err(|source| CliError::Io {
+                doing: "resolve",
+                path: home.clone(),
+                source,
+            })?,
+            None => {
+                let data = std::env::var_os("XDG_DATA_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+                let data = data.or_else(|| std::env::home_dir().map(|home| home.join(".local/share")));
+                let data = data.ok_or_else(|| {
+                    CliError::Usage("there is no home directory to keep data in; set TRAINYARD_HOME".to_owned())
+                })?;
+                data.join("trainyard")
+            }
+        };
+        Ok(Self { root })
+    }
+
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.root.join("kubeconfig")
+    }
+
+    /// Held (flock) by the control plane while it runs.
+    pub fn lock(&self) -> PathBuf {
+        self.root.join("lock")
+    }
+
+    pub fn log(&self) -> PathBuf {
+        self.root.join("up.log")
+    }
+
+    pub fn running_file(&self) -> PathBuf {
+        self.root.join("up.json")
+    }
+
+    /// Makes the directory, for its owner alone.
+    pub fn create(&self) -> Result<(), CliError> {
+        use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+        let failed = |source| CliError::Io { doing: "create", path: self.root.clone(), source };
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.root).map_err(failed)?;
+        std::fs::set_permissions(&self.root, std::fs::Permissions::from_mode(0o700)).map_err(failed)
+    }
+
+    /// The control plane that runs here, if one does: its lock is held and its description is there.
+    pub fn running(&self) -> Option<Running> {
+        if !self.is_locked() {
+            return None;
+        }
+        let text = std::fs::read(self.running_file()).ok()?;
+        serde_json::from_slice(&text).ok()
+    }
+
+    /// Whether a process holds the lock.
+    pub fn is_locked(&self) -> bool {
+        let Ok(file) = std::fs::File::open(self.lock()) else { return false };
+        match nix::fcntl::Flock::lock(file, nix::fcntl::FlockArg::LockSharedNonblock) {
+            Ok(_held_and_released) => false,
+            Err((_, error)) => error == nix::errno::Errno::EWOULDBLOCK,
+        }
+    }
+
+    /// Takes the lock for as long as the returned value lives; `None` where another process has it.
+    pub fn try_lock(&self) -> Result<Option<nix::fcntl::Flock<std::fs::File>>, CliError> {
+        let path = self.lock();
+        let file = std::fs::OpenOptions::new()
+            .create(true)
+            .write(true)
+            .truncate(false)
+            .open(&path)
+            .map_err(|source| CliError::Io { doing: "open", path: path.clone(), source })?;
+        match nix::fcntl::Flock::lock(file, nix::fcntl::FlockArg::LockExclusiveNonblock) {
+            Ok(held) => Ok(Some(held)),
+            Err((_, nix::errno::Errno::EWOULDBLOCK)) => Ok(None),
+            Err((_, error)) => Err(CliError::Io { doing: "lock", path, source: error.into() }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_held_lock_is_seen_and_a_freed_one_is_not() {
+        let root = std::env::temp_dir().join(format!("trainyard-home-{}", std::process::id()));
+        let home = Home { root: root.clone() };
+        home.create().unwrap();
+        assert!(!home.is_locked());
+        let held = home.try_lock().unwrap();
+        assert!(held.is_some());
+        assert!(home.is_locked());
+        assert!(home.try_lock().unwrap().is_none());
+        drop(held);
+        assert!(!home.is_locked());
+        std::fs::remove_dir_all(root).unwrap();
+    }
+}

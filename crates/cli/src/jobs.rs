@@ -1,0 +1,227 @@
+//! `get`, `delete`, `suspend`, `resume`, `wait`, `runtimes`.
+
+use crate::args::{DeleteArgs, Format, GetArgs, JobArgs, ListArgs, WaitArgs, WaitFor};
+use crate::connect::{Cluster, Kind, value};
+use crate::error::CliError;
+use crate::exit;
+use crate::output;
+use crate::progress;
+use crate::view::{Phase, age, final_message};
+use api::object;
+use futures::{StreamExt, TryStreamExt};
+use jiff::Timestamp;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::runtime::{WatchStreamExt, watcher};
+use serde_json::{Value, json};
+
+/// Lists jobs, or shows one.
+pub(crate) async fn get(cluster: &Cluster, args: &GetArgs) -> Result<u8, CliError> {
+    let (jobs, one) = match &args.job {
+        Some(name) => (vec![cluster.job(name).await?], true),
+        None if args.all_namespaces => {
+            let list = cluster.api_all(Kind::TrainJob).list(&ListParams::default()).await?;
+            (list.items.iter().map(value).collect(), false)
+        }
+        None => (cluster.list(Kind::TrainJob, "").await?, false),
+    };
+    let format = args.output.output;
+    match format {
+        Format::Json | Format::Yaml if one => output::print(&jobs[0], format),
+        Format::Json | Format::Yaml => output::print(&list_of(&jobs), format),
+        Format::Name => jobs.iter().for_each(|job| println!("trainjob.trainer.kubeflow.org/{}", name(job))),
+        Format::Table | Format::Wide if jobs.is_empty() => {
+            eprintln!("no jobs in namespace {}; start one with: trainyard run SCRIPT", cluster.namespace);
+        }
+        Format::Table | Format::Wide => {
+            let now = Timestamp::now();
+            let mut header = vec!["NAME", "STATE", "NODES", "PROGRESS", "AGE", "RUNTIME"];
+            if args.all_namespaces {
+                header.insert(0, "NAMESPACE");
+            }
+            if format == Format::Wide {
+                header.push("MESSAGE");
+            }
+            let rows = jobs.iter().map(|job| {
+                let mut row = vec![
+                    name(job).to_owned(),
+                    Phase::of(job).as_str().to_owned(),
+                    job["spec"]["trainer"]["numNodes"].as_i64().map_or("-".to_owned(), |n| n.to_string()),
+                    progress::percentage(job).map_or("-".to_owned(), |p| format!("{p}%")),
+                    age(job, now),
+                    object::text(&job["spec"]["runtimeRef"], "name").to_owned(),
+                ];
+                if args.all_namespaces {
+                    row.insert(0, object::meta(job, "namespace").to_owned());
+                }
+                if format == Format::Wide {
+                    row.push(final_message(job).to_owned());
+                }
+                row
+            });
+            output::table(&header, rows.collect());
+        }
+    }
+    Ok(exit::OK)
+}
+
+fn name(object: &Value) -> &str {
+    object::meta(object, "name")
+}
+
+fn list_of(items: &[Value]) -> Value {
+    json!({"apiVersion": "v1", "kind": "List", "items": items})
+}
+
+/// Deletes jobs and, unless told not to, waits until their pods are gone.
+pub(crate) async fn delete(cluster: &Cluster, args: &DeleteArgs) -> Result<u8, CliError> {
+    let api = cluster.api(Kind::TrainJob);
+    // look first: a typo in the second name should not cost the first job
+    for job in &args.jobs {
+        cluster.job(job).await?;
+    }
+    let parameters = if args.no_wait { DeleteParams::background() } else { DeleteParams::foreground() };
+    for job in &args.jobs {
+        api.delete(job, &parameters).await?;
+    }
+    if !args.no_wait {
+        for job in &args.jobs {
+            until(cluster, job, |object| object.is_none()).await?;
+        }
+    }
+    match args.output.output {
+        Format::Json | Format::Yaml => output::print(&json!({"deleted": args.jobs}), args.output.output),
+        Format::Name | Format::Table | Format::Wide => {
+            args.jobs.iter().for_each(|job| println!("trainjob.trainer.kubeflow.org/{job} deleted"));
+        }
+    }
+    Ok(exit::OK)
+}
+
+/// Suspends or resumes a job.
+pub(crate) async fn set_suspend(cluster: &Cluster, args: &JobArgs, suspend: bool) -> Result<u8, CliError> {
+    let job = cluster.job(&args.job).await?;
+    if Phase::of(&job).is_finished() {
+        let state = Phase::of(&job).as_str().to_lowercase();
+        return Err(CliError::Api(format!(
+            "TrainJob \"{}\" is {state}: there is nothing to {}",
+            args.job,
+            if suspend { "suspend" } else { "resume" }
+        )));
+    }
+    let job = suspended(cluster, &args.job, suspend).await?;
+    match args.output.output {
+        Format::Json | Format::Yaml => output::print(&job, args.output.output),
+        Format::Name | Format::Table | Format::Wide => {
+            println!("trainjob.trainer.kubeflow.org/{} {}", args.job, if suspend { "suspended" } else { "resumed" });
+        }
+    }
+    Ok(exit::OK)
+}
+
+/// Writes `spec.suspend`.
+pub(crate) async fn suspended(cluster: &Cluster, job: &str, suspend: bool) -> Result<Value, CliError> {
+    let body = Patch::Merge(json!({"spec": {"suspend": suspend}}));
+    Ok(value(&cluster.api(Kind::TrainJob).patch(job, &PatchParams::default(), &body).await?))
+}
+
+/// Follows a job until `reached` says so of its state (`None`: it is gone); returns the last state.
+pub(crate) async fn until(
+    cluster: &Cluster,
+    job: &str,
+    mut reached: impl FnMut(Option<&Value>) -> bool,
+) -> Result<Option<Value>, CliError> {
+    let config = watcher::Config::default().fields(&format!("metadata.name={job}"));
+    let mut changes = watcher(cluster.api(Kind::TrainJob), config).default_backoff().boxed();
+    let mut last = None;
+    let mut listed = None;
+    loop {
+        use watcher::Event;
+        // errors are retried with backoff by the stream itself: the control plane may be restarting
+        match changes.try_next().await {
+            // what a list says holds at its end: before, an object that was not named yet is not gone
+            Ok(Some(Event::Init)) => {
+                listed = None;
+                continue;
+            }
+            Ok(Some(Event::InitApply(object))) => {
+                listed = Some(value(&object));
+                continue;
+            }
+            Ok(Some(Event::InitDone)) => last = listed.take(),
+            Ok(Some(Event::Apply(object))) => last = Some(value(&object)),
+            Ok(Some(Event::Delete(_))) => last = None,
+            Ok(None) => return Ok(last),
+            Err(error) => {
+                tracing::debug!(%error, "watching the job; trying again");
+                continue;
+            }
+        }
+        if reached(last.as_ref()) {
+            return Ok(last);
+        }
+    }
+}
+
+/// Waits for a state. Exit code 0 when reached, 1 when it cannot be reached any more, 124 out of time.
+pub(crate) async fn wait(cluster: &Cluster, args: &WaitArgs) -> Result<u8, CliError> {
+    if args.state != WaitFor::Deleted {
+        cluster.job(&args.job).await?;
+    }
+    let is_reached = |job: Option<&Value>| match (args.state, job.map(Phase::of)) {
+        (WaitFor::Deleted, phase) => phase.is_none(),
+        (_, None) => false,
+        (WaitFor::Complete, Some(phase)) => phase == Phase::Complete,
+        (WaitFor::Failed, Some(phase)) => phase == Phase::Failed,
+        (WaitFor::Finished, Some(phase)) => phase.is_finished(),
+        (WaitFor::Running, Some(phase)) => phase == Phase::Running,
+        (WaitFor::Suspended, Some(phase)) => phase == Phase::Suspended,
+    };
+    let is_final = |job: Option<&Value>| job.is_none_or(|job| Phase::of(job).is_finished());
+    let ended = until(cluster, &args.job, |job| is_reached(job) || (args.state != WaitFor::Deleted && is_final(job)));
+    let job = match args.timeout {
+        None => ended.await?,
+        Some(limit) => match tokio::time::timeout(limit, ended).await {
+            Ok(job) => job?,
+            Err(_) => {
+                eprintln!("error: timed out: TrainJob \"{}\" is not {:?}", args.job, args.state);
+                eprintln!("  see where it stands: trainyard describe {}", args.job);
+                return Ok(exit::TIMEOUT);
+            }
+        },
+    };
+    let state = job.as_ref().map_or("Deleted", |job| Phase::of(job).as_str());
+    match (args.output.output, &job) {
+        (Format::Json | Format::Yaml, Some(job)) => output::print(job, args.output.output),
+        (Format::Json | Format::Yaml, None) => output::print(&Value::Null, args.output.output),
+        (Format::Name | Format::Table | Format::Wide, _) => {
+            println!("trainjob.trainer.kubeflow.org/{} {}", args.job, state.to_lowercase());
+        }
+    }
+    if is_reached(job.as_ref()) {
+        return Ok(exit::OK);
+    }
+    eprintln!("error: TrainJob \"{}\" ended as {state}: {}", args.job, job.as_ref().map_or("", final_message));
+    eprintln!("  see why: trainyard describe {}", args.job);
+    Ok(exit::FAILURE)
+}
+
+/// Lists the runtimes of the cluster and of the namespace.
+pub(crate) async fn runtimes(cluster: &Cluster, args: &ListArgs) -> Result<u8, CliError> {
+    let shared = cluster.api_all(Kind::ClusterTrainingRuntime).list(&ListParams::default()).await?;
+    let mut runtimes: Vec<Value> = shared.items.iter().map(value).collect();
+    runtimes.extend(cluster.list(Kind::TrainingRuntime, "").await?);
+    match args.output.output {
+        Format::Json | Format::Yaml => output::print(&list_of(&runtimes), args.output.output),
+        Format::Name => runtimes.iter().for_each(|runtime| println!("{}", name(runtime))),
+        Format::Table | Format::Wide => {
+            let rows = runtimes.iter().map(|runtime| {
+                let framework = object::label(runtime, "trainer.kubeflow.org/framework").unwrap_or("-");
+                let nodes = runtime["spec"]["mlPolicy"]["numNodes"].as_i64().unwrap_or(1);
+                let scope = if object::meta(runtime, "namespace").is_empty() { "cluster" } else { "namespace" };
+                vec![name(runtime).to_owned(), framework.to_owned(), nodes.to_string(), scope.to_owned()]
+            });
+            output::table(&["NAME", "FRAMEWORK", "NODES", "SCOPE"], rows.collect());
+        }
+    }
+    Ok(exit::OK)
+}

@@ -1,0 +1,44 @@
+//! The command line: flags become intent, intent becomes requests, answers are rendered.
+//!
+//! Data goes to stdout, all else to stderr; everything that prints can print JSON and YAML (`-o`); exit codes are
+//! documented in [`exit`]. `up` and the hidden `shim` are composed in the `trainyard` crate, because this one knows no
+//! server and no node: it is a client like any other.
+
+pub mod args;
+pub mod connect;
+pub mod daemon;
+mod describe;
+pub mod error;
+pub mod exit;
+mod follow;
+pub mod home;
+mod jobs;
+mod output;
+mod progress;
+mod run;
+mod view;
+
+use args::Command;
+use connect::Cluster;
+use error::CliError;
+
+/// Carries out a command that talks to a control plane and returns the process's exit code.
+///
+/// `Up` and `Shim` are not for here: the caller composes those.
+pub async fn execute(command: Command, global: &args::Global) -> Result<u8, CliError> {
+    match command {
+        Command::Run(args) => run::run(&args, global).await,
+        Command::Get(args) => jobs::get(&Cluster::existing(global).await?, &args).await,
+        Command::Describe(args) => describe::describe(&Cluster::existing(global).await?, &args).await,
+        Command::Logs(args) => follow::logs(&Cluster::existing(global).await?, &args).await,
+        Command::Delete(args) => jobs::delete(&Cluster::existing(global).await?, &args).await,
+        Command::Suspend(args) => jobs::set_suspend(&Cluster::existing(global).await?, &args, true).await,
+        Command::Resume(args) => jobs::set_suspend(&Cluster::existing(global).await?, &args, false).await,
+        Command::Wait(args) => jobs::wait(&Cluster::existing(global).await?, &args).await,
+        Command::Runtimes(args) => jobs::runtimes(&Cluster::existing(global).await?, &args).await,
+        Command::Down(args) => daemon::down(&args, global),
+        Command::Status(args) => daemon::status(&args, global).await,
+        Command::Kubeconfig => daemon::kubeconfig(global),
+        Command::Up(_) | Command::Shim(_) => unreachable!("the binary composes these itself"),
+    }
+}

@@ -1,0 +1,39 @@
+//! Rendering: one place that knows JSON, YAML and tables.
+
+use crate::args::Format;
+use comfy_table::{ContentArrangement, Table, presets};
+use serde_json::Value;
+
+/// Prints a value as JSON or YAML.
+pub(crate) fn print(value: &Value, format: Format) {
+    match format {
+        Format::Yaml => print!("{}", yaml(value)),
+        Format::Json | Format::Table | Format::Wide | Format::Name => {
+            println!("{}", serde_json::to_string_pretty(value).expect("values are JSON"));
+        }
+    }
+}
+
+/// A value as YAML.
+pub(crate) fn yaml(value: &Value) -> String {
+    serde_saphyr::to_string(value).expect("JSON values have a YAML form")
+}
+
+/// Prints rows under a header, aligned as kubectl does.
+pub(crate) fn table(header: &[&str], rows: Vec<Vec<String>>) {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(header);
+    table.add_rows(rows);
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
+    for line in table.lines() {
+        println!("{}", line.trim_end());
+    }
+}
+
+/// Whether to use colours and redraw lines on this stream.
+pub(crate) fn is_fancy(stream: &impl std::io::IsTerminal) -> bool {
+    stream.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}

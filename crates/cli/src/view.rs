@@ -1,0 +1,240 @@
+//! What a TrainJob and its pods mean to a person: phase, steps, ranks, reasons.
+
+use api::object;
+use jiff::Timestamp;
+use serde_json::Value;
+
+/// Where a job stands, derived from its status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    Pending,
+    Running,
+    Suspended,
+    Complete,
+    Failed,
+}
+
+impl Phase {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "Pending",
+            Self::Running => "Running",
+            Self::Suspended => "Suspended",
+            Self::Complete => "Complete",
+            Self::Failed => "Failed",
+        }
+    }
+
+    pub(crate) fn is_finished(self) -> bool {
+        matches!(self, Self::Complete | Self::Failed)
+    }
+
+    /// Of a TrainJob. Finished wins over all; then suspension; then whether any pod is at work.
+    pub(crate) fn of(job: &Value) -> Self {
+        if condition(job, "Failed").is_some() {
+            return Self::Failed;
+        }
+        if condition(job, "Complete").is_some() {
+            return Self::Complete;
+        }
+        if job["spec"]["suspend"] == true {
+            return Self::Suspended;
+        }
+        let at_work = job["status"]["jobsStatus"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .any(|step| ["ready", "succeeded"].iter().any(|counter| step[*counter].as_i64().unwrap_or(0) > 0));
+        if at_work { Self::Running } else { Self::Pending }
+    }
+}
+
+/// A condition that is True.
+pub(crate) fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
+    let conditions = object["status"]["conditions"].as_array()?;
+    conditions.iter().find(|c| c["type"] == kind && c["status"] == "True")
+}
+
+/// The message of the condition that ended the job; empty while it runs.
+pub(crate) fn final_message(job: &Value) -> &str {
+    let ended = condition(job, "Failed").or_else(|| condition(job, "Complete"));
+    ended.and_then(|c| c["message"].as_str()).unwrap_or_default()
+}
+
+/// Age of an object, as kubectl shortens it.
+pub(crate) fn age(object: &Value, now: Timestamp) -> String {
+    match object::meta(object, "creationTimestamp").parse::<Timestamp>() {
+        Ok(created) => short_duration(now.as_second() - created.as_second()),
+        Err(_) => "<unknown>".to_owned(),
+    }
+}
+
+/// Seconds as `45s`, `12m`, `3h5m`, `2d`.
+pub(crate) fn short_duration(secs: i64) -> String {
+    match secs.max(0) {
+        secs @ 0..120 => format!("{secs}s"),
+        secs @ 120..600 => format!("{}m{}s", secs / 60, secs % 60),
+        secs @ 600..10800 => format!("{}m", secs / 60),
+        secs @ 10800..172_800 => format!("{}h{}m", secs / 3600, secs % 3600 / 60),
+        secs => format!("{}d", secs / 86400),
+    }
+}
+
+/// The step that a pod belongs to, as the Kubeflow SDK names it: `node-2`, `dataset-initializer`.
+pub(crate) fn step(pod: &Value) -> String {
+    let role = object::label(pod, "jobset.sigs.k8s.io/replicatedjob-name").unwrap_or("pod");
+    match (role, node_rank(pod)) {
+        ("dataset-initializer" | "model-initializer", _) | (_, None) => role.to_owned(),
+        (role, Some(rank)) => format!("{role}-{rank}"),
+    }
+}
+
+/// A pod's completion index: the rank of its node.
+pub(crate) fn node_rank(pod: &Value) -> Option<i64> {
+    object::label(pod, "batch.kubernetes.io/job-completion-index")?.parse().ok()
+}
+
+/// Processes of each node: what torchrun is told, 1 where nothing says.
+pub(crate) fn processes_per_node(pod: &Value) -> i64 {
+    let containers = pod["spec"]["containers"].as_array().into_iter().flatten();
+    let mut variables = containers.flat_map(|c| c["env"].as_array().into_iter().flatten());
+    let told = variables.find(|v| v["name"] == "PET_NPROC_PER_NODE");
+    told.and_then(|v| v["value"].as_str()).and_then(|text| text.parse().ok()).unwrap_or(1)
+}
+
+/// Why a pod does not run; `None` where it does or nobody says.
+pub(crate) fn why_pending(pod: &Value) -> Option<String> {
+    if pod["status"]["phase"].as_str().unwrap_or("Pending") != "Pending" {
+        return None;
+    }
+    let conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
+    let unscheduled = conditions
+        .filter(|c| c["type"] == "PodScheduled" && c["status"] == "False")
+        .find_map(|c| c["message"].as_str().map(str::to_owned));
+    unscheduled.or_else(|| {
+        container_statuses(pod).find_map(|status| {
+            let waiting = &status["state"]["waiting"];
+            let reason =
+                waiting["reason"].as_str().filter(|r| !matches!(*r, "ContainerCreating" | "PodInitializing"))?;
+            Some(format!("container {}: {reason}: {}", object::text(status, "name"), object::text(waiting, "message")))
+        })
+    })
+}
+
+/// The containers of an unfinished pod that failed and are tried again, in sentences: `container node ended with exit code
+/// 1; it is tried again (restart 2)`.
+pub(crate) fn restarts(pod: &Value) -> Vec<String> {
+    let is_over = matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
+    if is_over || pod["spec"]["restartPolicy"] == "Never" {
+        return Vec::new();
+    }
+    container_statuses(pod)
+        .filter_map(|status| {
+            // between two tries the end is the state, later the last state; the count grows with the next try
+            let waits = status["state"]["terminated"]["exitCode"].as_i64().filter(|code| *code != 0);
+            let code = waits.or_else(|| status["lastState"]["terminated"]["exitCode"].as_i64())?;
+            let restart = status["restartCount"].as_i64().unwrap_or(0) + i64::from(waits.is_some());
+            let again = match restart {
+                0 => "it is tried again".to_owned(),
+                restart => format!("it is tried again (restart {restart})"),
+            };
+            Some(format!("container {} ended with exit code {code}; {again}", object::text(status, "name")))
+        })
+        .collect()
+}
+
+/// How a pod's process ended: exit code, and when.
+pub(crate) struct Ending {
+    pub container: String,
+    pub exit_code: i64,
+    pub reason: String,
+    pub message: String,
+    pub finished: String,
+}
+
+/// The containers of a pod that failed.
+pub(crate) fn failures(pod: &Value) -> Vec<Ending> {
+    container_statuses(pod)
+        .filter_map(|status| {
+            let terminated = [&status["state"]["terminated"], &status["lastState"]["terminated"]]
+                .into_iter()
+                .find(|t| t["exitCode"].as_i64().is_some_and(|code| code != 0))?;
+            Some(Ending {
+                container: object::text(status, "name").to_owned(),
+                exit_code: terminated["exitCode"].as_i64().unwrap_or(1),
+                reason: object::text(terminated, "reason").to_owned(),
+                message: object::text(terminated, "message").trim().to_owned(),
+                finished: object::text(terminated, "finishedAt").to_owned(),
+            })
+        })
+        .collect()
+}
+
+fn container_statuses(pod: &Value) -> impl Iterator<Item = &Value> {
+    ["initContainerStatuses", "containerStatuses"]
+        .into_iter()
+        .flat_map(|list| pod["status"][list].as_array().into_iter().flatten())
+}
+
+/// The exit code of the process that failed first; 1 where none has one. Codes beyond a byte become 1.
+pub(crate) fn exit_code(pods: &[Value]) -> u8 {
+    let mut endings: Vec<Ending> = pods.iter().flat_map(failures).collect();
+    endings.sort_by(|a, b| a.finished.cmp(&b.finished));
+    endings.first().and_then(|e| u8::try_from(e.exit_code).ok()).filter(|code| *code != 0).unwrap_or(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn phases_come_from_the_status() {
+        let job = |spec: Value, status: Value| json!({"spec": spec, "status": status});
+        let cases = [
+            (job(json!({}), json!({})), Phase::Pending),
+            (job(json!({"suspend": true}), json!({})), Phase::Suspended),
+            (job(json!({}), json!({"jobsStatus": [{"ready": 1, "active": 1}]})), Phase::Running),
+            (job(json!({}), json!({"conditions": [{"type": "Suspended", "status": "False"}]})), Phase::Pending),
+            (
+                job(json!({"suspend": true}), json!({"conditions": [{"type": "Complete", "status": "True"}]})),
+                Phase::Complete,
+            ),
+            (job(json!({}), json!({"conditions": [{"type": "Failed", "status": "True"}]})), Phase::Failed),
+        ];
+        for (job, phase) in cases {
+            assert_eq!(Phase::of(&job), phase, "{job}");
+        }
+    }
+
+    #[test]
+    fn the_first_failure_gives_the_exit_code() {
+        let pod = |code: i64, at: &str| {
+            json!({"status": {"containerStatuses": [
+            {"name": "node", "state": {"terminated": {"exitCode": code, "finishedAt": at}}}]}})
+        };
+        let pods = [pod(143, "2026-01-01T00:00:09Z"), pod(7, "2026-01-01T00:00:01Z"), pod(0, "2026-01-01T00:00:00Z")];
+        assert_eq!(exit_code(&pods), 7);
+        assert_eq!(exit_code(&[]), 1);
+    }
+
+    #[test]
+    fn restarts_are_told_while_a_pod_goes_on() {
+        let pod = |phase: &str, status: Value| json!({"status": {"phase": phase, "containerStatuses": [status]}});
+        let once = json!({"name": "node", "restartCount": 1, "state": {"running": {}},
+            "lastState": {"terminated": {"exitCode": 3}}});
+        let told = vec!["container node ended with exit code 3; it is tried again (restart 1)".to_owned()];
+        assert_eq!(restarts(&pod("Running", once.clone())), told);
+        assert!(restarts(&pod("Failed", once)).is_empty());
+        let fresh = json!({"name": "node", "restartCount": 0, "state": {"running": {}}});
+        assert!(restarts(&pod("Running", fresh)).is_empty());
+    }
+
+    #[test]
+    fn ages_are_short() {
+        let cases = [(5, "5s"), (125, "2m5s"), (3600, "60m"), (11_000, "3h3m"), (200_000, "2d"), (-3, "0s")];
+        for (secs, text) in cases {
+            assert_eq!(short_duration(secs), text);
+        }
+    }
+}

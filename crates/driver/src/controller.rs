@@ -1,0 +1,167 @@
+//! One reconciler's queue and workers.
+
+use crate::cache::Cache;
+use crate::events::Recorder;
+use crate::execute::{Outcome, execute};
+use crate::informer::{is_primary, is_tracked};
+use crate::queue::Queue;
+use crate::requests::Requests;
+use api::object::{self, Gvk, Key, Target};
+use jiff::Timestamp;
+use reconcile::{Decision, Event, EventType, Next, Primary, Reconciler, Wakes, Watch, World};
+use serde_json::Value;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// What informers know of a controller.
+pub(crate) trait Wake: Send + Sync {
+    /// Whether it looks at every kind.
+    fn every(&self) -> bool;
+    /// The kinds that it names, its own included.
+    fn kinds(&self) -> Vec<Gvk>;
+    fn wake(&self, gvk: &Gvk, object: &Value);
+}
+
+pub(crate) struct Controller<R> {
+    reconciler: R,
+    /// Asked for once: every change of any object is held against them.
+    primary: Primary,
+    watches: Vec<Watch>,
+    requests: Arc<Requests>,
+    cache: Arc<Cache>,
+    recorder: Arc<Recorder>,
+    queue: Queue,
+}
+
+impl<R: Reconciler> Wake for Controller<R> {
+    fn every(&self) -> bool {
+        self.primary == Primary::Every || self.watches.iter().any(Watch::is_every)
+    }
+
+    fn kinds(&self) -> Vec<Gvk> {
+        let primary = match &self.primary {
+            Primary::Kind(gvk) => Some(gvk),
+            Primary::Every => None,
+        };
+        let named = self.watches.iter().filter(|watch| !watch.is_every()).map(|watch| &watch.gvk);
+        primary.into_iter().chain(named).cloned().collect()
+    }
+
+    fn wake(&self, gvk: &Gvk, object: &Value) {
+        if is_primary(&self.primary, gvk) {
+            self.queue.add(Target { gvk: gvk.clone(), key: Key::of(object) });
+        }
+        for watch in &self.watches {
+            if watch.gvk != *gvk && !(watch.is_every() && is_tracked(gvk)) {
+                continue;
+            }
+            match &watch.wakes {
+                Wakes::Nothing => {}
+                Wakes::ControllerOwner => {
+                    let Some(owner) = object::controller_of(object) else { continue };
+                    let owner_gvk = Gvk::of(owner);
+                    if let Primary::Kind(kind) = &self.primary
+                        && kind.kind == owner_gvk.kind
+                        && kind.group == owner_gvk.group
+                    {
+                        let key = Key::new(object::meta(object, "namespace"), object::text(owner, "name"));
+                        self.queue.add(Target { gvk: kind.clone(), key });
+                    }
+                }
+                Wakes::Keys(keys) => {
+                    for target in keys(&*self.cache as &dyn World, object) {
+                        self.queue.add(target);
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl<R: Reconciler> Controller<R> {
+    pub(crate) fn new(reconciler: R, requests: Arc<Requests>, cache: Arc<Cache>, recorder: Arc<Recorder>) -> Self {
+        let (primary, watches) = (reconciler.primary(), reconciler.watches());
+        Self { reconciler, primary, watches, requests, cache, recorder, queue: Queue::default() }
+    }
+
+    /// One worker: takes keys until stopped. A key in work when `stop` comes is finished first.
+    pub(crate) async fn work(&self, stop: CancellationToken) {
+        loop {
+            let target = tokio::select! {
+                target = self.queue.next() => target,
+                () = stop.cancelled() => return,
+            };
+            self.reconcile(&target).await;
+            self.queue.done(&target);
+        }
+    }
+
+    /// A panic in pure code is a bug of ours: it is told where the object is looked at, and other objects go on.
+    fn decide(&self, target: &Target) -> Result<Option<Decision>, String> {
+        let decided = catch_unwind(AssertUnwindSafe(|| {
+            let observed = self.reconciler.observe(&*self.cache, target)?;
+            Some(self.reconciler.decide(&observed, Timestamp::now()))
+        }));
+        decided.map_err(|panic| {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message").to_owned()
+        })
+    }
+
+    async fn reconcile(&self, target: &Target) {
+        let decision = match self.decide(target) {
+            Ok(Some(decision)) => decision,
+            Ok(None) => return self.queue.succeeded(target),
+            Err(panic) => {
+                let delay = self.queue.add_backoff(target.clone());
+                tracing::error!(controller = self.reconciler.name(), object = %target, ?delay, panic, "bug: the controller panicked on this object");
+                if let Some(object) = self.cache.get(&target.gvk, &target.key) {
+                    let event = Event {
+                        regarding: None,
+                        kind: EventType::Warning,
+                        reason: "ControllerPanicked".to_owned(),
+                        message: format!(
+                            "a bug in the {} controller stops work on this object: {panic}",
+                            self.reconciler.name()
+                        ),
+                        reporter: self.reconciler.name(),
+                        action: "Reconciling",
+                    };
+                    self.recorder.record(&object, &event).await;
+                }
+                return;
+            }
+        };
+        if !decision.report.0.is_empty() {
+            tracing::debug!(controller = self.reconciler.name(), object = %target, report = ?decision.report.0, "decided");
+        }
+        let next = decision.next;
+        match execute(&self.requests, &self.cache, &self.recorder, target, decision).await {
+            Outcome::Done => match next {
+                Next::AwaitChange => self.queue.succeeded(target),
+                Next::After(delay) => {
+                    self.queue.succeeded(target);
+                    let delay = Duration::try_from(delay).unwrap_or(Duration::ZERO);
+                    self.queue.add_after(target.clone(), delay);
+                }
+                Next::Backoff => {
+                    self.queue.add_backoff(target.clone());
+                }
+            },
+            Outcome::Again => {
+                self.queue.add_backoff(target.clone());
+            }
+            Outcome::Failed(errors) => {
+                let delay = self.queue.add_backoff(target.clone());
+                tracing::warn!(controller = self.reconciler.name(), object = %target, ?delay, error = errors.join("; "), "could not carry out the decision; will try again");
+                if let Next::After(after) = next
+                    && let Ok(after) = Duration::try_from(after)
+                {
+                    self.queue.add_after(target.clone(), after);
+                }
+            }
+        }
+    }
+}

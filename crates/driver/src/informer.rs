@@ -1,0 +1,254 @@
+//! One list and watch per kind, shared by all reconcilers.
+
+use crate::cache::Cache;
+use crate::controller::Wake;
+use crate::requests::{RequestError, Requests};
+use api::object::{self, Gvk};
+use futures::StreamExt;
+use reconcile::Primary;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+/// Between a failed list or watch and the next attempt.
+const RETRY: Duration = Duration::from_millis(250);
+
+/// What a reconciler keyed by every kind is not shown: nobody owns or garbage-collects them, and each write makes one.
+const UNTRACKED: [&str; 1] = ["Event"];
+
+/// The informers of a driver.
+pub(crate) struct Informers {
+    shared: Arc<Shared>,
+    tasks: tokio::sync::Mutex<JoinSet<()>>,
+}
+
+struct Shared {
+    requests: Arc<Requests>,
+    cache: Arc<Cache>,
+    controllers: Vec<Arc<dyn Wake>>,
+    stop: CancellationToken,
+    running: Mutex<BTreeMap<Gvk, CancellationToken>>,
+    /// A CRD changed: ask again what is served.
+    rediscover: Notify,
+}
+
+fn crds() -> Gvk {
+    Gvk::new("apiextensions.k8s.io", "v1", "CustomResourceDefinition")
+}
+
+impl Informers {
+    pub(crate) fn new(
+        requests: Arc<Requests>,
+        cache: Arc<Cache>,
+        controllers: Vec<Arc<dyn Wake>>,
+        stop: CancellationToken,
+    ) -> Self {
+        let shared =
+            Shared { requests, cache, controllers, stop, running: Mutex::default(), rediscover: Notify::new() };
+        Self { shared: Arc::new(shared), tasks: tokio::sync::Mutex::new(JoinSet::new()) }
+    }
+
+    /// Starts an informer for each kind that a reconciler names, and with `every` for all kinds served, now and later.
+    /// Returns true once all have listed, false when stopped before.
+    pub(crate) async fn start(&self, every: bool) -> bool {
+        let served = loop {
+            match self.shared.requests.discover().await {
+                Ok(served) => break served,
+                Err(error) => tracing::warn!(error = %chain(&error), "discovery failed; trying again"),
+            }
+            tokio::select! {
+                () = tokio::time::sleep(RETRY) => {}
+                () = self.shared.stop.cancelled() => return false,
+            }
+        };
+        let mut wanted: BTreeSet<Gvk> = self.shared.controllers.iter().flat_map(|c| c.kinds()).collect();
+        if every {
+            wanted.insert(crds());
+            wanted.extend(trackable(&served));
+        }
+        let mut listed = Vec::new();
+        {
+            let mut tasks = self.tasks.lock().await;
+            for gvk in wanted {
+                listed.extend(self.shared.spawn(gvk, &mut tasks));
+            }
+            if every {
+                let shared = self.shared.clone();
+                tasks.spawn(async move { shared.follow_discovery().await });
+            }
+        }
+        for mut listed in listed {
+            tokio::select! {
+                result = listed.wait_for(|done| *done) => if result.is_err() { return false },
+                () = self.shared.stop.cancelled() => return false,
+            }
+        }
+        true
+    }
+
+    pub(crate) async fn shutdown(&self) {
+        self.tasks.lock().await.shutdown().await;
+    }
+}
+
+/// What a reconciler keyed by every kind follows: each kind once, though a group may serve it in several versions or (as
+/// events are) in two groups.
+fn trackable(served: &BTreeMap<Gvk, crate::requests::Served>) -> Vec<Gvk> {
+    let mut seen = BTreeSet::new();
+    served
+        .iter()
+        .filter(|(gvk, served)| served.watchable && !UNTRACKED.contains(&gvk.kind.as_str()))
+        .filter(|(gvk, _)| seen.insert((gvk.group.clone(), gvk.kind.clone())))
+        .map(|(gvk, _)| gvk.clone())
+        .collect()
+}
+
+impl Shared {
+    fn spawn(self: &Arc<Self>, gvk: Gvk, tasks: &mut JoinSet<()>) -> Option<watch::Receiver<bool>> {
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        if running.contains_key(&gvk) {
+            return None;
+        }
+        let stop = self.stop.child_token();
+        running.insert(gvk.clone(), stop.clone());
+        let (done, listed) = watch::channel(false);
+        let shared = self.clone();
+        tasks.spawn(async move { shared.follow(gvk, stop, done).await });
+        Some(listed)
+    }
+
+    /// Lists and watches one kind until stopped.
+    async fn follow(&self, gvk: Gvk, stop: CancellationToken, listed: watch::Sender<bool>) {
+        while !stop.is_cancelled() {
+            let outcome = tokio::select! {
+                outcome = self.list_and_watch(&gvk, &listed) => outcome,
+                () = stop.cancelled() => return,
+            };
+            match outcome {
+                Ok(()) => continue,
+                Err(RequestError::UnknownKind(_)) => {
+                    // an optional kind (PodGroup, say): its CRD may come later
+                    listed.send_replace(true);
+                }
+                Err(error) => tracing::debug!(kind = %gvk, error = %chain(&error), "watch failed; listing again"),
+            }
+            tokio::select! {
+                () = tokio::time::sleep(if self.requests.served(&gvk).is_some() { RETRY } else { RETRY * 20 }) => {}
+                () = self.rediscover.notified(), if self.requests.served(&gvk).is_none() => {}
+                () = stop.cancelled() => return,
+            }
+        }
+    }
+
+    /// One list, then watches from where the last ended. Ok: the watch must begin anew from a list.
+    async fn list_and_watch(&self, gvk: &Gvk, listed: &watch::Sender<bool>) -> Result<(), RequestError> {
+        let (items, mut revision) = self.requests.list(gvk).await?;
+        let items: Vec<Arc<Value>> = items.into_iter().map(Arc::new).collect();
+        let past = self.cache.replace(gvk, &items, revision.parse().unwrap_or(0));
+        for object in items.iter().chain(&past) {
+            self.wake(gvk, object);
+        }
+        listed.send_replace(true);
+        loop {
+            let mut events = self.requests.watch(gvk, &revision).await?;
+            while let Some(event) = events.next().await {
+                let mut event = event?;
+                let object = Arc::new(event["object"].take());
+                match event["type"].as_str().unwrap_or_default() {
+                    "ADDED" | "MODIFIED" => {
+                        revision = object::resource_version(&object).to_owned();
+                        let old = self.cache.tell(gvk, &object);
+                        // owners and labels may have moved: whoever the old state concerned must look too
+                        if let Some(old) = old.filter(|old| old["metadata"] != object["metadata"]) {
+                            self.wake(gvk, &old);
+                        }
+                        self.wake(gvk, &object);
+                    }
+                    "DELETED" => {
+                        revision = object::resource_version(&object).to_owned();
+                        let old = self.cache.tell_deleted(gvk, &object);
+                        if let Some(old) = old.filter(|old| old["metadata"] != object["metadata"]) {
+                            self.wake(gvk, &old);
+                        }
+                        self.wake(gvk, &object);
+                    }
+                    "BOOKMARK" => revision = object::resource_version(&object).to_owned(),
+                    // 410: too old; anything else: the same remedy
+                    _ => return Ok(()),
+                }
+                if *gvk == crds() {
+                    self.rediscover.notify_waiters();
+                }
+            }
+        }
+    }
+
+    fn wake(&self, gvk: &Gvk, object: &Value) {
+        for controller in &self.controllers {
+            controller.wake(gvk, object);
+        }
+    }
+
+    /// Keeps the set of informers in step with the CRDs.
+    async fn follow_discovery(self: Arc<Self>) {
+        let mut tasks = JoinSet::new();
+        loop {
+            tokio::select! {
+                () = self.rediscover.notified() => {}
+                () = self.stop.cancelled() => break,
+            }
+            let Ok(served) = self.requests.discover().await else { continue };
+            let wanted: BTreeSet<Gvk> = trackable(&served).into_iter().collect();
+            let named: BTreeSet<Gvk> = self.controllers.iter().flat_map(|c| c.kinds()).collect();
+            let stale: Vec<(Gvk, CancellationToken)> = {
+                let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+                running
+                    .iter()
+                    .filter(|(gvk, _)| !served.contains_key(gvk) && !named.contains(gvk))
+                    .map(|(gvk, stop)| (gvk.clone(), stop.clone()))
+                    .collect()
+            };
+            for (gvk, stop) in stale {
+                stop.cancel();
+                self.cache.drop_kind(&gvk);
+                self.running.lock().unwrap_or_else(PoisonError::into_inner).remove(&gvk);
+            }
+            for gvk in wanted {
+                self.spawn(gvk, &mut tasks);
+            }
+        }
+        tasks.shutdown().await;
+    }
+}
+
+/// Whether a reconciler keyed by every kind looks at this one.
+pub(crate) fn is_tracked(gvk: &Gvk) -> bool {
+    !UNTRACKED.contains(&gvk.kind.as_str())
+}
+
+/// Which of a reconciler's keys are concerned by `Primary`.
+pub(crate) fn is_primary(primary: &Primary, gvk: &Gvk) -> bool {
+    match primary {
+        Primary::Kind(kind) => kind == gvk,
+        Primary::Every => is_tracked(gvk),
+    }
+}
+
+/// An error with its sources, outermost first.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        // kube's errors print their source themselves
+        if !text.contains(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        source = cause.source();
+    }
+    text
+}

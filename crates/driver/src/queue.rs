@@ -1,0 +1,169 @@
+//! A work queue that holds each key once, never hands a key to two workers at a time, and delays retries.
+
+use api::object::Target;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// The first backoff; each further failure in a row doubles it.
+const BACKOFF_MIN: Duration = Duration::from_millis(5);
+/// The longest backoff.
+const BACKOFF_MAX: Duration = Duration::from_secs(120);
+
+/// Bounded by the number of objects: a key is in `ready` at most once and has at most one timer.
+#[derive(Default)]
+pub(crate) struct Queue {
+    state: Mutex<State>,
+    changed: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    ready: VecDeque<Target>,
+    queued: BTreeSet<Target>,
+    working: BTreeSet<Target>,
+    /// Woken while a worker had it: ready again once that worker is done.
+    again: BTreeSet<Target>,
+    timers: BTreeMap<Target, Instant>,
+    by_time: BTreeSet<(Instant, Target)>,
+    failures: BTreeMap<Target, u32>,
+}
+
+impl State {
+    fn push(&mut self, target: Target) {
+        if self.working.contains(&target) {
+            self.again.insert(target);
+        } else if self.queued.insert(target.clone()) {
+            self.ready.push_back(target);
+        }
+    }
+}
+
+impl Queue {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes the key ready.
+    pub(crate) fn add(&self, target: Target) {
+        self.state().push(target);
+        self.changed.notify_one();
+    }
+
+    /// Makes the key ready after a delay; of several delays the shortest counts.
+    pub(crate) fn add_after(&self, target: Target, delay: Duration) {
+        let at = Instant::now() + delay;
+        let mut state = self.state();
+        match state.timers.get(&target).copied() {
+            Some(earlier) if earlier <= at => return,
+            Some(later) => {
+                state.by_time.remove(&(later, target.clone()));
+            }
+            None => {}
+        }
+        state.timers.insert(target.clone(), at);
+        state.by_time.insert((at, target));
+        drop(state);
+        self.changed.notify_one();
+    }
+
+    /// Makes the key ready after the backoff that its failures in a row have earned; returns that backoff.
+    pub(crate) fn add_backoff(&self, target: Target) -> Duration {
+        let mut state = self.state();
+        let failures = state.failures.entry(target.clone()).or_default();
+        let delay = BACKOFF_MIN.saturating_mul(1 << (*failures).min(20)).min(BACKOFF_MAX);
+        *failures += 1;
+        drop(state);
+        self.add_after(target, delay);
+        delay
+    }
+
+    /// Ends the series of failures.
+    pub(crate) fn succeeded(&self, target: &Target) {
+        self.state().failures.remove(target);
+    }
+
+    /// The next ready key; waits for one. The caller must give it back with [`Queue::done`].
+    pub(crate) async fn next(&self) -> Target {
+        loop {
+            let wait = {
+                let mut state = self.state();
+                let now = Instant::now();
+                while state.by_time.first().is_some_and(|(at, _)| *at <= now) {
+                    let Some((_, target)) = state.by_time.pop_first() else { break };
+                    state.timers.remove(&target);
+                    state.push(target);
+                }
+                if let Some(target) = state.ready.pop_front() {
+                    state.queued.remove(&target);
+                    state.working.insert(target.clone());
+                    if !state.ready.is_empty() {
+                        self.changed.notify_one();
+                    }
+                    return target;
+                }
+                state.by_time.first().map(|(at, _)| *at)
+            };
+            match wait {
+                Some(at) => {
+                    let _ = tokio::time::timeout_at(at, self.changed.notified()).await;
+                }
+                None => self.changed.notified().await,
+            }
+        }
+    }
+
+    /// The worker is through with the key.
+    pub(crate) fn done(&self, target: &Target) {
+        let mut state = self.state();
+        state.working.remove(target);
+        if state.again.remove(target) {
+            state.push(target.clone());
+            drop(state);
+            self.changed.notify_one();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use api::object::{Gvk, Key};
+
+    fn target(name: &str) -> Target {
+        Target { gvk: Gvk::new("", "v1", "Pod"), key: Key::new("ns", name) }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_is_held_once_and_by_one_worker() {
+        let queue = Queue::default();
+        queue.add(target("a"));
+        queue.add(target("a"));
+        let held = queue.next().await;
+        queue.add(target("a"));
+        queue.add(target("b"));
+        assert_eq!(queue.next().await, target("b"), "a is being worked on");
+        queue.done(&held);
+        assert_eq!(queue.next().await, target("a"), "it was woken meanwhile");
+        queue.done(&target("a"));
+        let silence = tokio::time::timeout(Duration::from_secs(1), queue.next()).await;
+        assert!(silence.is_err(), "nothing else is ready");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn delays_fire_in_order_and_backoff_grows() {
+        let queue = Queue::default();
+        queue.add_after(target("late"), Duration::from_secs(10));
+        queue.add_after(target("soon"), Duration::from_secs(1));
+        let start = Instant::now();
+        assert_eq!(queue.next().await, target("soon"));
+        assert_eq!(queue.next().await, target("late"));
+        assert_eq!(start.elapsed().as_secs(), 10);
+        assert_eq!(queue.add_backoff(target("x")), BACKOFF_MIN);
+        assert_eq!(queue.add_backoff(target("x")), BACKOFF_MIN * 2);
+        queue.succeeded(&target("x"));
+        assert_eq!(queue.add_backoff(target("x")), BACKOFF_MIN);
+    }
+}

@@ -1,0 +1,185 @@
+//! Requests on untyped objects: paths from discovery, bodies as JSON values.
+
+use api::object::{Gvk, Key, Target};
+use futures::{AsyncBufReadExt, Stream, StreamExt, TryStreamExt};
+use http::{Method, Request};
+use kube::Client;
+use kube::discovery::{Discovery, Scope, verbs};
+use reconcile::Fate;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::sync::{PoisonError, RwLock};
+
+/// Why a request failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RequestError {
+    #[error("the server does not serve {0}")]
+    UnknownKind(Gvk),
+    /// What the view takes for gone is not.
+    #[error("{0} is still there")]
+    StillThere(Target),
+    /// The API server's own words: what upstream's clients print.
+    #[error("{message}")]
+    Api { code: u16, reason: String, message: String },
+    #[error("cannot reach the API server")]
+    Transport(#[source] Box<kube::Error>),
+    #[error("cannot form the request")]
+    Form(#[source] http::Error),
+    #[error("cannot read the watch")]
+    Stream(#[source] std::io::Error),
+    #[error("the watch sent something that is not JSON")]
+    Json(#[source] serde_json::Error),
+}
+
+impl RequestError {
+    pub(crate) fn code(&self) -> u16 {
+        if let Self::Api { code, .. } = self { *code } else { 0 }
+    }
+
+    pub(crate) fn is(&self, wanted: &str) -> bool {
+        matches!(self, Self::Api { reason, .. } if reason == wanted)
+    }
+
+    pub(crate) fn fate(&self) -> Fate {
+        if self.is("Conflict") || matches!(self, Self::StillThere(_)) { Fate::Again } else { Fate::Retry }
+    }
+}
+
+impl From<kube::Error> for RequestError {
+    fn from(error: kube::Error) -> Self {
+        match error {
+            kube::Error::Api(status) => {
+                Self::Api { code: status.code, reason: status.reason.clone(), message: status.message.clone() }
+            }
+            other => Self::Transport(Box::new(other)),
+        }
+    }
+}
+
+/// How the server serves a kind.
+#[derive(Clone, Debug)]
+pub(crate) struct Served {
+    pub plural: String,
+    pub namespaced: bool,
+    /// Can be listed and watched.
+    pub watchable: bool,
+}
+
+/// A client with the discovery that it needs.
+pub(crate) struct Requests {
+    client: Client,
+    served: RwLock<BTreeMap<Gvk, Served>>,
+}
+
+impl Requests {
+    pub(crate) fn new(client: Client) -> Self {
+        Self { client, served: RwLock::default() }
+    }
+
+    /// Asks the server what it serves; the answer is kept for all later requests.
+    pub(crate) async fn discover(&self) -> Result<BTreeMap<Gvk, Served>, RequestError> {
+        let discovery = Discovery::new(self.client.clone()).run_aggregated().await?;
+        let mut served = BTreeMap::new();
+        for group in discovery.groups() {
+            for version in group.versions() {
+                for (resource, capabilities) in group.versioned_resources(version) {
+                    let gvk = Gvk::new(&resource.group, &resource.version, &resource.kind);
+                    let watchable =
+                        capabilities.supports_operation(verbs::LIST) && capabilities.supports_operation(verbs::WATCH);
+                    let namespaced = matches!(capabilities.scope, Scope::Namespaced);
+                    served.insert(gvk, Served { plural: resource.plural, namespaced, watchable });
+                }
+            }
+        }
+        *self.served.write().unwrap_or_else(PoisonError::into_inner) = served.clone();
+        Ok(served)
+    }
+
+    pub(crate) fn served(&self, gvk: &Gvk) -> Option<Served> {
+        self.served.read().unwrap_or_else(PoisonError::into_inner).get(gvk).cloned()
+    }
+
+    async fn look_up(&self, gvk: &Gvk) -> Result<Served, RequestError> {
+        if let Some(served) = self.served(gvk) {
+            return Ok(served);
+        }
+        self.discover().await?.remove(gvk).ok_or_else(|| RequestError::UnknownKind(gvk.clone()))
+    }
+
+    /// The path of a kind's collection, or of one object where `key` names one.
+    async fn path(&self, gvk: &Gvk, key: &Key) -> Result<String, RequestError> {
+        let served = self.look_up(gvk).await?;
+        let mut path =
+            if gvk.group.is_empty() { format!("/api/{}", gvk.version) } else { format!("/apis/{}", gvk.api_version()) };
+        if served.namespaced && !key.namespace.is_empty() {
+            path += &format!("/namespaces/{}", key.namespace);
+        }
+        path += "/";
+        path += &served.plural;
+        if !key.name.is_empty() {
+            path += "/";
+            path += &key.name;
+        }
+        Ok(path)
+    }
+
+    /// One request; `tail` is what follows the object's path (`/status`, `?force=true`).
+    pub(crate) async fn send(
+        &self,
+        method: Method,
+        gvk: &Gvk,
+        key: &Key,
+        tail: &str,
+        content_type: &str,
+        body: Option<&Value>,
+    ) -> Result<Value, RequestError> {
+        let path = self.path(gvk, key).await?;
+        let bytes = body.map(|b| b.to_string().into_bytes()).unwrap_or_default();
+        let request = Request::builder()
+            .method(method)
+            .uri(format!("{path}{tail}"))
+            .header(http::header::ACCEPT, "application/json")
+            .header(http::header::CONTENT_TYPE, content_type)
+            .body(bytes)
+            .map_err(RequestError::Form)?;
+        Ok(self.client.request(request).await?)
+    }
+
+    /// All objects of a kind, everywhere, with the list's revision.
+    pub(crate) async fn list(&self, gvk: &Gvk) -> Result<(Vec<Value>, String), RequestError> {
+        let mut list = self.send(Method::GET, gvk, &Key::default(), "", "application/json", None).await?;
+        let revision = list["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned();
+        let mut items = match list["items"].take() {
+            Value::Array(items) => items,
+            _ => Vec::new(),
+        };
+        for item in &mut items {
+            // lists of built-in kinds do not repeat these in their items
+            item["apiVersion"] = gvk.api_version().into();
+            item["kind"] = gvk.kind.clone().into();
+        }
+        Ok((items, revision))
+    }
+
+    /// Watch events of a kind from a revision on, as they come: `{"type", "object"}`.
+    pub(crate) async fn watch(
+        &self,
+        gvk: &Gvk,
+        revision: &str,
+    ) -> Result<impl Stream<Item = Result<Value, RequestError>> + use<>, RequestError> {
+        let path = self.path(gvk, &Key::default()).await?;
+        let request = Request::get(format!(
+            "{path}?watch=true&resourceVersion={revision}&allowWatchBookmarks=true&timeoutSeconds=290"
+        ))
+        .header(http::header::ACCEPT, "application/json")
+        .header(http::header::ACCEPT_ENCODING, "identity")
+        .body(Vec::new())
+        .map_err(RequestError::Form)?;
+        let lines = self.client.request_stream(request).await?.lines();
+        Ok(Box::pin(
+            lines
+                .map_err(RequestError::Stream)
+                .map(|line| line.and_then(|line| serde_json::from_str(&line).map_err(RequestError::Json))),
+        ))
+    }
+}

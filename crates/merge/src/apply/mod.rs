@@ -1,0 +1,482 @@
+//! Server-side apply: who manages which field, and what an apply may change
+//! (`k8s.io/apimachinery/pkg/util/managedfields`, `sigs.k8s.io/structured-merge-diff`).
+//!
+//! [`apply`] merges an applied configuration into the live object; [`track_update`] records what any other write changed.
+//! Both keep `metadata.managedFields`. Where a manager's sets are kept per API version, this treats all versions of a kind
+//! as having the same fields, which is what a server without conversion webhooks serves.
+
+mod managed;
+mod typed;
+
+use crate::builtin;
+use crate::fields::{Element, FieldSet, path_text};
+use crate::schema::Schema;
+use jiff::Timestamp;
+use managed::{Entry, Identity, Managed, Operation};
+use serde_json::{Map, Value};
+use std::sync::LazyLock;
+
+/// Who writes, and through what.
+#[derive(Clone, Copy, Debug)]
+pub struct Writer<'a> {
+    /// `fieldManager`, or the user agent up to the first `/`; empty means `unknown`.
+    pub manager: &'a str,
+    /// Of the request (`v1`, `batch/v1`).
+    pub api_version: &'a str,
+    pub kind: &'a str,
+    /// `status`, `scale`, …; empty for the main resource.
+    pub subresource: &'a str,
+    /// Fields that this endpoint resets, which nobody can come to manage through it.
+    pub ignored: &'a Ignored,
+}
+
+/// Fields that an endpoint does not take over from a request (upstream's `GetResetFields`).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Ignored {
+    #[default]
+    Nothing,
+    /// These paths and all below them (`["status"]`).
+    Paths(Vec<Vec<String>>),
+    /// Everything but these paths and what is below them.
+    AllBut(Vec<Vec<String>>),
+}
+
+impl Ignored {
+    /// `Paths`, from dotted paths.
+    pub fn paths(dotted: &[&str]) -> Self {
+        Self::Paths(dotted.iter().map(|path| path.split('.').map(str::to_owned).collect()).collect())
+    }
+
+    /// `AllBut`, from dotted paths.
+    pub fn all_but(dotted: &[&str]) -> Self {
+        Self::AllBut(dotted.iter().map(|path| path.split('.').map(str::to_owned).collect()).collect())
+    }
+
+    fn filter(&self, set: FieldSet) -> FieldSet {
+        let as_set = |paths: &[Vec<String>]| {
+            let mut out = FieldSet::default();
+            for path in paths {
+                let steps: Vec<Element> = path.iter().cloned().map(Element::Field).collect();
+                out.insert(&steps);
+            }
+            out
+        };
+        match self {
+            Self::Nothing => set,
+            Self::Paths(paths) => set.without_subtrees(&as_set(paths)),
+            Self::AllBut(paths) => set.only_subtrees(&as_set(paths)),
+        }
+    }
+}
+
+/// A field that somebody else manages and that an apply would change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Conflict {
+    /// As messages name the manager: `"kubectl" using v1`.
+    pub manager: String,
+    /// `.spec.replicas`
+    pub field: String,
+    path: Vec<Element>,
+}
+
+/// Why an apply was refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ApplyError {
+    /// 409 `Conflict`; causes have reason `FieldManagerConflict`, message `conflict with {manager}`, and the field.
+    #[error("{}", conflict_message(.0))]
+    Conflicts(Vec<Conflict>),
+    /// 400 `BadRequest`.
+    #[error("{0}")]
+    BadRequest(String),
+    /// 500, without a reason: the applied object does not fit the schema.
+    #[error("{0}")]
+    Untypable(String),
+}
+
+fn conflict_message(conflicts: &[Conflict]) -> String {
+    if let [only] = conflicts {
+        return format!("Apply failed with 1 conflict: conflict with {}: {}", only.manager, only.field);
+    }
+    let mut lines = Vec::new();
+    let mut managers: Vec<&str> = conflicts.iter().map(|c| c.manager.as_str()).collect();
+    managers.sort_unstable();
+    managers.dedup();
+    for manager in managers {
+        lines.push(format!("conflicts with {manager}:"));
+        lines.extend(conflicts.iter().filter(|c| c.manager == manager).map(|c| format!("- {}", c.field)));
+    }
+    format!("Apply failed with {} conflicts: {}", conflicts.len(), lines.join("\n"))
+}
+
+/// Fields that nobody is recorded as managing: what identifies an object, and what the server sets.
+static NEVER_MANAGED: LazyLock<FieldSet> = LazyLock::new(|| {
+    let mut out = FieldSet::default();
+    let field = |name: &str| Element::Field(name.to_owned());
+    for name in ["apiVersion", "kind", "metadata"] {
+        out.insert(&[field(name)]);
+    }
+    let members = [
+        "name",
+        "namespace",
+        "creationTimestamp",
+        "selfLink",
+        "uid",
+        "clusterName",
+        "generation",
+        "managedFields",
+        "resourceVersion",
+    ];
+    for name in members {
+        out.insert(&[field("metadata"), field(name)]);
+    }
+    out
+});
+
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// The manager that is recorded for the fields an object had before its first apply.
+const BEFORE_FIRST_APPLY: &str = "before-first-apply";
+
+/// Most bytes of all annotations together; the last-applied annotation is left out beyond that.
+const ANNOTATIONS_BYTES_MAX: usize = 256 * 1024;
+
+/// An object of the kind with nothing in it, as Go has it: what is always written of a built-in type is there.
+fn empty_object(writer: &Writer<'_>) -> Value {
+    let mut out = Map::new();
+    out.insert("apiVersion".to_owned(), writer.api_version.into());
+    out.insert("kind".to_owned(), writer.kind.into());
+    let mut out = Value::Object(out);
+    let (group, version) = writer.api_version.split_once('/').unwrap_or(("core", writer.api_version));
+    let own = match group.split_once('.') {
+        None => Some(group),
+        Some((first, "k8s.io" | "authorization.k8s.io")) => Some(first),
+        Some(_) => None,
+    };
+    if let Some(package) = own {
+        let name = match package {
+            "apiextensions" => {
+                format!("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.{version}.{}", writer.kind)
+            }
+            package => format!("io.k8s.api.{package}.{version}.{}", writer.kind),
+        };
+        if builtin::facts(&name).is_some() {
+            builtin::normalize(&name, &mut out);
+        }
+    }
+    out
+}
+
+fn managed_fields(object: &Value) -> Option<&Value> {
+    object.get("metadata")?.get("managedFields")
+}
+
+fn without_managed_fields(object: &Value) -> Value {
+    let mut out = object.clone();
+    if let Some(Value::Object(meta)) = out.get_mut("metadata") {
+        meta.remove("managedFields");
+    }
+    out
+}
+
+fn is_stored(object: &Value) -> bool {
+    !api::object::uid(object).is_empty()
+}
+
+/// The object that results from applying `applied` onto `live`, with `metadata.managedFields`.
+///
+/// `live` is `None` where the apply creates. The result has neither been defaulted nor validated yet. Where the apply
+/// changes nothing, the result equals `live` but possibly for its managed fields; their times move only with the object.
+///
+/// # Errors
+/// See [`ApplyError`]; with `force`, conflicting fields are taken over instead.
+pub fn apply(
+    live: Option<&Value>,
+    applied: &Value,
+    writer: &Writer<'_>,
+    force: bool,
+    schema: &Schema,
+    now: Timestamp,
+) -> Result<Value, ApplyError> {
+    let text = |name: &str| api::object::text(applied, name);
+    if text("apiVersion") != writer.api_version || text("kind") != writer.kind {
+        return Err(ApplyError::BadRequest(format!("invalid object type: {}", kind_text(applied))));
+    }
+    if managed_fields(applied).is_some_and(|list| !list.is_null()) {
+        return Err(ApplyError::BadRequest("metadata.managedFields must be nil".to_owned()));
+    }
+    let faults = typed::faults(schema, applied, false);
+    if !faults.is_empty() {
+        let meta = |name: &str| api::object::meta(applied, name);
+        return Err(ApplyError::Untypable(format!(
+            "failed to create typed patch object ({}/{}; {}): {}",
+            meta("namespace"),
+            meta("name"),
+            kind_text(applied),
+            typed::fault_text(&faults)
+        )));
+    }
+    let empty = empty_object(writer);
+    let stored = live.map_or_else(|| empty.clone(), without_managed_fields);
+    let recorded = live.and_then(managed_fields).unwrap_or(&Value::Null);
+    let mut managed = Managed::decode(recorded)
+        .map_err(|why| ApplyError::Untypable(format!("failed to decode managed fields: {why}")))?;
+    if managed.entries.is_empty() {
+        // What was there before the first apply belongs to whoever came before.
+        let before = Writer { manager: BEFORE_FIRST_APPLY, ..*writer };
+        record(&mut managed, &empty, &stored, &before, schema, now);
+    }
+    let call = Call { live: &stored, applied, writer, schema, now };
+    match call.run(managed.clone(), force) {
+        Err(conflicts) if writer.manager == "kubectl" => {
+            // What client-side apply had set, kubectl may take over.
+            let allowed = call.set_by_client_side_apply().unwrap_or_default();
+            let left: Vec<Conflict> = conflicts.into_iter().filter(|c| !allowed.has(&c.path)).collect();
+            if left.is_empty() {
+                call.run(managed, true).map_err(ApplyError::Conflicts)
+            } else {
+                Err(ApplyError::Conflicts(left))
+            }
+        }
+        result => result.map_err(ApplyError::Conflicts),
+    }
+    .map(|(mut object, managed)| {
+        if writer.manager == "kubectl" {
+            renew_last_applied(&mut object, applied);
+        }
+        managed.store(&mut object);
+        object
+    })
+}
+
+/// `/v1, Kind=ConfigMap`, as Go prints a group-version-kind.
+fn kind_text(object: &Value) -> String {
+    let api_version = api::object::text(object, "apiVersion");
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    format!("{group}/{version}, Kind={}", api::object::text(object, "kind"))
+}
+
+struct Call<'a> {
+    live: &'a Value,
+    applied: &'a Value,
+    writer: &'a Writer<'a>,
+    schema: &'a Schema,
+    now: Timestamp,
+}
+
+impl Call<'_> {
+    fn run(&self, mut managed: Managed, force: bool) -> Result<(Value, Managed), Vec<Conflict>> {
+        let Self { live, applied, writer, schema, now } = *self;
+        reconcile(&mut managed, schema);
+        let merged = typed::merge(schema, live, applied);
+        let set = writer.ignored.filter(typed::field_set(schema, applied));
+        let identity = Identity::of(writer, Operation::Apply);
+        let last = managed.entries.get(&identity).cloned();
+        let entry = Entry {
+            fields: set,
+            api_version: writer.api_version.to_owned(),
+            time: last.as_ref().and_then(|l| l.time.clone()),
+        };
+        managed.entries.insert(identity.clone(), entry);
+        let result = match &last {
+            Some(last) if !last.fields.is_empty() => self.prune(merged, &managed, &last.fields),
+            Some(_) | None => merged,
+        };
+        let changed = !typed::equal(live, &result);
+        if changed {
+            give_up(&mut managed, live, &result, &identity, writer, schema, force)?;
+        }
+        if let Some(entry) = managed.entries.get_mut(&identity) {
+            entry.fields = entry.fields.difference(&NEVER_MANAGED);
+            if changed {
+                entry.time = Some(managed::time_text(now));
+            }
+        }
+        managed.entries.retain(|_, entry| !entry.fields.is_empty());
+        Ok((result, managed))
+    }
+
+    /// Takes away what this manager applied last time (`last`), does not apply now, and nobody else manages.
+    fn prune(&self, merged: Value, managed: &Managed, last: &FieldSet) -> Value {
+        let schema = self.schema;
+        // Nothing was given up: nothing goes.
+        let identity = Identity::of(self.writer, Operation::Apply);
+        if managed.entries.get(&identity).is_some_and(|now| last.difference(&now.fields).is_empty()) {
+            return merged;
+        }
+        let owned = managed.entries.values().fold(FieldSet::default(), |all, entry| all.union(entry.fields.clone()));
+        if last.difference(&owned).is_empty() {
+            return merged;
+        }
+        let last = typed::with_named_parents(schema, last);
+        let there = typed::with_named_parents(schema, &typed::field_set(schema, &merged));
+        let pruned = typed::remove(schema, &merged, &last);
+        // Back comes what anyone, this manager included, still claims …
+        let left = typed::with_named_parents(schema, &typed::field_set(schema, &pruned));
+        let claimed = left.union(typed::with_named_parents(schema, &owned));
+        let pruned = typed::remove(schema, &merged, &there.difference(&claimed));
+        // … and what this manager never applied.
+        let left = typed::with_named_parents(schema, &typed::field_set(schema, &pruned));
+        typed::remove(schema, &merged, &there.difference(&left).intersection(&last))
+    }
+
+    /// The fields whose live value is what the last client-side apply set.
+    fn set_by_client_side_apply(&self) -> Option<FieldSet> {
+        let text = api::object::annotation(self.live, LAST_APPLIED)?;
+        let last: Value = serde_json::from_str(text).ok()?;
+        if api::object::text(&last, "apiVersion") != self.writer.api_version
+            || !typed::faults(self.schema, &last, false).is_empty()
+        {
+            return None;
+        }
+        let changes = typed::compare(self.schema, &last, self.live);
+        let set = typed::field_set(self.schema, &last);
+        Some(set.difference(&changes.modified).difference(&changes.added).difference(&changes.removed))
+    }
+}
+
+/// Brings sets that were written under an older schema to what the schema says now.
+fn reconcile(managed: &mut Managed, schema: &Schema) {
+    for entry in managed.entries.values_mut() {
+        if typed::is_outdated(schema, &entry.fields) {
+            entry.fields = typed::reconcile(schema, &entry.fields);
+        }
+    }
+}
+
+/// Takes from all managers but `writer_id` what the step from `live` to `new` changes or removes.
+///
+/// # Errors
+/// What others manage and would be changed, unless `force`.
+fn give_up(
+    managed: &mut Managed,
+    live: &Value,
+    new: &Value,
+    writer_id: &Identity,
+    writer: &Writer<'_>,
+    schema: &Schema,
+    force: bool,
+) -> Result<typed::Comparison, Vec<Conflict>> {
+    let mut changes = typed::compare(schema, live, new);
+    for set in [&mut changes.removed, &mut changes.modified, &mut changes.added] {
+        *set = writer.ignored.filter(std::mem::take(set));
+    }
+    let touched = changes.modified.clone().union(changes.added.clone());
+    let mut conflicts = Vec::new();
+    for (identity, entry) in &mut managed.entries {
+        if identity == writer_id {
+            continue;
+        }
+        let taken = entry.fields.intersection(&touched);
+        if !taken.is_empty() && !force {
+            taken.visit(&mut |path| {
+                conflicts.push(Conflict { manager: identity.text(), field: path_text(path), path: path.to_vec() });
+            });
+        }
+        entry.fields = entry.fields.difference(&taken).difference(&changes.removed);
+    }
+    if !conflicts.is_empty() {
+        return Err(conflicts);
+    }
+    managed.entries.retain(|identity, entry| identity == writer_id || !entry.fields.is_empty());
+    Ok(changes)
+}
+
+/// Records the step from `live` to `new`, neither with managed fields of its own, as an update by `writer`.
+fn record(managed: &mut Managed, live: &Value, new: &Value, writer: &Writer<'_>, schema: &Schema, now: Timestamp) {
+    reconcile(managed, schema);
+    if live == new {
+        managed.entries.retain(|_, entry| !entry.fields.is_empty());
+        return;
+    }
+    let identity = Identity::of(writer, Operation::Update);
+    // The operation stands apart from earlier ones of the same manager until it is known what it changed.
+    let current = Identity::new("", Operation::Update, "", "current-operation");
+    let Ok(changes) = give_up(managed, live, new, &current, writer, schema, true) else { return };
+    let set = writer.ignored.filter(changes.modified.union(changes.added)).difference(&NEVER_MANAGED);
+    if !set.is_empty() {
+        let time = Some(managed::time_text(now));
+        let api_version = writer.api_version.to_owned();
+        let before = managed.entries.remove(&identity).map(|entry| entry.fields).unwrap_or_default();
+        managed.entries.insert(identity, Entry { fields: before.union(set), api_version, time });
+    }
+    managed.cap();
+}
+
+/// Records in `new.metadata.managedFields` what a create (`live` is `None`), update or non-apply patch changed.
+///
+/// To be called with `new` decoded, pruned and defaulted, before mutating admission and before the kind's strategy
+/// touches it: what those set is nobody's. `new.metadata.managedFields` is honoured as a client may mean it: absent or
+/// null keeps the live ones, `[]` or `[{}]` resets them, a valid list replaces them. Through a subresource it is ignored.
+/// An object that does not fit the schema is left without managed fields.
+pub fn track_update(live: Option<&Value>, new: &mut Value, writer: &Writer<'_>, schema: &Schema, now: Timestamp) {
+    let given = managed_fields(new).cloned();
+    let of_live = || live.and_then(managed_fields).and_then(|list| Managed::decode(list).ok()).unwrap_or_default();
+    let mut managed = match &given {
+        Some(Value::Array(list)) if writer.subresource.is_empty() => match list.as_slice() {
+            [] => Managed::default(),
+            [Value::Object(only)] if only.values().all(|v| v.is_null() || v.as_str() == Some("")) => Managed::default(),
+            _ => match Managed::decode(&Value::Array(list.clone())) {
+                Ok(managed) if !managed.entries.is_empty() => managed,
+                Ok(_) | Err(_) => of_live(),
+            },
+        },
+        Some(_) | None => of_live(),
+    };
+    let body = without_managed_fields(new);
+    // What does not fit the schema cannot be told apart into fields; upstream then gives up tracking the object.
+    if !typed::faults(schema, &body, true).is_empty() {
+        *new = body;
+        return;
+    }
+    // An object without managed fields stays without, until it is applied to.
+    if !managed.entries.is_empty() || !live.is_some_and(is_stored) {
+        let before = match live {
+            Some(live) if is_stored(live) => without_managed_fields(live),
+            Some(_) | None => empty_object(writer),
+        };
+        record(&mut managed, &before, &body, writer, schema, now);
+    }
+    *new = body;
+    managed.store(new);
+}
+
+/// Keeps the annotation of client-side apply in step, where an object has it.
+fn renew_last_applied(object: &mut Value, applied: &Value) {
+    if api::object::annotation(object, LAST_APPLIED).is_none_or(str::is_empty) {
+        return;
+    }
+    let mut config = applied.clone();
+    if let Some(Value::Object(annotations)) = config.pointer_mut("/metadata/annotations") {
+        annotations.remove(LAST_APPLIED);
+    }
+    if config.pointer("/metadata/annotations").and_then(Value::as_object).is_some_and(Map::is_empty)
+        && let Some(Value::Object(meta)) = config.get_mut("metadata")
+    {
+        meta.remove("annotations");
+    }
+    let Some(Value::Object(annotations)) = object.pointer_mut("/metadata/annotations") else { return };
+    annotations.insert(LAST_APPLIED.to_owned(), format!("{config}\n").into());
+    let bytes: usize = annotations.iter().map(|(name, value)| name.len() + value.as_str().map_or(0, str::len)).sum();
+    if bytes > ANNOTATIONS_BYTES_MAX {
+        annotations.remove(LAST_APPLIED);
+    }
+}
+
+/// Whether two objects are the same but for times in their managed fields: such a write is none.
+pub fn same_but_times(a: &Value, b: &Value) -> bool {
+    fn bare(object: &Value) -> Value {
+        let mut out = object.clone();
+        if let Some(Value::Array(entries)) = out.pointer_mut("/metadata/managedFields") {
+            for entry in entries.iter_mut().filter_map(Value::as_object_mut) {
+                entry.remove("time");
+            }
+            // Their order depends on the times.
+            entries.sort_by_key(ToString::to_string);
+        }
+        out
+    }
+    a == b || (a.get("spec") == b.get("spec") && bare(a) == bare(b))
+}
+
+#[cfg(test)]
+mod tests;

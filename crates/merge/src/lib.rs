@@ -1,0 +1,45 @@
+//! What may be done to an object: JSON, merge and strategic patches, server-side apply with managed fields, and
+//! structural schemas that default, prune and validate (CEL included).
+//!
+//! Pure: no I/O, no clock. Times that end up in managed fields are arguments.
+
+pub mod apply;
+pub mod builtin;
+pub mod cel;
+pub mod fields;
+pub mod gotext;
+pub mod json_patch;
+pub mod merge_patch;
+pub mod schema;
+pub mod strategic;
+pub mod structural;
+
+/// Why a patch was refused; [`PatchError::code`] is the HTTP status that the API server answers with.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PatchError {
+    /// The body is no patch of its kind: 400 `BadRequest`.
+    #[error("{0}")]
+    Malformed(String),
+    /// The patch is well formed but does not fit the object: 422 `Invalid` (upstream answers the generic
+    /// "the server rejected our request due to an error in our request"; this text says what it was).
+    #[error("{0}")]
+    Unprocessable(String),
+    /// Too many operations, or copies that would grow the object without bound: 413 `RequestEntityTooLarge`.
+    #[error("{0}")]
+    TooLarge(String),
+    /// What upstream answers as an error of its own, although the patch is at fault: 500.
+    #[error("{0}")]
+    Internal(String),
+}
+
+impl PatchError {
+    /// The HTTP status code.
+    pub fn code(&self) -> u16 {
+        match self {
+            Self::Malformed(_) => 400,
+            Self::Unprocessable(_) => 422,
+            Self::TooLarge(_) => 413,
+            Self::Internal(_) => 500,
+        }
+    }
+}

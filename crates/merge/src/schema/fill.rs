@@ -1,0 +1,101 @@
+//! Defaults (`k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting`).
+
+use super::Schema;
+use serde_json::Value;
+
+impl Schema {
+    /// Fills in defaults, as the API server does on every read of a request or of storage.
+    ///
+    /// A null where null is not allowed counts as absent: the default takes its place, or the field goes.
+    pub fn default(&self, value: &mut Value) {
+        self.fill(value, true);
+    }
+
+    /// Fills in defaults once more after mutating admission: a null that a webhook left is a fault that validation finds.
+    pub fn default_again(&self, value: &mut Value) {
+        self.fill(value, false);
+    }
+
+    fn fill(&self, value: &mut Value, drop_nulls: bool) {
+        match value {
+            Value::Object(members) => {
+                if drop_nulls {
+                    members.retain(|name, member| {
+                        !member.is_null() || self.properties.get(name).is_none_or(|s| s.nullable || s.default.is_some())
+                    });
+                }
+                if self.facts().defaults {
+                    for (name, property) in &self.properties {
+                        let Some(default) = &property.default else { continue };
+                        match members.get_mut(name) {
+                            Some(member) if member.is_null() && !property.nullable => *member = default.clone(),
+                            Some(_) => {}
+                            None => {
+                                members.insert(name.clone(), default.clone());
+                            }
+                        }
+                    }
+                }
+                for (name, member) in members {
+                    let Some(schema) = self.member(name) else { continue };
+                    if member.is_null()
+                        && !schema.nullable
+                        && let Some(default) = &schema.default
+                    {
+                        *member = default.clone();
+                    }
+                    schema.fill(member, drop_nulls);
+                }
+            }
+            Value::Array(items) => {
+                let Some(schema) = &self.items else { return };
+                for item in items {
+                    if item.is_null()
+                        && !schema.nullable
+                        && let Some(default) = &schema.default
+                    {
+                        *item = default.clone();
+                    }
+                    schema.fill(item, drop_nulls);
+                }
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::schema::Schema;
+    use serde_json::json;
+
+    #[test]
+    fn fills_as_the_api_server_does() {
+        let schema = Schema::node_from_openapi(&json!({"type":"object","properties":{
+            "n":{"type":"integer","default":1},
+            "nn":{"type":"string","nullable":true,"default":"z"},
+            "o":{"type":"object","default":{"a":1},"properties":{
+                "a":{"type":"integer"},"c":{"type":"string","default":"deep"}}},
+            "p":{"type":"object","properties":{"q":{"type":"string","default":"x"}}},
+            "l":{"type":"array","items":{"type":"object","properties":{"v":{"type":"string","default":"lv"}}}},
+            "m":{"type":"object","additionalProperties":{"type":"object","properties":{"d":{"type":"integer","default":7}}}},
+            "s":{"type":"string"}
+        }}))
+        .expect("a schema");
+        let cases = [
+            (json!({}), json!({"n":1,"nn":"z","o":{"a":1,"c":"deep"}})),
+            (json!({"n":null,"nn":null,"o":null,"s":null}), json!({"n":1,"nn":null,"o":{"a":1,"c":"deep"}})),
+            (
+                json!({"n":5,"o":{},"p":{},"l":[{},{"v":"own"}],"m":{"x":{},"y":{"d":1}}}),
+                json!({"n":5,"nn":"z","o":{"c":"deep"},"p":{"q":"x"},"l":[{"v":"lv"},{"v":"own"}],"m":{"x":{"d":7},"y":{"d":1}}}),
+            ),
+        ];
+        for (mut value, expected) in cases {
+            schema.default(&mut value);
+            assert_eq!(value, expected);
+        }
+        let mut left_by_a_webhook = json!({"n":null,"s":null});
+        schema.default_again(&mut left_by_a_webhook);
+        assert_eq!(left_by_a_webhook, json!({"n":1,"nn":"z","o":{"a":1,"c":"deep"},"s":null}));
+    }
+}

@@ -1,0 +1,509 @@
+//! CEL rules of a schema (`x-kubernetes-validations`), and what else a node works out once.
+
+use super::validate::{correlated_item, unchanged};
+use super::{Facts, Findings, Schema, Type};
+use crate::cel::{self, Expression};
+use api::field::{Error, ErrorType, Path};
+use regex::Regex;
+use serde_json::{Map, Value};
+use std::fmt;
+use std::sync::OnceLock;
+
+/// Longest message that a `messageExpression` may yield, bytes.
+const MESSAGE_BYTES_MAX: usize = 5 * 1024;
+
+/// One rule as the CRD states it; members that it does not state are empty.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rule {
+    pub rule: String,
+    pub message: String,
+    pub message_expression: String,
+    /// `FieldValueInvalid` (also where empty), `FieldValueForbidden`, `FieldValueRequired`, `FieldValueDuplicate`.
+    pub reason: String,
+    pub field_path: String,
+    pub optional_old_self: bool,
+}
+
+impl Rule {
+    pub(super) fn to_openapi(&self) -> Value {
+        let mut out = Map::new();
+        let members = [
+            ("rule", &self.rule),
+            ("message", &self.message),
+            ("messageExpression", &self.message_expression),
+            ("reason", &self.reason),
+            ("fieldPath", &self.field_path),
+        ];
+        for (name, value) in members {
+            if !value.is_empty() {
+                out.insert(name.to_owned(), value.as_str().into());
+            }
+        }
+        if self.optional_old_self {
+            out.insert("optionalOldSelf".to_owned(), true.into());
+        }
+        Value::Object(out)
+    }
+}
+
+/// The CEL rules of a node, compiled on first use.
+#[derive(Default)]
+pub struct Rules {
+    list: Vec<Rule>,
+    facts: OnceLock<Facts>,
+    pattern: OnceLock<Option<Regex>>,
+    programs: OnceLock<Vec<Program>>,
+}
+
+/// A compiled rule.
+struct Program {
+    rule: Result<Expression, String>,
+    message: Option<Expression>,
+    uses_old: bool,
+}
+
+impl Rules {
+    pub fn new(list: Vec<Rule>) -> Self {
+        Self { list, ..Self::default() }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    pub fn iter(&self) -> std::slice::Iter<'_, Rule> {
+        self.list.iter()
+    }
+
+    fn programs(&self) -> &[Program] {
+        self.programs.get_or_init(|| {
+            self.list
+                .iter()
+                .map(|rule| {
+                    let compiled = Expression::compile(&rule.rule).map_err(|error| error.to_string());
+                    let message = Expression::compile(&rule.message_expression).ok();
+                    let uses_old = compiled.as_ref().is_ok_and(|e| e.mentions("oldSelf"));
+                    Program { rule: compiled, message: message.filter(|m| !m.source().is_empty()), uses_old }
+                })
+                .collect()
+        })
+    }
+
+    pub(super) fn facts(&self, derive: impl FnOnce() -> Facts) -> &Facts {
+        self.facts.get_or_init(derive)
+    }
+
+    /// The node's pattern, compiled; `None`: it is no valid pattern.
+    pub(super) fn pattern(&self, source: &str) -> Option<&Regex> {
+        self.pattern.get_or_init(|| Regex::new(source).ok()).as_ref()
+    }
+}
+
+impl Clone for Rules {
+    /// What was derived is not taken over: whoever clones a node may change it.
+    fn clone(&self) -> Self {
+        Self::new(self.list.clone())
+    }
+}
+
+impl fmt::Debug for Rules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.list.fmt(f)
+    }
+}
+
+/// The node that ratcheting looks at: what is correlated with an old value, or below something that is.
+#[derive(Clone, Copy)]
+struct Ratchet<'a> {
+    current: Option<&'a Value>,
+    /// The nearest node above that has an old value.
+    parent: Option<(&'a Schema, &'a Value, &'a Value)>,
+}
+
+impl<'a> Ratchet<'a> {
+    /// For the part of `value` that was `old` before.
+    fn below(self, schema: &'a Schema, value: &'a Value, old: impl FnOnce(&'a Value) -> Option<&'a Value>) -> Self {
+        match self.current {
+            None => self,
+            Some(current) => Self { current: old(current), parent: Some((schema, value, current)) },
+        }
+    }
+
+    /// Whether nothing changed here, so that old faults may stay.
+    fn holds(self, schema: &Schema, value: &Value) -> bool {
+        match (self.current, self.parent) {
+            (Some(old), _) => unchanged(schema, value, old),
+            (None, Some((schema, value, old))) => unchanged(schema, value, old),
+            (None, None) => false,
+        }
+    }
+}
+
+impl Schema {
+    /// Faults of all CEL rules in this subtree.
+    pub(super) fn rule_faults(&self, value: &Value, old: Option<&Value>, path: &Path, found: &mut Findings) {
+        let ratchet = Ratchet { current: old, parent: None };
+        Walk { found }.node(self, self, value, old, ratchet, path);
+    }
+}
+
+struct Walk<'f> {
+    found: &'f mut Findings,
+}
+
+impl Walk<'_> {
+    /// Evaluates the rules of `stated` for a value of `node`: the same schema, or a branch of its `allOf`.
+    fn node<'a>(
+        &mut self,
+        stated: &'a Schema,
+        node: &'a Schema,
+        value: &'a Value,
+        old: Option<&'a Value>,
+        ratchet: Ratchet<'a>,
+        path: &Path,
+    ) {
+        if value.is_null() || !stated.facts().rules {
+            return;
+        }
+        let old = old.filter(|old| !old.is_null());
+        if !stated.rules.is_empty() {
+            self.rules(stated, node, value, old, ratchet, path);
+        }
+        for branch in stated.constraints.iter().flat_map(|c| &c.all_of) {
+            let ratchet = Ratchet { current: None, parent: ratchet.parent };
+            self.node(branch, node, value, old, ratchet, path);
+        }
+        match value {
+            Value::Array(items) => {
+                let (Some(stated), Some(element)) = (&stated.items, &node.items) else { return };
+                for (i, item) in items.iter().enumerate() {
+                    let before = |old: &'a Value| correlated_item(node, item, old.as_array()?);
+                    let ratchet = ratchet.below(node, value, before);
+                    self.node(stated, element, item, old.and_then(before), ratchet, &path.index(i));
+                }
+            }
+            Value::Object(members) => {
+                for (name, member) in members {
+                    let before = |old: &'a Value| old.get(name);
+                    let (child, schema, at) = match (stated.properties.get(name), node.properties.get(name)) {
+                        (Some(stated), Some(schema)) => (stated, schema, None),
+                        (_, Some(_)) => continue,
+                        _ => match (&stated.additional, &node.additional) {
+                            (Some(stated), Some(schema)) => (stated, schema, Some(name)),
+                            _ => continue,
+                        },
+                    };
+                    // Changes of these cannot be seen: both sides were brought to the same version.
+                    let hidden = ratchet.parent.is_none() && matches!(name.as_str(), "apiVersion" | "kind");
+                    let below = if hidden {
+                        Ratchet { current: None, parent: None }
+                    } else {
+                        ratchet.below(node, value, before)
+                    };
+                    let at = at.map_or_else(|| path.child(name), |key| path.key(key));
+                    self.node(child, schema, member, old.and_then(before), below, &at);
+                }
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+    }
+
+    fn rules(
+        &mut self,
+        stated: &Schema,
+        node: &Schema,
+        value: &Value,
+        old: Option<&Value>,
+        ratchet: Ratchet<'_>,
+        path: &Path,
+    ) {
+        let kind = node.kind.as_str();
+        let programs = stated.rules.programs();
+        let this = cel::to_cel(value, Some(node));
+        let before = old.filter(|_| programs.iter().any(|p| p.uses_old)).map(|old| cel::to_cel(old, Some(node)));
+        for (rule, program) in stated.rules.iter().zip(programs) {
+            if rule.rule.trim().is_empty() {
+                continue;
+            }
+            let expression = match &program.rule {
+                Ok(expression) => expression,
+                Err(why) => {
+                    self.found.errors.push(Error::invalid(path, kind, format!("rule compile error: {why}")));
+                    continue;
+                }
+            };
+            if program.uses_old && old.is_none() && !rule.optional_old_self {
+                continue;
+            }
+            let scope = || {
+                let mut scope = vec![("self", this.clone())];
+                if rule.optional_old_self {
+                    scope.push(("oldSelf", cel::optional(before.clone())));
+                } else if let Some(before) = &before {
+                    scope.push(("oldSelf", before.clone()));
+                }
+                scope
+            };
+            match expression.run(scope()).map(|result| cel::to_json(&result)) {
+                Ok(Value::Bool(true)) => continue,
+                Ok(_) => {}
+                Err(error) => {
+                    let text = error.to_string();
+                    let shown = rule.shown();
+                    let why = if text.starts_with("no such overload") {
+                        format!(
+                            "'{text}': call arguments did not match a supported operator, function or macro signature \
+                             for rule: {shown}"
+                        )
+                    } else {
+                        format!("{text} evaluating rule: {shown}")
+                    };
+                    self.found.errors.push(Error::invalid(path, kind, why));
+                    continue;
+                }
+            }
+            let said = program.message.as_ref().and_then(|message| message_of(&message.run(scope()).ok()?));
+            let detail = said.unwrap_or_else(|| rule.fixed_message());
+            let at = match field_path(&rule.field_path, node) {
+                Some(relative) => path.child(&relative),
+                None => path.clone(),
+            };
+            let shown = (!matches!(node.kind, Type::Object | Type::Array)).then(|| value.clone());
+            let (kind, detail) = match rule.reason.as_str() {
+                "FieldValueForbidden" => (ErrorType::Forbidden, detail),
+                "FieldValueRequired" => (ErrorType::Required, detail),
+                "FieldValueDuplicate" => (ErrorType::Duplicate, String::new()),
+                _ => (ErrorType::Invalid, detail),
+            };
+            let error = Error { kind, field: at, value: shown, detail };
+            if !program.uses_old && ratchet.holds(node, value) {
+                self.found.warnings.push(error.to_string());
+            } else {
+                self.found.errors.push(error);
+            }
+        }
+    }
+}
+
+impl Rule {
+    /// The rule as messages about it name it.
+    fn shown(&self) -> &str {
+        if self.message.is_empty() { self.rule.trim() } else { self.message.trim() }
+    }
+
+    fn fixed_message(&self) -> String {
+        if self.message.is_empty() {
+            format!("failed rule: {}", self.rule.trim())
+        } else {
+            self.message.trim().to_owned()
+        }
+    }
+}
+
+/// What a message expression yields, where that can be a message.
+fn message_of(result: &kube_cel::cel::Value) -> Option<String> {
+    match cel::to_json(result) {
+        Value::String(text) => {
+            let text = text.trim();
+            (!text.is_empty() && text.len() <= MESSAGE_BYTES_MAX && !text.contains('\n')).then(|| text.to_owned())
+        }
+        _ => None,
+    }
+}
+
+/// A rule's `fieldPath` (`.a.b`, `.m['k']`) as the rest of a field's path (`a.b`, `m[k]`); `None` where it is empty or
+/// leads nowhere in the schema.
+pub(crate) fn field_path(text: &str, schema: &Schema) -> Option<String> {
+    let mut out = String::new();
+    let mut node = schema;
+    let mut rest = text.trim();
+    if rest.is_empty() {
+        return None;
+    }
+    while !rest.is_empty() {
+        let (name, after) = if let Some(after) = rest.strip_prefix("['") {
+            let mut name = String::new();
+            let mut chars = after.char_indices();
+            loop {
+                match chars.next()? {
+                    (_, '\\') => name.push(chars.next()?.1),
+                    (at, '\'') => break (name, after[at..].strip_prefix("']")?),
+                    (_, c) => name.push(c),
+                }
+            }
+        } else {
+            let after = rest.strip_prefix('.')?;
+            let end = after.find(['.', '[']).unwrap_or(after.len());
+            let (name, after) = after.split_at(end);
+            if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
+                return None;
+            }
+            (name.to_owned(), after)
+        };
+        rest = after;
+        if let Some(property) = node.properties.get(&name) {
+            if !out.is_empty() {
+                out.push('.');
+            }
+            out += &name;
+            node = property;
+        } else {
+            node = node.additional.as_ref()?;
+            out += &format!("[{name}]");
+        }
+    }
+    Some(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn texts(schema: &Value, value: &Value, old: Option<&Value>) -> (Vec<String>, Vec<String>) {
+        let schema = Schema::node_from_openapi(schema).expect("a schema");
+        let found = schema.check(value, old, &Path::root());
+        (found.errors.iter().map(ToString::to_string).collect(), found.warnings)
+    }
+
+    fn messages() -> Value {
+        json!({"type": "object", "properties": {"spec": {"type": "object",
+        "properties": {
+            "min": {"type": "integer"}, "max": {"type": "integer"}, "name": {"type": "string"},
+            "my_field": {"type": "integer"}, "q": {"x-kubernetes-int-or-string": true},
+            "hosts": {"type": "array", "items": {"type": "string", "x-kubernetes-validations": [
+                {"rule": "self.endsWith('.example')", "message": "must be an example"}]}},
+            "m": {"type": "object", "additionalProperties": {"type": "integer", "x-kubernetes-validations": [
+                {"rule": "self % 2 == 0", "message": "must be even"}]}}
+        },
+        "x-kubernetes-validations": [
+            {"rule": "!has(self.min) || !has(self.max) || self.min <= self.max", "message": "min over max",
+                "fieldPath": ".min", "reason": "FieldValueForbidden"},
+            {"rule": "!has(self.name) || self.name.startsWith('a')",
+                "messageExpression": "'name was ' + self.name + ', wants an a'", "fieldPath": ".name"},
+            {"rule": "!has(self.q) || (type(self.q) == int ? self.q < 10 : self.q == 'lots')"},
+            {"rule": "!has(self.name) || self.name != 'ax'", "messageExpression": "''", "message": "fallback"},
+            {"rule": "!has(self.m) || !('need' in self.m) || has(self.name)", "reason": "FieldValueRequired",
+                "fieldPath": ".name", "message": "name is needed"},
+            {"rule": "!has(self.name) || self.name != 'adup'", "reason": "FieldValueDuplicate",
+                "fieldPath": ".hosts", "message": "dup"},
+            {"rule": "!has(self.my_field) || self.my_field > 1", "message": "my field"}
+        ]}}})
+    }
+
+    #[test]
+    fn rules_speak_as_upstreams() {
+        let cases = [
+            (json!({"min": 1, "max": 2, "name": "abc", "hosts": ["a.example"], "m": {"k": 2}, "q": "lots"}), vec![]),
+            (json!({"min": 3, "max": 2}), vec!["spec.min: Forbidden: min over max"]),
+            (json!({"name": "bcd"}), vec!["spec.name: Invalid value: name was bcd, wants an a"]),
+            (
+                json!({"hosts": ["a.example", "b.test"]}),
+                vec!["spec.hosts[1]: Invalid value: \"b.test\": must be an example"],
+            ),
+            (json!({"m": {"k": 1}}), vec!["spec.m[k]: Invalid value: 1: must be even"]),
+            (
+                json!({"q": 10}),
+                vec![
+                    "spec: Invalid value: failed rule: !has(self.q) || (type(self.q) == int ? self.q < 10 : self.q == 'lots')",
+                ],
+            ),
+            (json!({"name": "ax"}), vec!["spec: Invalid value: fallback"]),
+            (json!({"m": {"need": 2}}), vec!["spec.name: Required value: name is needed"]),
+            (json!({"name": "adup"}), vec!["spec.hosts: Duplicate value"]),
+            (json!({"my_field": 1}), vec!["spec: Invalid value: my field"]),
+            (
+                json!({"min": "x"}),
+                vec![
+                    "spec.min: Invalid value: \"string\": spec.min in body must be of type integer: \"string\"",
+                    "<nil>: Invalid value: null: some validation rules were not checked because the object was invalid; \
+                     correct the existing errors to complete validation",
+                ],
+            ),
+        ];
+        for (spec, expected) in cases {
+            assert_eq!(texts(&messages(), &json!({"spec": spec}), None).0, expected, "{spec}");
+        }
+    }
+
+    #[test]
+    fn transitions_compare_with_what_was() {
+        let schema = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {
+            "fixed": {"type": "string", "x-kubernetes-validations": [
+                {"rule": "self == oldSelf", "message": "field is immutable"}]},
+            "up": {"type": "integer", "x-kubernetes-validations": [{"rule": "self >= oldSelf",
+                "messageExpression": "oldSelf > 9 ? 'may not shrink that far' : 'may not shrink'"}]},
+            "opt": {"type": "string", "x-kubernetes-validations": [{"optionalOldSelf": true, "message": "stays",
+                "rule": "oldSelf.hasValue() ? self == oldSelf.value() : self == 'start'"}]},
+            "items": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"],
+                "items": {"type": "object", "properties": {"k": {"type": "string"},
+                    "v": {"type": "integer", "x-kubernetes-validations": [{"rule": "self >= oldSelf"}]}}}}
+        }, "x-kubernetes-validations": [
+            {"rule": "has(self.fixed) == has(oldSelf.fixed)", "message": "fixed may not come or go"}]}}});
+        let old = json!({"spec": {"fixed": "a", "up": 3, "opt": "start", "items": [{"k": "1", "v": 5}]}});
+        let with = |change: Value| crate::merge_patch::apply(&old, &json!({"spec": change}));
+        let cases = [
+            (with(json!({})), vec![]),
+            (with(json!({"fixed": "b"})), vec!["spec.fixed: Invalid value: \"b\": field is immutable"]),
+            (with(json!({"fixed": null})), vec!["spec: Invalid value: fixed may not come or go"]),
+            (with(json!({"up": 2})), vec!["spec.up: Invalid value: 2: may not shrink"]),
+            (with(json!({"opt": "end"})), vec!["spec.opt: Invalid value: \"end\": stays"]),
+            (
+                with(json!({"items": [{"k": "2", "v": 1}, {"k": "1", "v": 4}]})),
+                vec!["spec.items[1].v: Invalid value: 4: failed rule: self >= oldSelf"],
+            ),
+        ];
+        for (new, expected) in cases {
+            assert_eq!(texts(&schema, &new, Some(&old)).0, expected, "{new}");
+        }
+        let created = json!({"spec": {"opt": "middle"}});
+        assert_eq!(texts(&schema, &created, None).0, ["spec.opt: Invalid value: \"middle\": stays"]);
+    }
+
+    #[test]
+    fn what_did_not_change_may_stay() {
+        let schema = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {
+            "a": {"type": "string", "maxLength": 3}, "b": {"type": "string"},
+            "l": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"],
+                "items": {"type": "object", "required": ["k"], "properties": {
+                    "k": {"type": "string"}, "v": {"type": "string", "enum": ["ok"]}}}},
+            "c": {"type": "string", "x-kubernetes-validations": [{"rule": "self == 'even'", "message": "must be even"}]}
+        }}}});
+        let old =
+            json!({"spec": {"a": "long value", "l": [{"k": "1", "v": "bad"}, {"k": "2", "v": "ok"}], "c": "odd"}});
+        let with = |change: Value| crate::merge_patch::apply(&old, &json!({"spec": change}));
+        let warning = "spec.c: Invalid value: \"odd\": must be even".to_owned();
+        for new in [with(json!({"b": "y"})), with(json!({"l": [{"k": "2", "v": "ok"}, {"k": "1", "v": "bad"}]}))] {
+            assert_eq!(texts(&schema, &new, Some(&old)), (vec![], vec![warning.clone()]), "{new}");
+        }
+        let cases = [
+            (with(json!({"a": "longer value"})), "spec.a: Too long: may not be more than 3 bytes"),
+            (
+                with(json!({"l": [{"k": "1", "v": "worse"}]})),
+                "spec.l[0].v: Unsupported value: \"worse\": supported values: \"ok\"",
+            ),
+            (with(json!({"c": "odder"})), "spec.c: Invalid value: \"odder\": must be even"),
+        ];
+        for (new, expected) in cases {
+            assert_eq!(texts(&schema, &new, Some(&old)).0[0], expected, "{new}");
+        }
+    }
+
+    #[test]
+    fn field_paths_lead_into_the_schema() {
+        let schema = Schema::node_from_openapi(&json!({"type": "object", "properties": {
+            "a": {"type": "object", "properties": {"b": {"type": "string"}, "c.d": {"type": "string"}}},
+            "m": {"type": "object", "additionalProperties": {"type": "string"}}}}))
+        .expect("a schema");
+        let cases = [
+            (".a.b", Some("a.b")),
+            (".a['c.d']", Some("a.c.d")),
+            (".m['k']", Some("m[k]")),
+            (".nope", None),
+            ("a", None),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(field_path(text, &schema).as_deref(), expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,365 @@
+//! The node agent: follows the pods bound to its node, and runs a worker for each.
+
+use crate::gpus;
+use crate::identity::Peer;
+use crate::link;
+use crate::node_object::{self, Machine};
+use crate::poddir::PodDir;
+use crate::prepare::Settings;
+use crate::programs;
+use crate::registry::Registry;
+use crate::wire::Isolation;
+use crate::worker::{Desired, Worker};
+use crate::world::{PodEvent, World};
+use futures::StreamExt;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::task::{self, JoinSet};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
+
+/// How often the node says that it is alive, and all that it has; and how soon it tries again when it is not known yet.
+const LEASE_INTERVAL: Duration = Duration::from_secs(10);
+const NODE_STATUS_INTERVAL: Duration = Duration::from_secs(60);
+const REGISTER_RETRY: Duration = Duration::from_secs(1);
+
+/// How an agent is set up.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where pods, claims and the agent's programs live; made if it is not there. Pods' secrets are in it: keep it private.
+    pub data: PathBuf,
+    pub node_name: String,
+    /// What runs a shim (`["/usr/bin/trainyard", "shim"]`); the pod's directory is appended.
+    pub shim: Vec<OsString>,
+    /// `None`: as much as the machine allows.
+    pub isolation: Option<Isolation>,
+    /// Host and port of the API server, as pods reach it.
+    pub api_server: Option<(String, u16)>,
+    /// The node's address (127.0.0.1 on a machine of one).
+    pub host_ip: Ipv4Addr,
+    /// Bytes after which a log is rotated, and files kept.
+    pub log_bytes_max: u64,
+    pub log_files_max: u32,
+    /// How often config maps, secrets and tokens in volumes are looked at again.
+    pub refresh: Duration,
+    /// Resources of the node by name, over what is found (`cpu: "64"`).
+    pub capacity: BTreeMap<String, String>,
+    /// The GPUs to hand out; `None`: those of the machine.
+    pub gpus: Option<Vec<gpus::Gpu>>,
+    /// How many pods the node takes.
+    pub pods_max: u32,
+    /// The Kubernetes version that the Node object names.
+    pub version: String,
+}
+
+impl Config {
+    /// The usual: all isolation there is, logs of 10 MiB times 5, volumes refreshed each minute.
+    pub fn new(data: PathBuf, node_name: &str, shim: Vec<OsString>) -> Self {
+        Self {
+            data,
+            node_name: node_name.to_owned(),
+            shim,
+            isolation: None,
+            api_server: None,
+            host_ip: Ipv4Addr::LOCALHOST,
+            log_bytes_max: 10 << 20,
+            log_files_max: 5,
+            refresh: Duration::from_secs(60),
+            capacity: BTreeMap::new(),
+            gpus: None,
+            pods_max: 1000,
+            version: "v1.36.3".to_owned(),
+        }
+    }
+}
+
+/// What the agent and its workers share.
+#[derive(Debug)]
+pub struct Shared<W> {
+    pub config: Config,
+    pub settings: Settings,
+    pub world: W,
+    registry: Mutex<Registry>,
+}
+
+impl<W> Shared<W> {
+    pub fn registry(&self) -> MutexGuard<'_, Registry> {
+        self.registry.lock().expect("invariant: nothing panics while it holds the registry")
+    }
+}
+
+/// A node agent, ready to run.
+#[derive(Debug)]
+pub struct Agent<W> {
+    shared: Arc<Shared<W>>,
+    /// What the machine has; for the Node object.
+    pub gpus: Vec<gpus::Gpu>,
+}
+
+impl<W: World> Agent<W> {
+    /// Looks at the machine and takes over what earlier agents left in the data directory.
+    ///
+    /// # Errors
+    /// The data directory cannot be used, or the shim program does not run.
+    pub async fn new(config: Config, world: W) -> io::Result<Self> {
+        for dir in ["pods", "claims", "probe"] {
+            fs::create_dir_all(config.data.join(dir))?;
+        }
+        use std::os::unix::fs::PermissionsExt;
+        fs::set_permissions(config.data.join("pods"), fs::Permissions::from_mode(0o700))?;
+        let data = config.data.canonicalize()?;
+        let config = Config { data, ..config };
+        let bin = config.data.join("bin");
+        programs::make(&bin, &config.shim)?;
+        let isolation = match &config.isolation {
+            Some(isolation) => isolation.clone(),
+            None => link::probe(&config.shim, &config.data.join("probe")).await?,
+        };
+        if let Isolation::Plain { why } = &isolation
+            && !why.is_empty()
+        {
+            tracing::warn!(
+                why,
+                "this machine refuses namespaces: pods run without names and paths of their own; peers are reached as \
+                 127.0.0.1, and mount paths are rewritten in commands and environments"
+            );
+        }
+        let gpus = match &config.gpus {
+            Some(gpus) => gpus.clone(),
+            None => gpus::detect().await,
+        };
+        let settings = Settings {
+            data: config.data.clone(),
+            isolation,
+            host_ip: config.host_ip,
+            api_server: config.api_server.clone(),
+            domain: "cluster.local".to_owned(),
+            log_bytes_max: config.log_bytes_max,
+            log_files_max: config.log_files_max,
+            has_gpus: !gpus.is_empty(),
+            cpu_milli: i64::try_from(crate::host::cpus()).unwrap_or(i64::MAX).saturating_mul(1000),
+            memory_bytes: i64::try_from(crate::host::memory_bytes()).unwrap_or(i64::MAX),
+            base_env: programs::base_environment(&bin, std::env::vars()),
+        };
+        let indices: BTreeSet<u32> = gpus.iter().map(|gpu| gpu.index).collect();
+        let mut registry = Registry::new(&config.data, &settings.domain, indices);
+        for dir in pod_dirs(&config)? {
+            match dir.read_launch() {
+                Ok(Some(launch)) => registry.adopt(&launch),
+                Ok(None) => {}
+                Err(error) => tracing::warn!(dir = %dir.path().display(), %error, "cannot read a launch description"),
+            }
+        }
+        Ok(Self { shared: Arc::new(Shared { config, settings, world, registry: Mutex::new(registry) }), gpus })
+    }
+
+    /// What pods get on this machine.
+    pub fn isolation(&self) -> &Isolation {
+        &self.shared.settings.isolation
+    }
+
+    /// Follows the node's pods until `stop`. Pods go on running when it returns: their shims do not need an agent.
+    ///
+    /// # Guarantees
+    /// A pod is started at most once, by this or any other agent with the same data directory. What happened to it is
+    /// reported sooner or later, also when it happened while no agent ran.
+    pub async fn run(&self, stop: CancellationToken) {
+        tokio::select! {
+            () = self.keep_registered() => {}
+            () = self.follow_pods(stop) => {}
+        }
+    }
+
+    /// Keeps the Node object and its lease fresh, forever.
+    async fn keep_registered(&self) {
+        let Shared { config, settings, world, .. } = &*self.shared;
+        let mut registered: Option<Instant> = None;
+        loop {
+            if registered.is_none_or(|at| at.elapsed() >= NODE_STATUS_INTERVAL) {
+                let machine = Machine {
+                    name: &config.node_name,
+                    host_ip: config.host_ip,
+                    data: &config.data,
+                    gpus: &self.gpus,
+                    isolation: &settings.isolation,
+                    capacity: &config.capacity,
+                    pods_max: config.pods_max,
+                    version: &config.version,
+                };
+                match world.put_node(node_object::node(&machine, Timestamp::now())).await {
+                    Ok(()) => registered = Some(Instant::now()),
+                    Err(error) => tracing::warn!(%error, "cannot register the node; trying again"),
+                }
+            }
+            if let Err(error) = world.renew_lease().await {
+                tracing::warn!(%error, "cannot renew the node's lease; trying again");
+            }
+            let pause = if registered.is_some() { LEASE_INTERVAL } else { REGISTER_RETRY };
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    async fn follow_pods(&self, stop: CancellationToken) {
+        let mut pods = self.shared.world.pods();
+        let mut workers = Workers {
+            shared: Arc::clone(&self.shared),
+            known: BTreeMap::new(),
+            tasks: JoinSet::new(),
+            names: BTreeMap::new(),
+        };
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => break,
+                event = pods.next() => match event {
+                    Some(event) => workers.on_event(event),
+                    None => break,
+                },
+                Some(ended) = workers.tasks.join_next_with_id() => workers.on_end(ended),
+            }
+        }
+        workers.tasks.shutdown().await;
+    }
+}
+
+/// The directories of all pods that were ever started here and not cleaned up.
+fn pod_dirs(config: &Config) -> io::Result<Vec<PodDir>> {
+    fs::read_dir(config.data.join("pods"))?.map(|entry| Ok(PodDir::new(entry?.path()))).collect()
+}
+
+struct Workers<W> {
+    shared: Arc<Shared<W>>,
+    known: BTreeMap<String, watch::Sender<Desired>>,
+    tasks: JoinSet<()>,
+    /// The pod that each task is for.
+    names: BTreeMap<task::Id, String>,
+}
+
+fn uid(pod: &Pod) -> String {
+    pod.metadata.uid.clone().unwrap_or_default()
+}
+
+impl<W: World> Workers<W> {
+    fn on_event(&mut self, event: PodEvent) {
+        match event {
+            PodEvent::Applied(pod) => self.apply(pod),
+            PodEvent::Deleted(pod) => self.gone(&uid(&pod)),
+            PodEvent::All(pods) => {
+                let there: BTreeSet<String> = pods.iter().map(|pod| uid(pod)).collect();
+                // Names first: the pods of a job that are there already know each other from the start.
+                pods.iter().filter(|pod| self.is_ours(pod)).for_each(|pod| drop(self.enter(pod)));
+                pods.into_iter().for_each(|pod| self.apply(pod));
+                let lost: Vec<String> = self.known.keys().filter(|uid| !there.contains(*uid)).cloned().collect();
+                lost.iter().for_each(|uid| self.gone(uid));
+                self.clear_leftovers(&there);
+            }
+        }
+    }
+
+    /// Whether the pod needs a worker: it is not over, or something of it is still here.
+    fn is_ours(&self, pod: &Pod) -> bool {
+        let uid = uid(pod);
+        let phase = pod.status.as_ref().and_then(|s| s.phase.as_deref()).unwrap_or_default();
+        let is_over = phase == "Succeeded" || phase == "Failed";
+        !uid.is_empty()
+            && (!is_over
+                || pod.metadata.deletion_timestamp.is_some()
+                || PodDir::of(&self.shared.config.data, &uid).path().exists())
+    }
+
+    fn enter(&self, pod: &Pod) -> Peer {
+        self.shared.registry().enter(pod)
+    }
+
+    fn apply(&mut self, pod: Arc<Pod>) {
+        let uid = uid(&pod);
+        match self.known.get(&uid) {
+            Some(sender) => drop(sender.send(Desired { pod, gone: false })),
+            None if self.is_ours(&pod) => {
+                let peer = self.enter(&pod);
+                let (sender, receiver) = watch::channel(Desired { pod, gone: false });
+                self.known.insert(uid.clone(), sender);
+                self.spawn(uid, peer, receiver);
+            }
+            None => {}
+        }
+    }
+
+    fn spawn(&mut self, uid: String, peer: Peer, desired: watch::Receiver<Desired>) {
+        let pod = Arc::clone(&desired.borrow().pod);
+        let span = tracing::info_span!(
+            "pod",
+            namespace = pod.metadata.namespace.as_deref().unwrap_or_default(),
+            name = pod.metadata.name.as_deref().unwrap_or_default(),
+            uid
+        );
+        let worker = Worker::new(Arc::clone(&self.shared), &uid, peer, desired);
+        let task = self.tasks.spawn(worker.run().instrument(span));
+        self.names.insert(task.id(), uid);
+    }
+
+    /// The pod object is gone: the worker stops what runs and cleans up.
+    fn gone(&mut self, uid: &str) {
+        if let Some(sender) = self.known.get(uid) {
+            sender.send_modify(|desired| desired.gone = true);
+        }
+    }
+
+    /// Pods that vanished while no agent looked: what runs of them is stopped, their directories are removed.
+    fn clear_leftovers(&mut self, there: &BTreeSet<String>) {
+        let dirs = match pod_dirs(&self.shared.config) {
+            Ok(dirs) => dirs,
+            Err(error) => return tracing::warn!(%error, "cannot list the pods' directories"),
+        };
+        for dir in dirs {
+            let uid = dir.uid();
+            if there.contains(&uid) || self.known.contains_key(&uid) {
+                continue;
+            }
+            let stored = fs::read(dir.pod()).ok().and_then(|bytes| serde_json::from_slice::<Pod>(&bytes).ok());
+            match stored {
+                Some(pod) => {
+                    let peer = self.enter(&pod);
+                    let (sender, receiver) = watch::channel(Desired { pod: Arc::new(pod), gone: true });
+                    self.known.insert(uid.clone(), sender);
+                    self.spawn(uid, peer, receiver);
+                }
+                None => {
+                    // It never got as far as a shim.
+                    if let Err(error) = dir.remove() {
+                        tracing::warn!(dir = %dir.path().display(), %error, "cannot remove a pod's directory");
+                    }
+                }
+            }
+        }
+    }
+
+    fn on_end(&mut self, ended: Result<(task::Id, ()), task::JoinError>) {
+        let id = match &ended {
+            Ok((id, ())) => *id,
+            Err(error) => error.id(),
+        };
+        let Some(uid) = self.names.remove(&id) else { return };
+        let last = self.known.remove(&uid).map(|sender| sender.borrow().clone());
+        match (ended, last) {
+            (Err(error), Some(desired)) if error.is_panic() => {
+                // Whatever it was, it is one pod's trouble: a new worker looks at the directory afresh.
+                tracing::error!(pod.uid = uid, %error, "a pod's worker died");
+                let peer = self.enter(&desired.pod);
+                let (sender, receiver) = watch::channel(desired);
+                self.known.insert(uid.clone(), sender);
+                self.spawn(uid, peer, receiver);
+            }
+            _ => self.shared.registry().leave(&uid),
+        }
+    }
+}

@@ -1,0 +1,349 @@
+//! Who a pod is on this machine: host name, address, the names of its peers, and ports that do not collide.
+//!
+//! All pods share the machine's network, so that they can reach the world as any program can. Each has an address of its
+//! own in 127.0.0.0/8 and a hosts file that names its peers. What remains shared is the port space: rendezvous servers
+//! bind all addresses (torchrun: `*:29500`). So the pods of one subdomain keep the rendezvous ports they ask for as long
+//! as nobody else on the machine has them, and otherwise all get the same other port instead.
+
+use k8s_openapi::api::core::v1::Pod;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
+
+/// Environment variables that hold a rendezvous port.
+const PORT_VARIABLES: [&str; 3] = ["PET_MASTER_PORT", "MASTER_PORT", "DMLC_TRACKER_PORT"];
+/// Ends of the names of environment variables that hold a rendezvous address (`host:port`).
+const ADDRESS_VARIABLES: [&str; 2] = ["COORDINATOR_ADDRESS", "RDZV_ENDPOINT"];
+/// Flags that hold one.
+const ADDRESS_FLAGS: [&str; 3] = ["rdzv_endpoint", "rdzv-endpoint", "coordinator_address"];
+/// Where other ports are taken from: below the kernel's ephemeral ports (32768 and up), above the well-known ones.
+const PORTS_FIRST: u16 = 20_000;
+const PORTS_COUNT: u16 = 12_000;
+
+/// The pod's host name: `spec.hostname`, else its name, cut to 63 characters as the kubelet does.
+pub fn hostname(pod: &Pod) -> String {
+    let given = pod.spec.as_ref().and_then(|s| s.hostname.as_deref()).filter(|h| !h.is_empty());
+    let name = given.or(pod.metadata.name.as_deref()).unwrap_or_default();
+    let cut: String = name.chars().take(63).collect();
+    cut.trim_end_matches(['-', '.']).to_owned()
+}
+
+/// The headless service that the pod belongs to; empty for none.
+pub fn subdomain(pod: &Pod) -> &str {
+    pod.spec.as_ref().and_then(|s| s.subdomain.as_deref()).unwrap_or_default()
+}
+
+fn namespace(pod: &Pod) -> &str {
+    pod.metadata.namespace.as_deref().unwrap_or_default()
+}
+
+/// FNV-1a: the same on every machine and in every version, which the standard hasher does not promise.
+pub fn hash(parts: &[&str]) -> u64 {
+    parts
+        .iter()
+        .flat_map(|part| part.bytes().chain([0]))
+        .fold(0xcbf2_9ce4_8422_2325, |h, byte| (h ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3))
+}
+
+/// An address for the pod, the same each time it is free: made from namespace, host name and subdomain.
+///
+/// From 127.1.0.1 to 127.254.255.254, no octet 0 or 255 at the end, so that nothing meets 127.0.0.1 or 127.0.0.53.
+pub fn address(pod: &Pod, taken: &BTreeSet<Ipv4Addr>) -> Ipv4Addr {
+    let start = hash(&[namespace(pod), &hostname(pod), subdomain(pod)]);
+    let candidates = (0..=u64::from(u32::MAX)).map(|n| {
+        let n = start.wrapping_add(n) % (254 * 256 * 254);
+        let (a, b, c) = (n / (256 * 254), n / 254 % 256, n % 254);
+        Ipv4Addr::new(127, 1 + a as u8, b as u8, 1 + c as u8)
+    });
+    candidates.into_iter().find(|a| !taken.contains(a)).expect("invariant: fewer pods than addresses")
+}
+
+/// A pod with an address, as its peers see it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Peer {
+    pub namespace: String,
+    pub subdomain: String,
+    pub hostname: String,
+    pub address: Ipv4Addr,
+}
+
+impl Peer {
+    pub fn new(pod: &Pod, address: Ipv4Addr) -> Self {
+        Self {
+            namespace: namespace(pod).to_owned(),
+            subdomain: subdomain(pod).to_owned(),
+            hostname: hostname(pod),
+            address,
+        }
+    }
+
+    /// Whether both belong to the same headless service.
+    pub fn is_peer_of(&self, other: &Peer) -> bool {
+        !self.subdomain.is_empty() && self.subdomain == other.subdomain && self.namespace == other.namespace
+    }
+
+    /// The names a cluster's DNS gives to a pod of a headless service, longest first.
+    pub fn names(&self, domain: &str) -> Vec<String> {
+        let Peer { namespace, subdomain, hostname, .. } = self;
+        if subdomain.is_empty() {
+            return Vec::new();
+        }
+        let short = format!("{hostname}.{subdomain}");
+        vec![
+            format!("{short}.{namespace}.svc.{domain}"),
+            format!("{short}.{namespace}.svc"),
+            format!("{short}.{namespace}"),
+            short,
+        ]
+    }
+
+    /// The names of the headless service itself, which resolve to all of its pods.
+    fn service_names(&self, domain: &str) -> String {
+        let Peer { namespace, subdomain, .. } = self;
+        format!("{subdomain}.{namespace}.svc.{domain} {subdomain}.{namespace}.svc {subdomain}.{namespace} {subdomain}")
+    }
+}
+
+/// The text of a pod's `/etc/hosts`. `aliases` are the pod's `hostAliases`, as (address, names).
+pub fn hosts_file(me: &Peer, peers: &[Peer], domain: &str, aliases: &[(String, Vec<String>)]) -> String {
+    let mut text = String::from("# Written by trainyard; rewritten when peers come and go.\n");
+    text += "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n";
+    text += &format!("127.0.0.1 kubernetes.default.svc.{domain} kubernetes.default.svc kubernetes.default\n");
+    let mut own = me.names(domain);
+    own.push(me.hostname.clone());
+    text += &format!("{} {}\n", me.address, own.join(" "));
+    let mut others: Vec<&Peer> = peers.iter().filter(|p| p.is_peer_of(me) && p.address != me.address).collect();
+    others.sort();
+    for peer in &others {
+        text += &format!("{} {}\n", peer.address, peer.names(domain).join(" "));
+    }
+    if !me.subdomain.is_empty() {
+        let mut all: Vec<Ipv4Addr> = others.iter().map(|p| p.address).chain([me.address]).collect();
+        all.sort();
+        for address in all {
+            text += &format!("{address} {}\n", me.service_names(domain));
+        }
+    }
+    for (address, names) in aliases {
+        text += &format!("{address} {}\n", names.join(" "));
+    }
+    text
+}
+
+/// The rendezvous ports that the pod's containers ask for: from known variables with a literal value, and from known
+/// address variables and flags that name a host of the pod's own subdomain.
+pub fn wanted_ports(pod: &Pod) -> BTreeSet<u16> {
+    let mut ports = BTreeSet::new();
+    let Some(spec) = &pod.spec else { return ports };
+    for container in spec.init_containers.iter().flatten().chain(&spec.containers) {
+        for var in container.env.iter().flatten() {
+            let value = var.value.as_deref().unwrap_or_default();
+            if PORT_VARIABLES.contains(&var.name.as_str()) {
+                ports.extend(value.parse::<u16>());
+            } else if ADDRESS_VARIABLES.iter().any(|end| var.name.ends_with(end)) {
+                ports.extend(port_of(value));
+            }
+        }
+        let words: Vec<&String> = container.command.iter().flatten().chain(container.args.iter().flatten()).collect();
+        for (at, word) in words.iter().enumerate() {
+            let flag = word.trim_start_matches('-');
+            if let Some((name, value)) = flag.split_once('=') {
+                if ADDRESS_FLAGS.contains(&name) {
+                    ports.extend(port_of(value));
+                }
+            } else if ADDRESS_FLAGS.contains(&flag) {
+                ports.extend(words.get(at + 1).and_then(|value| port_of(value)));
+            }
+        }
+    }
+    ports.remove(&0);
+    ports
+}
+
+fn port_of(address: &str) -> Option<u16> {
+    address.trim().rsplit_once(':')?.1.parse().ok()
+}
+
+/// Chooses a port for each wanted one: itself if no other group has it and it can be bound, else the first such port from
+/// the block, beginning at a place made from the group's name.
+pub fn choose_ports(
+    group: &str,
+    wanted: &BTreeSet<u16>,
+    taken: &BTreeSet<u16>,
+    is_free: impl Fn(u16) -> bool,
+) -> BTreeMap<u16, u16> {
+    let mut chosen: BTreeMap<u16, u16> = BTreeMap::new();
+    for &port in wanted {
+        let start = (hash(&[group, &port.to_string()]) % u64::from(PORTS_COUNT)) as u16;
+        let block = (0..PORTS_COUNT).map(|n| PORTS_FIRST + (start + n) % PORTS_COUNT);
+        let usable = |p: &u16| !taken.contains(p) && !chosen.values().any(|c| c == p) && is_free(*p);
+        let found = [port].into_iter().chain(block).find(usable);
+        chosen.insert(port, found.unwrap_or(port));
+    }
+    chosen
+}
+
+/// Whether a server could bind this port on all addresses now.
+pub fn port_is_free(port: u16) -> bool {
+    std::net::TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).is_ok()
+}
+
+/// How texts that name peers are changed for a pod.
+#[derive(Clone, Debug)]
+pub struct Adapt<'a> {
+    pub me: &'a Peer,
+    pub domain: &'a str,
+    pub ports: &'a BTreeMap<u16, u16>,
+    /// Put 127.0.0.1 for the names of peers: there is no hosts file (plain mode).
+    pub without_names: bool,
+}
+
+impl Adapt<'_> {
+    /// The value of an environment variable.
+    pub fn variable(&self, name: &str, value: String) -> String {
+        if PORT_VARIABLES.contains(&name)
+            && let Some(port) = value.parse().ok().and_then(|port: u16| self.ports.get(&port))
+        {
+            return port.to_string();
+        }
+        self.text(&value)
+    }
+
+    /// Any text: `<peer>:<wanted port>` gets the chosen port, and peers their address where names do not work.
+    pub fn text(&self, text: &str) -> String {
+        let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        let mut out = String::with_capacity(text.len());
+        let mut rest = text;
+        while let Some(start) = rest.find(is_name) {
+            out.push_str(&rest[..start]);
+            rest = &rest[start..];
+            let end = rest.find(|c| !is_name(c)).unwrap_or(rest.len());
+            let word = rest[..end].trim_end_matches('.');
+            rest = &rest[word.len().max(1)..];
+            if !self.is_peer(word) {
+                out.push_str(if word.is_empty() { "." } else { word });
+                continue;
+            }
+            out.push_str(if self.without_names { "127.0.0.1" } else { word });
+            let digits = rest.strip_prefix(':').map(|r| &r[..r.find(|c: char| !c.is_ascii_digit()).unwrap_or(r.len())]);
+            if let Some(digits) = digits
+                && let Some(port) = digits.parse().ok().and_then(|port: u16| self.ports.get(&port))
+            {
+                out.push_str(&format!(":{port}"));
+                rest = &rest[1 + digits.len()..];
+            }
+        }
+        out.push_str(rest);
+        out
+    }
+
+    /// Whether a word is a name that a pod of our headless service has (whether or not it is there yet).
+    fn is_peer(&self, word: &str) -> bool {
+        let Peer { namespace, subdomain, .. } = self.me;
+        let Some((label, rest)) = word.split_once('.') else { return false };
+        let Some(rest) = rest.strip_prefix(subdomain.as_str()) else { return false };
+        let ends = ["".to_owned(), format!(".{namespace}"), format!(".{namespace}.svc")];
+        let full = format!(".{namespace}.svc.{}", self.domain);
+        !subdomain.is_empty() && !label.is_empty() && (ends.iter().any(|end| end == rest) || rest == full)
+    }
+}
+
+/// Replaces a path, and what lies beneath it, wherever it stands as a path of its own (plain mode).
+pub fn replace_path(text: &str, old: &str, new: &str) -> String {
+    let old = old.trim_end_matches('/');
+    let goes_on = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let (false, Some(at)) = (old.is_empty(), rest.find(old)) {
+        let before = rest[..at].chars().next_back().or(out.chars().next_back());
+        let after = rest[at + old.len()..].chars().next();
+        out.push_str(&rest[..at]);
+        let is_part = before.is_some_and(|c| goes_on(c) || c == '/') || after.is_some_and(goes_on);
+        out.push_str(if is_part { old } else { new });
+        rest = &rest[at + old.len()..];
+    }
+    out.push_str(rest);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn pod(name: &str, hostname: &str, subdomain: &str) -> Pod {
+        serde_json::from_value(json!({
+            "metadata": {"name": name, "namespace": "default"},
+            "spec": {"hostname": hostname, "subdomain": subdomain, "containers": [{
+                "name": "node",
+                "args": ["--rdzv_endpoint=train-node-0-0.train:29400", "--other=x:1"],
+                "env": [{"name": "PET_MASTER_PORT", "value": "29500"}, {"name": "JAX_COORDINATOR_ADDRESS", "value": "train-node-0-0.train:6666"}],
+            }]}
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn addresses_are_stable_and_apart() {
+        let (a, b) = (pod("a", "train-node-0-0", "train"), pod("b", "train-node-1-0", "train"));
+        let first = address(&a, &BTreeSet::new());
+        assert_eq!(first, address(&a, &BTreeSet::new()));
+        assert_ne!(first, address(&b, &BTreeSet::new()));
+        assert_ne!(first, address(&a, &[first].into()));
+        assert!(first.is_loopback() && first.octets()[1] > 0);
+    }
+
+    #[test]
+    fn hosts_files_name_peers_only() {
+        let me = Peer::new(&pod("a", "train-node-0-0", "train"), Ipv4Addr::new(127, 1, 0, 1));
+        let peer = Peer::new(&pod("b", "train-node-1-0", "train"), Ipv4Addr::new(127, 1, 0, 2));
+        let other = Peer::new(&pod("c", "x", "other"), Ipv4Addr::new(127, 1, 0, 3));
+        let text = hosts_file(&me, &[peer, other, me.clone()], "cluster.local", &[]);
+        let fqdn = "127.1.0.2 train-node-1-0.train.default.svc.cluster.local train-node-1-0.train.default.svc \
+                    train-node-1-0.train.default train-node-1-0.train\n";
+        assert!(text.contains(fqdn), "{text}");
+        assert!(text.contains("train-node-0-0.train train-node-0-0\n"), "{text}");
+        assert!(!text.contains("127.1.0.3"), "{text}");
+    }
+
+    #[test]
+    fn ports_move_only_when_taken() {
+        let pod = pod("a", "train-node-0-0", "train");
+        let wanted = wanted_ports(&pod);
+        assert_eq!(wanted, [6666, 29400, 29500].into());
+        let free = choose_ports("default/train", &wanted, &BTreeSet::new(), |_| true);
+        assert!(free.iter().all(|(from, to)| from == to));
+        let ports = choose_ports("default/train", &wanted, &[29500].into(), |_| true);
+        let other = ports[&29500];
+        assert!((20_000..32_000).contains(&other));
+        let me = Peer::new(&pod, Ipv4Addr::new(127, 1, 0, 1));
+        let adapt = Adapt { me: &me, domain: "cluster.local", ports: &ports, without_names: false };
+        assert_eq!(adapt.variable("PET_MASTER_PORT", "29500".into()), other.to_string());
+        assert_eq!(adapt.variable("X", "29500".into()), "29500");
+        let cases = [
+            ("--rdzv_endpoint=train-node-0-0.train:29500", format!("--rdzv_endpoint=train-node-0-0.train:{other}")),
+            (
+                "tcp://x.train.default.svc.cluster.local:29500/",
+                format!("tcp://x.train.default.svc.cluster.local:{other}/"),
+            ),
+            ("x.train:80, x.train. and x.train.other:29500", "x.train:80, x.train. and x.train.other:29500".to_owned()),
+            ("train:29500 ..", "train:29500 ..".to_owned()),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(adapt.text(text), expected, "{text}");
+        }
+        let plain = Adapt { without_names: true, ..adapt };
+        assert_eq!(plain.text("h=x.train,y.train.default:1"), "h=127.0.0.1,127.0.0.1:1");
+    }
+
+    #[test]
+    fn paths() {
+        let cases = [
+            ("/data", "/v"),
+            ("--dir=/data/x:/data", "--dir=/v/x:/v"),
+            ("/data2 /x/data /data.txt", "/data2 /x/data /data.txt"),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(replace_path(text, "/data", "/v"), expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! Pods as processes: shims, logs, volumes, identities, devices.
+//!
+//! The agent (`agent`) watches the pods bound to its node and keeps a directory per pod (`poddir`). Into it goes, once all
+//! that a pod needs is at hand, a launch description (`wire::Launch`); then a shim process (`shim`) is started, which runs
+//! the pod's containers and appends what happens to a journal. Pod status (`status`) is a pure function of pod and journal,
+//! so that an agent that was killed and started again, or upgraded, goes on where the last one stopped: nothing is started
+//! twice, and no exit code or log line is lost.
+//!
+//! It runs pods, and knows nothing of who made them.
+
+pub mod agent;
+mod env;
+pub mod exec;
+mod fields;
+pub mod gpus;
+pub mod host;
+pub mod identity;
+pub mod kube_world;
+pub mod link;
+pub mod logs;
+pub mod node_object;
+pub mod poddir;
+pub mod prepare;
+mod probes;
+mod programs;
+mod registry;
+pub mod shim;
+pub mod status;
+mod volumes;
+pub mod wire;
+mod worker;
+pub mod world;

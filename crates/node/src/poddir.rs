@@ -1,0 +1,240 @@
+//! A pod's directory: everything that is known about a pod on this machine, readable by whichever program comes next.
+//!
+//! ```text
+//! <data>/pods/<uid>/
+//!   pod.json        the pod as it was when it was started
+//!   launch.json     what the shim runs (written last, by rename: its presence means "ready to run")
+//!   journal.jsonl   what happened (appended and synced by the shim)
+//!   lock            held (a POSIX record lock) by the living shim
+//!   sock            the shim's socket
+//!   shim.log        what the shim itself has to complain about
+//!   hosts           the pod's /etc/hosts
+//!   volumes/<name>/ the pod's volumes
+//!   containers/<container>/<attempt>.log[.<n>]  logs, the highest n being the newest rotated one
+//!   containers/<container>/termination-log
+//!   containers/<container>/work/                the working directory
+//! ```
+
+use crate::wire::{Event, Launch, Record};
+use jiff::Timestamp;
+use nix::fcntl::{FcntlArg, fcntl};
+use nix::libc;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// The paths of one pod's directory.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PodDir {
+    path: PathBuf,
+}
+
+impl PodDir {
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into() }
+    }
+
+    /// The directory of the pod with this uid, under the agent's data directory.
+    pub fn of(data: &Path, uid: &str) -> Self {
+        Self::new(data.join("pods").join(uid))
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The pod's uid: the directory's name.
+    pub fn uid(&self) -> String {
+        self.path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default()
+    }
+
+    pub fn pod(&self) -> PathBuf {
+        self.path.join("pod.json")
+    }
+
+    pub fn launch(&self) -> PathBuf {
+        self.path.join("launch.json")
+    }
+
+    pub fn journal(&self) -> PathBuf {
+        self.path.join("journal.jsonl")
+    }
+
+    pub fn lock(&self) -> PathBuf {
+        self.path.join("lock")
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        self.path.join("sock")
+    }
+
+    pub fn shim_log(&self) -> PathBuf {
+        self.path.join("shim.log")
+    }
+
+    pub fn hosts(&self) -> PathBuf {
+        self.path.join("hosts")
+    }
+
+    /// An empty directory on which the shim builds mounts before it moves them into place.
+    pub fn stage(&self) -> PathBuf {
+        self.path.join("stage")
+    }
+
+    pub fn volume(&self, name: &str) -> PathBuf {
+        self.path.join("volumes").join(name)
+    }
+
+    pub fn container(&self, name: &str) -> PathBuf {
+        self.path.join("containers").join(name)
+    }
+
+    pub fn work(&self, container: &str) -> PathBuf {
+        self.container(container).join("work")
+    }
+
+    pub fn termination_log(&self, container: &str) -> PathBuf {
+        self.container(container).join("termination-log")
+    }
+
+    /// The newest log file of an attempt; rotated ones have `.<n>` appended.
+    pub fn log(&self, container: &str, attempt: u32) -> PathBuf {
+        self.container(container).join(format!("{attempt}.log"))
+    }
+
+    /// Creates the directory, readable by its owner only: secrets lie in it.
+    pub fn create(&self) -> io::Result<()> {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.path)
+    }
+
+    /// Removes the directory and all in it; absent is fine.
+    pub fn remove(&self) -> io::Result<()> {
+        match fs::remove_dir_all(&self.path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+            other => other,
+        }
+    }
+
+    /// The launch description, `None` if the pod was never made ready to run.
+    pub fn read_launch(&self) -> io::Result<Option<Launch>> {
+        match fs::read(self.launch()) {
+            Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(io::Error::other),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Writes a file of the pod directory durably and all at once.
+    pub fn write_whole(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        let tmp = path.with_extension("tmp");
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&tmp)?;
+        file.write_all(bytes)?;
+        file.sync_data()?;
+        fs::rename(&tmp, path)
+    }
+
+    /// Whether a shim is alive, and its pid.
+    pub fn shim(&self) -> io::Result<Option<i32>> {
+        let file = match File::open(self.lock()) {
+            Ok(file) => file,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(e),
+        };
+        let mut lock = whole_file_lock();
+        fcntl(file.as_fd(), FcntlArg::F_GETLK(&mut lock))?;
+        Ok((lock.l_type != libc::F_UNLCK as libc::c_short).then_some(lock.l_pid))
+    }
+
+    /// Takes the shim's lock, for as long as the file is open. `None`: another shim has it.
+    pub fn take_lock(&self) -> io::Result<Option<File>> {
+        let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(self.lock())?;
+        match fcntl(file.as_fd(), FcntlArg::F_SETLK(&whole_file_lock())) {
+            Ok(_) => Ok(Some(file)),
+            Err(nix::errno::Errno::EAGAIN | nix::errno::Errno::EACCES) => Ok(None),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// All complete records of the journal, oldest first; a torn last line is left out.
+    pub fn read_journal(&self) -> io::Result<Vec<Record>> {
+        let mut reader = JournalReader::new(self.clone());
+        reader.read()?;
+        Ok(reader.records)
+    }
+}
+
+fn whole_file_lock() -> libc::flock {
+    libc::flock {
+        l_type: libc::F_WRLCK as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: 0,
+        l_len: 0,
+        l_pid: 0,
+    }
+}
+
+/// Reads a growing journal.
+#[derive(Debug)]
+pub struct JournalReader {
+    dir: PodDir,
+    offset: usize,
+    pub records: Vec<Record>,
+}
+
+impl JournalReader {
+    pub fn new(dir: PodDir) -> Self {
+        Self { dir, offset: 0, records: Vec::new() }
+    }
+
+    /// Adds what was appended since the last call to `records`; whether that was anything.
+    pub fn read(&mut self) -> io::Result<bool> {
+        let bytes = match fs::read(self.dir.journal()) {
+            Ok(bytes) => bytes,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(false),
+            Err(e) => return Err(e),
+        };
+        let new = bytes.get(self.offset..).unwrap_or_default();
+        let Some(end) = new.iter().rposition(|&b| b == b'\n') else { return Ok(false) };
+        for line in new[..end].split(|&b| b == b'\n') {
+            // A line that cannot be read was torn by a crash (or written by a newer version): what follows still counts.
+            if let Ok(record) = serde_json::from_slice(line) {
+                self.records.push(record);
+            }
+        }
+        self.offset += end + 1;
+        Ok(true)
+    }
+}
+
+/// Appends to the journal; every record is on disk before `append` returns.
+#[derive(Debug)]
+pub struct JournalWriter {
+    file: File,
+    /// The last line may be incomplete.
+    torn: bool,
+}
+
+impl JournalWriter {
+    /// Opens the journal for appending. A torn last line (crash) is closed, so that the next record stands alone.
+    pub fn open(dir: &PodDir) -> io::Result<Self> {
+        let path = dir.journal();
+        let torn = fs::read(&path).is_ok_and(|bytes| bytes.last().is_some_and(|&b| b != b'\n'));
+        let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
+        Ok(Self { file, torn })
+    }
+
+    /// Appends a record; after an error (a full disk) the same record may be appended again.
+    pub fn append(&mut self, at: Timestamp, event: Event) -> io::Result<()> {
+        let mut line = serde_json::to_vec(&Record { at, event })?;
+        if self.torn {
+            line.insert(0, b'\n');
+        }
+        line.push(b'\n');
+        self.torn = true;
+        self.file.write_all(&line)?;
+        self.torn = false;
+        self.file.sync_data()
+    }
+}

@@ -1,0 +1,137 @@
+//! What every container finds: the environment it begins with, and a few programs around its PATH.
+//!
+//! Last on the PATH, for machines that lack them: `python` and `pip` for those that have `python3` only, and a `torchrun`
+//! that says what to install. First on the PATH: `ssh`. MPI starts its processes through `ssh`, to a server in every pod;
+//! on one machine those servers would fight for one port (and need an installed, configured sshd). So `ssh` to another
+//! pod of the same headless service runs the command there through that pod's shim, `ssh` to anywhere else is the
+//! machine's own, and a pod whose program is `sshd` just waits to be stopped.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::Path;
+
+/// Variables of the agent's own environment that containers get: what a program of this user on this machine needs to
+/// find Python, libraries, certificates, proxies, package indices and caches.
+const INHERITED: [&str; 28] = [
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "SHELL",
+    "LANG",
+    "LANGUAGE",
+    "TZ",
+    "TMPDIR",
+    "LD_LIBRARY_PATH",
+    "VIRTUAL_ENV",
+    "PYTHONPATH",
+    "PYTHONHOME",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "REQUESTS_CA_BUNDLE",
+    "CURL_CA_BUNDLE",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "ALL_PROXY",
+    "NO_PROXY",
+    "http_proxy",
+    "https_proxy",
+    "all_proxy",
+    "no_proxy",
+    "CUDA_HOME",
+    "CUDA_PATH",
+    "XDG_CACHE_HOME",
+    "XDG_DATA_HOME",
+];
+const INHERITED_PREFIXES: [&str; 8] = ["LC_", "PIP_", "UV_", "CONDA_", "PYENV_", "HF_", "NVIDIA_", "MAMBA_"];
+
+/// The beginning of every container's environment: from the agent's own, with our programs around its PATH.
+pub fn base_environment(bin: &Path, own: impl IntoIterator<Item = (String, String)>) -> Vec<(String, String)> {
+    let mut env = Vec::new();
+    let mut path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".to_owned();
+    for (name, value) in own {
+        let wanted =
+            INHERITED.contains(&name.as_str()) || INHERITED_PREFIXES.iter().any(|prefix| name.starts_with(prefix));
+        if name == "PATH" {
+            path = value;
+        } else if wanted && name != "NVIDIA_VISIBLE_DEVICES" {
+            env.push((name, value));
+        }
+    }
+    env.push(("PATH".to_owned(), with_programs(&path, bin)));
+    if nix::unistd::geteuid().is_root() {
+        // Open MPI refuses root, which in an image is a mistake; here it is who the user is.
+        env.push(("OMPI_ALLOW_RUN_AS_ROOT".to_owned(), "1".to_owned()));
+        env.push(("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM".to_owned(), "1".to_owned()));
+    }
+    env.sort();
+    env
+}
+
+/// A PATH with our programs around it, once.
+pub fn with_programs(path: &str, bin: &Path) -> String {
+    let (first, last) = (bin.join("first").display().to_string(), bin.display().to_string());
+    let parts = path.split(':').filter(|part| !part.is_empty() && *part != first && *part != last);
+    let parts: Vec<&str> = [first.as_str()].into_iter().chain(parts).chain([last.as_str()]).collect();
+    parts.join(":")
+}
+
+/// Makes the directories of programs. `shim` is what runs a shim.
+///
+/// # Errors
+/// The directory cannot be written.
+pub fn make(bin: &Path, shim: &[OsString]) -> std::io::Result<()> {
+    let words: Vec<String> = shim.iter().map(|word| quoted(&word.to_string_lossy())).collect();
+    let pods = bin.with_file_name("pods");
+    let ssh = format!(
+        "#!/bin/sh\n# Written by trainyard: ssh to another pod needs no server; to anywhere else it is the machine's own.\n\
+         exec {} --ssh {} \"$@\"\n",
+        words.join(" "),
+        quoted(&pods.to_string_lossy())
+    );
+    fs::create_dir_all(bin.join("first"))?;
+    let programs =
+        [("python", PYTHON), ("pip", PIP), ("torchrun", TORCHRUN), ("sshd", SSHD), ("first/ssh", ssh.as_str())];
+    programs.into_iter().try_for_each(|(name, text)| write_program(&bin.join(name), text))
+}
+
+/// Replaces the file in one step: pods may be running it.
+fn write_program(path: &Path, text: &str) -> std::io::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    let tmp = path.with_extension(format!("tmp{}", std::process::id()));
+    fs::write(&tmp, text)?;
+    fs::set_permissions(&tmp, fs::Permissions::from_mode(0o755))?;
+    fs::rename(tmp, path)
+}
+
+/// A word for a shell.
+fn quoted(word: &str) -> String {
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+const PYTHON: &str = r#"#!/bin/sh
+# Written by trainyard: the last resort for "python" on a machine that has python3 only.
+exec python3 "$@"
+"#;
+
+const PIP: &str = r#"#!/bin/sh
+# Written by trainyard: the last resort for "pip" on a machine whose Python has it as a module only.
+exec python3 -m pip "$@"
+"#;
+
+const TORCHRUN: &str = r#"#!/bin/sh
+# Written by trainyard: the last resort for "torchrun".
+if command -v python >/dev/null 2>&1; then python=python; else python=python3; fi
+if "$python" -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("torch") is None)' 2>/dev/null; then
+  exec "$python" -m torch.distributed.run "$@"
+fi
+where=$("$python" -c 'import sys; print(sys.executable)' 2>/dev/null || echo "$python, which does not run")
+echo "torchrun: PyTorch is not installed for the Python that this pod would use ($where)." >&2
+echo "torchrun: install it with: $where -m pip install torch" >&2
+exit 127
+"#;
+
+const SSHD: &str = r#"#!/bin/sh
+# Written by trainyard: stands in for sshd in pods; commands come through the pod's shim.
+trap 'exit 0' TERM INT
+while :; do sleep 3600 & wait $!; done
+"#;

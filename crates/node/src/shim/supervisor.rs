@@ -1,0 +1,678 @@
+//! The shim's loop: what to start, stop and write down, from what the containers, the agent and the clock say.
+
+mod requests;
+
+use super::container::{self, KILL_ALL, Said, Started, View};
+use super::control::Client;
+use super::log_writer::{LogWriter, Stream};
+use super::process;
+use crate::poddir::{JournalWriter, PodDir};
+use crate::wire::{ContainerLaunch, Event, Exit, Hook, Launch, StopReason};
+use jiff::Timestamp;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigSet, Signal, kill};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+use std::collections::VecDeque;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixListener;
+use std::time::{Duration, Instant};
+
+/// Delay of the second restart; it doubles from there (kubelet's crash loop back-off).
+const BACK_OFF_MIN: Duration = Duration::from_secs(10);
+const BACK_OFF_MAX: Duration = Duration::from_secs(300);
+/// A container that ran this long starts over with the delays.
+const BACK_OFF_RESET: Duration = Duration::from_secs(600);
+/// Wait before a record that could not be written is tried again.
+const JOURNAL_RETRY: Duration = Duration::from_secs(1);
+/// Longest termination message, and longest stand-in from the log (Kubernetes' limits).
+const TERMINATION_MESSAGE_BYTES_MAX: usize = 4096;
+const TERMINATION_LOG_BYTES_MAX: usize = 2048;
+const TERMINATION_LOG_LINES_MAX: usize = 80;
+/// Exit code of a container that could not be started, as containerd has it.
+const START_ERROR_CODE: i32 = 128;
+
+/// Blocks the signals the loop listens to, and returns where they arrive.
+pub fn take_signals() -> nix::Result<SignalFd> {
+    let mut signals = SigSet::empty();
+    for signal in [Signal::SIGCHLD, Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
+        signals.add(signal);
+    }
+    signals.thread_block()?;
+    SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    Init,
+    Sidecar,
+    Main,
+}
+
+struct Managed<'a> {
+    spec: &'a ContainerLaunch,
+    role: Role,
+    /// The attempt that runs, or the next one.
+    attempt: u32,
+    state: State,
+    back_off: Duration,
+    /// The last exit code, once there is one.
+    code: Option<i32>,
+    /// Started for good: no startup probe, or it succeeded.
+    started: bool,
+}
+
+enum State {
+    /// Not started yet, or due to be started again at this time.
+    Waiting(Option<Instant>),
+    Running(Box<Run>),
+    /// Will not be started again.
+    Done,
+}
+
+/// A running attempt.
+struct Run {
+    keeper: Pid,
+    status: Option<File>,
+    status_buffer: Vec<u8>,
+    stdout: Option<File>,
+    stderr: Option<File>,
+    log: LogWriter,
+    said: Option<Said>,
+    started_at: Timestamp,
+    since: Instant,
+    oom_kills: u64,
+    stop: Stop,
+}
+
+/// How far the stopping of an attempt has gone.
+enum Stop {
+    No,
+    /// The pre-stop hook runs (or sleeps until then).
+    Hook {
+        until: Option<Instant>,
+        kill_at: Instant,
+    },
+    Asked {
+        kill_at: Instant,
+    },
+    Killed,
+}
+
+/// A command executed in a container by request, or as a hook.
+struct Execution {
+    keeper: Pid,
+    status: Option<File>,
+    buffer: Vec<u8>,
+    for_whom: ForWhom,
+}
+
+enum ForWhom {
+    Client { id: u64, kill_on_close: bool },
+    PreStop { container: usize },
+    PostStart { container: usize },
+}
+
+/// Runs one pod until nothing of it is left.
+pub struct Supervisor<'a> {
+    dir: PodDir,
+    launch: &'a Launch,
+    journal: JournalWriter,
+    listener: UnixListener,
+    signals: SignalFd,
+    containers: Vec<Managed<'a>>,
+    executions: Vec<Execution>,
+    clients: Vec<(u64, Client)>,
+    clients_seen: u64,
+    /// The pod is being stopped; when to kill what is left.
+    stopping: Option<Instant>,
+    deadline: Option<Instant>,
+    /// Records that could not be written, and when to try again.
+    unwritten: VecDeque<(Timestamp, Event)>,
+    write_at: Option<Instant>,
+}
+
+/// What became readable.
+#[derive(Clone, Copy)]
+enum Source {
+    Signals,
+    Listener,
+    Client(u64),
+    Status(usize),
+    Output(usize, Stream),
+    Execution(i32),
+}
+
+impl<'a> Supervisor<'a> {
+    pub fn new(
+        dir: PodDir,
+        launch: &'a Launch,
+        journal: JournalWriter,
+        listener: UnixListener,
+        signals: SignalFd,
+    ) -> Self {
+        let managed = |spec: &'a ContainerLaunch, role| Managed {
+            spec,
+            role,
+            attempt: 0,
+            state: State::Waiting(None),
+            back_off: Duration::ZERO,
+            code: None,
+            started: !spec.startup_probe,
+        };
+        let init = |spec: &'a ContainerLaunch| managed(spec, if spec.sidecar { Role::Sidecar } else { Role::Init });
+        let containers = launch.init_containers.iter().map(init);
+        let containers = containers.chain(launch.containers.iter().map(|spec| managed(spec, Role::Main))).collect();
+        let deadline = launch.active_deadline_secs.map(|secs| {
+            let gone = Timestamp::now().duration_since(launch.start_time).as_secs().max(0).unsigned_abs();
+            Instant::now() + Duration::from_secs(secs.saturating_sub(gone))
+        });
+        Self {
+            dir,
+            launch,
+            journal,
+            listener,
+            signals,
+            containers,
+            executions: Vec::new(),
+            clients: Vec::new(),
+            clients_seen: 0,
+            stopping: None,
+            deadline,
+            unwritten: VecDeque::new(),
+            write_at: None,
+        }
+    }
+
+    /// Runs the pod; returns when it is finished and that is on disk.
+    pub fn run(mut self) -> io::Result<()> {
+        while !self.step() {
+            for source in self.wait()? {
+                self.handle(source);
+            }
+        }
+        // What executed commands left behind must not outlive the pod.
+        process::kill_descendants();
+        self.record(Event::Finished);
+        while !self.unwritten.is_empty() {
+            std::thread::sleep(JOURNAL_RETRY);
+            self.write_journal();
+        }
+        Ok(())
+    }
+
+    fn record(&mut self, event: Event) {
+        self.unwritten.push_back((Timestamp::now(), event));
+        self.write_journal();
+    }
+
+    /// Writes what is not in the journal yet. A full disk must not end the pod: it is tried again.
+    fn write_journal(&mut self) {
+        while let Some((at, event)) = self.unwritten.front() {
+            if let Err(e) = self.journal.append(*at, event.clone()) {
+                eprintln!("{} journal: {e}", Timestamp::now());
+                self.write_at = Some(Instant::now() + JOURNAL_RETRY);
+                return;
+            }
+            self.unwritten.pop_front();
+        }
+        self.write_at = None;
+        self.clients.iter_mut().for_each(|(_, client)| client.notify());
+    }
+
+    /// Does what is due. Whether the pod is finished.
+    fn step(&mut self) -> bool {
+        let now = Instant::now();
+        if self.stopping.is_none() && self.deadline.is_some_and(|deadline| deadline <= now) {
+            self.stop(StopReason::DeadlineExceeded, self.launch.grace_secs);
+        }
+        if self.write_at.is_some_and(|at| at <= now) {
+            self.write_journal();
+        }
+        self.flush_logs();
+        if self.stopping.is_none() && self.advance(now) {
+            return self.step(); // something was started, or failed to: look again
+        }
+        self.wind_down(now);
+        self.containers.iter().all(|c| matches!(c.state, State::Done))
+    }
+
+    /// Starts what is due, in order. Whether anything changed.
+    fn advance(&mut self, now: Instant) -> bool {
+        for index in 0..self.containers.len() {
+            let container = &self.containers[index];
+            let due = matches!(container.state, State::Waiting(at) if at.is_none_or(|at| at <= now));
+            if due {
+                self.start(index);
+                return true;
+            }
+            match container.role {
+                Role::Init => match (&container.state, container.code) {
+                    (State::Done, Some(0)) => {}
+                    (State::Done, _) => return self.give_up_waiting(),
+                    (State::Waiting(_) | State::Running(_), _) => return false,
+                },
+                Role::Sidecar => {
+                    let is_up = matches!(&container.state, State::Running(run) if run.said.is_some());
+                    let was_up = container.code.is_some();
+                    if !(container.started && (is_up || was_up)) {
+                        return false;
+                    }
+                }
+                Role::Main => {}
+            }
+        }
+        false
+    }
+
+    /// An init container failed for good: what waits will never run.
+    fn give_up_waiting(&mut self) -> bool {
+        for container in &mut self.containers {
+            if matches!(container.state, State::Waiting(_)) {
+                container.state = State::Done;
+            }
+        }
+        false
+    }
+
+    /// Stops what is to be stopped, and kills what would not.
+    fn wind_down(&mut self, now: Instant) {
+        let is_over = |c: &Managed<'_>| c.role == Role::Sidecar || matches!(c.state, State::Done);
+        let only_sidecars = self.containers.iter().all(is_over);
+        let pod_kill_at = self.stopping;
+        let grace = Duration::from_secs(self.launch.grace_secs);
+        for index in 0..self.containers.len() {
+            let container = &mut self.containers[index];
+            let end_it = match container.role {
+                Role::Sidecar => only_sidecars,
+                Role::Init | Role::Main => pod_kill_at.is_some(),
+            };
+            match &mut container.state {
+                State::Done => {}
+                State::Waiting(_) => {
+                    if end_it || pod_kill_at.is_some() {
+                        container.state = State::Done;
+                    }
+                }
+                State::Running(run) => {
+                    if let Some(at) = pod_kill_at {
+                        match &mut run.stop {
+                            Stop::Hook { kill_at, .. } | Stop::Asked { kill_at } => *kill_at = (*kill_at).min(at),
+                            Stop::No | Stop::Killed => {}
+                        }
+                        if at <= now && matches!(run.stop, Stop::No) {
+                            run.stop = Stop::Asked { kill_at: at };
+                        }
+                    }
+                    if end_it && matches!(run.stop, Stop::No) {
+                        self.ask_to_stop(index, pod_kill_at.unwrap_or(now + grace));
+                    }
+                    self.push_stop(index, now);
+                }
+            }
+        }
+    }
+
+    /// First step of ending a running container: its pre-stop hook, or the signal.
+    fn ask_to_stop(&mut self, index: usize, kill_at: Instant) {
+        if !matches!(&self.containers[index].state, State::Running(run) if matches!(run.stop, Stop::No)) {
+            return;
+        }
+        let hook = self.containers[index].spec.pre_stop.clone();
+        let until = match hook {
+            None => Some(Instant::now()),
+            Some(Hook::SleepSecs(secs)) => Some(Instant::now() + Duration::from_secs(secs)),
+            Some(Hook::Exec(argv)) => self.run_hook(index, argv, ForWhom::PreStop { container: index }),
+        };
+        if let State::Running(run) = &mut self.containers[index].state {
+            run.stop = Stop::Hook { until, kill_at };
+        }
+    }
+
+    /// Next steps: signal once the hook is over, kill once the grace is.
+    fn push_stop(&mut self, index: usize, now: Instant) {
+        let State::Running(run) = &mut self.containers[index].state else { return };
+        if let Stop::Hook { until, kill_at } = run.stop
+            && (until.is_some_and(|until| until <= now) || kill_at <= now)
+        {
+            let _ = kill(run.keeper, Signal::SIGTERM);
+            run.stop = Stop::Asked { kill_at };
+        }
+        if let Stop::Asked { kill_at } = run.stop
+            && kill_at <= now
+        {
+            let _ = kill(run.keeper, KILL_ALL);
+            run.stop = Stop::Killed;
+        }
+    }
+
+    /// Asks the pod to stop; a second time, only ever sooner.
+    fn stop(&mut self, why: StopReason, grace_secs: u64) {
+        let kill_at = Instant::now() + Duration::from_secs(grace_secs);
+        match self.stopping {
+            Some(at) => self.stopping = Some(at.min(kill_at)),
+            None => {
+                self.stopping = Some(kill_at);
+                self.record(Event::Stopping { why, grace_secs });
+            }
+        }
+    }
+
+    fn start(&mut self, index: usize) {
+        let container = &mut self.containers[index];
+        let spec = container.spec;
+        let started_at = Timestamp::now();
+        if let Some(why) = spec.refused.clone() {
+            return self.ended(index, START_ERROR_CODE, None, "RunContainerError", why, started_at);
+        }
+        let log_path = self.dir.log(&spec.name, container.attempt);
+        let _ = fs::write(&spec.termination_message, "");
+        let view = if self.launch.isolation.is_hosts() { View::Own } else { View::Pod };
+        let log = LogWriter::open(&log_path, self.launch.log_bytes_max, self.launch.log_files_max);
+        let started = log.and_then(|log| Ok((log, container::start(spec, view)?)));
+        match started {
+            Ok((log, Started { keeper, status, stdout, stderr })) => {
+                container.started = !spec.startup_probe;
+                container.state = State::Running(Box::new(Run {
+                    keeper,
+                    status: Some(status),
+                    status_buffer: Vec::new(),
+                    stdout: Some(stdout),
+                    stderr: Some(stderr),
+                    log,
+                    said: None,
+                    started_at,
+                    since: Instant::now(),
+                    oom_kills: crate::host::oom_kills(),
+                    stop: Stop::No,
+                }));
+            }
+            Err(e) => {
+                let message = format!("container {:?}: {e}", spec.name);
+                self.ended(index, START_ERROR_CODE, None, "StartError", message, started_at)
+            }
+        }
+    }
+
+    /// A container is gone, its log complete: writes that down and decides what comes next.
+    fn ended(
+        &mut self,
+        index: usize,
+        code: i32,
+        signal: Option<i32>,
+        reason: &str,
+        message: String,
+        started_at: Timestamp,
+    ) {
+        let attempt = self.containers[index].attempt;
+        let name = self.containers[index].spec.name.clone();
+        let exit = Exit { code, signal, reason: reason.to_owned(), message, started_at, finished_at: Timestamp::now() };
+        self.record(Event::Exited { container: name.clone(), attempt, exit });
+        let others_are_over = |c: &Managed<'_>| c.role == Role::Sidecar || matches!(c.state, State::Done);
+        let container = &mut self.containers[index];
+        let ran = match &container.state {
+            State::Running(run) => run.since.elapsed(),
+            State::Waiting(_) | State::Done => Duration::ZERO,
+        };
+        container.code = Some(code);
+        container.state = State::Done;
+        let again = self.stopping.is_none()
+            && match self.containers[index].role {
+                Role::Init => code != 0 && self.containers[index].spec.restart_policy.restarts(code),
+                Role::Sidecar => {
+                    self.containers[index].spec.refused.is_none() && !self.containers.iter().all(others_are_over)
+                }
+                Role::Main => restarts(self.containers[index].spec, code),
+            };
+        if again {
+            let container = &mut self.containers[index];
+            if ran >= BACK_OFF_RESET {
+                container.back_off = Duration::ZERO;
+            }
+            let delay = container.back_off;
+            container.back_off = (delay * 2).clamp(BACK_OFF_MIN, BACK_OFF_MAX);
+            container.attempt += 1;
+            container.state = State::Waiting(Some(Instant::now() + delay));
+            let attempt = container.attempt;
+            if !delay.is_zero() {
+                self.record(Event::Waiting { container: name, attempt, back_off_secs: delay.as_secs() });
+            }
+        }
+    }
+
+    /// Waits until something can be read or something is due.
+    fn wait(&mut self) -> io::Result<Vec<Source>> {
+        let timeout = match self.next_due() {
+            None => PollTimeout::NONE,
+            Some(at) => {
+                let left = at.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
+                PollTimeout::try_from(left.min(Duration::from_secs(3600))).unwrap_or(PollTimeout::MAX)
+            }
+        };
+        let mut sources = vec![Source::Signals, Source::Listener];
+        let mut fds = vec![
+            PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
+            PollFd::new(self.listener.as_fd(), PollFlags::POLLIN),
+        ];
+        let mut add = |source, fd| {
+            sources.push(source);
+            fds.push(PollFd::new(fd, PollFlags::POLLIN));
+        };
+        for (id, client) in &self.clients {
+            add(Source::Client(*id), client.stream.as_fd());
+        }
+        for (index, container) in self.containers.iter().enumerate() {
+            let State::Running(run) = &container.state else { continue };
+            if let Some(pipe) = &run.stdout {
+                add(Source::Output(index, Stream::Stdout), pipe.as_fd());
+            }
+            if let Some(pipe) = &run.stderr {
+                add(Source::Output(index, Stream::Stderr), pipe.as_fd());
+            }
+            if let Some(pipe) = &run.status {
+                add(Source::Status(index), pipe.as_fd());
+            }
+        }
+        for execution in &self.executions {
+            if let Some(pipe) = &execution.status {
+                add(Source::Execution(execution.keeper.as_raw()), pipe.as_fd());
+            }
+        }
+        match poll(&mut fds, timeout) {
+            Ok(_) => {}
+            Err(nix::errno::Errno::EINTR) => return Ok(Vec::new()),
+            Err(e) => return Err(e.into()),
+        }
+        let is_ready = |fd: &PollFd<'_>| fd.revents().is_some_and(|events| !events.is_empty());
+        Ok(sources.into_iter().zip(&fds).filter(|(_, fd)| is_ready(fd)).map(|(source, _)| source).collect())
+    }
+
+    fn next_due(&self) -> Option<Instant> {
+        let mut due: Vec<Instant> = self.write_at.into_iter().collect();
+        if self.stopping.is_none() {
+            due.extend(self.deadline);
+        }
+        for container in &self.containers {
+            match &container.state {
+                State::Waiting(at) => {
+                    // Without a time it waits for others, not for the clock.
+                    if self.stopping.is_none() {
+                        due.extend(*at);
+                    }
+                }
+                State::Running(run) => {
+                    due.extend(run.log.next_flush());
+                    match run.stop {
+                        Stop::No => due.extend(self.stopping),
+                        Stop::Hook { until, kill_at } => due.extend(until.into_iter().chain([kill_at])),
+                        Stop::Asked { kill_at } => due.push(kill_at),
+                        Stop::Killed => {}
+                    }
+                }
+                State::Done => {}
+            }
+        }
+        due.into_iter().min()
+    }
+
+    fn flush_logs(&mut self) {
+        for container in &mut self.containers {
+            if let State::Running(run) = &mut container.state
+                && run.log.next_flush().is_some_and(|at| at <= Instant::now())
+            {
+                complain(run.log.flush_old(Timestamp::now()));
+            }
+        }
+    }
+
+    fn handle(&mut self, source: Source) {
+        match source {
+            Source::Signals => self.on_signal(),
+            Source::Listener => {
+                while let Ok((stream, _)) = self.listener.accept() {
+                    if let Ok(client) = Client::new(stream) {
+                        self.clients_seen += 1;
+                        self.clients.push((self.clients_seen, client));
+                    }
+                }
+            }
+            Source::Client(id) => self.on_client(id),
+            Source::Output(index, stream) => {
+                self.on_output(index, stream);
+                self.conclude(index)
+            }
+            Source::Status(index) => {
+                self.on_status(index);
+                self.conclude(index)
+            }
+            Source::Execution(pid) => self.on_execution(pid),
+        }
+    }
+
+    fn on_signal(&mut self) {
+        while let Ok(Some(info)) = self.signals.read_signal() {
+            let signal = Signal::try_from(info.ssi_signo as i32).ok();
+            if signal == Some(Signal::SIGTERM) || signal == Some(Signal::SIGINT) {
+                self.stop(StopReason::Shutdown, self.launch.grace_secs);
+            }
+        }
+        // What ended is known from the pipes; here it is only buried.
+        loop {
+            match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+                Ok(WaitStatus::StillAlive) | Err(_) => return,
+                Ok(_) => {}
+            }
+        }
+    }
+
+    fn on_output(&mut self, index: usize, stream: Stream) {
+        let State::Running(run) = &mut self.containers[index].state else { return };
+        let pipe = match stream {
+            Stream::Stdout => &mut run.stdout,
+            Stream::Stderr => &mut run.stderr,
+        };
+        let Some(file) = pipe else { return };
+        let mut chunk = vec![0; 64 * 1024];
+        match file.read(&mut chunk) {
+            Ok(0) => *pipe = None,
+            Ok(n) => complain(run.log.write(stream, &chunk[..n], Timestamp::now())),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => *pipe = None,
+        }
+    }
+
+    fn on_status(&mut self, index: usize) {
+        let State::Running(run) = &mut self.containers[index].state else { return };
+        let Some(pipe) = &mut run.status else { return };
+        let (lines, ended) = container::read_status(pipe, &mut run.status_buffer);
+        if ended {
+            run.status = None;
+            if !matches!(run.said, Some(Said::Exited { .. } | Said::Failed { .. })) {
+                // Its process was killed from outside, and with it the main process; orphans of theirs came to us.
+                run.said = Some(Said::Exited { code: 137, signal: Some(9) });
+                let known: Vec<Pid> = self.keepers();
+                process::kill_children_but(&known);
+            }
+            return;
+        }
+        for said in lines {
+            let State::Running(run) = &mut self.containers[index].state else { return };
+            run.said = Some(said.clone());
+            if let Said::Started(pid) = said {
+                let (name, attempt) = (self.containers[index].spec.name.clone(), self.containers[index].attempt);
+                self.record(Event::Running { container: name, attempt, pid });
+                if let Some(hook) = self.containers[index].spec.post_start.clone() {
+                    match hook {
+                        Hook::Exec(argv) => {
+                            let _ = self.run_hook(index, argv, ForWhom::PostStart { container: index });
+                        }
+                        Hook::SleepSecs(_) => {} // would only delay readiness
+                    }
+                }
+            }
+        }
+    }
+
+    fn keepers(&self) -> Vec<Pid> {
+        let running = self.containers.iter().filter_map(|c| match &c.state {
+            State::Running(run) => Some(run.keeper),
+            State::Waiting(_) | State::Done => None,
+        });
+        running.chain(self.executions.iter().map(|e| e.keeper)).collect()
+    }
+
+    /// Once a container has ended and its streams are drained, writes down how.
+    fn conclude(&mut self, index: usize) {
+        let spec = self.containers[index].spec;
+        let State::Running(run) = &mut self.containers[index].state else { return };
+        if run.status.is_some() || run.stdout.is_some() || run.stderr.is_some() {
+            return;
+        }
+        complain(run.log.finish(Timestamp::now()));
+        let started_at = run.started_at;
+        let was_killed_by_us = matches!(run.stop, Stop::Killed);
+        let (code, signal, reason, message) = match run.said.take() {
+            Some(Said::Failed { message }) => (START_ERROR_CODE, None, "StartError", message),
+            Some(Said::Exited { code: 0, .. }) => (0, None, "Completed", String::new()),
+            Some(Said::Exited { code, signal }) => {
+                // No cgroup of its own, so the machine's counter has to tell: SIGKILL, not from us, and the kernel ran
+                // out of memory meanwhile.
+                let oom = signal == Some(9) && !was_killed_by_us && crate::host::oom_kills() > run.oom_kills;
+                (code, signal, if oom { "OOMKilled" } else { "Error" }, String::new())
+            }
+            Some(Said::Started(_)) | None => (137, Some(9), "Error", String::new()),
+        };
+        let message = if message.is_empty() {
+            termination_message(&self.dir, spec, self.containers[index].attempt, code)
+        } else {
+            message
+        };
+        self.ended(index, code, signal, reason, message, started_at)
+    }
+}
+
+/// A full disk must not end the pod: the log has a hole then, and the shim's own log says why.
+fn complain(result: io::Result<()>) {
+    if let Err(e) = result {
+        eprintln!("{} log: {e}", Timestamp::now());
+    }
+}
+
+/// Whether a main container is started again after this exit code.
+fn restarts(spec: &ContainerLaunch, code: i32) -> bool {
+    let matches = |rule: &crate::wire::RestartRule| rule.codes.contains(&code) != rule.not_in;
+    spec.restart_rules.iter().any(matches) || spec.restart_policy.restarts(code)
+}
+
+/// What the container wrote as its last words, or the end of its log if it failed without any and asked for that.
+fn termination_message(dir: &PodDir, spec: &ContainerLaunch, attempt: u32, code: i32) -> String {
+    let bytes = fs::read(&spec.termination_message).unwrap_or_default();
+    let written = String::from_utf8_lossy(&bytes[..bytes.len().min(TERMINATION_MESSAGE_BYTES_MAX)]).into_owned();
+    if !written.is_empty() || code == 0 || !spec.fallback_to_logs {
+        return written;
+    }
+    crate::logs::last_lines(&dir.log(&spec.name, attempt), TERMINATION_LOG_LINES_MAX, TERMINATION_LOG_BYTES_MAX)
+}

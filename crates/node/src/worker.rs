@@ -1,0 +1,542 @@
+//! One pod, from the agent's side: makes it ready to run, starts its shim, reports what the journal says, and stops and
+//! removes it when its object goes. Level-triggered: each round looks at everything and does what is missing.
+
+use crate::agent::Shared;
+use crate::env::Sources;
+use crate::identity::Peer;
+use crate::link::{self, Link};
+use crate::poddir::{JournalReader, JournalWriter, PodDir};
+use crate::prepare::{self, Choice, PrepareError};
+use crate::probes::{Finding, Probes};
+use crate::status::{self, Observed, PodView, Problem};
+use crate::volumes::{self, Place, Tokens};
+use crate::wire::{Event, Request};
+use crate::world::{EventType, TokenAsk, World, WorldError};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+
+/// First and longest wait before something that failed is tried again.
+const RETRY_MIN: Duration = Duration::from_millis(200);
+const RETRY_MAX: Duration = Duration::from_secs(10);
+/// Grace, in seconds, for processes of a pod whose object is gone already.
+const GRACE_GONE_SECS: u64 = 1;
+
+/// What the cluster wants of a pod.
+#[derive(Clone, Debug)]
+pub struct Desired {
+    pub pod: Arc<Pod>,
+    /// The object is gone.
+    pub gone: bool,
+}
+
+impl Desired {
+    fn is_ending(&self) -> bool {
+        self.gone || self.pod.metadata.deletion_timestamp.is_some()
+    }
+
+    /// Seconds of grace once it is ending.
+    fn grace_secs(&self) -> u64 {
+        if self.gone {
+            return GRACE_GONE_SECS;
+        }
+        let asked = self.pod.metadata.deletion_grace_period_seconds;
+        let own = self.pod.spec.as_ref().and_then(|s| s.termination_grace_period_seconds);
+        u64::try_from(asked.or(own).unwrap_or(30)).unwrap_or(0)
+    }
+
+    fn is_over(&self) -> bool {
+        let phase = self.pod.status.as_ref().and_then(|s| s.phase.as_deref()).unwrap_or_default();
+        phase == "Succeeded" || phase == "Failed"
+    }
+}
+
+/// What the pod's life is at.
+enum Stage {
+    /// Nothing was started.
+    New,
+    /// The launch description is written; a shim runs, or is to be started, or has died.
+    Launched,
+    /// Nothing of it runs, or will.
+    Over,
+}
+
+/// Whether the worker goes on.
+enum Round {
+    Wait,
+    Again,
+    Done,
+}
+
+pub struct Worker<W> {
+    shared: Arc<Shared<W>>,
+    dir: PodDir,
+    peer: Peer,
+    desired: watch::Receiver<Desired>,
+    stage: Stage,
+    journal: JournalReader,
+    link: Option<Link>,
+    /// The grace that the shim was told.
+    stop_sent: Option<u64>,
+    start_time: Timestamp,
+    problem: Option<Problem>,
+    retry: Duration,
+    retry_at: Option<Instant>,
+    refresh_at: Instant,
+    probes: Probes,
+    ready: BTreeMap<String, bool>,
+    /// The status that was reported last.
+    reported: Value,
+    events_sent: usize,
+}
+
+impl<W: World> Worker<W> {
+    pub fn new(shared: Arc<Shared<W>>, uid: &str, peer: Peer, desired: watch::Receiver<Desired>) -> Self {
+        let dir = PodDir::of(&shared.config.data, uid);
+        let refresh_at = Instant::now() + shared.config.refresh;
+        let start_time = {
+            let pod = &desired.borrow().pod;
+            let known = pod.status.as_ref().and_then(|s| s.start_time.as_ref()).map(|t| t.0);
+            known.unwrap_or_else(Timestamp::now)
+        };
+        Self {
+            journal: JournalReader::new(dir.clone()),
+            probes: Probes::new(dir.clone(), peer.address),
+            dir,
+            peer,
+            shared,
+            desired,
+            stage: Stage::New,
+            link: None,
+            stop_sent: None,
+            start_time,
+            problem: None,
+            retry: RETRY_MIN,
+            retry_at: None,
+            refresh_at,
+            ready: BTreeMap::new(),
+            reported: Value::Null,
+            events_sent: 0,
+        }
+    }
+
+    /// Runs until the pod is gone from the cluster and from this machine.
+    pub async fn run(mut self) {
+        match self.dir.read_launch() {
+            Ok(Some(launch)) => {
+                self.start_time = launch.start_time;
+                self.stage = Stage::Launched;
+                // Events about what happened before were another agent's to send.
+                self.events_sent = self.read_journal();
+            }
+            Ok(None) => {}
+            Err(error) => tracing::error!(%error, "cannot read the launch description"),
+        }
+        loop {
+            let desired = self.desired.borrow_and_update().clone();
+            self.retry_at = None;
+            match self.round(&desired).await {
+                Ok(Round::Done) => return,
+                Ok(Round::Again) => continue,
+                Ok(Round::Wait) => {}
+                Err(why) => {
+                    tracing::warn!(why, "trying again");
+                    self.retry_at = Some(Instant::now() + self.retry);
+                    self.retry = (self.retry * 2).min(RETRY_MAX);
+                }
+            }
+            self.wait().await;
+        }
+    }
+
+    async fn wait(&mut self) {
+        let timer = self.retry_at.map_or(self.refresh_at, |at| at.min(self.refresh_at));
+        let link = &mut self.link;
+        tokio::select! {
+            changed = self.desired.changed() => {
+                if changed.is_err() {
+                    // The agent is going down; it aborts us.
+                    std::future::pending::<()>().await;
+                }
+            }
+            alive = async {
+                match link {
+                    Some(link) => link.notified().await,
+                    None => std::future::pending().await,
+                }
+            } => {
+                if !alive {
+                    self.link = None;
+                }
+            }
+            finding = self.probes.next() => self.on_finding(finding).await,
+            () = sleep_until(timer) => {}
+        }
+    }
+
+    fn read_journal(&mut self) -> usize {
+        if let Err(error) = self.journal.read() {
+            tracing::warn!(%error, "cannot read the journal");
+        }
+        self.journal.records.len()
+    }
+
+    async fn round(&mut self, desired: &Desired) -> Result<Round, String> {
+        match &self.stage {
+            Stage::New => self.round_new(desired).await,
+            Stage::Launched => self.round_launched(desired).await,
+            Stage::Over => self.round_over(desired).await,
+        }
+    }
+
+    async fn round_new(&mut self, desired: &Desired) -> Result<Round, String> {
+        if desired.gone {
+            self.dir.remove().map_err(|e| e.to_string())?;
+            return Ok(Round::Done);
+        }
+        if desired.is_ending() || desired.is_over() {
+            self.stage = Stage::Over;
+            return Ok(Round::Again);
+        }
+        match self.launch(&desired.pod).await {
+            Ok(()) => {
+                self.warn_of_plain_mode(&desired.pod).await;
+                self.stage = Stage::Launched;
+                self.problem = None;
+                self.retry = RETRY_MIN;
+                Ok(Round::Again)
+            }
+            Err(why) => {
+                let problem = problem(&why);
+                let is_new = self.problem.as_ref() != Some(&problem);
+                self.problem = Some(problem);
+                if is_new {
+                    let reason = match &why {
+                        PrepareError::Volume { .. } => "FailedMount",
+                        PrepareError::Container { .. } => "Failed",
+                        PrepareError::Machine(_) => "FailedCreatePodSandBox",
+                    };
+                    let message = match &why {
+                        PrepareError::Container { why, .. } => format!("Error: {why}"),
+                        PrepareError::Volume { .. } | PrepareError::Machine(_) => why.to_string(),
+                    };
+                    self.shared.world.event(&desired.pod, EventType::Warning, reason, &message).await;
+                }
+                self.report(desired).await?;
+                Err(why.to_string())
+            }
+        }
+    }
+
+    /// Says what a pod that relies on names or paths of its own gets instead.
+    async fn warn_of_plain_mode(&self, pod: &Pod) {
+        let Some(spec) = pod.spec.as_ref().filter(|_| !self.shared.settings.isolation.is_hosts()) else { return };
+        let mounts = spec.containers.iter().flat_map(|c| c.volume_mounts.iter().flatten());
+        let paths: Vec<String> = mounts.map(|mount| mount.mount_path.clone()).collect();
+        let mut changes = Vec::new();
+        if !self.peer.subdomain.is_empty() {
+            changes.push(format!("host names of {:?} were replaced by 127.0.0.1", self.peer.subdomain));
+        }
+        if !paths.is_empty() {
+            changes.push(format!("paths beneath {} were replaced by where the volumes are", paths.join(", ")));
+        }
+        if !changes.is_empty() {
+            let message = format!(
+                "This machine gives pods no names and paths of their own; in commands and environments, {}",
+                changes.join(", and ")
+            );
+            self.shared.world.event(pod, EventType::Warning, "PlainMode", &message).await;
+        }
+    }
+
+    /// Fetches what the pod refers to and writes its directory; the launch description last.
+    async fn launch(&mut self, pod: &Arc<Pod>) -> Result<(), PrepareError> {
+        let machine = |e: io::Error| PrepareError::Machine(format!("{}: {e}", self.dir.path().display()));
+        let (sources, tokens) = self.fetch(pod).await?;
+        let given = self.shared.registry().give(pod);
+        let Some(given) = given else {
+            return Err(PrepareError::Machine("waiting for GPUs that other pods still hold".to_owned()));
+        };
+        let choice =
+            Choice { peer: self.peer.clone(), ports: given.ports, gpus: given.gpus, start_time: self.start_time };
+        let launch = prepare::prepare(&self.shared.settings, &self.dir, pod, &choice, &sources, &tokens)?;
+        self.shared.registry().write_hosts(&launch.uid).map_err(machine)?;
+        let as_json = |e: serde_json::Error| machine(e.into());
+        self.dir.write_whole(&self.dir.pod(), &serde_json::to_vec(pod.as_ref()).map_err(as_json)?).map_err(machine)?;
+        self.dir.write_whole(&self.dir.launch(), &serde_json::to_vec(&launch).map_err(as_json)?).map_err(machine)
+    }
+
+    /// The objects and tokens that the pod refers to.
+    async fn fetch(&self, pod: &Pod) -> Result<(Sources, Tokens), PrepareError> {
+        let needs = volumes::needs(pod);
+        let world = &self.shared.world;
+        let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+        let failed = |e: WorldError| PrepareError::Machine(e.to_string());
+        let mut sources = Sources::default();
+        for name in needs.config_maps {
+            let found = absent_is_none(world.config_map(namespace, &name).await).map_err(failed)?;
+            sources.config_maps.insert(name, found);
+        }
+        for name in needs.secrets {
+            let found = absent_is_none(world.secret(namespace, &name).await).map_err(failed)?;
+            sources.secrets.insert(name, found);
+        }
+        let mut tokens = Tokens::new();
+        for (audience, expiration_secs) in needs.tokens {
+            let account = pod.spec.as_ref().and_then(|s| s.service_account_name.as_deref()).filter(|s| !s.is_empty());
+            let ask = TokenAsk {
+                namespace: namespace.to_owned(),
+                service_account: account.unwrap_or("default").to_owned(),
+                audience: audience.clone(),
+                expiration_secs,
+                pod_name: pod.metadata.name.clone().unwrap_or_default(),
+                pod_uid: pod.metadata.uid.clone().unwrap_or_default(),
+            };
+            let token = world.token(&ask).await.map_err(|e| {
+                PrepareError::Machine(format!(
+                    "failed to fetch token of service account {:?}: {e}",
+                    ask.service_account
+                ))
+            })?;
+            tokens.insert((audience, expiration_secs), token);
+        }
+        Ok((sources, tokens))
+    }
+
+    async fn round_launched(&mut self, desired: &Desired) -> Result<Round, String> {
+        self.read_journal();
+        let view = PodView::of(&self.journal.records);
+        if view.over.is_some() {
+            self.link = None;
+            self.probes.clear();
+            self.shared.registry().release(&self.dir.uid());
+            self.stage = Stage::Over;
+            return Ok(Round::Again);
+        }
+        if self.link.is_none() && !self.connect(desired).await? {
+            return Ok(Round::Again);
+        }
+        // Somebody else may have declared the pod over (an eviction): then nothing of it is to run.
+        if desired.is_ending() || desired.is_over() {
+            self.send_stop(desired).await;
+        }
+        self.probes.follow(&desired.pod, &view);
+        self.ready.retain(|name, _| self.probes.is_followed(name));
+        self.report(desired).await?;
+        self.send_events(desired).await;
+        self.refresh(&desired.pod).await;
+        self.retry = RETRY_MIN;
+        Ok(Round::Wait)
+    }
+
+    /// Finds the pod's shim, or starts it if there never was one. `false`: look at the journal again.
+    async fn connect(&mut self, desired: &Desired) -> Result<bool, String> {
+        let text = |e: io::Error| e.to_string();
+        if self.dir.shim().map_err(text)?.is_none() {
+            if self.journal.read().map_err(text)? {
+                return Ok(false);
+            }
+            if !self.journal.records.is_empty() {
+                return self.write_off().map(|()| false);
+            }
+            if desired.is_ending() {
+                // Written, but never started: there is nothing to stop.
+                let mut journal = JournalWriter::open(&self.dir).map_err(text)?;
+                journal.append(Timestamp::now(), Event::Finished).map_err(text)?;
+                return Ok(false);
+            }
+            link::start(&self.shared.config.shim, &self.dir).await.map_err(text)?;
+        }
+        let mut link = Link::connect(&self.dir).await.map_err(text)?;
+        link.send(&Request::Subscribe).await.map_err(text)?;
+        self.link = Some(link);
+        self.stop_sent = None;
+        Ok(true)
+    }
+
+    /// The shim died without an end in the journal: so did the pod.
+    fn write_off(&mut self) -> Result<(), String> {
+        let text = |e: io::Error| e.to_string();
+        let boot = self.journal.records.iter().find_map(|record| match &record.event {
+            Event::Taken { boot_id, .. } => Some(boot_id.clone()),
+            Event::Running { .. }
+            | Event::Exited { .. }
+            | Event::Waiting { .. }
+            | Event::Started { .. }
+            | Event::Stopping { .. }
+            | Event::Finished
+            | Event::Lost { .. } => None,
+        });
+        let message = if boot.is_some_and(|boot| boot != crate::host::boot_id()) {
+            "The machine was restarted while the pod ran"
+        } else {
+            "The process that supervised the pod was killed, and the pod with it"
+        };
+        tracing::warn!(message, "pod lost");
+        let mut journal = JournalWriter::open(&self.dir).map_err(text)?;
+        journal.append(Timestamp::now(), Event::Lost { message: message.to_owned() }).map_err(text)
+    }
+
+    async fn send_stop(&mut self, desired: &Desired) {
+        let grace_secs = desired.grace_secs();
+        if self.stop_sent.is_some_and(|sent| sent <= grace_secs) {
+            return;
+        }
+        if let Some(link) = &mut self.link {
+            match link.send(&Request::Stop { grace_secs }).await {
+                Ok(()) => self.stop_sent = Some(grace_secs),
+                Err(_) => self.link = None, // gone: the journal tells
+            }
+        }
+    }
+
+    async fn on_finding(&mut self, finding: Finding) {
+        match finding {
+            Finding::Ready { container, ready } => {
+                self.ready.insert(container, ready);
+            }
+            Finding::Started { container } => {
+                if let Some(link) = &mut self.link {
+                    let _ = link.send(&Request::Started { container }).await;
+                }
+            }
+            Finding::Unhealthy { container, kind, message, kill } => {
+                let pod = Arc::clone(&self.desired.borrow().pod);
+                let text = format!("{kind} probe failed: {message}");
+                self.shared.world.event(&pod, EventType::Warning, "Unhealthy", &text).await;
+                if kill && let Some(link) = &mut self.link {
+                    let message =
+                        format!("Container {container} failed {} probe, will be restarted", kind.to_lowercase());
+                    self.shared.world.event(&pod, EventType::Normal, "Killing", &message).await;
+                    let _ = link.send(&Request::Kill { container, message }).await;
+                }
+            }
+        }
+    }
+
+    async fn round_over(&mut self, desired: &Desired) -> Result<Round, String> {
+        if desired.gone {
+            self.dir.remove().map_err(|e| e.to_string())?;
+            return Ok(Round::Done);
+        }
+        self.report(desired).await?;
+        self.send_events(desired).await;
+        if desired.is_ending() {
+            match self.shared.world.delete_pod(&desired.pod).await {
+                // The watch says when it is really gone.
+                Ok(()) | Err(WorldError::NotFound) => {}
+                Err(e @ WorldError::Failed { .. }) => return Err(e.to_string()),
+            }
+        }
+        Ok(Round::Wait)
+    }
+
+    /// Writes the status if it differs from the last one.
+    async fn report(&mut self, desired: &Desired) -> Result<(), String> {
+        if desired.gone || (desired.is_over() && self.journal.records.is_empty()) {
+            return Ok(());
+        }
+        let mut status = status::status(&Observed {
+            pod: &desired.pod,
+            records: &self.journal.records,
+            ready: &self.ready,
+            address: self.peer.address,
+            host_ip: self.shared.config.host_ip,
+            start_time: self.start_time,
+            problem: self.problem.as_ref(),
+            previous: &self.reported,
+            now: Timestamp::now(),
+        });
+        if let Some(known) = desired.pod.status.as_ref().filter(|_| desired.is_over()) {
+            // A pod that is over stays over, for the reason it was given first.
+            status["phase"] = json!(known.phase);
+            status["reason"] = json!(known.reason);
+            status["message"] = json!(known.message);
+        }
+        if status == self.reported {
+            return Ok(());
+        }
+        match self.shared.world.patch_status(&desired.pod, status.clone()).await {
+            Ok(()) => self.reported = status,
+            Err(WorldError::NotFound) => {} // the watch will say so
+            Err(e @ WorldError::Failed { .. }) => return Err(e.to_string()),
+        }
+        Ok(())
+    }
+
+    /// Events for journal records that none was sent for.
+    async fn send_events(&mut self, desired: &Desired) {
+        let records = self.journal.records.get(self.events_sent..).unwrap_or_default().to_vec();
+        self.events_sent = self.journal.records.len();
+        for record in records {
+            let (kind, reason, message) = match record.event {
+                Event::Running { container, .. } => {
+                    (EventType::Normal, "Started", format!("Container started: {container}"))
+                }
+                Event::Exited { exit, .. } if matches!(exit.reason.as_str(), "StartError" | "RunContainerError") => {
+                    (EventType::Warning, "Failed", format!("Error: {}", exit.message))
+                }
+                Event::Exited { container, exit, .. } if exit.code != 0 => {
+                    let text = format!("Container {container} exited with code {} ({})", exit.code, exit.reason);
+                    (EventType::Warning, "Failed", text)
+                }
+                Event::Waiting { container, back_off_secs, .. } => {
+                    let text = format!("Back-off {back_off_secs}s restarting failed container {container}");
+                    (EventType::Warning, "BackOff", text)
+                }
+                Event::Stopping { .. } => (EventType::Normal, "Killing", "Stopping the pod's containers".to_owned()),
+                Event::Lost { message } => (EventType::Warning, "SupervisorLost", message),
+                Event::Exited { .. } | Event::Taken { .. } | Event::Started { .. } | Event::Finished => continue,
+            };
+            self.shared.world.event(&desired.pod, kind, reason, &message).await;
+        }
+    }
+
+    /// Keeps what volumes show of config maps, secrets, tokens and the pod itself up to date.
+    async fn refresh(&mut self, pod: &Arc<Pod>) {
+        if Instant::now() < self.refresh_at {
+            return;
+        }
+        self.refresh_at = Instant::now() + self.shared.config.refresh;
+        let has_projections =
+            pod.spec.iter().flat_map(|s| s.volumes.iter().flatten()).any(|v| {
+                v.config_map.is_some() || v.secret.is_some() || v.projected.is_some() || v.downward_api.is_some()
+            });
+        if !has_projections {
+            return;
+        }
+        match self.fetch(pod).await {
+            Ok((sources, tokens)) => {
+                let place = Place { dir: &self.dir, data: &self.shared.config.data };
+                let facts = self.shared.settings.facts(self.peer.address);
+                volumes::refresh(&place, pod, &facts, &sources, &tokens);
+            }
+            Err(error) => tracing::warn!(%error, "cannot refresh the pod's volumes"),
+        }
+    }
+}
+
+fn absent_is_none<T>(result: Result<T, WorldError>) -> Result<Option<T>, WorldError> {
+    match result {
+        Ok(found) => Ok(Some(found)),
+        Err(WorldError::NotFound) => Ok(None),
+        Err(e @ WorldError::Failed { .. }) => Err(e),
+    }
+}
+
+fn problem(why: &PrepareError) -> Problem {
+    match why {
+        PrepareError::Volume { .. } | PrepareError::Machine(_) => {
+            Problem { container: None, reason: "ContainerCreating", message: why.to_string() }
+        }
+        PrepareError::Container { container, why } => {
+            Problem { container: Some(container.clone()), reason: "CreateContainerConfigError", message: why.clone() }
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! The agent against a cluster of one trait: pods run, their statuses and logs come back, and nothing is lost when the
+//! agent dies.
+
+mod cluster;
+mod lifecycle;
+mod pods;
+
+use cluster::Node;

@@ -1,0 +1,338 @@
+//! What pods see: names, volumes, environment, ports, probes.
+
+use super::Node;
+use super::cluster::script;
+use node::exec::{ExecOptions, exec};
+use node::gpus::Gpu;
+use node::wire::Isolation;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+fn member(job: &str, index: u32, text: &str) -> Value {
+    let mut spec = script(text);
+    spec["hostname"] = json!(format!("{job}-node-0-{index}"));
+    spec["subdomain"] = json!(job);
+    spec["containers"][0]["env"] = json!([
+        {"name": "PET_MASTER_ADDR", "value": format!("{job}-node-0-0.{job}")},
+        {"name": "PET_MASTER_PORT", "value": "29533"},
+        {"name": "RANK", "value": index.to_string()}
+    ]);
+    spec
+}
+
+/// A rendezvous as torchrun does it: rank 0 listens on all addresses, the others come by its name.
+const RENDEZVOUS: &str = r#"exec python3 -u - <<'EOF'
+import os, socket, time
+address = (os.environ["PET_MASTER_ADDR"], int(os.environ["PET_MASTER_PORT"]))
+if os.environ["RANK"] == "0":
+    server = socket.create_server(("", address[1]))
+    for _ in range(int(os.environ.get("PEERS", "1"))):
+        peer, _ = server.accept()
+        print("met", peer.makefile().readline().strip())
+        peer.sendall(b"welcome to %s\n" % socket.gethostname().encode())
+else:
+    for attempt in range(400):
+        try:
+            peer = socket.create_connection(address); break
+        except OSError: time.sleep(0.05)
+    peer.sendall(socket.gethostname().encode() + b"\n")
+    print(peer.makefile().readline().strip())
+EOF
+"#;
+
+#[tokio::test]
+async fn two_jobs_with_the_same_port_at_once() {
+    let Some(node) = Node::hosts().await else { return };
+    for (job, index) in [("a", 0), ("b", 0), ("b", 1), ("a", 1)] {
+        node.cluster.create(&format!("{job}-{index}"), member(job, index, RENDEZVOUS));
+    }
+    for job in ["a", "b"] {
+        for index in [0, 1] {
+            node.cluster.until_phase(&format!("{job}-{index}"), "Succeeded").await;
+        }
+        assert_eq!(node.log(&format!("{job}-0"), "node").await, format!("met {job}-node-0-1\n"));
+        assert_eq!(node.log(&format!("{job}-1"), "node").await, format!("welcome to {job}-node-0-0\n"));
+    }
+}
+
+#[tokio::test]
+async fn the_same_in_plain_mode() {
+    let node = Node::plain().await;
+    let text = RENDEZVOUS.replace("socket.gethostname()", "os.environ[\"HOSTNAME\"]");
+    for (job, index) in [("a", 0), ("b", 0), ("b", 1), ("a", 1)] {
+        node.cluster.create(&format!("{job}-{index}"), member(job, index, &text));
+    }
+    for job in ["a", "b"] {
+        node.cluster.until_phase(&format!("{job}-1"), "Succeeded").await;
+        assert_eq!(node.log(&format!("{job}-1"), "node").await, format!("welcome to {job}-node-0-0\n"));
+    }
+}
+
+#[tokio::test]
+async fn pods_resolve_each_other_whenever_they_start() {
+    let Some(node) = Node::hosts().await else { return };
+    let wait = "until getent hosts $NAME; do sleep 0.02; done; hostname; cat /etc/hosts >&2";
+    let pod = |index: u32, name: &str| {
+        let mut spec = member("job", index, wait);
+        spec["containers"][0]["env"] = json!([{"name": "NAME", "value": name}]);
+        spec
+    };
+    node.cluster.create("p0", pod(0, "job-node-0-1.job.default.svc.cluster.local"));
+    node.cluster.until_phase("p0", "Running").await;
+    node.cluster.create("p1", pod(1, "job-node-0-0.job"));
+    for name in ["p0", "p1"] {
+        node.cluster.until_phase(name, "Succeeded").await;
+    }
+    let ip = |name: &str| node.cluster.pod(name).unwrap()["status"]["podIP"].as_str().unwrap().to_owned();
+    let log = node.log("p0", "node").await;
+    assert!(log.contains(&format!("{} ", ip("p1"))) && log.contains("\njob-node-0-0\n"), "{log}");
+    assert!(node.log("p1", "node").await.contains(&ip("p0")));
+    assert_ne!(ip("p0"), ip("p1"));
+}
+
+#[tokio::test]
+async fn volumes_are_where_the_pod_wants_them() {
+    let Some(node) = Node::hosts().await else { return };
+    check_volumes(node).await;
+}
+
+#[tokio::test]
+async fn the_same_in_user_namespaces() {
+    if Node::hosts().await.is_none() {
+        return;
+    }
+    let isolation = Some(Isolation::Hosts { user_namespace: true });
+    check_volumes(Node::with(|config| config.isolation = isolation).await).await;
+}
+
+async fn check_volumes(node: Node) {
+    node.cluster.config_map("cm", json!({"hostfile": "node-0 slots=1\n"}));
+    let text = r#"
+        set -e
+        cat /etc/mpi/hostfile
+        test -e /etc/passwd
+        echo data > /workspace/model/file; ls /workspace
+        (echo x > /etc/mpi/new) 2>/dev/null && echo writable || echo read-only
+        cat /var/run/secrets/kubernetes.io/serviceaccount/token; echo
+        test -d /run; grep -c " /home/mpiuser/.ssh " /proc/self/mountinfo
+        echo home > /home/mpiuser/.ssh/id; cat /home/mpiuser/.ssh/id
+        stat -f -c %T /memory; stat -f -c %T /dev/shm; test -c /dev/null
+        df --output=size -B1 /memory | tail -1
+        pwd; touch here
+    "#;
+    let mut spec = script(text);
+    spec["volumes"] = json!([
+        {"name": "hostfile", "configMap": {"name": "cm"}},
+        {"name": "workspace", "emptyDir": {}},
+        {"name": "model", "persistentVolumeClaim": {"claimName": "model"}},
+        {"name": "ssh", "emptyDir": {}},
+        {"name": "memory", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}},
+        {"name": "token", "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}}
+    ]);
+    spec["containers"][0]["volumeMounts"] = json!([
+        {"name": "hostfile", "mountPath": "/etc/mpi", "readOnly": true},
+        {"name": "model", "mountPath": "/workspace/model"},
+        {"name": "workspace", "mountPath": "/workspace"},
+        {"name": "ssh", "mountPath": "/home/mpiuser/.ssh"},
+        {"name": "memory", "mountPath": "/memory"},
+        {"name": "token", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount", "readOnly": true}
+    ]);
+    node.cluster.create("p", spec);
+    let is_over = |pod: &Value| ["Succeeded", "Failed"].iter().any(|p| pod["status"]["phase"] == *p);
+    let pod = node.cluster.until("p", is_over).await;
+    let work = node.dir("p").work("node").canonicalize().unwrap();
+    let expected = format!(
+        "node-0 slots=1\nmodel\nread-only\ntoken of default for p\n1\nhome\ntmpfs\ntmpfs\n1048576\n{}\n",
+        work.display()
+    );
+    let log = node.log("p", "node").await;
+    let log: String = log.lines().map(|l| format!("{}\n", l.trim())).collect();
+    assert_eq!(log, expected, "{:#}", pod["status"]);
+    assert_eq!(std::fs::read_to_string(node.config.data.join("claims/default/model/file")).unwrap(), "data\n");
+    for path in ["/workspace", "/etc/mpi", "/home/mpiuser", "/memory"] {
+        assert!(!std::path::Path::new(path).exists(), "{path} was left on the host");
+    }
+}
+
+#[tokio::test]
+async fn mount_paths_are_rewritten_in_plain_mode() {
+    let node = Node::plain().await;
+    let mut spec = script("echo data > /workspace/file; cat $FILE; pwd; hostname > /dev/null");
+    spec["volumes"] = json!([{"name": "workspace", "emptyDir": {}}]);
+    spec["containers"][0]["volumeMounts"] = json!([{"name": "workspace", "mountPath": "/workspace"}]);
+    spec["containers"][0]["env"] = json!([{"name": "FILE", "value": "/workspace/file"}]);
+    node.cluster.create("p", spec);
+    node.cluster.until_phase("p", "Succeeded").await;
+    assert!(node.log("p", "node").await.starts_with("data\n"));
+}
+
+#[tokio::test]
+async fn missing_references_are_told_and_waited_for() {
+    let node = Node::new().await;
+    let mut spec = script("echo $KEY");
+    spec["containers"][0]["env"] =
+        json!([{"name": "KEY", "valueFrom": {"configMapKeyRef": {"name": "cm", "key": "key"}}}]);
+    node.cluster.create("p", spec);
+    let is_waiting = |pod: &Value| {
+        pod["status"]["containerStatuses"][0]["state"]["waiting"]["reason"] == "CreateContainerConfigError"
+    };
+    let pod = node.cluster.until("p", is_waiting).await;
+    assert_eq!(pod["status"]["containerStatuses"][0]["state"]["waiting"]["message"], "configmap \"cm\" not found");
+    assert_eq!(pod["status"]["phase"], "Pending");
+    node.cluster.config_map("cm", json!({"key": "value"}));
+    node.cluster.until_phase("p", "Succeeded").await;
+    assert_eq!(node.log("p", "node").await, "value\n");
+}
+
+#[tokio::test]
+async fn probes_decide_readiness_and_life() {
+    let node = Node::new().await;
+    let mut spec = script("echo up; while :; do sleep 0.05; done");
+    spec["restartPolicy"] = json!("Always");
+    spec["terminationGracePeriodSeconds"] = json!(1);
+    spec["containers"][0]["readinessProbe"] =
+        json!({"exec": {"command": ["test", "-e", "ready"]}, "periodSeconds": 1, "failureThreshold": 1});
+    spec["containers"][0]["livenessProbe"] =
+        json!({"exec": {"command": ["test", "!", "-e", "dead"]}, "periodSeconds": 1, "failureThreshold": 1});
+    node.cluster.create("p", spec);
+    let is_ready = |pod: &Value, ready: bool| pod["status"]["containerStatuses"][0]["ready"] == ready;
+    let pod = node.cluster.until_phase("p", "Running").await;
+    assert!(is_ready(&pod, false));
+    let work = node.dir("p").work("node");
+    std::fs::write(work.join("ready"), "").unwrap();
+    node.cluster.until("p", |pod| is_ready(pod, true)).await;
+    std::fs::write(work.join("dead"), "").unwrap();
+    let restarted = |pod: &Value| pod["status"]["containerStatuses"][0]["restartCount"].as_i64() > Some(0);
+    node.cluster.until("p", restarted).await;
+    let events = node.cluster.events("p");
+    let is_told =
+        |(reason, text): &(String, String)| reason == "Unhealthy" && text.starts_with("Liveness probe failed");
+    assert!(events.iter().any(is_told), "{events:?}");
+}
+
+#[tokio::test]
+async fn commands_in_running_containers() {
+    let Some(node) = Node::hosts().await else { return };
+    let mut spec = script("echo up; sleep 1000");
+    spec["volumes"] = json!([{"name": "v", "emptyDir": {}}]);
+    spec["containers"][0]["volumeMounts"] = json!([{"name": "v", "mountPath": "/only/here"}]);
+    spec["containers"][0]["env"] = json!([{"name": "KEY", "value": "value"}]);
+    spec["hostname"] = json!("the-pod");
+    node.cluster.create("p", spec);
+    node.cluster.until_phase("p", "Running").await;
+    let options = |command: &[&str], stdin: bool, tty: bool| ExecOptions {
+        container: "node".to_owned(),
+        command: command.iter().map(|s| (*s).to_owned()).collect(),
+        stdin,
+        tty,
+    };
+    let text = "test -d /only/here; hostname; echo $KEY; cat; echo oops >&2; exit 3";
+    let mut run = exec(&node.dir("p"), options(&["sh", "-c", text], true, false)).await.unwrap();
+    let mut stdin = run.stdin.take().unwrap();
+    stdin.write_all(b"from outside\n").await.unwrap();
+    drop(stdin);
+    let (mut out, mut err) = (String::new(), String::new());
+    run.stdout.read_to_string(&mut out).await.unwrap();
+    run.stderr.unwrap().read_to_string(&mut err).await.unwrap();
+    assert_eq!(out, "the-pod\nvalue\nfrom outside\n");
+    assert_eq!((err.as_str(), run.exit.wait().await.unwrap()), ("oops\n", 3));
+
+    let mut run =
+        exec(&node.dir("p"), options(&["sh", "-c", "tty; stty size; read x; echo got $x"], true, true)).await.unwrap();
+    run.terminal.as_ref().unwrap().resize(100, 30).unwrap();
+    run.stdin.as_mut().unwrap().write_all(b"word\n").await.unwrap();
+    let mut out = String::new();
+    run.stdout.read_to_string(&mut out).await.unwrap();
+    assert!(out.contains("/dev/pts/") && out.ends_with("got word\r\n"), "{out:?}");
+    assert_eq!(run.exit.wait().await.unwrap(), 0);
+
+    let refused = exec(&node.dir("p"), options(&["no-such-program"], false, false)).await.err().unwrap();
+    assert!(refused.to_string().contains("executable file not found in $PATH"), "{refused}");
+    let refused =
+        exec(&node.dir("p"), ExecOptions { container: "other".into(), ..options(&["true"], false, false) }).await;
+    assert_eq!(refused.err().unwrap().to_string(), "container \"other\" not found");
+}
+
+#[tokio::test]
+async fn the_node_is_registered() {
+    let node = Node::new().await;
+    node.cluster.create("p", script("true"));
+    node.cluster.until_phase("p", "Succeeded").await;
+    let object = node.cluster.node();
+    assert_eq!(object["metadata"]["name"], "this");
+    assert!(object["status"]["capacity"]["memory"].as_str().unwrap().ends_with("Ki"));
+}
+
+#[tokio::test]
+async fn ssh_between_pods_needs_no_server() {
+    let Some(node) = Node::hosts().await else { return };
+    let mut worker = member("job", 1, "");
+    worker["containers"][0]["command"] = json!(["/usr/sbin/sshd", "-De", "-f", "/home/mpiuser/.sshd_config"]);
+    node.cluster.create("worker", worker);
+    node.cluster.until_phase("worker", "Running").await;
+    let text = r#"
+        echo input | ssh -q -p 2222 -o ConnectionAttempts=10 job-node-0-1.job 'cat; hostname; echo $RANK; exit 3'; echo $?
+        ssh -l root other-node-0-0.other true 2> /dev/null; test $? != 0 && echo refused
+    "#;
+    node.cluster.create("launcher", member("job", 0, text));
+    node.cluster.until_phase("launcher", "Succeeded").await;
+    assert_eq!(node.log("launcher", "node").await, "input\njob-node-0-1\n1\n3\nrefused\n");
+    node.cluster.delete("worker", 30);
+    node.cluster.until("worker", Value::is_null).await;
+}
+
+#[tokio::test]
+async fn what_is_missing_on_the_path_says_how_to_get_it() {
+    let node = Node::new().await;
+    let mut spec = script("python -c 'print(1)'; torchrun train.py");
+    // A machine with nothing but the system's programs.
+    spec["containers"][0]["env"] = json!([{"name": "PATH", "value": "/usr/bin:/bin"}]);
+    node.cluster.create("p", spec);
+    let pod = node.cluster.until_phase("p", "Failed").await;
+    assert_eq!(pod["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"], 127);
+    let log = node.log("p", "node").await;
+    assert!(log.starts_with("1\n") && log.contains("-m pip install torch"), "{log}");
+}
+
+#[tokio::test]
+async fn a_pod_declared_over_is_stopped() {
+    let node = Node::new().await;
+    node.cluster.create("p", script("sleep 98769"));
+    node.cluster.until_phase("p", "Running").await;
+    node.cluster.declare("p", json!({"phase": "Failed", "reason": "Evicted"}));
+    let ended = |pod: &Value| !pod["status"]["containerStatuses"][0]["state"]["terminated"].is_null();
+    let pod = node.cluster.until("p", ended).await;
+    assert_eq!((&pod["status"]["phase"], &pod["status"]["reason"]), (&json!("Failed"), &json!("Evicted")));
+}
+
+#[tokio::test]
+async fn gpus_are_handed_out_once() {
+    let gpu = |index| Gpu { index, product: "Test".into(), memory_mib: 1 };
+    let mut node = Node::with(|config| config.gpus = Some(vec![gpu(0), gpu(3)])).await;
+    let asking = |count: u32| {
+        let mut spec = script("echo \"[$CUDA_VISIBLE_DEVICES]\"; until [ -e go ]; do sleep 0.02; done");
+        spec["containers"][0]["resources"] = json!({"limits": {"nvidia.com/gpu": count.to_string()}});
+        spec
+    };
+    node.cluster.create("a", asking(1));
+    node.cluster.until_phase("a", "Running").await;
+    node.cluster.create("b", asking(1));
+    node.cluster.until_phase("b", "Running").await;
+    // Another agent knows what the first gave away.
+    node.kill_agent().await;
+    node.start().await;
+    node.cluster.create("c", asking(1));
+    let waits = |pod: &Value| {
+        let waiting = &pod["status"]["containerStatuses"][0]["state"]["waiting"]["message"];
+        waiting.as_str().is_some_and(|text| text.contains("waiting for GPUs"))
+    };
+    node.cluster.until("c", waits).await;
+    node.cluster.create("none", script("echo \"[$CUDA_VISIBLE_DEVICES]\""));
+    node.cluster.until_phase("none", "Succeeded").await;
+    std::fs::write(node.dir("a").work("node").join("go"), "").unwrap();
+    node.cluster.until_phase("c", "Running").await;
+    for (name, visible) in [("a", "[0]\n"), ("b", "[3]\n"), ("c", "[0]\n"), ("none", "[]\n")] {
+        node.log_has(name, "node", visible).await;
+    }
+    assert_eq!(node.cluster.node()["status"]["capacity"]["nvidia.com/gpu"], "2");
+}

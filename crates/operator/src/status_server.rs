@@ -1,0 +1,380 @@
+//! The status server: training code posts its progress here, and it becomes `status.trainerStatus` of its TrainJob
+//! (trainer.md §4.9.2, §4.9.3; feature gate `TrainJobStatus`).
+//!
+//! One path, one method. Who may post is the API server's word: a token made for exactly this TrainJob's audience, by a
+//! service account of its namespace. What may be posted is the CRD's: the write is refused there or it is good.
+
+use api::trainer::names::MANAGER_STATUS;
+use api::trainer::{API_VERSION, UpdateTrainJobStatusRequest};
+use http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE};
+use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::{Body, Bytes};
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use kube::Client;
+use plan::plugins::status::audience;
+use serde_json::{Value, json};
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+
+/// A body may have this many bytes.
+const BODY_MAX: u64 = 65536;
+/// How long a client may take for a request, and we for an answer.
+const REQUEST_MAX: Duration = Duration::from_secs(10);
+/// How long requests under way may go on once the server stops.
+const STOP_MAX: Duration = Duration::from_secs(5);
+/// How many connections may be open at once. Each training node has one, seldom; more wait in the listener's queue.
+const CONNECTIONS_MAX: usize = 4096;
+
+/// Answers posts of progress by means of a client that may write statuses and review tokens.
+pub struct StatusServer {
+    client: Client,
+}
+
+/// What becomes of a request that is refused: code, reason and message of a `Status`.
+struct Refusal(StatusCode, &'static str, String);
+
+impl Refusal {
+    fn new(code: StatusCode, reason: &'static str, message: impl Into<String>) -> Self {
+        Self(code, reason, message.into())
+    }
+
+    fn internal() -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", "Internal error")
+    }
+
+    fn payload() -> Self {
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", "Invalid payload")
+    }
+}
+
+impl StatusServer {
+    pub fn new(client: Client) -> Self {
+        Self { client }
+    }
+
+    /// Serves a socket over TLS until `stop`; requests under way then have 5 s.
+    ///
+    /// Guarantees: a post that was answered with 200 is in the store. Assumptions: the certificate is for the name that pods
+    /// are told (`Settings::status_server`).
+    pub async fn serve(self, listener: TcpListener, tls: &rustls::ServerConfig, stop: CancellationToken) {
+        let mut tls = tls.clone();
+        tls.alpn_protocols = vec![b"http/1.1".to_vec()];
+        let acceptor = TlsAcceptor::from(Arc::new(tls));
+        let server = Arc::new(self);
+        let mut connections = JoinSet::new();
+        loop {
+            while connections.try_join_next().is_some() {}
+            let accepted = tokio::select! {
+                accepted = listener.accept(), if connections.len() < CONNECTIONS_MAX => accepted,
+                Some(_) = connections.join_next(), if connections.len() >= CONNECTIONS_MAX => continue,
+                () = stop.cancelled() => break,
+            };
+            match accepted {
+                Ok((stream, _)) => {
+                    let (server, acceptor, stop) = (server.clone(), acceptor.clone(), stop.clone());
+                    connections.spawn(async move { server.connection(stream, acceptor, stop).await });
+                }
+                Err(error) => {
+                    // Out of file descriptors, most likely: some will be closed soon.
+                    tracing::warn!(%error, "a connection cannot be accepted");
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+            }
+        }
+        drop(listener);
+        let ended = tokio::time::timeout(STOP_MAX, async { while connections.join_next().await.is_some() {} }).await;
+        if ended.is_err() {
+            connections.shutdown().await;
+        }
+    }
+
+    async fn connection(self: Arc<Self>, stream: TcpStream, acceptor: TlsAcceptor, stop: CancellationToken) {
+        let stream = match tokio::time::timeout(REQUEST_MAX, acceptor.accept(stream)).await {
+            Ok(Ok(stream)) => stream,
+            Ok(Err(error)) => return tracing::debug!(%error, "a TLS handshake failed"),
+            Err(_) => return tracing::debug!("a TLS handshake took too long"),
+        };
+        let service = hyper::service::service_fn(move |request: Request<hyper::body::Incoming>| {
+            let server = self.clone();
+            async move { Ok::<_, Infallible>(server.answer(request).await) }
+        });
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(REQUEST_MAX)
+            .serve_connection(TokioIo::new(stream), service);
+        tokio::pin!(connection);
+        let served = tokio::select! {
+            served = connection.as_mut() => served,
+            () = stop.cancelled() => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        };
+        if let Err(error) = served {
+            tracing::debug!(%error, "a connection broke");
+        }
+    }
+
+    /// The answer to one request.
+    pub async fn answer<B>(&self, request: Request<B>) -> Response<Full<Bytes>>
+    where
+        B: Body + Send,
+        B::Data: Send,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let answered = tokio::time::timeout(REQUEST_MAX, self.post(request)).await;
+        match answered.unwrap_or_else(|_| Err(Refusal::internal())) {
+            Ok(body) => respond(StatusCode::OK, &body),
+            Err(Refusal(code, reason, message)) => {
+                let status = json!({
+                    "metadata": {}, "status": "Failure", "message": message, "reason": reason, "code": code.as_u16(),
+                });
+                respond(code, &status)
+            }
+        }
+    }
+
+    async fn post<B>(&self, request: Request<B>) -> Result<Value, Refusal>
+    where
+        B: Body + Send,
+        B::Data: Send,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let declared = request.headers().get(CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse::<u64>().ok());
+        if declared.is_some_and(|length| length > BODY_MAX) {
+            let code = StatusCode::PAYLOAD_TOO_LARGE;
+            return Err(Refusal::new(code, "RequestEntityTooLarge", "Payload too large"));
+        }
+        let target = (request.method() == Method::POST).then(|| target(request.uri().path())).flatten();
+        let Some((namespace, name)) = target.map(|(namespace, name)| (namespace.to_owned(), name.to_owned())) else {
+            return Err(Refusal::new(StatusCode::NOT_FOUND, "NotFound", "Not found"));
+        };
+        let token = request.headers().get(AUTHORIZATION).and_then(bearer).unwrap_or_default().to_owned();
+        if token.is_empty() || !self.may_post(&token, &namespace, &name).await? {
+            return Err(Refusal::new(StatusCode::FORBIDDEN, "Forbidden", "Forbidden"));
+        }
+        let limit = usize::try_from(BODY_MAX).expect("invariant: a small number");
+        let body = Limited::new(request.into_body(), limit).collect().await.map_err(|_| Refusal::payload())?;
+        let update: UpdateTrainJobStatusRequest =
+            serde_json::from_slice(&body.to_bytes()).map_err(|_| Refusal::payload())?;
+        if update.trainer_status.is_some() {
+            self.write(&namespace, &name, &update).await?;
+        }
+        serde_json::to_value(&update).map_err(|_| Refusal::internal())
+    }
+
+    /// Whether the token is for this TrainJob's audience, and of a service account of its namespace.
+    // Q-30 (fixed): upstream verifies tokens itself, with keys that it finds through the API server, which clusters whose
+    // issuer is elsewhere do not offer. The API server reviews tokens wherever they come from.
+    async fn may_post(&self, token: &str, namespace: &str, name: &str) -> Result<bool, Refusal> {
+        let audience = audience(namespace, name);
+        let review = json!({
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenReview",
+            "spec": {"token": token, "audiences": [audience]},
+        });
+        let request = form(Method::POST, "/apis/authentication.k8s.io/v1/tokenreviews", "application/json", &review)?;
+        let reviewed = self.client.request::<Value>(request).await.map_err(|error| {
+            tracing::warn!(%error, job.namespace = namespace, job.name = name, "a token cannot be reviewed");
+            Refusal::internal()
+        })?;
+        let status = &reviewed["status"];
+        let account = status["user"]["username"].as_str().unwrap_or_default();
+        Ok(status["authenticated"] == true
+            && status["audiences"].as_array().is_some_and(|list| list.contains(&json!(audience)))
+            && account.starts_with(&format!("system:serviceaccount:{namespace}:")))
+    }
+
+    /// Replaces the TrainJob's `trainerStatus`; the rest of the status is the controller's.
+    async fn write(&self, namespace: &str, name: &str, update: &UpdateTrainJobStatusRequest) -> Result<(), Refusal> {
+        let mut status = serde_json::to_value(&update.trainer_status).map_err(|_| Refusal::internal())?;
+        if status.get("lastUpdatedTime").is_none() {
+            // The schema says so in its own words.
+            status["lastUpdatedTime"] = Value::Null;
+        }
+        let object = json!({
+            "apiVersion": API_VERSION,
+            "kind": "TrainJob",
+            "metadata": {"name": name, "namespace": namespace},
+            "status": {"trainerStatus": status},
+        });
+        let path = format!("/apis/{}?fieldManager={MANAGER_STATUS}&force=true", audience(namespace, name));
+        let request = form(Method::PATCH, &path, "application/apply-patch+yaml", &object)?;
+        match self.client.request::<Value>(request).await {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(status)) if matches!(status.code, 400 | 422) => {
+                Err(Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", status.message.clone()))
+            }
+            Err(kube::Error::Api(status)) if status.code == 404 => {
+                Err(Refusal::new(StatusCode::NOT_FOUND, "NotFound", "Train job not found"))
+            }
+            Err(error) => {
+                tracing::warn!(%error, job.namespace = namespace, job.name = name, "a status cannot be written");
+                Err(Refusal::internal())
+            }
+        }
+    }
+}
+
+/// Namespace and name out of the path of a TrainJob's status. Both are names of objects: letters, digits, `-` and `.`.
+fn target(path: &str) -> Option<(&str, &str)> {
+    let rest = path.strip_prefix("/apis/")?.strip_prefix(API_VERSION)?.strip_prefix("/namespaces/")?;
+    let (namespace, rest) = rest.split_once('/')?;
+    let name = rest.strip_prefix("trainjobs/")?.strip_suffix("/status")?;
+    let is_name = |text: &str| {
+        !text.is_empty() && text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.'))
+    };
+    (is_name(namespace) && is_name(name)).then_some((namespace, name))
+}
+
+/// The token of `Bearer <token>`: two words, the first in any case.
+fn bearer(header: &HeaderValue) -> Option<&str> {
+    let mut words = header.to_str().ok()?.split_whitespace();
+    match (words.next(), words.next(), words.next()) {
+        (Some(scheme), Some(token), None) if scheme.eq_ignore_ascii_case("bearer") => Some(token),
+        _ => None,
+    }
+}
+
+fn form(method: Method, path: &str, content_type: &str, body: &Value) -> Result<Request<Vec<u8>>, Refusal> {
+    let builder = Request::builder().method(method).uri(path).header(CONTENT_TYPE, content_type);
+    builder.body(body.to_string().into_bytes()).map_err(|_| Refusal::internal())
+}
+
+fn respond(code: StatusCode, body: &Value) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::from(format!("{body}\n")));
+    *response.status_mut() = code;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+
+    const PATH: &str = "/apis/trainer.kubeflow.org/v1alpha1/namespaces/ns/trainjobs/train/status";
+
+    /// An API server that knows one token, and answers writes with `write`; it notes what is written.
+    fn api(write: (u16, Value)) -> (Client, Arc<Mutex<Vec<Value>>>) {
+        let written = Arc::new(Mutex::new(Vec::new()));
+        let notes = written.clone();
+        let service = tower::service_fn(move |request: Request<kube::client::Body>| {
+            let (notes, write) = (notes.clone(), write.clone());
+            async move {
+                let path = request.uri().to_string();
+                let body = request.into_body().collect().await.unwrap().to_bytes();
+                let body: Value = serde_json::from_slice(&body).unwrap();
+                let (code, answer) = if path.ends_with("/tokenreviews") {
+                    let good = body["spec"]["token"] == "good";
+                    let user = json!({"username": "system:serviceaccount:ns:default"});
+                    let status = json!({"authenticated": good, "audiences": body["spec"]["audiences"], "user": user});
+                    (201, json!({"status": status}))
+                } else {
+                    notes.lock().unwrap().push(json!([path, body["status"]]));
+                    write
+                };
+                let response =
+                    Response::builder().status(code).body(kube::client::Body::from(answer.to_string().into_bytes()));
+                Ok::<_, Infallible>(response.unwrap())
+            }
+        });
+        (Client::new(service, "default"), written)
+    }
+
+    async fn ask(client: Client, method: Method, path: &str, token: &str, body: &str) -> (u16, Value) {
+        let request = Request::builder().method(method).uri(path).header(AUTHORIZATION, token);
+        let response =
+            StatusServer::new(client).answer(request.body(Full::<Bytes>::from(body.to_owned())).unwrap()).await;
+        let code = response.status().as_u16();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        (code, serde_json::from_slice(&body).unwrap())
+    }
+
+    #[tokio::test]
+    async fn a_good_post_is_applied_and_echoed() {
+        let (client, written) = api((200, json!({})));
+        let status = json!({"trainerStatus": {"progressPercentage": 30, "lastUpdatedTime": "2026-01-02T03:04:05Z",
+                            "metrics": [{"name": "loss", "value": "0.5"}]}});
+        let answer = ask(client, Method::POST, PATH, "bearer   good", &status.to_string()).await;
+        assert_eq!(answer, (200, status.clone()));
+        let path = format!("{PATH}?fieldManager=trainer-status&force=true");
+        assert_eq!(*written.lock().unwrap(), [json!([path, status])]);
+    }
+
+    #[tokio::test]
+    async fn everything_else_is_refused_in_upstreams_words() {
+        let invalid =
+            json!({"kind": "Status", "status": "Failure", "code": 422, "reason": "Invalid", "message": "too much"});
+        let gone = json!({"kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound", "message": "no"});
+        let broken = json!({"kind": "Status", "status": "Failure", "code": 503, "reason": "ServiceUnavailable", "message": "no"});
+        let ok = || (200, json!({}));
+        let good = r#"{"trainerStatus": {"lastUpdatedTime": "2026-01-02T03:04:05Z"}}"#;
+        let long = " ".repeat(70_000);
+        let post = Method::POST;
+        let cases = [
+            (ok(), Method::GET, PATH, "Bearer good", good, 404, "Not found"),
+            (ok(), post.clone(), "/healthz", "Bearer good", good, 404, "Not found"),
+            (
+                ok(),
+                post.clone(),
+                "/apis/trainer.kubeflow.org/v1alpha1/namespaces/ns/trainjobs/a%2Fb/status",
+                "Bearer good",
+                good,
+                404,
+                "Not found",
+            ),
+            (ok(), post.clone(), PATH, "", good, 403, "Forbidden"),
+            (ok(), post.clone(), PATH, "Token good", good, 403, "Forbidden"),
+            (ok(), post.clone(), PATH, "Bearer good extra", good, 403, "Forbidden"),
+            (ok(), post.clone(), PATH, "Bearer bad", good, 403, "Forbidden"),
+            (ok(), post.clone(), PATH, "Bearer good", "not json", 422, "Invalid payload"),
+            (
+                ok(),
+                post.clone(),
+                PATH,
+                "Bearer good",
+                r#"{"trainerStatus": {"progressPercentage": "ten"}}"#,
+                422,
+                "Invalid payload",
+            ),
+            (ok(), post.clone(), PATH, "Bearer good", &long, 422, "Invalid payload"),
+            ((422, invalid), post.clone(), PATH, "Bearer good", good, 422, "too much"),
+            ((404, gone), post.clone(), PATH, "Bearer good", good, 404, "Train job not found"),
+            ((503, broken), post, PATH, "Bearer good", good, 500, "Internal error"),
+        ];
+        for (write, method, path, token, body, code, message) in cases {
+            let (client, _) = api(write);
+            let (got, status) = ask(client, method, path, token, body).await;
+            assert_eq!((got, &status["message"]), (code, &json!(message)), "{path} {token} {body}");
+            assert_eq!((&status["code"], &status["status"]), (&json!(code), &json!("Failure")));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_declared_length_is_believed_before_anything_else() {
+        let (client, _) = api((200, json!({})));
+        let request = Request::builder().method(Method::GET).uri("/x").header(CONTENT_LENGTH, "65537");
+        let response = StatusServer::new(client).answer(request.body(Full::<Bytes>::default()).unwrap()).await;
+        assert_eq!(response.status(), StatusCode::PAYLOAD_TOO_LARGE);
+    }
+
+    #[tokio::test]
+    async fn nothing_to_write_is_fine_and_no_time_is_for_the_schema_to_refuse() {
+        for body in ["{}", r#"{"trainerStatus": null}"#] {
+            let (client, written) = api((500, json!({})));
+            assert_eq!(ask(client, Method::POST, PATH, "Bearer good", body).await, (200, json!({})));
+            assert!(written.lock().unwrap().is_empty());
+        }
+        let (client, written) = api((200, json!({})));
+        ask(client, Method::POST, PATH, "Bearer good", r#"{"trainerStatus": {"progressPercentage": 1}}"#).await;
+        assert_eq!(written.lock().unwrap()[0][1]["trainerStatus"]["lastUpdatedTime"], Value::Null);
+    }
+}

@@ -1,0 +1,403 @@
+//! The TrainJob controller: keeps a TrainJob's children as the pipeline builds them, and its status as they are (§2.3).
+
+use crate::build;
+use crate::conditions::{self, Condition};
+use crate::job::Job;
+use crate::names::{
+    self, ConditionType, EVENT_ACTION_RECONCILING, EVENT_REPORTER, EVENT_RESOURCES_CREATION_FAILED, Reason,
+};
+use crate::plugins::{BuildError, PLUGINS, Settings, View, jobset};
+use crate::runtime::{Runtime, RuntimeKind};
+use crate::settled::is_settled;
+use crate::snapshot;
+use api::object::{self, Gvk, Target};
+use jiff::{SignedDuration, Timestamp};
+use reconcile::{
+    Decision, Event, EventType, Next, OnError, Op, Primary, Propagation, Reconciler, StatusWrite, Wakes, Watch, World,
+    Write,
+};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Where the error goes in an event's message, as far as it fits (§2.3).
+const API_ERROR: &str = "{error:950}";
+
+/// Reconciles TrainJobs.
+#[derive(Clone, Debug, Default)]
+pub struct TrainJobController {
+    settings: Settings,
+}
+
+impl TrainJobController {
+    pub fn new(settings: Settings) -> Self {
+        Self { settings }
+    }
+}
+
+/// A TrainJob and everything its reconciliation looks at.
+#[derive(Clone, Debug)]
+pub struct Observed {
+    pub job: Arc<Value>,
+    /// The runtime as it is now, of whichever kind the TrainJob refers to.
+    pub runtime: Option<Arc<Value>>,
+    /// Children of the TrainJob, and what plugins read.
+    pub others: BTreeMap<Target, Arc<Value>>,
+}
+
+impl Reconciler for TrainJobController {
+    type Observed = Observed;
+
+    fn name(&self) -> &'static str {
+        "trainjob"
+    }
+
+    fn primary(&self) -> Primary {
+        Primary::Kind(trainjob_gvk())
+    }
+
+    fn watches(&self) -> Vec<Watch> {
+        let mut watches: Vec<Watch> =
+            child_kinds().into_iter().map(|gvk| Watch { gvk, wakes: Wakes::ControllerOwner }).collect();
+        // Runtimes are frozen in snapshots: an edit wakes nobody.
+        let runtimes = [RuntimeKind::TrainingRuntime, RuntimeKind::ClusterTrainingRuntime];
+        watches.extend(runtimes.map(|kind| Watch { gvk: kind.gvk(), wakes: Wakes::Nothing }));
+        watches
+    }
+
+    fn observe(&self, world: &dyn World, target: &Target) -> Option<Observed> {
+        let object = world.get(&target.gvk, &target.key)?;
+        let job = Job::parse(&object);
+        let mut others = BTreeMap::new();
+        for gvk in child_kinds() {
+            let children = if job.uid.is_empty() { Vec::new() } else { world.owned_by(&gvk, &job.uid) };
+            others.extend(children.into_iter().map(|child| {
+                let key = object::Key::of(&child);
+                (Target { gvk: gvk.clone(), key }, child)
+            }));
+        }
+        let mut reads = vec![snapshot::target(&job), jobset::target(&job)];
+        reads.extend(PLUGINS.iter().flat_map(|plugin| plugin.reads(&job, &self.settings)));
+        for read in reads {
+            if let Some(found) = world.get(&read.gvk, &read.key) {
+                others.insert(read, found);
+            }
+        }
+        let runtime = RuntimeKind::of(&job.runtime_ref).ok().and_then(|kind| {
+            let target = kind.target(&job.namespace, &job.runtime_ref.name);
+            world.get(&target.gvk, &target.key)
+        });
+        Some(Observed { job: object, runtime, others })
+    }
+
+    fn decide(&self, observed: &Observed, now: Timestamp) -> Decision {
+        let job = Job::parse(&observed.job);
+        let mut decision = Decision::nothing();
+        if !job.is_ours() {
+            decision.report.note("managed by another controller");
+            return decision;
+        }
+        let before = Status::of(&job);
+        let finished = before.is_finished();
+        let mut status = before.clone();
+        let kind = match RuntimeKind::of(&job.runtime_ref) {
+            Ok(kind) => kind,
+            Err(unsupported) => {
+                // Q-05 (fixed): upstream crashes here and never gets to write the condition.
+                if !finished {
+                    decision.report.note(unsupported.to_string());
+                    let mut failed = Condition::own(ConditionType::Failed, true, Reason::TrainingRuntimeNotSupported);
+                    failed.message = unsupported.to_string();
+                    conditions::set(&mut status.conditions, &failed, now);
+                    decision.status = status.difference(&before, &observed.job);
+                }
+                return decision;
+            }
+        };
+        status.suspension(&job, now);
+        let live = observed.others.get(&jobset::target(&job));
+        status.follow(live.map(Arc::as_ref), now);
+        let deadline = Deadline::of(&job, &status, now);
+        match deadline {
+            Deadline::None => {}
+            Deadline::In(rest) => decision.next = Next::After(rest),
+            Deadline::Passed => {
+                let failed = Condition::own(ConditionType::Failed, true, Reason::DeadlineExceeded);
+                conditions::set(&mut status.conditions, &failed, now);
+                decision.report.note("the active deadline has passed");
+            }
+        }
+        if status.exceeded_deadline() {
+            // Q-06 (fixed): as long as the JobSet is there it is deleted, not once only.
+            decision.writes.extend(live.and_then(|live| delete(&job, live)));
+        } else if finished {
+            decision.report.note("finished: children are left as they are");
+        } else if job.terminating {
+            // Fixed (golden README, quirks 2 and 3): upstream keeps building what the garbage collector takes down.
+            decision.report.note("being deleted: nothing is built any more");
+        } else {
+            match self.children(&job, kind, observed) {
+                Ok(writes) => decision.writes.extend(writes),
+                Err(error) => {
+                    decision.report.note(format!("children cannot be built: {error}"));
+                    decision.events.push(failure(API_ERROR).about_error(&error.to_string()));
+                    // Whatever is missing may be a thing that nobody tells us about (a runtime).
+                    decision.next = Next::Backoff;
+                }
+            }
+        }
+        decision.status = status.difference(&before, &observed.job);
+        decision
+    }
+}
+
+impl TrainJobController {
+    /// The writes that make the children what they should be.
+    fn children(&self, job: &Job, kind: RuntimeKind, observed: &Observed) -> Result<Vec<Write>, BuildError> {
+        let mut writes = Vec::new();
+        let runtime = match (observed.others.get(&snapshot::target(job)), &observed.runtime) {
+            (Some(snapshot), _) => snapshot::read(job, kind, snapshot)?,
+            (None, Some(runtime)) => {
+                let parsed = Runtime::parse(kind, runtime).map_err(|error| BuildError::new(error.to_string()))?;
+                let prefix = "creating runtime snapshot: applying runtime snapshot ConfigMap: ";
+                // Nothing may be built from a runtime that is not frozen.
+                let on_error = OnError::EventThenStop(failure(&format!("{prefix}{API_ERROR}")));
+                writes.push(Write { on_error, ..Write::from(snapshot::of(job, kind, runtime)?) });
+                parsed
+            }
+            (None, None) => return Err(missing(kind, &job.runtime_ref.name)),
+        };
+        let view = |target: &Target| observed.others.get(target).cloned();
+        for op in build::children(job, &runtime, &self.settings, View(&view))? {
+            if let Op::Apply { object, manager } = &op
+                && let Some(live) = observed.others.get(&Target::of(object))
+                && is_settled(live, object, manager)
+            {
+                continue;
+            }
+            // The suspended condition follows the TrainJob even where the JobSet does not.
+            let on_error = match &op {
+                Op::Apply { object, .. } if object::text(object, "kind") == "JobSet" => {
+                    OnError::EventThenContinue(failure(API_ERROR))
+                }
+                _ => OnError::EventThenStop(failure(API_ERROR)),
+            };
+            writes.push(Write { on_error, ..Write::from(op) });
+        }
+        Ok(writes)
+    }
+}
+
+/// TrainJobs' group, version and kind.
+pub fn trainjob_gvk() -> Gvk {
+    Gvk::new(names::GROUP, names::VERSION, "TrainJob")
+}
+
+/// Kinds of objects that TrainJobs may own, each once.
+fn child_kinds() -> Vec<Gvk> {
+    let mut kinds = vec![Gvk::new("", "v1", "ConfigMap")];
+    for gvk in PLUGINS.iter().flat_map(|plugin| plugin.watches()) {
+        if !kinds.contains(&gvk) {
+            kinds.push(gvk);
+        }
+    }
+    kinds
+}
+
+fn missing(kind: RuntimeKind, name: &str) -> BuildError {
+    let error = crate::admission::not_found(kind, name);
+    BuildError::new(match kind {
+        RuntimeKind::TrainingRuntime => format!("TrainingRuntime specified in TrainJob is not found: {error}"),
+        RuntimeKind::ClusterTrainingRuntime => {
+            format!("not found ClusterTrainingRuntime specified in TrainJob: {error}")
+        }
+    })
+}
+
+fn failure(error: &str) -> Event {
+    Event {
+        regarding: None,
+        kind: EventType::Warning,
+        reason: EVENT_RESOURCES_CREATION_FAILED.to_owned(),
+        message: format!("TrainJob resources reconciliation failed: {error}"),
+        reporter: EVENT_REPORTER,
+        action: EVENT_ACTION_RECONCILING,
+    }
+}
+
+/// Deletes a JobSet that is this TrainJob's and not on its way out already.
+fn delete(job: &Job, live: &Value) -> Option<Write> {
+    let ours = object::controller_of(live).is_some_and(|owner| object::text(owner, "uid") == job.uid);
+    (ours && !object::is_terminating(live)).then(|| {
+        Write::from(Op::Delete {
+            target: jobset::target(job),
+            propagation: Propagation::Background,
+            uid: Some(object::uid(live).to_owned()),
+            resource_version: None,
+            grace_secs: None,
+        })
+    })
+}
+
+/// When a TrainJob has been active for too long (§2.6).
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Deadline {
+    /// There is none, or it does not count: suspended or finished.
+    None,
+    In(SignedDuration),
+    Passed,
+}
+
+impl Deadline {
+    fn of(job: &Job, status: &Status, now: Timestamp) -> Self {
+        let Some(seconds) = job.active_deadline_secs else { return Self::None };
+        if job.suspend || status.is_finished() {
+            return Self::None;
+        }
+        let resumed = conditions::find(&status.conditions, ConditionType::Suspended.as_str())
+            .filter(|c| c["status"] == "False")
+            .and_then(|c| object::text(c, "lastTransitionTime").parse::<Timestamp>().ok());
+        let Some(start) = resumed.or(job.created) else { return Self::None };
+        // A span that leaves the calendar ends after the world does.
+        let Ok(end) = start.checked_add(SignedDuration::from_secs(seconds)) else { return Self::None };
+        if now > end { Self::Passed } else { Self::In(now.duration_until(end).max(SignedDuration::from_secs(1))) }
+    }
+}
+
+/// The part of a TrainJob's status that this controller writes.
+#[derive(Clone, Debug, PartialEq)]
+struct Status {
+    conditions: Vec<Value>,
+    jobs: Vec<Value>,
+}
+
+impl Status {
+    fn of(job: &Job) -> Self {
+        let list = |member: &str| crate::job::list(&job.status, member).to_vec();
+        Self { conditions: list("conditions"), jobs: list("jobsStatus") }
+    }
+
+    fn is_finished(&self) -> bool {
+        let is_true = |kind| conditions::is_true(&self.conditions, kind);
+        is_true(ConditionType::Complete) || is_true(ConditionType::Failed)
+    }
+
+    fn exceeded_deadline(&self) -> bool {
+        conditions::is_true(&self.conditions, ConditionType::Failed)
+            && conditions::find(&self.conditions, ConditionType::Failed.as_str())
+                .is_some_and(|c| c["reason"] == Reason::DeadlineExceeded.as_str())
+    }
+
+    /// Suspended is True while asked for; once it was, it turns False, never away.
+    fn suspension(&mut self, job: &Job, now: Timestamp) {
+        let condition = if job.suspend {
+            Condition::own(ConditionType::Suspended, true, Reason::Suspended)
+        } else if conditions::is_true(&self.conditions, ConditionType::Suspended) {
+            Condition::own(ConditionType::Suspended, false, Reason::Resumed)
+        } else {
+            return;
+        };
+        conditions::set(&mut self.conditions, &condition, now);
+    }
+
+    /// Takes over how the JobSet ended and how its jobs are. A JobSet that is not there (yet, or any more) says nothing.
+    fn follow(&mut self, jobset: Option<&Value>, now: Timestamp) {
+        let Some(status) = jobset.and_then(|jobset| jobset.get("status")) else { return };
+        let theirs = crate::job::list(status, "conditions");
+        // A passed deadline has the last word: deleting the JobSet may look like a failure of it.
+        let decided = self.exceeded_deadline();
+        for (kind, name) in [(ConditionType::Complete, "Completed"), (ConditionType::Failed, "Failed")] {
+            let Some(found) = conditions::find(theirs, name).filter(|c| c["status"] == "True" && !decided) else {
+                continue;
+            };
+            let condition = Condition {
+                kind,
+                status: true,
+                reason: object::text(found, "reason").to_owned(),
+                message: object::text(found, "message").to_owned(),
+                since: Some(object::text(found, "lastTransitionTime").to_owned()).filter(|since| !since.is_empty()),
+            };
+            conditions::set(&mut self.conditions, &condition, now);
+        }
+        let counters = ["ready", "succeeded", "failed", "active", "suspended"];
+        let job = |theirs: &Value| {
+            let mut ours = Map::from_iter([("name".to_owned(), json!(object::text(theirs, "name")))]);
+            ours.extend(counters.map(|c| (c.to_owned(), theirs.get(c).cloned().unwrap_or(json!(0)))));
+            Value::Object(ours)
+        };
+        self.jobs = crate::job::list(status, "replicatedJobsStatus").iter().map(job).collect();
+    }
+
+    /// The patch that turns `before` into this, where they differ; void if the object has changed meanwhile.
+    fn difference(&self, before: &Self, object: &Value) -> Option<StatusWrite> {
+        let mut changed = Map::new();
+        let pairs = [("conditions", &self.conditions, &before.conditions), ("jobsStatus", &self.jobs, &before.jobs)];
+        for (member, now, before) in pairs {
+            if now != before {
+                changed.insert(member.to_owned(), if now.is_empty() { Value::Null } else { json!(now) });
+            }
+        }
+        if changed.is_empty() {
+            return None;
+        }
+        let mut body = json!({"status": changed});
+        let revision = object::resource_version(object);
+        if !revision.is_empty() {
+            body["metadata"] = json!({"resourceVersion": revision});
+        }
+        Some(StatusWrite::Merge(body))
+    }
+}
+
+/// Reconciles runtimes of one kind: takes away the finalizer that releases before 2.3 put on runtimes in use (§2.7).
+#[derive(Clone, Copy, Debug)]
+pub struct RuntimeController {
+    kind: RuntimeKind,
+}
+
+impl RuntimeController {
+    pub fn new(kind: RuntimeKind) -> Self {
+        Self { kind }
+    }
+}
+
+impl Reconciler for RuntimeController {
+    type Observed = Arc<Value>;
+
+    fn name(&self) -> &'static str {
+        match self.kind {
+            RuntimeKind::TrainingRuntime => "trainingruntime",
+            RuntimeKind::ClusterTrainingRuntime => "clustertrainingruntime",
+        }
+    }
+
+    fn primary(&self) -> Primary {
+        Primary::Kind(self.kind.gvk())
+    }
+
+    fn watches(&self) -> Vec<Watch> {
+        Vec::new()
+    }
+
+    fn observe(&self, world: &dyn World, target: &Target) -> Option<Arc<Value>> {
+        world.get(&target.gvk, &target.key)
+    }
+
+    fn decide(&self, runtime: &Arc<Value>, _now: Timestamp) -> Decision {
+        let mut decision = Decision::nothing();
+        let finalizers = runtime.pointer("/metadata/finalizers").and_then(Value::as_array);
+        let kept: Vec<&Value> =
+            finalizers.into_iter().flatten().filter(|f| *f != names::FINALIZER_RESOURCE_IN_USE).collect();
+        if finalizers.is_some_and(|all| all.len() != kept.len()) {
+            let body = json!({"metadata": {
+                "finalizers": if kept.is_empty() { Value::Null } else { json!(kept) },
+                "resourceVersion": object::resource_version(runtime),
+            }});
+            let target = Target { gvk: self.kind.gvk(), key: object::Key::of(runtime) };
+            decision
+                .writes
+                .push(Op::Patch { target, subresource: None, body: reconcile::PatchBody::Merge(body) }.into());
+        }
+        decision
+    }
+}

@@ -1,0 +1,20 @@
+//! A TrainJob, its runtime and the observed world in; children and status out.
+//!
+//! Pure: no I/O, no clock, no randomness. [`controller`] holds the reconcilers, [`admission`] what the API server asks before
+//! it stores a TrainJob or a runtime; both see a TrainJob through the same pipeline ([`build`]) of [`plugins`].
+
+pub mod admission;
+pub mod build;
+pub mod conditions;
+pub mod controller;
+pub mod info;
+pub mod job;
+pub mod names;
+pub mod plugins;
+pub mod resources;
+pub mod runtime;
+mod schema;
+mod settled;
+mod snapshot;
+mod typed;
+pub mod upsert;

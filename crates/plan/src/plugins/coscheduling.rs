@@ -1,0 +1,133 @@
+//! CoScheduling: a PodGroup of scheduler-plugins, and the label by which pods name it (§4.7.1).
+
+use super::{Build, BuildError, Plugin, Settings, apply};
+use crate::info::Info;
+use crate::job::Job;
+use crate::names::LABEL_POD_GROUP;
+use crate::resources::{self, ResourceList};
+use api::object::{Gvk, Target};
+use api::podgroup::coscheduling;
+use reconcile::Op;
+use serde_json::json;
+
+/// Seconds that the scheduler waits for the gang where the runtime does not say; the schema's default.
+const DEFAULT_TIMEOUT_SECS: i32 = 60;
+
+/// Active where `podGroupPolicy.coscheduling` is set.
+pub struct Coscheduling;
+
+impl Plugin for Coscheduling {
+    fn name(&self) -> &'static str {
+        "CoScheduling"
+    }
+
+    fn enforce_pod_group_policy(&self, info: &mut Info, job: &Job) -> Result<(), BuildError> {
+        if info.pod_group.coscheduling.is_some() {
+            info.scheduler.pod_labels.insert(LABEL_POD_GROUP.to_owned(), job.name.clone());
+        }
+        Ok(())
+    }
+
+    fn build(&self, cx: &Build<'_>) -> Result<Vec<Op>, BuildError> {
+        let Some(policy) = &cx.info.pod_group.coscheduling else { return Ok(Vec::new()) };
+        if !may_write(cx, &target(cx.job)) {
+            return Ok(Vec::new());
+        }
+        let gang = Gang::of(cx.info);
+        let mut group = cx.job.child(&coscheduling::gvk().api_version(), coscheduling::KIND, &cx.job.name);
+        group["spec"] = json!({
+            "minMember": gang.members,
+            "minResources": resources::render(&gang.requests),
+            "scheduleTimeoutSeconds": policy.schedule_timeout_seconds.unwrap_or(DEFAULT_TIMEOUT_SECS),
+        });
+        Ok(vec![apply(group)])
+    }
+
+    fn reads(&self, job: &Job, _settings: &Settings) -> Vec<Target> {
+        vec![target(job)]
+    }
+
+    fn watches(&self) -> Vec<Gvk> {
+        vec![coscheduling::gvk()]
+    }
+}
+
+fn target(job: &Job) -> Target {
+    job.sibling(&coscheduling::gvk().api_version(), coscheduling::KIND, &job.name)
+}
+
+/// Whether a PodGroup may be written: where there is none, or while no pod of the gang can be there.
+pub(super) fn may_write(cx: &Build<'_>, group: &Target) -> bool {
+    cx.job.suspend || cx.view.get(group).is_none()
+}
+
+/// All pods of a TrainJob together.
+// Q-29 (kept): initializers count although they end before the others may start, as Kueue's quota has it too. A strict gang
+// scheduler waits for ever; ours counts what is there.
+pub(super) struct Gang {
+    pub members: i32,
+    pub requests: ResourceList,
+}
+
+impl Gang {
+    pub(super) fn of(info: &Info) -> Self {
+        let mut gang = Self { members: 0, requests: ResourceList::new() };
+        for set in &info.pod_sets {
+            gang.members += set.count;
+            resources::add(&mut gang.requests, &set.requests, set.count.into());
+        }
+        gang
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::{child, children, job, replicated, runtime};
+    use super::*;
+    use crate::runtime::Runtime;
+    use serde_json::Value;
+
+    fn gang(policy: Value) -> Runtime {
+        let with_requests = |name: &str, step: &str| {
+            let mut job = replicated(name, step);
+            job["template"]["spec"]["template"]["spec"]["containers"][0]["resources"] =
+                json!({"requests": {"cpu": 1, "memory": "4Gi"}});
+            job
+        };
+        runtime(
+            json!({"mlPolicy": {"numNodes": 100, "torch": {}}, "podGroupPolicy": {"coscheduling": policy}}),
+            &[
+                with_requests("dataset-initializer", "dataset-initializer"),
+                with_requests("model-initializer", "model-initializer"),
+                with_requests("node", "trainer"),
+            ],
+        )
+    }
+
+    #[test]
+    fn the_group_is_the_sum_of_all_pods() {
+        let ops = children(&job(json!({})), &gang(json!({})), &Settings::default(), &[]).unwrap();
+        let expected = json!({
+            "minMember": 102, "minResources": {"cpu": "102", "memory": "408Gi"}, "scheduleTimeoutSeconds": 60,
+        });
+        assert_eq!(child(&ops, "PodGroup").unwrap()["spec"], expected);
+        let jobset = child(&ops, "JobSet").unwrap();
+        for index in 0..3 {
+            let labels =
+                jobset.pointer(&format!("/spec/replicatedJobs/{index}/template/spec/template/metadata/labels"));
+            assert_eq!(labels, Some(&json!({"scheduling.x-k8s.io/pod-group": "train"})));
+        }
+    }
+
+    #[test]
+    fn a_group_in_use_is_left_alone() {
+        let runtime = gang(json!({"scheduleTimeoutSeconds": 5}));
+        let ops = children(&job(json!({})), &runtime, &Settings::default(), &[]).unwrap();
+        let group = child(&ops, "PodGroup").unwrap().clone();
+        for (suspend, written) in [(false, false), (true, true)] {
+            let live = std::slice::from_ref(&group);
+            let ops = children(&job(json!({"suspend": suspend})), &runtime, &Settings::default(), live).unwrap();
+            assert_eq!(child(&ops, "PodGroup").is_some(), written, "suspend: {suspend}");
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! Tests of the pipeline as its callers see it: decisions on recorded and made-up TrainJobs, and what must hold for all.
+
+mod admission;
+mod goldens;
+mod lint;
+mod properties;
+mod render;
+mod runtimes;

@@ -1,0 +1,631 @@
+//! The world: a real API server over its memory store, a node, a user, a clock; and how decisions are carried out, faults
+//! included.
+
+use crate::actors::Actor;
+use crate::dice::{Dice, Shared};
+use crate::view::{Moment, View};
+use api::object::{self, Gvk, Key, Target};
+use apiserver::admission::Objects;
+use apiserver::auth::{Authenticator, User};
+use apiserver::registry::{Core, World};
+use apiserver::{Local, Options, Server};
+use http_body_util::{BodyExt, Full};
+use jiff::{SignedDuration, Timestamp};
+use operator::admission::Webhook;
+use reconcile::{Decision, Next, OnError, Op, PatchBody, Propagation, StatusWrite};
+use serde_json::{Value, json};
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use tower::ServiceExt;
+use trainyard::admission::Plugin;
+use trainyard::install;
+
+/// The namespace of everything a run makes.
+const NAMESPACE: &str = "default";
+const NODE: &str = "node";
+
+/// The clock and chance of a run, as the server sees them.
+struct Surroundings {
+    millis: AtomicI64,
+    dice: Shared,
+}
+
+impl World for Surroundings {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_millisecond(self.millis.load(Ordering::Relaxed)).expect("invariant: runs last days at most")
+    }
+
+    fn uid(&self) -> String {
+        let (a, b) = (self.dice.next(), self.dice.next());
+        format!(
+            "{:08x}-{:04x}-4{:03x}-8{:03x}-{:012x}",
+            a >> 32,
+            a >> 16 & 0xffff,
+            a & 0xfff,
+            b >> 52,
+            b & 0xffff_ffff_ffff
+        )
+    }
+
+    fn suffix(&self) -> String {
+        const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+        let number = self.dice.next();
+        (0..5).map(|at| char::from(LETTERS[(number >> (at * 8)) as usize % LETTERS.len()])).collect()
+    }
+}
+
+/// A refused request.
+struct Refused {
+    code: u64,
+    reason: String,
+    message: String,
+}
+
+/// How a request ended, as far as a decision cares.
+enum Ended {
+    Fine,
+    Conflict,
+    Failed(String),
+}
+
+pub struct Cluster {
+    server: Local,
+    core: Arc<Core>,
+    kinds: [(Gvk, &'static str); 12],
+    around: Arc<Surroundings>,
+    /// For each kind, its moments so far; a moment is added when something has changed.
+    pub moments: RefCell<BTreeMap<Gvk, Vec<Moment>>>,
+    pub trace: RefCell<Vec<String>>,
+    /// Namespaces that decisions tried to reach beside that of their object.
+    pub strayed: RefCell<Vec<String>>,
+    writes: Cell<usize>,
+    /// When some controller wants to look again.
+    wakes: RefCell<Vec<Timestamp>>,
+    jobs_made: Cell<usize>,
+}
+
+/// The kinds that runs are about, with their plurals.
+fn kinds() -> [(Gvk, &'static str); 12] {
+    let trainer = |kind| Gvk::new("trainer.kubeflow.org", "v1alpha1", kind);
+    let core = |kind| Gvk::new("", "v1", kind);
+    [
+        (trainer("TrainJob"), "trainjobs"),
+        (trainer("TrainingRuntime"), "trainingruntimes"),
+        (trainer("ClusterTrainingRuntime"), "clustertrainingruntimes"),
+        (Gvk::new("jobset.x-k8s.io", "v1alpha2", "JobSet"), "jobsets"),
+        (Gvk::new("batch", "v1", "Job"), "jobs"),
+        (core("Pod"), "pods"),
+        (core("Service"), "services"),
+        (core("ConfigMap"), "configmaps"),
+        (core("Secret"), "secrets"),
+        (core("ServiceAccount"), "serviceaccounts"),
+        (core("Namespace"), "namespaces"),
+        (core("Node"), "nodes"),
+    ]
+}
+
+/// Parsed once for all seeds.
+fn manifests() -> &'static [Value] {
+    static MANIFESTS: OnceLock<Vec<Value>> = OnceLock::new();
+    MANIFESTS.get_or_init(|| {
+        let wanted = [
+            "jobsets.jobset.x-k8s.io",
+            "trainjobs.trainer.kubeflow.org",
+            "trainingruntimes.trainer.kubeflow.org",
+            "clustertrainingruntimes.trainer.kubeflow.org",
+            "torch-distributed",
+        ];
+        install::manifests().filter(|manifest| wanted.contains(&object::meta(manifest, "name"))).collect()
+    })
+}
+
+impl Cluster {
+    pub fn new(dice: &mut Dice) -> Self {
+        let around = Arc::new(Surroundings {
+            millis: AtomicI64::new(1_800_000_000_000),
+            dice: Shared(Mutex::new(Dice::new(dice.next()))),
+        });
+        let plugins = [Webhook::TrainJob, Webhook::TrainingRuntime, Webhook::ClusterTrainingRuntime, Webhook::JobSet];
+        let options = Options {
+            plugins: plugins.into_iter().map(|webhook| Arc::new(Plugin(webhook)) as _).collect(),
+            world: around.clone(),
+            authenticator: Authenticator::new([7; 32]),
+            ..Options::default()
+        };
+        let server = Server::new(options).expect("invariant: memory can always be opened");
+        let cluster = Self {
+            server: server.service(User::admin()),
+            core: server.core.clone(),
+            kinds: kinds(),
+            around,
+            moments: RefCell::default(),
+            trace: RefCell::default(),
+            strayed: RefCell::default(),
+            writes: Cell::new(0),
+            wakes: RefCell::default(),
+            jobs_made: Cell::new(0),
+        };
+        for manifest in manifests() {
+            let kind = object::text(manifest, "kind");
+            let path = match kind {
+                "CustomResourceDefinition" => "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+                _ => "/apis/trainer.kubeflow.org/v1alpha1/clustertrainingruntimes",
+            };
+            if kind != "CustomResourceDefinition" {
+                server.sync_definitions();
+            }
+            cluster.must("POST", path, manifest);
+        }
+        server.sync_definitions();
+        cluster.must("POST", "/api/v1/nodes", &json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}}));
+        let capacity = json!({"cpu": (2 + dice.below(5)).to_string(), "memory": "8Gi", "pods": "20"});
+        let status = json!({"status": {"capacity": capacity, "allocatable": capacity, "conditions": [
+            {"type": "Ready", "status": "True", "reason": "Up", "message": "", "lastTransitionTime": "2027-01-15T08:00:00Z",
+             "lastHeartbeatTime": "2027-01-15T08:00:00Z"}]}});
+        cluster
+            .send("PATCH", &format!("/api/v1/nodes/{NODE}/status"), MERGE, &status)
+            .unwrap_or_else(|r| panic!("{}", r.message));
+        cluster.must(
+            "POST",
+            &format!("/api/v1/namespaces/{NAMESPACE}/serviceaccounts"),
+            &json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}),
+        );
+        cluster.make_job(dice);
+        cluster
+    }
+
+    fn must(&self, method: &str, path: &str, body: &Value) {
+        if let Err(refused) = self.send(method, path, JSON, body) {
+            panic!("{method} {path}: {}", refused.message);
+        }
+    }
+
+    pub fn now(&self) -> Timestamp {
+        self.around.now()
+    }
+
+    pub fn writes(&self) -> usize {
+        self.writes.get()
+    }
+
+    fn note(&self, line: String) {
+        self.trace.borrow_mut().push(line);
+    }
+
+    /// One request; nothing waits in a memory store, so it is answered at once.
+    fn send(&self, method: &str, path: &str, content_type: &str, body: &Value) -> Result<Value, Refused> {
+        let bytes = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
+        let request = http::Request::builder()
+            .method(method)
+            .uri(path)
+            .header("content-type", content_type)
+            .body(Full::new(bytes.into()))
+            .expect("invariant: paths are well-formed");
+        let (code, bytes) = futures::executor::block_on(async {
+            let response = self.server.clone().oneshot(request).await.expect("invariant: infallible");
+            let code = response.status().as_u16();
+            let bytes = response.into_body().collect().await.expect("invariant: bodies in memory arrive").to_bytes();
+            (code, bytes)
+        });
+        let answer: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+        if code < 300 {
+            return Ok(answer);
+        }
+        let text = |member: &str| object::text(&answer, member).to_owned();
+        Err(Refused { code: u64::from(code), reason: text("reason"), message: text("message") })
+    }
+
+    fn path(gvk: &Gvk, key: &Key) -> String {
+        let plural = kinds()
+            .iter()
+            .find(|(known, _)| known == gvk)
+            .map_or_else(|| format!("{}s", gvk.kind.to_lowercase()), |(_, p)| (*p).to_owned());
+        let root =
+            if gvk.group.is_empty() { format!("/api/{}", gvk.version) } else { format!("/apis/{}", gvk.api_version()) };
+        let place = if key.namespace.is_empty() { String::new() } else { format!("/namespaces/{}", key.namespace) };
+        let name = if key.name.is_empty() { String::new() } else { format!("/{}", key.name) };
+        format!("{root}{place}/{plural}{name}")
+    }
+
+    /// The truth about a kind.
+    pub fn all(&self, kind: &str) -> Vec<Arc<Value>> {
+        let (gvk, plural) =
+            self.kinds.iter().find(|(gvk, _)| gvk.kind == kind).expect("invariant: a kind of the simulation");
+        Objects::list(&*self.core, &gvk.group, plural, "")
+    }
+
+    /// Adds a moment to each kind that has changed.
+    pub fn remember(&self) {
+        let mut moments = self.moments.borrow_mut();
+        for (gvk, plural) in &self.kinds {
+            let now = Objects::list(&*self.core, &gvk.group, plural, "");
+            let moments = moments.entry(gvk.clone()).or_default();
+            // the store shares what has not changed
+            let same = moments
+                .last()
+                .is_some_and(|last| last.len() == now.len() && last.values().zip(&now).all(|(a, b)| Arc::ptr_eq(a, b)));
+            if !same {
+                moments.push(Arc::new(now.into_iter().map(|object| (Key::of(&object), object)).collect()));
+            }
+        }
+    }
+
+    /// Lets a controller look at one object and does what it decides. With dice, anything may go wrong on the way.
+    ///
+    /// Whatever it did, it sees at once, as the driver promises.
+    pub fn reconcile(&self, actor: &dyn Actor, view: &mut View, target: &Target, dice: Option<&mut Dice>) {
+        let Some(decision) = actor.decide(view, target, self.now()) else { return };
+        let written = written(target, &decision);
+        self.carry_out(actor, target, decision, dice);
+        self.remember();
+        view.see(self, &written);
+    }
+
+    fn carry_out(&self, actor: &dyn Actor, target: &Target, decision: Decision, mut dice: Option<&mut Dice>) {
+        if let Next::After(delay) = decision.next {
+            self.wakes.borrow_mut().push(self.now() + delay.max(SignedDuration::from_secs(1)));
+        }
+        let Decision { writes, status, events, .. } = decision;
+        let mut failed = false;
+        for write in writes {
+            if self.cut_off(actor, dice.as_deref_mut()) {
+                return;
+            }
+            self.check_place(target, &write.op);
+            self.note(format!("{} on {target}: {}", actor.name(), brief(&write.op)));
+            match self.perform(&write.op, dice.as_deref_mut()) {
+                Ended::Fine => {}
+                Ended::Conflict => return,
+                Ended::Failed(message) => {
+                    self.note(format!("  refused: {message}"));
+                    failed = true;
+                    if matches!(write.on_error, OnError::Stop | OnError::EventThenStop(_)) {
+                        return;
+                    }
+                }
+            }
+        }
+        if self.cut_off(actor, dice.as_deref_mut()) {
+            return;
+        }
+        if let Some(status) = status {
+            let path = format!("{}/status", Self::path(&target.gvk, &target.key));
+            self.note(format!("{} on {target}: status", actor.name()));
+            let (method, content_type, body) = match &status {
+                StatusWrite::Replace(object) => ("PUT", JSON, object),
+                StatusWrite::Merge(body) => ("PATCH", MERGE, body),
+            };
+            self.write(method, &path, content_type, body, dice);
+        }
+        // a failed write is tried again soon
+        if failed {
+            self.wakes.borrow_mut().push(self.now() + SignedDuration::from_secs(1));
+        }
+        drop(events);
+    }
+
+    fn cut_off(&self, actor: &dyn Actor, dice: Option<&mut Dice>) -> bool {
+        let crashed = dice.is_some_and(|dice| dice.chance(6));
+        if crashed {
+            self.note(format!("{} crashes", actor.name()));
+        }
+        crashed
+    }
+
+    fn check_place(&self, target: &Target, op: &Op) {
+        let reached = reached(op);
+        let own = &target.key.namespace;
+        if !own.is_empty() && !reached.key.namespace.is_empty() && reached.key.namespace != *own {
+            self.strayed.borrow_mut().push(format!("{target} writes {reached}"));
+        }
+    }
+
+    fn perform(&self, op: &Op, dice: Option<&mut Dice>) -> Ended {
+        match op {
+            Op::Create { object } | Op::CreateGenerated { object, .. } => {
+                let collection = Key::new(object::meta(object, "namespace"), "");
+                self.write("POST", &Self::path(&Gvk::of(object), &collection), JSON, object, dice)
+            }
+            Op::Apply { object, manager } => {
+                let target = Target::of(object);
+                let path = format!("{}?fieldManager={manager}&force=true", Self::path(&target.gvk, &target.key));
+                self.write("PATCH", &path, "application/apply-patch+yaml", object, dice)
+            }
+            Op::Update { object } => {
+                let target = Target::of(object);
+                self.write("PUT", &Self::path(&target.gvk, &target.key), JSON, object, dice)
+            }
+            Op::Patch { target, subresource, body } => {
+                let tail = subresource.map(|name| format!("/{name}")).unwrap_or_default();
+                let (content_type, body) = match body {
+                    PatchBody::Merge(body) => (MERGE, body),
+                    PatchBody::Json(body) => ("application/json-patch+json", body),
+                    PatchBody::Strategic(body) => ("application/strategic-merge-patch+json", body),
+                };
+                self.write(
+                    "PATCH",
+                    &format!("{}{tail}", Self::path(&target.gvk, &target.key)),
+                    content_type,
+                    body,
+                    dice,
+                )
+            }
+            Op::Subresource { target, subresource, object } => {
+                let method = if matches!(*subresource, "binding" | "eviction") { "POST" } else { "PUT" };
+                self.write(
+                    method,
+                    &format!("{}/{subresource}", Self::path(&target.gvk, &target.key)),
+                    JSON,
+                    object,
+                    dice,
+                )
+            }
+            Op::Delete { target, propagation, uid, resource_version, grace_secs } => {
+                let policy = match propagation {
+                    Propagation::Background => "Background",
+                    Propagation::Foreground => "Foreground",
+                    Propagation::Orphan => "Orphan",
+                };
+                let mut options = json!({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": policy});
+                for (name, value) in [("uid", uid), ("resourceVersion", resource_version)] {
+                    if let Some(value) = value {
+                        options["preconditions"][name] = value.clone().into();
+                    }
+                }
+                if let Some(secs) = grace_secs {
+                    options["gracePeriodSeconds"] = (*secs).into();
+                }
+                self.write("DELETE", &Self::path(&target.gvk, &target.key), JSON, &options, dice)
+            }
+            Op::DeleteCollection { gvk, namespace } => {
+                self.write("DELETE", &Self::path(gvk, &Key::new(namespace, "")), JSON, &Value::Null, dice)
+            }
+            Op::Absent { target, uid } => {
+                match self.send("GET", &Self::path(&target.gvk, &target.key), JSON, &Value::Null) {
+                    Ok(held) if object::uid(&held) == uid => Ended::Conflict,
+                    Ok(_) => Ended::Fine,
+                    Err(refused) if refused.code == 404 => Ended::Fine,
+                    Err(refused) => Ended::Failed(refused.message),
+                }
+            }
+        }
+    }
+
+    fn write(&self, method: &str, path: &str, content_type: &str, body: &Value, dice: Option<&mut Dice>) -> Ended {
+        if let Some(dice) = dice {
+            match dice.below(100) {
+                0..4 => return Ended::Conflict,
+                4..7 => return Ended::Failed("made up: the server is not reachable".to_owned()),
+                _ => {}
+            }
+        }
+        let before = self.core.store.revision();
+        match self.send(method, path, content_type, body) {
+            Ok(_) => {
+                // a write that changed nothing is none
+                if self.core.store.revision() != before {
+                    self.writes.set(self.writes.get() + 1);
+                }
+                Ended::Fine
+            }
+            Err(refused) if refused.reason == "AlreadyExists" || refused.code == 404 => Ended::Fine,
+            Err(refused) if refused.reason == "Conflict" => Ended::Conflict,
+            Err(refused) => Ended::Failed(refused.message),
+        }
+    }
+
+    // ------------------------------------------------------------------------------------------------ the node
+
+    fn pod_status(&self, pod: &Value, status: &Value) {
+        let path = format!("{}/status", Self::path(&Gvk::new("", "v1", "Pod"), &Key::of(pod)));
+        self.writes.set(self.writes.get() + 1);
+        let _ = self.send("PATCH", &path, MERGE, &json!({"status": status}));
+    }
+
+    fn remove_pod(&self, pod: &Value) {
+        let options = json!({"gracePeriodSeconds": 0, "preconditions": {"uid": object::uid(pod)}});
+        self.writes.set(self.writes.get() + 1);
+        let _ = self.send("DELETE", &Self::path(&Gvk::new("", "v1", "Pod"), &Key::of(pod)), JSON, &options);
+    }
+
+    fn run_pod(&self, pod: &Value, phase: &str, exit_code: i64) {
+        let now = self.now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let state = match phase {
+            "Running" => json!({"running": {"startedAt": now}}),
+            _ => json!({"terminated": {"exitCode": exit_code, "startedAt": now, "finishedAt": now}}),
+        };
+        let ready = phase == "Running";
+        self.note(format!("node: {} {phase}", object::meta(pod, "name")));
+        self.pod_status(pod, &json!({"phase": phase, "startTime": now,
+            "conditions": [{"type": "Ready", "status": if ready { "True" } else { "False" }, "lastTransitionTime": now}],
+            "containerStatuses": [{"name": "node", "ready": ready, "restartCount": 0, "image": "", "imageID": "", "state": state}]}));
+    }
+
+    /// The node does something to one of its pods: starts it, ends it well or badly, loses it, or reports twice.
+    pub fn node_step(&self, dice: &mut Dice) {
+        let pods: Vec<Arc<Value>> = self.all("Pod").into_iter().filter(|pod| pod["spec"]["nodeName"] == NODE).collect();
+        let Some(pod) = dice.pick(&pods) else { return };
+        let phase = object::text(&pod["status"], "phase");
+        if object::is_terminating(pod) {
+            return self.remove_pod(pod);
+        }
+        match (phase, dice.below(100)) {
+            ("Pending" | "", _) => self.run_pod(pod, "Running", 0),
+            ("Running", 0..60) => self.run_pod(pod, "Succeeded", 0),
+            ("Running", 60..85) => self.run_pod(pod, "Failed", 1 + dice.below(3) as i64),
+            ("Running", 85..92) => {
+                self.note(format!("node: {} is lost", object::meta(pod, "name")));
+                self.remove_pod(pod);
+            }
+            ("Running", _) => self.run_pod(pod, "Running", 0),
+            _ => {}
+        }
+    }
+
+    /// The node without whims: pods start, succeed, and go when told. Returns whether there was anything to do.
+    pub fn node_settle(&self) -> bool {
+        let mut acted = false;
+        for pod in
+            self.all("Pod").into_iter().filter(|pod| pod["spec"]["nodeName"] == NODE || object::is_terminating(pod))
+        {
+            match object::text(&pod["status"], "phase") {
+                _ if object::is_terminating(&pod) => {
+                    let finalizers = pod["metadata"]["finalizers"].as_array().is_some_and(|list| !list.is_empty());
+                    if finalizers && matches!(object::text(&pod["status"], "phase"), "Succeeded" | "Failed") {
+                        continue;
+                    }
+                    if finalizers {
+                        self.run_pod(&pod, "Failed", 137);
+                    } else {
+                        self.remove_pod(&pod);
+                    }
+                }
+                "Pending" | "" => self.run_pod(&pod, "Running", 0),
+                "Running" => self.run_pod(&pod, "Succeeded", 0),
+                _ => continue,
+            }
+            acted = true;
+        }
+        acted
+    }
+
+    // ------------------------------------------------------------------------------------------------ the user
+
+    fn make_job(&self, dice: &mut Dice) {
+        let number = self.jobs_made.get();
+        if number >= 3 {
+            return;
+        }
+        self.jobs_made.set(number + 1);
+        let name = format!("job{number}");
+        let cpu = ["1", "2", "500m"][dice.below(3) as usize];
+        let mut runtime = json!({"name": "torch-distributed"});
+        if dice.chance(60) {
+            let runtime_name = format!("runtime{number}");
+            let mut template = json!({"spec": {"replicatedJobs": [{"name": "node", "template": {
+                "metadata": {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}},
+                "spec": {"backoffLimit": dice.below(3), "template": {"spec": {"restartPolicy": "Never",
+                    "containers": [{"name": "node", "image": "none"}]}}}}}]}});
+            if dice.chance(50) {
+                template["spec"]["failurePolicy"] = json!({"maxRestarts": dice.below(3)});
+            }
+            let object = json!({"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainingRuntime",
+                "metadata": {"name": runtime_name, "namespace": NAMESPACE},
+                "spec": {"mlPolicy": {"numNodes": 1, "torch": {}}, "template": template}});
+            self.must(
+                "POST",
+                &format!("/apis/trainer.kubeflow.org/v1alpha1/namespaces/{NAMESPACE}/trainingruntimes"),
+                &object,
+            );
+            runtime = json!({"name": runtime_name, "kind": "TrainingRuntime"});
+        }
+        let job = json!({"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob",
+            "metadata": {"name": name, "namespace": NAMESPACE},
+            "spec": {"runtimeRef": runtime, "suspend": dice.chance(20), "trainer": {"numNodes": 1 + dice.below(3),
+                "command": ["true"], "resourcesPerNode": {"requests": {"cpu": cpu}}}}});
+        self.note(format!("user: makes {name}"));
+        self.must("POST", &format!("/apis/trainer.kubeflow.org/v1alpha1/namespaces/{NAMESPACE}/trainjobs"), &job);
+    }
+
+    fn job_path(job: &Value) -> String {
+        Self::path(&Gvk::of(job), &Key::of(job))
+    }
+
+    /// The user makes, suspends, resumes or deletes a job.
+    pub fn user_step(&self, dice: &mut Dice) {
+        let jobs = self.all("TrainJob");
+        match (dice.below(100), dice.pick(&jobs)) {
+            (0..40, _) | (_, None) => self.make_job(dice),
+            (40..80, Some(job)) => {
+                let suspend = job["spec"]["suspend"] != true;
+                self.note(format!(
+                    "user: {} {}",
+                    if suspend { "suspends" } else { "resumes" },
+                    object::meta(job, "name")
+                ));
+                let _ = self.send("PATCH", &Self::job_path(job), MERGE, &json!({"spec": {"suspend": suspend}}));
+            }
+            (_, Some(job)) => {
+                let policy = ["Background", "Foreground"][dice.below(2) as usize];
+                self.note(format!("user: deletes {} ({policy})", object::meta(job, "name")));
+                let _ = self.send("DELETE", &Self::job_path(job), JSON, &json!({"propagationPolicy": policy}));
+            }
+        }
+    }
+
+    /// Nobody waits for the user at the end.
+    pub fn resume_all(&self) {
+        for job in self.all("TrainJob") {
+            let _ = self.send("PATCH", &Self::job_path(&job), MERGE, &json!({"spec": {"suspend": false}}));
+        }
+    }
+
+    // ------------------------------------------------------------------------------------------------ the clock
+
+    /// A moment, a minute, or (a clock jump) hours.
+    pub fn pass_time(&self, dice: &mut Dice) {
+        let secs = match dice.below(10) {
+            0 => 7200,
+            1..4 => 60,
+            _ => 2,
+        };
+        self.around.millis.fetch_add(secs * 1000, Ordering::Relaxed);
+    }
+
+    /// Jumps to when somebody wants to look again; false where nobody does.
+    pub fn jump_to_next_wake(&self) -> bool {
+        let now = self.now();
+        let next = self.wakes.borrow().iter().copied().filter(|at| *at > now).min();
+        self.wakes.borrow_mut().retain(|at| *at > now);
+        match next {
+            Some(at) => {
+                self.around.millis.store(at.as_millisecond(), Ordering::Relaxed);
+                true
+            }
+            None => false,
+        }
+    }
+}
+
+const JSON: &str = "application/json";
+const MERGE: &str = "application/merge-patch+json";
+
+/// The kinds that a decision writes.
+fn written(target: &Target, decision: &Decision) -> BTreeSet<Gvk> {
+    let mut kinds: BTreeSet<Gvk> = decision.writes.iter().map(|write| reached(&write.op).gvk).collect();
+    if decision.status.is_some() {
+        kinds.insert(target.gvk.clone());
+    }
+    kinds
+}
+
+/// What a write is about.
+fn reached(op: &Op) -> Target {
+    match op {
+        Op::Create { object }
+        | Op::CreateGenerated { object, .. }
+        | Op::Apply { object, .. }
+        | Op::Update { object } => Target::of(object),
+        Op::Patch { target, .. }
+        | Op::Subresource { target, .. }
+        | Op::Delete { target, .. }
+        | Op::Absent { target, .. } => target.clone(),
+        Op::DeleteCollection { gvk, namespace } => Target { gvk: gvk.clone(), key: Key::new(namespace, "") },
+    }
+}
+
+/// A write in a few words.
+fn brief(op: &Op) -> String {
+    match op {
+        Op::Create { object } | Op::CreateGenerated { object, .. } => format!("create {}", Target::of(object)),
+        Op::Apply { object, .. } => format!("apply {}", Target::of(object)),
+        Op::Update { object } => format!("update {}", Target::of(object)),
+        Op::Patch { target, subresource, .. } => format!("patch {target} {}", subresource.unwrap_or_default()),
+        Op::Subresource { target, subresource, .. } => format!("{subresource} {target}"),
+        Op::Delete { target, .. } => format!("delete {target}"),
+        Op::DeleteCollection { gvk, namespace } => format!("delete all {} in {namespace}", gvk.kind),
+        Op::Absent { target, .. } => format!("make sure that {target} is gone"),
+    }
+}

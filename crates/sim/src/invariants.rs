@@ -1,0 +1,134 @@
+//! What must hold after every step of every run, written once.
+
+use crate::cluster::Cluster;
+use api::object;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+
+const COMPLETION_INDEX: &str = "batch.kubernetes.io/job-completion-index";
+const JOBSET_NAME: &str = "jobset.sigs.k8s.io/jobset-name";
+
+/// Remembers what may not be taken back.
+#[derive(Default)]
+pub struct Watchdog {
+    /// How each object ended, by uid.
+    ended: BTreeMap<String, (String, &'static str)>,
+}
+
+/// The final condition of an object that has one; an error where it has both.
+fn ending(object: &Value) -> Result<Option<&'static str>, String> {
+    let is = |kind: &str| {
+        let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
+        conditions.into_iter().any(|c| c["type"] == kind && c["status"] == "True")
+    };
+    match (is("Complete") || is("Completed"), is("Failed")) {
+        (true, true) => Err(format!("{} is complete and failed", object::meta(object, "name"))),
+        (true, false) => Ok(Some("complete")),
+        (false, true) => Ok(Some("failed")),
+        (false, false) => Ok(None),
+    }
+}
+
+fn is_live(pod: &Value) -> bool {
+    !object::is_terminating(pod) && !matches!(object::text(&pod["status"], "phase"), "Succeeded" | "Failed")
+}
+
+impl Watchdog {
+    /// How many objects have ended.
+    pub fn finished(&self) -> usize {
+        self.ended.len()
+    }
+
+    /// After every step.
+    ///
+    /// # Errors
+    /// The promise that is broken.
+    pub fn check(&mut self, cluster: &Cluster) -> Result<(), String> {
+        if let Some(strayed) = cluster.strayed.borrow().first() {
+            return Err(format!("a write left its namespace: {strayed}"));
+        }
+        let pods = cluster.all("Pod");
+        let mut live = BTreeSet::new();
+        for pod in pods.iter().filter(|pod| is_live(pod)) {
+            let Some(owner) = object::controller_of(pod) else { continue };
+            let index = object::label(pod, COMPLETION_INDEX).unwrap_or_default();
+            if !live.insert((object::text(owner, "uid").to_owned(), index.to_owned())) {
+                return Err(format!("two live pods for index {index} of {}", object::text(owner, "name")));
+            }
+        }
+        for kind in ["TrainJob", "JobSet", "Job"] {
+            for object in cluster.all(kind) {
+                let now = ending(&object)?;
+                let uid = object::uid(&object).to_owned();
+                match (self.ended.get(&uid), now) {
+                    (Some((name, was)), now) if now != Some(*was) => {
+                        return Err(format!("{kind} {name} was {was} and is {now:?}"));
+                    }
+                    (None, Some(now)) => {
+                        self.ended.insert(uid, (object::meta(&object, "name").to_owned(), now));
+                    }
+                    (Some(_) | None, _) => {}
+                }
+            }
+        }
+        for jobset in cluster.all("JobSet") {
+            let most = jobset["spec"]["failurePolicy"]["maxRestarts"].as_i64().unwrap_or(0);
+            let counted = jobset["status"]["restartsCountTowardsMax"].as_i64().unwrap_or(0);
+            if counted > most {
+                return Err(format!("JobSet {} restarted {counted} times of {most}", object::meta(&jobset, "name")));
+            }
+        }
+        Ok(())
+    }
+
+    /// At rest, after the last fault.
+    ///
+    /// # Errors
+    /// The promise that is broken.
+    pub fn check_at_rest(&mut self, cluster: &Cluster) -> Result<(), String> {
+        self.check(cluster)?;
+        for job in cluster.all("TrainJob") {
+            let name = object::meta(&job, "name");
+            if object::is_terminating(&job) {
+                return Err(format!("TrainJob {name} is still being deleted"));
+            }
+            if ending(&job)?.is_none() && !cannot_fit(cluster, name) {
+                return Err(format!("TrainJob {name} has not ended: {}", job["status"]));
+            }
+        }
+        // every child has a live owner
+        let kinds = ["TrainJob", "JobSet", "Job", "Pod", "Service", "ConfigMap", "Secret"];
+        let uids: BTreeSet<String> =
+            kinds.iter().flat_map(|kind| cluster.all(kind)).map(|object| object::uid(&object).to_owned()).collect();
+        for object in kinds.iter().flat_map(|kind| cluster.all(kind)) {
+            if let Some(owner) = object::controller_of(&object)
+                && !uids.contains(object::text(owner, "uid"))
+            {
+                return Err(format!(
+                    "{} {} has no owner any more",
+                    object::text(&object, "kind"),
+                    object::meta(&object, "name")
+                ));
+            }
+        }
+        // a gang is placed as a whole or not at all
+        let mut gangs: BTreeMap<String, (usize, usize)> = BTreeMap::new();
+        for pod in cluster.all("Pod").iter().filter(|pod| is_live(pod)) {
+            let gang = gangs.entry(object::label(pod, JOBSET_NAME).unwrap_or_default().to_owned()).or_default();
+            gang.1 += 1;
+            gang.0 += usize::from(!object::text(&pod["spec"], "nodeName").is_empty());
+        }
+        match gangs.iter().find(|(_, (placed, all))| *placed != 0 && placed != all) {
+            Some((name, (placed, all))) => Err(format!("{placed} of {all} pods of {name} are placed")),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Whether the job's pods wait for more than the node has: then waiting for ever is right.
+fn cannot_fit(cluster: &Cluster, job: &str) -> bool {
+    cluster.all("Pod").iter().any(|pod| {
+        object::label(pod, JOBSET_NAME) == Some(job)
+            && pod["status"]["conditions"].as_array().into_iter().flatten().any(|c| c["reason"] == "Unschedulable")
+    })
+}

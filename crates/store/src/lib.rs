@@ -1,0 +1,148 @@
+//! Revisioned values with watch: memory in front, SQLite behind.
+//!
+//! The store keeps JSON objects in buckets, ordered by namespace and name, and gives every write a revision: a number
+//! that only grows, also over restarts. Reads and watches are served from memory. A write is a [`Txn`]: a batch of puts
+//! and deletes, each with the revision that it expects to replace; it happens as a whole or not at all.
+//!
+//! With SQLite behind, one thread writes. It takes all transactions that wait, evaluates them in turn, makes them durable
+//! together (one commit, one fsync) and only then shows them to readers and watchers and acknowledges them: nothing
+//! is visible that a crash could take back. Without (`Store::memory`), a write is carried out by the caller at once, with
+//! no thread at all, which is what a deterministic simulator needs.
+//!
+//! The store knows neither HTTP nor kinds. What an object's revision looks like inside the object, and what bytes
+//! it is on the wire, is the [`Codec`]'s business.
+
+mod log;
+mod memory;
+mod watch;
+
+pub use log::OpenError;
+pub use memory::{Commit, Snapshot, Store};
+pub use watch::{Batch, Gone, Watcher};
+
+use bytes::Bytes;
+use serde_json::Value;
+use std::sync::Arc;
+
+/// A point in the store's history. 0 is before all.
+pub type Revision = u64;
+
+/// Name of an object inside its bucket. Cluster-scoped objects have an empty namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key {
+    pub namespace: String,
+    pub name: String,
+}
+
+impl Key {
+    pub fn new(namespace: &str, name: &str) -> Self {
+        Self { namespace: namespace.to_owned(), name: name.to_owned() }
+    }
+}
+
+/// One version of one object. Shared by readers, watchers and the history; never changed.
+#[derive(Debug)]
+pub struct Entry {
+    pub key: Key,
+    /// Revision of the write that made the object.
+    pub created: Revision,
+    /// Revision of the write that made this version.
+    pub revision: Revision,
+    /// The object, with its revision stamped in.
+    pub value: Arc<Value>,
+    /// The object as the codec encodes it; serialised once.
+    pub bytes: Bytes,
+}
+
+/// What a transaction requires of the version that it replaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expect {
+    /// The object does not exist.
+    Absent,
+    /// This is the revision of its last write.
+    Revision(Revision),
+}
+
+/// One write.
+#[derive(Clone, Debug)]
+pub enum Op {
+    Put {
+        bucket: Arc<str>,
+        key: Key,
+        value: Value,
+        expect: Expect,
+    },
+    /// `last` is what watchers see as the object's last state, where that differs from what is stored.
+    Delete {
+        bucket: Arc<str>,
+        key: Key,
+        expect: Revision,
+        last: Option<Value>,
+    },
+}
+
+impl Op {
+    fn place(&self) -> (&Arc<str>, &Key) {
+        match self {
+            Self::Put { bucket, key, .. } | Self::Delete { bucket, key, .. } => (bucket, key),
+        }
+    }
+}
+
+/// Writes that happen together. Each gets a revision of its own, in order.
+#[derive(Clone, Debug, Default)]
+pub struct Txn {
+    pub ops: Vec<Op>,
+}
+
+impl Txn {
+    pub fn one(op: Op) -> Self {
+        Self { ops: vec![op] }
+    }
+}
+
+/// A change that happened.
+#[derive(Clone, Debug)]
+pub struct Event {
+    pub bucket: Arc<str>,
+    pub revision: Revision,
+    /// The new version; for a delete the last version, stamped with the revision of the delete.
+    pub entry: Arc<Entry>,
+    /// The version before, absent for a create.
+    pub previous: Option<Arc<Entry>>,
+    pub deleted: bool,
+}
+
+/// Why a write did not happen.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WriteError {
+    /// An expectation did not hold: read again and retry.
+    #[error("the object has changed meanwhile")]
+    Conflict,
+    /// The database could not be written. The store takes no more writes until it is opened again.
+    #[error("the store cannot write: {0}")]
+    Failed(String),
+}
+
+/// What the store leaves to the layer above.
+pub trait Codec: Send + Sync + 'static {
+    /// Puts the revision into the object.
+    fn stamp(&self, value: &mut Value, revision: Revision);
+    /// The bytes to keep and to send. Must be JSON.
+    fn encode(&self, bucket: &str, value: &Value) -> Vec<u8>;
+}
+
+/// Bounds of the history that a bucket keeps for watches that resume.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Events kept for a bucket at most.
+    pub events: usize,
+    /// Encoded bytes of the events kept for a bucket at most (the newest 64 events are kept whatever their size).
+    pub bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { events: 10_000, bytes: 8 << 20 }
+    }
+}

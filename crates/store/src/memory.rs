@@ -1,0 +1,432 @@
+//! The visible state, and the store that keeps it.
+
+use crate::log::{Log, OpenError};
+use crate::watch::{Batch, Gone, History, Watcher};
+use crate::{Codec, Entry, Event, Expect, Key, Limits, Op, Revision, Txn, WriteError};
+use bytes::Bytes;
+use rpds::RedBlackTreeMapSync;
+use std::collections::HashMap;
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, mpsc};
+use std::task::{Context, Poll};
+use std::thread::JoinHandle;
+use tokio::sync::oneshot;
+
+type Map = RedBlackTreeMapSync<Key, Arc<Entry>>;
+
+struct Bucket {
+    map: Map,
+    history: History,
+    wake: tokio::sync::watch::Sender<Revision>,
+}
+
+impl Bucket {
+    fn new(floor: Revision) -> Self {
+        Self { map: Map::new_sync(), history: History::new(floor), wake: tokio::sync::watch::Sender::new(0) }
+    }
+}
+
+struct State {
+    revision: Revision,
+    /// History before this revision is forgotten in every bucket, also in those that come later.
+    floor: Revision,
+    buckets: HashMap<Arc<str>, Bucket>,
+}
+
+/// What readers, watchers and the writer share.
+pub(crate) struct Shared {
+    state: RwLock<State>,
+    codec: Box<dyn Codec>,
+    limits: Limits,
+}
+
+impl Shared {
+    // A panic while the lock is held can only come from a broken codec; the state itself is replaced as a whole, so
+    // readers may go on.
+    fn read(&self) -> RwLockReadGuard<'_, State> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, State> {
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn events(&self, bucket: &str, after: Revision, limit: usize) -> Result<Batch, Gone> {
+        let state = self.read();
+        let Some(found) = state.buckets.get(bucket) else {
+            return if after < state.floor {
+                Err(Gone { asked: after, oldest: state.floor })
+            } else {
+                Ok(Batch { events: Vec::new(), revision: state.revision.max(after) })
+            };
+        };
+        let events = found.history.after(after, limit).ok_or(Gone { asked: after, oldest: found.history.floor() })?;
+        let revision = match events.last() {
+            Some(last) if events.len() == limit => last.revision,
+            _ => state.revision.max(after),
+        };
+        Ok(Batch { events, revision })
+    }
+
+    /// Evaluates a transaction against the visible state and what `pending` holds on top of it; adds its events there.
+    pub(crate) fn evaluate(&self, txn: Txn, pending: &mut Pending) -> Result<Vec<Event>, WriteError> {
+        let mut events: Vec<Event> = Vec::with_capacity(txn.ops.len());
+        let mut revision = pending.revision;
+        for op in txn.ops {
+            let current = {
+                let (bucket, key) = op.place();
+                match events.iter().rev().find(|e| e.entry.key == *key && e.bucket == *bucket) {
+                    Some(event) => (!event.deleted).then(|| event.entry.clone()),
+                    None => match pending.overlay.get(&(bucket.clone(), key.clone())) {
+                        Some(entry) => entry.clone(),
+                        None => self.read().buckets.get(bucket).and_then(|b| b.map.get(key)).cloned(),
+                    },
+                }
+            };
+            let expect = match &op {
+                Op::Put { expect, .. } => *expect,
+                Op::Delete { expect, .. } => Expect::Revision(*expect),
+            };
+            match (expect, &current) {
+                (Expect::Absent, None) => {}
+                (Expect::Revision(wanted), Some(entry)) if entry.revision == wanted => {}
+                _ => return Err(WriteError::Conflict),
+            }
+            revision += 1;
+            events.push(self.event(op, current, revision));
+        }
+        pending.revision = revision;
+        for event in &events {
+            let entry = (!event.deleted).then(|| event.entry.clone());
+            pending.overlay.insert((event.bucket.clone(), event.entry.key.clone()), entry);
+        }
+        Ok(events)
+    }
+
+    fn event(&self, op: Op, previous: Option<Arc<Entry>>, revision: Revision) -> Event {
+        let (bucket, key, mut value, deleted) = match op {
+            Op::Put { bucket, key, value, .. } => (bucket, key, value, false),
+            Op::Delete { bucket, key, last, .. } => {
+                let value = last.or_else(|| previous.as_ref().map(|p| (*p.value).clone())).unwrap_or_default();
+                (bucket, key, value, true)
+            }
+        };
+        self.codec.stamp(&mut value, revision);
+        let bytes = Bytes::from(self.codec.encode(&bucket, &value));
+        let created = previous.as_ref().map_or(revision, |p| p.created);
+        let entry = Entry { key, created, revision, value: Arc::new(value), bytes };
+        Event { bucket, revision, entry: Arc::new(entry), previous, deleted }
+    }
+
+    /// Shows events to readers and watchers.
+    pub(crate) fn publish<'a>(&self, events: impl IntoIterator<Item = &'a Event>) {
+        let mut state = self.write();
+        let state = &mut *state;
+        let mut touched: Vec<Arc<str>> = Vec::new();
+        for event in events {
+            let floor = state.floor;
+            let bucket = state.buckets.entry(event.bucket.clone()).or_insert_with(|| Bucket::new(floor));
+            if event.deleted {
+                bucket.map.remove_mut(&event.entry.key);
+            } else {
+                bucket.map.insert_mut(event.entry.key.clone(), event.entry.clone());
+            }
+            bucket.history.push(event.clone(), self.limits);
+            state.revision = event.revision;
+            if !touched.contains(&event.bucket) {
+                touched.push(event.bucket.clone());
+            }
+        }
+        for name in touched {
+            if let Some(bucket) = state.buckets.get(&name) {
+                bucket.wake.send_replace(state.revision);
+            }
+        }
+    }
+
+    pub(crate) fn revision(&self) -> Revision {
+        self.read().revision
+    }
+}
+
+/// Transactions evaluated and not yet visible.
+pub(crate) struct Pending {
+    revision: Revision,
+    overlay: HashMap<(Arc<str>, Key), Option<Arc<Entry>>>,
+}
+
+impl Pending {
+    pub(crate) fn new(revision: Revision) -> Self {
+        Self { revision, overlay: HashMap::new() }
+    }
+}
+
+enum Backend {
+    /// Writers take turns; each carries out its own transaction.
+    Memory(Mutex<()>),
+    Log {
+        queue: Option<mpsc::Sender<(Txn, Ack)>>,
+        thread: Option<JoinHandle<()>>,
+    },
+}
+
+pub(crate) type Ack = oneshot::Sender<Result<Vec<Event>, WriteError>>;
+
+struct Inner {
+    shared: Arc<Shared>,
+    backend: Backend,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if let Backend::Log { queue, thread } = &mut self.backend {
+            drop(queue.take());
+            if let Some(thread) = thread.take()
+                && thread.join().is_err()
+            {
+                tracing::error!("the store's writer thread panicked");
+            }
+        }
+    }
+}
+
+/// The store; cheap to clone. When the last clone is dropped, waiting writes are carried out and the database is closed.
+#[derive(Clone)]
+pub struct Store {
+    inner: Arc<Inner>,
+}
+
+impl Store {
+    /// A store without a disk: writes happen in the caller, at once.
+    pub fn memory(codec: impl Codec) -> Self {
+        Self::memory_with(codec, Limits::default())
+    }
+
+    /// As [`Store::memory`], with bounds of its own.
+    pub fn memory_with(codec: impl Codec, limits: Limits) -> Self {
+        let shared = Arc::new(shared(0, codec, limits));
+        Self { inner: Arc::new(Inner { shared, backend: Backend::Memory(Mutex::new(())) }) }
+    }
+
+    /// A store in the SQLite file at `path`, made if absent. Reads it all into memory; history begins empty.
+    ///
+    /// # Errors
+    /// The file cannot be opened or is no store, or another process has it open.
+    pub fn open(path: &Path, codec: impl Codec) -> Result<Self, OpenError> {
+        Self::open_with(path, codec, Limits::default())
+    }
+
+    /// As [`Store::open`], with bounds of its own.
+    ///
+    /// # Errors
+    /// As [`Store::open`].
+    pub fn open_with(path: &Path, codec: impl Codec, limits: Limits) -> Result<Self, OpenError> {
+        let (log, revision, entries) = Log::open(path)?;
+        let shared = shared(revision, codec, limits);
+        {
+            let mut state = shared.write();
+            for (bucket, entry) in entries {
+                let bucket = state.buckets.entry(bucket).or_insert_with(|| Bucket::new(revision));
+                bucket.map.insert_mut(entry.key.clone(), Arc::new(entry));
+            }
+        }
+        let shared = Arc::new(shared);
+        let (queue, waiting) = mpsc::channel();
+        let writer = shared.clone();
+        let thread = std::thread::Builder::new()
+            .name("store".to_owned())
+            .spawn(move || log.run(&writer, &waiting))
+            .map_err(OpenError::Thread)?;
+        let backend = Backend::Log { queue: Some(queue), thread: Some(thread) };
+        Ok(Self { inner: Arc::new(Inner { shared, backend }) })
+    }
+
+    /// Starts a write. With SQLite behind it goes on in the writer thread whether or not the answer is awaited.
+    pub fn submit(&self, txn: Txn) -> Commit {
+        let shared = &self.inner.shared;
+        match &self.inner.backend {
+            Backend::Memory(turn) => {
+                let _turn: MutexGuard<'_, ()> = turn.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut pending = Pending::new(shared.revision());
+                let result = shared.evaluate(txn, &mut pending);
+                if let Ok(events) = &result {
+                    shared.publish(events);
+                }
+                Commit::Done(Some(result))
+            }
+            Backend::Log { queue, .. } => {
+                let (ack, answer) = oneshot::channel();
+                match queue.as_ref().map(|queue| queue.send((txn, ack))) {
+                    Some(Ok(())) => Commit::Waiting(answer),
+                    _ => Commit::Done(Some(Err(stopped()))),
+                }
+            }
+        }
+    }
+
+    /// The object as it is, if it is.
+    pub fn get(&self, bucket: &str, key: &Key) -> Option<Arc<Entry>> {
+        self.inner.shared.read().buckets.get(bucket)?.map.get(key).cloned()
+    }
+
+    /// The bucket as it is: an immutable view that costs nothing to take.
+    pub fn snapshot(&self, bucket: &str) -> Snapshot {
+        let state = self.inner.shared.read();
+        let map = state.buckets.get(bucket).map_or_else(Map::new_sync, |b| b.map.clone());
+        Snapshot { revision: state.revision, map }
+    }
+
+    /// The bucket as it was after `revision`.
+    ///
+    /// # Errors
+    /// The store has forgotten what happened since, or the revision lies in the future.
+    pub fn snapshot_at(&self, bucket: &str, revision: Revision) -> Result<Snapshot, Gone> {
+        let state = self.inner.shared.read();
+        let gone = |oldest| Gone { asked: revision, oldest };
+        let Some(found) = state.buckets.get(bucket) else {
+            let known = (state.floor..=state.revision).contains(&revision);
+            return known.then(|| Snapshot { revision, map: Map::new_sync() }).ok_or(gone(state.floor));
+        };
+        if revision > state.revision {
+            return Err(gone(state.revision));
+        }
+        let mut map = found.map.clone();
+        for event in found.history.back_to(revision).ok_or(gone(found.history.floor()))? {
+            match &event.previous {
+                Some(previous) => map.insert_mut(previous.key.clone(), previous.clone()),
+                None => {
+                    map.remove_mut(&event.entry.key);
+                }
+            }
+        }
+        Ok(Snapshot { revision, map })
+    }
+
+    /// Follows a bucket: everything after `from`, first what has happened, then what happens.
+    ///
+    /// # Errors
+    /// Some of it is forgotten.
+    pub fn watch(&self, bucket: &str, from: Revision) -> Result<Watcher, Gone> {
+        let mut state = self.inner.shared.write();
+        let floor = state.floor;
+        let (name, found) = match state.buckets.get_key_value(bucket) {
+            Some((name, found)) => (name.clone(), found),
+            None => {
+                let name: Arc<str> = bucket.into();
+                (name.clone(), &*state.buckets.entry(name).or_insert_with(|| Bucket::new(floor)))
+            }
+        };
+        let oldest = found.history.floor();
+        if from < oldest {
+            return Err(Gone { asked: from, oldest });
+        }
+        let wake = found.wake.subscribe();
+        Ok(Watcher { shared: self.inner.shared.clone(), bucket: name, cursor: from, wake })
+    }
+
+    /// Revision of the last visible write.
+    pub fn revision(&self) -> Revision {
+        self.inner.shared.revision()
+    }
+
+    /// Forgets the history up to now: watches can start from here on, not from before.
+    pub fn compact(&self) {
+        let mut state = self.inner.shared.write();
+        let revision = state.revision;
+        state.floor = revision;
+        for bucket in state.buckets.values_mut() {
+            bucket.history.compact(revision);
+        }
+    }
+}
+
+fn shared(revision: Revision, codec: impl Codec, limits: Limits) -> Shared {
+    let state = State { revision, floor: revision, buckets: HashMap::new() };
+    Shared { state: RwLock::new(state), codec: Box::new(codec), limits }
+}
+
+fn stopped() -> WriteError {
+    WriteError::Failed("the writer has stopped".to_owned())
+}
+
+/// The answer to a write, when it comes: the events it made, in the order of its operations.
+pub enum Commit {
+    Done(Option<Result<Vec<Event>, WriteError>>),
+    Waiting(oneshot::Receiver<Result<Vec<Event>, WriteError>>),
+}
+
+impl Commit {
+    /// Blocks the thread until the write is durable: for callers without a runtime and for moments, such as a start, where
+    /// a runtime's thread may stand still for milliseconds. Async code awaits the value instead.
+    ///
+    /// # Errors
+    /// An expectation did not hold, or the database cannot be written.
+    pub fn wait(self) -> Result<Vec<Event>, WriteError> {
+        struct Unpark(std::thread::Thread);
+        impl std::task::Wake for Unpark {
+            fn wake(self: Arc<Self>) {
+                self.0.unpark();
+            }
+        }
+        let waker = Arc::new(Unpark(std::thread::current())).into();
+        let mut commit = std::pin::pin!(self);
+        loop {
+            match commit.as_mut().poll(&mut Context::from_waker(&waker)) {
+                Poll::Ready(result) => return result,
+                Poll::Pending => std::thread::park(),
+            }
+        }
+    }
+}
+
+impl Future for Commit {
+    type Output = Result<Vec<Event>, WriteError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match &mut *self {
+            Self::Done(result) => Poll::Ready(result.take().unwrap_or_else(|| Err(stopped()))),
+            Self::Waiting(answer) => Pin::new(answer).poll(cx).map(|answer| answer.unwrap_or_else(|_| Err(stopped()))),
+        }
+    }
+}
+
+/// A bucket at one revision.
+#[derive(Clone)]
+pub struct Snapshot {
+    pub revision: Revision,
+    map: Map,
+}
+
+impl Snapshot {
+    /// Number of objects, in all namespaces.
+    pub fn len(&self) -> usize {
+        self.map.size()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.map.is_empty()
+    }
+
+    pub fn get(&self, key: &Key) -> Option<&Arc<Entry>> {
+        self.map.get(key)
+    }
+
+    /// Objects ordered by namespace and name: those of one namespace (`None`: of all), after the key `after`.
+    pub fn iter<'a>(
+        &'a self,
+        namespace: Option<&'a str>,
+        after: Option<&'a Key>,
+    ) -> impl Iterator<Item = &'a Arc<Entry>> + 'a {
+        use std::ops::Bound;
+        let start = match (after, namespace) {
+            (Some(key), _) => Bound::Excluded(key.clone()),
+            (None, Some(namespace)) => Bound::Included(Key::new(namespace, "")),
+            (None, None) => Bound::Unbounded,
+        };
+        self.map
+            .range((start, Bound::Unbounded))
+            .map(|(_, entry)| entry)
+            .take_while(move |entry| namespace.is_none_or(|namespace| entry.key.namespace == namespace))
+    }
+}

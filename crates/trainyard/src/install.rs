@@ -1,0 +1,161 @@
+//! What `up` puts into the API server: kinds and runtimes. Each carries a hash of its manifest, so that a start with
+//! nothing new writes (and parses) nothing.
+
+use http::Request;
+use kube::Client;
+use serde_json::{Value, json};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use tokio::task::JoinSet;
+
+/// Annotation with the hash of the manifest that an object was made from.
+const HASH: &str = "trainyard.dev/manifest-hash";
+
+/// Manifests in the binary, by the path of the object that they describe.
+type Manifest = (&'static str, &'static str);
+
+macro_rules! crd {
+    ($name:literal, $file:literal) => {
+        (
+            concat!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/", $name),
+            include_str!(concat!(env!("OUT_DIR"), "/crds/", $file, ".json")),
+        )
+    };
+}
+
+macro_rules! runtime {
+    ($name:literal) => {
+        (
+            concat!("/apis/trainer.kubeflow.org/v1alpha1/clustertrainingruntimes/", $name),
+            include_str!(concat!(env!("OUT_DIR"), "/runtimes/", $name, ".json")),
+        )
+    };
+}
+
+const JOBSET_CRDS: [Manifest; 1] = [crd!("jobsets.jobset.x-k8s.io", "jobset.x-k8s.io_jobsets")];
+
+const TRAINER_CRDS: [Manifest; 6] = [
+    crd!("trainjobs.trainer.kubeflow.org", "trainer.kubeflow.org_trainjobs"),
+    crd!("trainingruntimes.trainer.kubeflow.org", "trainer.kubeflow.org_trainingruntimes"),
+    crd!("clustertrainingruntimes.trainer.kubeflow.org", "trainer.kubeflow.org_clustertrainingruntimes"),
+    crd!("optimizationjobs.trainer.kubeflow.org", "trainer.kubeflow.org_optimizationjobs"),
+    crd!("podgroups.scheduling.x-k8s.io", "scheduling.x-k8s.io_podgroups"),
+    crd!("podgroups.scheduling.volcano.sh", "scheduling.volcano.sh_podgroups"),
+];
+
+const RUNTIMES: [Manifest; 8] = [
+    runtime!("torch-distributed"),
+    runtime!("jax-distributed"),
+    runtime!("xgboost-distributed"),
+    runtime!("deepspeed-distributed"),
+    runtime!("mlx-distributed"),
+    runtime!("torchtune-llama3.2-1b"),
+    runtime!("torchtune-llama3.2-3b"),
+    runtime!("torchtune-qwen2.5-1.5b"),
+];
+
+/// Why something could not be installed.
+#[derive(Debug, thiserror::Error)]
+pub enum InstallError {
+    #[error("cannot install {path}")]
+    Request {
+        path: String,
+        #[source]
+        source: Box<kube::Error>,
+    },
+    #[error("the manifest for {path} in this binary is broken: {why}")]
+    Manifest { path: String, why: String },
+}
+
+/// The kinds and runtimes themselves, in the order in which they go in.
+pub fn manifests() -> impl Iterator<Item = Value> {
+    let all = JOBSET_CRDS.iter().chain(&TRAINER_CRDS).chain(&RUNTIMES);
+    all.map(|(_, text)| serde_json::from_str(text).expect("invariant: written by build.rs"))
+}
+
+/// Installs the kinds that the chosen controllers work on, and Trainer's runtimes.
+pub async fn install(client: &Client, jobset: bool, trainer: bool) -> Result<(), InstallError> {
+    let mut kinds = Vec::new();
+    if jobset {
+        kinds.extend(JOBSET_CRDS);
+    }
+    if trainer {
+        kinds.extend(TRAINER_CRDS);
+    }
+    all(client, &kinds).await?;
+    if trainer {
+        wait_for_kinds(client).await;
+        all(client, &RUNTIMES).await?;
+        version_map(client).await?;
+    }
+    Ok(())
+}
+
+/// All at once, on all processors: manifests of kinds are long, and their writes share a commit.
+async fn all(client: &Client, manifests: &[Manifest]) -> Result<(), InstallError> {
+    let mut tasks = JoinSet::new();
+    for manifest in manifests {
+        let (client, manifest) = (client.clone(), *manifest);
+        tasks.spawn(async move { one(&client, &manifest).await });
+    }
+    while let Some(result) = tasks.join_next().await {
+        result.expect("installing does not panic")?;
+    }
+    Ok(())
+}
+
+async fn one(client: &Client, (path, text): &Manifest) -> Result<(), InstallError> {
+    let mut hasher = DefaultHasher::new();
+    text.hash(&mut hasher);
+    let hash = format!("{:016x}", hasher.finish());
+    if let Ok(held) = request(client, "GET", path, None).await
+        && held["metadata"]["annotations"][HASH] == hash.as_str()
+    {
+        return Ok(());
+    }
+    let broken = |why: String| InstallError::Manifest { path: (*path).to_owned(), why };
+    let mut object: Value = serde_json::from_str(text).map_err(|error| broken(error.to_string()))?;
+    if !object["metadata"].is_object() {
+        return Err(broken("it has no metadata".to_owned()));
+    }
+    object["metadata"]["annotations"][HASH] = hash.into();
+    request(client, "PATCH", path, Some(&object)).await.map(|_| ())
+}
+
+/// GET, or server-side apply as `trainyard`.
+async fn request(client: &Client, method: &str, path: &str, body: Option<&Value>) -> Result<Value, InstallError> {
+    let uri = if body.is_some() { format!("{path}?fieldManager=trainyard&force=true") } else { path.to_owned() };
+    let request = Request::builder()
+        .method(method)
+        .uri(uri)
+        .header("content-type", "application/apply-patch+yaml")
+        .body(body.map(|body| body.to_string().into_bytes()).unwrap_or_default())
+        .expect("paths in the binary are well-formed");
+    let failed = |source| InstallError::Request { path: path.to_owned(), source: Box::new(source) };
+    client.request(request).await.map_err(failed)
+}
+
+/// Until the server serves Trainer's kinds: it takes new definitions up by itself, in milliseconds.
+async fn wait_for_kinds(client: &Client) {
+    let served = "/apis/trainer.kubeflow.org/v1alpha1/clustertrainingruntimes";
+    let limit = tokio::time::Instant::now() + std::time::Duration::from_secs(10);
+    while request(client, "GET", served, None).await.is_err() && tokio::time::Instant::now() < limit {
+        tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+    }
+}
+
+/// The ConfigMap in which the Kubeflow SDK looks for Trainer's version.
+async fn version_map(client: &Client) -> Result<(), InstallError> {
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kubeflow-system"}});
+    let path = "/api/v1/namespaces/kubeflow-system";
+    if request(client, "GET", path, None).await.is_err() {
+        request(client, "PATCH", path, Some(&namespace)).await?;
+    }
+    let path = "/api/v1/namespaces/kubeflow-system/configmaps/kubeflow-trainer-public";
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "kubeflow-trainer-public", "namespace": "kubeflow-system"},
+        "data": {"kubeflow_trainer_version": "2.3.0"}});
+    if request(client, "GET", path, None).await.is_err() {
+        request(client, "PATCH", path, Some(&map)).await?;
+    }
+    Ok(())
+}

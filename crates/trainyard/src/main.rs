@@ -1,0 +1,49 @@
+//! The `trainyard` binary. It only composes: what it composes is in `up` and in the other crates.
+
+mod pki;
+mod shells;
+mod spdy;
+mod streams;
+mod up;
+
+use clap::Parser;
+use cli::args::{Cli, Command};
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    // a shim is one thread and no runtime, from its first instruction on
+    let mut words = std::env::args_os().skip(1);
+    if words.next().is_some_and(|word| word == "shim") {
+        return node::shim::main(words);
+    }
+    let Cli { global, command } = Cli::parse();
+    if !matches!(command, Command::Up(_)) {
+        end_with_the_reader();
+    }
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("the process may have threads");
+    let result = runtime.block_on(async {
+        match command {
+            Command::Up(args) => up::up(&args, &global).await,
+            Command::Shim(_) => unreachable!("handled before the runtime was started"),
+            command => cli::execute(command, &global).await.map_err(up::UpError::from),
+        }
+    });
+    // readers that wait for a terminal or a pipe are not waited for
+    runtime.shutdown_background();
+    match result {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            eprintln!("{}", error.render());
+            ExitCode::from(error.exit_code())
+        }
+    }
+}
+
+/// `trainyard get | head -1` ends when nobody reads on, as other programs do: Rust ignores SIGPIPE, and printing would panic.
+#[expect(unsafe_code, reason = "setting a signal's default action is safe before any thread has been started")]
+fn end_with_the_reader() {
+    use nix::sys::signal::{SigHandler, Signal, signal};
+    // SAFETY: no other thread runs yet, and the default action runs no code of ours
+    let _ = unsafe { signal(Signal::SIGPIPE, SigHandler::SigDfl) };
+}

@@ -1,0 +1,309 @@
+//! `trainyard up`: store, API server, controllers and node agent in one process.
+
+use crate::pki::{self, PkiError};
+use crate::streams::NodeStreams;
+use apiserver::admission::Admission;
+use apiserver::auth::{Authenticator, User};
+use apiserver::streams::PodStreams;
+use apiserver::{Options, ServeError, Server, tls_config};
+use cli::args::{Format, Global, UpArgs};
+use cli::error::CliError;
+use cli::exit;
+use cli::home::{Home, Running};
+use driver::Driver;
+use jiff::Timestamp;
+use kube::Client;
+use node::agent::{Agent, Config};
+use operator::admission::Webhook;
+use operator::status_server::StatusServer;
+use operator::{Controllers, Surroundings};
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use trainyard::admission::Plugin;
+use trainyard::install::{self, InstallError};
+
+/// How long parts may take to stop.
+const STOP_MAX: Duration = Duration::from_secs(5);
+
+/// Why the control plane cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum UpError {
+    #[error(transparent)]
+    Cli(#[from] CliError),
+    #[error("{0}")]
+    Usage(String),
+    #[error("cannot listen on {address}")]
+    Listen {
+        address: String,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("cannot open the database {path}")]
+    Store {
+        path: PathBuf,
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    #[error("cannot set up keys and certificates")]
+    Pki(#[from] PkiError),
+    #[error("cannot use the certificates")]
+    Tls(#[from] ServeError),
+    #[error("cannot install kinds and runtimes")]
+    Install(#[from] InstallError),
+    #[error("cannot start the node agent; without one: trainyard up --no-node")]
+    Node(#[source] std::io::Error),
+}
+
+impl UpError {
+    /// The process's exit code.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Cli(error) => error.exit_code(),
+            Self::Usage(_) => exit::USAGE,
+            Self::Listen { .. }
+            | Self::Store { .. }
+            | Self::Pki(_)
+            | Self::Tls(_)
+            | Self::Install(_)
+            | Self::Node(_) => exit::FAILURE,
+        }
+    }
+
+    /// The error with its sources, ready to print.
+    pub fn render(&self) -> String {
+        if let Self::Cli(error) = self {
+            return error.render();
+        }
+        let mut text = format!("error: {self}");
+        let mut source = std::error::Error::source(self);
+        while let Some(cause) = source {
+            text += &format!(": {cause}");
+            source = cause.source();
+        }
+        text
+    }
+}
+
+/// Starts the control plane and runs it until SIGTERM or Ctrl-C; with `--detach`, starts it in the background instead.
+///
+/// Guarantees: one control plane per home, by a lock that the kernel frees with the process. What it acknowledged is
+/// there after any crash. Pods do not need it: they go on when it stops, and the next start takes them over.
+pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
+    let home = Home::find(global)?;
+    let controllers: Controllers =
+        args.controllers.parse().map_err(|error| UpError::Usage(format!("--controllers: {error}")))?;
+    let controllers = if args.no_node { controllers.without_nodes() } else { controllers };
+    if args.detach {
+        let running = match home.running() {
+            Some(running) => running,
+            None => cli::daemon::start(&home, &child_flags(args))?,
+        };
+        announce(&running, args.output.output, None);
+        return Ok(exit::OK);
+    }
+    home.create()?;
+    let Some(lock) = home.try_lock()? else {
+        let by =
+            home.running().map_or(String::new(), |running| format!(" (process {}, {})", running.pid, running.server));
+        return Err(UpError::Usage(format!("a control plane runs already under {}{by}", home.root().display())));
+    };
+    let started = Instant::now();
+    log_to_stderr(global.verbose);
+    // every pod costs a few file descriptors
+    let _ = nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE)
+        .and_then(|(_, hard)| nix::sys::resource::setrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE, hard, hard));
+
+    let stop = CancellationToken::new();
+    let mut tasks = JoinSet::new();
+    let (listener, address) = listen(&args.listen, &home).await?;
+    let identity = pki::identity(home.root(), &[address.ip(), IpAddr::from([127, 0, 0, 1])])?;
+    let tls = tls_config(&identity.certificate, &identity.key, None)?;
+    let token = match &args.token {
+        Some(token) => token.clone(),
+        None => pki::to_hex(&pki::secret(&home.root().join("token"))?),
+    };
+    let signing_key = pki::secret(&home.root().join("serviceaccounts.key"))?;
+    let node_data = home.root().join("node");
+    let streams: Option<Arc<dyn PodStreams>> =
+        if args.no_node { None } else { Some(Arc::new(NodeStreams::new(node_data.clone()))) };
+    let database = home.root().join("store.db");
+    let options = Options {
+        database: Some(database.clone()),
+        plugins: plugins(&controllers),
+        streams,
+        authenticator: Authenticator::new(signing_key).with_token(&token, User::admin()),
+        ..Options::default()
+    };
+    // opening waits for the disk
+    let server = tokio::task::spawn_blocking(move || Server::new(options))
+        .await
+        .expect("opening the store does not panic")
+        .map_err(|source| UpError::Store { path: database, source: Box::new(source) })?;
+    tasks.spawn(server.clone().follow_definitions());
+    let client = Client::new(server.service(User::admin()), "default");
+    install::install(&client, controllers.wants_jobset(), controllers.wants_trainer()).await?;
+
+    let url = format!("https://{address}");
+    pki::write_private(&home.kubeconfig(), &pki::kubeconfig(&url, &identity.authority, &token))?;
+    let shutdown = stop.clone().cancelled_owned();
+    let serving = tokio::spawn(server.clone().serve(listener, Some(tls.clone()), shutdown));
+
+    let mut node = "none".to_owned();
+    if !args.no_node {
+        let agent = agent(&client, node_data, address).await?;
+        node = if agent.isolation().is_hosts() { "hosts" } else { "plain" }.to_owned();
+        let stop = stop.clone();
+        tasks.spawn(async move { agent.run(stop).await });
+    }
+    if !controllers.is_empty() {
+        let mut driver = Driver::new(client.clone());
+        let mut around = Surroundings { root_ca: identity.authority, ..Surroundings::default() };
+        if let Some(address) = args.status_server {
+            let failed = |source| UpError::Listen { address: address.to_string(), source };
+            let listener = TcpListener::bind(address).await.map_err(failed)?;
+            around.report_to(format!("https://{}", listener.local_addr().map_err(failed)?));
+            let server = StatusServer::new(client.clone());
+            let (tls, stop) = (tls.clone(), stop.clone());
+            tasks.spawn(async move { server.serve(listener, &tls, stop).await });
+        }
+        controllers.add_to(&mut driver, &around);
+        tasks.spawn(driver.run(stop.clone()));
+    }
+
+    let running = Running {
+        pid: std::process::id(),
+        server: url,
+        kubeconfig: home.kubeconfig(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        started: Timestamp::now().as_second(),
+        node,
+    };
+    pki::write_private(&home.running_file(), &serde_json::to_string_pretty(&running).expect("plain data"))?;
+    announce(&running, args.output.output, Some(started.elapsed()));
+
+    until_told_to_stop().await;
+    eprintln!("stopping; running jobs go on");
+    stop.cancel();
+    let _ = tokio::time::timeout(STOP_MAX, serving).await;
+    let _ = tokio::time::timeout(STOP_MAX, tasks.shutdown()).await;
+    let _ = std::fs::remove_file(home.running_file());
+    drop(lock);
+    Ok(exit::OK)
+}
+
+/// The flags that the background process gets; home and output are `start`'s.
+fn child_flags(args: &UpArgs) -> Vec<String> {
+    let UpArgs { listen, detach: _, no_node, controllers, status_server, token, output: _ } = args;
+    let mut flags = vec![format!("--listen={listen}"), format!("--controllers={controllers}")];
+    if let Some(address) = status_server {
+        flags.push(format!("--status-server={address}"));
+    }
+    if *no_node {
+        flags.push("--no-node".to_owned());
+    }
+    if let Some(token) = token {
+        flags.push(format!("--token={token}"));
+    }
+    flags
+}
+
+/// The webhooks of the chosen controllers: a server on which other people's controllers run has theirs.
+fn plugins(controllers: &Controllers) -> Vec<Arc<dyn Admission>> {
+    Webhook::ALL
+        .into_iter()
+        .filter(|webhook| match webhook {
+            Webhook::TrainJob | Webhook::TrainingRuntime | Webhook::ClusterTrainingRuntime => {
+                controllers.wants_trainer()
+            }
+            Webhook::JobSet | Webhook::Pod => controllers.wants_jobset(),
+        })
+        .map(|webhook| Arc::new(Plugin(webhook)) as Arc<dyn Admission>)
+        .collect()
+}
+
+/// Binds the address; where the port is left open (`:0`), the one of the last start if it is free, so that kubeconfigs
+/// in use go on working.
+async fn listen(asked: &str, home: &Home) -> Result<(TcpListener, SocketAddr), UpError> {
+    let failed = |source| UpError::Listen { address: asked.to_owned(), source };
+    let address: SocketAddr = asked
+        .parse()
+        .map_err(|_| UpError::Usage(format!("--listen {asked:?} is not ADDRESS:PORT (127.0.0.1:6443, [::1]:0)")))?;
+    if !address.ip().is_loopback() {
+        eprintln!(
+            "warning: {address} can be reached from other machines; whoever has the token can start processes here"
+        );
+    }
+    let remembered = home.root().join("port");
+    let last = std::fs::read_to_string(&remembered).ok().and_then(|text| text.trim().parse::<u16>().ok());
+    let listener = match last.filter(|_| address.port() == 0) {
+        Some(port) => match TcpListener::bind((address.ip(), port)).await {
+            Ok(listener) => listener,
+            Err(_) => TcpListener::bind(address).await.map_err(failed)?,
+        },
+        None => TcpListener::bind(address).await.map_err(failed)?,
+    };
+    let bound = listener.local_addr().map_err(failed)?;
+    pki::write_private(&remembered, &bound.port().to_string())?;
+    Ok((listener, bound))
+}
+
+/// The node agent of this machine, over the in-process client.
+async fn agent(
+    client: &Client,
+    data: PathBuf,
+    api_server: SocketAddr,
+) -> Result<Agent<node::kube_world::KubeWorld>, UpError> {
+    let name = nix::unistd::gethostname().map_or("localhost".to_owned(), |name| name.to_string_lossy().to_lowercase());
+    let program = std::env::current_exe().map_err(UpError::Node)?;
+    let mut config = Config::new(data, &name, vec![program.into(), "shim".into()]);
+    config.api_server = Some((api_server.ip().to_string(), api_server.port()));
+    let world = node::kube_world::KubeWorld::new(client.clone(), &name);
+    Agent::new(config, world).await.map_err(UpError::Node)
+}
+
+/// Tells that it is ready. The JSON form is one line: a parent process waits for it.
+fn announce(running: &Running, format: Format, took: Option<Duration>) {
+    match format {
+        Format::Json => println!("{}", serde_json::to_string(running).expect("plain data")),
+        Format::Yaml => print!("{}", serde_saphyr::to_string(running).expect("plain data")),
+        Format::Name => println!("{}", running.kubeconfig.display()),
+        Format::Table | Format::Wide => {
+            match took {
+                Some(took) => println!("ready in {} ms", took.as_millis()),
+                None => println!("ready"),
+            }
+            println!("  server      {}", running.server);
+            println!("  kubeconfig  {}", running.kubeconfig.display());
+            println!("  run a job:  trainyard run train.py");
+            println!("  kubectl:    export KUBECONFIG={}", running.kubeconfig.display());
+        }
+    }
+    use std::io::Write;
+    let _ = std::io::stdout().flush();
+}
+
+async fn until_told_to_stop() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut terminate = signal(SignalKind::terminate()).expect("signal handlers can be set");
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = tokio::signal::ctrl_c() => {}
+    }
+}
+
+/// `TRAINYARD_LOG` filters as `RUST_LOG` does elsewhere; `-v` and `-vv` are shorter.
+fn log_to_stderr(verbose: u8) {
+    let level = match verbose {
+        0 => "warn",
+        1 => "info",
+        _ => "debug",
+    };
+    let filter = tracing_subscriber::EnvFilter::try_from_env("TRAINYARD_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(level));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).init();
+}

@@ -1,0 +1,63 @@
+//! Takes the tracking finalizer off pods that no Job will count: theirs is over, gone or another by now.
+
+use super::pods::Pod;
+use super::spec::Spec;
+use super::status::Status;
+use super::{adopters, build, job_gvk, pod_gvk};
+use api::object::{self, Gvk, Key, Target};
+use jiff::Timestamp;
+use reconcile::{Decision, Primary, Reconciler, Wakes, Watch, World};
+use serde_json::Value;
+
+/// Keyed by pod, so that a pod whose Job is gone for good is seen at all.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PodFinalizerController;
+
+/// Pods to look at when a Job has ended or gone.
+fn pods_of_ended_job(world: &dyn World, job: &Value) -> Vec<Target> {
+    let alive = world.get(&job_gvk(), &Key::of(job)).filter(|held| object::uid(held) == object::uid(job));
+    if alive.is_some_and(|job| Status::read(&job).finished().is_none()) {
+        return Vec::new();
+    }
+    world.owned_by(&pod_gvk(), object::uid(job)).iter().map(|pod| Target::of(pod)).collect()
+}
+
+impl Reconciler for PodFinalizerController {
+    type Observed = Pod;
+
+    fn name(&self) -> &'static str {
+        "job-pod-finalizer"
+    }
+
+    fn primary(&self) -> Primary {
+        Primary::Kind(pod_gvk())
+    }
+
+    fn watches(&self) -> Vec<Watch> {
+        vec![Watch { gvk: job_gvk(), wakes: Wakes::Keys(pods_of_ended_job) }]
+    }
+
+    /// `None` for a pod that carries no tracking finalizer, or whose Job will see to it.
+    fn observe(&self, world: &dyn World, target: &Target) -> Option<Pod> {
+        let object = world.get(&pod_gvk(), &target.key)?;
+        let pod = Pod::read(&object);
+        let awaited = || match object::controller_of(&object) {
+            Some(owner) if Gvk::of(owner) == job_gvk() => {
+                let key = Key::new(&target.key.namespace, object::text(owner, "name"));
+                let job = world.get(&job_gvk(), &key).filter(|job| object::uid(job) == object::text(owner, "uid"));
+                job.is_some_and(|job| {
+                    Status::read(&job).finished().is_none() || Spec::read(&job).is_none_or(|spec| spec.external)
+                })
+            }
+            Some(_) => true,
+            None => !pod.terminating && !adopters(world, &object).is_empty(),
+        };
+        (pod.tracked && !awaited()).then_some(pod)
+    }
+
+    fn decide(&self, pod: &Pod, _now: Timestamp) -> Decision {
+        let mut decision = Decision { writes: vec![build::remove_finalizer(pod).into()], ..Decision::default() };
+        decision.report.note("no Job will count this pod any more");
+        decision
+    }
+}

@@ -1,0 +1,232 @@
+//! Pods that nobody will end.
+//!
+//! A kubelet reports the end of a pod. Where there never was one (the pod was deleted before it was bound, and a finalizer
+//! holds it) or is none any more (its node was removed), nobody does, and whoever waits for a terminal phase, or for the
+//! pod to go, would wait for ever. Such pods are marked as failed and deleted, after upstream's waiting times.
+//!
+//! When a node's absence was first seen is kept as an annotation of the pod: a node that comes back in time keeps its pods.
+
+use api::object::{self, Gvk, Key, Target};
+use jiff::{SignedDuration, Timestamp};
+use reconcile::{Decision, Next, Op, PatchBody, Primary, Propagation, Reconciler, Wakes, Watch, World};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// For the end of a pod without node, from its deletion on; and before the absence of a new pod's node is taken for more
+/// than the order in which things appear.
+const PATIENCE: SignedDuration = SignedDuration::from_secs(20);
+/// For the return of a node.
+const QUARANTINE: SignedDuration = SignedDuration::from_secs(40);
+/// When the node of a pod was first seen to be missing.
+pub const MISSING_SINCE: &str = "trainyard.dev/node-missing-since";
+
+fn pods() -> Gvk {
+    Gvk::new("", "v1", "Pod")
+}
+
+fn nodes() -> Gvk {
+    Gvk::new("", "v1", "Node")
+}
+
+/// Ends pods that have no node to end them.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PodGcController;
+
+/// A pod that somebody may have to end.
+#[derive(Clone, Debug)]
+pub struct Observed {
+    pod: Arc<Value>,
+    place: Place,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// Deleted before it was bound.
+    Nowhere,
+    /// Bound to a node that is not there.
+    Gone,
+    /// Bound to a node that had gone, and is back.
+    Back,
+}
+
+fn node_of(pod: &Value) -> &str {
+    pod["spec"]["nodeName"].as_str().unwrap_or_default()
+}
+
+/// Pods of a node that has gone, or is back.
+fn pods_of_node(world: &dyn World, node: &Value) -> Vec<Target> {
+    let name = object::meta(node, "name");
+    let there = world.get(&nodes(), &Key::new("", name)).is_some();
+    let concerned =
+        |pod: &&Arc<Value>| node_of(pod) == name && (!there || object::annotation(pod, MISSING_SINCE).is_some());
+    world.list(&pods(), None).iter().filter(concerned).map(|pod| Target::of(pod)).collect()
+}
+
+impl Reconciler for PodGcController {
+    type Observed = Observed;
+
+    fn name(&self) -> &'static str {
+        "podgc"
+    }
+
+    fn primary(&self) -> Primary {
+        Primary::Kind(pods())
+    }
+
+    fn watches(&self) -> Vec<Watch> {
+        vec![Watch { gvk: nodes(), wakes: Wakes::Keys(pods_of_node) }]
+    }
+
+    /// `None` for pods that a node sees to, and for those that have ended and stay.
+    fn observe(&self, world: &dyn World, target: &Target) -> Option<Observed> {
+        let pod = world.get(&target.gvk, &target.key)?;
+        let ended = matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
+        let terminating = object::is_terminating(&pod);
+        if ended && !terminating {
+            return None;
+        }
+        let place = match node_of(&pod) {
+            "" if terminating && !ended => Place::Nowhere,
+            "" => return None,
+            node if world.get(&nodes(), &Key::new("", node)).is_none() => Place::Gone,
+            _ if object::annotation(&pod, MISSING_SINCE).is_some() => Place::Back,
+            _ => return None,
+        };
+        Some(Observed { pod, place })
+    }
+
+    fn decide(&self, observed: &Observed, now: Timestamp) -> Decision {
+        let Observed { pod, place } = observed;
+        let time = |text: &str| text.parse::<Timestamp>().ok();
+        let left = |since: Option<Timestamp>, wait| wait - now.duration_since(since.unwrap_or(now));
+        let mut decision = Decision::nothing();
+        let noted = object::annotation(pod, MISSING_SINCE);
+        let note = |value: Value| Op::Patch {
+            target: Target::of(pod),
+            subresource: None,
+            body: PatchBody::Merge(
+                json!({"metadata": {"uid": object::uid(pod), "annotations": {MISSING_SINCE: value}}}),
+            ),
+        };
+        let wait = match (place, noted) {
+            (Place::Back, _) => {
+                decision.report.note("its node is back");
+                decision.writes.push(note(Value::Null).into());
+                return decision;
+            }
+            (Place::Nowhere, _) => left(time(object::meta(pod, "deletionTimestamp")), PATIENCE),
+            (Place::Gone, Some(since)) => left(time(since), QUARANTINE),
+            (Place::Gone, None) => {
+                let wait = left(time(object::meta(pod, "creationTimestamp")), PATIENCE);
+                if wait.is_positive() {
+                    decision.next = Next::After(wait);
+                } else {
+                    decision.report.note("its node is not there");
+                    decision.writes.push(note(now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string().into()).into());
+                    decision.next = Next::After(QUARANTINE);
+                }
+                return decision;
+            }
+        };
+        if wait.is_positive() {
+            decision.next = Next::After(wait);
+            return decision;
+        }
+        decision.report.note("no node will end it");
+        if let Some(status) = failed_status(pod, *place, now) {
+            let body = PatchBody::Merge(json!({"metadata": {"uid": object::uid(pod)}, "status": status}));
+            decision.writes.push(Op::Patch { target: Target::of(pod), subresource: Some("status"), body }.into());
+        }
+        decision.writes.push(
+            Op::Delete {
+                target: Target::of(pod),
+                propagation: Propagation::Background,
+                uid: Some(object::uid(pod).to_owned()),
+                resource_version: None,
+                grace_secs: Some(0),
+            }
+            .into(),
+        );
+        decision
+    }
+}
+
+/// Failed, and why; `None` where it has ended by itself.
+fn failed_status(pod: &Value, place: Place, now: Timestamp) -> Option<Value> {
+    let status = &pod["status"];
+    if matches!(status["phase"].as_str(), Some("Succeeded" | "Failed")) {
+        return None;
+    }
+    let mut failed = json!({"phase": "Failed"});
+    if place == Place::Gone {
+        let at = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let mut conditions = status["conditions"].as_array().cloned().unwrap_or_default();
+        conditions.retain(|condition| condition["type"] != "DisruptionTarget");
+        conditions.push(json!({"type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC",
+            "message": "PodGC: node no longer exists", "lastProbeTime": null, "lastTransitionTime": at}));
+        failed["conditions"] = conditions.into();
+    }
+    Some(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use reconcile::testing::Model;
+
+    fn model(node: &str) -> (Model, Target) {
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "spec": {"nodeName": node},
+            "metadata": {"namespace": "ns", "name": "p", "finalizers": ["example/hold"]}});
+        (Model::of([pod]), Target { gvk: pods(), key: Key::new("ns", "p") })
+    }
+
+    fn node() -> Value {
+        json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}})
+    }
+
+    fn phase(model: &Model) -> Option<String> {
+        model.one("Pod", "p").expect("held")["status"]["phase"].as_str().map(str::to_owned)
+    }
+
+    #[test]
+    fn deleted_before_it_was_bound() {
+        let (mut model, target) = model("");
+        assert_eq!(model.run(&PodGcController, &target), Next::AwaitChange);
+        model.delete(&target, Propagation::Background, Some(0));
+        assert_eq!(model.run(&PodGcController, &target), Next::After(PATIENCE));
+        model.pass(20);
+        model.run(&PodGcController, &target);
+        assert_eq!(phase(&model).as_deref(), Some("Failed"));
+    }
+
+    #[test]
+    fn a_node_has_time_to_come_back() {
+        let (mut model, target) = model("n");
+        model.put(node());
+        assert_eq!(model.run(&PodGcController, &target), Next::AwaitChange);
+        model.pass(60);
+        model.delete(&Target { gvk: nodes(), key: Key::new("", "n") }, Propagation::Background, None);
+        assert_eq!(pods_of_node(&model, &node()), std::slice::from_ref(&target));
+        assert_eq!(model.run(&PodGcController, &target), Next::After(QUARANTINE));
+        model.pass(30);
+        model.put(node());
+        assert_eq!(model.run(&PodGcController, &target), Next::AwaitChange);
+        let pod = model.one("Pod", "p").expect("held");
+        assert_eq!((object::annotation(&pod, MISSING_SINCE), pods_of_node(&model, &node()).len()), (None, 0));
+
+        model.delete(&Target { gvk: nodes(), key: Key::new("", "n") }, Propagation::Background, None);
+        model.run(&PodGcController, &target);
+        model.pass(40);
+        model.run(&PodGcController, &target);
+        let pod = model.one("Pod", "p").expect("held");
+        assert_eq!((phase(&model).as_deref(), object::is_terminating(&pod)), (Some("Failed"), true));
+        assert_eq!(pod["status"]["conditions"][0]["reason"], "DeletionByPodGC");
+    }
+
+    #[test]
+    fn a_new_pods_node_may_appear_later() {
+        let (mut model, target) = model("n");
+        assert_eq!(model.run(&PodGcController, &target), Next::After(PATIENCE));
+        assert!(model.writes.is_empty());
+    }
+}

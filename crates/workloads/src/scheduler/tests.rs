@@ -1,0 +1,377 @@
+//! Scheduling on a world in memory: who gets which node, who waits, and what those who wait are told.
+
+use super::*;
+use crate::jobset::JobSetController;
+use api::jobset::keys;
+use reconcile::testing::{Model, merge};
+
+/// A node with so many cpus, and other members.
+fn node(name: &str, cpu: &str, more: Value) -> Value {
+    let mut node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name},
+        "status": {"allocatable": {"cpu": cpu, "memory": "8Gi", "pods": "110"},
+            "conditions": [{"type": "Ready", "status": "True"}]}});
+    merge(&mut node, &more);
+    node
+}
+
+/// A pod that asks for cpus (`""`: none), and other members.
+fn pod(name: &str, cpu: &str, more: Value) -> Value {
+    let resources = if cpu.is_empty() { json!({}) } else { json!({"requests": {"cpu": cpu}}) };
+    let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "ns"},
+        "spec": {"schedulerName": "default-scheduler", "containers": [{"name": "main", "resources": resources}]},
+        "status": {"phase": "Pending"}});
+    merge(&mut pod, &more);
+    pod
+}
+
+/// Schedules to the fixpoint.
+fn run(model: &mut Model) -> Next {
+    model.run(&Scheduler, &Scheduler::key())
+}
+
+/// `pod:node` of those that have one, in order of their names.
+fn bound(model: &Model) -> Vec<String> {
+    let pods = model.all("Pod");
+    let pods = pods.iter().filter_map(|pod| Some(format!("{}:{}", object::meta(pod, "name"), node_of(pod)?)));
+    pods.collect()
+}
+
+/// Why a pod has no node.
+fn told(model: &Model, pod: &str) -> String {
+    let pod = model.one("Pod", pod).expect("a pod");
+    let conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
+    conditions.map(|c| object::text(c, "message").to_owned()).next().unwrap_or_default()
+}
+
+fn schedule(objects: &[Value]) -> Model {
+    let mut model = Model::of(objects.iter().cloned());
+    run(&mut model);
+    model
+}
+
+#[test]
+fn pods_go_where_they_fit() {
+    let gpu = json!({"status": {"allocatable": {"nvidia.com/gpu": "2"}}});
+    let wants_gpu = json!({"spec": {"containers": [{"resources": {"limits": {"nvidia.com/gpu": 1}}}]}});
+    let a_node = node("n", "4", json!({}));
+    let cases: [(&str, Vec<Value>, Value, &str); 15] = [
+        ("nothing asked", vec![a_node.clone()], json!({}), ""),
+        ("no nodes", vec![], json!({}), "-"),
+        ("a node that has not reported", vec![node("n", "4", json!({"status": {"conditions": null}}))], json!({}), "-"),
+        (
+            "too little",
+            vec![a_node.clone()],
+            json!({"spec": {"containers": [{"resources": {"requests": {"cpu": "8"}}}]}}),
+            "0/1 nodes are available: 1 Insufficient cpu (needs 8, 4 free of 4).",
+        ),
+        ("a device", vec![node("n", "4", gpu)], wants_gpu.clone(), ""),
+        (
+            "no device",
+            vec![a_node.clone(), node("o", "4", json!({}))],
+            wants_gpu,
+            "0/2 nodes are available: 2 Insufficient nvidia.com/gpu (needs 1, 0 free of 0).",
+        ),
+        (
+            "not ready",
+            vec![node("n", "4", json!({"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}))],
+            json!({}),
+            "0/1 nodes are available: 1 node(s) were not ready.",
+        ),
+        (
+            "cordoned",
+            vec![node("n", "4", json!({"spec": {"unschedulable": true}}))],
+            json!({}),
+            "0/1 nodes are available: 1 node(s) were unschedulable.",
+        ),
+        (
+            "tainted",
+            vec![node("n", "4", json!({"spec": {"taints": [{"key": "gpu", "value": "yes", "effect": "NoSchedule"}]}}))],
+            json!({}),
+            "0/1 nodes are available: 1 node(s) had untolerated taint {gpu: yes}.",
+        ),
+        (
+            "tolerated",
+            vec![node("n", "4", json!({"spec": {"taints": [{"key": "gpu", "effect": "NoSchedule"}]}}))],
+            json!({"spec": {"tolerations": [{"key": "gpu", "operator": "Exists"}]}}),
+            "",
+        ),
+        (
+            "elsewhere",
+            vec![a_node.clone()],
+            json!({"spec": {"nodeSelector": {"zone": "b"}}}),
+            "0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector.",
+        ),
+        (
+            "full of pods",
+            vec![node("n", "4", json!({"status": {"allocatable": {"pods": "0"}}}))],
+            json!({}),
+            "0/1 nodes are available: 1 Too many pods.",
+        ),
+        (
+            "no claim",
+            vec![a_node.clone()],
+            json!({"spec": {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]}}),
+            "0/1 nodes are available: persistentvolumeclaim \"data\" not found.",
+        ),
+        ("another's", vec![a_node.clone()], json!({"spec": {"schedulerName": "mine"}}), "-"),
+        ("gated", vec![a_node], json!({"spec": {"schedulingGates": [{"name": "x"}]}}), "-"),
+    ];
+    for (about, nodes, more, why) in cases {
+        let model = schedule(&[nodes, vec![pod("p", "", more)]].concat());
+        let expected = if why.is_empty() { vec!["p:n".to_owned()] } else { vec![] };
+        assert_eq!(bound(&model), expected, "{about}");
+        assert_eq!(told(&model, "p"), why.trim_start_matches('-'), "{about}");
+        let event = match why {
+            "" => vec!["p: Normal Scheduled: Successfully assigned ns/p to n".to_owned()],
+            "-" => vec![],
+            why => vec![format!("p: Warning FailedScheduling: {why}")],
+        };
+        assert_eq!(model.events, event, "{about}");
+    }
+}
+
+#[test]
+fn what_is_bound_holds_its_share_until_it_has_ended() {
+    let holder = |phase: &str| pod("old", "3", json!({"spec": {"nodeName": "n"}, "status": {"phase": phase}}));
+    let mut model = schedule(&[node("n", "4", json!({})), holder("Running"), pod("new", "2", json!({}))]);
+    assert_eq!(told(&model, "new"), "0/1 nodes are available: 1 Insufficient cpu (needs 2, 1 free of 4).");
+    model.writes.clear();
+    run(&mut model);
+    assert_eq!(model.writes, Vec::<String>::new());
+    model.change(&core("Pod"), &Key::new("ns", "old"), |pod| pod["status"]["phase"] = "Succeeded".into());
+    run(&mut model);
+    assert_eq!(bound(&model), ["new:n", "old:n"]);
+}
+
+#[test]
+fn amounts_are_told_anew_now_and_then() {
+    let holder = |name: &str| pod(name, "1", json!({"spec": {"nodeName": "n"}}));
+    let mut model = schedule(&[node("n", "4", json!({})), pod("big", "8", json!({}))]);
+    let said = |free: u8| format!("0/1 nodes are available: 1 Insufficient cpu (needs 8, {free} free of 4).");
+    assert_eq!(told(&model, "big"), said(4));
+    model.put(holder("a"));
+    assert_eq!(run(&mut model), Next::After(SignedDuration::from_secs(AMOUNTS_SECS)));
+    assert_eq!(told(&model, "big"), said(4));
+    model.pass(AMOUNTS_SECS);
+    assert_eq!(run(&mut model), Next::AwaitChange);
+    assert_eq!(told(&model, "big"), said(3));
+    assert_eq!(model.events.len(), 1, "{:?}", model.events);
+    // another reason is news
+    model.change(&core("Node"), &Key::new("", "n"), |node| node["spec"]["unschedulable"] = true.into());
+    run(&mut model);
+    assert_eq!(model.events.len(), 2, "{:?}", model.events);
+}
+
+#[test]
+fn the_most_important_come_first_and_nobody_is_held_up() {
+    let priority = |number: i64| json!({"spec": {"priority": number}});
+    let made = |at: &str| json!({"metadata": {"creationTimestamp": at}});
+    let model = schedule(&[
+        node("n", "4", json!({})),
+        pod("a", "3", priority(0)),
+        pod("b", "3", priority(10)),
+        pod("small", "1", priority(-5)),
+    ]);
+    assert_eq!(bound(&model), ["b:n", "small:n"]);
+    let model = schedule(&[
+        node("n", "4", json!({})),
+        pod("a", "3", made("2026-01-01T00:00:02Z")),
+        pod("b", "3", made("2026-01-01T00:00:01Z")),
+    ]);
+    assert_eq!(bound(&model), ["b:n"]);
+}
+
+#[test]
+fn pods_that_ask_are_packed_and_those_that_do_not_are_spread() {
+    let nodes = [node("a", "8", json!({})), node("b", "4", json!({}))];
+    let model = schedule(&[&nodes[..], &[pod("p", "2", json!({}))]].concat());
+    assert_eq!(bound(&model), ["p:b"]);
+    let model = schedule(&[&nodes[..], &[pod("p", "", json!({})), pod("q", "", json!({}))]].concat());
+    assert_eq!(bound(&model), ["p:a", "q:b"]);
+    let preferred = json!({"spec": {"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
+        {"weight": 1, "preference": {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["a"]}]}}]}}}});
+    let model = schedule(&[&nodes[..], &[pod("p", "2", preferred)]].concat());
+    assert_eq!(bound(&model), ["p:a"]);
+}
+
+#[test]
+fn neighbours_are_wanted_or_not() {
+    let nodes: Vec<Value> = ["a", "b"].map(|n| node(n, "8", json!({"metadata": {"labels": {"rack": n}}}))).into();
+    let near = |kind: &str, own: &str, other: &str| {
+        json!({"metadata": {"labels": {"app": own}}, "spec": {"affinity": {kind: {
+            "requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "rack", "namespaceSelector": {},
+                "labelSelector": {"matchLabels": {"app": other}}}]}}}})
+    };
+    let there = pod("there", "1", json!({"metadata": {"labels": {"app": "x"}}, "spec": {"nodeName": "b"}}));
+    let with = |more: Value| [nodes.clone(), vec![there.clone(), pod("p", "1", more)]].concat();
+    assert_eq!(bound(&schedule(&with(near("podAffinity", "y", "x")))), ["p:b", "there:b"]);
+    assert_eq!(bound(&schedule(&with(near("podAntiAffinity", "y", "x")))), ["p:a", "there:b"]);
+    // the first of its kind settles anywhere; nobody comes for one that is not there
+    assert_eq!(bound(&schedule(&with(near("podAffinity", "z", "z")))).len(), 2);
+    let model = schedule(&with(near("podAffinity", "y", "z")));
+    assert_eq!(told(&model, "p"), "0/2 nodes are available: 2 node(s) didn't match pod affinity rules.");
+    // what is there keeps others away
+    let guard = pod("guard", "1", near("podAntiAffinity", "g", "q"));
+    let mut model = schedule(
+        &[vec![nodes[0].clone(), guard], vec![pod("q", "1", json!({"metadata": {"labels": {"app": "q"}}}))]].concat(),
+    );
+    run(&mut model);
+    assert_eq!(bound(&model), ["guard:a"]);
+    let text = "0/1 nodes are available: 1 node(s) didn't satisfy existing pods anti-affinity rules.";
+    assert_eq!(told(&model, "q"), text);
+}
+
+/// A JobSet with its Jobs, and a pod for each, as its controller and the Job controller make them. Replicated jobs: name,
+/// replicas, cpus a pod, other members.
+fn jobset(name: &str, replicated: &[(&str, i32, &str, Value)]) -> Model {
+    let replicated: Vec<Value> = replicated
+        .iter()
+        .map(|(name, replicas, cpu, more)| {
+            let container = json!({"name": "main", "resources": {"requests": {"cpu": cpu}}});
+            let mut job = json!({"name": name, "replicas": replicas, "groupName": "default", "template": {"spec": {
+                "parallelism": 1, "completions": 1, "completionMode": "Indexed",
+                "template": {"spec": {"containers": [container]}}}}});
+            merge(&mut job, more);
+            job
+        })
+        .collect();
+    let object = json!({"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet",
+        "metadata": {"name": name, "namespace": "ns"}, "spec": {"replicatedJobs": replicated}});
+    let mut model = Model::of([object.clone()]);
+    model.run(&JobSetController, &Target::of(&object));
+    model
+}
+
+/// Makes the pod of each Job that has none; `only`: of those whose name contains this.
+fn make_pods(model: &mut Model, only: &str) {
+    for job in model.all("Job") {
+        let name = format!("{}-0-x", object::meta(&job, "name"));
+        if !object::meta(&job, "name").contains(only) || model.one("Pod", &name).is_some() {
+            continue;
+        }
+        let template = &job["spec"]["template"];
+        let mut made = pod(
+            &name,
+            "",
+            json!({"metadata": {"labels": template["metadata"]["labels"],
+            "annotations": template["metadata"]["annotations"]}}),
+        );
+        merge(&mut made["spec"], &template["spec"]);
+        model.put(made);
+    }
+}
+
+#[test]
+fn a_gang_starts_together_or_not_at_all() {
+    let mut model = jobset("train", &[("w", 4, "2", json!({}))]);
+    model.put(node("n", "6", json!({})));
+    make_pods(&mut model, "-w-0");
+    make_pods(&mut model, "-w-1");
+    // half of it is there: nobody is told, it may be a matter of moments
+    assert_eq!(run(&mut model), Next::After(SignedDuration::from_secs(INCOMPLETE_SECS)));
+    assert_eq!((bound(&model).len(), told(&model, "train-w-0-0-x")), (0, String::new()));
+    model.pass(INCOMPLETE_SECS);
+    run(&mut model);
+    assert_eq!(told(&model, "train-w-0-0-x"), "gang train has 2 of 4 pods; it starts when all are there");
+    // all are there: three of four would fit
+    make_pods(&mut model, "");
+    run(&mut model);
+    assert_eq!(bound(&model).len(), 0);
+    let why = "0/1 nodes are available: 1 Insufficient cpu (needs 2, 0 free of 6). \
+               Gang train needs nodes for 4 pods at once; 3 fit.";
+    for index in 0..4 {
+        assert_eq!(told(&model, &format!("train-w-{index}-0-x")), why);
+    }
+    // a single pod behind it is not held up
+    model.put(pod("single", "6", json!({})));
+    run(&mut model);
+    assert_eq!(bound(&model), ["single:n"]);
+    model.put(node("m", "8", json!({})));
+    run(&mut model);
+    assert_eq!(bound(&model).len(), 5);
+    model.writes.clear();
+    run(&mut model);
+    assert_eq!(model.writes, Vec::<String>::new());
+}
+
+#[test]
+fn what_waits_for_others_is_a_gang_of_its_own() {
+    let after = json!({"dependsOn": [{"name": "init", "status": "Complete"}]});
+    let mut model = jobset("train", &[("init", 1, "1", json!({})), ("w", 2, "2", after)]);
+    model.put(node("n", "4", json!({})));
+    make_pods(&mut model, "");
+    run(&mut model);
+    assert_eq!(bound(&model), ["train-init-0-0-x:n"]);
+    let (jobs, jobset) =
+        (Gvk::new("batch", "v1", "Job"), Target { gvk: api::jobset::gvk(), key: Key::new("ns", "train") });
+    model.change(&jobs, &Key::new("ns", "train-init-0"), |job| {
+        job["status"] = json!({"succeeded": 1, "conditions": [{"type": "Complete", "status": "True"}]});
+    });
+    model.run(&JobSetController, &jobset);
+    make_pods(&mut model, "");
+    // its pod still holds one of four cpus
+    run(&mut model);
+    assert_eq!(bound(&model).len(), 1);
+    model.change(&core("Pod"), &Key::new("ns", "train-init-0-0-x"), |pod| pod["status"]["phase"] = "Succeeded".into());
+    run(&mut model);
+    assert_eq!(bound(&model).len(), 3);
+}
+
+#[test]
+fn members_made_anew_follow_one_by_one() {
+    let mut model = jobset("train", &[("w", 2, "2", json!({}))]);
+    model.put(node("n", "4", json!({})));
+    make_pods(&mut model, "");
+    run(&mut model);
+    assert_eq!(bound(&model).len(), 2);
+    // one fails and is replaced while the other is gone as well, its replacement still in backoff
+    for index in 0..2 {
+        let key = Key::new("ns", &format!("train-w-{index}-0-x"));
+        model.change(&core("Pod"), &key, |pod| pod["status"]["phase"] = "Failed".into());
+    }
+    let template = model.one("Pod", "train-w-0-0-x").expect("a pod");
+    let mut again = pod("train-w-0-0-y", "2", json!({}));
+    again["metadata"]["labels"] = template["metadata"]["labels"].clone();
+    model.put(again);
+    run(&mut model);
+    assert!(bound(&model).contains(&"train-w-0-0-y:n".to_owned()));
+}
+
+#[test]
+fn pods_of_an_attempt_that_is_over_are_left_alone() {
+    let mut model = jobset("train", &[("w", 1, "2", json!({}))]);
+    model.put(node("n", "4", json!({})));
+    make_pods(&mut model, "");
+    model.change(&api::jobset::gvk(), &Key::new("ns", "train"), |jobset| jobset["status"]["restarts"] = 1.into());
+    run(&mut model);
+    assert_eq!(bound(&model), Vec::<String>::new());
+}
+
+#[test]
+fn leaders_under_exclusive_placement_do_not_wait_for_followers() {
+    let exclusive = json!({"template": {"metadata": {"annotations": {keys::EXCLUSIVE_TOPOLOGY: "rack"}}}});
+    let mut model = jobset("train", &[("w", 2, "2", exclusive)]);
+    model.put(node("n", "4", json!({})));
+    make_pods(&mut model, "-w-0");
+    run(&mut model);
+    assert_eq!(bound(&model), ["train-w-0-0-x:n"]);
+}
+
+#[test]
+fn pod_groups_say_how_many() {
+    for (api_version, member) in [
+        ("scheduling.x-k8s.io/v1alpha1", json!({"labels": {"scheduling.x-k8s.io/pod-group": "g"}})),
+        ("scheduling.volcano.sh/v1beta1", json!({"annotations": {"scheduling.k8s.io/group-name": "g"}})),
+    ] {
+        let group = json!({"apiVersion": api_version, "kind": "PodGroup",
+            "metadata": {"name": "g", "namespace": "ns"}, "spec": {"minMember": 2}});
+        let member = |name: &str| pod(name, "2", json!({"metadata": member}));
+        let mut model = schedule(&[node("n", "4", json!({})), group, member("a")]);
+        assert_eq!(bound(&model).len(), 0);
+        model.put(member("b"));
+        model.put(member("c"));
+        run(&mut model);
+        assert_eq!(bound(&model), ["a:n", "b:n"], "{api_version}");
+        assert_eq!(told(&model, "c"), "0/1 nodes are available: 1 Insufficient cpu (needs 2, 0 free of 4).");
+    }
+}

@@ -1,0 +1,96 @@
+//! Repository chores: `cargo xtask <chore>`. Whatever is generated is committed; `--check` says whether it is up to date.
+
+mod conformance;
+mod crds;
+mod kubernetes;
+mod kubernetes_types;
+mod licences;
+mod schema;
+mod tidy;
+mod yaml;
+
+use anyhow::{Context, Result, ensure};
+use clap::{Parser, Subcommand};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Chores of the Trainyard repository.
+#[derive(Parser)]
+#[command(name = "xtask")]
+struct Arguments {
+    #[command(subcommand)]
+    chore: Chore,
+}
+
+#[derive(Subcommand)]
+enum Chore {
+    /// Write the table of Kubernetes' types from upstream's OpenAPI documents and Go structs.
+    KubernetesTypes {
+        /// Folder with `*_openapi.json` (k8s.io/kubernetes/api/openapi-spec/v3).
+        #[arg(long)]
+        openapi: PathBuf,
+        /// Folder with the modules `api@VERSION`, `apimachinery@VERSION` and `apiextensions-apiserver@VERSION`.
+        #[arg(long)]
+        go: PathBuf,
+        /// Version of those modules.
+        #[arg(long, default_value = "v0.36.3")]
+        version: String,
+        /// Write nothing; fail if the table is not what it would be.
+        #[arg(long)]
+        check: bool,
+    },
+    /// Write manifests/crds from the types of crate `api`.
+    Crds {
+        /// Write nothing; fail if a manifest is not what it would be.
+        #[arg(long)]
+        check: bool,
+    },
+    /// Write into COMPATIBILITY.md how many of the recorded scenarios pass.
+    Conformance {
+        /// JUnit reports of `e2e/golden/replay.py check`; fail where they and e2e/golden/not-yet.yaml differ.
+        #[arg(long, num_args = 1..)]
+        report: Vec<PathBuf>,
+        /// Write nothing; fail if the page does not hold what it would.
+        #[arg(long)]
+        check: bool,
+    },
+    /// Check what reviewers should not have to: crate edges, purity, licences, file headers.
+    Tidy,
+}
+
+fn main() -> ExitCode {
+    let result = match Arguments::parse().chore {
+        Chore::KubernetesTypes { openapi, go, version, check } => {
+            kubernetes_types::run(&root(), &openapi, &go, &version, check)
+        }
+        Chore::Crds { check } => crds::run(&root(), check),
+        Chore::Conformance { report, check } => conformance::run(&root(), &report, check),
+        Chore::Tidy => tidy::run(&root()),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The repository's root: two folders above this crate.
+fn root() -> PathBuf {
+    let crate_dir = Path::new(env!("CARGO_MANIFEST_DIR"));
+    crate_dir.ancestors().nth(2).expect("invariant: the crate lies in crates/xtask").to_owned()
+}
+
+/// Writes a generated file, or checks that it is there as it would be written.
+fn emit(path: &Path, text: &str, check: bool) -> Result<()> {
+    if check {
+        let there = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+        ensure!(there == text, "{} is out of date: run the same command without --check", path.display());
+        return Ok(());
+    }
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
+    }
+    std::fs::write(path, text).with_context(|| format!("writing {}", path.display()))
+}

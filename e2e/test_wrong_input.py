@@ -1,0 +1,94 @@
+"""Wrong input: a clear error, and nothing lost."""
+
+import json
+import pathlib
+
+import pytest
+
+from conftest import Yard
+
+
+def job(name: str = "j", **spec) -> str:
+    body = {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "metadata": {"name": name},
+        "spec": {"runtimeRef": {"name": "torch-distributed"}, **spec},
+    }  # fmt: skip
+    return json.dumps(body)
+
+
+CASES = {
+    "unknown runtime": (job(runtimeRef={"name": "nope"}), "nope"),
+    "numProcPerNode 0": (job(trainer={"numProcPerNode": 0}), "numProcPerNode must be greater than or equal to 1"),
+    "name too long": (job("x" * 64), "metadata.name must be no more than 63 characters"),
+    "name with a dot": (job("a.b"), "metadata.name must match RFC 1035 DNS label format"),
+    "negative numNodes": (job(trainer={"numNodes": -1}), "numNodes"),
+    "reserved variable": (job(trainer={"env": [{"name": "PET_NNODES", "value": "1"}]}), "PET_NNODES"),
+    "unknown field": (job(trainer={"numNode": 2}), 'unknown field "spec.trainer.numNode"'),
+    "broken YAML": ("apiVersion: trainer.kubeflow.org/v1alpha1\nkind: TrainJob\n  metadata: {", "error"),
+    "no kind": ('{"apiVersion": "trainer.kubeflow.org/v1alpha1", "metadata": {"name": "x"}}', "kind"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_refused_with_a_reason(yard: Yard, case: str):
+    manifest, reason = CASES[case]
+    before = yard.kubectl("get", "trainjobs", "-o", "name").stdout
+    done = yard.kubectl("create", "-f", "-", input=manifest, check=False)
+    assert done.returncode != 0
+    assert reason in done.stderr, done.stderr
+    assert yard.kubectl("get", "trainjobs", "-o", "name").stdout == before
+
+
+def test_a_patch_for_an_unknown_container_is_said(yard: Yard):
+    """Upstream admits it and nothing comes of it; the event must say what is wrong."""
+    patch = {"manager": "example.com/test", "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": [{
+        "name": "node", "template": {"spec": {"template": {"spec": {"containers": [
+            {"name": "nobody", "env": [{"name": "A", "value": "b"}]}]}}}}}]}}}}  # fmt: skip
+    done = yard.kubectl("create", "-f", "-", input=job("patched", runtimePatches=[patch]), check=False)
+    if done.returncode == 0:
+        from conftest import wait_for
+
+        wait_for("an event that says why", lambda: "patched" in yard.kubectl("get", "events").stdout)
+        yard.kubectl("delete", "trainjob", "patched")
+    else:
+        assert "nobody" in done.stderr
+
+
+def test_missing_script(yard: Yard, tmp_path: pathlib.Path):
+    done = yard.run("run", str(tmp_path / "missing.py"), check=False)
+    assert done.returncode == 1 and "missing.py" in done.stderr and "No such file" in done.stderr
+    done = yard.run("run", str(tmp_path), check=False)
+    assert done.returncode == 2 and "is not a file" in done.stderr
+
+
+def test_unknown_runtime_of_run(yard: Yard, tmp_path: pathlib.Path):
+    (tmp_path / "a.py").write_text("")
+    done = yard.run("run", "--runtime", "nope", str(tmp_path / "a.py"), check=False)
+    assert done.returncode == 2 and "trainyard runtimes" in done.stderr
+
+
+def test_unknown_job(yard: Yard):
+    for verb in ("get", "describe", "logs", "delete", "suspend", "resume", "wait"):
+        done = yard.run(verb, "nothing", check=False)
+        assert done.returncode == 3, (verb, done.stderr)
+        assert 'TrainJob "nothing" not found' in done.stderr
+
+
+def test_a_command_that_does_not_exist_is_named(yard: Yard):
+    body = job("no-such", trainer={"command": ["no-such-program"], "numNodes": 1})
+    yard.kubectl("create", "-f", "-", input=body)
+    from conftest import wait_for
+
+    wait_for("the reason", lambda: "no-such-program" in yard.run("describe", "no-such").stdout)
+    yard.run("delete", "no-such")
+
+
+def test_without_a_control_plane(tmp_path: pathlib.Path):
+    import os
+    import subprocess
+
+    from conftest import BINARY
+
+    env = {**os.environ, "TRAINYARD_HOME": str(tmp_path / "none")}
+    done = subprocess.run([BINARY, "get"], capture_output=True, text=True, env=env)
+    assert done.returncode == 4 and "trainyard up" in done.stderr
