@@ -10,12 +10,14 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 /// Between a failed list or watch and the next attempt.
 const RETRY: Duration = Duration::from_millis(250);
+/// The longest time between two looks for a kind that is not served.
+const ABSENT_MAX: Duration = Duration::from_secs(5);
 
 /// What a reconciler keyed by every kind is not shown: nobody owns or garbage-collects them, and each write makes one.
 const UNTRACKED: [&str; 1] = ["Event"];
@@ -32,8 +34,9 @@ struct Shared {
     controllers: Vec<Arc<dyn Wake>>,
     stop: CancellationToken,
     running: Mutex<BTreeMap<Gvk, CancellationToken>>,
-    /// A CRD changed: ask again what is served.
-    rediscover: Notify,
+    /// How often a CRD changed: each change is a reason to ask again what is served. Counted, so that a change that comes
+    /// while somebody asks is not lost on them.
+    definitions: watch::Sender<u64>,
 }
 
 fn crds() -> Gvk {
@@ -47,14 +50,21 @@ impl Informers {
         controllers: Vec<Arc<dyn Wake>>,
         stop: CancellationToken,
     ) -> Self {
-        let shared =
-            Shared { requests, cache, controllers, stop, running: Mutex::default(), rediscover: Notify::new() };
+        let shared = Shared {
+            requests,
+            cache,
+            controllers,
+            stop,
+            running: Mutex::default(),
+            definitions: watch::Sender::new(0),
+        };
         Self { shared: Arc::new(shared), tasks: tokio::sync::Mutex::new(JoinSet::new()) }
     }
 
     /// Starts an informer for each kind that a reconciler names, and with `every` for all kinds served, now and later.
     /// Returns true once all have listed, false when stopped before.
     pub(crate) async fn start(&self, every: bool) -> bool {
+        let definitions = self.shared.definitions.subscribe();
         let served = loop {
             match self.shared.requests.discover().await {
                 Ok(served) => break served,
@@ -77,8 +87,8 @@ impl Informers {
                 listed.extend(self.shared.spawn(gvk, &mut tasks));
             }
             if every {
-                let shared = self.shared.clone();
-                tasks.spawn(async move { shared.follow_discovery().await });
+                // subscribed before the discovery above could be out of date
+                tasks.spawn(self.shared.clone().follow_discovery(definitions));
             }
         }
         for mut listed in listed {
@@ -123,22 +133,32 @@ impl Shared {
 
     /// Lists and watches one kind until stopped.
     async fn follow(&self, gvk: Gvk, stop: CancellationToken, listed: watch::Sender<bool>) {
+        let mut definitions = self.definitions.subscribe();
+        let mut absent = RETRY;
         while !stop.is_cancelled() {
+            definitions.mark_unchanged();
             let outcome = tokio::select! {
                 outcome = self.list_and_watch(&gvk, &listed) => outcome,
                 () = stop.cancelled() => return,
             };
             match outcome {
-                Ok(()) => continue,
+                Ok(()) => {
+                    absent = RETRY;
+                    continue;
+                }
                 Err(RequestError::UnknownKind(_)) => {
                     // an optional kind (PodGroup, say): its CRD may come later
                     listed.send_replace(true);
                 }
                 Err(error) => tracing::debug!(kind = %gvk, error = %chain(&error), "watch failed; listing again"),
             }
+            let is_served = self.requests.served(&gvk).is_some();
+            let wait = if is_served { RETRY } else { absent };
+            absent = (absent * 2).min(ABSENT_MAX);
             tokio::select! {
-                () = tokio::time::sleep(if self.requests.served(&gvk).is_some() { RETRY } else { RETRY * 20 }) => {}
-                () = self.rediscover.notified(), if self.requests.served(&gvk).is_none() => {}
+                () = tokio::time::sleep(wait) => {}
+                // a server may tell of a definition a little before it serves it: soon again, then rarer
+                _ = definitions.changed(), if !is_served => absent = RETRY,
                 () = stop.cancelled() => return,
             }
         }
@@ -181,7 +201,7 @@ impl Shared {
                     _ => return Ok(()),
                 }
                 if *gvk == crds() {
-                    self.rediscover.notify_waiters();
+                    self.definitions.send_modify(|changes| *changes += 1);
                 }
             }
         }
@@ -194,11 +214,15 @@ impl Shared {
     }
 
     /// Keeps the set of informers in step with the CRDs.
-    async fn follow_discovery(self: Arc<Self>) {
+    async fn follow_discovery(self: Arc<Self>, mut definitions: watch::Receiver<u64>) {
         let mut tasks = JoinSet::new();
+        let mut again = ABSENT_MAX;
         loop {
             tokio::select! {
-                () = self.rediscover.notified() => {}
+                // never an error: the sender is ours
+                _ = definitions.changed() => again = RETRY,
+                // a server may tell of a definition a little before it serves it
+                () = tokio::time::sleep(again), if again < ABSENT_MAX => again *= 2,
                 () = self.stop.cancelled() => break,
             }
             let Ok(served) = self.requests.discover().await else { continue };

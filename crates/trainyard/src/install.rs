@@ -5,10 +5,14 @@ use http::Request;
 use kube::Client;
 use serde_json::{Value, json};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::Duration;
 use tokio::task::JoinSet;
 
 /// Annotation with the hash of the manifest that an object was made from.
 const HASH: &str = "trainyard.dev/manifest-hash";
+
+/// How long the server may take to serve a new kind.
+const SERVED_MAX: Duration = Duration::from_secs(10);
 
 /// Manifests in the binary, by the path of the object that they describe.
 type Manifest = (&'static str, &'static str);
@@ -82,8 +86,10 @@ pub async fn install(client: &Client, jobset: bool, trainer: bool) -> Result<(),
         kinds.extend(TRAINER_CRDS);
     }
     all(client, &kinds).await?;
+    for kind in &kinds {
+        wait_for_kind(client, kind).await?;
+    }
     if trainer {
-        wait_for_kinds(client).await;
         all(client, &RUNTIMES).await?;
         version_map(client).await?;
     }
@@ -134,13 +140,24 @@ async fn request(client: &Client, method: &str, path: &str, body: Option<&Value>
     client.request(request).await.map_err(failed)
 }
 
-/// Until the server serves Trainer's kinds: it takes new definitions up by itself, in milliseconds.
-async fn wait_for_kinds(client: &Client) {
-    let served = "/apis/trainer.kubeflow.org/v1alpha1/clustertrainingruntimes";
-    let limit = tokio::time::Instant::now() + std::time::Duration::from_secs(10);
-    while request(client, "GET", served, None).await.is_err() && tokio::time::Instant::now() < limit {
-        tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+/// Until the server serves a kind in all its versions: it takes definitions up by itself, in milliseconds. Whoever starts
+/// after this finds the kind in discovery.
+async fn wait_for_kind(client: &Client, (path, _): &Manifest) -> Result<(), InstallError> {
+    let limit = tokio::time::Instant::now() + SERVED_MAX;
+    let held = request(client, "GET", path, None).await?;
+    let (group, plural) = (&held["spec"]["group"], &held["spec"]["names"]["plural"]);
+    let versions = held["spec"]["versions"].as_array().map_or(&[][..], Vec::as_slice);
+    for version in versions.iter().filter(|version| version["served"] == true) {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let collection = format!("/apis/{}/{}/{}?limit=1", text(group), text(&version["name"]), text(plural));
+        while let Err(error) = request(client, "GET", &collection, None).await {
+            if tokio::time::Instant::now() > limit {
+                return Err(error);
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
     }
+    Ok(())
 }
 
 /// The ConfigMap in which the Kubeflow SDK looks for Trainer's version.
