@@ -1,10 +1,23 @@
 //! The status server: training code posts its progress here, and it becomes `status.trainerStatus` of its TrainJob
 //! (trainer.md §4.9.2, §4.9.3; feature gate `TrainJobStatus`).
 //!
-//! One path, one method. Who may post is the API server's word: a token made for exactly this TrainJob's audience, by a
-//! service account of its namespace. What may be posted is the CRD's: the write is refused there or it is good.
+//! One path, one method. Who may post is the API server's word (`review`): a token made for exactly this TrainJob's
+//! audience, by a service account of its namespace. What may be posted is the CRD's: the write is refused there or it is
+//! good.
+//!
+//! A job may report as often as it likes: its status is written once in a few seconds, with the newest report (`book`
+//! decides, `reports` does it), and every report goes into the job's history (`series`). So that none is lost at the end,
+//! `follow` watches for jobs and pods that end.
 
-use api::trainer::names::MANAGER_STATUS;
+mod book;
+mod follow;
+mod reports;
+mod review;
+mod series;
+
+pub use series::Series;
+
+use api::object::Key;
 use api::trainer::{API_VERSION, UpdateTrainJobStatusRequest};
 use http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
@@ -13,7 +26,8 @@ use hyper::body::{Body, Bytes};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use kube::Client;
-use plan::plugins::status::audience;
+use reports::{Fault, Reports};
+use review::Reviews;
 use serde_json::{Value, json};
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -32,9 +46,12 @@ const STOP_MAX: Duration = Duration::from_secs(5);
 /// How many connections may be open at once. Each training node has one, seldom; more wait in the listener's queue.
 const CONNECTIONS_MAX: usize = 4096;
 
-/// Answers posts of progress by means of a client that may write statuses and review tokens.
+/// Answers posts of progress by means of a client that may review tokens, write TrainJobs' statuses, and list and watch
+/// TrainJobs and pods.
 pub struct StatusServer {
     client: Client,
+    reviews: Reviews,
+    reports: Reports,
 }
 
 /// What becomes of a request that is refused: code, reason and message of a `Status`.
@@ -55,15 +72,53 @@ impl Refusal {
 }
 
 impl StatusServer {
+    /// A server that keeps no history.
     pub fn new(client: Client) -> Self {
-        Self { client }
+        Self { reviews: Reviews::new(client.clone()), reports: Reports::new(client.clone()), client }
     }
 
-    /// Serves a socket over TLS until `stop`; requests under way then have 5 s.
+    /// Keeps every report in these series, and removes those of TrainJobs that are gone.
+    #[must_use]
+    pub fn with_history(mut self, series: Series) -> Self {
+        self.reports.series = Some(series);
+        self
+    }
+
+    /// Serves a socket over TLS until `stop`; requests under way then have 5 s, and what is held back another 5 s to be
+    /// written.
     ///
-    /// Guarantees: a post that was answered with 200 is in the store. Assumptions: the certificate is for the name that pods
-    /// are told (`Settings::status_server`).
+    /// Guarantees: a post that was answered with 200 is in the TrainJob's status a few seconds later at most (longer where
+    /// thousands of jobs report), or a newer one is; when the job ends, at once. With a history this holds after a crash
+    /// too. Assumptions: the certificate is for the name that pods are told (`Settings::status_server`).
     pub async fn serve(self, listener: TcpListener, tls: &rustls::ServerConfig, stop: CancellationToken) {
+        let Self { client, reviews, reports } = self;
+        let reports = Arc::new(reports);
+        let listening = Listening { reviews, reports: reports.clone() };
+        // Writing goes on until the last request is answered.
+        let closed = CancellationToken::new();
+        let writer = tokio::spawn(reports.clone().run(closed.clone()));
+        let (following, ended) = (reports.clone(), closed.clone());
+        let follower = tokio::spawn(async move { follow::follow(client, &following, ended).await });
+        listening.serve(listener, tls, stop).await;
+        closed.cancel();
+        drop((writer.await, follower.await));
+    }
+
+    /// The answer to one request, as without a socket: nothing is held back.
+    #[cfg(test)]
+    async fn answer(self, request: Request<Full<Bytes>>) -> Response<Full<Bytes>> {
+        Listening { reviews: self.reviews, reports: Arc::new(self.reports) }.answer(request).await
+    }
+}
+
+/// The part of the server that answers.
+struct Listening {
+    reviews: Reviews,
+    reports: Arc<Reports>,
+}
+
+impl Listening {
+    async fn serve(self, listener: TcpListener, tls: &rustls::ServerConfig, stop: CancellationToken) {
         let mut tls = tls.clone();
         tls.alpn_protocols = vec![b"http/1.1".to_vec()];
         let acceptor = TlsAcceptor::from(Arc::new(tls));
@@ -123,7 +178,7 @@ impl StatusServer {
     }
 
     /// The answer to one request.
-    pub async fn answer<B>(&self, request: Request<B>) -> Response<Full<Bytes>>
+    async fn answer<B>(&self, request: Request<B>) -> Response<Full<Bytes>>
     where
         B: Body + Send,
         B::Data: Send,
@@ -153,73 +208,31 @@ impl StatusServer {
             return Err(Refusal::new(code, "RequestEntityTooLarge", "Payload too large"));
         }
         let target = (request.method() == Method::POST).then(|| target(request.uri().path())).flatten();
-        let Some((namespace, name)) = target.map(|(namespace, name)| (namespace.to_owned(), name.to_owned())) else {
+        let Some(key) = target.map(|(namespace, name)| Key::new(namespace, name)) else {
             return Err(Refusal::new(StatusCode::NOT_FOUND, "NotFound", "Not found"));
         };
         let token = request.headers().get(AUTHORIZATION).and_then(bearer).unwrap_or_default().to_owned();
-        if token.is_empty() || !self.may_post(&token, &namespace, &name).await? {
+        let reviewed = async {
+            self.reviews.may_post(&token, &key).await.map_err(|error| {
+                tracing::warn!(%error, job.namespace = key.namespace, job.name = key.name, "a token cannot be reviewed");
+                Refusal::internal()
+            })
+        };
+        if token.is_empty() || !reviewed.await? {
             return Err(Refusal::new(StatusCode::FORBIDDEN, "Forbidden", "Forbidden"));
         }
         let limit = usize::try_from(BODY_MAX).expect("invariant: a small number");
         let body = Limited::new(request.into_body(), limit).collect().await.map_err(|_| Refusal::payload())?;
         let update: UpdateTrainJobStatusRequest =
             serde_json::from_slice(&body.to_bytes()).map_err(|_| Refusal::payload())?;
-        if update.trainer_status.is_some() {
-            self.write(&namespace, &name, &update).await?;
+        if let Some(status) = &update.trainer_status {
+            self.reports.take(&key, status).await.map_err(|fault| match fault {
+                Fault::Invalid(message) => Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message),
+                Fault::NotFound => Refusal::new(StatusCode::NOT_FOUND, "NotFound", "Train job not found"),
+                Fault::Internal => Refusal::internal(),
+            })?;
         }
         serde_json::to_value(&update).map_err(|_| Refusal::internal())
-    }
-
-    /// Whether the token is for this TrainJob's audience, and of a service account of its namespace.
-    // Q-30 (fixed): upstream verifies tokens itself, with keys that it finds through the API server, which clusters whose
-    // issuer is elsewhere do not offer. The API server reviews tokens wherever they come from.
-    async fn may_post(&self, token: &str, namespace: &str, name: &str) -> Result<bool, Refusal> {
-        let audience = audience(namespace, name);
-        let review = json!({
-            "apiVersion": "authentication.k8s.io/v1",
-            "kind": "TokenReview",
-            "spec": {"token": token, "audiences": [audience]},
-        });
-        let request = form(Method::POST, "/apis/authentication.k8s.io/v1/tokenreviews", "application/json", &review)?;
-        let reviewed = self.client.request::<Value>(request).await.map_err(|error| {
-            tracing::warn!(%error, job.namespace = namespace, job.name = name, "a token cannot be reviewed");
-            Refusal::internal()
-        })?;
-        let status = &reviewed["status"];
-        let account = status["user"]["username"].as_str().unwrap_or_default();
-        Ok(status["authenticated"] == true
-            && status["audiences"].as_array().is_some_and(|list| list.contains(&json!(audience)))
-            && account.starts_with(&format!("system:serviceaccount:{namespace}:")))
-    }
-
-    /// Replaces the TrainJob's `trainerStatus`; the rest of the status is the controller's.
-    async fn write(&self, namespace: &str, name: &str, update: &UpdateTrainJobStatusRequest) -> Result<(), Refusal> {
-        let mut status = serde_json::to_value(&update.trainer_status).map_err(|_| Refusal::internal())?;
-        if status.get("lastUpdatedTime").is_none() {
-            // The schema says so in its own words.
-            status["lastUpdatedTime"] = Value::Null;
-        }
-        let object = json!({
-            "apiVersion": API_VERSION,
-            "kind": "TrainJob",
-            "metadata": {"name": name, "namespace": namespace},
-            "status": {"trainerStatus": status},
-        });
-        let path = format!("/apis/{}?fieldManager={MANAGER_STATUS}&force=true", audience(namespace, name));
-        let request = form(Method::PATCH, &path, "application/apply-patch+yaml", &object)?;
-        match self.client.request::<Value>(request).await {
-            Ok(_) => Ok(()),
-            Err(kube::Error::Api(status)) if matches!(status.code, 400 | 422) => {
-                Err(Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", status.message.clone()))
-            }
-            Err(kube::Error::Api(status)) if status.code == 404 => {
-                Err(Refusal::new(StatusCode::NOT_FOUND, "NotFound", "Train job not found"))
-            }
-            Err(error) => {
-                tracing::warn!(%error, job.namespace = namespace, job.name = name, "a status cannot be written");
-                Err(Refusal::internal())
-            }
-        }
     }
 }
 
@@ -241,11 +254,6 @@ fn bearer(header: &HeaderValue) -> Option<&str> {
         (Some(scheme), Some(token), None) if scheme.eq_ignore_ascii_case("bearer") => Some(token),
         _ => None,
     }
-}
-
-fn form(method: Method, path: &str, content_type: &str, body: &Value) -> Result<Request<Vec<u8>>, Refusal> {
-    let builder = Request::builder().method(method).uri(path).header(CONTENT_TYPE, content_type);
-    builder.body(body.to_string().into_bytes()).map_err(|_| Refusal::internal())
 }
 
 fn respond(code: StatusCode, body: &Value) -> Response<Full<Bytes>> {

@@ -1,0 +1,315 @@
+//! Carries out what the book decides: writes statuses, keeps the history, and loses nothing at the end.
+
+use super::book::{Book, Known, Outcome, Verdict, is_complete};
+use super::series::Series;
+use api::object::{self, Key};
+use api::trainer::names::MANAGER_STATUS;
+use api::trainer::{API_VERSION, TrainerStatus};
+use http::Method;
+use http::header::CONTENT_TYPE;
+use kube::Client;
+use plan::plugins::status::audience;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// How many statuses are written at a time. They mostly wait for the API server, where writes that wait together share a
+/// commit.
+const HANDS: usize = 32;
+/// How long one write may take.
+const WRITE_MAX: Duration = Duration::from_secs(10);
+/// How long what is still held back may take to be written once the server stops.
+const FLUSH_MAX: Duration = Duration::from_secs(5);
+
+/// Why a report was not taken.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Fault {
+    /// The TrainJob's schema refuses it, in these words.
+    #[error("{0}")]
+    Invalid(String),
+    #[error("there is no such TrainJob")]
+    NotFound,
+    /// The API server does not answer as it should.
+    #[error("the API server cannot be asked")]
+    Internal,
+}
+
+/// The reports of all jobs on their way into statuses and histories.
+pub(super) struct Reports {
+    client: Client,
+    pub series: Option<Series>,
+    book: Mutex<Book>,
+    hands: Arc<Semaphore>,
+    /// For `run`: there may be something to do.
+    changed: Notify,
+    /// For reports that wait for another's outcome.
+    settled: Notify,
+}
+
+/// A write under way. Whatever becomes of the task, the book is told.
+struct Writing<'a> {
+    reports: &'a Reports,
+    key: &'a Key,
+    number: u64,
+    outcome: Outcome,
+    hand: Option<OwnedSemaphorePermit>,
+}
+
+impl Drop for Writing<'_> {
+    fn drop(&mut self) {
+        let outcome = std::mem::replace(&mut self.outcome, Outcome::Dropped);
+        self.reports.book().settle(self.key, self.number, outcome, Instant::now());
+        drop(self.hand.take());
+        self.reports.changed.notify_one();
+        self.reports.settled.notify_waiters();
+    }
+}
+
+impl Reports {
+    pub fn new(client: Client) -> Self {
+        Self {
+            client,
+            series: None,
+            book: Mutex::default(),
+            hands: Arc::new(Semaphore::new(HANDS)),
+            changed: Notify::new(),
+            settled: Notify::new(),
+        }
+    }
+
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a report: writes it, or holds it back to be written in time. Either way it is in the history then.
+    ///
+    /// # Errors
+    /// The report is not good, in the API server's words; or it cannot be told whether it is.
+    pub async fn take(&self, key: &Key, status: &TrainerStatus) -> Result<(), Fault> {
+        loop {
+            let hand = self.hands.clone().try_acquire_owned().ok();
+            let settled = self.settled.notified();
+            tokio::pin!(settled);
+            settled.as_mut().enable();
+            let verdict = self.book().offer(key, status, Instant::now(), hand.is_some());
+            match verdict {
+                Verdict::Held => {
+                    drop(hand);
+                    self.changed.notify_one();
+                    let uid = self.book().uid(key);
+                    self.record(key, uid, status).await;
+                    return Ok(());
+                }
+                Verdict::Wait => {
+                    drop(hand);
+                    self.changed.notify_one();
+                    settled.await;
+                }
+                Verdict::Write(number) => {
+                    let mut writing = Writing { reports: self, key, number, outcome: Outcome::Dropped, hand };
+                    if writing.hand.is_none() {
+                        writing.hand = self.hands.clone().acquire_owned().await.ok();
+                    }
+                    let uid = self.write(key, status).await?;
+                    writing.outcome = Outcome::Written { complete: is_complete(status) };
+                    drop(writing);
+                    self.record(key, Some(uid), status).await;
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// Writes what is held back when its time comes, until `stop`; then writes all of it.
+    pub async fn run(self: Arc<Self>, stop: CancellationToken) {
+        let mut writes = JoinSet::new();
+        loop {
+            let next = self.start_due(&mut writes);
+            let due = async {
+                match next {
+                    Some(next) => tokio::time::sleep_until(next).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = due => {}
+                () = self.changed.notified() => {}
+                Some(_) = writes.join_next(), if !writes.is_empty() => {}
+                () = stop.cancelled() => break,
+            }
+        }
+        let flush = async {
+            self.book().hurry_all(Instant::now());
+            loop {
+                self.start_due(&mut writes);
+                if writes.is_empty() && self.book().held() == 0 {
+                    return;
+                }
+                tokio::select! {
+                    () = self.changed.notified() => {}
+                    Some(_) = writes.join_next(), if !writes.is_empty() => {}
+                }
+            }
+        };
+        if tokio::time::timeout(FLUSH_MAX, flush).await.is_err() {
+            let left = self.book().held();
+            tracing::warn!(left, "some jobs' last reports are not in their status yet; the next start writes them");
+        }
+    }
+
+    /// Starts writes for what is due, as far as hands are free; returns when to look again.
+    fn start_due(self: &Arc<Self>, writes: &mut JoinSet<()>) -> Option<Instant> {
+        loop {
+            // with none free, the next one that is tells `changed`
+            let hand = self.hands.clone().try_acquire_owned().ok()?;
+            let mut book = self.book();
+            let Some((key, number, status)) = book.pop_due(Instant::now()) else { return book.next_due() };
+            let reports = self.clone();
+            writes.spawn(async move {
+                let outcome = Outcome::Again(status.clone());
+                let mut writing = Writing { reports: &reports, key: &key, number, outcome, hand: Some(hand) };
+                writing.outcome = match reports.write(&key, &status).await {
+                    Ok(_) => Outcome::Written { complete: is_complete(&status) },
+                    Err(Fault::Internal) => Outcome::Again(status),
+                    // the job is gone, and so is the use of its progress
+                    Err(Fault::NotFound) => Outcome::Dropped,
+                    Err(Fault::Invalid(why)) => {
+                        tracing::warn!(why, job.namespace = key.namespace, job.name = key.name, "a report is refused");
+                        Outcome::Dropped
+                    }
+                };
+            });
+        }
+    }
+
+    /// Replaces the TrainJob's `trainerStatus`; the rest of the status is the controller's. Returns the TrainJob's uid.
+    async fn write(&self, key: &Key, status: &TrainerStatus) -> Result<String, Fault> {
+        let mut status = serde_json::to_value(status).map_err(|_| Fault::Internal)?;
+        if status.get("lastUpdatedTime").is_none() {
+            // The schema says so in its own words.
+            status["lastUpdatedTime"] = Value::Null;
+        }
+        let object = json!({
+            "apiVersion": API_VERSION,
+            "kind": "TrainJob",
+            "metadata": {"name": key.name, "namespace": key.namespace},
+            "status": {"trainerStatus": status},
+        });
+        let request = http::Request::builder()
+            .method(Method::PATCH)
+            .uri(format!("/apis/{}?fieldManager={MANAGER_STATUS}&force=true", audience(&key.namespace, &key.name)))
+            .header(CONTENT_TYPE, "application/apply-patch+yaml")
+            .body(object.to_string().into_bytes())
+            .map_err(|_| Fault::Internal)?;
+        let told = |error: &dyn std::fmt::Display| {
+            tracing::warn!(%error, job.namespace = key.namespace, job.name = key.name, "a status cannot be written");
+            Fault::Internal
+        };
+        match tokio::time::timeout(WRITE_MAX, self.client.request::<Value>(request)).await {
+            Ok(Ok(job)) => Ok(object::uid(&job).to_owned()),
+            Ok(Err(kube::Error::Api(status))) if matches!(status.code, 400 | 422) => {
+                Err(Fault::Invalid(status.message.clone()))
+            }
+            Ok(Err(kube::Error::Api(status))) if status.code == 404 => Err(Fault::NotFound),
+            Ok(Err(error)) => Err(told(&error)),
+            Err(_) => Err(told(&"the API server takes too long")),
+        }
+    }
+
+    /// Appends a report to the job's history. One that cannot be appended is missing there, and the log says so.
+    async fn record(&self, key: &Key, uid: Option<String>, status: &TrainerStatus) {
+        let (Some(series), Some(uid)) = (self.series.clone(), uid.filter(|uid| !uid.is_empty())) else { return };
+        let (key, status) = (key.clone(), status.clone());
+        let place = format!("{key}");
+        let appended = tokio::task::spawn_blocking(move || series.append(&key, &uid, &status)).await;
+        if let Ok(Err(error)) = appended {
+            tracing::warn!(%error, job = place, "a report cannot be kept in the history");
+        }
+    }
+
+    /// A TrainJob is there, or has changed.
+    pub fn observe(&self, job: &Value) {
+        let conditions = job["status"]["conditions"].as_array();
+        let finished = conditions.into_iter().flatten().any(|condition| {
+            matches!(object::text(condition, "type"), "Complete" | "Failed") && condition["status"] == "True"
+        });
+        let known = Known { uid: object::uid(job).to_owned(), finished };
+        self.book().observe(Key::of(job), known, Instant::now());
+        self.changed.notify_one();
+    }
+
+    /// A TrainJob is gone: its history goes too.
+    pub async fn forget(&self, key: &Key, uid: &str) {
+        self.book().forget(key);
+        self.remove(vec![(key.clone(), uid.to_owned())]).await;
+    }
+
+    /// These are all TrainJobs that there are (by key, with their uids); `files` had a history before they were listed.
+    pub async fn retain(&self, listed: &BTreeMap<Key, String>, files: Vec<(Key, String)>) {
+        self.book().retain(|key| listed.contains_key(key));
+        self.remove(files.into_iter().filter(|(key, uid)| listed.get(key) != Some(uid)).collect()).await;
+    }
+
+    async fn remove(&self, gone: Vec<(Key, String)>) {
+        let Some(series) = self.series.clone() else { return };
+        let removed = tokio::task::spawn_blocking(move || {
+            for (key, uid) in gone {
+                if let Err(error) = series.remove(&key, &uid) {
+                    tracing::warn!(%error, job = %key, "the history of a job that is gone cannot be removed");
+                }
+            }
+        });
+        drop(removed.await);
+    }
+
+    /// The TrainJobs that have a history.
+    pub async fn recorded(&self) -> Vec<(Key, String)> {
+        let Some(series) = self.series.clone() else { return Vec::new() };
+        match tokio::task::spawn_blocking(move || series.jobs()).await {
+            Ok(Ok(jobs)) => jobs,
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "the directory of histories cannot be read");
+                Vec::new()
+            }
+            Err(_) => Vec::new(),
+        }
+    }
+
+    /// A pod of this job has ended, so the job may be about to.
+    pub fn hurry(&self, key: &Key) {
+        self.book().hurry(key, Instant::now());
+        self.changed.notify_one();
+    }
+
+    /// Writes last reports that are in the history and not in the status: this process's forerunner was killed.
+    /// `statuses`: the `trainerStatus` of each TrainJob.
+    pub async fn recover(&self, statuses: Vec<(Key, String, Value)>) {
+        let Some(series) = self.series.clone() else { return };
+        let behind = tokio::task::spawn_blocking(move || {
+            let newer = |(key, uid, written): (Key, String, Value)| {
+                let last = series.last(&key, &uid).ok()??;
+                let shown = serde_json::to_value(&last).ok()?;
+                let is_older = object::text(&shown, "lastUpdatedTime") < object::text(&written, "lastUpdatedTime");
+                (shown != written && !is_older).then_some((key, last))
+            };
+            statuses.into_iter().filter_map(newer).collect::<Vec<_>>()
+        });
+        for (key, status) in behind.await.unwrap_or_default() {
+            tracing::info!(job = %key, "its last report is in the history and not in its status: writing it");
+            let mut book = self.book();
+            // not if the job has reported anew meanwhile
+            if !book.is_open(&key) {
+                book.offer(&key, &status, Instant::now(), false);
+            }
+        }
+        self.changed.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests;
