@@ -4,6 +4,10 @@ use crate::cache::Cache;
 use crate::events::Recorder;
 use crate::execute::{Outcome, execute};
 use crate::informer::{is_primary, is_tracked};
+use crate::metrics::{
+    ACTIVE_WORKERS, Labels, MAX_WORKERS, Metric, QUEUE_DEPTH, QUEUE_RETRIES, RECONCILE_ERRORS, RECONCILE_PANICS,
+    RECONCILE_SECONDS, RECONCILES, Registry,
+};
 use crate::queue::Queue;
 use crate::requests::Requests;
 use api::object::{self, Gvk, Key, Target};
@@ -12,7 +16,7 @@ use reconcile::{Decision, Event, EventType, Next, Primary, Reconciler, Wakes, Wa
 use serde_json::Value;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
 /// What informers know of a controller.
@@ -32,7 +36,47 @@ pub(crate) struct Controller<R> {
     requests: Arc<Requests>,
     cache: Arc<Cache>,
     recorder: Arc<Recorder>,
-    queue: Queue,
+    queue: Arc<Queue>,
+    metrics: Option<Counts>,
+}
+
+/// Where a controller counts, under which name.
+struct Counts {
+    registry: Arc<Registry>,
+    name: String,
+}
+
+impl Counts {
+    fn add(&self, metric: &Metric, amount: f64) {
+        self.registry.add(metric, &self.labels(), amount);
+    }
+
+    fn labels(&self) -> [(&'static str, &str); 1] {
+        [("controller", &self.name)]
+    }
+}
+
+/// How a reconciliation ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    Success,
+    /// To be looked at again at a known time.
+    RequeueAfter,
+    /// To be looked at again after a backoff: the view was stale, or something is missing.
+    Requeue,
+    Error,
+    Panic,
+}
+
+impl End {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Success => "success",
+            Self::RequeueAfter => "requeue_after",
+            Self::Requeue => "requeue",
+            Self::Error | Self::Panic => "error",
+        }
+    }
 }
 
 impl<R: Reconciler> Wake for Controller<R> {
@@ -83,7 +127,21 @@ impl<R: Reconciler> Wake for Controller<R> {
 impl<R: Reconciler> Controller<R> {
     pub(crate) fn new(reconciler: R, requests: Arc<Requests>, cache: Arc<Cache>, recorder: Arc<Recorder>) -> Self {
         let (primary, watches) = (reconciler.primary(), reconciler.watches());
-        Self { reconciler, primary, watches, requests, cache, recorder, queue: Queue::default() }
+        Self { reconciler, primary, watches, requests, cache, recorder, queue: Arc::default(), metrics: None }
+    }
+
+    /// The same, counting what it does; its series are called as upstream's controllers are.
+    pub(crate) fn counted(mut self, registry: Option<Arc<Registry>>, workers: usize) -> Self {
+        let Some(registry) = registry else { return self };
+        let counts = Counts { registry, name: format!("{}_controller", self.reconciler.name()) };
+        counts.registry.set(&MAX_WORKERS, &counts.labels(), f64::from(u32::try_from(workers).unwrap_or(u32::MAX)));
+        let (queue, name) = (self.queue.clone(), counts.name.clone());
+        counts.registry.on_read(self.reconciler.name(), move |registry| {
+            let labels: Labels<'_> = &[("controller", &name), ("name", &name)];
+            registry.set(&QUEUE_DEPTH, labels, f64::from(u32::try_from(queue.depth()).unwrap_or(u32::MAX)));
+        });
+        self.metrics = Some(counts);
+        self
     }
 
     /// One worker: takes keys until stopped. A key in work when `stop` comes is finished first.
@@ -93,7 +151,7 @@ impl<R: Reconciler> Controller<R> {
                 target = self.queue.next() => target,
                 () = stop.cancelled() => return,
             };
-            self.reconcile(&target).await;
+            self.reconcile_counted(&target).await;
             self.queue.done(&target);
         }
     }
@@ -110,10 +168,36 @@ impl<R: Reconciler> Controller<R> {
         })
     }
 
-    async fn reconcile(&self, target: &Target) {
+    async fn reconcile_counted(&self, target: &Target) {
+        let Some(counts) = &self.metrics else {
+            self.reconcile(target).await;
+            return;
+        };
+        let started = Instant::now();
+        counts.add(&ACTIVE_WORKERS, 1.0);
+        let end = self.reconcile(target).await;
+        counts.add(&ACTIVE_WORKERS, -1.0);
+        counts.registry.observe(&RECONCILE_SECONDS, &counts.labels(), started.elapsed().as_secs_f64());
+        counts.registry.add(&RECONCILES, &[("controller", &counts.name), ("result", end.as_str())], 1.0);
+        if matches!(end, End::Error | End::Panic) {
+            counts.add(&RECONCILE_ERRORS, 1.0);
+        }
+        if end == End::Panic {
+            counts.add(&RECONCILE_PANICS, 1.0);
+        }
+        if matches!(end, End::Error | End::Panic | End::Requeue) {
+            let labels: Labels<'_> = &[("controller", &counts.name), ("name", &counts.name)];
+            counts.registry.add(&QUEUE_RETRIES, labels, 1.0);
+        }
+    }
+
+    async fn reconcile(&self, target: &Target) -> End {
         let decision = match self.decide(target) {
             Ok(Some(decision)) => decision,
-            Ok(None) => return self.queue.succeeded(target),
+            Ok(None) => {
+                self.queue.succeeded(target);
+                return End::Success;
+            }
             Err(panic) => {
                 let delay = self.queue.add_backoff(target.clone());
                 tracing::error!(controller = self.reconciler.name(), object = %target, ?delay, panic, "bug: the controller panicked on this object");
@@ -131,7 +215,7 @@ impl<R: Reconciler> Controller<R> {
                     };
                     self.recorder.record(&object, &event).await;
                 }
-                return;
+                return End::Panic;
             }
         };
         if !decision.report.0.is_empty() {
@@ -140,18 +224,24 @@ impl<R: Reconciler> Controller<R> {
         let next = decision.next;
         match execute(&self.requests, &self.cache, &self.recorder, target, decision).await {
             Outcome::Done => match next {
-                Next::AwaitChange => self.queue.succeeded(target),
+                Next::AwaitChange => {
+                    self.queue.succeeded(target);
+                    End::Success
+                }
                 Next::After(delay) => {
                     self.queue.succeeded(target);
                     let delay = Duration::try_from(delay).unwrap_or(Duration::ZERO);
                     self.queue.add_after(target.clone(), delay);
+                    End::RequeueAfter
                 }
                 Next::Backoff => {
                     self.queue.add_backoff(target.clone());
+                    End::Requeue
                 }
             },
             Outcome::Again => {
                 self.queue.add_backoff(target.clone());
+                End::Requeue
             }
             Outcome::Failed(errors) => {
                 let delay = self.queue.add_backoff(target.clone());
@@ -161,6 +251,7 @@ impl<R: Reconciler> Controller<R> {
                 {
                     self.queue.add_after(target.clone(), after);
                 }
+                End::Error
             }
         }
     }

@@ -1,5 +1,6 @@
 //! One list and watch per kind, shared by all reconcilers.
 
+use crate::Options;
 use crate::cache::Cache;
 use crate::controller::Wake;
 use crate::requests::{RequestError, Requests};
@@ -22,6 +23,26 @@ const ABSENT_MAX: Duration = Duration::from_secs(5);
 /// What a reconciler keyed by every kind is not shown: nobody owns or garbage-collects them, and each write makes one.
 const UNTRACKED: [&str; 1] = ["Event"];
 
+/// The kinds that cannot be listed or watched, each with the reason.
+#[derive(Default)]
+pub(crate) struct Troubles(Mutex<BTreeMap<Gvk, String>>);
+
+impl Troubles {
+    pub(crate) fn now(&self) -> BTreeMap<Gvk, String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Notes what is wrong with a kind; true where that is news.
+    fn note(&self, gvk: &Gvk, trouble: String) -> bool {
+        let mut troubles = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        troubles.insert(gvk.clone(), trouble.clone()) != Some(trouble)
+    }
+
+    fn end(&self, gvk: &Gvk) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(gvk);
+    }
+}
+
 /// The informers of a driver.
 pub(crate) struct Informers {
     shared: Arc<Shared>,
@@ -32,6 +53,8 @@ struct Shared {
     requests: Arc<Requests>,
     cache: Arc<Cache>,
     controllers: Vec<Arc<dyn Wake>>,
+    options: Options,
+    troubles: Arc<Troubles>,
     stop: CancellationToken,
     running: Mutex<BTreeMap<Gvk, CancellationToken>>,
     /// How often a CRD changed: each change is a reason to ask again what is served. Counted, so that a change that comes
@@ -48,12 +71,16 @@ impl Informers {
         requests: Arc<Requests>,
         cache: Arc<Cache>,
         controllers: Vec<Arc<dyn Wake>>,
+        options: Options,
+        troubles: Arc<Troubles>,
         stop: CancellationToken,
     ) -> Self {
         let shared = Shared {
             requests,
             cache,
             controllers,
+            options,
+            troubles,
             stop,
             running: Mutex::default(),
             definitions: watch::Sender::new(0),
@@ -146,11 +173,20 @@ impl Shared {
                     absent = RETRY;
                     continue;
                 }
-                Err(RequestError::UnknownKind(_)) => {
+                Err(error @ RequestError::UnknownKind(_)) => {
                     // an optional kind (PodGroup, say): its CRD may come later
                     listed.send_replace(true);
+                    self.troubles.note(&gvk, chain(&error));
                 }
-                Err(error) => tracing::debug!(kind = %gvk, error = %chain(&error), "watch failed; listing again"),
+                Err(error) => {
+                    let refused = matches!(error.code(), 401 | 403);
+                    let error = chain(&error);
+                    if self.troubles.note(&gvk, error.clone()) && refused {
+                        tracing::warn!(kind = %gvk, error, "may not list or watch this kind; trying again until I may");
+                    } else {
+                        tracing::debug!(kind = %gvk, error, "watch failed; listing again");
+                    }
+                }
             }
             let is_served = self.requests.served(&gvk).is_some();
             let wait = if is_served { RETRY } else { absent };
@@ -166,7 +202,8 @@ impl Shared {
 
     /// One list, then watches from where the last ended. Ok: the watch must begin anew from a list.
     async fn list_and_watch(&self, gvk: &Gvk, listed: &watch::Sender<bool>) -> Result<(), RequestError> {
-        let (items, mut revision) = self.requests.list(gvk).await?;
+        let (mut items, mut revision) = self.requests.list(gvk).await?;
+        items.iter_mut().for_each(|item| self.slim(gvk, item));
         let items: Vec<Arc<Value>> = items.into_iter().map(Arc::new).collect();
         let past = self.cache.replace(gvk, &items, revision.parse().unwrap_or(0));
         for object in items.iter().chain(&past) {
@@ -175,13 +212,19 @@ impl Shared {
         listed.send_replace(true);
         loop {
             let mut events = self.requests.watch(gvk, &revision).await?;
+            self.troubles.end(gvk);
             while let Some(event) = events.next().await {
                 let mut event = event?;
-                let object = Arc::new(event["object"].take());
+                let mut object = event["object"].take();
+                self.slim(gvk, &mut object);
+                let object = Arc::new(object);
                 match event["type"].as_str().unwrap_or_default() {
                     "ADDED" | "MODIFIED" => {
                         revision = object::resource_version(&object).to_owned();
                         let old = self.cache.tell(gvk, &object);
+                        if let Some(witness) = &self.options.witness {
+                            witness(gvk, old.as_deref(), &object);
+                        }
                         // owners and labels may have moved: whoever the old state concerned must look too
                         if let Some(old) = old.filter(|old| old["metadata"] != object["metadata"]) {
                             self.wake(gvk, &old);
@@ -204,6 +247,12 @@ impl Shared {
                     self.definitions.send_modify(|changes| *changes += 1);
                 }
             }
+        }
+    }
+
+    fn slim(&self, gvk: &Gvk, object: &mut Value) {
+        if let Some(slim) = self.options.slim {
+            slim(gvk, object);
         }
     }
 

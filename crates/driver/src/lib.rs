@@ -13,22 +13,53 @@ mod events;
 mod execute;
 mod generate;
 mod informer;
+mod limit;
+pub mod metrics;
 mod queue;
 mod requests;
 
+use api::object::Gvk;
 use cache::Cache;
 use controller::{Controller, Wake};
 use events::Recorder;
 use kube::Client;
+use metrics::Registry;
 use reconcile::Reconciler;
 use requests::Requests;
+use serde_json::Value;
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 /// How many objects of one controller are worked on at a time. They mostly wait for the API server to make a write durable,
 /// and writes that wait together share a commit.
 const WORKERS: usize = 32;
+
+/// How long objects in work may take to finish once the driver is told to stop.
+const FINISH_MAX: Duration = Duration::from_secs(2);
+
+/// Told of each change of an object that a watch reports: its kind, the state before where it is known, the state now (the
+/// last one, where it was deleted).
+pub type Witness = Arc<dyn Fn(&Gvk, Option<&Value>, &Value) + Send + Sync>;
+
+/// How a driver runs. The default is right for a server in the same process.
+#[derive(Clone, Default)]
+pub struct Options {
+    /// Where it counts what it does. Default: nowhere.
+    pub metrics: Option<Arc<Registry>>,
+    /// Requests a second in the long run, and at once. Default: no limit.
+    pub limit: Option<(f64, f64)>,
+    /// The only namespace to look at; cluster-scoped kinds are seen all the same. Default: all.
+    pub namespace: Option<String>,
+    /// Objects worked on at a time, by the reconciler's name. Default: 32 each.
+    pub workers: BTreeMap<&'static str, usize>,
+    /// Takes away what nobody reads, before an object is kept. Default: everything is kept.
+    pub slim: Option<fn(&Gvk, &mut Value)>,
+    /// Who else is told of changes. Default: nobody.
+    pub witness: Option<Witness>,
+}
 
 /// Spawns a controller's workers.
 type Start = Box<dyn FnOnce(&mut JoinSet<()>, CancellationToken) + Send>;
@@ -37,6 +68,8 @@ type Start = Box<dyn FnOnce(&mut JoinSet<()>, CancellationToken) + Send>;
 pub struct Driver {
     requests: Arc<Requests>,
     cache: Arc<Cache>,
+    options: Options,
+    troubles: Arc<informer::Troubles>,
     recorder: Arc<Recorder>,
     controllers: Vec<Arc<dyn Wake>>,
     starts: Vec<Start>,
@@ -45,8 +78,15 @@ pub struct Driver {
 impl Driver {
     /// A driver without reconcilers. Nothing is requested before [`Driver::run`].
     pub fn new(client: Client) -> Self {
-        let requests = Arc::new(Requests::new(client));
+        Self::with(client, Options::default())
+    }
+
+    /// The same, run otherwise than by default.
+    pub fn with(client: Client, options: Options) -> Self {
+        let requests = Arc::new(Requests::new(client, &options));
         Self {
+            options,
+            troubles: Arc::default(),
             recorder: Arc::new(Recorder::new(requests.clone())),
             requests,
             cache: Arc::new(Cache::default()),
@@ -57,11 +97,13 @@ impl Driver {
 
     /// Adds a reconciler. Its kinds are watched once `run` starts.
     pub fn add<R: Reconciler>(&mut self, reconciler: R) {
-        let controller =
-            Arc::new(Controller::new(reconciler, self.requests.clone(), self.cache.clone(), self.recorder.clone()));
+        let workers = self.options.workers.get(reconciler.name()).copied().unwrap_or(WORKERS);
+        let requests = self.requests.clone();
+        let controller = Controller::new(reconciler, requests, self.cache.clone(), self.recorder.clone());
+        let controller = Arc::new(controller.counted(self.options.metrics.clone(), workers));
         self.controllers.push(controller.clone());
         self.starts.push(Box::new(move |tasks, stop| {
-            for _ in 0..WORKERS {
+            for _ in 0..workers {
                 let (controller, stop) = (controller.clone(), stop.clone());
                 tasks.spawn(async move { controller.work(stop).await });
             }
@@ -73,6 +115,12 @@ impl Driver {
         self.cache.clone()
     }
 
+    /// The kinds that cannot be listed or watched now, each with the reason: for whoever asks why nothing happens.
+    pub fn troubles(&self) -> impl Fn() -> BTreeMap<Gvk, String> + Send + Sync + use<> {
+        let troubles = self.troubles.clone();
+        move || troubles.now()
+    }
+
     /// Watches and reconciles until `stop`.
     ///
     /// Expected flow: discovery; one informer per kind that a reconciler names (every kind, where one is keyed by
@@ -82,22 +130,32 @@ impl Driver {
     /// Guarantees: one object is decided on by one worker at a time for each reconciler; no reconciler decides before all
     /// of its kinds were listed once; a panic in a reconciler costs that object a backoff and nothing else.
     ///
-    /// Caveats: cancelling stops between requests; a decision half carried out is decided again by the next run.
+    /// Caveats: what is in work at `stop` has 2 s to finish; a decision half carried out is decided again by the next run.
     pub async fn run(self, stop: CancellationToken) {
         let every = self.controllers.iter().any(|c| c.every());
-        let mut tasks = JoinSet::new();
-        let informers =
-            informer::Informers::new(self.requests.clone(), self.cache.clone(), self.controllers.clone(), stop.clone());
+        let (mut workers, mut events) = (JoinSet::new(), JoinSet::new());
+        let informers = informer::Informers::new(
+            self.requests.clone(),
+            self.cache.clone(),
+            self.controllers.clone(),
+            self.options,
+            self.troubles,
+            stop.clone(),
+        );
         if !informers.start(every).await {
+            informers.shutdown().await;
             return;
         }
         let recorder = self.recorder.clone();
-        tasks.spawn(async move { recorder.run().await });
+        events.spawn(async move { recorder.run().await });
         for start in self.starts {
-            start(&mut tasks, stop.clone());
+            start(&mut workers, stop.clone());
         }
         stop.cancelled().await;
-        tasks.shutdown().await;
+        let finished = async { while workers.join_next().await.is_some() {} };
+        let _ = tokio::time::timeout(FINISH_MAX, finished).await;
+        workers.shutdown().await;
+        events.shutdown().await;
         informers.shutdown().await;
     }
 }

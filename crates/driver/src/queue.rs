@@ -46,6 +46,11 @@ impl Queue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// How many keys wait for a worker.
+    pub(crate) fn depth(&self) -> usize {
+        self.state().ready.len()
+    }
+
     /// Makes the key ready.
     pub(crate) fn add(&self, target: Target) {
         self.state().push(target);

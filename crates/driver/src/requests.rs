@@ -1,5 +1,8 @@
 //! Requests on untyped objects: paths from discovery, bodies as JSON values.
 
+use crate::Options;
+use crate::limit::Limiter;
+use crate::metrics::{REQUESTS, Registry};
 use api::object::{Gvk, Key, Target};
 use futures::{AsyncBufReadExt, Stream, StreamExt, TryStreamExt};
 use http::{Method, Request};
@@ -8,7 +11,7 @@ use kube::discovery::{Discovery, Scope, verbs};
 use reconcile::Fate;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 
 /// Why a request failed.
 #[derive(Debug, thiserror::Error)]
@@ -69,11 +72,38 @@ pub(crate) struct Served {
 pub(crate) struct Requests {
     client: Client,
     served: RwLock<BTreeMap<Gvk, Served>>,
+    limiter: Option<Limiter>,
+    metrics: Option<Arc<Registry>>,
+    /// Where alone to list and watch namespaced kinds.
+    namespace: String,
 }
 
 impl Requests {
-    pub(crate) fn new(client: Client) -> Self {
-        Self { client, served: RwLock::default() }
+    pub(crate) fn new(client: Client, options: &Options) -> Self {
+        Self {
+            client,
+            served: RwLock::default(),
+            limiter: options.limit.map(|(per_second, burst)| Limiter::new(per_second, burst)),
+            metrics: options.metrics.clone(),
+            namespace: options.namespace.clone().unwrap_or_default(),
+        }
+    }
+
+    /// Waits until a request may be made.
+    async fn pass(&self) {
+        if let Some(limiter) = &self.limiter {
+            limiter.pass().await;
+        }
+    }
+
+    fn count<T>(&self, method: &str, answer: &Result<T, kube::Error>) {
+        let Some(metrics) = &self.metrics else { return };
+        let code = match answer {
+            Ok(_) => "2xx".to_owned(),
+            Err(kube::Error::Api(status)) => status.code.to_string(),
+            Err(_) => "error".to_owned(),
+        };
+        metrics.add(&REQUESTS, &[("code", &code), ("method", method)], 1.0);
     }
 
     /// Asks the server what it serves; the answer is kept for all later requests.
@@ -123,6 +153,11 @@ impl Requests {
         Ok(path)
     }
 
+    /// The collection that is listed and watched.
+    fn everywhere(&self) -> Key {
+        Key::new(&self.namespace, "")
+    }
+
     /// One request; `tail` is what follows the object's path (`/status`, `?force=true`).
     pub(crate) async fn send(
         &self,
@@ -142,12 +177,16 @@ impl Requests {
             .header(http::header::CONTENT_TYPE, content_type)
             .body(bytes)
             .map_err(RequestError::Form)?;
-        Ok(self.client.request(request).await?)
+        self.pass().await;
+        let method = request.method().as_str().to_owned();
+        let answer = self.client.request(request).await;
+        self.count(&method, &answer);
+        Ok(answer?)
     }
 
-    /// All objects of a kind, everywhere, with the list's revision.
+    /// All objects of a kind (in the namespace that we are held to), with the list's revision.
     pub(crate) async fn list(&self, gvk: &Gvk) -> Result<(Vec<Value>, String), RequestError> {
-        let mut list = self.send(Method::GET, gvk, &Key::default(), "", "application/json", None).await?;
+        let mut list = self.send(Method::GET, gvk, &self.everywhere(), "", "application/json", None).await?;
         let revision = list["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned();
         let mut items = match list["items"].take() {
             Value::Array(items) => items,
@@ -167,7 +206,7 @@ impl Requests {
         gvk: &Gvk,
         revision: &str,
     ) -> Result<impl Stream<Item = Result<Value, RequestError>> + use<>, RequestError> {
-        let path = self.path(gvk, &Key::default()).await?;
+        let path = self.path(gvk, &self.everywhere()).await?;
         let request = Request::get(format!(
             "{path}?watch=true&resourceVersion={revision}&allowWatchBookmarks=true&timeoutSeconds=290"
         ))
@@ -175,7 +214,10 @@ impl Requests {
         .header(http::header::ACCEPT_ENCODING, "identity")
         .body(Vec::new())
         .map_err(RequestError::Form)?;
-        let lines = self.client.request_stream(request).await?.lines();
+        self.pass().await;
+        let answer = self.client.request_stream(request).await;
+        self.count("WATCH", &answer);
+        let lines = answer?.lines();
         Ok(Box::pin(
             lines
                 .map_err(RequestError::Stream)
