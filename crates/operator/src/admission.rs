@@ -7,6 +7,7 @@ use api::field::ErrorList;
 use api::object::{Gvk, Key, Target};
 use jiff::Timestamp;
 use plan::admission as trainer;
+use plan::optimization::admission as optimization;
 use plan::plugins::View;
 use plan::runtime::RuntimeKind;
 use serde_json::Value;
@@ -29,6 +30,8 @@ pub enum Webhook {
     TrainJob,
     TrainingRuntime,
     ClusterTrainingRuntime,
+    /// Ours alone: upstream's schema says all that upstream checks.
+    OptimizationJob,
     JobSet,
     /// Exclusive placement of a JobSet's pods.
     Pod,
@@ -75,14 +78,20 @@ fn forbidden(message: String) -> Denial {
 
 impl Webhook {
     /// All of them, in the order in which they are asked.
-    pub const ALL: [Self; 5] =
-        [Self::TrainJob, Self::TrainingRuntime, Self::ClusterTrainingRuntime, Self::JobSet, Self::Pod];
+    pub const ALL: [Self; 6] = [
+        Self::TrainJob,
+        Self::TrainingRuntime,
+        Self::ClusterTrainingRuntime,
+        Self::OptimizationJob,
+        Self::JobSet,
+        Self::Pod,
+    ];
 
     /// Name of the mutating half; empty where there is none.
     pub fn mutator(self) -> &'static str {
         match self {
             Self::TrainJob => trainer::TRAINJOB_DEFAULTER,
-            Self::TrainingRuntime | Self::ClusterTrainingRuntime => "",
+            Self::TrainingRuntime | Self::ClusterTrainingRuntime | Self::OptimizationJob => "",
             Self::JobSet => jobset::MUTATOR,
             Self::Pod => pods::MUTATOR,
         }
@@ -94,6 +103,7 @@ impl Webhook {
             Self::TrainJob => trainer::TRAINJOB_VALIDATOR,
             Self::TrainingRuntime => trainer::TRAININGRUNTIME_VALIDATOR,
             Self::ClusterTrainingRuntime => trainer::CLUSTERTRAININGRUNTIME_VALIDATOR,
+            Self::OptimizationJob => optimization::OPTIMIZATIONJOB_VALIDATOR,
             Self::JobSet => jobset::VALIDATOR,
             Self::Pod => pods::VALIDATOR,
         }
@@ -105,6 +115,7 @@ impl Webhook {
             Self::TrainJob => (TRAINER_GROUP, "trainjobs"),
             Self::TrainingRuntime => (TRAINER_GROUP, "trainingruntimes"),
             Self::ClusterTrainingRuntime => (TRAINER_GROUP, "clustertrainingruntimes"),
+            Self::OptimizationJob => (TRAINER_GROUP, "optimizationjobs"),
             Self::JobSet => (JOBSET_GROUP, "jobsets"),
             Self::Pod => ("", "pods"),
         }
@@ -114,7 +125,11 @@ impl Webhook {
     pub fn handles(self, operation: Operation, group: &str, resource: &str) -> bool {
         (group, resource) == self.resource()
             && match self {
-                Self::TrainJob | Self::TrainingRuntime | Self::ClusterTrainingRuntime | Self::JobSet => true,
+                Self::TrainJob
+                | Self::TrainingRuntime
+                | Self::ClusterTrainingRuntime
+                | Self::OptimizationJob
+                | Self::JobSet => true,
                 Self::Pod => operation == Operation::Create,
             }
     }
@@ -131,7 +146,7 @@ impl Webhook {
                 with_pods(review, |lookup| pods::mutate(object, review.namespace, lookup).map_err(forbidden))
             }
             (Self::JobSet | Self::Pod, Operation::Update)
-            | (Self::TrainingRuntime | Self::ClusterTrainingRuntime, _) => Ok(()),
+            | (Self::TrainingRuntime | Self::ClusterTrainingRuntime | Self::OptimizationJob, _) => Ok(()),
         }
     }
 
@@ -147,6 +162,10 @@ impl Webhook {
             }
             (Self::ClusterTrainingRuntime, _) => {
                 Ok(trainer::validate_runtime(RuntimeKind::ClusterTrainingRuntime, object, review.old)?)
+            }
+            (Self::OptimizationJob, _) => {
+                let get = |target: &Target| review.lookup.get(target);
+                optimization::validate_optimizationjob(object, review.old, View(&get)).map_err(Denial::Invalid)
             }
             (Self::JobSet, Operation::Create) => {
                 let claims = Gvk::new("", "v1", "PersistentVolumeClaim");

@@ -2,6 +2,7 @@
 
 use driver::Driver;
 use plan::controller::{RuntimeController, TrainJobController};
+use plan::optimization::controller::OptimizationController;
 use plan::plugins::{CaSource, Settings, StatusServer};
 use plan::runtime::RuntimeKind;
 use std::collections::BTreeSet;
@@ -44,7 +45,7 @@ struct Known {
 }
 
 /// A name can stand for several reconcilers that are of no use without each other.
-const KNOWN: [Known; 14] = [
+const KNOWN: [Known; 15] = [
     known("trainjob", Side::Trainer, |driver, around| driver.add(TrainJobController::new(around.settings.clone()))),
     known("trainingruntime", Side::Trainer, |driver, _| {
         driver.add(RuntimeController::new(RuntimeKind::TrainingRuntime));
@@ -52,6 +53,7 @@ const KNOWN: [Known; 14] = [
     known("clustertrainingruntime", Side::Trainer, |driver, _| {
         driver.add(RuntimeController::new(RuntimeKind::ClusterTrainingRuntime));
     }),
+    known("optimizationjob", Side::Trainer, |driver, around| driver.add(OptimizationController::new(&around.settings))),
     known("jobset", Side::JobSet, |driver, _| {
         driver.add(jobset::JobSetController);
         driver.add(jobset::placement::PlacementController);
@@ -118,6 +120,11 @@ impl Controllers {
     #[must_use]
     pub fn without_nodes(&self) -> Self {
         Self(self.chosen().filter(|known| known.side != Side::Node).map(|known| known.name).collect())
+    }
+
+    /// Whether all are Trainer's: the others' work is the cluster's own.
+    pub fn is_for_operator(&self) -> bool {
+        self.chosen().all(|known| known.side == Side::Trainer)
     }
 
     /// Whether any of Trainer's is among them: then its kinds, runtimes and rules are wanted too.

@@ -10,6 +10,7 @@ pub mod controller;
 pub mod info;
 pub mod job;
 pub mod names;
+pub mod optimization;
 pub mod plugins;
 pub mod resources;
 pub mod runtime;

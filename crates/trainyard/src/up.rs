@@ -217,9 +217,10 @@ fn plugins(controllers: &Controllers) -> Vec<Arc<dyn Admission>> {
     Webhook::ALL
         .into_iter()
         .filter(|webhook| match webhook {
-            Webhook::TrainJob | Webhook::TrainingRuntime | Webhook::ClusterTrainingRuntime => {
-                controllers.wants_trainer()
-            }
+            Webhook::TrainJob
+            | Webhook::TrainingRuntime
+            | Webhook::ClusterTrainingRuntime
+            | Webhook::OptimizationJob => controllers.wants_trainer(),
             Webhook::JobSet | Webhook::Pod => controllers.wants_jobset(),
         })
         .map(|webhook| Arc::new(Plugin(webhook)) as Arc<dyn Admission>)

@@ -93,6 +93,8 @@ pub enum ConditionType {
     Suspended,
     Complete,
     Failed,
+    /// Whether children are there.
+    Created,
 }
 
 impl ConditionType {
@@ -101,6 +103,7 @@ impl ConditionType {
             Self::Suspended => "Suspended",
             Self::Complete => "Complete",
             Self::Failed => "Failed",
+            Self::Created => "Created",
         }
     }
 }
