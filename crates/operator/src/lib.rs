@@ -3,8 +3,20 @@
 //!
 //! `plan` and `workloads` hold the logic, `driver` runs it; here is only what belongs together and what it is called.
 
+pub mod access;
 pub mod admission;
+pub mod certificates;
+pub mod cluster;
 mod controllers;
+pub mod health;
+mod jobs;
+mod keeper;
+pub mod leader;
+pub mod registration;
+pub mod serve;
+pub mod settings;
 pub mod status_server;
+pub mod tls;
+pub mod webhooks;
 
 pub use controllers::{Controllers, Surroundings, UnknownController};

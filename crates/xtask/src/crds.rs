@@ -226,6 +226,9 @@ mod tests {
         let mut count = 0;
         for entry in std::fs::read_dir(crate::root().join("manifests/runtimes")).unwrap() {
             let path = entry.unwrap().path();
+            if path.extension().is_none_or(|extension| extension != "yaml") {
+                continue;
+            }
             let text = std::fs::read_to_string(&path).unwrap();
             let runtime: ClusterTrainingRuntime = serde_saphyr::from_str(&text).unwrap();
             assert_eq!(runtime.metadata.name.as_deref(), path.file_stem().and_then(|stem| stem.to_str()));

@@ -1,0 +1,453 @@
+//! The operator on a cluster: everything that one replica runs.
+//!
+//! All replicas serve webhooks, probes, metrics and the status server, and keep the certificate; the leader reconciles.
+
+use crate::admission::Webhook;
+use crate::certificates::{Material, advance};
+use crate::health::{Health, Level, Probes};
+use crate::keeper::{CERTIFICATE, Keeper, REGISTRATION};
+use crate::leader::{Election, Elector, form};
+use crate::registration::{Place, Registration};
+use crate::serve::{Answer, Service, answer, serve, shared_listener, text};
+use crate::settings::{KINDS, listen_address};
+use crate::status_server::StatusServer;
+use crate::tls::{Shown, server_config};
+use crate::webhooks::Webhooks;
+use crate::{Controllers, Surroundings, jobs};
+use api::config::{Configuration, GATE_TRAINJOB_STATUS};
+use api::object::{self, Gvk, Key};
+use driver::metrics::{Metric, Registry};
+use driver::{Driver, Options};
+use http::{Method, Request, StatusCode};
+use hyper::body::Incoming;
+use jiff::{SignedDuration, Timestamp};
+use kube::Client;
+use plan::plugins;
+use plan::plugins::CaSource;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+/// Between two looks at what the cluster has.
+const PROBE: Duration = Duration::from_secs(15);
+
+/// Whether this replica leads.
+const LEADS: Metric = Metric::gauge("leader_election_master_status", "Whether this replica leads, by lease");
+
+/// What one replica is told.
+pub struct Operator {
+    pub client: Client,
+    pub configuration: Configuration,
+    /// Where the operator's own objects are: Secret, Lease, Service.
+    pub namespace: String,
+    /// The only namespace whose TrainJobs are worked on; `None`: all.
+    pub watch_namespace: Option<String>,
+    pub controllers: Controllers,
+    /// Where the API server finds the webhooks; `None`: they are not registered at all.
+    pub place: Option<Place>,
+    /// `ADDRESS:PORT` in place of what the configuration says.
+    pub webhook_listen: Option<SocketAddr>,
+    /// Unique among the replicas.
+    pub identity: String,
+    /// Between two looks at the certificate.
+    pub period: Duration,
+}
+
+/// Why the operator cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum OperatorError {
+    #[error("cannot listen on {address} for {what}")]
+    Listen {
+        what: &'static str,
+        address: String,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("{field}: {why}")]
+    Setting { field: String, why: String },
+    #[error("cannot set up TLS")]
+    Tls(#[from] crate::tls::TlsError),
+    #[error("cannot make a certificate")]
+    Certificate(#[from] crate::certificates::MakeError),
+}
+
+impl Operator {
+    /// Runs until `stop`; then hands the lease over, and answers what is under way.
+    pub async fn run(self, stop: CancellationToken) -> Result<(), OperatorError> {
+        let configuration = &self.configuration;
+        let metrics = Arc::new(Registry::default());
+        let shown = Arc::new(Shown::default());
+        let tls = Arc::new(server_config(&configuration.tls, shown.clone())?);
+        let health = Arc::new(match self.place {
+            Some(_) => Health::awaiting(&[CERTIFICATE, REGISTRATION]),
+            None => Health::default(),
+        });
+        // what serves goes on for a moment after the leader's work has ended
+        let serving = CancellationToken::new();
+        let mut servers = JoinSet::new();
+
+        let listener = listen("probes", &configuration.health.health_probe_bind_address).await?;
+        if let Some(listener) = listener {
+            let probes = Probes { health: health.clone(), names: configuration.health.clone() };
+            servers.spawn(serve(listener, None, Arc::new(probes), serving.clone()));
+        }
+        let listener = listen("metrics", &configuration.metrics.bind_address).await?;
+        if let Some(listener) = listener {
+            let reader = configuration.metrics.auth.enabled.then(|| self.client.clone());
+            let service = Arc::new(Numbers { metrics: metrics.clone(), reader });
+            let tls = configuration.metrics.secure_serving.then(|| tls.clone());
+            servers.spawn(serve(listener, tls, service, serving.clone()));
+        }
+        match &self.place {
+            Some(place) => {
+                let address = self.webhook_address()?;
+                let failed = |source| OperatorError::Listen { what: "webhooks", address: address.to_string(), source };
+                // replicas on one machine share the address
+                let listener = match place {
+                    Place::Url(_) => shared_listener(address).map_err(failed)?,
+                    Place::Service { .. } => TcpListener::bind(address).await.map_err(failed)?,
+                };
+                tracing::info!(%address, "serving webhooks");
+                let webhooks = Webhooks::new(self.client.clone(), metrics.clone());
+                servers.spawn(serve(listener, Some(tls.clone()), Arc::new(webhooks), serving.clone()));
+                servers.spawn(self.keeper(place, shown, health.clone()).run(serving.clone()));
+            }
+            None => {
+                health.set(
+                    REGISTRATION,
+                    Level::Lacks,
+                    "TrainJobs are neither defaulted nor checked: outside a cluster, --webhook-url registers webhooks",
+                );
+                let names = ["localhost".to_owned()];
+                let own = advance(Material::default(), &names, Timestamp::now(), false, SignedDuration::ZERO)?;
+                if let (Some(certificate), Some(key)) = (&own.certificate, &own.key) {
+                    shown.show(certificate, key)?;
+                }
+            }
+        }
+        let mut around = Surroundings::default();
+        if configuration.is_enabled(GATE_TRAINJOB_STATUS) {
+            let port = configuration.status_server.port;
+            let address = format!(":{port}");
+            if let Some(listener) = listen("the status server", &address).await? {
+                let server = StatusServer::new(self.client.clone());
+                let (tls, serving) = (tls.clone(), serving.clone());
+                servers.spawn(async move { server.serve(listener, &tls, serving).await });
+            }
+            around.settings.status_server = self.report_to(port);
+        }
+        servers.spawn(probe(self.client.clone(), health.clone(), serving.clone()));
+
+        self.reconcile(around, &metrics, &health, stop.clone()).await;
+        stop.cancelled().await;
+        serving.cancel();
+        while servers.join_next().await.is_some() {}
+        Ok(())
+    }
+
+    fn webhook_address(&self) -> Result<SocketAddr, OperatorError> {
+        if let Some(address) = self.webhook_listen {
+            return Ok(address);
+        }
+        let webhook = &self.configuration.webhook;
+        let host = webhook.host.as_deref().filter(|host| !host.is_empty()).unwrap_or("0.0.0.0");
+        let text =
+            if host.contains(':') { format!("[{host}]:{}", webhook.port) } else { format!("{host}:{}", webhook.port) };
+        text.parse().map_err(|_| OperatorError::Setting {
+            field: "webhook.host".to_owned(),
+            why: format!("{host:?} is not an address: 0.0.0.0, 127.0.0.1, ::"),
+        })
+    }
+
+    fn keeper(&self, place: &Place, shown: Arc<Shown>, health: Arc<Health>) -> Keeper {
+        let management = &self.configuration.cert_management;
+        Keeper {
+            client: self.client.clone(),
+            namespace: self.namespace.clone(),
+            secret: management.webhook_secret_name.clone(),
+            names: place.names(),
+            manage: management.enable,
+            period: self.period,
+            shown,
+            registration: Registration {
+                client: self.client.clone(),
+                place: place.clone(),
+                namespace: self.watch_namespace.clone(),
+            },
+            health,
+        }
+    }
+
+    /// Where training code reports to, for the pods.
+    fn report_to(&self, port: i32) -> Option<plugins::StatusServer> {
+        let host = self.place.as_ref()?.names().into_iter().next()?;
+        let secret = Key::new(&self.namespace, &self.configuration.cert_management.webhook_secret_name);
+        Some(plugins::StatusServer { base_url: format!("https://{host}:{port}"), ca: CaSource::Secret(secret) })
+    }
+
+    /// Runs the controllers whenever this replica leads; without an election, always.
+    async fn reconcile(
+        &self,
+        around: Surroundings,
+        metrics: &Arc<Registry>,
+        health: &Arc<Health>,
+        stop: CancellationToken,
+    ) {
+        if self.controllers.is_empty() {
+            return;
+        }
+        let mut workers: BTreeMap<&'static str, usize> = BTreeMap::new();
+        for (kind, controller) in KINDS {
+            let asked = self.configuration.controller.group_kind_concurrency.get(kind);
+            if let Some(count) = asked.and_then(|count| usize::try_from(*count).ok()) {
+                workers.insert(controller, count);
+            }
+        }
+        let speed = &self.configuration.client_connection;
+        let options = Options {
+            metrics: Some(metrics.clone()),
+            limit: (speed.qps > 0.0).then(|| (f64::from(speed.qps), f64::from(speed.burst))),
+            namespace: self.watch_namespace.clone(),
+            workers,
+            slim: Some(slim),
+            witness: Some(jobs::witness(metrics.clone())),
+        };
+        let (client, controllers) = (self.client.clone(), self.controllers.clone());
+        let (numbers, told) = (metrics.clone(), health.clone());
+        let work = move |stop: CancellationToken| {
+            let mut driver = Driver::with(client.clone(), options.clone());
+            controllers.add_to(&mut driver, &around);
+            jobs::count(&numbers, driver.cache());
+            let told = told.clone();
+            async move {
+                let troubles = driver.troubles();
+                let watcher = tokio::spawn(tell_troubles(troubles, told, stop.clone()));
+                driver.run(stop).await;
+                watcher.abort();
+            }
+        };
+        let election = self.configuration.leader_election.as_ref().filter(|election| election.leader_elect);
+        let Some(election) = election else {
+            return work(stop).await;
+        };
+        match Election::new(election, &self.namespace, self.identity.clone()) {
+            Ok(election) => {
+                let (numbers, lease) = (metrics.clone(), election.name.clone());
+                let changed = move |leads: bool| {
+                    numbers.set(&LEADS, &[("name", &lease)], f64::from(u8::from(leads)));
+                };
+                changed(false);
+                Elector::new(self.client.clone(), election).run(stop, changed, work).await;
+            }
+            // checked when the configuration was read
+            Err((field, why)) => tracing::error!(field, why, "bug: no leader can be elected"),
+        }
+    }
+}
+
+/// Binds an address as Go writes it; `None` where it says nowhere.
+async fn listen(what: &'static str, address: &str) -> Result<Option<TcpListener>, OperatorError> {
+    let wrong = |why: &str| OperatorError::Setting { field: format!("address for {what}"), why: why.to_owned() };
+    let Some(address) = listen_address(address).map_err(wrong)? else { return Ok(None) };
+    let listener = TcpListener::bind(&address).await;
+    let listener = listener.map_err(|source| OperatorError::Listen { what, address: address.clone(), source })?;
+    tracing::info!(address, what, "listening");
+    Ok(Some(listener))
+}
+
+/// What caches need not hold: the contents of other people's ConfigMaps and Secrets, and who wrote what in objects that are
+/// not built by us.
+fn slim(gvk: &Gvk, value: &mut Value) {
+    let built = object::controller_of(value).is_some_and(|owner| object::text(owner, "kind") == "TrainJob");
+    if built {
+        return;
+    }
+    if let Some(metadata) = value["metadata"].as_object_mut() {
+        metadata.remove("managedFields");
+    }
+    // the operator's own Secret has its authority, which pods are told
+    let own = value["data"].get("ca.crt").is_some();
+    if gvk.group.is_empty() && matches!(gvk.kind.as_str(), "ConfigMap" | "Secret") {
+        if let Some(fields) = value.as_object_mut().filter(|_| !(own && gvk.kind == "Secret")) {
+            fields.remove("data");
+            fields.remove("binaryData");
+        } else if let Some(data) = value["data"].as_object_mut() {
+            data.retain(|key, _| key == "ca.crt");
+        }
+    }
+}
+
+/// Keeps telling which kinds the leader cannot watch.
+async fn tell_troubles(troubles: impl Fn() -> BTreeMap<Gvk, String>, health: Arc<Health>, stop: CancellationToken) {
+    while !stop.is_cancelled() {
+        // PodGroups are for those who have a gang scheduler
+        let serious = |gvk: &Gvk| gvk.kind != "PodGroup";
+        let lines: Vec<String> = troubles()
+            .iter()
+            .filter(|(gvk, _)| serious(gvk))
+            .map(|(gvk, why)| format!("{}: {why}", gvk.kind))
+            .collect();
+        if lines.is_empty() {
+            health.set("watches", Level::Works, "all kinds are watched");
+        } else {
+            health.set("watches", Level::Lacks, lines.join("; "));
+        }
+        tokio::select! {
+            () = tokio::time::sleep(Duration::from_secs(2)) => {}
+            () = stop.cancelled() => {}
+        }
+    }
+}
+
+/// Keeps looking whether the cluster has what TrainJobs need, and says what to do where it has not. None of it makes the
+/// operator unready: the webhooks must serve for a runtime to be installed.
+async fn probe(client: Client, health: Arc<Health>, stop: CancellationToken) {
+    loop {
+        let trainer = get(&client, "/apis/trainer.kubeflow.org/v1alpha1").await;
+        let has = |resource: &str| {
+            let resources = trainer.as_ref().ok().and_then(|list| list["resources"].as_array());
+            resources.is_some_and(|list| list.iter().any(|entry| entry["name"] == resource))
+        };
+        let lacking: Vec<&str> =
+            ["trainjobs", "trainingruntimes", "clustertrainingruntimes"].into_iter().filter(|r| !has(r)).collect();
+        if lacking.is_empty() {
+            health.set("trainer-crds", Level::Works, "served");
+            let runtimes = get(&client, "/apis/trainer.kubeflow.org/v1alpha1/clustertrainingruntimes?limit=1").await;
+            match runtimes {
+                Ok(list) if list["items"].as_array().is_some_and(|items| !items.is_empty()) => {
+                    health.set("runtimes", Level::Works, "there are some");
+                }
+                Ok(_) => health.set(
+                    "runtimes",
+                    Level::Lacks,
+                    "there is no ClusterTrainingRuntime; for the usual ones: kubectl apply --server-side -k \
+                     manifests/overlays/runtimes",
+                ),
+                Err(error) => health.set("runtimes", Level::Lacks, format!("cannot look: {error}")),
+            }
+        } else {
+            let message = format!(
+                "{} not served: kubectl apply --server-side -k manifests/crds; no restart is needed",
+                lacking.join(", ")
+            );
+            health.set("trainer-crds", Level::Lacks, message);
+        }
+        match get(&client, "/apis/jobset.x-k8s.io/v1alpha2").await {
+            Ok(_) => health.set("jobset", Level::Works, "served"),
+            Err(_) => health.set(
+                "jobset",
+                Level::Lacks,
+                "JobSet (jobset.x-k8s.io/v1alpha2) is not served, so TrainJobs are taken and wait: install JobSet 0.12 or \
+                 newer; no restart is needed",
+            ),
+        }
+        tokio::select! {
+            () = tokio::time::sleep(PROBE) => {}
+            () = stop.cancelled() => return,
+        }
+    }
+}
+
+async fn get(client: &Client, path: &str) -> Result<Value, kube::Error> {
+    client.request(form(Method::GET, path, None)).await
+}
+
+/// Serves the metrics, to whom the API server lets read them where that is asked for.
+struct Numbers {
+    metrics: Arc<Registry>,
+    /// The client that asks the API server.
+    reader: Option<Client>,
+}
+
+impl Service for Numbers {
+    async fn answer(&self, request: Request<Incoming>) -> Answer {
+        if request.uri().path() != "/metrics" {
+            return text(StatusCode::NOT_FOUND, "not found");
+        }
+        if let Some(client) = &self.reader {
+            let header = request.headers().get(http::header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+            let token = header.and_then(|value| value.strip_prefix("Bearer ")).unwrap_or_default();
+            match may_read(client, token).await {
+                Ok(true) => {}
+                Ok(false) if token.is_empty() => return text(StatusCode::UNAUTHORIZED, "Unauthorized"),
+                Ok(false) => return text(StatusCode::FORBIDDEN, "Forbidden"),
+                Err(error) => {
+                    tracing::warn!(%error, "cannot ask who may read metrics");
+                    return text(StatusCode::INTERNAL_SERVER_ERROR, "Internal error");
+                }
+            }
+        }
+        process(&self.metrics);
+        answer(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", self.metrics.render())
+    }
+}
+
+const MEMORY: Metric = Metric::gauge("process_resident_memory_bytes", "Memory in use");
+const CPU: Metric = Metric::gauge("process_cpu_seconds_total", "Processor time used");
+
+/// What the process uses, where the kernel says so. Pages and ticks are Linux' usual ones.
+fn process(metrics: &Registry) {
+    let number = |text: Option<&str>| text.and_then(|text| text.parse::<f64>().ok());
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    if let Some(pages) = number(statm.split(' ').nth(1)) {
+        metrics.set(&MEMORY, &[], pages * 4096.0);
+    }
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // after the name, which may hold anything, the third field comes first
+    let mut fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace().skip(11);
+    if let (Some(user), Some(system)) = (number(fields.next()), number(fields.next())) {
+        metrics.set(&CPU, &[], (user + system) / 100.0);
+    }
+}
+
+/// Whether the API server knows the token, and lets its owner read `/metrics`.
+async fn may_read(client: &Client, token: &str) -> Result<bool, kube::Error> {
+    if token.is_empty() {
+        return Ok(false);
+    }
+    let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}});
+    let path = "/apis/authentication.k8s.io/v1/tokenreviews";
+    let review: Value = client.request(form(Method::POST, path, Some(&review))).await?;
+    if review["status"]["authenticated"] != true {
+        return Ok(false);
+    }
+    let user = &review["status"]["user"];
+    let spec = json!({"user": user["username"], "uid": user["uid"], "groups": user["groups"], "extra": user["extra"],
+        "nonResourceAttributes": {"path": "/metrics", "verb": "get"}});
+    let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec});
+    let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+    let review: Value = client.request(form(Method::POST, path, Some(&review))).await?;
+    Ok(review["status"]["allowed"] == true)
+}
+
+/// The webhooks that the operator serves.
+pub fn webhooks() -> [Webhook; 3] {
+    [Webhook::TrainJob, Webhook::TrainingRuntime, Webhook::ClusterTrainingRuntime]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn caches_hold_what_is_read() {
+        let slimmed = |kind: &str, owner: Value, data: Value| {
+            let mut value = json!({"apiVersion": "v1", "kind": kind, "data": data,
+                "metadata": {"name": "x", "managedFields": [{}], "ownerReferences": owner}});
+            slim(&Gvk::new("", "v1", kind), &mut value);
+            value
+        };
+        let owner = json!([{"kind": "TrainJob", "controller": true}]);
+        let ours = slimmed("ConfigMap", owner, json!({"runtime": "x"}));
+        assert!(ours["data"]["runtime"] == "x" && ours["metadata"]["managedFields"].is_array());
+        let theirs = slimmed("Secret", Value::Null, json!({"password": "x"}));
+        assert!(theirs.get("data").is_none() && theirs["metadata"].get("managedFields").is_none());
+        let own = slimmed("Secret", Value::Null, json!({"ca.crt": "x", "ca.key": "y"}));
+        assert_eq!(own["data"], json!({"ca.crt": "x"}));
+    }
+}

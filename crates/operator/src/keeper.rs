@@ -1,0 +1,152 @@
+//! Keeps the certificate good: the Secret, what the servers show, and whom the webhook configurations trust.
+//!
+//! Every replica does so, leader or not. They agree through the Secret: whoever writes it first wins, the others read it at
+//! their next look.
+
+use crate::certificates::{Material, advance};
+use crate::health::{Health, Level};
+use crate::leader::form;
+use crate::registration::Registration;
+use crate::tls::Shown;
+use http::Method;
+use jiff::{SignedDuration, Timestamp};
+use kube::Client;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// A bundle must have been in the configurations for so many looks before certificates are made by it.
+const SETTLE_LOOKS: i32 = 3;
+/// An authority is trusted for so many looks after its last certificate was exchanged.
+const RETIRE_LOOKS: i32 = 60;
+
+/// The parts of [`Health`] that this tells of.
+pub const CERTIFICATE: &str = "webhook-certificate";
+/// See [`CERTIFICATE`].
+pub const REGISTRATION: &str = "webhook-registration";
+
+/// See the module.
+pub struct Keeper {
+    pub client: Client,
+    pub namespace: String,
+    /// The Secret's name.
+    pub secret: String,
+    /// Names for which the certificate must be good.
+    pub names: Vec<String>,
+    /// Whether to make certificates and register webhooks; else somebody else does, and the Secret is only read.
+    pub manage: bool,
+    /// Between two looks.
+    pub period: Duration,
+    pub shown: Arc<Shown>,
+    pub registration: Registration,
+    pub health: Arc<Health>,
+}
+
+/// What one look remembers for the next.
+#[derive(Default)]
+struct Memory {
+    material: Material,
+    /// The bundle that both configurations hold, and since when we know.
+    trusted: Option<(String, Timestamp)>,
+}
+
+impl Keeper {
+    /// Looks now and again until `stop`.
+    pub async fn run(self, stop: CancellationToken) {
+        let mut memory = Memory::default();
+        loop {
+            tokio::select! {
+                () = self.look(&mut memory) => {}
+                () = stop.cancelled() => return,
+            }
+            // until everything is in place, soon again
+            let wait = if self.health.report().0 { self.period } else { self.period.min(Duration::from_millis(500)) };
+            tokio::select! {
+                () = tokio::time::sleep(wait) => {}
+                () = stop.cancelled() => return,
+            }
+        }
+    }
+
+    async fn look(&self, memory: &mut Memory) {
+        let place = format!("Secret {}/{}", self.namespace, self.secret);
+        match self.certificate(memory).await {
+            Ok(()) => self.health.set(CERTIFICATE, Level::Works, format!("from {place}")),
+            // what is shown already goes on being shown
+            Err(error) if memory.material.certificate.is_some() => {
+                self.health.set(CERTIFICATE, Level::Lacks, format!("{place} cannot be kept up to date: {error}"));
+            }
+            Err(error) => self.health.set(CERTIFICATE, Level::Fails, format!("{place}: {error}")),
+        }
+        if !self.manage {
+            return self.health.set(REGISTRATION, Level::Works, "left to others: certManagement.enable is false");
+        }
+        if memory.material.certificate.is_none() {
+            return;
+        }
+        let bundle = memory.material.bundle();
+        match self.registration.ensure(&bundle).await {
+            Ok(_) => {
+                self.health.set(REGISTRATION, Level::Works, "the API server trusts the certificate");
+                if memory.trusted.as_ref().is_none_or(|(known, _)| *known != bundle) {
+                    memory.trusted = Some((bundle, Timestamp::now()));
+                }
+            }
+            Err(error) => {
+                memory.trusted = None;
+                self.health.set(REGISTRATION, Level::Fails, error.to_string());
+            }
+        }
+    }
+
+    async fn certificate(&self, memory: &mut Memory) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        let collection = format!("/api/v1/namespaces/{}/secrets", self.namespace);
+        let path = format!("{collection}/{}", self.secret);
+        let held = match self.client.request::<Value>(form(Method::GET, &path, None)).await {
+            Ok(secret) => Some(secret),
+            Err(kube::Error::Api(status)) if status.code == 404 => None,
+            Err(error) => return Err(error.into()),
+        };
+        let mut material = held.as_ref().map(Material::read).unwrap_or_default();
+        if self.manage {
+            if material.bundle().is_empty() {
+                material = memory.material.disowned();
+            }
+            let now = Timestamp::now();
+            let period = SignedDuration::try_from(self.period)?;
+            let settled = memory.trusted.as_ref().is_some_and(|(bundle, since)| {
+                *bundle == material.bundle() && now.duration_since(*since) >= period * SETTLE_LOOKS
+            });
+            let before = material.clone();
+            material = advance(material, &self.names, now, settled, period * RETIRE_LOOKS)?;
+            if held.is_none() || material != before {
+                let exists = held.is_some();
+                let mut secret = held.unwrap_or_else(|| {
+                    let metadata = json!({"name": self.secret, "namespace": self.namespace});
+                    json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque"})
+                });
+                material.write(&mut secret);
+                let request = if exists {
+                    form(Method::PUT, &path, Some(&secret))
+                } else {
+                    form(Method::POST, &collection, Some(&secret))
+                };
+                match self.client.request::<Value>(request).await {
+                    Ok(_) => tracing::info!(secret = path, "renewed keys and certificates"),
+                    // another replica was faster, and what it wrote counts
+                    Err(kube::Error::Api(status)) if status.code == 409 => return Ok(()),
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        }
+        let (Some(certificate), Some(key)) = (&material.certificate, &material.key) else {
+            return Err("tls.crt and tls.key are not there yet".into());
+        };
+        if material.certificate != memory.material.certificate || material.key != memory.material.key {
+            self.shown.show(certificate, key)?;
+        }
+        memory.material = material;
+        Ok(())
+    }
+}

@@ -1,0 +1,131 @@
+//! HTTP servers of the operator, plain or over TLS: accept, answer, and stop without dropping what is under way.
+
+use bytes::Bytes;
+use http::{HeaderValue, Request, Response, StatusCode};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use rustls::ServerConfig;
+use std::convert::Infallible;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+
+/// How long a client may take for a handshake and for its headers.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long requests under way may go on once the server stops.
+const STOP_MAX: Duration = Duration::from_secs(5);
+/// How many connections may be open at once; more wait in the listener's queue.
+const CONNECTIONS_MAX: usize = 4096;
+
+/// The answer to a request.
+pub type Answer = Response<Full<Bytes>>;
+
+/// Answers requests.
+pub trait Service: Send + Sync + 'static {
+    fn answer(&self, request: Request<Incoming>) -> impl Future<Output = Answer> + Send;
+}
+
+/// An answer in words.
+pub fn text(code: StatusCode, text: impl Into<String>) -> Answer {
+    answer(code, "text/plain; charset=utf-8", text.into())
+}
+
+pub(crate) fn answer(code: StatusCode, content_type: &'static str, body: String) -> Answer {
+    let mut response = Response::new(Full::from(body));
+    *response.status_mut() = code;
+    response.headers_mut().insert(http::header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response
+}
+
+/// A socket that several processes of this user may listen on at once: replicas on one machine then share the address, and
+/// one that ends leaves no gap.
+pub fn shared_listener(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    socket.set_reuseaddr(true)?;
+    socket.set_reuseport(true)?;
+    socket.bind(address)?;
+    socket.listen(1024)
+}
+
+/// Serves a socket until `stop`, over TLS where there is a configuration for it; requests under way then have 5 s.
+pub async fn serve<S: Service>(
+    listener: TcpListener,
+    tls: Option<Arc<ServerConfig>>,
+    service: Arc<S>,
+    stop: CancellationToken,
+) {
+    let acceptor = tls.map(TlsAcceptor::from);
+    let mut connections = JoinSet::new();
+    loop {
+        while connections.try_join_next().is_some() {}
+        let accepted = tokio::select! {
+            accepted = listener.accept(), if connections.len() < CONNECTIONS_MAX => accepted,
+            Some(_) = connections.join_next(), if connections.len() >= CONNECTIONS_MAX => continue,
+            () = stop.cancelled() => break,
+        };
+        match accepted {
+            Ok((stream, _)) => {
+                let (service, acceptor, stop) = (service.clone(), acceptor.clone(), stop.clone());
+                connections.spawn(async move { connection(stream, acceptor, service, stop).await });
+            }
+            Err(error) => {
+                // out of file descriptors, most likely: some will be closed soon
+                tracing::warn!(%error, "a connection cannot be accepted");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        }
+    }
+    drop(listener);
+    let ended = tokio::time::timeout(STOP_MAX, async { while connections.join_next().await.is_some() {} }).await;
+    if ended.is_err() {
+        connections.shutdown().await;
+    }
+}
+
+async fn connection<S: Service>(
+    stream: TcpStream,
+    acceptor: Option<TlsAcceptor>,
+    service: Arc<S>,
+    stop: CancellationToken,
+) {
+    let _ = stream.set_nodelay(true);
+    let Some(acceptor) = acceptor else { return exchange(stream, service, stop).await };
+    match tokio::time::timeout(PATIENCE, acceptor.accept(stream)).await {
+        Ok(Ok(stream)) => exchange(stream, service, stop).await,
+        Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
+        Err(_) => tracing::debug!("a TLS handshake took too long"),
+    }
+}
+
+async fn exchange<S: Service>(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    service: Arc<S>,
+    stop: CancellationToken,
+) {
+    let answer = hyper::service::service_fn(move |request: Request<Incoming>| {
+        let service = service.clone();
+        async move { Ok::<_, Infallible>(service.answer(request).await) }
+    });
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(PATIENCE);
+    let connection = builder.serve_connection(TokioIo::new(stream), answer);
+    tokio::pin!(connection);
+    let served = tokio::select! {
+        served = connection.as_mut() => served,
+        () = stop.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = served {
+        tracing::debug!(%error, "a connection broke");
+    }
+}
