@@ -1,6 +1,7 @@
 //! Repository chores: `cargo xtask <chore>`. Whatever is generated is committed; `--check` says whether it is up to date.
 
 mod conformance;
+mod control_plane;
 mod crds;
 mod kubernetes;
 mod kubernetes_types;
@@ -54,8 +55,34 @@ enum Chore {
         #[arg(long)]
         check: bool,
     },
+    /// A real control plane on loopback, built from the Go modules pinned in e2e/kubernetes.
+    Kubernetes {
+        #[command(subcommand)]
+        verb: Kubernetes,
+    },
     /// Check what reviewers should not have to: crate edges, purity, licences, file headers.
     Tidy,
+}
+
+#[derive(Subcommand)]
+enum Kubernetes {
+    /// Build the programs into the cache ($XDG_CACHE_HOME/trainyard-kubernetes) and print its folder.
+    Build {
+        #[command(flatten)]
+        with: control_plane::With,
+    },
+    /// Start a control plane, and print its kubeconfig's path.
+    Up {
+        /// Where its data, keys and logs go; made if it is not there.
+        dir: PathBuf,
+        /// The first of nine ports in a row; 0 finds some that are free.
+        #[arg(default_value_t = 0)]
+        port: u16,
+        #[command(flatten)]
+        with: control_plane::With,
+    },
+    /// Stop the control plane that was started in a folder; its data stays.
+    Down { dir: PathBuf },
 }
 
 fn main() -> ExitCode {
@@ -65,6 +92,9 @@ fn main() -> ExitCode {
         }
         Chore::Crds { check } => crds::run(&root(), check),
         Chore::Conformance { report, check } => conformance::run(&root(), &report, check),
+        Chore::Kubernetes { verb: Kubernetes::Build { with } } => control_plane::build(&root(), with),
+        Chore::Kubernetes { verb: Kubernetes::Up { dir, port, with } } => control_plane::up(&root(), &dir, port, with),
+        Chore::Kubernetes { verb: Kubernetes::Down { dir } } => control_plane::down(&dir),
         Chore::Tidy => tidy::run(&root()),
     };
     match result {

@@ -1,0 +1,176 @@
+//! The programs, built once from pinned Go modules and kept in a cache.
+
+use anyhow::{Context, Result, ensure};
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// A program: its name, the module below `e2e` that pins it, and its package.
+pub struct Program {
+    pub name: &'static str,
+    module: &'static str,
+    package: &'static str,
+}
+
+const MAIN: &str = "e2e/kubernetes";
+
+/// All programs; the first three are always wanted.
+pub const PROGRAMS: [Program; 6] = [
+    Program { name: "etcd", module: MAIN, package: "go.etcd.io/etcd/server/v3" },
+    Program { name: "kube-apiserver", module: MAIN, package: "k8s.io/kubernetes/cmd/kube-apiserver" },
+    Program { name: "kube-controller-manager", module: MAIN, package: "k8s.io/kubernetes/cmd/kube-controller-manager" },
+    Program { name: "jobset", module: MAIN, package: "sigs.k8s.io/jobset" },
+    Program { name: "trainer", module: MAIN, package: "github.com/kubeflow/trainer/v2/cmd/trainer-controller-manager" },
+    // its requirements would move what the API server is built from
+    Program { name: "kueue", module: "e2e/kubernetes/kueue", package: "sigs.k8s.io/kueue/cmd/kueue" },
+];
+
+/// Where built programs lie, and where the sources of their modules are.
+pub struct Programs {
+    root: PathBuf,
+    /// The cache's folder for the pinned versions.
+    pub folder: PathBuf,
+}
+
+impl Programs {
+    /// Builds those of the programs that the cache lacks. The first build takes minutes, later ones none.
+    pub fn build(root: &Path, wanted: &[&str]) -> Result<Self> {
+        let folder = cache()?.join(pins(root)?);
+        std::fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
+        let programs = Self { root: root.to_owned(), folder };
+        // Two builds at once would do the same work twice.
+        let lock = File::create(programs.folder.join("lock")).context("making the cache's lock")?;
+        lock.lock().context("waiting for another build")?;
+        let mut missing: BTreeMap<&str, Vec<&Program>> = BTreeMap::new();
+        for program in PROGRAMS.iter().filter(|p| wanted.contains(&p.name) && !programs.path(p.name).exists()) {
+            missing.entry(program.module).or_default().push(program);
+        }
+        for (module, missing) in missing {
+            programs.go_build(module, &missing)?;
+        }
+        Ok(programs)
+    }
+
+    /// Where a program lies.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    fn go_build(&self, module: &str, missing: &[&Program]) -> Result<()> {
+        let names: Vec<&str> = missing.iter().map(|program| program.name).collect();
+        eprintln!("building {} (once; some minutes)", names.join(", "));
+        let version = version(&self.root.join(module), "k8s.io/kubernetes")?;
+        let mut minor = version.split('.').skip(1);
+        let stamp = format!(
+            "-s -w -X k8s.io/component-base/version.gitVersion={version} -X k8s.io/component-base/version.gitMajor=1 \
+             -X k8s.io/component-base/version.gitMinor={}",
+            minor.next().unwrap_or_default()
+        );
+        let out = tempfile::tempdir_in(&self.folder).context("making a folder in the cache")?;
+        let mut command = go(&self.root.join(module));
+        command.env("CGO_ENABLED", "0").args(["build", "-mod=readonly", "-ldflags", &stamp, "-o"]).arg(out.path());
+        command.args(missing.iter().map(|program| program.package)).stdout(Stdio::null());
+        let status = command.status().context("running go build")?;
+        ensure!(status.success(), "go build of {} failed in {module}; it needs Go's module proxy", names.join(", "));
+        for program in missing {
+            let built = out.path().join(file_name(program.package));
+            std::fs::rename(&built, self.path(program.name))
+                .with_context(|| format!("moving {} into the cache", built.display()))?;
+        }
+        Ok(())
+    }
+
+    /// The folder of a module's sources, whose manifests belong to its program.
+    pub fn sources(&self, program: &str, module: &str) -> Result<PathBuf> {
+        let at = PROGRAMS.iter().find(|p| p.name == program).context("an unknown program")?.module;
+        let output = go(&self.root.join(at))
+            .args(["mod", "download", "-json", module])
+            .output()
+            .context("running go mod download")?;
+        ensure!(
+            output.status.success(),
+            "go mod download {module}: {}",
+            String::from_utf8_lossy(&output.stdout).trim()
+        );
+        let found: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+        Ok(found["Dir"].as_str().with_context(|| format!("{module} has no folder"))?.into())
+    }
+}
+
+/// `go` in a folder, whose version is the one that is there.
+fn go(folder: &Path) -> Command {
+    let mut command = Command::new("go");
+    command.current_dir(folder).env("GOTOOLCHAIN", "local");
+    command
+}
+
+/// What `go build` calls the program of a package: its last element that is not a major version.
+fn file_name(package: &str) -> &str {
+    let is_version = |part: &&str| part.strip_prefix('v').is_some_and(|rest| rest.bytes().all(|b| b.is_ascii_digit()));
+    package.rsplit('/').find(|part| !is_version(part)).unwrap_or(package)
+}
+
+/// `$XDG_CACHE_HOME/trainyard-kubernetes`, or that in `~/.cache`.
+fn cache() -> Result<PathBuf> {
+    let folder = match std::env::var_os("XDG_CACHE_HOME").filter(|folder| !folder.is_empty()) {
+        Some(folder) => PathBuf::from(folder),
+        None => std::env::home_dir().context("neither XDG_CACHE_HOME nor HOME is set")?.join(".cache"),
+    };
+    Ok(folder.join("trainyard-kubernetes"))
+}
+
+/// A name for what is pinned: the modules' files and the compiler.
+fn pins(root: &Path) -> Result<String> {
+    let mut digest = Sha256::new();
+    for program in &PROGRAMS {
+        digest.update(program.package);
+        digest.update(read(&root.join(program.module).join("go.mod"))?);
+    }
+    let output = go(root).arg("version").output();
+    let output =
+        output.context("Go is missing: install the version that e2e/kubernetes/go.mod names, or a later one")?;
+    digest.update(&output.stdout);
+    Ok(digest.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// The version of a module that a `go.mod` requires.
+fn version(folder: &Path, module: &str) -> Result<String> {
+    let path = folder.join("go.mod");
+    let text = read(&path)?;
+    let lines = text.lines().filter(|line| !line.contains("=>"));
+    let found = lines
+        .filter_map(|line| line.trim().trim_start_matches("require ").strip_prefix(module)?.strip_prefix(' '))
+        .next();
+    let version = found.and_then(|rest| rest.split_whitespace().next());
+    Ok(version.with_context(|| format!("{} does not require {module}", path.display()))?.to_owned())
+}
+
+fn read(path: &Path) -> Result<String> {
+    std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_called_as_go_calls_them() {
+        assert_eq!(file_name("go.etcd.io/etcd/server/v3"), "server");
+        assert_eq!(file_name("sigs.k8s.io/kueue/cmd/kueue"), "kueue");
+        assert_eq!(file_name("k8s.io/vault"), "vault");
+    }
+
+    #[test]
+    fn every_program_is_a_pinned_tool() {
+        let root = crate::root();
+        for program in &PROGRAMS {
+            let text = read(&root.join(program.module).join("go.mod")).expect("the module is there");
+            let tools = text.lines().map(|line| line.trim().trim_start_matches("tool "));
+            assert!(tools.into_iter().any(|tool| tool == program.package), "{}", program.package);
+            let version = version(&root.join(program.module), "k8s.io/kubernetes").expect("it is pinned");
+            assert!(version.starts_with("v1."), "{version}");
+        }
+    }
+}

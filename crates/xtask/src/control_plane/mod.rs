@@ -1,0 +1,241 @@
+//! `cargo xtask kubernetes`: a real control plane on loopback, to compare with and to run against.
+//!
+//! etcd, kube-apiserver and kube-controller-manager, and on demand upstream's JobSet, Trainer and Kueue controllers, built
+//! from the Go modules pinned in `e2e/kubernetes`. There is no kubelet and no scheduler: pods stay pending until something
+//! writes their status.
+
+mod build;
+mod install;
+mod keys;
+mod process;
+
+use anyhow::{Context, Result, bail, ensure};
+use build::{PROGRAMS, Programs};
+use install::Controller;
+use keys::Keys;
+use kube::Client;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use process::Processes;
+use std::net::TcpListener;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Ports used from the first one on: API server, etcd and its peers, controller manager, three webhooks, status server,
+/// Kueue's visibility server.
+const PORTS: u16 = 9;
+/// How long a program may take to answer, on a machine that is busy with other things.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+/// What to start beside etcd, the API server and the controller manager.
+#[derive(Clone, Copy, clap::Args)]
+pub struct With {
+    /// JobSet's controller and webhooks
+    #[arg(long)]
+    jobset: bool,
+    /// Kubeflow Trainer's controllers, webhooks and runtimes, the PodGroup kinds that it knows, and JobSet
+    #[arg(long)]
+    trainer: bool,
+    /// Kueue's controllers and webhooks
+    #[arg(long)]
+    kueue: bool,
+}
+
+impl With {
+    fn controllers(self) -> Vec<Controller> {
+        let wanted = [
+            (self.jobset || self.trainer, Controller::JobSet),
+            (self.trainer, Controller::Trainer),
+            (self.kueue, Controller::Kueue),
+        ];
+        wanted.into_iter().filter_map(|(wanted, controller)| wanted.then_some(controller)).collect()
+    }
+}
+
+/// Builds the programs into the cache, and says where they are.
+pub fn build(root: &Path, with: With) -> Result<()> {
+    println!("{}", programs(root, with)?.folder.display());
+    Ok(())
+}
+
+fn programs(root: &Path, with: With) -> Result<Programs> {
+    let mut wanted: Vec<&str> = PROGRAMS[..3].iter().map(|program| program.name).collect();
+    wanted.extend(with.controllers().iter().map(|controller| controller.program()));
+    Programs::build(root, &wanted)
+}
+
+/// Starts a control plane in `dir` and prints its kubeconfig's path. `port` 0 is any free one.
+///
+/// What a former start left in `dir` is kept: keys, and all objects.
+pub fn up(root: &Path, dir: &Path, port: u16, with: With) -> Result<()> {
+    let programs = programs(root, with)?;
+    make_private(dir)?;
+    let dir = dir.canonicalize().with_context(|| format!("finding {}", dir.display()))?;
+    let processes = Processes::new(&dir);
+    ensure!(
+        !processes.any_alive(),
+        "a control plane runs in {dir} already: cargo xtask kubernetes down {dir}",
+        dir = dir.display()
+    );
+    let started = start(root, &dir, port, with, &programs, &processes);
+    if started.is_err() {
+        processes.stop_all().context("stopping what was started")?;
+    }
+    println!("{}", started?.display());
+    Ok(())
+}
+
+fn start(
+    root: &Path,
+    dir: &Path,
+    port: u16,
+    with: With,
+    programs: &Programs,
+    processes: &Processes,
+) -> Result<PathBuf> {
+    let port = free_ports(port)?;
+    let keys = Keys::make(dir)?;
+    let kubeconfig = dir.join("kubeconfig");
+    write_private(&kubeconfig, &keys.kubeconfig(port))?;
+
+    let at = |offset: u16| format!("http://127.0.0.1:{}", port + offset);
+    let (store, peers) = (at(1), at(2));
+    processes.start("etcd", &programs.path("etcd"), &[], |command| {
+        command.arg("--data-dir").arg(dir.join("etcd")).args([
+            &format!("--listen-client-urls={store}"),
+            &format!("--advertise-client-urls={store}"),
+            &format!("--listen-peer-urls={peers}"),
+            &format!("--initial-advertise-peer-urls={peers}"),
+            &format!("--initial-cluster=default={peers}"),
+            "--log-level=error",
+        ]);
+    })?;
+    processes.start("kube-apiserver", &programs.path("kube-apiserver"), &[], |command| {
+        command.args([
+            &format!("--etcd-servers={store}"),
+            &format!("--secure-port={port}"),
+            "--bind-address=127.0.0.1",
+            "--advertise-address=127.0.0.1",
+            // nothing would lead to the address that it would publish
+            "--endpoint-reconciler-type=none",
+            "--service-cluster-ip-range=10.96.0.0/16",
+            "--authorization-mode=RBAC",
+            "--tls-cert-file=server.crt",
+            "--tls-private-key-file=server.key",
+            "--token-auth-file=tokens.csv",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            "--service-account-key-file=service-accounts.key",
+            "--service-account-signing-key-file=service-accounts.key",
+            // one user who is an administrator: fairness between users costs, and tells nothing
+            "--enable-priority-and-fairness=false",
+        ]);
+    })?;
+
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let client = client(&kubeconfig).await?;
+        processes
+            .until("kube-apiserver", PATIENCE, async || {
+                let request = http::Request::get("/readyz").body(Vec::new())?;
+                Ok(client.request_text(request).await.map(|_| ())?)
+            })
+            .await?;
+        processes.start("kube-controller-manager", &programs.path("kube-controller-manager"), &[], |command| {
+            command.args([
+                "--kubeconfig=kubeconfig",
+                "--service-account-private-key-file=service-accounts.key",
+                "--root-ca-file=ca.crt",
+                "--use-service-account-credentials=false",
+                "--leader-elect=false",
+                "--bind-address=127.0.0.1",
+                &format!("--secure-port={}", port + 3),
+                "--kube-api-qps=500",
+                "--kube-api-burst=1000",
+            ]);
+        })?;
+        for controller in with.controllers() {
+            install::run(root, dir, port, &controller, programs, processes, &client, &keys)
+                .await
+                .with_context(|| format!("installing {}", controller.program()))?;
+        }
+        Ok(kubeconfig)
+    })
+}
+
+/// Stops the control plane that was started in `dir`; its data stays.
+pub fn down(dir: &Path) -> Result<()> {
+    let dir = dir.canonicalize().with_context(|| format!("finding {}", dir.display()))?;
+    Processes::new(&dir).stop_all()
+}
+
+async fn client(kubeconfig: &Path) -> Result<Client> {
+    let config = Kubeconfig::read_from(kubeconfig)?;
+    let config = kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await?;
+    Ok(Client::try_from(config)?)
+}
+
+/// A run of free ports that starts at `first`, or anywhere where that is 0.
+fn free_ports(first: u16) -> Result<u16> {
+    let is_free = |first: u16| {
+        first
+            .checked_add(PORTS)
+            .is_some_and(|end| (first..end).all(|port| TcpListener::bind(("127.0.0.1", port)).is_ok()))
+    };
+    if first != 0 {
+        ensure!(
+            is_free(first),
+            "not all of the ports {first} to {} are free: choose others",
+            first.saturating_add(PORTS - 1)
+        );
+        return Ok(first);
+    }
+    for _ in 0..100 {
+        let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
+        if is_free(port) {
+            return Ok(port);
+        }
+    }
+    bail!("no {PORTS} free ports in a row found: give the first of them")
+}
+
+fn make_private(dir: &Path) -> Result<()> {
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(dir)
+        .with_context(|| format!("making {}", dir.display()))
+}
+
+/// Writes a file that only its owner may read.
+fn write_private(path: &Path, text: &str) -> Result<()> {
+    use std::io::Write;
+    let mut options = std::fs::OpenOptions::new();
+    let file = options.write(true).create(true).truncate(true).mode(0o600).open(path);
+    file.and_then(|mut file| file.write_all(text.as_bytes())).with_context(|| format!("writing {}", path.display()))
+}
+
+/// Until when something that begins now may take.
+fn deadline(limit: Duration) -> Instant {
+    Instant::now() + limit
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_are_free_together_or_not_taken() {
+        let first = free_ports(0).expect("there are some");
+        let taken = TcpListener::bind(("127.0.0.1", first + PORTS - 1)).expect("it was free");
+        let error = free_ports(first).expect_err("the last one is taken").to_string();
+        assert!(error.contains(&first.to_string()), "{error}");
+        drop(taken);
+        assert!(free_ports(u16::MAX).is_err(), "there are not so many");
+    }
+
+    #[test]
+    fn trainer_brings_jobset() {
+        let with = With { jobset: false, trainer: true, kueue: false };
+        assert_eq!(with.controllers(), [Controller::JobSet, Controller::Trainer]);
+    }
+}

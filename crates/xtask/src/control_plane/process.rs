@@ -1,0 +1,151 @@
+//! Programs that outlive the command that starts them: by name, each with a log and a file that holds its process id.
+
+use super::deadline;
+use anyhow::{Context, Result, bail};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::fs::File;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long a program may take to stop before it is killed.
+const GRACE: Duration = Duration::from_secs(30);
+const POLL: Duration = Duration::from_millis(50);
+
+/// The processes of one control plane.
+pub struct Processes {
+    dir: PathBuf,
+}
+
+impl Processes {
+    /// Those that were started in `dir`.
+    pub fn new(dir: &Path) -> Self {
+        Self { dir: dir.to_owned() }
+    }
+
+    /// Starts a program in the folder; standard output and error go to `NAME.log`.
+    pub fn start(
+        &self,
+        name: &str,
+        program: &Path,
+        environment: &[(&str, &Path)],
+        arguments: impl FnOnce(&mut Command),
+    ) -> Result<()> {
+        let log = self.dir.join(format!("{name}.log"));
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(&log)
+            .with_context(|| format!("opening {}", log.display()))?;
+        let mut command = Command::new(program);
+        arguments(&mut command);
+        command.current_dir(&self.dir).envs(environment.iter().copied());
+        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        // of a group of its own, so that ^C for the caller is none for it
+        let child = command.process_group(0).spawn().with_context(|| format!("starting {}", program.display()))?;
+        std::fs::write(self.file(name), format!("{} {}\n", child.id(), program.display()))
+            .context("writing its process id")
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.dir.join(format!("{name}.pid"))
+    }
+
+    /// The process, if it is alive and still the program that was started.
+    fn alive(&self, name: &str) -> Option<Pid> {
+        let text = std::fs::read_to_string(self.file(name)).ok()?;
+        let (pid, program) = text.trim_end().split_once(' ')?;
+        let runs = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+        let same = runs.split(|byte| *byte == 0).next() == Some(program.as_bytes());
+        Some(Pid::from_raw(pid.parse().ok()?)).filter(|_| same)
+    }
+
+    /// Names of what was started and not stopped, controllers first and the store last.
+    fn names(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(&self.dir).into_iter().flatten().flatten();
+        let mut names: Vec<String> =
+            entries.filter_map(|e| Some(e.file_name().to_str()?.strip_suffix(".pid")?.to_owned())).collect();
+        let rank = |name: &String| ["kube-controller-manager", "kube-apiserver", "etcd"].iter().position(|n| n == name);
+        names.sort_by_key(rank);
+        names
+    }
+
+    /// Whether anything runs.
+    pub fn any_alive(&self) -> bool {
+        self.names().iter().any(|name| self.alive(name).is_some())
+    }
+
+    /// Repeats an attempt until it succeeds; fails when time is up, or when the program has ended by then.
+    pub async fn until(&self, name: &str, limit: Duration, attempt: impl AsyncFn() -> Result<()>) -> Result<()> {
+        let deadline = deadline(limit);
+        loop {
+            let Err(error) = attempt().await else { return Ok(()) };
+            if self.alive(name).is_none() {
+                bail!("{name} has ended:\n{}", self.tail(name));
+            }
+            if Instant::now() > deadline {
+                return Err(error.context(format!("{name} did not come up in {limit:?}:\n{}", self.tail(name))));
+            }
+            tokio::time::sleep(POLL).await;
+        }
+    }
+
+    /// The last lines of a program's log.
+    fn tail(&self, name: &str) -> String {
+        let path = self.dir.join(format!("{name}.log"));
+        let text = std::fs::read_to_string(&path).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        format!("{}\n(the end of {})", lines[lines.len().saturating_sub(15)..].join("\n"), path.display())
+    }
+
+    /// Stops everything, one after the other, and waits until it is gone.
+    pub fn stop_all(&self) -> Result<()> {
+        for name in self.names() {
+            self.stop(&name).with_context(|| format!("stopping {name}"))?;
+        }
+        Ok(())
+    }
+
+    fn stop(&self, name: &str) -> Result<()> {
+        let (asked, mut killed) = (Instant::now(), false);
+        if let Some(pid) = self.alive(name) {
+            kill(pid, Signal::SIGTERM)?;
+        }
+        while let Some(pid) = self.alive(name) {
+            if asked.elapsed() > GRACE && !killed {
+                killed = true;
+                kill(pid, Signal::SIGKILL)?;
+            }
+            if asked.elapsed() > 2 * GRACE {
+                bail!("process {pid} does not end");
+            }
+            std::thread::sleep(POLL);
+        }
+        std::fs::remove_file(self.file(name)).context("removing its process id")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_started_is_stopped_and_nothing_else() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let processes = Processes::new(dir.path());
+        let sleep =
+            ["/bin/sleep", "/usr/bin/sleep"].iter().map(Path::new).find(|p| p.exists()).expect("there is sleep");
+        processes.start("etcd", sleep, &[], |command| _ = command.arg("600")).expect("it starts");
+        let pid = processes.alive("etcd").expect("it runs");
+        // a process of the same number that is another program
+        std::fs::write(processes.file("other"), format!("{} /no/such/program\n", std::process::id())).expect("written");
+        assert!(processes.alive("other").is_none() && processes.any_alive());
+        // nobody but us reaps it
+        let reaper = std::thread::spawn(move || nix::sys::wait::waitpid(pid, None));
+        processes.stop_all().expect("it stops");
+        reaper.join().expect("no panic").expect("reaped");
+        assert!(!processes.any_alive() && processes.names().is_empty());
+    }
+}
