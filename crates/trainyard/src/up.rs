@@ -57,9 +57,16 @@ pub enum UpError {
     Install(#[from] InstallError),
     #[error("cannot start the node agent; without one: trainyard up --no-node")]
     Node(#[source] std::io::Error),
+    #[error(transparent)]
+    Operator(Box<dyn std::error::Error + Send + Sync>),
 }
 
 impl UpError {
+    /// Whatever the operator cannot start or go on for.
+    pub fn operator(error: impl std::error::Error + Send + Sync + 'static) -> Self {
+        Self::Operator(Box::new(error))
+    }
+
     /// The process's exit code.
     pub fn exit_code(&self) -> u8 {
         match self {
@@ -70,7 +77,8 @@ impl UpError {
             | Self::Pki(_)
             | Self::Tls(_)
             | Self::Install(_)
-            | Self::Node(_) => exit::FAILURE,
+            | Self::Node(_)
+            | Self::Operator(_) => exit::FAILURE,
         }
     }
 
@@ -288,7 +296,7 @@ fn announce(running: &Running, format: Format, took: Option<Duration>) {
     let _ = std::io::stdout().flush();
 }
 
-async fn until_told_to_stop() {
+pub async fn until_told_to_stop() {
     use tokio::signal::unix::{SignalKind, signal};
     let mut terminate = signal(SignalKind::terminate()).expect("signal handlers can be set");
     tokio::select! {

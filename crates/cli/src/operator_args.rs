@@ -1,0 +1,88 @@
+//! Flags of `trainyard operator`.
+
+use clap::{Args, ValueEnum};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// How log lines look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    #[default]
+    Text,
+    /// One JSON object a line
+    Json,
+}
+
+/// `--namespace` (a flag of all commands) says where the operator's own Secret, Lease and Service are.
+#[derive(Args, Debug)]
+pub struct OperatorArgs {
+    /// Configuration file (config.trainer.kubeflow.org/v1alpha1, kind Configuration)
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Where the API server reaches the webhooks when the operator runs outside the cluster: https://HOST:PORT
+    #[arg(long, value_name = "URL", value_parser = url)]
+    pub webhook_url: Option<String>,
+    /// Where webhooks listen [default: the configuration's webhook.host and port, or the port of --webhook-url]
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub webhook_listen: Option<SocketAddr>,
+    /// Where probes are answered, 0 for nowhere [default: the configuration's health.healthProbeBindAddress]
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub health_listen: Option<String>,
+    /// Where metrics are served, 0 for nowhere [default: the configuration's metrics.bindAddress]
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub metrics_listen: Option<String>,
+    /// The only namespace whose TrainJobs to work on [default: all]
+    #[arg(long, value_name = "NAME")]
+    pub watch_namespace: Option<String>,
+    /// Which controllers to run: trainjob, trainingruntime, clustertrainingruntime, or none
+    #[arg(long, default_value = "trainjob,trainingruntime,clustertrainingruntime", value_name = "NAME,…")]
+    pub controllers: String,
+    /// Elect a leader among several replicas [default: the configuration's leaderElection]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub leader_elect: Option<bool>,
+    /// Feature gates, over those of the configuration: NAME=true|false
+    #[arg(long, value_name = "NAME=BOOL,…", value_delimiter = ',', value_parser = gate)]
+    pub feature_gates: Vec<(String, bool)>,
+    /// How log lines look
+    #[arg(long, value_enum, default_value_t = LogFormat::Text)]
+    pub log_format: LogFormat,
+    /// Between two looks at the webhooks' certificate, in seconds (for tests)
+    #[arg(long, hide = true, default_value = "10", value_name = "SECONDS", value_parser = seconds)]
+    pub certificate_period: Duration,
+}
+
+fn url(text: &str) -> Result<String, String> {
+    let rest = text.strip_prefix("https://").ok_or("webhooks are reached over TLS: https://HOST:PORT")?;
+    let rest = rest.trim_end_matches('/');
+    if rest.is_empty() || rest.contains(['/', '?', '#', '@']) {
+        return Err("must be https://HOST:PORT, nothing more".to_owned());
+    }
+    Ok(format!("https://{rest}"))
+}
+
+fn gate(text: &str) -> Result<(String, bool), String> {
+    let (name, value) = text.split_once('=').ok_or("must be NAME=true or NAME=false")?;
+    let value = value.parse().map_err(|_| format!("{value:?} is neither true nor false"))?;
+    Ok((name.trim().to_owned(), value))
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| format!("{text:?} is no number"))?;
+    Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_checked() {
+        assert_eq!(url("https://127.0.0.1:9443/"), Ok("https://127.0.0.1:9443".to_owned()));
+        for wrong in ["http://x:1", "https://", "https://x/y", "https://a@b"] {
+            assert!(url(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(gate("TrainJobStatus=true"), Ok(("TrainJobStatus".to_owned(), true)));
+        assert!(gate("TrainJobStatus").is_err() && gate("X=1").is_err());
+    }
+}

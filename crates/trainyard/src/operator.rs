@@ -1,0 +1,125 @@
+//! `trainyard operator`: the controllers and webhooks for a cluster that has its own API server.
+
+use crate::up::UpError;
+use cli::args::Global;
+use cli::error::CliError;
+use cli::exit;
+use cli::operator_args::{LogFormat, OperatorArgs};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+use operator::Controllers;
+use operator::access::NAMESPACE;
+use operator::cluster::Operator;
+use operator::registration::Place;
+use operator::settings;
+use std::net::SocketAddr;
+use tokio_util::sync::CancellationToken;
+
+/// Whether this process is a pod of the cluster that it works on.
+fn in_cluster(global: &Global) -> bool {
+    global.kubeconfig.is_none() && global.context.is_none() && std::env::var_os("KUBERNETES_SERVICE_HOST").is_some()
+}
+
+/// Runs the operator until SIGTERM or Ctrl-C; hands the lease over before it ends.
+pub async fn operator(args: &OperatorArgs, global: &Global) -> Result<u8, UpError> {
+    let controllers: Controllers =
+        args.controllers.parse().map_err(|error| UpError::Usage(format!("--controllers: {error}")))?;
+    if !controllers.is_for_operator() {
+        return Err(UpError::Usage(format!(
+            "--controllers {}: an operator runs trainjob, trainingruntime and clustertrainingruntime; the others are the \
+             cluster's own work",
+            args.controllers
+        )));
+    }
+    let mut configuration = settings::load(args.config.as_deref(), &args.feature_gates).map_err(UpError::operator)?;
+    match args.leader_elect {
+        Some(true) => configuration.leader_election.get_or_insert_default().leader_elect = true,
+        Some(false) => configuration.leader_election = None,
+        None => {}
+    }
+    for (flag, given, address) in [
+        ("--health-listen", &args.health_listen, &mut configuration.health.health_probe_bind_address),
+        ("--metrics-listen", &args.metrics_listen, &mut configuration.metrics.bind_address),
+    ] {
+        if let Some(given) = given {
+            settings::listen_address(given).map_err(|why| UpError::Usage(format!("{flag} {given}: {why}")))?;
+            given.clone_into(address);
+        }
+    }
+    log(args.log_format, global.verbose);
+    let within = in_cluster(global);
+    let (client, home) = connect(global, within).await?;
+    let namespace = global.namespace.clone().unwrap_or(home);
+    let place = match &args.webhook_url {
+        Some(url) => Some(Place::Url(url.clone())),
+        None => within.then(|| Place::Service {
+            namespace: namespace.clone(),
+            name: configuration.cert_management.webhook_service_name.clone(),
+        }),
+    };
+    let stop = CancellationToken::new();
+    let signalled = stop.clone();
+    tokio::spawn(async move {
+        crate::up::until_told_to_stop().await;
+        tracing::info!("stopping; training goes on");
+        signalled.cancel();
+    });
+    let operator = Operator {
+        client,
+        configuration,
+        namespace,
+        watch_namespace: args.watch_namespace.clone(),
+        controllers,
+        webhook_listen: args.webhook_listen.or_else(|| args.webhook_url.as_deref().and_then(loopback)),
+        place,
+        identity: identity(),
+        period: args.certificate_period,
+    };
+    operator.run(stop).await.map_err(UpError::operator)?;
+    Ok(exit::OK)
+}
+
+/// The address of a URL that names one of this machine's own.
+fn loopback(url: &str) -> Option<SocketAddr> {
+    let address: SocketAddr = url.strip_prefix("https://")?.parse().ok()?;
+    address.ip().is_loopback().then_some(address)
+}
+
+/// Unique among replicas: the pod's (or the machine's) name and chance.
+fn identity() -> String {
+    let host = nix::unistd::gethostname().map_or("localhost".to_owned(), |name| name.to_string_lossy().into_owned());
+    format!("{host}_{:016x}", rand::random::<u64>())
+}
+
+/// A client, and the namespace that is the operator's own where no flag says so.
+async fn connect(global: &Global, within: bool) -> Result<(Client, String), UpError> {
+    let failed = |source: Box<dyn std::error::Error + Send + Sync>| UpError::Operator(source);
+    let (config, namespace) = if within {
+        let config = Config::incluster().map_err(|error| failed(error.into()))?;
+        let namespace = config.default_namespace.clone();
+        (config, namespace)
+    } else {
+        let path = global.kubeconfig.clone().unwrap_or_else(|| "$KUBECONFIG".into());
+        let wrong = |source| CliError::Kubeconfig { path: path.clone(), source: Box::new(source) };
+        let kubeconfig = match &global.kubeconfig {
+            Some(path) => Kubeconfig::read_from(path),
+            None => Kubeconfig::read(),
+        };
+        let options = KubeConfigOptions { context: global.context.clone(), ..KubeConfigOptions::default() };
+        let config = Config::from_custom_kubeconfig(kubeconfig.map_err(wrong)?, &options).await.map_err(wrong)?;
+        (config, NAMESPACE.to_owned())
+    };
+    Ok((Client::try_from(config).map_err(|error| failed(error.into()))?, namespace))
+}
+
+/// What goes on, on stderr; `TRAINYARD_LOG` filters as `RUST_LOG` does elsewhere.
+fn log(format: LogFormat, verbose: u8) {
+    let level = if verbose == 0 { "info" } else { "debug" };
+    let filter = tracing_subscriber::EnvFilter::try_from_env("TRAINYARD_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(level));
+    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false);
+    match format {
+        LogFormat::Text => lines.init(),
+        LogFormat::Json => lines.json().init(),
+    }
+}
