@@ -56,6 +56,14 @@ pub(crate) async fn execute(
                 record(recorder, primary.as_deref(), &event.about_error(&text)).await;
                 matches!(write.on_error, OnError::EventThenContinue(_))
             }
+            OnError::EventThenStatus(event, status) => {
+                record(recorder, primary.as_deref(), &event.about_error(&text)).await;
+                match write_status(requests, target, &status.about_error(&text)).await {
+                    Ok(object) => cache.wrote(object),
+                    Err(error) => failures.push(chain(&error)),
+                }
+                false
+            }
         };
         failures.push(text);
         if !go_on {
@@ -63,15 +71,7 @@ pub(crate) async fn execute(
         }
     }
     if let Some(status) = status {
-        let written = match &status {
-            StatusWrite::Replace(object) => {
-                requests.send(Method::PUT, &target.gvk, &target.key, "/status", JSON, Some(object)).await
-            }
-            StatusWrite::Merge(body) => {
-                requests.send(Method::PATCH, &target.gvk, &target.key, "/status", MERGE, Some(body)).await
-            }
-        };
-        match written {
+        match write_status(requests, target, &status).await {
             Ok(object) => cache.wrote(object),
             Err(error) if error.code() == 404 => return Outcome::Done,
             Err(error) if error.fate() == Fate::Again => return Outcome::Again,
@@ -85,6 +85,14 @@ pub(crate) async fn execute(
         record(recorder, primary.as_deref(), event).await;
     }
     if failures.is_empty() { Outcome::Done } else { Outcome::Failed(failures) }
+}
+
+async fn write_status(requests: &Requests, target: &Target, status: &StatusWrite) -> Result<Value, RequestError> {
+    let (method, content_type, body) = match status {
+        StatusWrite::Replace(object) => (Method::PUT, JSON, object),
+        StatusWrite::Merge(body) => (Method::PATCH, MERGE, body),
+    };
+    requests.send(method, &target.gvk, &target.key, "/status", content_type, Some(body)).await
 }
 
 /// Records an event, unless there is nothing that it could be about: a controller's key need not name an object.

@@ -129,6 +129,7 @@ fn pod_set(runtime: &Runtime, replicated: &Value) -> PodSet {
         containers: list(pod, "containers").iter().map(container).collect(),
         volumes: list(pod, "volumes").to_vec(),
         requests: resources::pod_requests(pod),
+        scheduler: Scheduler::default(),
     }
 }
 

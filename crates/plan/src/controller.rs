@@ -3,18 +3,21 @@
 use crate::build;
 use crate::conditions::{self, Condition};
 use crate::job::Job;
+use crate::lifecycle::{self, Built};
 use crate::names::{
     self, ConditionType, EVENT_ACTION_RECONCILING, EVENT_REPORTER, EVENT_RESOURCES_CREATION_FAILED, Reason,
 };
 use crate::plugins::{BuildError, PLUGINS, Settings, View, jobset};
+use crate::retry::{self, Stage};
 use crate::runtime::{Runtime, RuntimeKind};
 use crate::settled::is_settled;
 use crate::snapshot;
+use crate::state::Status;
 use api::object::{self, Gvk, Target};
 use jiff::{SignedDuration, Timestamp};
 use reconcile::{
-    Decision, Event, EventType, Next, OnError, Op, Primary, Propagation, Reconciler, StatusWrite, Wakes, Watch, World,
-    Write,
+    Decision, Event, EventType, Next, OnError, Op, PatchBody, Primary, Propagation, Reconciler, StatusWrite, Wakes,
+    Watch, World, Write,
 };
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -114,11 +117,11 @@ impl Reconciler for TrainJobController {
                 return decision;
             }
         };
+        let live = observed.others.get(&jobset::target(&job)).map(Arc::as_ref);
+        let stage = if finished || job.terminating { Stage::Attempt } else { retry::stage(&job, live, now) };
         status.suspension(&job, now);
-        let live = observed.others.get(&jobset::target(&job));
-        status.follow(live.map(Arc::as_ref), now);
-        let deadline = Deadline::of(&job, &status, now);
-        match deadline {
+        status.follow(live, stage == Stage::Attempt, now);
+        match Deadline::of(&job, &status, now) {
             Deadline::None => {}
             Deadline::In(rest) => decision.next = Next::After(rest),
             Deadline::Passed => {
@@ -127,23 +130,52 @@ impl Reconciler for TrainJobController {
                 decision.report.note("the active deadline has passed");
             }
         }
+        let mut built = Ok(Vec::new());
         if status.exceeded_deadline() {
             // Q-06 (fixed): as long as the JobSet is there it is deleted, not once only.
-            decision.writes.extend(live.and_then(|live| delete(&job, live)));
+            decision.writes.extend(live.and_then(|live| delete(&job, live, Propagation::Background)));
         } else if finished {
             decision.report.note("finished: children are left as they are");
         } else if job.terminating {
             // Fixed (golden README, quirks 2 and 3): upstream keeps building what the garbage collector takes down.
             decision.report.note("being deleted: nothing is built any more");
+        } else if let Some(note) = annotate(&job, live, &stage, &observed.job) {
+            // The rest, the status included, is the next look's: this one's would be void.
+            decision.writes.push(note);
+            if let Stage::Failed(failure) = stage {
+                decision.report.note("this attempt has failed and another follows");
+                decision.next = Next::After(failure.wait());
+            }
+            return decision;
         } else {
-            match self.children(&job, kind, observed) {
-                Ok(writes) => decision.writes.extend(writes),
-                Err(error) => {
-                    decision.report.note(format!("children cannot be built: {error}"));
-                    decision.events.push(failure(API_ERROR).about_error(&error.to_string()));
-                    // Whatever is missing may be a thing that nobody tells us about (a runtime).
-                    decision.next = Next::Backoff;
+            match stage {
+                Stage::Attempt | Stage::Failed(_) => built = self.children(&job, kind, observed),
+                Stage::Waiting(wait) => {
+                    decision.report.note(format!("attempt {} starts later", job.options.attempt));
+                    decision.next = sooner(decision.next, wait);
                 }
+                Stage::Over(failed) => decision.writes.extend(delete(&job, failed, Propagation::Foreground)),
+                Stage::Leaving => decision.report.note("the JobSet of the attempt before is being deleted"),
+            }
+        }
+        if finished && !job.terminating {
+            expire(&mut decision, &job, &status, &observed.job, now);
+        }
+        let error = built.as_ref().err().map(ToString::to_string);
+        let outcome = error.as_deref().map_or(Built::Fine, Built::Not);
+        let mut refused = status.clone();
+        lifecycle::update(&mut refused, &job, live, &stage, Built::Refused(API_ERROR), now);
+        lifecycle::update(&mut status, &job, live, &stage, outcome, now);
+        match built {
+            Ok(writes) => {
+                let said = job.options.lifecycle.then(|| refused.difference(&before, &observed.job)).flatten();
+                decision.writes.extend(writes.into_iter().map(|write| saying(write, said.as_ref())));
+            }
+            Err(error) => {
+                decision.report.note(format!("children cannot be built: {error}"));
+                decision.events.push(failure(API_ERROR).about_error(&error.to_string()));
+                // Whatever is missing may be a thing that nobody tells us about (a runtime).
+                decision.next = Next::Backoff;
             }
         }
         decision.status = status.difference(&before, &observed.job);
@@ -225,13 +257,71 @@ fn failure(error: &str) -> Event {
     }
 }
 
+/// Writes down on the TrainJob what cannot be read from its children once they are gone: a failed attempt, restarts.
+fn annotate(job: &Job, live: Option<&Value>, stage: &Stage<'_>, object: &Value) -> Option<Write> {
+    let mut notes: Map<String, Value> = Map::new();
+    let mut event = None;
+    if let Stage::Failed(failure) = stage {
+        notes.extend(failure.notes().map(|(key, value)| (key.to_owned(), value)));
+        event = Some(failure.event(job));
+    }
+    notes.extend(lifecycle::note(job, live).map(|(key, value)| (key.to_owned(), value)));
+    if notes.is_empty() {
+        return None;
+    }
+    // Whoever counts must have seen the last count.
+    let metadata = json!({"annotations": notes, "resourceVersion": object::resource_version(object)});
+    let body = PatchBody::Merge(json!({"metadata": metadata}));
+    let op = Op::Patch { target: Target::of(object), subresource: None, body };
+    Some(Write { on_success: event, ..Write::from(op) })
+}
+
+/// A finished TrainJob lives on for its time to live, where it has one.
+fn expire(decision: &mut Decision, job: &Job, status: &Status, object: &Value, now: Timestamp) {
+    let (Some(ttl), Some(since)) = (job.options.ttl_secs, status.finished_at()) else { return };
+    let left = SignedDuration::from_secs(ttl) - now.duration_since(since);
+    if left.is_positive() {
+        decision.next = sooner(decision.next, left);
+        return;
+    }
+    decision.report.note(format!("finished {ttl} s ago, which is its time to live"));
+    let delete = Op::Delete {
+        target: Target::of(object),
+        propagation: Propagation::Foreground,
+        uid: Some(job.uid.clone()),
+        // Whoever changes his mind about it at the last moment wins.
+        resource_version: Some(object::resource_version(object).to_owned()),
+        grace_secs: None,
+    };
+    decision.writes.push(delete.into());
+}
+
+fn sooner(next: Next, wait: SignedDuration) -> Next {
+    match next {
+        Next::AwaitChange => Next::After(wait),
+        Next::After(other) => Next::After(other.min(wait)),
+        Next::Backoff => Next::Backoff,
+    }
+}
+
+/// Has a refusal of this write said in the status, where the TrainJob asks for that.
+fn saying(write: Write, status: Option<&StatusWrite>) -> Write {
+    match (&write.on_error, status) {
+        (OnError::EventThenStop(event) | OnError::EventThenContinue(event), Some(status)) => {
+            let on_error = OnError::EventThenStatus(event.clone(), status.clone());
+            Write { on_error, ..write }
+        }
+        _ => write,
+    }
+}
+
 /// Deletes a JobSet that is this TrainJob's and not on its way out already.
-fn delete(job: &Job, live: &Value) -> Option<Write> {
+fn delete(job: &Job, live: &Value, propagation: Propagation) -> Option<Write> {
     let ours = object::controller_of(live).is_some_and(|owner| object::text(owner, "uid") == job.uid);
     (ours && !object::is_terminating(live)).then(|| {
         Write::from(Op::Delete {
             target: jobset::target(job),
-            propagation: Propagation::Background,
+            propagation,
             uid: Some(object::uid(live).to_owned()),
             resource_version: None,
             grace_secs: None,
@@ -261,91 +351,6 @@ impl Deadline {
         // A span that leaves the calendar ends after the world does.
         let Ok(end) = start.checked_add(SignedDuration::from_secs(seconds)) else { return Self::None };
         if now > end { Self::Passed } else { Self::In(now.duration_until(end).max(SignedDuration::from_secs(1))) }
-    }
-}
-
-/// The part of a TrainJob's status that this controller writes.
-#[derive(Clone, Debug, PartialEq)]
-struct Status {
-    conditions: Vec<Value>,
-    jobs: Vec<Value>,
-}
-
-impl Status {
-    fn of(job: &Job) -> Self {
-        let list = |member: &str| crate::job::list(&job.status, member).to_vec();
-        Self { conditions: list("conditions"), jobs: list("jobsStatus") }
-    }
-
-    fn is_finished(&self) -> bool {
-        let is_true = |kind| conditions::is_true(&self.conditions, kind);
-        is_true(ConditionType::Complete) || is_true(ConditionType::Failed)
-    }
-
-    fn exceeded_deadline(&self) -> bool {
-        conditions::is_true(&self.conditions, ConditionType::Failed)
-            && conditions::find(&self.conditions, ConditionType::Failed.as_str())
-                .is_some_and(|c| c["reason"] == Reason::DeadlineExceeded.as_str())
-    }
-
-    /// Suspended is True while asked for; once it was, it turns False, never away.
-    fn suspension(&mut self, job: &Job, now: Timestamp) {
-        let condition = if job.suspend {
-            Condition::own(ConditionType::Suspended, true, Reason::Suspended)
-        } else if conditions::is_true(&self.conditions, ConditionType::Suspended) {
-            Condition::own(ConditionType::Suspended, false, Reason::Resumed)
-        } else {
-            return;
-        };
-        conditions::set(&mut self.conditions, &condition, now);
-    }
-
-    /// Takes over how the JobSet ended and how its jobs are. A JobSet that is not there (yet, or any more) says nothing.
-    fn follow(&mut self, jobset: Option<&Value>, now: Timestamp) {
-        let Some(status) = jobset.and_then(|jobset| jobset.get("status")) else { return };
-        let theirs = crate::job::list(status, "conditions");
-        // A passed deadline has the last word: deleting the JobSet may look like a failure of it.
-        let decided = self.exceeded_deadline();
-        for (kind, name) in [(ConditionType::Complete, "Completed"), (ConditionType::Failed, "Failed")] {
-            let Some(found) = conditions::find(theirs, name).filter(|c| c["status"] == "True" && !decided) else {
-                continue;
-            };
-            let condition = Condition {
-                kind,
-                status: true,
-                reason: object::text(found, "reason").to_owned(),
-                message: object::text(found, "message").to_owned(),
-                since: Some(object::text(found, "lastTransitionTime").to_owned()).filter(|since| !since.is_empty()),
-            };
-            conditions::set(&mut self.conditions, &condition, now);
-        }
-        let counters = ["ready", "succeeded", "failed", "active", "suspended"];
-        let job = |theirs: &Value| {
-            let mut ours = Map::from_iter([("name".to_owned(), json!(object::text(theirs, "name")))]);
-            ours.extend(counters.map(|c| (c.to_owned(), theirs.get(c).cloned().unwrap_or(json!(0)))));
-            Value::Object(ours)
-        };
-        self.jobs = crate::job::list(status, "replicatedJobsStatus").iter().map(job).collect();
-    }
-
-    /// The patch that turns `before` into this, where they differ; void if the object has changed meanwhile.
-    fn difference(&self, before: &Self, object: &Value) -> Option<StatusWrite> {
-        let mut changed = Map::new();
-        let pairs = [("conditions", &self.conditions, &before.conditions), ("jobsStatus", &self.jobs, &before.jobs)];
-        for (member, now, before) in pairs {
-            if now != before {
-                changed.insert(member.to_owned(), if now.is_empty() { Value::Null } else { json!(now) });
-            }
-        }
-        if changed.is_empty() {
-            return None;
-        }
-        let mut body = json!({"status": changed});
-        let revision = object::resource_version(object);
-        if !revision.is_empty() {
-            body["metadata"] = json!({"resourceVersion": revision});
-        }
-        Some(StatusWrite::Merge(body))
     }
 }
 
@@ -394,9 +399,7 @@ impl Reconciler for RuntimeController {
                 "resourceVersion": object::resource_version(runtime),
             }});
             let target = Target { gvk: self.kind.gvk(), key: object::Key::of(runtime) };
-            decision
-                .writes
-                .push(Op::Patch { target, subresource: None, body: reconcile::PatchBody::Merge(body) }.into());
+            decision.writes.push(Op::Patch { target, subresource: None, body: PatchBody::Merge(body) }.into());
         }
         decision
     }

@@ -73,6 +73,8 @@ pub struct PodSet {
     pub volumes: Vec<Value>,
     /// What one pod requests (spec §3.6), computed before plugins add containers.
     pub requests: ResourceList,
+    /// What gang scheduling puts on these pods, beside what it puts on all.
+    pub scheduler: Scheduler,
 }
 
 /// What plugins may see and change of a container. Members that are empty or `None` leave the template's value alone.

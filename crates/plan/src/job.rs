@@ -2,6 +2,7 @@
 //!
 //! Kubernetes' own parts (variables, resources, patches) stay values, so that nothing that a newer client wrote is lost.
 
+use crate::annotations::Options;
 use crate::names;
 use api::object::{self, Key, Target};
 use api::trainer::{Initializer, RuntimeRef, Trainer};
@@ -29,6 +30,8 @@ pub struct Job {
     /// `spec.activeDeadlineSeconds`, where it is more than zero.
     pub active_deadline_secs: Option<i64>,
     pub managed_by: Option<String>,
+    /// What its annotations ask for beyond upstream's API.
+    pub options: Options,
     /// The whole `status`; an empty object where there is none.
     pub status: Value,
 }
@@ -59,6 +62,7 @@ impl Job {
             suspend: spec.get("suspend").and_then(Value::as_bool).unwrap_or(false),
             active_deadline_secs: spec.get("activeDeadlineSeconds").and_then(Value::as_i64).filter(|s| *s > 0),
             managed_by: string(spec, "managedBy"),
+            options: Options::of(object),
             status: object.get("status").cloned().unwrap_or_else(|| json!({})),
         }
     }

@@ -4,18 +4,22 @@
 //! it stores a TrainJob or a runtime; both see a TrainJob through the same pipeline ([`build`]) of [`plugins`].
 
 pub mod admission;
+pub mod annotations;
 pub mod build;
 pub mod conditions;
 pub mod controller;
 pub mod info;
 pub mod job;
+mod lifecycle;
 pub mod names;
 pub mod optimization;
 pub mod plugins;
 pub mod resources;
+mod retry;
 pub mod runtime;
 mod schema;
 mod settled;
 mod snapshot;
+mod state;
 mod typed;
 pub mod upsert;

@@ -192,6 +192,9 @@ pub enum OnError {
     EventThenStop(Event),
     /// As `Continue`, but first emit this event, its message filled in by [`Event::about_error`].
     EventThenContinue(Event),
+    /// As `EventThenStop`, but the object says so, too: this status is written in place of the decision's, filled in by
+    /// [`StatusWrite::about_error`].
+    EventThenStatus(Event, StatusWrite),
 }
 
 /// A write of the primary object's status.
@@ -201,6 +204,25 @@ pub enum StatusWrite {
     Replace(Value),
     /// Merge patch of `/status`: the body is `{"status": …}` with the difference only.
     Merge(Value),
+}
+
+impl StatusWrite {
+    /// The status after a refused write: filled in as [`Event::about_error`] does, wherever a text has a place for it.
+    #[must_use]
+    pub fn about_error(&self, error: &str) -> Self {
+        fn fill_all(value: &mut Value, error: &str) {
+            match value {
+                Value::String(text) => *text = fill(text, error),
+                Value::Array(items) => items.iter_mut().for_each(|item| fill_all(item, error)),
+                Value::Object(members) => members.values_mut().for_each(|member| fill_all(member, error)),
+                Value::Null | Value::Bool(_) | Value::Number(_) => {}
+            }
+        }
+        let mut filled = self.clone();
+        let (Self::Replace(body) | Self::Merge(body)) = &mut filled;
+        fill_all(body, error);
+        filled
+    }
 }
 
 /// A core/v1 Event about an object. Equal events of one object are counted up, not multiplied.
@@ -222,17 +244,21 @@ impl Event {
     /// N bytes of it, with ` ...` behind them where that cut it off.
     #[must_use]
     pub fn about_error(&self, error: &str) -> Self {
-        let mut message = self.message.replace("{error}", error);
-        if let Some((head, rest)) = message.split_once("{error:")
-            && let Some((max, tail)) = rest.split_once('}')
-            && let Ok(max) = max.parse::<usize>()
-        {
-            let cut = if error.len() > max { &error[..error.floor_char_boundary(max)] } else { error };
-            let dots = if cut.len() < error.len() { " ..." } else { "" };
-            message = format!("{head}{cut}{dots}{tail}");
-        }
-        Self { message, ..self.clone() }
+        Self { message: fill(&self.message, error), ..self.clone() }
     }
+}
+
+fn fill(text: &str, error: &str) -> String {
+    let mut filled = text.replace("{error}", error);
+    if let Some((head, rest)) = text.split_once("{error:")
+        && let Some((max, tail)) = rest.split_once('}')
+        && let Ok(max) = max.parse::<usize>()
+    {
+        let cut = if error.len() > max { &error[..error.floor_char_boundary(max)] } else { error };
+        let dots = if cut.len() < error.len() { " ..." } else { "" };
+        filled = format!("{head}{cut}{dots}{tail}");
+    }
+    filled
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

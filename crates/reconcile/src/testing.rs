@@ -355,21 +355,16 @@ impl Model {
                             return false;
                         }
                         OnError::EventThenContinue(event) => self.say(event, &text),
+                        OnError::EventThenStatus(event, status) => {
+                            self.say(event, &text);
+                            _ = self.write_status(target, &status.about_error(&text));
+                            return false;
+                        }
                     }
                 }
             }
         }
-        let written = match &decision.status {
-            None => Ok(true),
-            Some(StatusWrite::Replace(object)) => {
-                self.writes.push(format!("status {} {}", target.gvk.kind, target.key.name));
-                self.update(object)
-            }
-            Some(StatusWrite::Merge(body)) => {
-                self.writes.push(format!("status {} {}", target.gvk.kind, target.key.name));
-                self.patched(target, &PatchBody::Merge(body.clone()))
-            }
-        };
+        let written = decision.status.as_ref().map_or(Ok(true), |status| self.write_status(target, status));
         if written.is_err() {
             return false;
         }
@@ -377,6 +372,14 @@ impl Model {
             self.say(event, "");
         }
         fine
+    }
+
+    fn write_status(&mut self, target: &Target, status: &StatusWrite) -> Result<bool, Refusal> {
+        self.writes.push(format!("status {} {}", target.gvk.kind, target.key.name));
+        match status {
+            StatusWrite::Replace(object) => self.update(object),
+            StatusWrite::Merge(body) => self.patched(target, &PatchBody::Merge(body.clone())),
+        }
     }
 
     /// Observes and decides once; `None` where there is nothing to reconcile.

@@ -281,8 +281,12 @@ impl Cluster {
                 Ended::Failed(message) => {
                     self.note(format!("  refused: {message}"));
                     failed = true;
-                    if matches!(write.on_error, OnError::Stop | OnError::EventThenStop(_)) {
-                        return;
+                    match &write.on_error {
+                        OnError::Stop | OnError::EventThenStop(_) => return,
+                        OnError::EventThenStatus(_, status) => {
+                            return self.write_status(target, &status.about_error(&message), dice);
+                        }
+                        OnError::Continue | OnError::EventThenContinue(_) => {}
                     }
                 }
             }
@@ -291,19 +295,23 @@ impl Cluster {
             return;
         }
         if let Some(status) = status {
-            let path = format!("{}/status", Self::path(&target.gvk, &target.key));
             self.note(format!("{} on {target}: status", actor.name()));
-            let (method, content_type, body) = match &status {
-                StatusWrite::Replace(object) => ("PUT", JSON, object),
-                StatusWrite::Merge(body) => ("PATCH", MERGE, body),
-            };
-            self.write(method, &path, content_type, body, dice);
+            self.write_status(target, &status, dice);
         }
         // a failed write is tried again soon
         if failed {
             self.wakes.borrow_mut().push(self.now() + SignedDuration::from_secs(1));
         }
         drop(events);
+    }
+
+    fn write_status(&self, target: &Target, status: &StatusWrite, dice: Option<&mut Dice>) {
+        let path = format!("{}/status", Self::path(&target.gvk, &target.key));
+        let (method, content_type, body) = match status {
+            StatusWrite::Replace(object) => ("PUT", JSON, object),
+            StatusWrite::Merge(body) => ("PATCH", MERGE, body),
+        };
+        self.write(method, &path, content_type, body, dice);
     }
 
     fn cut_off(&self, actor: &dyn Actor, dice: Option<&mut Dice>) -> bool {

@@ -5,6 +5,7 @@
 //! defaults and CEL rules beside the fields are what `xtask crds` writes into the CRDs: the API server checks them, so no
 //! other code does. Doc comments become the texts of `kubectl explain`.
 
+pub mod annotations;
 pub mod names;
 mod optimizationjob;
 mod patch;

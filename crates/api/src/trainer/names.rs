@@ -93,8 +93,10 @@ pub enum ConditionType {
     Suspended,
     Complete,
     Failed,
-    /// Whether children are there.
+    /// Whether the JobSet is there; only where a TrainJob asks for [`super::annotations::LIFECYCLE`], as those below.
     Created,
+    Running,
+    Restarting,
 }
 
 impl ConditionType {
@@ -104,6 +106,8 @@ impl ConditionType {
             Self::Complete => "Complete",
             Self::Failed => "Failed",
             Self::Created => "Created",
+            Self::Running => "Running",
+            Self::Restarting => "Restarting",
         }
     }
 }
@@ -138,6 +142,33 @@ impl Reason {
     }
 }
 
+/// Reasons of the conditions Created, Running and Restarting. Those of Created are the ones that upstream's design (KEP-2170)
+/// has for it.
+pub mod lifecycle {
+    /// Created: the JobSet is there.
+    pub const CREATION_SUCCEEDED: &str = "JobsCreationSucceeded";
+    /// Not created: runtime and TrainJob make no JobSet together.
+    pub const BUILD_FAILED: &str = "JobsBuildFailed";
+    /// Not created: the API refuses it.
+    pub const CREATION_FAILED: &str = "JobsCreationFailed";
+    /// Running: pods are ready or have succeeded.
+    pub const PODS_READY: &str = "PodsReady";
+    /// Not running any more: no pod is ready.
+    pub const PODS_NOT_READY: &str = "PodsNotReady";
+    /// Not running any more: suspended.
+    pub const SUSPENDED: &str = "Suspended";
+    /// Not running or restarting any more: the TrainJob has ended.
+    pub const FINISHED: &str = "Finished";
+    /// Restarting: the failure policy of the JobSet makes its pods anew.
+    pub const JOBSET_RESTARTS: &str = "JobSetRestarting";
+    /// Restarting: the TrainJob is tried again.
+    pub const RETRYING: &str = "Retrying";
+    /// Not restarting any more: pods are ready.
+    pub const RESTARTED: &str = "Restarted";
+}
+
+/// Reason of the Warning event when an attempt has failed and another follows.
+pub const EVENT_RETRYING: &str = "TrainJobRetrying";
 /// Reason of the Warning event when children could not be built or written.
 pub const EVENT_RESOURCES_CREATION_FAILED: &str = "TrainJobResourcesCreationFailed";
 /// Action of that event.

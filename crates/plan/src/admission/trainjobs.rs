@@ -1,6 +1,7 @@
 //! TrainJobs: the times of runtime patches, and everything that only shows against the runtime (§5.2, §5.3).
 
 use super::{Denial, deprecation, not_found, verdict};
+use crate::annotations;
 use crate::build::new_info;
 use crate::conditions;
 use crate::job::{Job, list};
@@ -13,9 +14,13 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Stamps runtime patches with the time of their last change. `old` is absent at creation.
+/// Stamps runtime patches with the time of their last change; takes away what only the controller writes into annotations
+/// from a TrainJob that is created (`old` is absent).
 pub fn default_trainjob(object: &mut Value, old: Option<&Value>, now: Timestamp) -> Result<(), Denial> {
     super::decode_trainjob(object)?;
+    if old.is_none() {
+        annotations::strip_told(object);
+    }
     let now = json!(conditions::time(now));
     let before: BTreeMap<&str, &Value> = old
         .and_then(|old| old.get("spec"))
@@ -80,13 +85,15 @@ pub fn validate_trainjob(new: &Value, old: Option<&Value>, view: View<'_>) -> Re
     let before = old.map(Job::parse);
     let spec = new.get("spec").unwrap_or(&Value::Null);
     let kind = RuntimeKind::of(&job.runtime_ref).map_err(|error| Denial::Forbidden(error.to_string()))?;
+    let mut findings = Findings { warnings: annotations::warnings(new), errors: annotations::faults(new, old) };
     let runtime = match runtime(&job, kind, before.is_some(), view) {
         Some(runtime) => runtime.map_err(|error| Denial::Forbidden(error.to_string()))?,
         // Q-12 (fixed): the runtime is gone and was never frozen; what changes nothing that depends on it goes through.
-        None if before.as_ref().is_some_and(|before| same_but_suspension(before, &job)) => return Ok(Vec::new()),
+        None if before.as_ref().is_some_and(|before| same_but_suspension(before, &job)) => {
+            return verdict(&findings.errors, findings.warnings);
+        }
         None => return Err(missing(kind, &job, spec)),
     };
-    let mut findings = Findings::default();
     if runtime.deprecated && kind == RuntimeKind::ClusterTrainingRuntime {
         findings.warnings.push(deprecation("Referenced ClusterTrainingRuntime", &runtime.name));
     }

@@ -1,10 +1,10 @@
 //! CoScheduling: a PodGroup of scheduler-plugins, and the label by which pods name it (§4.7.1).
 
-use super::{Build, BuildError, Plugin, Settings, apply};
+use super::{Build, BuildError, Plugin, Settings, apply, gang};
 use crate::info::Info;
 use crate::job::Job;
 use crate::names::LABEL_POD_GROUP;
-use crate::resources::{self, ResourceList};
+use crate::resources;
 use api::object::{Gvk, Target};
 use api::podgroup::coscheduling;
 use reconcile::Op;
@@ -23,28 +23,30 @@ impl Plugin for Coscheduling {
 
     fn enforce_pod_group_policy(&self, info: &mut Info, job: &Job) -> Result<(), BuildError> {
         if info.pod_group.coscheduling.is_some() {
-            info.scheduler.pod_labels.insert(LABEL_POD_GROUP.to_owned(), job.name.clone());
+            gang::mark(info, job, |scheduler, name| _ = scheduler.pod_labels.insert(LABEL_POD_GROUP.to_owned(), name));
         }
         Ok(())
     }
 
     fn build(&self, cx: &Build<'_>) -> Result<Vec<Op>, BuildError> {
         let Some(policy) = &cx.info.pod_group.coscheduling else { return Ok(Vec::new()) };
-        if !may_write(cx, &target(cx.job)) {
-            return Ok(Vec::new());
+        let mut groups = Vec::new();
+        for gang in gang::gangs(cx.info, cx.job) {
+            if gang::may_write(cx, &target(cx.job, &gang.name)) {
+                let mut group = cx.job.child(&coscheduling::gvk().api_version(), coscheduling::KIND, &gang.name);
+                group["spec"] = json!({
+                    "minMember": gang.members,
+                    "minResources": resources::render(&gang.requests),
+                    "scheduleTimeoutSeconds": policy.schedule_timeout_seconds.unwrap_or(DEFAULT_TIMEOUT_SECS),
+                });
+                groups.push(apply(group));
+            }
         }
-        let gang = Gang::of(cx.info);
-        let mut group = cx.job.child(&coscheduling::gvk().api_version(), coscheduling::KIND, &cx.job.name);
-        group["spec"] = json!({
-            "minMember": gang.members,
-            "minResources": resources::render(&gang.requests),
-            "scheduleTimeoutSeconds": policy.schedule_timeout_seconds.unwrap_or(DEFAULT_TIMEOUT_SECS),
-        });
-        Ok(vec![apply(group)])
+        Ok(groups)
     }
 
     fn reads(&self, job: &Job, _settings: &Settings) -> Vec<Target> {
-        vec![target(job)]
+        vec![target(job, &job.name)]
     }
 
     fn watches(&self) -> Vec<Gvk> {
@@ -52,32 +54,8 @@ impl Plugin for Coscheduling {
     }
 }
 
-fn target(job: &Job) -> Target {
-    job.sibling(&coscheduling::gvk().api_version(), coscheduling::KIND, &job.name)
-}
-
-/// Whether a PodGroup may be written: where there is none, or while no pod of the gang can be there.
-pub(super) fn may_write(cx: &Build<'_>, group: &Target) -> bool {
-    cx.job.suspend || cx.view.get(group).is_none()
-}
-
-/// All pods of a TrainJob together.
-// Q-29 (kept): initializers count although they end before the others may start, as Kueue's quota has it too. A strict gang
-// scheduler waits for ever; ours counts what is there.
-pub(super) struct Gang {
-    pub members: i32,
-    pub requests: ResourceList,
-}
-
-impl Gang {
-    pub(super) fn of(info: &Info) -> Self {
-        let mut gang = Self { members: 0, requests: ResourceList::new() };
-        for set in &info.pod_sets {
-            gang.members += set.count;
-            resources::add(&mut gang.requests, &set.requests, set.count.into());
-        }
-        gang
-    }
+fn target(job: &Job, name: &str) -> Target {
+    job.sibling(&coscheduling::gvk().api_version(), coscheduling::KIND, name)
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use crate::upsert;
 use api::field::{Error, Path};
 use api::object::{self, Gvk, Target};
 use api::trainer::InitializerStep;
+use api::trainer::annotations::ATTEMPT;
 use reconcile::Op;
 use serde_json::{Value, json};
 
@@ -76,12 +77,13 @@ fn jobset(info: &Info, job: &Job) -> Value {
             None => {}
         }
         let template = entry_value(entry_value(entry_value(replicated, "template"), "spec"), "template");
-        for (member, additions) in
-            [("labels", &info.scheduler.pod_labels), ("annotations", &info.scheduler.pod_annotations)]
-        {
-            if !additions.is_empty() {
-                let map = entry(entry_value(template, "metadata"), member);
-                map.extend(additions.iter().map(|(key, value)| (key.clone(), json!(value))));
+        for scheduler in [&info.scheduler, &set.scheduler] {
+            for (member, additions) in [("labels", &scheduler.pod_labels), ("annotations", &scheduler.pod_annotations)]
+            {
+                if !additions.is_empty() {
+                    let map = entry(entry_value(template, "metadata"), member);
+                    map.extend(additions.iter().map(|(key, value)| (key.clone(), json!(value))));
+                }
             }
         }
         let pod = entry_value(template, "spec");
@@ -109,7 +111,11 @@ fn jobset(info: &Info, job: &Job) -> Value {
     omit_empty_structs(&mut spec);
     spec["suspend"] = json!(job.suspend);
     let mut object = job.child(JOBSET_API_VERSION, "JobSet", &job.name);
-    for (member, map) in [("labels", &info.labels), ("annotations", &info.annotations)] {
+    let mut annotations = info.annotations.clone();
+    if job.options.attempt > 1 {
+        annotations.insert(ATTEMPT.to_owned(), job.options.attempt.to_string());
+    }
+    for (member, map) in [("labels", &info.labels), ("annotations", &annotations)] {
         if !map.is_empty() {
             object["metadata"][member] = json!(map);
         }

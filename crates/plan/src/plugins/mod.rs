@@ -8,6 +8,7 @@ pub mod coscheduling;
 #[cfg(test)]
 mod fixture;
 pub mod flux;
+mod gang;
 pub mod jax;
 pub mod jobset;
 pub mod mpi;

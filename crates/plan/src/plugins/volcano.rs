@@ -1,7 +1,6 @@
 //! Volcano: a PodGroup, and the annotation by which pods name it (§4.7.2).
 
-use super::coscheduling::{Gang, may_write};
-use super::{Build, BuildError, Findings, Plugin, Settings, Validation, apply};
+use super::{Build, BuildError, Findings, Plugin, Settings, Validation, apply, gang};
 use crate::info::Info;
 use crate::job::{Job, list};
 use crate::names::{ANNOTATION_VOLCANO_GROUP, ANNOTATION_VOLCANO_QUEUE};
@@ -50,37 +49,42 @@ impl Plugin for Volcano {
 
     fn enforce_pod_group_policy(&self, info: &mut Info, job: &Job) -> Result<(), BuildError> {
         if info.pod_group.volcano.is_some() {
-            info.scheduler.pod_annotations.insert(ANNOTATION_VOLCANO_GROUP.to_owned(), job.name.clone());
+            gang::mark(info, job, |scheduler, name| {
+                scheduler.pod_annotations.insert(ANNOTATION_VOLCANO_GROUP.to_owned(), name);
+            });
         }
         Ok(())
     }
 
     fn build(&self, cx: &Build<'_>) -> Result<Vec<Op>, BuildError> {
         let Some(policy) = &cx.info.pod_group.volcano else { return Ok(Vec::new()) };
-        if !may_write(cx, &target(cx.job)) {
-            return Ok(Vec::new());
+        let mut groups = Vec::new();
+        for gang in gang::gangs(cx.info, cx.job) {
+            if !gang::may_write(cx, &target(cx.job, &gang.name)) {
+                continue;
+            }
+            let mut spec = json!({"minMember": gang.members, "minResources": resources::render(&gang.requests)});
+            if let Some(queue) = cx.info.annotations.get(ANNOTATION_VOLCANO_QUEUE) {
+                spec["queue"] = json!(queue);
+            }
+            if let Some(class) = priority_classes(&cx.info.template).last() {
+                spec["priorityClassName"] = json!(class);
+            }
+            if let Some(topology) = &policy.network_topology {
+                spec["networkTopology"] = json!({
+                    "mode": topology.mode.unwrap_or(TopologyMode::Hard),
+                    "highestTierAllowed": topology.highest_tier_allowed.unwrap_or(1),
+                });
+            }
+            let mut group = cx.job.child(&volcano::gvk().api_version(), volcano::KIND, &gang.name);
+            group["spec"] = spec;
+            groups.push(apply(group));
         }
-        let gang = Gang::of(cx.info);
-        let mut spec = json!({"minMember": gang.members, "minResources": resources::render(&gang.requests)});
-        if let Some(queue) = cx.info.annotations.get(ANNOTATION_VOLCANO_QUEUE) {
-            spec["queue"] = json!(queue);
-        }
-        if let Some(class) = priority_classes(&cx.info.template).last() {
-            spec["priorityClassName"] = json!(class);
-        }
-        if let Some(topology) = &policy.network_topology {
-            spec["networkTopology"] = json!({
-                "mode": topology.mode.unwrap_or(TopologyMode::Hard),
-                "highestTierAllowed": topology.highest_tier_allowed.unwrap_or(1),
-            });
-        }
-        let mut group = cx.job.child(&volcano::gvk().api_version(), volcano::KIND, &cx.job.name);
-        group["spec"] = spec;
-        Ok(vec![apply(group)])
+        Ok(groups)
     }
 
     fn reads(&self, job: &Job, _settings: &Settings) -> Vec<Target> {
-        vec![target(job)]
+        vec![target(job, &job.name)]
     }
 
     fn watches(&self) -> Vec<Gvk> {
@@ -88,8 +92,8 @@ impl Plugin for Volcano {
     }
 }
 
-fn target(job: &Job) -> Target {
-    job.sibling(&volcano::gvk().api_version(), volcano::KIND, &job.name)
+fn target(job: &Job, name: &str) -> Target {
+    job.sibling(&volcano::gvk().api_version(), volcano::KIND, name)
 }
 
 /// The priority classes that replicated jobs name, in order.

@@ -1,7 +1,8 @@
 //! What must hold for every decision, whatever it was about.
 
-use api::object;
-use reconcile::{Decision, Op, StatusWrite};
+use api::object::{self, Target};
+use api::trainer::annotations::TOLD;
+use reconcile::{Decision, Op, PatchBody, StatusWrite};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
@@ -19,6 +20,16 @@ pub fn faults(job: &Value, decision: &Decision) -> Vec<String> {
             Op::Delete { target, uid, .. } => {
                 check(&mut faults, target.key.namespace == namespace, || format!("deletes {target}"));
                 check(&mut faults, uid.is_some(), || format!("deletes {target} without naming its uid"));
+                continue;
+            }
+            Op::Patch { target, subresource: None, body: PatchBody::Merge(body) } => {
+                check(&mut faults, *target == Target::of(job), || format!("patches {target}"));
+                let members: Vec<&String> = body["metadata"].as_object().into_iter().flat_map(|m| m.keys()).collect();
+                check(&mut faults, members == ["annotations", "resourceVersion"], || format!("patches {members:?}"));
+                let keys = body["metadata"]["annotations"].as_object().into_iter().flat_map(|m| m.keys());
+                for key in keys.filter(|key| !TOLD.contains(&key.as_str())) {
+                    faults.push(format!("writes the annotation {key}"));
+                }
                 continue;
             }
             other => {

@@ -53,8 +53,15 @@ fn write(write: &Write) -> Value {
         OnError::Continue => json!("continue"),
         OnError::EventThenStop(e) => json!({"stop": event(e)}),
         OnError::EventThenContinue(e) => json!({"continue": event(e)}),
+        OnError::EventThenStatus(e, status) => {
+            let (StatusWrite::Replace(body) | StatusWrite::Merge(body)) = status;
+            json!({"stop": event(e), "status": body})
+        }
     };
     out["onError"] = on_error;
+    if let Some(event_done) = &write.on_success {
+        out["onSuccess"] = event(event_done);
+    }
     out
 }
 

@@ -1,0 +1,29 @@
+//! Annotations of a TrainJob by which it asks for more than upstream's API has: keys, and which of them are ours to write.
+//!
+//! They are Trainyard's own, so that no field is added to upstream's kinds; another controller passes over them.
+
+/// What all of them begin with.
+pub const PREFIX: &str = "trainyard.dev/";
+
+/// Seconds after its end at which a TrainJob is deleted, with everything that it made. Default: never.
+pub const TTL_SECONDS: &str = "trainyard.dev/ttl-seconds-after-finished";
+/// How many further times a failed TrainJob is tried. Default: 0.
+pub const RETRIES: &str = "trainyard.dev/retries";
+/// How long to wait before the first retry (`30s`, `5m`, `1h30m`); doubled before each further one. Default: `10s`.
+pub const RETRY_BACKOFF: &str = "trainyard.dev/retry-backoff";
+/// `true`: conditions Created, Running and Restarting are kept. Default: `false`, as upstream.
+pub const LIFECYCLE: &str = "trainyard.dev/lifecycle-conditions";
+/// Which pods are placed together: `all` (default, as upstream) or `stages`, those that start at the same time.
+pub const GANG: &str = "trainyard.dev/gang";
+
+/// Written by the controller: the attempt that runs or is next, from 1. The JobSet of a later attempt has it, too.
+pub const ATTEMPT: &str = "trainyard.dev/attempt";
+/// Written by the controller: when the next attempt starts, RFC 3339. Taken away by a user: at once.
+pub const RETRY_AT: &str = "trainyard.dev/retry-at";
+/// Written by the controller, with [`LIFECYCLE`] on: how often the JobSet of this attempt has restarted.
+pub const RESTARTS: &str = "trainyard.dev/restarts";
+
+/// Those that a user writes.
+pub const ASKED: [&str; 5] = [TTL_SECONDS, RETRIES, RETRY_BACKOFF, LIFECYCLE, GANG];
+/// Those that the controller writes.
+pub const TOLD: [&str; 3] = [ATTEMPT, RETRY_AT, RESTARTS];
