@@ -6,6 +6,7 @@
 
 pub mod config;
 pub mod field;
+pub mod history;
 pub mod jobset;
 pub mod names;
 pub mod object;

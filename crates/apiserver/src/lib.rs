@@ -8,6 +8,7 @@ pub mod auth;
 pub mod builtin;
 pub mod crd;
 pub mod decode;
+pub mod delegate;
 mod http;
 pub mod jsonpath;
 mod meta;

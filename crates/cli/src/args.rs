@@ -1,7 +1,10 @@
 //! Flags and subcommands.
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::fmt;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 /// Run distributed training from one binary: on a laptop, on Kubernetes, on Slurm.
 #[derive(Parser, Debug)]
@@ -64,6 +67,8 @@ pub enum Command {
     Describe(JobArgs),
     /// Print a job's logs, all ranks merged
     Logs(LogsArgs),
+    /// What a job reported of its progress and metrics, from start to end
+    Metrics(MetricsArgs),
     /// Delete jobs, with their pods
     Delete(DeleteArgs),
     /// Stop a job's pods but keep the job
@@ -82,8 +87,6 @@ pub enum Command {
     Status(ListArgs),
     /// Print the path of the local control plane's kubeconfig
     Kubeconfig,
-    /// Run the controllers and webhooks on a Kubernetes cluster, in place of Kubeflow Trainer's
-    Operator(Box<crate::operator_args::OperatorArgs>),
     /// Keeps one pod alive (started by the node agent)
     #[command(hide = true, disable_help_flag = true)]
     Shim(ShimArgs),
@@ -187,6 +190,32 @@ pub struct LogsArgs {
     pub output: Output,
 }
 
+/// How `metrics` prints.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum MetricsFormat {
+    /// One line a metric: its last, least and greatest value, and its course
+    #[default]
+    Table,
+    /// One line a report
+    Wide,
+    /// One line a report, for spreadsheets and plots
+    Csv,
+    Json,
+    Yaml,
+}
+
+#[derive(Args, Debug)]
+pub struct MetricsArgs {
+    /// Name of the job
+    pub job: String,
+    /// Only this metric; may be repeated
+    #[arg(long, value_name = "NAME")]
+    pub metric: Vec<String>,
+    /// Output format
+    #[arg(short, long, value_enum, default_value_t = MetricsFormat::Table)]
+    pub output: MetricsFormat,
+}
+
 #[derive(Args, Debug)]
 pub struct DeleteArgs {
     /// Names of jobs
@@ -225,6 +254,35 @@ pub struct WaitArgs {
     pub output: Output,
 }
 
+/// Where the status server listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StatusServerAt {
+    /// There is none, and pods are told of none.
+    Nowhere,
+    Address(SocketAddr),
+}
+
+impl FromStr for StatusServerAt {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "none" {
+            return Ok(Self::Nowhere);
+        }
+        let wrong = |_| format!("{text:?} is neither ADDRESS:PORT (127.0.0.1:10443, [::1]:0) nor none");
+        text.parse().map(Self::Address).map_err(wrong)
+    }
+}
+
+impl fmt::Display for StatusServerAt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nowhere => f.write_str("none"),
+            Self::Address(address) => address.fmt(f),
+        }
+    }
+}
+
 #[derive(Args, Debug, Clone)]
 pub struct UpArgs {
     /// Where the API listens
@@ -239,9 +297,10 @@ pub struct UpArgs {
     /// Which controllers to run: all, none, or names with commas
     #[arg(long, default_value = "all", value_name = "all|none|NAME,…")]
     pub controllers: String,
-    /// Take progress from training code here, and tell pods so (Kubeflow's feature gate TrainJobStatus)
-    #[arg(long, value_name = "ADDR:PORT")]
-    pub status_server: Option<std::net::SocketAddr>,
+    /// Take progress from training code here, and tell pods so (Kubeflow's feature gate TrainJobStatus), or `none`
+    /// [default: a free port of 127.0.0.1, the same at each start; with --no-node none]
+    #[arg(long, value_name = "ADDR:PORT|none")]
+    pub status_server: Option<StatusServerAt>,
     /// Administrator's token instead of a generated one (for tests; a generated one is safer)
     #[arg(long, env = "TRAINYARD_TOKEN", hide_env_values = true, value_name = "TOKEN")]
     pub token: Option<String>,
@@ -297,6 +356,14 @@ mod tests {
         }
         assert!(Cli::try_parse_from(["trainyard", "run"]).is_err());
         assert!(Cli::try_parse_from(["trainyard", "run", "--node", "2", "train.py"]).is_err(), "our own typo");
+    }
+
+    #[test]
+    fn a_status_server_is_told_as_it_is_printed() {
+        for text in ["none", "127.0.0.1:10443", "[::1]:0"] {
+            assert_eq!(text.parse::<StatusServerAt>().map(|at| at.to_string()), Ok(text.to_owned()));
+        }
+        assert!("localhost".parse::<StatusServerAt>().unwrap_err().contains("nor none"));
     }
 
     #[test]

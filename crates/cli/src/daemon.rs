@@ -96,6 +96,7 @@ pub(crate) async fn status(args: &ListArgs, global: &Global) -> Result<u8, CliEr
             println!("running     {} (process {}, version {})", running.server, running.pid, running.version);
             println!("kubeconfig  {}", running.kubeconfig.display());
             println!("node        {}", running.node);
+            println!("progress    {}", running.status_server.as_deref().unwrap_or("not taken"));
             println!("log         {}", home.log().display());
         }
         (Format::Table | Format::Wide | Format::Name, None) => {

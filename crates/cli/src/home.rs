@@ -23,6 +23,9 @@ pub struct Running {
     pub started: i64,
     /// How pods run here: `hosts`, `plain`, or `none` with `--no-node`.
     pub node: String,
+    /// Where training code reports its progress, a URL; absent where it cannot.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status_server: Option<String>,
 }
 
 impl Home {

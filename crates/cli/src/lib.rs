@@ -13,7 +13,7 @@ pub mod exit;
 mod follow;
 pub mod home;
 mod jobs;
-pub mod operator_args;
+mod metrics;
 mod output;
 mod progress;
 mod run;
@@ -32,6 +32,7 @@ pub async fn execute(command: Command, global: &args::Global) -> Result<u8, CliE
         Command::Get(args) => jobs::get(&Cluster::existing(global).await?, &args).await,
         Command::Describe(args) => describe::describe(&Cluster::existing(global).await?, &args).await,
         Command::Logs(args) => follow::logs(&Cluster::existing(global).await?, &args).await,
+        Command::Metrics(args) => metrics::metrics(&Cluster::existing(global).await?, &args).await,
         Command::Delete(args) => jobs::delete(&Cluster::existing(global).await?, &args).await,
         Command::Suspend(args) => jobs::set_suspend(&Cluster::existing(global).await?, &args, true).await,
         Command::Resume(args) => jobs::set_suspend(&Cluster::existing(global).await?, &args, false).await,
@@ -40,6 +41,6 @@ pub async fn execute(command: Command, global: &args::Global) -> Result<u8, CliE
         Command::Down(args) => daemon::down(&args, global),
         Command::Status(args) => daemon::status(&args, global).await,
         Command::Kubeconfig => daemon::kubeconfig(global),
-        Command::Up(_) | Command::Operator(_) | Command::Shim(_) => unreachable!("the binary composes these itself"),
+        Command::Up(_) | Command::Shim(_) => unreachable!("the binary composes these itself"),
     }
 }

@@ -1,12 +1,14 @@
 //! `trainyard up`: store, API server, controllers and node agent in one process.
 
+use crate::history::Histories;
 use crate::pki::{self, PkiError};
 use crate::streams::NodeStreams;
 use apiserver::admission::Admission;
 use apiserver::auth::{Authenticator, User};
+use apiserver::delegate::Delegate;
 use apiserver::streams::PodStreams;
 use apiserver::{Options, ServeError, Server, tls_config};
-use cli::args::{Format, Global, UpArgs};
+use cli::args::{Format, Global, StatusServerAt, UpArgs};
 use cli::error::CliError;
 use cli::exit;
 use cli::home::{Home, Running};
@@ -15,10 +17,10 @@ use jiff::Timestamp;
 use kube::Client;
 use node::agent::{Agent, Config};
 use operator::admission::Webhook;
-use operator::status_server::StatusServer;
+use operator::status_server::{Series, StatusServer};
 use operator::{Controllers, Surroundings};
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
@@ -29,6 +31,8 @@ use trainyard::install::{self, InstallError};
 
 /// How long parts may take to stop.
 const STOP_MAX: Duration = Duration::from_secs(5);
+/// How long the status server may take: it answers what it has begun to, then writes what it holds back.
+const REPORTS_MAX: Duration = Duration::from_secs(11);
 
 /// Why the control plane cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -129,7 +133,13 @@ pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
     let stop = CancellationToken::new();
     let mut tasks = JoinSet::new();
     let (listener, address) = listen(&args.listen, &home).await?;
-    let identity = pki::identity(home.root(), &[address.ip(), IpAddr::from([127, 0, 0, 1])])?;
+    let reports = match reports_to(args, &controllers) {
+        Some(address) => Some(bind(address, &home.root().join("status-port")).await?),
+        None => None,
+    };
+    let mut names = vec![address.ip(), IpAddr::from([127, 0, 0, 1])];
+    names.extend(reports.iter().map(|(_, address)| reachable(*address).ip()));
+    let identity = pki::identity(home.root(), &names)?;
     let tls = tls_config(&identity.certificate, &identity.key, None)?;
     let token = match &args.token {
         Some(token) => token.clone(),
@@ -139,11 +149,17 @@ pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
     let node_data = home.root().join("node");
     let streams: Option<Arc<dyn PodStreams>> =
         if args.no_node { None } else { Some(Arc::new(NodeStreams::new(node_data.clone()))) };
+    let series = Series::new(home.root().join("metrics"));
+    let mut delegates: Vec<Arc<dyn Delegate>> = Vec::new();
+    if reports.is_some() {
+        delegates.push(Arc::new(Histories(series.clone())));
+    }
     let database = home.root().join("store.db");
     let options = Options {
         database: Some(database.clone()),
         plugins: plugins(&controllers),
         streams,
+        delegates,
         authenticator: Authenticator::new(signing_key).with_token(&token, User::admin()),
         ..Options::default()
     };
@@ -168,17 +184,18 @@ pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
         let stop = stop.clone();
         tasks.spawn(async move { agent.run(stop).await });
     }
+    let mut around = Surroundings { root_ca: identity.authority, ..Surroundings::default() };
+    let mut status_server = None;
+    let reporting = reports.map(|(listener, address)| {
+        let url = format!("https://{}", reachable(address));
+        around.report_to(url.clone());
+        status_server = Some(url);
+        let server = StatusServer::new(client.clone()).with_history(series);
+        let (tls, stop) = (tls.clone(), stop.clone());
+        tokio::spawn(async move { server.serve(listener, &tls, stop).await })
+    });
     if !controllers.is_empty() {
         let mut driver = Driver::new(client.clone());
-        let mut around = Surroundings { root_ca: identity.authority, ..Surroundings::default() };
-        if let Some(address) = args.status_server {
-            let failed = |source| UpError::Listen { address: address.to_string(), source };
-            let listener = TcpListener::bind(address).await.map_err(failed)?;
-            around.report_to(format!("https://{}", listener.local_addr().map_err(failed)?));
-            let server = StatusServer::new(client.clone());
-            let (tls, stop) = (tls.clone(), stop.clone());
-            tasks.spawn(async move { server.serve(listener, &tls, stop).await });
-        }
         controllers.add_to(&mut driver, &around);
         tasks.spawn(driver.run(stop.clone()));
     }
@@ -190,6 +207,7 @@ pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         started: Timestamp::now().as_second(),
         node,
+        status_server,
     };
     pki::write_private(&home.running_file(), &serde_json::to_string_pretty(&running).expect("plain data"))?;
     announce(&running, args.output.output, Some(started.elapsed()));
@@ -197,7 +215,12 @@ pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
     until_told_to_stop().await;
     eprintln!("stopping; running jobs go on");
     stop.cancel();
-    let _ = tokio::time::timeout(STOP_MAX, serving).await;
+    let reporting = async {
+        if let Some(reporting) = reporting {
+            let _ = tokio::time::timeout(REPORTS_MAX, reporting).await;
+        }
+    };
+    let _ = tokio::join!(tokio::time::timeout(STOP_MAX, serving), reporting);
     let _ = tokio::time::timeout(STOP_MAX, tasks.shutdown()).await;
     let _ = std::fs::remove_file(home.running_file());
     drop(lock);
@@ -238,7 +261,6 @@ fn plugins(controllers: &Controllers) -> Vec<Arc<dyn Admission>> {
 /// Binds the address; where the port is left open (`:0`), the one of the last start if it is free, so that kubeconfigs
 /// in use go on working.
 async fn listen(asked: &str, home: &Home) -> Result<(TcpListener, SocketAddr), UpError> {
-    let failed = |source| UpError::Listen { address: asked.to_owned(), source };
     let address: SocketAddr = asked
         .parse()
         .map_err(|_| UpError::Usage(format!("--listen {asked:?} is not ADDRESS:PORT (127.0.0.1:6443, [::1]:0)")))?;
@@ -247,17 +269,49 @@ async fn listen(asked: &str, home: &Home) -> Result<(TcpListener, SocketAddr), U
             "warning: {address} can be reached from other machines; whoever has the token can start processes here"
         );
     }
-    let remembered = home.root().join("port");
-    let last = std::fs::read_to_string(&remembered).ok().and_then(|text| text.trim().parse::<u16>().ok());
+    bind(address, &home.root().join("port")).await
+}
+
+/// Where the status server is to listen. Unless somebody says so, there is one only where pods run and TrainJobs are
+/// made into them.
+fn reports_to(args: &UpArgs, controllers: &Controllers) -> Option<SocketAddr> {
+    match args.status_server {
+        Some(StatusServerAt::Address(address)) => Some(address),
+        Some(StatusServerAt::Nowhere) => None,
+        None if args.no_node || !controllers.wants_trainer() => None,
+        None => Some(SocketAddr::from(([127, 0, 0, 1], 0))),
+    }
+}
+
+/// The address at which pods reach a server that listens here.
+fn reachable(address: SocketAddr) -> SocketAddr {
+    match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => SocketAddr::from(([127, 0, 0, 1], address.port())),
+        IpAddr::V6(ip) if ip.is_unspecified() => SocketAddr::from((std::net::Ipv6Addr::LOCALHOST, address.port())),
+        _ => address,
+    }
+}
+
+/// Binds an address; where its port is left open, the port that is remembered in this file if it is free, which is then
+/// the one in use.
+async fn bind(address: SocketAddr, remembered: &Path) -> Result<(TcpListener, SocketAddr), UpError> {
+    let failed = |source| UpError::Listen { address: address.to_string(), source };
+    let last = std::fs::read_to_string(remembered).ok().and_then(|text| text.trim().parse::<u16>().ok());
     let listener = match last.filter(|_| address.port() == 0) {
         Some(port) => match TcpListener::bind((address.ip(), port)).await {
             Ok(listener) => listener,
-            Err(_) => TcpListener::bind(address).await.map_err(failed)?,
+            Err(error) => {
+                let fresh = TcpListener::bind(address).await.map_err(failed)?;
+                eprintln!(
+                    "warning: port {port} of the last start cannot be used ({error}); clients of then do not reach this one"
+                );
+                fresh
+            }
         },
         None => TcpListener::bind(address).await.map_err(failed)?,
     };
     let bound = listener.local_addr().map_err(failed)?;
-    pki::write_private(&remembered, &bound.port().to_string())?;
+    pki::write_private(remembered, &bound.port().to_string())?;
     Ok((listener, bound))
 }
 

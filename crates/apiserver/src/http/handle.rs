@@ -3,6 +3,7 @@
 use super::answer::{self, Body, failure, response};
 use super::{Server, discovery};
 use crate::auth::{self, User};
+use crate::delegate::{Delegate, Wanted};
 use crate::negotiate::{self, Accepted, Form, Offer};
 use crate::query::{self, Query};
 use crate::registry::{Served, Target, internal};
@@ -356,6 +357,9 @@ impl Server {
         let catalog = self.core.catalog();
         let Some(served) = catalog.get(&path.group, &path.version, &path.plural).cloned() else {
             self.authorize(&ask, &path, verb(&ask, &path))?;
+            if let Some(delegate) = self.delegates.iter().find(|delegate| delegate.group() == path.group) {
+                return delegated(&**delegate, &ask, path).await;
+            }
             let known = |s: &Arc<Served>| s.resource.group == path.group && s.custom.is_none();
             if !catalog.kinds.values().any(known) {
                 return Ok(nothing_here());
@@ -458,6 +462,18 @@ impl Server {
         let needs_namespace = resource.namespaced && target.namespace.is_empty();
         fits && verbs.contains(&verb) && !(needs_namespace && verb != "list" && resource.verbs.contains(&"get"))
     }
+}
+
+/// Asks whoever answers for the group.
+async fn delegated(delegate: &dyn Delegate, ask: &Ask, path: Path) -> Result<Response<Body>, Status> {
+    let is_get = ask.method == Method::GET && !path.watch && !path.name.is_empty() && path.subresource.is_empty();
+    if !is_get {
+        return Err(no_resource());
+    }
+    let accepted = ask.negotiate(PLAIN)?;
+    let Path { version, namespace, plural, name, .. } = path;
+    let object = delegate.get(Wanted { version, namespace, plural, name }).await?;
+    Ok(answer::encode(200, wire::to_vec(&object, false), &accepted))
 }
 
 /// The API verb of a request.

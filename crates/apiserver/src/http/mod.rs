@@ -17,6 +17,7 @@ use crate::admission::Admission;
 use crate::auth::{Authenticator, User};
 use crate::builtin;
 use crate::crd::{DEFINITIONS, Definitions};
+use crate::delegate::Delegate;
 use crate::registry::{Catalog, Core, RealWorld, Served, World};
 use crate::streams::PodStreams;
 use crate::wire::ObjectCodec;
@@ -34,6 +35,8 @@ pub struct Options {
     pub plugins: Vec<Arc<dyn Admission>>,
     /// Logs and shells of pods; `None`: there is no node agent.
     pub streams: Option<Arc<dyn PodStreams>>,
+    /// Groups that others answer for.
+    pub delegates: Vec<Arc<dyn Delegate>>,
     pub authenticator: Authenticator,
     pub world: Arc<dyn World>,
     /// Host names beside loopback ones that requests may be addressed to.
@@ -46,6 +49,7 @@ impl Default for Options {
             database: None,
             plugins: Vec::new(),
             streams: None,
+            delegates: Vec::new(),
             authenticator: Authenticator::default(),
             world: Arc::new(RealWorld),
             hosts: Vec::new(),
@@ -57,6 +61,7 @@ impl Default for Options {
 pub struct Server {
     pub core: Arc<Core>,
     pub(crate) streams: Option<Arc<dyn PodStreams>>,
+    delegates: Vec<Arc<dyn Delegate>>,
     pub(crate) hosts: Vec<String>,
     definitions: Arc<Mutex<Definitions>>,
     pub(crate) openapi: crate::openapi::Cache,
@@ -91,6 +96,7 @@ impl Server {
         let server = Arc::new(Self {
             core,
             streams: options.streams,
+            delegates: options.delegates,
             hosts: options.hosts,
             definitions: Arc::default(),
             openapi: crate::openapi::Cache::default(),

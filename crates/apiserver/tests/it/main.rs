@@ -1,8 +1,10 @@
 //! The server through real clients: kube-rs in the same process, and the core without any runtime.
 
 use apiserver::auth::User;
+use apiserver::delegate::{Delegate, Wanted};
 use apiserver::query::{Query, WriteOptions};
 use apiserver::registry::{Call, DeleteOptions, Target};
+use apiserver::status::Status;
 use apiserver::{Options, Server};
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -70,6 +72,47 @@ async fn a_kube_client_needs_no_socket() {
         .await
         .unwrap();
     assert_eq!(events, ["added 1", "modified 2", "modified 3", "deleted 3"]);
+}
+
+/// Answers for a group with one object in it.
+struct Answers;
+
+impl Delegate for Answers {
+    fn group(&self) -> &'static str {
+        "elsewhere.example.org"
+    }
+
+    fn get(&self, wanted: Wanted) -> futures::future::BoxFuture<'static, Result<Value, Status>> {
+        Box::pin(async move {
+            let is_there = wanted.name == "a" && wanted.namespace == "default" && wanted.version == "v1";
+            let found = is_there.then(|| json!({"kind": "Thing", "of": wanted.plural}));
+            found.ok_or_else(|| Status::not_found("elsewhere.example.org", &wanted.plural, &wanted.name))
+        })
+    }
+}
+
+#[tokio::test]
+async fn a_delegate_answers_for_its_group_whom_the_server_lets_through() {
+    let server = server(Options { delegates: vec![Arc::new(Answers)], ..Options::default() }).await;
+    let ask = |user: User, method: &str, path: &str| {
+        let client = Client::new(server.service(user), "default");
+        let path = format!("/apis/elsewhere.example.org/v1/namespaces/default/{path}");
+        let request = http::Request::builder().method(method).uri(path).body(Vec::new()).unwrap();
+        async move {
+            match client.request::<Value>(request).await {
+                Ok(object) => Ok(object["of"].clone()),
+                Err(kube::Error::Api(status)) => Err(status.code),
+                Err(error) => panic!("{error}"),
+            }
+        }
+    };
+    let nobody = || User::service_account("default", "nobody");
+    assert_eq!(ask(User::admin(), "GET", "things/a").await, Ok(json!("things")));
+    assert_eq!(ask(User::admin(), "GET", "things/b").await, Err(404));
+    assert_eq!(ask(nobody(), "GET", "things/a").await, Err(403));
+    for (method, path) in [("GET", "things"), ("GET", "things/a/status"), ("DELETE", "things/a"), ("POST", "things")] {
+        assert_eq!(ask(User::admin(), method, path).await, Err(404), "{method} {path}");
+    }
 }
 
 #[tokio::test]

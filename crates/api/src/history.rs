@@ -1,0 +1,29 @@
+//! `metrics.trainyard.dev/v1alpha1`: the history of what TrainJobs reported of their progress, to be read only.
+//!
+//! An API group of its own, because a CRD has no room for subresources that hold data: `trainyard up` answers for it
+//! itself, and on a cluster an aggregated API can. A TrainJobHistory has the TrainJob's name and namespace, and `reports`:
+//! oldest first, each as `status.trainerStatus` of the TrainJob had it.
+
+use serde_json::{Value, json};
+
+/// The API group.
+pub const GROUP: &str = "metrics.trainyard.dev";
+/// The only version.
+pub const VERSION: &str = "v1alpha1";
+/// The resource: a history is called what its TrainJob is called.
+pub const PLURAL: &str = "trainjobs";
+
+/// The path of a TrainJob's history.
+pub fn path(namespace: &str, name: &str) -> String {
+    format!("/apis/{GROUP}/{VERSION}/namespaces/{namespace}/{PLURAL}/{name}")
+}
+
+/// A history as an object.
+pub fn object(namespace: &str, name: &str, reports: Vec<Value>) -> Value {
+    json!({
+        "apiVersion": format!("{GROUP}/{VERSION}"),
+        "kind": "TrainJobHistory",
+        "metadata": {"name": name, "namespace": namespace},
+        "reports": reports,
+    })
+}

@@ -1,0 +1,218 @@
+//! `metrics`: the history of what a job reported, as a table with sparklines, as rows, or as data.
+
+use crate::args::{Format, MetricsArgs, MetricsFormat};
+use crate::connect::Cluster;
+use crate::error::CliError;
+use crate::exit;
+use crate::output;
+use crate::progress;
+use crate::view::{Phase, short_duration};
+use api::history;
+use api::object;
+use jiff::Timestamp;
+use serde_json::Value;
+
+/// Width of a sparkline in characters.
+const SPARK: usize = 32;
+/// What sparklines are drawn with, lowest first.
+const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+
+/// `trainyard metrics`.
+pub(crate) async fn metrics(cluster: &Cluster, args: &MetricsArgs) -> Result<u8, CliError> {
+    let job = cluster.job(&args.job).await?;
+    let mut reports = reports(cluster, &job, &args.job).await?;
+    let names = names(&reports);
+    if let Some(wrong) = args.metric.iter().find(|wanted| !names.contains(wanted)) {
+        let there = if names.is_empty() { "it has reported none".to_owned() } else { names.join(", ") };
+        return Err(CliError::Usage(format!(
+            "TrainJob \"{}\" has no metric {wrong:?}; its metrics: {there}",
+            args.job
+        )));
+    }
+    let names = if args.metric.is_empty() { names } else { args.metric.clone() };
+    reports.iter_mut().for_each(|report| {
+        if let Some(metrics) = report["metrics"].as_array_mut() {
+            metrics.retain(|metric| names.iter().any(|name| metric["name"] == **name));
+        }
+    });
+    match args.output {
+        MetricsFormat::Json | MetricsFormat::Yaml => {
+            let format = if args.output == MetricsFormat::Json { Format::Json } else { Format::Yaml };
+            output::print(&history::object(object::meta(&job, "namespace"), &args.job, reports), format);
+        }
+        MetricsFormat::Csv => print!("{}", csv(&names, &reports)),
+        MetricsFormat::Table | MetricsFormat::Wide if reports.is_empty() => {
+            let state = Phase::of(&job).as_str().to_lowercase();
+            eprintln!("TrainJob \"{}\" is {state} and has reported nothing", args.job);
+            eprintln!(
+                "  its code can, with update_trainjob_status of the kubeflow SDK, or by Transformers' own callback"
+            );
+        }
+        MetricsFormat::Wide => {
+            let header: Vec<String> = header(&names).iter().map(|name| name.to_uppercase()).collect();
+            let header: Vec<&str> = header.iter().map(String::as_str).collect();
+            let dash = |cell: String| if cell.is_empty() { "-".to_owned() } else { cell };
+            let rows = reports.iter().map(|report| row(report, &names).into_iter().map(dash).collect());
+            output::table(&header, rows.collect());
+        }
+        MetricsFormat::Table => summary(&job, &names, &reports),
+    }
+    Ok(exit::OK)
+}
+
+/// All reports of a job, oldest first. Where no history is kept, or it may not be read, the one in the job's status.
+async fn reports(cluster: &Cluster, job: &Value, name: &str) -> Result<Vec<Value>, CliError> {
+    let path = history::path(object::meta(job, "namespace"), name);
+    let request = http::Request::get(path).body(Vec::new()).expect("names of objects fit into a path");
+    let why = match cluster.client.request::<Value>(request).await {
+        Ok(mut history) => match history["reports"].take() {
+            Value::Array(reports) => return Ok(reports),
+            _ => "its history cannot be read".to_owned(),
+        },
+        Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => match status.code {
+            403 => format!("its history may not be read: {}", status.message),
+            _ => "there is no history of it".to_owned(),
+        },
+        Err(error) => return Err(error.into()),
+    };
+    match &job["status"]["trainerStatus"] {
+        Value::Null => Ok(Vec::new()),
+        last => {
+            eprintln!("only the last report of TrainJob \"{name}\" is known: {why}");
+            Ok(vec![last.clone()])
+        }
+    }
+}
+
+/// The names of all metrics, in the order of their first report.
+fn names(reports: &[Value]) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for metric in reports.iter().flat_map(|report| report["metrics"].as_array().into_iter().flatten()) {
+        let name = object::text(metric, "name");
+        if !names.iter().any(|known| known == name) {
+            names.push(name.to_owned());
+        }
+    }
+    names
+}
+
+/// A metric's value in a report, as it was given.
+fn value<'a>(report: &'a Value, name: &str) -> Option<&'a str> {
+    report["metrics"].as_array()?.iter().find(|metric| metric["name"] == *name)?["value"].as_str()
+}
+
+fn header(names: &[String]) -> Vec<&str> {
+    ["time", "progress", "remaining"].into_iter().chain(names.iter().map(String::as_str)).collect()
+}
+
+/// The cells of a report; what it does not say is empty.
+fn row(report: &Value, names: &[String]) -> Vec<String> {
+    let number = |member: &str| report[member].as_i64().map(|n| n.to_string()).unwrap_or_default();
+    let mut row = vec![
+        object::text(report, "lastUpdatedTime").to_owned(),
+        number("progressPercentage"),
+        number("estimatedRemainingSeconds"),
+    ];
+    row.extend(names.iter().map(|name| value(report, name).unwrap_or_default().to_owned()));
+    row
+}
+
+/// Comma-separated values (RFC 4180, but for line ends): progress in percent, remaining time in seconds.
+fn csv(names: &[String], reports: &[Value]) -> String {
+    let line = |cells: Vec<String>| cells.iter().map(|cell| quoted(cell)).collect::<Vec<_>>().join(",") + "\n";
+    let header = header(names).into_iter().map(str::to_owned).collect();
+    std::iter::once(line(header)).chain(reports.iter().map(|report| line(row(report, names)))).collect()
+}
+
+fn quoted(cell: &str) -> String {
+    if cell.contains([',', '"', '\n', '\r']) { format!("\"{}\"", cell.replace('"', "\"\"")) } else { cell.to_owned() }
+}
+
+/// Where the job stands, then a line for each metric.
+fn summary(job: &Value, names: &[String], reports: &[Value]) {
+    let time = |report: Option<&Value>| object::text(report?, "lastUpdatedTime").parse::<Timestamp>().ok();
+    // the status may be a few seconds behind; the metrics come below
+    let mut now = job.clone();
+    now["status"]["trainerStatus"] = reports.last().cloned().unwrap_or_default();
+    now["status"]["trainerStatus"]["metrics"] = Value::Null;
+    println!("{}", progress::line(&now, 0, 0));
+    let span = match (time(reports.first()), time(reports.last())) {
+        (Some(first), Some(last)) if reports.len() > 1 => {
+            format!(" in {}", short_duration(last.as_second() - first.as_second()))
+        }
+        _ => String::new(),
+    };
+    let count = reports.len();
+    println!("{count} {}{span}", if count == 1 { "report" } else { "reports" });
+    if names.is_empty() {
+        return;
+    }
+    println!();
+    let rows = names.iter().map(|name| {
+        let texts: Vec<&str> = reports.iter().filter_map(|report| value(report, name)).collect();
+        let numbers: Vec<f64> =
+            texts.iter().filter_map(|text| text.parse().ok()).filter(|n: &f64| n.is_finite()).collect();
+        let shown = |of: fn(f64, f64) -> f64| match numbers.iter().copied().reduce(of) {
+            Some(number) => progress::short_number(&number.to_string()),
+            None => "-".to_owned(),
+        };
+        let last = progress::short_number(texts.last().copied().unwrap_or_default());
+        vec![name.clone(), last, shown(f64::min), shown(f64::max), sparkline(&numbers)]
+    });
+    output::table(&["METRIC", "LAST", "MIN", "MAX", "COURSE"], rows.collect());
+}
+
+/// A line of bars between the least and the greatest value; where there are more values than fit, the mean of neighbours.
+fn sparkline(values: &[f64]) -> String {
+    let width = values.len().min(SPARK);
+    let means: Vec<f64> = (0..width)
+        .map(|at| {
+            let part = &values[at * values.len() / width..(at + 1) * values.len() / width];
+            part.iter().sum::<f64>() / part.len() as f64
+        })
+        .collect();
+    let least = means.iter().copied().fold(f64::INFINITY, f64::min);
+    let range = means.iter().copied().fold(f64::NEG_INFINITY, f64::max) - least;
+    let top = (BARS.len() - 1) as f64;
+    let bar = |mean: &f64| {
+        let height = if range > 0.0 { (mean - least) / range * top } else { 0.0 };
+        BARS[(height.round() as usize).min(BARS.len() - 1)]
+    };
+    means.iter().map(bar).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn report(percent: i64, metrics: &[(&str, &str)]) -> Value {
+        let metrics: Vec<Value> = metrics.iter().map(|(name, value)| json!({"name": name, "value": value})).collect();
+        json!({"lastUpdatedTime": "2026-01-02T03:04:05.500Z", "progressPercentage": percent, "metrics": metrics})
+    }
+
+    #[test]
+    fn every_metric_is_a_column_and_odd_values_are_quoted() {
+        let reports =
+            [report(0, &[("total_steps", "8")]), report(50, &[("loss", "0.5"), ("note", "a, \"b\"")]), json!({})];
+        let names = names(&reports);
+        assert_eq!(
+            csv(&names, &reports),
+            "time,progress,remaining,total_steps,loss,note\n\
+             2026-01-02T03:04:05.500Z,0,,8,,\n\
+             2026-01-02T03:04:05.500Z,50,,,0.5,\"a, \"\"b\"\"\"\n\
+             ,,,,,\n"
+        );
+    }
+
+    #[test]
+    fn sparklines_show_the_course() {
+        assert_eq!(sparkline(&[]), "");
+        assert_eq!(sparkline(&[3.0, 3.0]), "▁▁");
+        assert_eq!(sparkline(&[0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]), "▁▂▃▄▅▆▇█");
+        let falling: Vec<f64> = (0..1000).map(|n| f64::from(1000 - n)).collect();
+        let line: Vec<char> = sparkline(&falling).chars().collect();
+        assert_eq!((line.len(), line[0], line[SPARK - 1]), (SPARK, '█', '▁'));
+        assert_eq!(sparkline(&[1e308, -1e308]).chars().count(), 2, "a range beyond all numbers");
+    }
+}
