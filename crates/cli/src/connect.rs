@@ -129,6 +129,7 @@ pub enum Kind {
     TrainJob,
     TrainingRuntime,
     ClusterTrainingRuntime,
+    JobSet,
     Pod,
     Event,
 }
@@ -143,6 +144,7 @@ impl Kind {
             Self::ClusterTrainingRuntime => {
                 (Gvk::new("trainer.kubeflow.org", "v1alpha1", "ClusterTrainingRuntime"), "clustertrainingruntimes")
             }
+            Self::JobSet => (api::jobset::gvk(), "jobsets"),
             Self::Pod => (Gvk::new("", "v1", "Pod"), "pods"),
             Self::Event => (Gvk::new("", "v1", "Event"), "events"),
         };

@@ -4,9 +4,12 @@ use crate::args::{Format, JobArgs};
 use crate::connect::{Cluster, Kind};
 use crate::error::CliError;
 use crate::exit;
+use crate::explain::Facts;
 use crate::output;
 use crate::progress;
-use crate::view::{self, Phase, age, failures, final_message, node_rank, restarts, step, why_pending};
+use crate::view::{
+    self, Attempts, Phase, RestartCounts, age, container_restarts, failures, final_message, node_rank, step,
+};
 use api::object;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
@@ -23,12 +26,21 @@ pub(crate) async fn describe(cluster: &Cluster, args: &JobArgs) -> Result<u8, Cl
     let mut pods = cluster.pods(&args.job).await?;
     pods.sort_by_key(|pod| (node_rank(pod).is_some(), node_rank(pod), step(pod)));
     let events = events_about(cluster, &args.job, &pods).await?;
+    // without the right to read it, or without its kind, there is less to tell
+    let jobset = cluster.find(Kind::JobSet, &args.job).await.ok().flatten().unwrap_or_default();
+    let now = Timestamp::now();
+    let explanation = Facts { job: &job, jobset: &jobset, pods: &pods, events: &events, now }.explain();
+    let attempts = Attempts::of(&job);
+    let counts = RestartCounts::of(&jobset, &pods);
     if matches!(args.output.output, Format::Json | Format::Yaml) {
-        let all = json!({"job": job, "pods": pods, "events": events, "explanation": explain(&job, &pods)});
+        let all = json!({
+            "job": job, "jobset": jobset, "pods": pods, "events": events, "explanation": explanation,
+            "attempt": attempts.now, "attempts": attempts.most,
+            "restarts": {"jobset": counts.jobset, "containers": counts.containers},
+        });
         output::print(&all, args.output.output);
         return Ok(exit::OK);
     }
-    let now = Timestamp::now();
     let phase = Phase::of(&job);
     let trainer = &job["spec"]["trainer"];
     println!("Name:       {}", args.job);
@@ -42,8 +54,13 @@ pub(crate) async fn describe(cluster: &Cluster, args: &JobArgs) -> Result<u8, Cl
     if progress::percentage(&job).is_some() {
         println!("Progress:   {}", progress::line(&job, 0, 0));
     }
+    if attempts.most > 1 {
+        println!("Attempt:    {} of {}", attempts.now, attempts.most);
+    }
+    if counts != RestartCounts::default() {
+        println!("Restarts:   {} of all pods, {} of containers", counts.jobset, counts.containers);
+    }
     println!("Age:        {}", age(&job, now));
-    let explanation = explain(&job, &pods);
     if !explanation.is_empty() {
         println!("\nWhy:");
         explanation.iter().for_each(|line| println!("  {line}"));
@@ -53,17 +70,11 @@ pub(crate) async fn describe(cluster: &Cluster, args: &JobArgs) -> Result<u8, Cl
         println!("  none");
     } else {
         let rows = pods.iter().map(|pod| {
-            let restarts: i64 = pod["status"]["containerStatuses"]
-                .as_array()
-                .into_iter()
-                .flatten()
-                .filter_map(|status| status["restartCount"].as_i64())
-                .sum();
             vec![
                 format!("  {}", step(pod)),
                 object::meta(pod, "name").to_owned(),
                 object::text(&pod["status"], "phase").to_owned(),
-                restarts.to_string(),
+                container_restarts(pod).to_string(),
                 age(pod, now),
             ]
         });
@@ -85,55 +96,10 @@ pub(crate) async fn describe(cluster: &Cluster, args: &JobArgs) -> Result<u8, Cl
             object::text(event, "message").trim()
         );
     }
-    if phase == Phase::Failed {
+    if phase == Phase::Failed || attempts.waits(now).is_some() {
         failed_logs(cluster, &pods).await;
     }
     Ok(exit::OK)
-}
-
-/// The likely reason why the job does not run or has failed, in sentences.
-fn explain(job: &Value, pods: &[Value]) -> Vec<String> {
-    match Phase::of(job) {
-        Phase::Complete => Vec::new(),
-        Phase::Running => tried_again(pods),
-        Phase::Suspended => {
-            vec![format!("it is suspended; start it with: trainyard resume {}", object::meta(job, "name"))]
-        }
-        Phase::Pending => {
-            let reasons: BTreeSet<String> = pods.iter().filter_map(why_pending).collect();
-            if reasons.is_empty() && pods.is_empty() {
-                return vec!["no pods were made yet: see the events below".to_owned()];
-            }
-            reasons.into_iter().chain(tried_again(pods)).collect()
-        }
-        Phase::Failed => {
-            let mut endings: Vec<_> =
-                pods.iter().flat_map(|pod| failures(pod).into_iter().map(move |ending| (step(pod), ending))).collect();
-            endings.sort_by(|(_, a), (_, b)| a.finished.cmp(&b.finished));
-            let told = endings.iter().map(|(step, ending)| {
-                let mut text =
-                    format!("{step}: container {} ended with exit code {}", ending.container, ending.exit_code);
-                if !ending.reason.is_empty() && ending.reason != "Error" {
-                    text += &format!(" ({})", ending.reason);
-                }
-                if let Some(last) = ending.message.lines().rev().find(|line| !line.trim().is_empty()) {
-                    text += &format!(": {}", last.trim());
-                }
-                text
-            });
-            let mut told: Vec<String> = told.collect();
-            if told.len() > 1 {
-                told[0] += "  (the first to fail)";
-            }
-            told
-        }
-    }
-}
-
-/// What failed and is tried again.
-fn tried_again(pods: &[Value]) -> Vec<String> {
-    let told = pods.iter().flat_map(|pod| restarts(pod).into_iter().map(move |text| format!("{}: {text}", step(pod))));
-    told.collect()
 }
 
 /// Events about the job, what it made, and its pods; oldest first.
@@ -169,24 +135,5 @@ async fn failed_logs(cluster: &Cluster, pods: &[Value]) {
     {
         println!("\nLast lines of {}:", step(pod));
         text.lines().for_each(|line| println!("  {line}"));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_failed_job_names_the_first_failure_first() {
-        let pod = |name: &str, index: &str, code: i64, at: &str| {
-            json!({"metadata": {"name": name, "labels": {"jobset.sigs.k8s.io/replicatedjob-name": "node",
-                "batch.kubernetes.io/job-completion-index": index}}, "status": {"containerStatuses": [{"name": "node",
-                "state": {"terminated": {"exitCode": code, "finishedAt": at, "reason": "Error", "message": "x\nValueError: y\n"}}}]}})
-        };
-        let job = json!({"status": {"conditions": [{"type": "Failed", "status": "True"}]}});
-        let pods = [pod("a", "0", 143, "2026-01-01T00:00:05Z"), pod("b", "1", 7, "2026-01-01T00:00:02Z")];
-        let told = explain(&job, &pods);
-        assert_eq!(told[0], "node-1: container node ended with exit code 7: ValueError: y  (the first to fail)");
-        assert_eq!(told.len(), 2);
     }
 }

@@ -4,10 +4,12 @@ use crate::args::{DeleteArgs, Format, GetArgs, JobArgs, ListArgs, WaitArgs, Wait
 use crate::connect::{Cluster, Kind, value};
 use crate::error::CliError;
 use crate::exit;
+use crate::explain::Facts;
 use crate::output;
 use crate::progress;
-use crate::view::{Phase, age, final_message};
+use crate::view::{Attempts, Phase, RestartCounts, age, final_message};
 use api::object;
+use api::trainer::names::LABEL_JOBSET_NAME;
 use futures::{StreamExt, TryStreamExt};
 use jiff::Timestamp;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
@@ -38,8 +40,10 @@ pub(crate) async fn get(cluster: &Cluster, args: &GetArgs) -> Result<u8, CliErro
             if args.all_namespaces {
                 header.insert(0, "NAMESPACE");
             }
-            if format == Format::Wide {
-                header.push("MESSAGE");
+            let wide =
+                if format == Format::Wide { Some(Wide::read(cluster, args.all_namespaces).await?) } else { None };
+            if wide.is_some() {
+                header.extend(["ATTEMPT", "RESTARTS", "MESSAGE"]);
             }
             let rows = jobs.iter().map(|job| {
                 let mut row = vec![
@@ -53,8 +57,8 @@ pub(crate) async fn get(cluster: &Cluster, args: &GetArgs) -> Result<u8, CliErro
                 if args.all_namespaces {
                     row.insert(0, object::meta(job, "namespace").to_owned());
                 }
-                if format == Format::Wide {
-                    row.push(final_message(job).to_owned());
+                if let Some(wide) = &wide {
+                    row.extend(wide.columns(job, now));
                 }
                 row
             });
@@ -62,6 +66,43 @@ pub(crate) async fn get(cluster: &Cluster, args: &GetArgs) -> Result<u8, CliErro
         }
     }
     Ok(exit::OK)
+}
+
+/// What the wide table reads beside the jobs.
+struct Wide {
+    jobsets: Vec<Value>,
+    pods: Vec<Value>,
+}
+
+impl Wide {
+    async fn read(cluster: &Cluster, everywhere: bool) -> Result<Self, CliError> {
+        let list = async |kind: Kind| -> Result<Vec<Value>, CliError> {
+            let api = if everywhere { cluster.api_all(kind) } else { cluster.api(kind) };
+            Ok(api.list(&ListParams::default()).await?.items.iter().map(value).collect())
+        };
+        // nobody has to be allowed to read JobSets to see his jobs
+        Ok(Self { jobsets: list(Kind::JobSet).await.unwrap_or_default(), pods: list(Kind::Pod).await? })
+    }
+
+    /// Attempt, restarts (of all pods at once, and of containers) and what there is to say: how it ended, or why it waits.
+    fn columns(&self, job: &Value, now: Timestamp) -> [String; 3] {
+        let namespace = object::meta(job, "namespace");
+        let of_job = |object: &&Value, of: &str| object::meta(object, "namespace") == namespace && of == name(job);
+        let pods: Vec<Value> = self
+            .pods
+            .iter()
+            .filter(|pod| of_job(pod, object::label(pod, LABEL_JOBSET_NAME).unwrap_or_default()))
+            .cloned()
+            .collect();
+        let jobset = self.jobsets.iter().find(|jobset| of_job(jobset, name(jobset))).unwrap_or(&Value::Null);
+        let counts = RestartCounts::of(jobset, &pods);
+        let attempts = Attempts::of(job);
+        let message = match final_message(job) {
+            "" => Facts { job, jobset, pods: &pods, events: &[], now }.explain().into_iter().next().unwrap_or_default(),
+            message => message.to_owned(),
+        };
+        [format!("{}/{}", attempts.now, attempts.most), (counts.jobset + counts.containers).to_string(), message]
+    }
 }
 
 fn name(object: &Value) -> &str {

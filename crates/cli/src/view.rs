@@ -1,6 +1,7 @@
 //! What a TrainJob and its pods mean to a person: phase, steps, ranks, reasons.
 
 use api::object;
+use api::trainer::annotations::{ATTEMPT, RETRIES, RETRY_AT};
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -121,6 +122,78 @@ pub(crate) fn why_pending(pod: &Value) -> Option<String> {
     })
 }
 
+/// The ranks on a pod's node: `rank 1`, `ranks 4 to 7`; `None` for what is no node.
+pub(crate) fn ranks(pod: &Value) -> Option<String> {
+    let node = node_rank(pod).filter(|_| !step(pod).ends_with("-initializer"))?;
+    Some(match processes_per_node(pod).max(1) {
+        1 => format!("rank {node}"),
+        processes => format!("ranks {} to {}", node * processes, (node + 1) * processes - 1),
+    })
+}
+
+/// The signal that an exit code stands for, as shells and container runtimes count: 128 and its number.
+pub(crate) fn signal(exit_code: i64) -> Option<&'static str> {
+    Some(match exit_code {
+        129 => "SIGHUP",
+        130 => "SIGINT",
+        131 => "SIGQUIT",
+        132 => "SIGILL",
+        134 => "SIGABRT",
+        135 => "SIGBUS",
+        136 => "SIGFPE",
+        137 => "SIGKILL",
+        139 => "SIGSEGV",
+        143 => "SIGTERM",
+        _ => return None,
+    })
+}
+
+/// Which attempt of how many a job is at (annotations of its own; 1 of 1 without).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Attempts {
+    pub now: i64,
+    pub most: i64,
+    /// Before which this attempt does not start.
+    start: Option<Timestamp>,
+}
+
+impl Attempts {
+    pub(crate) fn of(job: &Value) -> Self {
+        let number = |key| object::annotation(job, key).and_then(|text| text.parse::<i64>().ok());
+        let now = number(ATTEMPT).unwrap_or(1);
+        let start = object::annotation(job, RETRY_AT).and_then(|text| text.parse().ok());
+        Self { now, most: number(RETRIES).map_or(1, |retries| retries.saturating_add(1)).max(now), start }
+    }
+
+    /// What is said while the next attempt waits.
+    pub(crate) fn waits(&self, now: Timestamp) -> Option<String> {
+        let left = self.start?.as_second() - now.as_second();
+        (left > 0 && self.now > 1).then(|| {
+            let Self { now, most, .. } = self;
+            format!("attempt {} of {most} has failed; attempt {now} starts in {}", now - 1, short_duration(left))
+        })
+    }
+}
+
+/// How often a job's containers have restarted and, by its failure policy, all of its pods.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RestartCounts {
+    pub jobset: i64,
+    pub containers: i64,
+}
+
+impl RestartCounts {
+    pub(crate) fn of<'a>(jobset: &Value, pods: impl IntoIterator<Item = &'a Value>) -> Self {
+        let jobset = jobset["status"]["restarts"].as_i64().unwrap_or(0);
+        Self { jobset, containers: pods.into_iter().map(container_restarts).sum() }
+    }
+}
+
+/// How often a pod's containers have restarted.
+pub(crate) fn container_restarts(pod: &Value) -> i64 {
+    container_statuses(pod).filter_map(|status| status["restartCount"].as_i64()).sum()
+}
+
 /// The containers of an unfinished pod that failed and are tried again, in sentences: `container node ended with exit code
 /// 1; it is tried again (restart 2)`.
 pub(crate) fn restarts(pod: &Value) -> Vec<String> {
@@ -228,6 +301,18 @@ mod tests {
         assert!(restarts(&pod("Failed", once)).is_empty());
         let fresh = json!({"name": "node", "restartCount": 0, "state": {"running": {}}});
         assert!(restarts(&pod("Running", fresh)).is_empty());
+    }
+
+    #[test]
+    fn restarts_are_counted_apart() {
+        let pod = |count: i64| json!({"status": {"containerStatuses": [{"name": "node", "restartCount": count}]}});
+        let jobset = json!({"status": {"restarts": 2}});
+        assert_eq!(RestartCounts::of(&jobset, &[pod(1), pod(3)]), RestartCounts { jobset: 2, containers: 4 });
+        assert_eq!(RestartCounts::of(&Value::Null, &[]), RestartCounts::default());
+        let job = json!({"metadata": {"annotations": {RETRIES: "2", ATTEMPT: "2"}}});
+        let attempts = Attempts::of(&job);
+        assert_eq!((attempts.now, attempts.most), (2, 3));
+        assert_eq!((Attempts::of(&json!({})).now, Attempts::of(&json!({})).most), (1, 1));
     }
 
     #[test]
