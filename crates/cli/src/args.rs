@@ -87,6 +87,8 @@ pub enum Command {
     Status(ListArgs),
     /// Print the path of the local control plane's kubeconfig
     Kubeconfig,
+    /// Run the controllers and webhooks on a Kubernetes cluster, in place of Kubeflow Trainer's
+    Operator(Box<crate::operator_args::OperatorArgs>),
     /// Keeps one pod alive (started by the node agent)
     #[command(hide = true, disable_help_flag = true)]
     Shim(ShimArgs),

@@ -13,6 +13,7 @@ pub mod exit;
 mod follow;
 pub mod home;
 mod jobs;
+pub mod operator_args;
 mod metrics;
 mod output;
 mod progress;
@@ -41,6 +42,6 @@ pub async fn execute(command: Command, global: &args::Global) -> Result<u8, CliE
         Command::Down(args) => daemon::down(&args, global),
         Command::Status(args) => daemon::status(&args, global).await,
         Command::Kubeconfig => daemon::kubeconfig(global),
-        Command::Up(_) | Command::Shim(_) => unreachable!("the binary composes these itself"),
+        Command::Up(_) | Command::Operator(_) | Command::Shim(_) => unreachable!("the binary composes these itself"),
     }
 }

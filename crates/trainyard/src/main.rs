@@ -1,5 +1,6 @@
 //! The `trainyard` binary. It only composes: what it composes is in `up` and in the other crates.
 
+mod operator;
 mod history;
 mod pki;
 mod shells;
@@ -18,7 +19,7 @@ fn main() -> ExitCode {
         return node::shim::main(words);
     }
     let Cli { global, command } = Cli::parse();
-    if !matches!(command, Command::Up(_)) {
+    if !matches!(command, Command::Up(_) | Command::Operator(_)) {
         end_with_the_reader();
     }
     let runtime =
@@ -26,6 +27,7 @@ fn main() -> ExitCode {
     let result = runtime.block_on(async {
         match command {
             Command::Up(args) => up::up(&args, &global).await,
+            Command::Operator(args) => operator::operator(&args, &global).await,
             Command::Shim(_) => unreachable!("handled before the runtime was started"),
             command => cli::execute(command, &global).await.map_err(up::UpError::from),
         }
