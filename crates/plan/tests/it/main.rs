@@ -5,4 +5,5 @@ mod goldens;
 mod lint;
 mod properties;
 mod render;
+mod rules;
 mod runtimes;

@@ -222,6 +222,102 @@ fn admitted(mut job: Value, runtime: &Value) -> Option<Value> {
     Some(job)
 }
 
+/// All that is there, without what says how often and when it was written.
+fn world(server: &Server) -> Vec<Value> {
+    let kinds = ["TrainJob", "JobSet", "ConfigMap", "Secret", "PodGroup"];
+    let mut objects: Vec<Value> = kinds.iter().flat_map(|kind| server.model.all(kind)).map(|o| (*o).clone()).collect();
+    for object in &mut objects {
+        let metadata = object["metadata"].as_object_mut().expect("an object has metadata");
+        metadata.retain(|name, _| !["uid", "resourceVersion", "managedFields", "generation"].contains(&name.as_str()));
+    }
+    objects
+}
+
+/// Decides and carries out until there is nothing left to do.
+fn settle(server: &mut Server) {
+    for _ in 0..10 {
+        let decision = server.decide();
+        if decision.is_silent() {
+            return;
+        }
+        server.execute(&decision);
+    }
+    panic!("does not come to rest");
+}
+
+/// Lists of which the API says that their order means nothing (`x-kubernetes-list-type` map or set), turned around.
+fn turned_around(runtime: &Value, job: &Value) -> (Value, Value) {
+    let (mut runtime, mut job) = (runtime.clone(), job.clone());
+    let turn = |list: Option<&mut Value>| {
+        if let Some(list) = list.and_then(Value::as_array_mut) {
+            list.reverse();
+        }
+    };
+    turn(runtime.pointer_mut("/spec/mlPolicy/torch/envInjection/targets"));
+    turn(runtime.pointer_mut("/spec/mlPolicy/torch/envInjection/targets/0/containerNames"));
+    for patch in job["spec"]["runtimePatches"].as_array_mut().into_iter().flatten() {
+        turn(patch.pointer_mut("/trainingRuntimeSpec/template/spec/replicatedJobs"));
+    }
+    (runtime, job)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    /// Wherever it is cut off, what is decided next leads to the same end, whichever writes had been done.
+    #[test]
+    fn any_start_of_the_writes_leads_to_the_same_end(job in trainjob(), runtime in runtime()) {
+        let Some(job) = admitted(job, &runtime) else { return Ok(()) };
+        let whole = Server::new(&job, std::slice::from_ref(&runtime)).decide();
+        let mut undisturbed = Server::new(&job, std::slice::from_ref(&runtime));
+        settle(&mut undisturbed);
+        for done in 0..=whole.writes.len() {
+            let mut server = Server::new(&job, std::slice::from_ref(&runtime));
+            let writes = whole.writes[..done].to_vec();
+            // the status and the events come after all writes: they did not happen
+            server.execute(&Decision { writes, status: None, events: Vec::new(), ..whole.clone() });
+            settle(&mut server);
+            prop_assert_eq!(world(&server), world(&undisturbed), "after {} of {} writes", done, whole.writes.len());
+        }
+    }
+
+    /// Where the API says that an order means nothing, it means nothing.
+    #[test]
+    fn order_means_nothing_where_the_api_says_so(job in trainjob(), runtime in runtime(), aside in any::<bool>()) {
+        let mut runtime = runtime;
+        let mut job = job;
+        if aside {
+            let mut other = runtime["spec"]["template"]["spec"]["replicatedJobs"][0].clone();
+            other["name"] = json!("aside");
+            other["template"]["metadata"] = json!({});
+            runtime["spec"]["template"]["spec"]["replicatedJobs"].as_array_mut().expect("a list").push(other);
+            if let Some(targets) = runtime.pointer_mut("/spec/mlPolicy/torch/envInjection/targets") {
+                *targets = json!([
+                    {"jobName": "node", "containerNames": ["side"]},
+                    {"jobName": "aside", "containerNames": ["side", "node"]},
+                ]);
+            }
+            for patch in job["spec"]["runtimePatches"].as_array_mut().into_iter().flatten() {
+                let jobs = patch.pointer_mut("/trainingRuntimeSpec/template/spec/replicatedJobs");
+                let jobs = jobs.and_then(Value::as_array_mut).expect("a list");
+                let mut other = jobs[0].clone();
+                other["name"] = json!("aside");
+                jobs.push(other);
+            }
+        }
+        let Some(job) = admitted(job, &runtime) else { return Ok(()) };
+        let (turned_runtime, turned_job) = turned_around(&runtime, &job);
+        let built = |job: &Value, runtime: &Value| {
+            let decision = Server::new(job, std::slice::from_ref(runtime)).decide();
+            // the runtime is frozen as it is written
+            let mut ops: Vec<Op> = decision.writes.into_iter().map(|w| w.op).collect();
+            ops.retain(|op| !matches!(op, Op::Apply { object, .. } if object::meta(object, "name").ends_with("-runtime-snapshot")));
+            ops
+        };
+        prop_assert_eq!(built(&job, &runtime), built(&turned_job, &turned_runtime));
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
