@@ -196,8 +196,7 @@ impl Build<'_> {
         let words = container.command.iter().flatten().chain(container.args.iter().flatten());
         let words = words.map(|word| adapt.text(&expand(word, |name| env.get(name))));
         let mut argv: Vec<String> = words.collect();
-        if argv.first().is_some_and(|program| program.rsplit('/').next() == Some("sshd")) {
-            // All pods share the machine's ports, so each its own server cannot be; see `bin`.
+        if programs::is_sshd(container) {
             argv[0] = self.settings.data.join("bin/sshd").to_string_lossy().into_owned();
         }
         let mut working_dir = container.working_dir.as_deref().filter(|d| !d.is_empty()).map_or(work, PathBuf::from);

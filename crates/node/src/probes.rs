@@ -2,6 +2,7 @@
 
 use crate::link::Link;
 use crate::poddir::PodDir;
+use crate::programs;
 use crate::status::{ContainerState, PodView};
 use crate::wire::{Reply, Request};
 use k8s_openapi::api::core::v1::{Container, Pod, Probe};
@@ -102,7 +103,10 @@ impl Probes {
 }
 
 async fn follow(target: Target, sender: mpsc::Sender<Finding>, container: Container, started: bool) {
+    let is_sshd = programs::is_sshd(&container);
     let Container { name, startup_probe, liveness_probe, readiness_probe, .. } = container;
+    let [startup_probe, liveness_probe, readiness_probe] = [startup_probe, liveness_probe, readiness_probe]
+        .map(|probe| probe.map(|probe| if is_sshd { of_stand_in(probe) } else { probe }));
     if let Some(probe) = startup_probe.filter(|_| !started) {
         let ended = watch(&target, &name, &probe, "Startup", &sender, true).await;
         if !ended || sender.send(Finding::Started { container: name.clone() }).await.is_err() {
@@ -120,6 +124,14 @@ async fn follow(target: Target, sender: mpsc::Sender<Finding>, container: Contai
         }
     };
     tokio::join!(liveness, readiness);
+}
+
+/// The stand-in for sshd has no port to try and nothing to wait for: that it runs is all there is to find out.
+fn of_stand_in(probe: Probe) -> Probe {
+    match probe.tcp_socket {
+        Some(_) => Probe { tcp_socket: None, initial_delay_seconds: None, ..probe },
+        None => probe,
+    }
 }
 
 fn seconds(value: Option<i32>, default: u64) -> Duration {

@@ -1,11 +1,12 @@
 //! What every container finds: the environment it begins with, and a few programs around its PATH.
 //!
 //! Last on the PATH, for machines that lack them: `python` and `pip` for those that have `python3` only, and a `torchrun`
-//! that says what to install. First on the PATH: `ssh`. MPI starts its processes through `ssh`, to a server in every pod;
-//! on one machine those servers would fight for one port (and need an installed, configured sshd). So `ssh` to another
-//! pod of the same headless service runs the command there through that pod's shim, `ssh` to anywhere else is the
-//! machine's own, and a pod whose program is `sshd` just waits to be stopped.
+//! and an `mpirun` that say what to install. First on the PATH: `ssh`. MPI starts its processes through `ssh`, to a server
+//! in every pod; on one machine those servers would fight for one port (and need an installed, configured sshd). So `ssh`
+//! to another pod of the same headless service runs the command there through that pod's shim, `ssh` to anywhere else is
+//! the machine's own, and a pod whose program is `sshd` just waits to be stopped.
 
+use k8s_openapi::api::core::v1::Container;
 use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
@@ -44,6 +45,16 @@ const INHERITED: [&str; 28] = [
 ];
 const INHERITED_PREFIXES: [&str; 8] = ["LC_", "PIP_", "UV_", "CONDA_", "PYENV_", "HF_", "NVIDIA_", "MAMBA_"];
 
+/// What Open MPI must be told about pods: it takes each for a machine of its own, but all of them are this one. So they
+/// talk over the loopback interface (the only one that is always there; Open MPI leaves it out by itself), no process is
+/// bound to a core (every pod's first would be bound to the same one), and who waits lets others have the core.
+const OPEN_MPI: [(&str, &str); 4] = [
+    ("OMPI_MCA_btl_tcp_if_include", "lo"),
+    ("OMPI_MCA_oob_tcp_if_include", "lo"),
+    ("OMPI_MCA_hwloc_base_binding_policy", "none"),
+    ("OMPI_MCA_mpi_yield_when_idle", "1"),
+];
+
 /// The beginning of every container's environment: from the agent's own, with our programs around its PATH.
 pub fn base_environment(bin: &Path, own: impl IntoIterator<Item = (String, String)>) -> Vec<(String, String)> {
     let mut env = Vec::new();
@@ -58,6 +69,7 @@ pub fn base_environment(bin: &Path, own: impl IntoIterator<Item = (String, Strin
         }
     }
     env.push(("PATH".to_owned(), with_programs(&path, bin)));
+    env.extend(OPEN_MPI.map(|(name, value)| (name.to_owned(), value.to_owned())));
     if nix::unistd::geteuid().is_root() {
         // Open MPI refuses root, which in an image is a mistake; here it is who the user is.
         env.push(("OMPI_ALLOW_RUN_AS_ROOT".to_owned(), "1".to_owned()));
@@ -75,6 +87,12 @@ pub fn with_programs(path: &str, bin: &Path) -> String {
     parts.join(":")
 }
 
+/// Whether the container is an ssh server, which is replaced by our stand-in.
+pub fn is_sshd(container: &Container) -> bool {
+    let program = container.command.iter().chain(&container.args).flatten().next();
+    program.is_some_and(|program| program.rsplit('/').next() == Some("sshd"))
+}
+
 /// Makes the directories of programs. `shim` is what runs a shim.
 ///
 /// # Errors
@@ -89,8 +107,14 @@ pub fn make(bin: &Path, shim: &[OsString]) -> std::io::Result<()> {
         quoted(&pods.to_string_lossy())
     );
     fs::create_dir_all(bin.join("first"))?;
-    let programs =
-        [("python", PYTHON), ("pip", PIP), ("torchrun", TORCHRUN), ("sshd", SSHD), ("first/ssh", ssh.as_str())];
+    let programs = [
+        ("python", PYTHON),
+        ("pip", PIP),
+        ("torchrun", TORCHRUN),
+        ("mpirun", MPIRUN),
+        ("sshd", SSHD),
+        ("first/ssh", ssh.as_str()),
+    ];
     programs.into_iter().try_for_each(|(name, text)| write_program(&bin.join(name), text))
 }
 
@@ -127,6 +151,13 @@ fi
 where=$("$python" -c 'import sys; print(sys.executable)' 2>/dev/null || echo "$python, which does not run")
 echo "torchrun: PyTorch is not installed for the Python that this pod would use ($where)." >&2
 echo "torchrun: install it with: $where -m pip install torch" >&2
+exit 127
+"#;
+
+const MPIRUN: &str = r#"#!/bin/sh
+# Written by trainyard: the last resort for "mpirun".
+echo "mpirun: Open MPI is not installed on this machine, or not on the PATH of this pod." >&2
+echo "mpirun: on Debian and Ubuntu, install it with: apt-get install openmpi-bin" >&2
 exit 127
 "#;
 

@@ -268,8 +268,10 @@ async fn ssh_between_pods_needs_no_server() {
     let Some(node) = Node::hosts().await else { return };
     let mut worker = member("job", 1, "");
     worker["containers"][0]["command"] = json!(["/usr/sbin/sshd", "-De", "-f", "/home/mpiuser/.sshd_config"]);
+    // As the built-in runtimes probe it, although nothing listens: there is a stand-in, which has no port.
+    worker["containers"][0]["readinessProbe"] = json!({"tcpSocket": {"port": 2222}, "initialDelaySeconds": 5});
     node.cluster.create("worker", worker);
-    node.cluster.until_phase("worker", "Running").await;
+    node.cluster.until("worker", |pod| pod["status"]["containerStatuses"][0]["ready"] == true).await;
     let text = r#"
         echo input | ssh -q -p 2222 -o ConnectionAttempts=10 job-node-0-1.job 'cat; hostname; echo $RANK; exit 3'; echo $?
         ssh -l root other-node-0-0.other true 2> /dev/null; test $? != 0 && echo refused
@@ -292,6 +294,14 @@ async fn what_is_missing_on_the_path_says_how_to_get_it() {
     assert_eq!(pod["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"], 127);
     let log = node.log("p", "node").await;
     assert!(log.starts_with("1\n") && log.contains("-m pip install torch"), "{log}");
+    let mut spec = script("");
+    spec["containers"][0]["command"] = json!(["/bin/sh", "-c", "mpirun --version"]);
+    spec["containers"][0]["env"] = json!([{"name": "PATH", "value": "/nowhere"}]);
+    node.cluster.create("mpi", spec);
+    let pod = node.cluster.until_phase("mpi", "Failed").await;
+    assert_eq!(pod["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"], 127);
+    let log = node.log("mpi", "node").await;
+    assert!(log.contains("Open MPI is not installed") && log.contains("apt-get install openmpi-bin"), "{log}");
 }
 
 #[tokio::test]
