@@ -21,7 +21,7 @@ pub struct Keys {
 
 impl Keys {
     /// Those in `dir`, made where they are missing: `ca.crt`, `server.crt` and `.key` (of the API server and of the
-    /// webhooks), `service-accounts.key`, `tokens.csv`.
+    /// webhooks), `service-accounts.key` and `.pub`, `tokens.csv`.
     pub fn make(dir: &Path) -> Result<Self> {
         let tokens = dir.join("tokens.csv");
         if !tokens.exists() {
@@ -40,7 +40,9 @@ impl Keys {
             write_private(&dir.join("ca.crt"), &authority_pem)?;
             write_private(&dir.join("server.crt"), &certificate.pem())?;
             write_private(&dir.join("server.key"), &server.serialize_pem())?;
-            write_private(&dir.join("service-accounts.key"), &KeyPair::generate()?.serialize_pem())?;
+            let accounts = KeyPair::generate()?;
+            write_private(&dir.join("service-accounts.key"), &accounts.serialize_pem())?;
+            write_private(&dir.join("service-accounts.pub"), &accounts.public_key_pem())?;
             // last: it stands for all of them
             write_private(&tokens, &format!("{},admin,admin,system:masters\n", uuid::Uuid::new_v4().simple()))?;
         }

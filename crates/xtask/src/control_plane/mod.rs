@@ -124,7 +124,7 @@ fn start(
             "--tls-private-key-file=server.key",
             "--token-auth-file=tokens.csv",
             "--service-account-issuer=https://kubernetes.default.svc",
-            "--service-account-key-file=service-accounts.key",
+            "--service-account-key-file=service-accounts.pub",
             "--service-account-signing-key-file=service-accounts.key",
             // one user who is an administrator: fairness between users costs, and tells nothing
             "--enable-priority-and-fairness=false",
