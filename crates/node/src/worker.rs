@@ -156,7 +156,7 @@ impl<W: World> Worker<W> {
     }
 
     async fn wait(&mut self) {
-        let timer = self.retry_at.map_or(self.refresh_at, |at| at.min(self.refresh_at));
+        let timer = next_look(&self.stage, self.retry_at, self.refresh_at);
         let link = &mut self.link;
         tokio::select! {
             changed = self.desired.changed() => {
@@ -176,7 +176,12 @@ impl<W: World> Worker<W> {
                 }
             }
             finding = self.probes.next() => self.on_finding(finding).await,
-            () = sleep_until(timer) => {}
+            () = async {
+                match timer {
+                    Some(at) => sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            } => {}
         }
     }
 
@@ -522,6 +527,15 @@ impl<W: World> Worker<W> {
     }
 }
 
+/// When to look again although nothing happened. Only rounds of a launched pod refresh its volumes and so move `refresh_at`:
+/// to wait for it elsewhere would be not to wait.
+fn next_look(stage: &Stage, retry_at: Option<Instant>, refresh_at: Instant) -> Option<Instant> {
+    match stage {
+        Stage::Launched => retry_at.or(Some(refresh_at)),
+        Stage::New | Stage::Over => retry_at,
+    }
+}
+
 fn absent_is_none<T>(result: Result<T, WorldError>) -> Result<Option<T>, WorldError> {
     match result {
         Ok(found) => Ok(Some(found)),
@@ -538,5 +552,20 @@ fn problem(why: &PrepareError) -> Problem {
         PrepareError::Container { container, why } => {
             Problem { container: Some(container.clone()), reason: "CreateContainerConfigError", message: why.clone() }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn nobody_waits_for_a_time_that_has_passed() {
+        let passed = Instant::now();
+        let later = passed + Duration::from_secs(1);
+        assert_eq!(next_look(&Stage::Over, None, passed), None, "a pod that is over has nothing to refresh");
+        assert_eq!(next_look(&Stage::New, Some(later), passed), Some(later));
+        assert_eq!(next_look(&Stage::Launched, Some(later), passed), Some(later));
+        assert_eq!(next_look(&Stage::Launched, None, later), Some(later));
     }
 }
