@@ -47,6 +47,8 @@ struct Source {
     step: String,
     node: Option<i64>,
     processes: i64,
+    /// Part of an MPI job, where mpirun prints what all ranks say.
+    mpi: bool,
 }
 
 struct Line {
@@ -57,13 +59,17 @@ struct Line {
 impl Source {
     fn of(pod: &Value) -> Self {
         let step = step(pod);
-        let node = if step.ends_with("-initializer") { None } else { node_rank(pod) };
-        Self { pod: object::meta(pod, "name").to_owned(), step, node, processes: processes_per_node(pod).max(1) }
+        let mpi = is_mpi(pod);
+        let node = if mpi || step.ends_with("-initializer") { None } else { node_rank(pod) };
+        Self { pod: object::meta(pod, "name").to_owned(), step, node, processes: processes_per_node(pod).max(1), mpi }
     }
 
     /// The rank that printed a line, and the line without the mark that torchrun's tee puts before it
-    /// (`[default1]:`, the local rank).
+    /// (`[default1]:`, the local rank), or mpirun (`[1,3]<stdout>:`, rank 3 of its first application).
     fn rank_of<'a>(&self, text: &'a str) -> (Option<i64>, &'a str) {
+        if self.mpi {
+            return marked_by_mpirun(text).map_or((None, text), |(rank, line)| (Some(rank), line));
+        }
         let Some(node) = self.node else { return (None, text) };
         let marked = text.strip_prefix('[').and_then(|rest| {
             let (mark, line) = rest.split_once("]:")?;
@@ -84,7 +90,7 @@ impl Source {
 impl Show {
     fn wants_pod(&self, source: &Source) -> bool {
         let step = self.step.as_ref().is_none_or(|step| *step == source.step);
-        let rank = self.rank.is_none_or(|rank| source.node == Some(rank / source.processes));
+        let rank = self.rank.is_none_or(|rank| source.mpi || source.node == Some(rank / source.processes));
         step && rank
     }
 
@@ -133,6 +139,17 @@ impl Show {
     }
 }
 
+/// Whether the pod has the keys with which MPI's launcher reaches its nodes.
+fn is_mpi(pod: &Value) -> bool {
+    pod["spec"]["volumes"].as_array().into_iter().flatten().any(|volume| volume["name"] == "mpi-ssh-auth")
+}
+
+fn marked_by_mpirun(text: &str) -> Option<(i64, &str)> {
+    let (mark, rest) = text.strip_prefix('[')?.split_once("]<std")?;
+    let line = rest.strip_prefix("out>:").or_else(|| rest.strip_prefix("err>:"))?;
+    Some((mark.rsplit_once(',')?.1.parse().ok()?, line))
+}
+
 /// `trainyard logs`.
 pub(crate) async fn logs(cluster: &Cluster, args: &LogsArgs) -> Result<u8, CliError> {
     let job = cluster.job(&args.job).await?;
@@ -160,7 +177,11 @@ pub(crate) async fn logs(cluster: &Cluster, args: &LogsArgs) -> Result<u8, CliEr
         }
         for (container, _) in started_containers(pod) {
             let parameters = LogParams { container: Some(container), tail_lines: show.tail, ..LogParams::default() };
-            let text = api.logs(&source.pod, &parameters).await?;
+            let text = match api.logs(&source.pod, &parameters).await {
+                // Its job ended meanwhile and took it along.
+                Err(kube::Error::Api(status)) if status.code == 404 => continue,
+                answer => answer?,
+            };
             for text in text.lines() {
                 let line = Line { source: source.clone(), text: text.to_owned() };
                 if let Some(line) = show.render(&line, is_fancy(&std::io::stdout())) {
@@ -496,7 +517,7 @@ mod tests {
     use super::*;
 
     fn source(processes: i64) -> Source {
-        Source { pod: "p".to_owned(), step: "node-1".to_owned(), node: Some(1), processes }
+        Source { pod: "p".to_owned(), step: "node-1".to_owned(), node: Some(1), processes, mpi: false }
     }
 
     #[test]
@@ -506,6 +527,18 @@ mod tests {
         assert_eq!(source(1).rank_of("hello"), (Some(1), "hello"));
         assert_eq!(source(2).rank_of("[1]: a list"), (None, "[1]: a list"), "only torchrun's own form counts");
         assert_eq!(source(2).rank_of("[default7]:x"), (None, "[default7]:x"), "no such local rank");
+    }
+
+    #[test]
+    fn ranks_of_mpi_come_from_mpiruns_marks() {
+        let pod = json!({"metadata": {"name": "p", "labels": {"jobset.sigs.k8s.io/replicatedjob-name": "launcher",
+            "batch.kubernetes.io/job-completion-index": "0"}}, "spec": {"volumes": [{"name": "mpi-ssh-auth"}]}});
+        let launcher = Source::of(&pod);
+        assert_eq!(launcher.rank_of("[1,3]<stdout>:hello"), (Some(3), "hello"));
+        assert_eq!(launcher.rank_of("[1,0]<stderr>: hello"), (Some(0), " hello"));
+        assert_eq!(launcher.rank_of("[1,0] hello"), (None, "[1,0] hello"));
+        assert_eq!(launcher.rank_of("mpirun: no"), (None, "mpirun: no"), "the launcher is no rank");
+        assert!(Show { rank: Some(3), ..Show::default() }.wants_pod(&launcher));
     }
 
     #[test]

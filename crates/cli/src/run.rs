@@ -108,13 +108,24 @@ async fn runtime(cluster: &Cluster, name: &str) -> Result<(Value, &'static str),
     Err(CliError::Usage(format!("there is no runtime {name:?}; see which there are: trainyard runtimes")))
 }
 
-/// How a framework's scripts are started.
-fn launcher(framework: &str) -> &'static [&'static str] {
-    match framework {
+/// How a framework's scripts are started. `env` are the variables of the job.
+fn launcher(framework: &str, env: &[Value]) -> Vec<String> {
+    let words: &[&str] = match framework {
         "torch" | "torchtune" => &["torchrun"],
-        "deepspeed" | "mlx" | "mpi" => &["mpirun", "--hostfile", "/etc/mpi/hostfile", "python3"],
+        // it marks each line with its rank, which is then shown
+        "deepspeed" | "mlx" | "mpi" => &["mpirun", "--hostfile", "/etc/mpi/hostfile", "--tag-output"],
         _ => &["python3"],
+    };
+    let mut words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+    if words[0] == "mpirun" {
+        // Only the launcher's container has the job's variables; mpirun takes its own settings along by itself.
+        let names = env.iter().map(|variable| object::text(variable, "name"));
+        for name in names.filter(|name| !name.starts_with("OMPI_")) {
+            words.extend(["-x".to_owned(), name.to_owned()]);
+        }
+        words.push("python3".to_owned());
     }
+    words
 }
 
 fn manifest(
@@ -126,11 +137,6 @@ fn manifest(
 ) -> Value {
     let framework = object::label(runtime, "trainer.kubeflow.org/framework").unwrap_or_default();
     let here = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
-    let mut words: Vec<String> = vec![here.to_string_lossy().into_owned()];
-    words.extend(launcher(framework).iter().map(|word| (*word).to_owned()));
-    words.push(script.to_string_lossy().into_owned());
-    words.extend(args.script_args().iter().cloned());
-
     let mut env: Vec<Value> = Vec::new();
     let mut add = |name: &str, value: &str| {
         if !variables.iter().any(|(given, _)| given == name) {
@@ -149,6 +155,11 @@ fn manifest(
         add("PET_TEE", "3");
     }
     env.extend(variables.iter().map(|(name, value)| json!({"name": name, "value": value})));
+
+    let mut words: Vec<String> = vec![here.to_string_lossy().into_owned()];
+    words.extend(launcher(framework, &env));
+    words.push(script.to_string_lossy().into_owned());
+    words.extend(args.script_args().iter().cloned());
 
     // the script sees the caller's directory, as it would without us
     let mut trainer = json!({"command": ["sh", "-c", "cd \"$0\" && exec \"$@\""], "args": words, "env": env});
@@ -231,6 +242,21 @@ mod tests {
         assert!(env.contains(&json!({"name": "A", "value": "b=c"})));
         assert!(env.contains(&json!({"name": "PET_TEE", "value": "3"})));
         assert_eq!(job["metadata"]["generateName"], "t-");
+    }
+
+    #[test]
+    fn every_rank_of_mpi_gets_the_variables() {
+        let args = run_args(&["-e", "A=b", "-e", "OMPI_MCA_btl=self", "t.py"]);
+        let runtime = json!({"metadata": {"labels": {"trainer.kubeflow.org/framework": "mlx"}}});
+        let variables = variables(&args.env).unwrap();
+        let job = manifest(&args, Path::new("/w/t.py"), variables, &runtime, "ClusterTrainingRuntime");
+        let words = job["spec"]["trainer"]["args"].as_array().unwrap();
+        let words: Vec<&str> = words.iter().filter_map(Value::as_str).collect();
+        assert_eq!(words[1..5], ["mpirun", "--hostfile", "/etc/mpi/hostfile", "--tag-output"]);
+        assert_eq!(words[words.len() - 2..], ["python3", "/w/t.py"]);
+        let given: Vec<&str> = words.windows(2).filter(|pair| pair[0] == "-x").map(|pair| pair[1]).collect();
+        assert!(given.contains(&"A") && given.contains(&"PYTHONUNBUFFERED"), "{given:?}");
+        assert!(!given.contains(&"OMPI_MCA_btl"), "{given:?}");
     }
 
     #[test]
