@@ -10,11 +10,12 @@ pub mod daemon;
 mod describe;
 pub mod error;
 pub mod exit;
+mod explain;
 mod follow;
 pub mod home;
 mod jobs;
-pub mod operator_args;
 mod metrics;
+pub mod operator_args;
 mod output;
 mod progress;
 mod run;
@@ -23,11 +24,16 @@ mod view;
 use args::Command;
 use connect::Cluster;
 use error::CliError;
+use futures::future::BoxFuture;
 
 /// Carries out a command that talks to a control plane and returns the process's exit code.
 ///
 /// `Up` and `Shim` are not for here: the caller composes those.
-pub async fn execute(command: Command, global: &args::Global) -> Result<u8, CliError> {
+pub fn execute(command: Command, global: &args::Global) -> BoxFuture<'_, Result<u8, CliError>> {
+    Box::pin(carry_out(command, global))
+}
+
+async fn carry_out(command: Command, global: &args::Global) -> Result<u8, CliError> {
     match command {
         Command::Run(args) => run::run(&args, global).await,
         Command::Get(args) => jobs::get(&Cluster::existing(global).await?, &args).await,

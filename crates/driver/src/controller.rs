@@ -28,8 +28,26 @@ pub(crate) trait Wake: Send + Sync {
     fn wake(&self, gvk: &Gvk, object: &Value);
 }
 
-pub(crate) struct Controller<R> {
-    reconciler: R,
+/// A reconciler whose observations nobody needs to name. Everything around the decision is then compiled once, not once for
+/// each reconciler.
+trait Decide: Send + Sync {
+    fn name(&self) -> &'static str;
+    fn decide(&self, world: &dyn World, target: &Target, now: Timestamp) -> Option<Decision>;
+}
+
+impl<R: Reconciler> Decide for R {
+    fn name(&self) -> &'static str {
+        Reconciler::name(self)
+    }
+
+    fn decide(&self, world: &dyn World, target: &Target, now: Timestamp) -> Option<Decision> {
+        let observed = self.observe(world, target)?;
+        Some(Reconciler::decide(self, &observed, now))
+    }
+}
+
+pub(crate) struct Controller {
+    reconciler: Box<dyn Decide>,
     /// Asked for once: every change of any object is held against them.
     primary: Primary,
     watches: Vec<Watch>,
@@ -79,7 +97,7 @@ impl End {
     }
 }
 
-impl<R: Reconciler> Wake for Controller<R> {
+impl Wake for Controller {
     fn every(&self) -> bool {
         self.primary == Primary::Every || self.watches.iter().any(Watch::is_every)
     }
@@ -124,9 +142,15 @@ impl<R: Reconciler> Wake for Controller<R> {
     }
 }
 
-impl<R: Reconciler> Controller<R> {
-    pub(crate) fn new(reconciler: R, requests: Arc<Requests>, cache: Arc<Cache>, recorder: Arc<Recorder>) -> Self {
+impl Controller {
+    pub(crate) fn new<R: Reconciler>(
+        reconciler: R,
+        requests: Arc<Requests>,
+        cache: Arc<Cache>,
+        recorder: Arc<Recorder>,
+    ) -> Self {
         let (primary, watches) = (reconciler.primary(), reconciler.watches());
+        let reconciler = Box::new(reconciler);
         Self { reconciler, primary, watches, requests, cache, recorder, queue: Arc::default(), metrics: None }
     }
 
@@ -158,10 +182,7 @@ impl<R: Reconciler> Controller<R> {
 
     /// A panic in pure code is a bug of ours: it is told where the object is looked at, and other objects go on.
     fn decide(&self, target: &Target) -> Result<Option<Decision>, String> {
-        let decided = catch_unwind(AssertUnwindSafe(|| {
-            let observed = self.reconciler.observe(&*self.cache, target)?;
-            Some(self.reconciler.decide(&observed, Timestamp::now()))
-        }));
+        let decided = catch_unwind(AssertUnwindSafe(|| self.reconciler.decide(&*self.cache, target, Timestamp::now())));
         decided.map_err(|panic| {
             let text = panic.downcast_ref::<String>().map(String::as_str);
             text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message").to_owned()

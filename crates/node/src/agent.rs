@@ -325,7 +325,8 @@ impl<W: World> Workers<W> {
             if there.contains(&uid) || self.known.contains_key(&uid) {
                 continue;
             }
-            let stored = fs::read(dir.pod()).ok().and_then(|bytes| serde_json::from_slice::<Pod>(&bytes).ok());
+            let stored = fs::read(dir.pod()).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
+            let stored = stored.and_then(|pod: serde_json::Value| serde_json::from_value::<Pod>(pod).ok());
             match stored {
                 Some(pod) => {
                     let peer = self.enter(&pod);

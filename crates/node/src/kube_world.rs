@@ -5,16 +5,14 @@ use crate::world::{EventType, PodEvent, TokenAsk, World, WorldError};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use jiff::Timestamp;
-use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
-use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
-use k8s_openapi::api::core::v1::{
-    ConfigMap, Event, EventSource, Namespace, Node, ObjectReference, Pod, Secret, ServiceAccount,
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
+use kube::api::{
+    ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams, Preconditions,
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, OwnerReference, Time};
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, watcher};
-use kube::{Api, Client, Resource};
+use kube::{Api, Client};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -57,54 +55,73 @@ fn name(pod: &Pod) -> &str {
     pod.metadata.name.as_deref().unwrap_or_default()
 }
 
+fn namespace(pod: &Pod) -> &str {
+    pod.metadata.namespace.as_deref().unwrap_or("default")
+}
+
+/// A kind of the core group.
+fn core(kind: &str) -> ApiResource {
+    ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", kind))
+}
+
+fn lease_kind() -> ApiResource {
+    ApiResource::from_gvk(&GroupVersionKind::gvk("coordination.k8s.io", "v1", "Lease"))
+}
+
+/// An object to send. Objects go over the wire untyped: a typed `Api` of each kind costs the binary a decoder of its own.
+fn object(value: Value) -> DynamicObject {
+    serde_json::from_value(value).expect("invariant: made with a kind and metadata")
+}
+
+/// What came, as the kind that it is.
+fn typed<K: DeserializeOwned>(object: &DynamicObject) -> Result<K, serde_json::Error> {
+    serde_json::to_value(object).and_then(serde_json::from_value)
+}
+
 impl KubeWorld {
     pub fn new(client: Client, node: &str) -> Self {
         Self { client, node: node.to_owned() }
     }
 
-    fn api_of<K>(&self, pod: &Pod) -> Api<K>
-    where
-        K: Resource<Scope = k8s_openapi::NamespaceResourceScope>,
-        K::DynamicType: Default,
-    {
-        Api::namespaced(self.client.clone(), pod.metadata.namespace.as_deref().unwrap_or("default"))
+    fn namespaced(&self, namespace: &str, kind: &ApiResource) -> Api<DynamicObject> {
+        Api::namespaced_with(self.client.clone(), namespace, kind)
+    }
+
+    fn all(&self, kind: &ApiResource) -> Api<DynamicObject> {
+        Api::all_with(self.client.clone(), kind)
+    }
+
+    async fn read<K: DeserializeOwned>(&self, namespace: &str, kind: &str, name: &str) -> Result<K, WorldError> {
+        let what = format!("reading {kind} {namespace}/{name}");
+        let found = self.namespaced(namespace, &core(kind)).get(name).await;
+        let found = found.map_err(|error| failed(&what, error))?;
+        typed(&found).map_err(|error| WorldError::Failed { what, why: error.to_string() })
     }
 
     /// Creates the event, or counts it again.
     async fn record(&self, pod: &Pod, kind: EventType, reason: &str, message: &str) -> kube::Result<()> {
-        let events: Api<Event> = self.api_of(pod);
+        let events = self.namespaced(namespace(pod), &core("Event"));
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         let event_name = format!("{}.{:016x}", name(pod), crate::identity::hash(&[uid, reason, message]));
-        let now = Timestamp::now();
-        let fresh = Event {
-            metadata: ObjectMeta { name: Some(event_name.clone()), ..ObjectMeta::default() },
-            involved_object: ObjectReference {
-                api_version: Some("v1".to_owned()),
-                kind: Some("Pod".to_owned()),
-                name: pod.metadata.name.clone(),
-                namespace: pod.metadata.namespace.clone(),
-                uid: pod.metadata.uid.clone(),
-                resource_version: pod.metadata.resource_version.clone(),
-                ..ObjectReference::default()
+        let now = node_time(Timestamp::now());
+        let fresh = object(json!({
+            "apiVersion": "v1", "kind": "Event", "metadata": {"name": event_name},
+            "involvedObject": {
+                "apiVersion": "v1", "kind": "Pod", "name": name(pod), "namespace": namespace(pod), "uid": uid,
+                "resourceVersion": pod.metadata.resource_version,
             },
-            reason: Some(reason.to_owned()),
-            message: Some(message.chars().take(1024).collect()),
-            type_: Some(kind.as_str().to_owned()),
-            source: Some(EventSource { component: Some(COMPONENT.to_owned()), host: Some(self.node.clone()) }),
-            first_timestamp: Some(Time(now)),
-            last_timestamp: Some(Time(now)),
-            count: Some(1),
-            reporting_component: Some(COMPONENT.to_owned()),
-            reporting_instance: Some(self.node.clone()),
-            ..Event::default()
-        };
+            "reason": reason,
+            "message": message.chars().take(1024).collect::<String>(),
+            "type": kind.as_str(),
+            "source": {"component": COMPONENT, "host": self.node},
+            "firstTimestamp": now, "lastTimestamp": now, "count": 1,
+            "reportingComponent": COMPONENT, "reportingInstance": self.node,
+        }));
         match events.create(&PostParams::default(), &fresh).await {
             Err(kube::Error::Api(status)) if status.code == 409 => {
                 let old = events.get(&event_name).await?;
-                let again = json!({
-                    "count": old.count.unwrap_or(1).saturating_add(1),
-                    "lastTimestamp": node_time(now),
-                });
+                let count = old.data["count"].as_i64().unwrap_or(1).saturating_add(1);
+                let again = json!({"count": count, "lastTimestamp": now});
                 events.patch(&event_name, &PatchParams::default(), &Patch::Merge(again)).await.map(drop)
             }
             other => other.map(drop),
@@ -118,7 +135,7 @@ fn node_time(at: Timestamp) -> String {
 
 impl World for KubeWorld {
     fn pods(&self) -> BoxStream<'static, PodEvent> {
-        let pods: Api<Pod> = Api::all(self.client.clone());
+        let pods = self.all(&core("Pod"));
         let config = watcher::Config::default().fields(&format!("spec.nodeName={}", self.node));
         // A relist comes as a bracket of single objects; it is handed on as one event when the bracket closes.
         let events = watcher(pods, config).default_backoff();
@@ -126,21 +143,37 @@ impl World for KubeWorld {
         futures::stream::unfold((events.boxed(), relisted), |(mut events, mut relisted)| async move {
             loop {
                 let event = match events.next().await? {
-                    Ok(watcher::Event::Init) => {
-                        relisted.clear();
-                        continue;
-                    }
-                    Ok(watcher::Event::InitApply(pod)) => {
-                        relisted.push(Arc::new(pod));
-                        continue;
-                    }
-                    Ok(watcher::Event::InitDone) => PodEvent::All(std::mem::take(&mut relisted)),
-                    Ok(watcher::Event::Apply(pod)) => PodEvent::Applied(Arc::new(pod)),
-                    Ok(watcher::Event::Delete(pod)) => PodEvent::Deleted(Arc::new(pod)),
+                    Ok(event) => event,
                     Err(error) => {
                         tracing::warn!(%error, "watching pods; trying again");
                         continue;
                     }
+                };
+                let read = |pod: &DynamicObject| match typed(pod) {
+                    Ok(pod) => Some(Arc::new(pod)),
+                    Err(error) => {
+                        tracing::error!(%error, pod = pod.metadata.name, "a pod that cannot be read; left alone");
+                        None
+                    }
+                };
+                let event = match event {
+                    watcher::Event::Init => {
+                        relisted.clear();
+                        continue;
+                    }
+                    watcher::Event::InitApply(pod) => {
+                        relisted.extend(read(&pod));
+                        continue;
+                    }
+                    watcher::Event::InitDone => PodEvent::All(std::mem::take(&mut relisted)),
+                    watcher::Event::Apply(pod) => match read(&pod) {
+                        Some(pod) => PodEvent::Applied(pod),
+                        None => continue,
+                    },
+                    watcher::Event::Delete(pod) => match read(&pod) {
+                        Some(pod) => PodEvent::Deleted(pod),
+                        None => continue,
+                    },
                 };
                 return Some((event, (events, relisted)));
             }
@@ -150,7 +183,7 @@ impl World for KubeWorld {
 
     async fn patch_status(&self, pod: &Pod, status: Value) -> Result<(), WorldError> {
         let patch = json!({"metadata": {"uid": pod.metadata.uid}, "status": status});
-        let pods: Api<Pod> = self.api_of(pod);
+        let pods = self.namespaced(namespace(pod), &core("Pod"));
         match pods.patch_status(name(pod), &PatchParams::default(), &Patch::Strategic(patch)).await {
             Ok(_) => Ok(()),
             Err(error) if is_other_uid(&error) => Err(WorldError::NotFound),
@@ -165,7 +198,7 @@ impl World for KubeWorld {
             preconditions: Some(preconditions),
             ..DeleteParams::default()
         };
-        let pods: Api<Pod> = self.api_of(pod);
+        let pods = self.namespaced(namespace(pod), &core("Pod"));
         match pods.delete(name(pod), &params).await {
             Ok(_) => Ok(()),
             Err(error) if is_other_uid(&error) => Err(WorldError::NotFound),
@@ -174,34 +207,29 @@ impl World for KubeWorld {
     }
 
     async fn config_map(&self, ns: &str, name: &str) -> Result<ConfigMap, WorldError> {
-        let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), ns);
-        api.get(name).await.map_err(|error| failed("reading a config map", error))
+        self.read(ns, "ConfigMap", name).await
     }
 
     async fn secret(&self, ns: &str, name: &str) -> Result<Secret, WorldError> {
-        let api: Api<Secret> = Api::namespaced(self.client.clone(), ns);
-        api.get(name).await.map_err(|error| failed("reading a secret", error))
+        self.read(ns, "Secret", name).await
     }
 
     async fn token(&self, ask: &TokenAsk) -> Result<String, WorldError> {
-        let api: Api<ServiceAccount> = Api::namespaced(self.client.clone(), &ask.namespace);
-        let request = TokenRequest {
-            spec: Some(TokenRequestSpec {
-                audiences: (!ask.audience.is_empty()).then(|| vec![ask.audience.clone()]),
-                expiration_seconds: Some(ask.expiration_secs),
-                bound_object_ref: Some(k8s_openapi::api::authentication::v1::BoundObjectReference {
-                    api_version: Some("v1".to_owned()),
-                    kind: Some("Pod".to_owned()),
-                    name: Some(ask.pod_name.clone()),
-                    uid: Some(ask.pod_uid.clone()),
-                }),
-            }),
-            ..TokenRequest::default()
-        };
+        let api = self.namespaced(&ask.namespace, &core("ServiceAccount"));
+        let mut spec = json!({
+            "audiences": [],
+            "expirationSeconds": ask.expiration_secs,
+            "boundObjectRef": {"apiVersion": "v1", "kind": "Pod", "name": ask.pod_name, "uid": ask.pod_uid},
+        });
+        if !ask.audience.is_empty() {
+            spec["audiences"] = json!([ask.audience]);
+        }
+        let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec});
         let what = "requesting a token";
-        let answer = api.create_token_request(&ask.service_account, &PostParams::default(), &request).await;
+        let answer: Result<Value, _> =
+            api.create_subresource("token", &ask.service_account, &PostParams::default(), &request).await;
         let answer = answer.map_err(|error| failed(what, error))?;
-        let token = answer.status.and_then(|status| status.token);
+        let token = answer["status"]["token"].as_str().map(str::to_owned);
         token.ok_or_else(|| WorldError::Failed { what: what.to_owned(), why: "the answer holds none".to_owned() })
     }
 
@@ -213,7 +241,7 @@ impl World for KubeWorld {
 
     async fn put_node(&self, node: Value) -> Result<(), WorldError> {
         let what = "registering the node";
-        let nodes: Api<Node> = Api::all(self.client.clone());
+        let nodes = self.all(&core("Node"));
         let old = nodes.get_opt(&self.node).await.map_err(|error| failed(what, error))?;
         let params = PatchParams::default();
         let old = match old {
@@ -226,8 +254,7 @@ impl World for KubeWorld {
                 old
             }
             None => {
-                let new: Node = serde_json::from_value(node.clone())
-                    .map_err(|e| WorldError::Failed { what: what.to_owned(), why: e.to_string() })?;
+                let new = object(node.clone());
                 nodes.create(&PostParams::default(), &new).await.map_err(|error| failed(what, error))?
             }
         };
@@ -240,45 +267,31 @@ impl World for KubeWorld {
 
     async fn renew_lease(&self) -> Result<(), WorldError> {
         let what = "renewing the node's lease";
-        let leases: Api<Lease> = Api::namespaced(self.client.clone(), LEASE_NAMESPACE);
-        let now = MicroTime(Timestamp::now());
+        let leases = self.namespaced(LEASE_NAMESPACE, &lease_kind());
+        let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string();
         let patch =
             json!({"spec": {"renewTime": now, "holderIdentity": self.node, "leaseDurationSeconds": LEASE_SECS}});
-        match leases.patch(&self.node, &PatchParams::default(), &Patch::Merge(patch)).await {
+        match leases.patch(&self.node, &PatchParams::default(), &Patch::Merge(&patch)).await {
             Ok(_) => return Ok(()),
             Err(kube::Error::Api(status)) if status.code == 404 => {}
             Err(error) => return Err(failed(what, error)),
         }
-        let nodes: Api<Node> = Api::all(self.client.clone());
-        let owner = nodes.get_opt(&self.node).await.map_err(|error| failed(what, error))?;
-        let owner = owner.and_then(|node| node.metadata.uid).map(|uid| OwnerReference {
-            api_version: "v1".to_owned(),
-            kind: "Node".to_owned(),
-            name: self.node.clone(),
-            uid,
-            ..OwnerReference::default()
+        let owner = self.all(&core("Node")).get_opt(&self.node).await.map_err(|error| failed(what, error))?;
+        let mut lease = json!({
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": self.node},
+            "spec": patch["spec"],
         });
-        let lease = Lease {
-            metadata: ObjectMeta {
-                name: Some(self.node.clone()),
-                owner_references: owner.map(|owner| vec![owner]),
-                ..ObjectMeta::default()
-            },
-            spec: Some(LeaseSpec {
-                holder_identity: Some(self.node.clone()),
-                lease_duration_seconds: Some(LEASE_SECS),
-                renew_time: Some(now),
-                ..LeaseSpec::default()
-            }),
-        };
+        if let Some(uid) = owner.and_then(|node| node.metadata.uid) {
+            lease["metadata"]["ownerReferences"] =
+                json!([{"apiVersion": "v1", "kind": "Node", "name": self.node, "uid": uid}]);
+        }
+        let lease = object(lease);
         match leases.create(&PostParams::default(), &lease).await {
             Ok(_) => Ok(()),
             Err(kube::Error::Api(status)) if status.code == 404 => {
-                let namespaces: Api<Namespace> = Api::all(self.client.clone());
-                let namespace = Namespace {
-                    metadata: ObjectMeta { name: Some(LEASE_NAMESPACE.to_owned()), ..ObjectMeta::default() },
-                    ..Namespace::default()
-                };
+                let namespaces = self.all(&core("Namespace"));
+                let namespace =
+                    object(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": LEASE_NAMESPACE}}));
                 namespaces.create(&PostParams::default(), &namespace).await.map_err(|error| failed(what, error))?;
                 leases.create(&PostParams::default(), &lease).await.map(drop).map_err(|error| failed(what, error))
             }

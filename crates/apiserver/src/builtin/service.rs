@@ -33,9 +33,9 @@ fn allocate(cx: &Context<'_>, service: &mut Value) {
     if kind == "ExternalName" {
         return;
     }
-    let all = (cx.list)("", "services", "");
     let own = text(service, "metadata.uid").to_owned();
-    let others: Vec<_> = all.iter().filter(|s| api::object::uid(s) != own).collect();
+    // most services here are headless and need nothing: the others are looked at where something is to be allocated
+    let others = || (cx.list)("", "services", "").into_iter().filter(|s| api::object::uid(s) != own);
     let mut rng = rand::rng();
     let spec = child(service, "spec");
     let headless = text(spec, "clusterIP") == "None" || items(spec, "clusterIPs").iter().any(|ip| ip == "None");
@@ -48,10 +48,10 @@ fn allocate(cx: &Context<'_>, service: &mut Value) {
             ip = items(spec, "clusterIPs").first().and_then(Value::as_str).unwrap_or_default().to_owned();
         }
         if ip.is_empty() {
-            let taken: BTreeSet<&str> = others.iter().map(|s| text(s, "spec.clusterIP")).collect();
+            let taken: BTreeSet<String> = others().map(|s| text(&s, "spec.clusterIP").to_owned()).collect();
             let free = std::iter::repeat_with(|| rng.random_range(2..(1u32 << RANGE_BITS) - 1))
                 .map(|host| Ipv4Addr::from(RANGE + host).to_string())
-                .find(|ip| !taken.contains(ip.as_str()));
+                .find(|ip| !taken.contains(ip));
             ip = free.unwrap_or_default();
         }
         spec["clusterIP"] = ip.clone().into();
@@ -71,9 +71,8 @@ fn allocate(cx: &Context<'_>, service: &mut Value) {
         spec["ipFamilies"] = json!(["IPv4"]);
     }
     if has_nodes(&kind) {
-        let mut taken: BTreeSet<i64> = others
-            .iter()
-            .flat_map(|s| items(s, "spec.ports").iter().filter_map(|p| int(p, "nodePort")).collect::<Vec<_>>())
+        let mut taken: BTreeSet<i64> = others()
+            .flat_map(|s| items(&s, "spec.ports").iter().filter_map(|p| int(p, "nodePort")).collect::<Vec<_>>())
             .collect();
         taken.extend(items(spec, "ports").iter().filter_map(|p| int(p, "nodePort")));
         for port in items_mut(spec, "ports") {

@@ -11,7 +11,9 @@ use crate::route::{self, Discovery, Path, Route};
 use crate::status::Status;
 use crate::wire;
 use bytes::Bytes;
+use futures::future::BoxFuture;
 use http::{HeaderMap, Method, Request, Response, header, request::Parts};
+use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Limited};
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
@@ -76,12 +78,30 @@ impl Ask {
 pub(super) const PLAIN: Offer = Offer { protobuf: true, forms: false };
 
 impl Server {
-    /// Answers a request.
-    pub(crate) async fn handle<B>(self: &Arc<Self>, request: Request<B>, caller: Caller) -> Response<Body>
+    /// Answers a request, whatever kind of body it comes with.
+    pub(crate) fn handle<B>(self: &Arc<Self>, request: Request<B>, caller: Caller) -> BoxFuture<'static, Response<Body>>
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: std::fmt::Display,
     {
+        let body = |body: B| body.map_err(|error| error.to_string()).boxed_unsync();
+        self.clone().handle_boxed(request.map(body), caller)
+    }
+
+    /// Boxed here, so that all of a request's walk is compiled once and not again for each kind of connection.
+    fn handle_boxed(
+        self: Arc<Self>,
+        request: Request<UnsyncBoxBody<Bytes, String>>,
+        caller: Caller,
+    ) -> BoxFuture<'static, Response<Body>> {
+        Box::pin(async move { self.answer(request, caller).await })
+    }
+
+    async fn answer(
+        self: &Arc<Self>,
+        request: Request<UnsyncBoxBody<Bytes, String>>,
+        caller: Caller,
+    ) -> Response<Body> {
         let (parts, body) = request.into_parts();
         let head_only = parts.method == Method::HEAD;
         let zips =
@@ -499,12 +519,7 @@ pub(crate) fn wants_websocket(ask: &Ask) -> bool {
     has(header::CONNECTION, "upgrade") && has(header::UPGRADE, "websocket")
 }
 
-async fn read<B>(body: B) -> Result<Bytes, Status>
-where
-    B: http_body::Body<Data = Bytes> + Send + 'static,
-    B::Error: std::fmt::Display,
-{
-    let body = body.map_err(|error| error.to_string());
+async fn read(body: UnsyncBoxBody<Bytes, String>) -> Result<Bytes, Status> {
     match Limited::new(body, BODY_MAX).collect().await {
         Ok(body) => Ok(body.to_bytes()),
         Err(error) if error.is::<http_body_util::LengthLimitError>() => {

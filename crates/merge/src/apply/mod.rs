@@ -171,11 +171,15 @@ fn managed_fields(object: &Value) -> Option<&Value> {
 }
 
 fn without_managed_fields(object: &Value) -> Value {
-    let mut out = object.clone();
-    if let Some(Value::Object(meta)) = out.get_mut("metadata") {
-        meta.remove("managedFields");
-    }
-    out
+    let Value::Object(fields) = object else { return object.clone() };
+    let part = |(name, value): (&String, &Value)| match value {
+        Value::Object(meta) if name == "metadata" => {
+            let kept = meta.iter().filter(|(field, _)| *field != "managedFields");
+            (name.clone(), Value::Object(kept.map(|(field, value)| (field.clone(), value.clone())).collect()))
+        }
+        _ => (name.clone(), value.clone()),
+    };
+    Value::Object(fields.iter().map(part).collect())
 }
 
 fn is_stored(object: &Value) -> bool {
@@ -409,7 +413,10 @@ fn record(managed: &mut Managed, live: &Value, new: &Value, writer: &Writer<'_>,
 /// null keeps the live ones, `[]` or `[{}]` resets them, a valid list replaces them. Through a subresource it is ignored.
 /// An object that does not fit the schema is left without managed fields.
 pub fn track_update(live: Option<&Value>, new: &mut Value, writer: &Writer<'_>, schema: &Schema, now: Timestamp) {
-    let given = managed_fields(new).cloned();
+    let given = match new.get_mut("metadata") {
+        Some(Value::Object(meta)) => meta.remove("managedFields"),
+        _ => None,
+    };
     let of_live = || live.and_then(managed_fields).and_then(|list| Managed::decode(list).ok()).unwrap_or_default();
     let mut managed = match &given {
         Some(Value::Array(list)) if writer.subresource.is_empty() => match list.as_slice() {
@@ -422,10 +429,8 @@ pub fn track_update(live: Option<&Value>, new: &mut Value, writer: &Writer<'_>, 
         },
         Some(_) | None => of_live(),
     };
-    let body = without_managed_fields(new);
     // What does not fit the schema cannot be told apart into fields; upstream then gives up tracking the object.
-    if !typed::faults(schema, &body, true).is_empty() {
-        *new = body;
+    if !typed::faults(schema, new, true).is_empty() {
         return;
     }
     // An object without managed fields stays without, until it is applied to.
@@ -434,9 +439,8 @@ pub fn track_update(live: Option<&Value>, new: &mut Value, writer: &Writer<'_>, 
             Some(live) if is_stored(live) => without_managed_fields(live),
             Some(_) | None => empty_object(writer),
         };
-        record(&mut managed, &before, &body, writer, schema, now);
+        record(&mut managed, &before, new, writer, schema, now);
     }
-    *new = body;
     managed.store(new);
 }
 
@@ -464,18 +468,30 @@ fn renew_last_applied(object: &mut Value, applied: &Value) {
 
 /// Whether two objects are the same but for times in their managed fields: such a write is none.
 pub fn same_but_times(a: &Value, b: &Value) -> bool {
-    fn bare(object: &Value) -> Value {
-        let mut out = object.clone();
-        if let Some(Value::Array(entries)) = out.pointer_mut("/metadata/managedFields") {
-            for entry in entries.iter_mut().filter_map(Value::as_object_mut) {
-                entry.remove("time");
-            }
-            // Their order depends on the times.
-            entries.sort_by_key(ToString::to_string);
-        }
-        out
-    }
-    a == b || (a.get("spec") == b.get("spec") && bare(a) == bare(b))
+    let (Value::Object(a), Value::Object(b)) = (a, b) else { return a == b };
+    let (Some(Value::Object(meta_a)), Some(Value::Object(meta_b))) = (a.get("metadata"), b.get("metadata")) else {
+        return a == b;
+    };
+    let rest_is_same = same_but(a, b, "metadata") && same_but(meta_a, meta_b, "managedFields");
+    rest_is_same && same_managers(meta_a.get("managedFields"), meta_b.get("managedFields"))
+}
+
+/// Whether two maps hold the same under all names but one.
+fn same_but(a: &Map<String, Value>, b: &Map<String, Value>, name: &str) -> bool {
+    a.iter().filter(|(key, _)| *key != name).eq(b.iter().filter(|(key, _)| *key != name))
+}
+
+/// Whether two lists of managed fields have the same entries but for their times, and so for their order, which depends on
+/// the times.
+fn same_managers(a: Option<&Value>, b: Option<&Value>) -> bool {
+    let (Some(Value::Array(a)), Some(Value::Array(b))) = (a, b) else { return a == b };
+    let same = |a: &Value, b: &Value| match (a, b) {
+        (Value::Object(a), Value::Object(b)) => same_but(a, b, "time"),
+        _ => a == b,
+    };
+    // an object has a handful of managers, each with one entry for each subresource
+    a.len() == b.len()
+        && a.iter().all(|one| a.iter().filter(|x| same(x, one)).count() == b.iter().filter(|x| same(x, one)).count())
 }
 
 #[cfg(test)]
