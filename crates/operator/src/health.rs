@@ -35,9 +35,9 @@ impl Health {
         let state = (level, message.clone());
         if parts.get(part) != Some(&state) {
             match level {
-                Level::Works => tracing::info!(part, message, "works"),
-                Level::Lacks => tracing::warn!(part, message, "something is missing"),
-                Level::Fails => tracing::warn!(part, message, "not ready"),
+                Level::Works => tracing::info!(part, detail = message, "works"),
+                Level::Lacks => tracing::warn!(part, detail = message, "something is missing"),
+                Level::Fails => tracing::warn!(part, detail = message, "not ready"),
             }
         }
         parts.insert(part, state);

@@ -159,7 +159,7 @@ impl Webhooks {
                     Ok(Ok(object)) => known.objects.insert(target, object),
                     Ok(Err(error)) => {
                         let message = format!("cannot read {target}, which admission depends on: {error}");
-                        tracing::warn!(message);
+                        tracing::warn!(object = %target, %error, "cannot read what admission depends on");
                         return refuse(request, 500, "InternalError", &message);
                     }
                     Err(_) => {
