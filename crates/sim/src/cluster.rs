@@ -5,6 +5,7 @@ use crate::actors::Actor;
 use crate::dice::{Dice, Shared};
 use crate::view::{Moment, View};
 use api::object::{self, Gvk, Key, Target};
+use api::trainer::annotations;
 use apiserver::admission::Objects;
 use apiserver::auth::{Authenticator, User};
 use apiserver::registry::{Core, World};
@@ -529,8 +530,19 @@ impl Cluster {
             );
             runtime = json!({"name": runtime_name, "kind": "TrainingRuntime"});
         }
+        let mut annotations = json!({});
+        if dice.chance(50) {
+            annotations[annotations::RETRIES] = (1 + dice.below(2)).to_string().into();
+            annotations[annotations::RETRY_BACKOFF] = ["0s", "3s", "1m"][dice.below(3) as usize].into();
+        }
+        if dice.chance(30) {
+            annotations[annotations::LIFECYCLE] = "true".into();
+        }
+        if dice.chance(10) {
+            annotations[annotations::TTL_SECONDS] = "30".into();
+        }
         let job = json!({"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob",
-            "metadata": {"name": name, "namespace": NAMESPACE},
+            "metadata": {"name": name, "namespace": NAMESPACE, "annotations": annotations},
             "spec": {"runtimeRef": runtime, "suspend": dice.chance(20), "trainer": {"numNodes": 1 + dice.below(3),
                 "command": ["true"], "resourcesPerNode": {"requests": {"cpu": cpu}}}}});
         self.note(format!("user: makes {name}"));

@@ -2,6 +2,7 @@
 
 use crate::cluster::Cluster;
 use api::object;
+use api::trainer::annotations;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,6 +14,8 @@ const JOBSET_NAME: &str = "jobset.sigs.k8s.io/jobset-name";
 pub struct Watchdog {
     /// How each object ended, by uid.
     ended: BTreeMap<String, (String, &'static str)>,
+    /// The JobSet of each attempt: uid of the TrainJob and number of the attempt, to uid.
+    attempts: BTreeMap<(String, i64), String>,
 }
 
 /// The final condition of an object that has one; an error where it has both.
@@ -71,11 +74,38 @@ impl Watchdog {
                 }
             }
         }
+        self.check_attempts(cluster)?;
         for jobset in cluster.all("JobSet") {
             let most = jobset["spec"]["failurePolicy"]["maxRestarts"].as_i64().unwrap_or(0);
             let counted = jobset["status"]["restartsCountTowardsMax"].as_i64().unwrap_or(0);
             if counted > most {
                 return Err(format!("JobSet {} restarted {counted} times of {most}", object::meta(&jobset, "name")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Each attempt of a TrainJob is made once, none beyond those it asked for, and it fails after the last only.
+    fn check_attempts(&mut self, cluster: &Cluster) -> Result<(), String> {
+        let number = |object: &Value, key| object::annotation(object, key).and_then(|text| text.parse::<i64>().ok());
+        for jobset in cluster.all("JobSet") {
+            let Some(owner) = object::controller_of(&jobset) else { continue };
+            let attempt = number(&jobset, annotations::ATTEMPT).unwrap_or(1);
+            let key = (object::text(owner, "uid").to_owned(), attempt);
+            let uid = object::uid(&jobset);
+            if self.attempts.entry(key).or_insert_with(|| uid.to_owned()) != uid {
+                return Err(format!("attempt {attempt} of {} was made twice", object::text(owner, "name")));
+            }
+        }
+        for job in cluster.all("TrainJob") {
+            let (name, uid) = (object::meta(&job, "name"), object::uid(&job));
+            let made = self.attempts.keys().filter(|(owner, _)| owner == uid).map(|(_, attempt)| *attempt).max();
+            let (made, most) = (made.unwrap_or(0), number(&job, annotations::RETRIES).unwrap_or(0) + 1);
+            if made > most {
+                return Err(format!("TrainJob {name} is at attempt {made} of {most}"));
+            }
+            if ending(&job)? == Some("failed") && made < most {
+                return Err(format!("TrainJob {name} has failed after {made} of {most} attempts"));
             }
         }
         Ok(())
