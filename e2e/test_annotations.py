@@ -89,7 +89,7 @@ def test_a_failed_job_is_tried_again(yard: Yard, runtime: str, tmp_path: pathlib
 
 def test_after_the_last_attempt_it_has_failed(yard: Yard, runtime: str, tmp_path: pathlib.Path):
     tries = tmp_path / "tries"
-    create(yard, "hopeless", runtime, f"echo try >> {tries}; echo about to fail; kill -9 $$", retries="1", retry_backoff="0s")
+    create(yard, "hopeless", runtime, f"echo try >> {tries}; echo about to fail; kill -9 $$$$", retries="1", retry_backoff="0s")
     job = ended(yard, "hopeless")
     assert conditions(job)["Failed"]["reason"] == "FailedJobs"
     assert len(tries.read_text().splitlines()) == 2
