@@ -42,6 +42,9 @@ def test_digits_on_four_ranks(yard: Yard):
     for rank in range(4):
         assert re.search(rf"^\[rank {rank}\] rank {rank} of 4 on digits-node-0-{rank // 2}: \d+ images$", done.stdout, re.M)
     assert yard.job("digits")["status"]["conditions"][-1]["type"] == "Complete"
+    assert yard.job("digits")["status"]["trainerStatus"]["progressPercentage"] == 100
+    assert re.search(r"^digits: running \d/2 pods \[#+ *\] \d+% .*loss=", done.stderr, re.M), done.stderr
+    assert len(yard.run("metrics", "digits", "-o", "csv").stdout.splitlines()) == 1 + 15
     again = yard.run("logs", "digits", "--rank", "0", "--no-prefix").stdout
     assert "final accuracy" in again and "rank 1 of 4" not in again
     assert "Complete" in yard.run("get").stdout
