@@ -1,6 +1,6 @@
 //! Flux: an HPC scheduler of its own inside the pods, installed into any image by an init container (§4.6).
 
-use super::{Build, BuildError, Findings, Plugin, Settings, Validation, apply};
+use super::{Build, BuildError, Findings, Plugin, Settings, Validation, apply, keys};
 use crate::info::{Container, Info};
 use crate::job::{Job, list};
 use crate::names::{Ancestor, NODE, SUFFIX_FLUX_CURVE, SUFFIX_FLUX_ENTRYPOINT};
@@ -77,26 +77,20 @@ impl Plugin for Flux {
             "entrypoint.sh": entrypoint_script(cx.info, cx.job, policy),
         });
         let mut children = vec![apply(scripts)];
-        if cx.view.get(&secret(cx.job)).is_none() {
-            // Q-28 (fixed): upstream derives the key from the TrainJob's uid, which is no secret.
-            let mut object = cx.job.child("v1", "Secret", &secret(cx.job).key.name);
-            object["stringData"] = json!({"curve.cert": certificate(&cx.job.name)});
-            children.push(Op::CreateGenerated { object, generator: Generator::CurveKeyPair });
-        }
+        // Q-28 (fixed): upstream derives the key from the TrainJob's uid, which is no secret.
+        children.extend(keys::generate(cx, SUFFIX_FLUX_CURVE, Generator::CurveKeyPair, |secret| {
+            secret["stringData"] = json!({"curve.cert": certificate(&cx.job.name)});
+        }));
         Ok(children)
     }
 
     fn reads(&self, job: &Job, _settings: &Settings) -> Vec<Target> {
-        vec![secret(job)]
+        vec![keys::secret(job, SUFFIX_FLUX_CURVE)]
     }
 
     fn watches(&self) -> Vec<Gvk> {
-        vec![Gvk::new("", "v1", "ConfigMap"), Gvk::new("", "v1", "Secret")]
+        keys::watches()
     }
-}
-
-fn secret(job: &Job) -> Target {
-    job.sibling("v1", "Secret", &format!("{}{SUFFIX_FLUX_CURVE}", job.name))
 }
 
 fn scripts_name(job: &Job) -> String {
@@ -221,7 +215,7 @@ fn volumes(job: &Job) -> [Value; 5] {
         json!({"name": INSTALL_VOLUME, "emptyDir": {}}),
         json!({"name": scripts, "configMap": {"name": scripts, "defaultMode": 0o755}}),
         json!({"name": MEMORY_VOLUME, "emptyDir": {"medium": "Memory"}}),
-        json!({"name": CURVE_VOLUME, "secret": {"secretName": secret(job).key.name, "defaultMode": 0o400}}),
+        json!({"name": CURVE_VOLUME, "secret": {"secretName": keys::secret(job, SUFFIX_FLUX_CURVE).key.name, "defaultMode": 0o400}}),
     ]
 }
 

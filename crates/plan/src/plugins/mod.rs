@@ -11,6 +11,7 @@ pub mod flux;
 mod gang;
 pub mod jax;
 pub mod jobset;
+mod keys;
 pub mod mpi;
 pub mod plainml;
 pub mod status;

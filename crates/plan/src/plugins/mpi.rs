@@ -1,6 +1,6 @@
 //! MPI: SSH keys and a hostfile for `mpirun` in the launcher, which reaches into the pods of `node` (§4.5).
 
-use super::{Build, BuildError, Findings, Plugin, Settings, Validation, apply};
+use super::{Build, BuildError, Findings, Plugin, Settings, Validation, apply, keys};
 use crate::info::{Container, Info, PodSet};
 use crate::job::Job;
 use crate::names::env::{OMPI_DEFAULT_SLOTS, OMPI_HOSTFILE, OMPI_KEEP_FQDN, OMPI_RSH_ARGS};
@@ -78,15 +78,12 @@ impl Plugin for Mpi {
 
     fn build(&self, cx: &Build<'_>) -> Result<Vec<Op>, BuildError> {
         let Framework::Mpi(policy) = &cx.info.framework else { return Ok(Vec::new()) };
-        let mut children = Vec::new();
-        if cx.view.get(&secret(cx.job)).is_none() {
-            // An existing Secret keeps its keys: running pods know them.
-            let mut object = cx.job.child("v1", "Secret", &secret(cx.job).key.name);
-            object["type"] = json!("kubernetes.io/ssh-auth");
-            object["immutable"] = json!(true);
-            object["stringData"] = json!({PRIVATE_KEY: "{private}", PUBLIC_KEY: "{public}"});
-            children.push(Op::CreateGenerated { object, generator: Generator::SshKeyPair });
-        }
+        let secret = keys::generate(cx, SUFFIX_MPI_SSH_AUTH, Generator::SshKeyPair, |secret| {
+            secret["type"] = json!("kubernetes.io/ssh-auth");
+            secret["immutable"] = json!(true);
+            secret["stringData"] = json!({PRIVATE_KEY: "{private}", PUBLIC_KEY: "{public}"});
+        });
+        let mut children: Vec<Op> = secret.into_iter().collect();
         let mut hostfile = cx.job.child("v1", "ConfigMap", &hostfile_name(cx.job));
         hostfile["data"] = json!({HOSTFILE: hosts(cx.info, cx.job, policy)});
         children.push(apply(hostfile));
@@ -94,16 +91,12 @@ impl Plugin for Mpi {
     }
 
     fn reads(&self, job: &Job, _settings: &Settings) -> Vec<Target> {
-        vec![secret(job)]
+        vec![keys::secret(job, SUFFIX_MPI_SSH_AUTH)]
     }
 
     fn watches(&self) -> Vec<Gvk> {
-        vec![Gvk::new("", "v1", "ConfigMap"), Gvk::new("", "v1", "Secret")]
+        keys::watches()
     }
-}
-
-fn secret(job: &Job) -> Target {
-    job.sibling("v1", "Secret", &format!("{}{SUFFIX_MPI_SSH_AUTH}", job.name))
 }
 
 fn hostfile_name(job: &Job) -> String {
@@ -143,7 +136,7 @@ fn tell_mpirun(node: &mut Container, implementation: MpiImplementation, slots: i
 fn ssh_volume(job: &Job) -> Value {
     let item = |key, path, mode| json!({"key": key, "path": path, "mode": mode});
     json!({"name": SSH_VOLUME, "secret": {
-        "secretName": secret(job).key.name,
+        "secretName": keys::secret(job, SUFFIX_MPI_SSH_AUTH).key.name,
         "defaultMode": 0o400,
         "items": [
             item(PRIVATE_KEY, "id_rsa", 0o640),
