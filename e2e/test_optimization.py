@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import pathlib
+import re
 import sys
 from collections.abc import Iterator
 
 import pytest
+import yaml
 
-from conftest import Yard, stop, wait_for
+from conftest import ROOT, Yard, stop, wait_for
 
 RUNTIME = {
     "apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "ClusterTrainingRuntime",
@@ -115,9 +117,13 @@ def log(folder: pathlib.Path, what: str) -> list:
     return [line for line in lines if line[0] == what]
 
 
-def value(trial: dict, metric: str = "loss") -> float:
+def text(trial: dict, metric: str = "loss") -> str:
     metrics = trial["status"]["trainerStatus"]["metrics"]
-    return float(next(m["value"] for m in metrics if m["name"] == metric))
+    return next(m["value"] for m in metrics if m["name"] == metric)
+
+
+def value(trial: dict, metric: str = "loss") -> float:
+    return float(text(trial, metric))
 
 
 @pytest.mark.timeout(400)
@@ -149,6 +155,18 @@ note("end")
     assert result["parameters"] == [{"name": "x", "value": told["x"]}]
     assert value(best) == pytest.approx((float(told["x"]) - 1) ** 2)
     assert json.loads(best["metadata"]["annotations"]["trainyard.dev/optimization-parameters"]) == result["parameters"]
+
+    listed = yard.run("trials").stdout
+    assert re.search(rf"^estimated +Complete +13/13 +loss +{re.escape(text(best))} +{best['metadata']['name']} ", listed, re.M), listed
+    shown = yard.run("trials", "estimated").stdout.splitlines()
+    assert shown[0].split() == ["TRIAL", "STATE", "loss", "x"] and len(shown) == 14
+    assert [line.split()[0] for line in shown if "(best)" in line] == [best["metadata"]["name"]]
+    summary = json.loads(yard.run("trials", "estimated", "-o", "json").stdout)
+    assert [(t["name"], float(t["value"]), t["best"]) for t in summary["trials"]] == [
+        (t["metadata"]["name"], value(t), t is best) for t in found
+    ]
+    unknown = yard.run("trials", "none", check=False)
+    assert unknown.returncode == 3 and 'OptimizationJob "none"' in unknown.stderr, unknown.stderr
 
     # the trials go with the search
     yard.kubectl("delete", "optimizationjob", "estimated")
@@ -226,3 +244,21 @@ def test_bad_input_is_refused_with_its_field(yard: Yard, tmp_path: pathlib.Path)
     refused = yard.kubectl("create", "-f", "-", input=json.dumps(missing), check=False)
     assert "spec.trainJobTemplate: Forbidden: the TrainJob of a trial would be refused" in refused.stderr, refused.stderr
     assert '"none" not found' in refused.stderr
+
+
+@pytest.mark.timeout(400)
+def test_the_example_finds_a_good_model(yard: Yard):
+    """The first trials of examples/optimization: a real model on real data."""
+    pytest.importorskip("sklearn", reason="scikit-learn is not installed: the example cannot run")
+    folder = ROOT / "examples/optimization"
+    job = yaml.safe_load((folder / "search.yaml").read_text().replace("/workspace", str(folder)))
+    job["spec"]["numTrials"] = 2
+    command = job["spec"]["trainJobTemplate"]["spec"]["trainer"]["command"]
+    assert command[0] == "python3"
+    command[0] = sys.executable
+    yard.kubectl("apply", "-f", "-", input=json.dumps(job))
+    done = finished(yard, "digits")
+    assert condition(done, "Complete"), done["status"]
+    best = max(trials(yard, "digits"), key=lambda trial: value(trial, "accuracy"))
+    assert done["status"]["result"]["trainJobName"] == best["metadata"]["name"]
+    assert value(best, "accuracy") > 0.8

@@ -79,6 +79,8 @@ pub enum Command {
     Wait(WaitArgs),
     /// List the runtimes that jobs can use
     Runtimes(ListArgs),
+    /// List searches for parameters (OptimizationJobs), or the trials of one
+    Trials(TrialsArgs),
     /// Start the control plane on this machine
     Up(UpArgs),
     /// Stop the control plane; running jobs go on
@@ -164,6 +166,15 @@ pub struct JobArgs {
 
 #[derive(Args, Debug)]
 pub struct ListArgs {
+    #[command(flatten)]
+    pub output: Output,
+}
+
+#[derive(Args, Debug)]
+pub struct TrialsArgs {
+    /// Name of an OptimizationJob [default: all of them, without their trials]
+    #[arg(value_name = "OPTIMIZATIONJOB")]
+    pub search: Option<String>,
     #[command(flatten)]
     pub output: Output,
 }

@@ -129,6 +129,7 @@ pub enum Kind {
     TrainJob,
     TrainingRuntime,
     ClusterTrainingRuntime,
+    OptimizationJob,
     JobSet,
     Pod,
     Event,
@@ -143,6 +144,9 @@ impl Kind {
             }
             Self::ClusterTrainingRuntime => {
                 (Gvk::new("trainer.kubeflow.org", "v1alpha1", "ClusterTrainingRuntime"), "clustertrainingruntimes")
+            }
+            Self::OptimizationJob => {
+                (Gvk::new("trainer.kubeflow.org", "v1alpha1", "OptimizationJob"), "optimizationjobs")
             }
             Self::JobSet => (api::jobset::gvk(), "jobsets"),
             Self::Pod => (Gvk::new("", "v1", "Pod"), "pods"),

@@ -19,6 +19,7 @@ pub mod operator_args;
 mod output;
 mod progress;
 mod run;
+mod trials;
 mod view;
 
 use args::Command;
@@ -45,6 +46,7 @@ async fn carry_out(command: Command, global: &args::Global) -> Result<u8, CliErr
         Command::Resume(args) => jobs::set_suspend(&Cluster::existing(global).await?, &args, false).await,
         Command::Wait(args) => jobs::wait(&Cluster::existing(global).await?, &args).await,
         Command::Runtimes(args) => jobs::runtimes(&Cluster::existing(global).await?, &args).await,
+        Command::Trials(args) => trials::trials(&Cluster::existing(global).await?, &args).await,
         Command::Down(args) => daemon::down(&args, global),
         Command::Status(args) => daemon::status(&args, global).await,
         Command::Kubeconfig => daemon::kubeconfig(global),

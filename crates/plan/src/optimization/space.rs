@@ -148,7 +148,7 @@ fn choices(space: &CategoricalSpace, field: &Path) -> Result<Vec<String>, ErrorL
 /// A number as text that reads back as the same number, in at most 24 characters.
 fn show(number: f64) -> String {
     let size = number.abs();
-    if size == 0.0 || (1e-5..1e16).contains(&size) { format!("{number}") } else { format!("{number:e}") }
+    if size == 0.0 || (1e-4..1e16).contains(&size) { format!("{number}") } else { format!("{number:e}") }
 }
 
 #[cfg(test)]
