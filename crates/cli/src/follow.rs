@@ -175,7 +175,7 @@ pub(crate) async fn logs(cluster: &Cluster, args: &LogsArgs) -> Result<u8, CliEr
         if !show.wants_pod(&source) {
             continue;
         }
-        for (container, _) in started_containers(pod) {
+        for container in containers_with_logs(pod) {
             let parameters = LogParams { container: Some(container), tail_lines: show.tail, ..LogParams::default() };
             let text = match api.logs(&source.pod, &parameters).await {
                 // Its job ended meanwhile and took it along.
@@ -205,11 +205,23 @@ pub(crate) async fn logs(cluster: &Cluster, args: &LogsArgs) -> Result<u8, CliEr
     Ok(exit::OK)
 }
 
+fn statuses(pod: &Value) -> impl Iterator<Item = &Value> {
+    let lists = ["initContainerStatuses", "containerStatuses"];
+    lists.into_iter().flat_map(|list| pod["status"][list].as_array().into_iter().flatten())
+}
+
+/// The containers of a pod that have run, also those that wait to be started again.
+fn containers_with_logs(pod: &Value) -> Vec<String> {
+    let has_run = |status: &&Value| {
+        let ended = |state: &str| status[state].get("terminated").is_some();
+        status["state"].get("running").is_some() || ended("state") || ended("lastState")
+    };
+    statuses(pod).filter(has_run).map(|status| object::text(status, "name").to_owned()).collect()
+}
+
 /// The containers of a pod that have run or run now, with how often they were restarted.
 fn started_containers(pod: &Value) -> Vec<(String, i64)> {
-    ["initContainerStatuses", "containerStatuses"]
-        .iter()
-        .flat_map(|list| pod["status"][list].as_array().into_iter().flatten())
+    statuses(pod)
         .filter(|status| status["state"].get("running").is_some() || status["state"].get("terminated").is_some())
         .map(|status| (object::text(status, "name").to_owned(), status["restartCount"].as_i64().unwrap_or(0)))
         .collect()
@@ -527,6 +539,20 @@ mod tests {
         assert_eq!(source(1).rank_of("hello"), (Some(1), "hello"));
         assert_eq!(source(2).rank_of("[1]: a list"), (None, "[1]: a list"), "only torchrun's own form counts");
         assert_eq!(source(2).rank_of("[default7]:x"), (None, "[default7]:x"), "no such local rank");
+    }
+
+    #[test]
+    fn a_container_that_waits_for_its_restart_has_a_log() {
+        let status = |state: Value, last: Value| json!({"name": "node", "state": state, "lastState": last});
+        let cases = [
+            (status(json!({"running": {}}), json!({})), true),
+            (status(json!({"waiting": {}}), json!({"terminated": {}})), true),
+            (status(json!({"waiting": {}}), json!({})), false),
+        ];
+        for (status, expected) in cases {
+            let pod = json!({"status": {"containerStatuses": [status]}});
+            assert_eq!(!containers_with_logs(&pod).is_empty(), expected, "{pod}");
+        }
     }
 
     #[test]

@@ -163,6 +163,7 @@ exit 127
 
 const SSHD: &str = r#"#!/bin/sh
 # Written by trainyard: stands in for sshd in pods; commands come through the pod's shim.
+PATH=$PATH:/usr/bin:/bin # whatever the pod's is, "sleep" must be found
 trap 'exit 0' TERM INT
 while :; do sleep 3600 & wait $!; done
 "#;
