@@ -2,7 +2,6 @@
 //!
 //! All replicas serve webhooks, probes, metrics and the status server, and keep the certificate; the leader reconciles.
 
-use crate::admission::Webhook;
 use crate::certificates::{Material, advance};
 use crate::health::{Health, Level, Probes};
 use crate::keeper::{CERTIFICATE, Keeper, REGISTRATION};
@@ -26,7 +25,7 @@ use plan::plugins;
 use plan::plugins::CaSource;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
@@ -35,6 +34,9 @@ use tokio_util::sync::CancellationToken;
 
 /// Between two looks at what the cluster has.
 const PROBE: Duration = Duration::from_secs(15);
+
+/// After the word to stop, webhooks are served for so long: until no Service leads here any more.
+const LINGER: Duration = Duration::from_secs(5);
 
 /// Whether this replica leads.
 const LEADS: Metric = Metric::gauge("leader_election_master_status", "Whether this replica leads, by lease");
@@ -110,7 +112,7 @@ impl Operator {
                 // replicas on one machine share the address
                 let listener = match place {
                     Place::Url(_) => shared_listener(address).map_err(failed)?,
-                    Place::Service { .. } => TcpListener::bind(address).await.map_err(failed)?,
+                    Place::Service { .. } => bind(address).await.map_err(failed)?,
                 };
                 tracing::info!(%address, "serving webhooks");
                 let webhooks = Webhooks::new(self.client.clone(), metrics.clone());
@@ -145,6 +147,10 @@ impl Operator {
 
         self.reconcile(around, &metrics, &health, stop.clone()).await;
         stop.cancelled().await;
+        if matches!(self.place, Some(Place::Service { .. })) {
+            health.set("process", Level::Fails, "stopping");
+            tokio::time::sleep(LINGER).await;
+        }
         serving.cancel();
         while servers.join_next().await.is_some() {}
         Ok(())
@@ -155,7 +161,7 @@ impl Operator {
             return Ok(address);
         }
         let webhook = &self.configuration.webhook;
-        let host = webhook.host.as_deref().filter(|host| !host.is_empty()).unwrap_or("0.0.0.0");
+        let host = webhook.host.as_deref().filter(|host| !host.is_empty()).unwrap_or("::");
         let text =
             if host.contains(':') { format!("[{host}]:{}", webhook.port) } else { format!("{host}:{}", webhook.port) };
         text.parse().map_err(|_| OperatorError::Setting {
@@ -254,10 +260,21 @@ impl Operator {
 async fn listen(what: &'static str, address: &str) -> Result<Option<TcpListener>, OperatorError> {
     let wrong = |why: &str| OperatorError::Setting { field: format!("address for {what}"), why: why.to_owned() };
     let Some(address) = listen_address(address).map_err(wrong)? else { return Ok(None) };
-    let listener = TcpListener::bind(&address).await;
-    let listener = listener.map_err(|source| OperatorError::Listen { what, address: address.clone(), source })?;
+    let failed = |source| OperatorError::Listen { what, address: address.clone(), source };
+    let resolved = tokio::net::lookup_host(&address).await.map_err(failed)?.next();
+    let listener = bind(resolved.ok_or_else(|| wrong("names no address"))?).await.map_err(failed)?;
     tracing::info!(address, what, "listening");
     Ok(Some(listener))
+}
+
+/// All interfaces are those of both protocols; of one, where the machine lacks the other.
+async fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
+    match TcpListener::bind(address).await {
+        Err(_) if address.ip() == Ipv6Addr::UNSPECIFIED => {
+            TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).await
+        }
+        bound => bound,
+    }
 }
 
 /// What caches need not hold: the contents of other people's ConfigMaps and Secrets, and who wrote what in objects that are
@@ -423,11 +440,6 @@ async fn may_read(client: &Client, token: &str) -> Result<bool, kube::Error> {
     let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
     let review: Value = client.request(form(Method::POST, path, Some(&review))).await?;
     Ok(review["status"]["allowed"] == true)
-}
-
-/// The webhooks that the operator serves.
-pub fn webhooks() -> [Webhook; 3] {
-    [Webhook::TrainJob, Webhook::TrainingRuntime, Webhook::ClusterTrainingRuntime]
 }
 
 #[cfg(test)]

@@ -106,7 +106,7 @@ pub fn listen_address(text: &str) -> Result<Option<String>, &'static str> {
     let (host, port) = text.rsplit_once(':').ok_or("must be host:port, :port, or 0 for nowhere")?;
     port.parse::<u16>().map_err(|_| "the port must be between 0 and 65535")?;
     let host = host.trim_matches(['[', ']']);
-    let host = if host.is_empty() { "0.0.0.0" } else { host };
+    let host = if host.is_empty() { "::" } else { host };
     Ok(Some(if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }))
 }
 
@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn addresses_are_gos() {
-        assert_eq!(listen_address(":8443"), Ok(Some("0.0.0.0:8443".to_owned())));
+        assert_eq!(listen_address(":8443"), Ok(Some("[::]:8443".to_owned())));
         assert_eq!(listen_address("[::1]:80"), Ok(Some("[::1]:80".to_owned())));
         assert_eq!(listen_address("0"), Ok(None));
         assert!(listen_address("x").is_err() && listen_address("x:y").is_err());
