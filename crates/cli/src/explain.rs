@@ -29,7 +29,7 @@ impl Facts<'_> {
     pub(crate) fn explain(&self) -> Vec<String> {
         match Phase::of(self.job) {
             Phase::Complete => Vec::new(),
-            Phase::Running => self.tried_again(),
+            Phase::Running => waits_for_steps(self.jobset).into_iter().chain(self.tried_again()).collect(),
             Phase::Suspended => vec![self.suspended()],
             Phase::Pending => self.pending(),
             Phase::Failed => self.failed(),
@@ -274,7 +274,10 @@ mod tests {
             "status": {"replicatedJobsStatus": [{"name": "dataset-initializer", "succeeded": 1}, {"name": "node", "ready": 0}]},
         });
         let told = ["node waits until model-initializer is complete", "launcher waits until node is ready"];
-        assert_eq!(explain(&json!({}), &jobset, &[pod("a", "0", json!({"phase": "Succeeded"}))], &[]), told);
+        let pods = [pod("a", "0", json!({"phase": "Succeeded"}))];
+        assert_eq!(explain(&json!({}), &jobset, &pods, &[]), told);
+        let initializing = json!({"status": {"jobsStatus": [{"name": "dataset-initializer", "ready": 1}]}});
+        assert_eq!(explain(&initializing, &jobset, &pods, &[]), told);
     }
 
     #[test]
