@@ -168,8 +168,10 @@ impl Reconciler for TrainJobController {
         lifecycle::update(&mut status, &job, live, &stage, outcome, now);
         match built {
             Ok(writes) => {
-                let said = job.options.lifecycle.then(|| refused.difference(&before, &observed.job)).flatten();
-                decision.writes.extend(writes.into_iter().map(|write| saying(write, said.as_ref())));
+                // The conditions follow the TrainJob whether or not its children do.
+                let said = if job.options.lifecycle { &refused } else { &status };
+                let said = said.difference(&before, &observed.job);
+                decision.writes.extend(writes.into_iter().map(|write| saying(write, &job, said.as_ref())));
             }
             Err(error) => {
                 decision.report.note(format!("children cannot be built: {error}"));
@@ -207,7 +209,6 @@ impl TrainJobController {
             {
                 continue;
             }
-            // The suspended condition follows the TrainJob even where the JobSet does not.
             let on_error = match &op {
                 Op::Apply { object, .. } if object::text(object, "kind") == "JobSet" => {
                     OnError::EventThenContinue(failure(API_ERROR))
@@ -304,9 +305,11 @@ fn sooner(next: Next, wait: SignedDuration) -> Next {
     }
 }
 
-/// Has a refusal of this write said in the status, where the TrainJob asks for that.
-fn saying(write: Write, status: Option<&StatusWrite>) -> Write {
+/// Has the status written where this write is refused: that which says so, where the TrainJob asks for that.
+fn saying(write: Write, job: &Job, status: Option<&StatusWrite>) -> Write {
     match (&write.on_error, status) {
+        // Writes and status that follow come anyway.
+        (OnError::EventThenContinue(_), Some(_)) if !job.options.lifecycle => write,
         (OnError::EventThenStop(event) | OnError::EventThenContinue(event), Some(status)) => {
             let on_error = OnError::EventThenStatus(event.clone(), status.clone());
             Write { on_error, ..write }

@@ -51,3 +51,38 @@ fn long_errors_are_cut() {
     assert!(long.ends_with("xxx ...") && long.matches('x').count() == 950, "{long}");
     assert_eq!(short, "TrainJob resources reconciliation failed: short");
 }
+
+/// Whichever child is refused, the TrainJob's conditions follow its spec, as they do upstream.
+#[test]
+fn the_suspended_condition_is_written_though_a_child_is_refused() {
+    let job = json!({
+        "apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob",
+        "metadata": {"name": "train", "namespace": "ns", "uid": "job-uid"},
+        "spec": {
+            "suspend": true,
+            "runtimeRef": {"apiGroup": "trainer.kubeflow.org", "kind": "TrainingRuntime", "name": "rt"},
+        },
+    });
+    let runtime = json!({
+        "apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainingRuntime",
+        "metadata": {"name": "rt", "namespace": "ns"},
+        "spec": {"podGroupPolicy": {"coscheduling": {}}, "template": {"spec": {"replicatedJobs": [
+            {"name": "node", "template": {"spec": {"template": {"spec": {"containers": [{"name": "node"}]}}}}},
+        ]}}},
+    });
+    let refusals: [fn(&str) -> Option<String>; 3] = [
+        |write| write.contains("ConfigMap").then(|| "refused".to_owned()),
+        |write| write.contains("PodGroup").then(|| "refused".to_owned()),
+        |write| write.contains("JobSet").then(|| "refused".to_owned()),
+    ];
+    for refuse in refusals {
+        let mut model = Model::of([job.clone(), runtime.clone()]);
+        model.refuse = Some(refuse);
+        let (controller, target) = (TrainJobController::default(), Target::of(&job));
+        let decision = model.decide(&controller, &target).expect("the TrainJob is there");
+        model.execute(&target, &decision);
+        let seen = model.one("TrainJob", "train").expect("it stays");
+        assert_eq!(seen["status"]["conditions"][0]["type"], "Suspended", "{:?}", model.writes);
+        assert!(model.events.iter().any(|event| event.contains("refused")), "{:?}", model.events);
+    }
+}
