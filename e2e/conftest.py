@@ -154,9 +154,9 @@ def some_kubectl(newest_kubectl: str) -> None:
 
 @pytest.fixture(scope="session")
 def kubectls(newest_kubectl: str) -> dict[str, str]:
-    """Every kubectl on this machine from 1.29 on, and 1.36."""
+    """Every kubectl on this machine from 1.27 on, and 1.36."""
     found = {"1.36": newest_kubectl}
-    for minor in range(29, 36):
+    for minor in range(27, 36):
         program = shutil.which(f"kubectl.1.{minor}") or f"/usr/lib/google-cloud-sdk/bin/kubectl.1.{minor}"
         if os.access(program, os.X_OK):
             found[f"1.{minor}"] = program

@@ -9,7 +9,7 @@ import yaml
 
 from conftest import Yard, wait_for
 
-MINORS = ["1.29", "1.30", "1.31", "1.32", "1.33", "1.36"]
+MINORS = ["1.27", "1.28", "1.29", "1.30", "1.31", "1.32", "1.33", "1.36"]
 
 
 def plain(name: str, command: list[str], nodes: int = 1) -> str:

@@ -80,13 +80,13 @@ fn varint(out: &mut Vec<u8>, mut number: u64) {
     out.push(number as u8);
 }
 
-fn bytes(out: &mut Vec<u8>, number: u32, content: &[u8]) {
+pub(crate) fn bytes(out: &mut Vec<u8>, number: u32, content: &[u8]) {
     varint(out, u64::from(number) << 3 | BYTES);
     varint(out, content.len() as u64);
     out.extend_from_slice(content);
 }
 
-fn integer(out: &mut Vec<u8>, number: u32, value: i64) {
+pub(crate) fn integer(out: &mut Vec<u8>, number: u32, value: i64) {
     varint(out, u64::from(number) << 3 | VARINT);
     // two's complement of 64 bits, also for int32
     varint(out, value.cast_unsigned());

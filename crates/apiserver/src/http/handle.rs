@@ -5,6 +5,7 @@ use super::{Server, discovery};
 use crate::auth::{self, User};
 use crate::delegate::{Delegate, Wanted};
 use crate::negotiate::{self, Accepted, Form, Offer};
+use crate::openapi::v2;
 use crate::query::{self, Query};
 use crate::registry::{Served, Target, internal};
 use crate::route::{self, Discovery, Path, Route};
@@ -362,15 +363,15 @@ impl Server {
     /// Old kubectls ask for this in protobuf, which there is none of; new ones do without.
     fn openapi_v2(&self, ask: &Ask) -> Result<Response<Body>, Status> {
         let accepts = ask.accept().unwrap_or_default();
-        if !accepts.is_empty() && !accepts.contains("json") && !accepts.contains('*') {
-            return Err(Status::new(
-                406,
-                "NotAcceptable",
-                "only the following media types are accepted: application/json",
-            ));
+        let catalog = self.core.catalog();
+        if accepts.contains(v2::PROTOBUF) {
+            return Ok(response(200, v2::PROTOBUF_ANSWER, self.openapi.v2(&catalog, true).to_vec()));
         }
-        let document = json!({"swagger": "2.0", "info": {"title": "Kubernetes", "version": "v1.36.3"}, "paths": {}, "definitions": {}});
-        Ok(answer::encode(200, document.to_string().into_bytes(), &Accepted::default()))
+        if !accepts.is_empty() && !accepts.contains("json") && !accepts.contains('*') {
+            let offer = format!("only the following media types are accepted: application/json, {}", v2::PROTOBUF);
+            return Err(Status::new(406, "NotAcceptable", offer));
+        }
+        Ok(answer::encode(200, self.openapi.v2(&catalog, false).to_vec(), &Accepted::default()))
     }
 
     async fn resource(self: &Arc<Self>, ask: Ask, path: Path) -> Result<Response<Body>, Status> {

@@ -1,5 +1,7 @@
 //! OpenAPI documents, made from the schemas when somebody asks.
 
+pub(crate) mod v2;
+
 use crate::registry::{Catalog, Served};
 use merge::builtin::{self, Shape};
 use merge::schema::ListType;
@@ -8,8 +10,21 @@ use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Documents by group and version, and which catalog they were made from.
-type Documents = (usize, BTreeMap<String, Arc<Vec<u8>>>);
+/// Documents by group and version (and the two of version 2), and the catalog that they were made from.
+#[derive(Default)]
+struct Documents {
+    catalog: Option<Arc<Catalog>>,
+    made: BTreeMap<String, Arc<Vec<u8>>>,
+}
+
+impl Documents {
+    /// Forgets what was made from another catalog.
+    fn renew(&mut self, catalog: &Arc<Catalog>) {
+        if !self.catalog.as_ref().is_some_and(|held| Arc::ptr_eq(held, catalog)) {
+            *self = Self { catalog: Some(catalog.clone()), made: BTreeMap::new() };
+        }
+    }
+}
 
 /// Finished documents, by group and version; with the catalog that they were made from.
 #[derive(Default)]
@@ -29,16 +44,31 @@ impl Cache {
         if kinds.is_empty() {
             return None;
         }
-        let generation = Arc::as_ptr(catalog) as usize;
         let mut cache = self.documents.lock().unwrap_or_else(PoisonError::into_inner);
-        if cache.0 != generation {
-            *cache = (generation, BTreeMap::new());
-        }
-        let document = cache.1.entry(path.to_owned()).or_insert_with(|| {
-            Arc::new(serde_json::to_vec(&document(&kinds)).expect("invariant: a JSON value serialises"))
-        });
+        cache.renew(catalog);
+        let document = cache.made.entry(path.to_owned()).or_insert_with(|| Arc::new(to_json(&document(&kinds))));
         Some(document.clone())
     }
+
+    /// The document of version 2, of all groups, as JSON or in protobuf.
+    pub(crate) fn v2(&self, catalog: &Arc<Catalog>, protobuf: bool) -> Arc<Vec<u8>> {
+        let mut cache = self.documents.lock().unwrap_or_else(PoisonError::into_inner);
+        cache.renew(catalog);
+        let name = if protobuf { "v2.protobuf" } else { "v2.json" };
+        let made = cache.made.entry(name.to_owned()).or_insert_with(|| {
+            let versions = catalog.groups.iter().flat_map(|group| {
+                let versions = catalog.versions(group).into_iter();
+                versions.map(move |version| document(&catalog.of(group, &version).collect::<Vec<_>>()))
+            });
+            let whole = v2::document(versions);
+            Arc::new(if protobuf { v2::encode(&whole) } else { to_json(&whole) })
+        });
+        made.clone()
+    }
+}
+
+fn to_json(document: &Value) -> Vec<u8> {
+    serde_json::to_vec(document).expect("invariant: a JSON value serialises")
 }
 
 /// `/openapi/v3`: where the documents are. The hash changes with what the document is made from.
