@@ -58,7 +58,13 @@ impl Processes {
         let text = std::fs::read_to_string(self.file(name)).ok()?;
         let (pid, program) = text.trim_end().split_once(' ')?;
         let runs = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
-        let same = runs.split(|byte| *byte == 0).next() == Some(program.as_bytes());
+        // between its start and its first instruction a program has no arguments yet; one that has ended has none any more
+        let starts = || {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            stat.rsplit(") ").next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with(['Z', 'X']))
+        };
+        let same =
+            if runs.is_empty() { starts() } else { runs.split(|byte| *byte == 0).next() == Some(program.as_bytes()) };
         Some(Pid::from_raw(pid.parse().ok()?)).filter(|_| same)
     }
 
