@@ -14,6 +14,7 @@ use kube::Api;
 use kube::api::LogParams;
 use kube::runtime::{WatchStreamExt, watcher};
 use serde_json::{Value, json};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::time::Duration;
@@ -117,7 +118,8 @@ impl Show {
 
     /// The line as it is printed; `None` where another rank was asked for.
     fn render(&self, line: &Line, colour: bool) -> Option<String> {
-        let (rank, text) = line.source.rank_of(&line.text);
+        let text = if line.source.mpi { marked_once(&line.text) } else { line.text.as_str().into() };
+        let (rank, text) = line.source.rank_of(&text);
         if self.rank.is_some() && rank != self.rank {
             return None;
         }
@@ -203,6 +205,13 @@ pub(crate) async fn logs(cluster: &Cluster, args: &LogsArgs) -> Result<u8, CliEr
         reasons.iter().for_each(|reason| eprintln!("  {reason}"));
     }
     Ok(exit::OK)
+}
+
+/// mpirun marks each piece that a rank writes. Python, unbuffered, writes a line and its end as two.
+fn marked_once(text: &str) -> Cow<'_, str> {
+    let Some((_, line)) = marked_by_mpirun(text) else { return text.into() };
+    let mark = &text[..text.len() - line.len()];
+    if line.contains(mark) { format!("{mark}{}", line.replace(mark, "")).into() } else { text.into() }
 }
 
 fn statuses(pod: &Value) -> impl Iterator<Item = &Value> {
@@ -565,6 +574,8 @@ mod tests {
         assert_eq!(launcher.rank_of("[1,0] hello"), (None, "[1,0] hello"));
         assert_eq!(launcher.rank_of("mpirun: no"), (None, "mpirun: no"), "the launcher is no rank");
         assert!(Show { rank: Some(3), ..Show::default() }.wants_pod(&launcher));
+        let line = Line { source: launcher, text: "[1,3]<stdout>:loss 0.1[1,3]<stdout>:".to_owned() };
+        assert_eq!(Show::default().render(&line, false).as_deref(), Some("[rank 3] loss 0.1"));
     }
 
     #[test]
