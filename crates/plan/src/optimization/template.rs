@@ -6,14 +6,13 @@ use crate::names::API_VERSION;
 use api::field::{Error, ErrorList, Path};
 use api::object;
 use api::trainer::Assignment;
+use api::trainer::annotations::TTL_SECONDS;
 use serde_json::{Map, Value, json};
 
 /// Label of a trial's TrainJob: the name of its OptimizationJob.
 pub const LABEL_PARENT: &str = "trainyard.dev/optimizationjob";
 /// Annotation of a trial's TrainJob: its values, for people to read. What counts are its variables.
 pub const ANNOTATION_PARAMETERS: &str = "trainyard.dev/optimization-parameters";
-/// Annotation that has finished TrainJobs deleted. Trials must not have it: they are the search's memory.
-const ANNOTATION_TTL: &str = "trainyard.dev/ttl-seconds-after-finished";
 /// The longest name of a TrainJob.
 const NAME_MAX: usize = 63;
 
@@ -93,9 +92,10 @@ pub fn faults(parent: &Value, told: &[(&str, String)], trials: usize) -> ErrorLi
     }
     let field = Path::new("spec").child("trainJobTemplate");
     let template = parent.pointer("/spec/trainJobTemplate").unwrap_or(&Value::Null);
-    if template["metadata"]["annotations"].get(ANNOTATION_TTL).is_some() {
+    if template["metadata"]["annotations"].get(TTL_SECONDS).is_some() {
+        // a finished trial that is deleted would be run again
         let text = "trials are what the search remembers: they go with the OptimizationJob, not before";
-        errors.push(Error::forbidden(&field.child("metadata").child("annotations").key(ANNOTATION_TTL), text));
+        errors.push(Error::forbidden(&field.child("metadata").child("annotations").key(TTL_SECONDS), text));
     }
     let (field, trainer) = (field.child("spec").child("trainer"), &template["spec"]["trainer"]);
     for (at, variable) in list(trainer, "env").iter().enumerate() {
