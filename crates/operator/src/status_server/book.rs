@@ -20,6 +20,8 @@ pub(super) const WRITES_PER_SEC: u32 = 500;
 pub(super) struct Known {
     pub uid: String,
     pub finished: bool,
+    /// The time of the report in its status, in seconds since 1970.
+    pub reported: Option<i64>,
 }
 
 /// What is to become of a report.
@@ -40,6 +42,8 @@ pub(super) enum Outcome {
     Written {
         /// It said 100 %.
         complete: bool,
+        /// Its time, in seconds since 1970.
+        time: Option<i64>,
     },
     /// To be written later, unless a newer report has come.
     Again(TrainerStatus),
@@ -62,6 +66,8 @@ struct Window {
     urgent: bool,
     /// The last report written said 100 %.
     complete: bool,
+    /// The time of the last report written, in seconds since 1970.
+    time: Option<i64>,
 }
 
 /// The open windows, and the jobs that there are. Bounded by the number of jobs that reported lately.
@@ -129,8 +135,9 @@ impl Book {
         let mut wait = if window.urgent { Duration::ZERO } else { gap };
         window.urgent = false;
         match outcome {
-            Outcome::Written { complete } => {
+            Outcome::Written { complete, time } => {
                 window.complete = complete;
+                window.time = time;
                 if window.held.as_ref().is_some_and(|held| held.number < number) {
                     window.held = None;
                 }
@@ -198,6 +205,12 @@ impl Book {
         let old = self.jobs.get(&key);
         if old.is_some_and(|old| old.uid != known.uid) {
             self.forget(&key);
+        } else if let Some(window) = self.windows.get_mut(&key)
+            && known.reported != window.time
+            && window.held.as_ref().is_some_and(|held| time(&held.status) < known.reported)
+        {
+            // another replica has written a newer one
+            window.held = None;
         } else if known.finished && old.is_none_or(|old| !old.finished) {
             self.hurry(&key, now);
         }
@@ -246,6 +259,11 @@ fn reschedule(dues: &mut BTreeSet<(Instant, Key)>, key: &Key, window: &mut Windo
     }
 }
 
+/// When a report was made, in seconds since 1970, as the API keeps it.
+pub(super) fn time(status: &TrainerStatus) -> Option<i64> {
+    status.last_updated_time.as_ref().map(|time| time.0.as_second())
+}
+
 /// Whether a report says that all is done.
 pub(super) fn is_complete(status: &TrainerStatus) -> bool {
     status.progress_percentage == Some(100)
@@ -281,7 +299,7 @@ mod tests {
     }
 
     fn known(finished: bool) -> Known {
-        Known { uid: "u".to_owned(), finished }
+        Known { uid: "u".to_owned(), finished, reported: None }
     }
 
     /// A book that knows the job, and has written a first report of it at `now`.
@@ -289,7 +307,7 @@ mod tests {
         let mut book = Book::default();
         book.observe(key(), known(false), now);
         let Verdict::Write(number) = book.offer(&key(), &report(1), now, true) else { panic!("the first is written") };
-        book.settle(&key(), number, Outcome::Written { complete: false }, now);
+        book.settle(&key(), number, Outcome::Written { complete: false, time: Some(0) }, now);
         book
     }
 
@@ -308,11 +326,11 @@ mod tests {
         assert_eq!(status, report(3));
         // one that comes meanwhile opens no second write
         assert_eq!(book.offer(&key(), &report(4), now + WINDOW, true), Verdict::Held);
-        book.settle(&key(), number, Outcome::Written { complete: false }, now + WINDOW);
+        book.settle(&key(), number, Outcome::Written { complete: false, time: Some(0) }, now + WINDOW);
         assert_eq!(book.next_due(), Some(now + WINDOW * 2));
         let (_, number, status) = book.pop_due(now + WINDOW * 2).expect("it is time");
         assert_eq!(status, report(4));
-        book.settle(&key(), number, Outcome::Written { complete: false }, now + WINDOW * 2);
+        book.settle(&key(), number, Outcome::Written { complete: false, time: Some(0) }, now + WINDOW * 2);
         // a window that nothing comes in is closed, and the next report is a first one
         assert_eq!((book.pop_due(now + WINDOW * 3), book.next_due()), (None, None));
         assert!(matches!(book.offer(&key(), &report(5), now + WINDOW * 3, true), Verdict::Write(_)));
@@ -324,7 +342,7 @@ mod tests {
         let mut book = opened(now);
         let Verdict::Write(number) = book.offer(&key(), &report(100), now, true) else { panic!("100 % is urgent") };
         // said again it is not
-        book.settle(&key(), number, Outcome::Written { complete: true }, now);
+        book.settle(&key(), number, Outcome::Written { complete: true, time: Some(0) }, now);
         assert_eq!(book.offer(&key(), &report(100), now, true), Verdict::Held);
         assert_eq!(book.pop_due(now), None);
         book.hurry(&key(), now);
@@ -335,7 +353,7 @@ mod tests {
         book.observe(key(), known(true), now);
         let (_, number, status) = book.pop_due(now).expect("the job has ended");
         assert_eq!(status, report(50));
-        book.settle(&key(), number, Outcome::Written { complete: false }, now);
+        book.settle(&key(), number, Outcome::Written { complete: false, time: Some(0) }, now);
         assert!(matches!(book.offer(&key(), &report(51), now, true), Verdict::Write(_)), "a late report");
     }
 
@@ -398,6 +416,18 @@ mod tests {
     }
 
     #[test]
+    fn what_another_replica_wrote_is_not_overwritten_by_something_older() {
+        let now = Instant::now();
+        for (reported, held) in [(0, 1), (5, 0), (-5, 1)] {
+            let mut book = opened(now);
+            // made at 0, as the one before that we wrote ourselves
+            book.offer(&key(), &report(2), now, true);
+            book.observe(key(), Known { reported: Some(reported), ..known(false) }, now);
+            assert_eq!(book.held(), held, "the status has one made at {reported}");
+        }
+    }
+
+    #[test]
     fn a_job_that_is_gone_leaves_nothing_behind() {
         let now = Instant::now();
         for anew in [false, true] {
@@ -405,7 +435,7 @@ mod tests {
             book.offer(&key(), &report(2), now, true);
             assert_eq!(book.held(), 1);
             if anew {
-                book.observe(key(), Known { uid: "another".to_owned(), finished: false }, now);
+                book.observe(key(), Known { uid: "another".to_owned(), ..known(false) }, now);
             } else {
                 book.retain(|_| false);
             }

@@ -1,6 +1,6 @@
 //! Carries out what the book decides: writes statuses, keeps the history, and loses nothing at the end.
 
-use super::book::{Book, Known, Outcome, Verdict, is_complete};
+use super::book::{Book, Known, Outcome, Verdict, is_complete, time};
 use super::series::Series;
 use api::object::{self, Key};
 use api::trainer::names::MANAGER_STATUS;
@@ -116,7 +116,7 @@ impl Reports {
                         writing.hand = self.hands.clone().acquire_owned().await.ok();
                     }
                     let uid = self.write(key, status).await?;
-                    writing.outcome = Outcome::Written { complete: is_complete(status) };
+                    writing.outcome = Outcome::Written { complete: is_complete(status), time: time(status) };
                     drop(writing);
                     self.record(key, Some(uid), status).await;
                     return Ok(());
@@ -174,7 +174,7 @@ impl Reports {
                 let outcome = Outcome::Again(status.clone());
                 let mut writing = Writing { reports: &reports, key: &key, number, outcome, hand: Some(hand) };
                 writing.outcome = match reports.write(&key, &status).await {
-                    Ok(_) => Outcome::Written { complete: is_complete(&status) },
+                    Ok(_) => Outcome::Written { complete: is_complete(&status), time: time(&status) },
                     Err(Fault::Internal) => Outcome::Again(status),
                     // the job is gone, and so is the use of its progress
                     Err(Fault::NotFound) => Outcome::Dropped,
@@ -238,7 +238,9 @@ impl Reports {
         let finished = conditions.into_iter().flatten().any(|condition| {
             matches!(object::text(condition, "type"), "Complete" | "Failed") && condition["status"] == "True"
         });
-        let known = Known { uid: object::uid(job).to_owned(), finished };
+        let reported = object::text(&job["status"]["trainerStatus"], "lastUpdatedTime").parse::<jiff::Timestamp>();
+        let reported = reported.ok().map(jiff::Timestamp::as_second);
+        let known = Known { uid: object::uid(job).to_owned(), finished, reported };
         self.book().observe(Key::of(job), known, Instant::now());
         self.changed.notify_one();
     }
@@ -303,8 +305,12 @@ impl Reports {
             tracing::info!(job = %key, "its last report is in the history and not in its status: writing it");
             let mut book = self.book();
             // not if the job has reported anew meanwhile
-            if !book.is_open(&key) {
-                book.offer(&key, &status, Instant::now(), false);
+            let now = Instant::now();
+            if !book.is_open(&key)
+                && let Verdict::Write(number) = book.offer(&key, &status, now, false)
+            {
+                // not one that can be held back, so it was never held back
+                book.settle(&key, number, Outcome::Dropped, now);
             }
         }
         self.changed.notify_one();

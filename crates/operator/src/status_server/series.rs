@@ -110,8 +110,11 @@ impl Series {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         match fs::remove_file(self.file(key, uid)?) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            // the folder goes with its last file
-            _ => Ok(drop(fs::remove_dir(self.folder(key)?))),
+            _ => {
+                // the folder goes with its last file
+                drop(fs::remove_dir(self.folder(key)?));
+                Ok(())
+            }
         }
     }
 

@@ -95,7 +95,7 @@ impl Drop for Folder {
 #[tokio::test(start_paused = true)]
 async fn ten_thousand_jobs_cost_a_bounded_number_of_writes() {
     const JOBS: usize = 10_000;
-    const ROUNDS: i32 = 10;
+    const ROUNDS: i32 = 6;
     let (api, client) = Api::start();
     let reports = Arc::new(Reports::new(client));
     let names: Vec<String> = (0..JOBS).map(|n| format!("job-{n}")).collect();
