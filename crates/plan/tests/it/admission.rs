@@ -88,3 +88,16 @@ fn patches_are_stamped_with_their_last_change() {
     default_trainjob(&mut untouched, None, now()).expect("it can be decoded");
     assert_eq!(untouched, json!({"spec": {"runtimeRef": {"name": "rt"}}}));
 }
+
+/// Upstream writes a TrainJob's quantities anew as soon as it has patches, which then counts as a change of `trainer`.
+#[test]
+fn quantities_stay_as_they_were_written() {
+    let written = json!({"limits": {"cpu": 2, "memory": "1024Mi", "nvidia.com/gpu": "1"}, "requests": {"cpu": "1.5"}});
+    let patch = json!({"manager": "kueue.x-k8s.io/manager"});
+    let mut job = json!({"spec": {
+        "runtimeRef": {"name": "rt"}, "trainer": {"resourcesPerNode": written}, "runtimePatches": [patch],
+    }});
+    default_trainjob(&mut job, None, now()).expect("it can be decoded");
+    assert!(job["spec"]["runtimePatches"][0]["time"].is_string(), "it was looked at");
+    assert_eq!(job["spec"]["trainer"]["resourcesPerNode"], written);
+}
