@@ -30,11 +30,12 @@ const API_ERROR: &str = "{error:950}";
 #[derive(Clone, Debug, Default)]
 pub struct TrainJobController {
     settings: Settings,
+    memory: snapshot::Memory,
 }
 
 impl TrainJobController {
     pub fn new(settings: Settings) -> Self {
-        Self { settings }
+        Self { settings, memory: snapshot::Memory::default() }
     }
 }
 
@@ -190,14 +191,14 @@ impl TrainJobController {
     fn children(&self, job: &Job, kind: RuntimeKind, observed: &Observed) -> Result<Vec<Write>, BuildError> {
         let mut writes = Vec::new();
         let runtime = match (observed.others.get(&snapshot::target(job)), &observed.runtime) {
-            (Some(snapshot), _) => snapshot::read(job, kind, snapshot)?,
+            (Some(snapshot), _) => snapshot::read(job, kind, snapshot, &self.memory)?,
             (None, Some(runtime)) => {
                 let parsed = Runtime::parse(kind, runtime).map_err(|error| BuildError::new(error.to_string()))?;
                 let prefix = "creating runtime snapshot: applying runtime snapshot ConfigMap: ";
                 // Nothing may be built from a runtime that is not frozen.
                 let on_error = OnError::EventThenStop(failure(&format!("{prefix}{API_ERROR}")));
                 writes.push(Write { on_error, ..Write::from(snapshot::of(job, kind, runtime)?) });
-                parsed
+                Arc::new(parsed)
             }
             (None, None) => return Err(missing(kind, &job.runtime_ref.name)),
         };

@@ -13,6 +13,7 @@ use api::object;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// Stamps runtime patches with the time of their last change; takes away what only the controller writes into annotations
 /// from a TrainJob that is created (`old` is absent).
@@ -115,15 +116,20 @@ pub fn validate_trainjob(new: &Value, old: Option<&Value>, view: View<'_>) -> Re
 
 /// The runtime that a TrainJob is built from: on update the frozen one, else the one that is there now.
 // Q-33 and Q-12 (fixed): upstream asks the live runtime on updates too, whatever became of it since.
-fn runtime(job: &Job, kind: RuntimeKind, update: bool, view: View<'_>) -> Option<Result<Runtime, serde_json::Error>> {
+fn runtime(
+    job: &Job,
+    kind: RuntimeKind,
+    update: bool,
+    view: View<'_>,
+) -> Option<Result<Arc<Runtime>, serde_json::Error>> {
     if update
         && let Some(frozen) = view.get(&snapshot::target(job))
-        && let Ok(frozen) = snapshot::read(job, kind, &frozen)
+        && let Ok(frozen) = snapshot::read(job, kind, &frozen, &snapshot::Memory::default())
     {
         return Some(Ok(frozen));
     }
     let live = view.get(&kind.target(&job.namespace, &job.runtime_ref.name))?;
-    Some(Runtime::parse(kind, &live))
+    Some(Runtime::parse(kind, &live).map(Arc::new))
 }
 
 fn same_but_suspension(a: &Job, b: &Job) -> bool {
