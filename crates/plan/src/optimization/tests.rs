@@ -428,9 +428,9 @@ fn the_estimator_beats_chance() {
     ];
     for (name, function) in functions {
         for at_once in [1, 4] {
-            let seeds = 0..20;
+            let seeds = 0..10;
             let mean = |algorithm: &str| -> f64 {
-                seeds.clone().map(|seed| least(&plane(algorithm, seed), 50, at_once, function)).sum::<f64>() / 20.0
+                seeds.clone().map(|seed| least(&plane(algorithm, seed), 50, at_once, function)).sum::<f64>() / 10.0
             };
             let (tpe, random) = (mean(TPE), mean("random"));
             println!("{name}, {at_once} at once: tpe {tpe:.4}, random {random:.4}");
