@@ -1,6 +1,6 @@
 # Thin: what each target does is written here, how is in xtask, e2e/ and benches/.
 .DEFAULT_GOAL := help
-.PHONY: help example test check unit sim e2e release bench fmt tools clean
+.PHONY: help example test check unit sim e2e release bench fmt tools mpi kubernetes clean
 
 TRAINYARD := target/release/trainyard
 VENV := .venv
@@ -29,7 +29,7 @@ sim: ## 1,000 seeds of the whole system with faults
 release: tools ## the binary: target/release/trainyard
 	cargo build --release --package trainyard
 
-e2e: release $(VENV)/e2e ## the binary through real clients, and the recordings
+e2e: release mpi kubernetes $(VENV)/frameworks ## the binary through real clients, and the recordings
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/python -m pytest e2e -q -ra
 
 bench: release $(VENV)/e2e ## ratios against real peers
@@ -43,6 +43,15 @@ tools: # what a fresh Debian machine may lack
 	@command -v cc >/dev/null || { apt-get update -qq && apt-get install -y -qq build-essential; }
 	@python3 -c 'import venv, ensurepip' 2>/dev/null || { apt-get update -qq && apt-get install -y -qq python3-venv; }
 
+mpi: # for jobs that mpirun starts; without it their tests are left out, which CI does not accept
+	@command -v mpirun >/dev/null && command -v ssh-keygen >/dev/null \
+		|| { apt-get update -qq && apt-get install -y -qq --no-install-recommends openmpi-bin openssh-client; } \
+		|| echo "install Open MPI for the tests of MPI" >&2
+
+kubernetes: # upstream's control plane and controllers, to compare with; built once, kept in ~/.cache
+	@if command -v go >/dev/null; then cargo xtask kubernetes build --trainer >/dev/null; \
+		else echo "NO GO: nothing will be compared with upstream's live controllers" >&2; fi
+
 $(VENV)/bin/python: | tools
 	python3 -m venv $(VENV)
 
@@ -51,6 +60,10 @@ $(VENV)/example: examples/torch-digits/requirements.txt | $(VENV)/bin/python
 	@touch $@
 
 $(VENV)/e2e: e2e/requirements.txt $(VENV)/example
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
+
+$(VENV)/frameworks: e2e/requirements-frameworks.txt $(wildcard examples/*/requirements.txt) $(VENV)/e2e
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
 	@touch $@
 

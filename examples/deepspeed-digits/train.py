@@ -57,6 +57,8 @@ def main() -> int:
 
     rendezvous()
     on_gpu = torch.cuda.is_available()
+    # for ranks that share a machine's memory, and compiled when it is first used, for minutes: gloo does without
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     deepspeed.init_distributed("nccl" if on_gpu else "gloo", auto_mpi_discovery=False)
     rank, world = deepspeed.comm.get_rank(), deepspeed.comm.get_world_size()
     torch.set_num_threads(1)
