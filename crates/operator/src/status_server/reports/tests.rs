@@ -1,3 +1,5 @@
+//! Reports on their way, against an API server that notes when each status is written.
+
 use super::super::book::{WINDOW, WRITES_PER_SEC};
 use super::*;
 use http_body_util::BodyExt;
