@@ -38,7 +38,13 @@ fn covers(fields: &Map<String, Value>, desired: &Value, live: &Value) -> bool {
     match (desired, live) {
         (Value::Object(desired), Value::Object(live)) => {
             let wanted = |key: &str| key.strip_prefix("f:").is_some_and(|name| desired.contains_key(name));
-            fields.keys().all(|key| key == "." || wanted(key))
+            // What upstream's controller applied empty says nothing, so a job that it leaves to us is let be.
+            let says_nothing = |key: &str| {
+                let name = key.strip_prefix("f:").unwrap_or_default();
+                let is_leaf = fields.get(key).and_then(Value::as_object).is_some_and(Map::is_empty);
+                is_leaf && live.get(name).and_then(Value::as_object).is_some_and(Map::is_empty)
+            };
+            fields.keys().all(|key| key == "." || wanted(key) || says_nothing(key))
                 && desired.iter().all(|(name, value)| match (fields.get(&format!("f:{name}")), live.get(name)) {
                     (Some(Value::Object(owned)), Some(live)) => covers(owned, value, live),
                     _ => false,
@@ -131,6 +137,17 @@ mod tests {
     fn the_same_again_is_settled() {
         assert!(is_settled(&live(), &desired(), "trainer"));
         assert!(!is_settled(&live(), &desired(), "other"));
+    }
+
+    #[test]
+    fn what_was_applied_empty_says_nothing() {
+        let mut live = live();
+        live["spec"]["resources"] = json!({});
+        live["metadata"]["managedFields"][0]["fieldsV1"]["f:spec"]["f:resources"] = json!({});
+        assert!(is_settled(&live, &desired(), "trainer"));
+        // somebody has put something there since
+        live["spec"]["resources"] = json!({"limits": {}});
+        assert!(!is_settled(&live, &desired(), "trainer"));
     }
 
     #[test]
