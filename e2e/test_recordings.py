@@ -55,21 +55,30 @@ def test_recordings_of_the_status_server(reporting: tuple[str, Yard], tmp_path: 
 
 def play(yard: Yard, folder: str, tmp_path: pathlib.Path, *flags: str) -> None:
     """Plays a folder of recordings and holds the outcome against the list."""
+    server = ["--server", yard.running["server"], "--token", "golden", "--insecure"]
+    count, failed = replay(tmp_path, folder, *server, *flags)
+    hold(count, failed, folder, NOT_YET.get(folder, {}))
+
+
+def replay(tmp_path: pathlib.Path, folder: str, *flags: str) -> tuple[int, dict[str, str]]:
+    """Plays a folder of recordings; how many there are, and what is wrong with those that fail."""
     report = tmp_path / "report.xml"
     done = subprocess.run(
-        [sys.executable, GOLDEN / "replay.py", "check", "--server", yard.running["server"], "--token", "golden", "--insecure",
-         GOLDEN / folder, "-j", JOBS, "--junit", report, *flags],
+        [sys.executable, GOLDEN / "replay.py", "check", GOLDEN / folder, "-j", JOBS, "--junit", report, *flags],
         capture_output=True, text=True,
     )  # fmt: skip
     assert report.exists(), done.stdout + done.stderr
     cases = list(xml.etree.ElementTree.parse(report).getroot().iter("testcase"))
     failed = {c.get("name"): (c.find("failure") if c.find("failure") is not None else c.find("error")) for c in cases}
-    failed = {name: fault for name, fault in failed.items() if fault is not None}
     assert len(cases) >= len([d for d in (GOLDEN / folder).iterdir() if d.is_dir()]), "not every scenario was played"
-    listed = NOT_YET.get(folder, {})
-    new = {name: (fault.text or "")[:2000] for name, fault in failed.items() if name not in listed}
+    return len(cases), {name: fault.text or "" for name, fault in failed.items() if fault is not None}
+
+
+def hold(count: int, failed: dict[str, str], folder: str, listed: dict[str, str]) -> None:
+    """Holds an outcome against the list."""
+    new = {name: text[:2000] for name, text in failed.items() if name not in listed}
     passed = sorted(name for name, reason in listed.items() if name not in failed and not reason.startswith("sometimes"))
-    print(f"{folder}: {len(cases) - len(failed)} of {len(cases)} pass")
+    print(f"{folder}: {count - len(failed)} of {count} pass")
     assert not new, "these should pass:\n" + "\n".join(f"--- {name}\n{text}" for name, text in new.items())
     assert not passed, f"these pass now; take them off e2e/golden/not-yet.yaml: {passed}"
 
