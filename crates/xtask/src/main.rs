@@ -75,7 +75,7 @@ enum Kubernetes {
     Up {
         /// Where its data, keys and logs go; made if it is not there.
         dir: PathBuf,
-        /// The first of nine ports in a row; 0 finds some that are free.
+        /// The first of seven ports in a row; 0 finds some that are free.
         #[arg(default_value_t = 0)]
         port: u16,
         #[command(flatten)]

@@ -2,29 +2,26 @@
 
 use anyhow::{Context, Result, ensure};
 use sha2::{Digest, Sha256};
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// A program: its name, the module below `e2e` that pins it, and its package.
+/// A program: its name, and its package.
 pub struct Program {
     pub name: &'static str,
-    module: &'static str,
     package: &'static str,
 }
 
-const MAIN: &str = "e2e/kubernetes";
+/// The module that pins them, below the repository's root.
+const MODULE: &str = "e2e/kubernetes";
 
 /// All programs; the first three are always wanted.
-pub const PROGRAMS: [Program; 6] = [
-    Program { name: "etcd", module: MAIN, package: "go.etcd.io/etcd/server/v3" },
-    Program { name: "kube-apiserver", module: MAIN, package: "k8s.io/kubernetes/cmd/kube-apiserver" },
-    Program { name: "kube-controller-manager", module: MAIN, package: "k8s.io/kubernetes/cmd/kube-controller-manager" },
-    Program { name: "jobset", module: MAIN, package: "sigs.k8s.io/jobset" },
-    Program { name: "trainer", module: MAIN, package: "github.com/kubeflow/trainer/v2/cmd/trainer-controller-manager" },
-    // its requirements would move what the API server is built from
-    Program { name: "kueue", module: "e2e/kubernetes/kueue", package: "sigs.k8s.io/kueue/cmd/kueue" },
+pub const PROGRAMS: [Program; 5] = [
+    Program { name: "etcd", package: "go.etcd.io/etcd/server/v3" },
+    Program { name: "kube-apiserver", package: "k8s.io/kubernetes/cmd/kube-apiserver" },
+    Program { name: "kube-controller-manager", package: "k8s.io/kubernetes/cmd/kube-controller-manager" },
+    Program { name: "jobset", package: "sigs.k8s.io/jobset" },
+    Program { name: "trainer", package: "github.com/kubeflow/trainer/v2/cmd/trainer-controller-manager" },
 ];
 
 /// Where built programs lie, and where the sources of their modules are.
@@ -43,12 +40,10 @@ impl Programs {
         // Two builds at once would do the same work twice.
         let lock = File::create(programs.folder.join("lock")).context("making the cache's lock")?;
         lock.lock().context("waiting for another build")?;
-        let mut missing: BTreeMap<&str, Vec<&Program>> = BTreeMap::new();
-        for program in PROGRAMS.iter().filter(|p| wanted.contains(&p.name) && !programs.path(p.name).exists()) {
-            missing.entry(program.module).or_default().push(program);
-        }
-        for (module, missing) in missing {
-            programs.go_build(module, &missing)?;
+        let is_missing = |program: &&Program| wanted.contains(&program.name) && !programs.path(program.name).exists();
+        let missing: Vec<&Program> = PROGRAMS.iter().filter(is_missing).collect();
+        if !missing.is_empty() {
+            programs.go_build(&missing)?;
         }
         Ok(programs)
     }
@@ -58,10 +53,10 @@ impl Programs {
         self.folder.join(name)
     }
 
-    fn go_build(&self, module: &str, missing: &[&Program]) -> Result<()> {
+    fn go_build(&self, missing: &[&Program]) -> Result<()> {
         let names: Vec<&str> = missing.iter().map(|program| program.name).collect();
         eprintln!("building {} (once; some minutes)", names.join(", "));
-        let version = version(&self.root.join(module), "k8s.io/kubernetes")?;
+        let version = version(&self.root.join(MODULE), "k8s.io/kubernetes")?;
         let mut minor = version.split('.').skip(1);
         let stamp = format!(
             "-s -w -X k8s.io/component-base/version.gitVersion={version} -X k8s.io/component-base/version.gitMajor=1 \
@@ -69,11 +64,11 @@ impl Programs {
             minor.next().unwrap_or_default()
         );
         let out = tempfile::tempdir_in(&self.folder).context("making a folder in the cache")?;
-        let mut command = go(&self.root.join(module));
+        let mut command = go(&self.root.join(MODULE));
         command.env("CGO_ENABLED", "0").args(["build", "-mod=readonly", "-ldflags", &stamp, "-o"]).arg(out.path());
         command.args(missing.iter().map(|program| program.package)).stdout(Stdio::null());
         let status = command.status().context("running go build")?;
-        ensure!(status.success(), "go build of {} failed in {module}; it needs Go's module proxy", names.join(", "));
+        ensure!(status.success(), "go build of {} failed in {MODULE}; it needs Go's module proxy", names.join(", "));
         for program in missing {
             let built = out.path().join(file_name(program.package));
             std::fs::rename(&built, self.path(program.name))
@@ -83,9 +78,8 @@ impl Programs {
     }
 
     /// The folder of a module's sources, whose manifests belong to its program.
-    pub fn sources(&self, program: &str, module: &str) -> Result<PathBuf> {
-        let at = PROGRAMS.iter().find(|p| p.name == program).context("an unknown program")?.module;
-        let output = go(&self.root.join(at))
+    pub fn sources(&self, module: &str) -> Result<PathBuf> {
+        let output = go(&self.root.join(MODULE))
             .args(["mod", "download", "-json", module])
             .output()
             .context("running go mod download")?;
@@ -121,13 +115,13 @@ fn cache() -> Result<PathBuf> {
     Ok(folder.join("trainyard-kubernetes"))
 }
 
-/// A name for what is pinned: the modules' files and the compiler.
+/// A name for what is pinned: the module's file and the compiler.
 fn pins(root: &Path) -> Result<String> {
     let mut digest = Sha256::new();
     for program in &PROGRAMS {
         digest.update(program.package);
-        digest.update(read(&root.join(program.module).join("go.mod"))?);
     }
+    digest.update(read(&root.join(MODULE).join("go.mod"))?);
     let output = go(root).arg("version").output();
     let output =
         output.context("Go is missing: install the version that e2e/kubernetes/go.mod names, or a later one")?;
@@ -158,19 +152,19 @@ mod tests {
     #[test]
     fn programs_are_called_as_go_calls_them() {
         assert_eq!(file_name("go.etcd.io/etcd/server/v3"), "server");
-        assert_eq!(file_name("sigs.k8s.io/kueue/cmd/kueue"), "kueue");
+        assert_eq!(file_name("k8s.io/kubernetes/cmd/kube-apiserver"), "kube-apiserver");
         assert_eq!(file_name("k8s.io/vault"), "vault");
     }
 
     #[test]
     fn every_program_is_a_pinned_tool() {
         let root = crate::root();
+        let text = read(&root.join(MODULE).join("go.mod")).expect("the module is there");
+        let tools: Vec<&str> = text.lines().map(|line| line.trim().trim_start_matches("tool ")).collect();
         for program in &PROGRAMS {
-            let text = read(&root.join(program.module).join("go.mod")).expect("the module is there");
-            let tools = text.lines().map(|line| line.trim().trim_start_matches("tool "));
-            assert!(tools.into_iter().any(|tool| tool == program.package), "{}", program.package);
-            let version = version(&root.join(program.module), "k8s.io/kubernetes").expect("it is pinned");
-            assert!(version.starts_with("v1."), "{version}");
+            assert!(tools.contains(&program.package), "{}", program.package);
         }
+        let version = version(&root.join(MODULE), "k8s.io/kubernetes").expect("it is pinned");
+        assert!(version.starts_with("v1."), "{version}");
     }
 }

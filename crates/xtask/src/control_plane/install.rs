@@ -1,7 +1,7 @@
 //! Upstream's controllers beside the API server: their kinds, their webhooks, their programs.
 //!
 //! They run as processes, not in pods, so their webhooks are registered by URL. What their kustomizations would do to the
-//! manifests is done here, as far as a control plane on loopback can tell: names, selectors, conversion.
+//! manifests is done here, as far as a control plane on loopback can tell: names, selectors.
 
 use super::build::Programs;
 use super::keys::Keys;
@@ -18,7 +18,6 @@ use std::path::{Path, PathBuf};
 pub enum Controller {
     JobSet,
     Trainer,
-    Kueue,
 }
 
 /// Where in its module a controller keeps what belongs to it.
@@ -34,7 +33,6 @@ impl Controller {
         match self {
             Self::JobSet => "jobset",
             Self::Trainer => "trainer",
-            Self::Kueue => "kueue",
         }
     }
 
@@ -46,9 +44,6 @@ impl Controller {
             Self::Trainer => {
                 ("github.com/kubeflow/trainer/v2", "manifests/base/crds", "manifests/base/webhook/manifests.yaml")
             }
-            Self::Kueue => {
-                ("sigs.k8s.io/kueue", "config/components/crd/bases", "config/components/webhook/manifests.yaml")
-            }
         };
         Sources { module, crds, webhooks }
     }
@@ -58,7 +53,6 @@ impl Controller {
         match self {
             Self::JobSet => 4,
             Self::Trainer => 5,
-            Self::Kueue => 6,
         }
     }
 
@@ -80,15 +74,9 @@ impl Controller {
             Self::Trainer => json!({
                 "apiVersion": "config.trainer.kubeflow.org/v1alpha1",
                 "certManagement": {"enable": false},
-                "statusServer": {"port": port + 7},
+                "statusServer": {"port": port + 6},
                 // as upstream ships it
                 "controller": {"groupKindConcurrency": {"TrainJob.trainer.kubeflow.org": 5}},
-            }),
-            Self::Kueue => json!({
-                "apiVersion": "config.kueue.x-k8s.io/v1beta2",
-                "internalCertManagement": {"enable": false},
-                "integrations": {"frameworks": ["batch/job", "jobset.x-k8s.io/jobset", "trainer.kubeflow.org/trainjob"]},
-                "visibilityServer": {"bindAddress": "127.0.0.1", "bindPort": port + 8},
             }),
         };
         configuration
@@ -96,12 +84,6 @@ impl Controller {
             .expect("it is a mapping")
             .extend(own.as_object().expect("it is a mapping").clone());
         configuration
-    }
-
-    /// Whether a webhook of its manifest is about kinds that are there.
-    fn wants(self, path: &str) -> bool {
-        self != Self::Kueue
-            || ["kueue-x-k8s-io", "-batch-v1-job", "-jobset", "-trainjob"].iter().any(|kind| path.contains(kind))
     }
 }
 
@@ -119,7 +101,7 @@ pub async fn run(
 ) -> Result<()> {
     let name = controller.program();
     let sources = controller.sources();
-    let folder = programs.sources(name, sources.module)?;
+    let folder = programs.sources(sources.module)?;
     let address = format!("https://127.0.0.1:{}", port + controller.webhook_port());
     let mut kinds = documents(&folder.join(sources.crds))?;
     if *controller == Controller::Trainer {
@@ -127,13 +109,7 @@ pub async fn run(
             kinds.extend(documents(&root.join("manifests/crds").join(file))?);
         }
     }
-    for kind in &mut kinds {
-        if *controller == Controller::Kueue && list(&kind["spec"]["versions"]).len() > 1 {
-            kind["spec"]["conversion"] = json!({"strategy": "Webhook", "webhook": {
-                "conversionReviewVersions": ["v1"],
-                "clientConfig": {"url": format!("{address}/convert"), "caBundle": keys.bundle()},
-            }});
-        }
+    for kind in &kinds {
         apply(client, kind).await?;
     }
     for kind in &kinds {
@@ -173,19 +149,14 @@ pub async fn run(
 fn webhook_configuration(controller: Controller, mut object: Value, address: &str, keys: &Keys) -> Result<Value> {
     let mutating = object["kind"] == "MutatingWebhookConfiguration";
     let name = match (controller, mutating) {
-        (Controller::Trainer, true) => "defaulter.trainer.kubeflow.org".to_owned(),
-        (Controller::Trainer, false) => "validator.trainer.kubeflow.org".to_owned(),
-        (Controller::JobSet | Controller::Kueue, true) => {
-            format!("{}-mutating-webhook-configuration", controller.program())
-        }
-        (Controller::JobSet | Controller::Kueue, false) => {
-            format!("{}-validating-webhook-configuration", controller.program())
-        }
+        (Controller::Trainer, true) => "defaulter.trainer.kubeflow.org",
+        (Controller::Trainer, false) => "validator.trainer.kubeflow.org",
+        (Controller::JobSet, true) => "jobset-mutating-webhook-configuration",
+        (Controller::JobSet, false) => "jobset-validating-webhook-configuration",
     };
     object["metadata"]["name"] = json!(name);
     let webhooks = object["webhooks"].as_array_mut().context("a webhook configuration without webhooks")?;
     let path = |webhook: &Value| webhook["clientConfig"]["service"]["path"].as_str().unwrap_or_default().to_owned();
-    webhooks.retain(|webhook| controller.wants(&path(webhook)));
     for webhook in webhooks {
         let url = format!("{address}{}", path(webhook));
         webhook["clientConfig"] = json!({"url": url, "caBundle": keys.bundle()});
@@ -290,14 +261,11 @@ mod tests {
             {"name": "mpod.kb.io", "clientConfig": {"service": {"name": "s", "path": "/mutate--v1-pod"}}},
             {"name": "mjobset.kb.io", "clientConfig": {"service": {"name": "s", "path": "/mutate-jobset-x-k8s-io-v1alpha2-jobset"}}},
         ]});
-        let made = webhook_configuration(Controller::JobSet, given.clone(), "https://127.0.0.1:1", &keys)
-            .expect("it is sound");
+        let made = webhook_configuration(Controller::JobSet, given, "https://127.0.0.1:1", &keys).expect("it is sound");
         let client = &made["webhooks"][0]["clientConfig"];
         assert_eq!(client, &json!({"url": "https://127.0.0.1:1/mutate--v1-pod", "caBundle": keys.bundle()}));
         assert_eq!(made["webhooks"][0]["objectSelector"]["matchExpressions"][0]["operator"], "Exists");
         assert_eq!(made["webhooks"][1].get("objectSelector"), None);
-        let made = webhook_configuration(Controller::Kueue, given, "https://127.0.0.1:1", &keys).expect("it is sound");
-        assert_eq!(list(&made["webhooks"]).len(), 1, "pods are not Kueue's business here");
     }
 
     #[test]

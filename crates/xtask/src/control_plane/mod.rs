@@ -1,7 +1,7 @@
 //! `cargo xtask kubernetes`: a real control plane on loopback, to compare with and to run against.
 //!
-//! etcd, kube-apiserver and kube-controller-manager, and on demand upstream's JobSet, Trainer and Kueue controllers, built
-//! from the Go modules pinned in `e2e/kubernetes`. There is no kubelet and no scheduler: pods stay pending until something
+//! etcd, kube-apiserver and kube-controller-manager, and on demand upstream's JobSet and Trainer controllers, built from the
+//! Go modules pinned in `e2e/kubernetes`. There is no kubelet and no scheduler: pods stay pending until something
 //! writes their status.
 
 mod build;
@@ -21,9 +21,8 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Ports used from the first one on: API server, etcd and its peers, controller manager, three webhooks, status server,
-/// Kueue's visibility server.
-const PORTS: u16 = 9;
+/// Ports used from the first one on: API server, etcd and its peers, controller manager, two webhooks, status server.
+const PORTS: u16 = 7;
 /// How long a program may take to answer, on a machine that is busy with other things.
 const PATIENCE: Duration = Duration::from_secs(180);
 
@@ -36,18 +35,11 @@ pub struct With {
     /// Kubeflow Trainer's controllers, webhooks and runtimes, the PodGroup kinds that it knows, and JobSet
     #[arg(long)]
     trainer: bool,
-    /// Kueue's controllers and webhooks
-    #[arg(long)]
-    kueue: bool,
 }
 
 impl With {
     fn controllers(self) -> Vec<Controller> {
-        let wanted = [
-            (self.jobset || self.trainer, Controller::JobSet),
-            (self.trainer, Controller::Trainer),
-            (self.kueue, Controller::Kueue),
-        ];
+        let wanted = [(self.jobset || self.trainer, Controller::JobSet), (self.trainer, Controller::Trainer)];
         wanted.into_iter().filter_map(|(wanted, controller)| wanted.then_some(controller)).collect()
     }
 }
@@ -235,7 +227,7 @@ mod tests {
 
     #[test]
     fn trainer_brings_jobset() {
-        let with = With { jobset: false, trainer: true, kueue: false };
+        let with = With { jobset: false, trainer: true };
         assert_eq!(with.controllers(), [Controller::JobSet, Controller::Trainer]);
     }
 }
