@@ -4,6 +4,7 @@
 
 TRAINYARD := target/release/trainyard
 VENV := .venv
+RERUNS ?= 1
 export CARGO_TERM_PROGRESS_WHEN := never
 
 help: ## what there is
@@ -29,8 +30,9 @@ sim: ## 1,000 seeds of the whole system with faults
 release: tools ## the binary: target/release/trainyard
 	cargo build --release --package trainyard
 
+# One more try for a test that fails, told in the summary: these are whole systems of many processes on whatever machine there is.
 e2e: release mpi kubernetes $(VENV)/frameworks ## the binary through real clients, and the recordings
-	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/python -m pytest e2e -q -ra
+	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/python -m pytest e2e -q -ra --durations=15 --reruns $(RERUNS)
 
 bench: release $(VENV)/e2e ## ratios against real peers
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" cargo run --release --quiet --package benches
