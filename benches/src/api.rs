@@ -18,12 +18,12 @@ pub async fn measure(setting: &Setting) -> Result<Vec<Figure>> {
         let peer = Peer::trainyard(&setting.trainyard, &["--no-node"])?;
         writes_per_second(&peer.client().await?, writes).await?
     };
-    let theirs = match &setting.control_plane {
-        Some(script) => {
-            let peer = Peer::kubernetes(script, 17_460, &[])?;
+    let theirs = match setting.kubernetes {
+        true => {
+            let peer = Peer::kubernetes(&[])?;
             Some(writes_per_second(&peer.client().await?, writes / 4).await?)
         }
-        None => None,
+        false => None,
     };
     Ok(vec![Figure {
         name: "durable writes through the API",

@@ -2,15 +2,17 @@
 //!
 //!     cargo run --release -p benches -- [--only NAME,…] [--json]
 //!
-//! Peers: `../shared/kubernetes/control-plane` (etcd, kube-apiserver, upstream's JobSet and Trainer) where it exists, else
+//! Peers: `cargo xtask kubernetes` (etcd, kube-apiserver, upstream's JobSet and Trainer) where there is Go to build them, else
 //! Debian's `etcd` for the store alone; a peer that is missing is said and its ratio left out. Never run as a test: what
 //! it prints is to be read.
 
+mod allocations;
 mod api;
 mod etcd;
 mod load;
 mod overhead;
 mod peer;
+mod plan;
 mod startup;
 mod store;
 mod trainjobs;
@@ -22,15 +24,15 @@ use std::path::PathBuf;
 
 #[derive(Parser)]
 struct Flags {
-    /// Only these, with commas: store, api, trainjobs, startup, overhead
+    /// Only these, with commas: plan, store, api, trainjobs, startup, overhead
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// The binary to measure
     #[arg(long, default_value = "target/release/trainyard")]
     trainyard: PathBuf,
-    /// The script that starts a real control plane
-    #[arg(long, default_value = "../shared/kubernetes/control-plane")]
-    control_plane: PathBuf,
+    /// Measure ours alone
+    #[arg(long)]
+    no_peer: bool,
     /// Print one JSON object instead of a table
     #[arg(long)]
     json: bool,
@@ -62,7 +64,8 @@ impl Figure {
 /// What every benchmark gets.
 pub struct Setting {
     pub trainyard: PathBuf,
-    pub control_plane: Option<PathBuf>,
+    /// Whether a real control plane can be had to compare with.
+    pub kubernetes: bool,
     /// Divides the amount of work.
     pub shrink: usize,
 }
@@ -70,14 +73,16 @@ pub struct Setting {
 #[tokio::main]
 async fn main() -> Result<()> {
     let flags = Flags::parse();
-    let control_plane = flags.control_plane.exists().then(|| flags.control_plane.clone());
-    if control_plane.is_none() {
-        eprintln!("no {}: figures against Kubernetes are left out", flags.control_plane.display());
+    let kubernetes = !flags.no_peer && peer::has_go();
+    if !kubernetes && !flags.no_peer {
+        eprintln!("no Go: figures against Kubernetes are left out");
     }
-    let setting =
-        Setting { trainyard: flags.trainyard.clone(), control_plane, shrink: if flags.quick { 10 } else { 1 } };
+    let setting = Setting { trainyard: flags.trainyard.clone(), kubernetes, shrink: if flags.quick { 10 } else { 1 } };
     let wanted = |name: &str| flags.only.is_empty() || flags.only.iter().any(|only| only == name);
     let mut figures = Vec::new();
+    if wanted("plan") {
+        figures.extend(plan::measure(&setting)?);
+    }
     if wanted("store") {
         figures.extend(store::measure(&setting).await?);
     }

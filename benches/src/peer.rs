@@ -50,35 +50,30 @@ impl Peer {
         Ok(Self { kubeconfig, pids: vec![pid], ready, stop: Box::new(stop), _home: home })
     }
 
-    /// The real control plane on a port of its own (it uses ten from there on).
-    pub fn kubernetes(script: &Path, port: u16, flags: &[&str]) -> Result<Self> {
-        let built = Command::new(script).arg("build").stdout(Stdio::null()).status()?;
+    /// The real control plane, on ports that are free.
+    pub fn kubernetes(flags: &[&str]) -> Result<Self> {
+        let built = xtask().arg("build").args(flags).stdout(Stdio::null()).status()?;
         if !built.success() {
-            bail!("{} build failed", script.display());
+            bail!("cargo xtask kubernetes build failed");
         }
         let home = tempfile::tempdir()?;
         let start = Instant::now();
-        let output = Command::new(script)
-            .arg("up")
-            .arg(home.path())
-            .arg(port.to_string())
-            .args(flags)
-            .stderr(Stdio::inherit())
-            .output()?;
+        let output = xtask().arg("up").arg(home.path()).args(flags).stderr(Stdio::inherit()).output()?;
         let ready = start.elapsed();
         if !output.status.success() {
-            bail!("{} up failed", script.display());
+            bail!("cargo xtask kubernetes up failed");
         }
         let mut pids = Vec::new();
         for entry in std::fs::read_dir(home.path())? {
             let path = entry?.path();
             if path.extension().is_some_and(|e| e == "pid") {
-                pids.push(std::fs::read_to_string(path)?.trim().parse()?);
+                let text = std::fs::read_to_string(&path)?;
+                pids.push(text.split_whitespace().next().context("an empty file of a process id")?.parse()?);
             }
         }
-        let (script, path) = (script.to_owned(), home.path().to_owned());
+        let path = home.path().to_owned();
         let stop = move || {
-            let _ = Command::new(&script).arg("down").arg(&path).output();
+            let _ = xtask().arg("down").arg(&path).output();
         };
         let kubeconfig = home.path().join("kubeconfig");
         Ok(Self { kubeconfig, pids, ready, stop: Box::new(stop), _home: home })
@@ -95,6 +90,27 @@ impl Peer {
     pub fn memory_mb(&self) -> f64 {
         self.pids.iter().map(|pid| rss_kb(*pid)).sum::<f64>() / 1024.0
     }
+}
+
+/// `cargo xtask kubernetes`.
+fn xtask() -> Command {
+    let mut command = Command::new("cargo");
+    command.args(["xtask", "kubernetes"]);
+    command
+}
+
+/// The folder of the real control plane's programs, which are built where they are missing.
+pub fn programs() -> Result<PathBuf> {
+    let output = xtask().arg("build").stderr(Stdio::inherit()).output()?;
+    if !output.status.success() {
+        bail!("cargo xtask kubernetes build failed");
+    }
+    Ok(PathBuf::from(String::from_utf8(output.stdout)?.trim()))
+}
+
+/// Whether there is Go, of which the real control plane is built.
+pub fn has_go() -> bool {
+    Command::new("go").arg("version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|s| s.success())
 }
 
 fn rss_kb(pid: u32) -> f64 {

@@ -12,8 +12,7 @@ pub async fn measure(setting: &Setting) -> Result<Vec<Figure>> {
     }
     ours_ready.sort_by(f64::total_cmp);
     let ours = Peer::trainyard(&setting.trainyard, &[])?;
-    let theirs =
-        setting.control_plane.as_ref().map(|script| Peer::kubernetes(script, 17_440, &["--trainer"])).transpose()?;
+    let theirs = setting.kubernetes.then(|| Peer::kubernetes(&["--trainer"])).transpose()?;
     // idle: what is left when start-up work is over
     tokio::time::sleep(Duration::from_secs(5)).await;
     Ok(vec![

@@ -1,6 +1,6 @@
 //! The store alone against etcd, both syncing every write before they acknowledge it: puts of 1 KB by many writers.
 
-use crate::{Figure, Setting, etcd};
+use crate::{Figure, Setting, etcd, peer};
 use ::store::{Codec, Expect, Key, Op, Store, Txn};
 use anyhow::{Context, Result, anyhow};
 use serde_json::{Value, json};
@@ -28,7 +28,7 @@ impl Codec for Plain {
 pub async fn measure(setting: &Setting) -> Result<Vec<Figure>> {
     let writes = WRITES / setting.shrink;
     let ours = ours(writes).await?;
-    let peer = match program() {
+    let peer = match program(setting) {
         Some(program) => Some(etcds(&program, writes / 5).await?),
         None => {
             eprintln!("no etcd: its figure is left out (apt-get install etcd-server)");
@@ -45,11 +45,11 @@ pub async fn measure(setting: &Setting) -> Result<Vec<Figure>> {
     }])
 }
 
-/// The control plane's etcd where it was built, else Debian's.
-fn program() -> Option<PathBuf> {
-    let built = std::env::home_dir()?.join(".cache/control-plane/etcd");
+/// The control plane's etcd where it can be built, else Debian's.
+fn program(setting: &Setting) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
-    let mut candidates = vec![built];
+    let built = setting.kubernetes.then(|| peer::programs().ok()).flatten();
+    let mut candidates: Vec<PathBuf> = built.into_iter().map(|folder| folder.join("etcd")).collect();
     candidates.extend(std::env::split_paths(&path).map(|dir| dir.join("etcd")));
     candidates.into_iter().find(|candidate| candidate.exists())
 }

@@ -21,13 +21,13 @@ pub async fn measure(setting: &Setting) -> Result<Vec<Figure>> {
         let peer = Peer::trainyard(&setting.trainyard, &["--no-node"])?;
         to_fixpoint(&peer.client().await?, jobs).await?
     };
-    let theirs = match &setting.control_plane {
-        Some(script) => {
-            let peer = Peer::kubernetes(script, 17_480, &["--trainer"])?;
+    let theirs = match setting.kubernetes {
+        true => {
+            let peer = Peer::kubernetes(&["--trainer"])?;
             // upstream is slower: the same rate shows with fewer jobs, in less time
             Some(to_fixpoint(&peer.client().await?, (jobs / 5).max(20)).await?)
         }
-        None => None,
+        false => None,
     };
     let figure = |name, unit, scale: f64| Figure {
         name,
