@@ -1,0 +1,264 @@
+"""Random TrainJobs, given to `trainyard up` and to Kubernetes with upstream's controllers: both must make the same of them.
+
+    SEED=7 CASES=1000 pytest e2e/test_differential.py       other cases, more of them
+    SEED=1 CASE=12 pytest e2e/test_differential.py          one of them alone
+
+`KUBERNETES_KUBECONFIG` names a control plane of `cargo xtask kubernetes up DIR --trainer` that runs already, and is fresh.
+
+Compared are the answers to each write (code, reason, message, warnings), and then all objects that the controllers made and
+their status, after the normalisation of the recordings (`golden/replay.py`). The real control plane is built by `cargo xtask
+kubernetes`; where it cannot be, for want of Go, these tests are skipped. Both run without a node: pods end when a case says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import concurrent.futures
+import copy
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+
+import pytest
+import yaml
+
+from conftest import ROOT, Yard, stop, wait_for
+from random_trainjobs import Case, make
+
+sys.path.insert(0, str(ROOT / "e2e/golden"))
+import replay  # noqa: E402
+
+SEED = os.environ.get("SEED", "1")
+CASES = int(os.environ.get("CASES", "300"))
+ONLY = os.environ.get("CASE")
+# How long both may take until nothing moves any more, and how long nothing must move to say so.
+PATIENCE, QUIET = 240, 2.0
+# What the controllers make, Pods and Jobs among it. Namespaces bring two objects of their own.
+KINDS = ["TrainJob", "JobSet", "Job", "Pod", "Service", "ConfigMap", "Secret", "PersistentVolumeClaim", "PodGroup", "PodGroup.volcano"]
+THREADS = 8
+
+
+class Side:
+    """One of the two control planes."""
+
+    def __init__(self, name: str, kubeconfig: str):
+        self.name = name
+        flags = dict.fromkeys(("server", "token", "ca", "context"))
+        self.server = replay.Server.from_args(argparse.Namespace(**flags, kubeconfig=kubeconfig, insecure=False))
+        self.shown: dict[str, tuple[str, dict]] = {}
+
+    def write(self, method: str, path: str, body: dict, content_type: str = "application/json") -> dict:
+        """The answer, as far as it is compared."""
+        answer = self.server.request(method, path + "?fieldManager=differential", body, content_type)
+        seen = {"code": answer.code, "warnings": answer.warnings}
+        if answer.code >= 400:
+            # upstream warns of a deprecated runtime also where it refuses the TrainJob; we do not
+            del seen["warnings"]
+            status = answer.json if isinstance(answer.json, dict) else {"message": answer.text}
+            norm = replay.Normaliser()
+            seen["reason"] = status.get("reason")
+            seen["message"] = in_any_order(replay.short(norm.text(status.get("message") or "")))
+        return seen
+
+    def prepare(self, cases: list[Case]) -> None:
+        each(cases, lambda case: self.write("POST", "/api/v1/namespaces", {
+            "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": case.namespace}}))  # fmt: skip
+        accounts = lambda: self.server.request("GET", "/api/v1/serviceaccounts").json["items"]  # noqa: E731
+        wait_for(f"a service account in each namespace ({self.name})",
+                 lambda: {c.namespace for c in cases} <= {a["metadata"]["namespace"] for a in accounts()}, PATIENCE)  # fmt: skip
+
+    def runtime(self, case: Case) -> dict:
+        """Creates the runtime; where it is let in, waits until admission of TrainJobs has seen it."""
+        if case.runtime is None:
+            return {}
+        seen = self.write("POST", self.server.path(case.runtime["kind"], namespace=case.namespace), case.runtime)
+        if seen["code"] == 201 and case.job["spec"]["runtimeRef"]["name"] == case.runtime["metadata"]["name"]:
+            path = self.server.path("TrainJob", namespace=case.namespace) + "?dryRun=All"
+            unseen = lambda: "must be created before" in self.server.request("POST", path, case.job).text  # noqa: E731
+            wait_for(f"admission to see the runtime of {case.namespace} ({self.name})", lambda: not unseen(), PATIENCE)
+        return seen
+
+    def create(self, case: Case) -> dict:
+        return self.write("POST", self.server.path("TrainJob", namespace=case.namespace), case.job)
+
+    def step(self, case: Case, step: dict | str) -> dict:
+        if isinstance(step, dict):
+            path = self.server.path("TrainJob", namespace=case.namespace, name=case.job["metadata"]["name"])
+            return self.write("PATCH", path, step, replay.PATCH_TYPES["merge"])
+        phase = {"succeed": "Succeeded", "fail": "Failed"}[step]
+        pods = [p for p in self.server.list("Pod", case.namespace) or []
+                if "deletionTimestamp" not in p["metadata"] and p.get("status", {}).get("phase") not in ("Succeeded", "Failed")]  # fmt: skip
+        if step == "fail":  # of several that fail at once, who is noticed first is chance
+            pods = sorted(pods, key=lambda p: p["metadata"]["name"])[:1]
+        for pod in pods:
+            body = {"metadata": {"uid": pod["metadata"]["uid"]}, "status": replay.kubelet_status(pod, phase)}
+            path = self.server.path("Pod", namespace=case.namespace, name=pod["metadata"]["name"], subresource="status")
+            self.server.request("PATCH", path, body, replay.PATCH_TYPES["strategic"])
+        return {"pods": len(pods)}
+
+    def objects(self) -> tuple[dict[str, str], dict[str, list[dict]]]:
+        """Resource versions by uid, and the normalised objects of each namespace."""
+        versions, found = {}, {}
+        for kind in KINDS:
+            api_version, plural = replay.KINDS[kind]
+            path = f"/{'apis' if '/' in api_version else 'api'}/{api_version}/{plural}"
+            for o in self.server.request("GET", path).json["items"]:
+                meta = o["metadata"]
+                if not meta["namespace"].startswith("case-") or meta["name"] == "kube-root-ca.crt":
+                    continue
+                versions[meta["uid"]] = meta["resourceVersion"]
+                known = self.shown.get(meta["uid"])
+                if known is None or known[0] != meta["resourceVersion"]:
+                    norm = replay.Normaliser()
+                    whole = {"apiVersion": api_version, "kind": kind.split(".")[0], **o}
+                    norm.learn([whole])
+                    known = self.shown[meta["uid"]] = (meta["resourceVersion"], comparable(norm.object(whole)))
+                found.setdefault(meta["namespace"], []).append(known[1])
+        return versions, {namespace: replay.ordered(objects) for namespace, objects in found.items()}
+
+
+def in_any_order(message: str) -> str:
+    """A message with its parts in alphabetical order: plugins run in the order of a Go map upstream (Q-10)."""
+    head, mark, rest = message.partition("[spec.")
+    if not mark or not rest.endswith("]"):
+        return message
+    return f"{head}[{', '.join(sorted(re.split(r', (?=spec[.])', 'spec.' + rest[:-1])))}]"
+
+
+def comparable(o: dict) -> dict:
+    """What may differ between two runs of the same system, taken away."""
+    o = copy.deepcopy(o)
+    # how often an object was written until it was as it is
+    o["metadata"].pop("generation", None)
+    if o["kind"] == "Job":
+        o["status"] = {k: v for k, v in o.get("status", {}).items() if k not in ("uncountedTerminatedPods",)}
+    for condition in o.get("status", {}).get("conditions") or []:
+        condition.pop("observedGeneration", None)
+    return o
+
+
+def is_sure(o: dict) -> bool:
+    """Whether an object is there in any case, and not only where all children are."""
+    frozen = o["kind"] == "ConfigMap" and o["metadata"]["name"].endswith("-runtime-snapshot")
+    return frozen or o["kind"] not in ("PodGroup", "ConfigMap", "Secret")
+
+
+def each(cases: list[Case], act) -> list:
+    with concurrent.futures.ThreadPoolExecutor(THREADS) as pool:
+        return list(pool.map(act, cases))
+
+
+def at_rest(sides: list[Side], known: set[str]) -> list[dict[str, list[dict]]]:
+    """The objects of both sides, once they have not changed for a while. While they differ in a namespace of which that is
+    not known yet, a while is longer."""
+    deadline = time.monotonic() + PATIENCE
+    seen, since = None, time.monotonic()
+    while True:
+        looks = [side.objects() for side in sides]
+        versions, objects = [look[0] for look in looks], [look[1] for look in looks]
+        if versions != seen:
+            seen, since = versions, time.monotonic()
+        still = time.monotonic() - since
+        sure = [{n: list(filter(is_sure, found)) for n, found in side.items()} for side in objects]
+        alike = all(sure[0].get(n) == sure[1].get(n) for n in {*sure[0], *sure[1]} - known)
+        if still > (QUIET if alike else 10 * QUIET) or time.monotonic() > deadline:
+            return objects
+        time.sleep(0.5)
+
+
+@pytest.fixture(scope="module")
+def upstream(tmp_path_factory):
+    """Kubernetes, JobSet and Trainer, built from pinned modules."""
+    given = os.environ.get("KUBERNETES_KUBECONFIG")
+    if given:
+        yield Side("upstream", given)
+        return
+    if shutil.which("go") is None:
+        pytest.skip("NO GO: nothing was compared with upstream's live controllers")
+    xtask = ["cargo", "xtask", "kubernetes"]
+    built = subprocess.run([*xtask, "build", "--trainer"], cwd=ROOT, capture_output=True, text=True)
+    if built.returncode != 0:
+        pytest.skip(f"NOT BUILT: nothing was compared with upstream's live controllers: {built.stderr[-1000:]}")
+    folder = tmp_path_factory.mktemp("kubernetes")
+    done = subprocess.run([*xtask, "up", folder, "--trainer"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-4000:]
+    yield Side("upstream", done.stdout.strip())
+    subprocess.run([*xtask, "down", folder], cwd=ROOT, check=True)
+
+
+@pytest.fixture(scope="module")
+def ours(tmp_path_factory):
+    yard = Yard(tmp_path_factory.mktemp("ours"), "--no-node", "--listen", "127.0.0.1:0")
+    yield Side("ours", yard.kubeconfig)
+    stop(yard)
+
+
+@pytest.mark.timeout(1800)
+def test_random_trainjobs_fare_alike(upstream: Side, ours: Side):
+    cases = [make(SEED, number) for number in ([int(ONLY)] if ONLY else range(CASES))]
+    sides = [upstream, ours]
+    wrong: dict[str, list[str]] = {}
+
+    def compare(about: str, act) -> None:
+        """What `act` gives for each case, on both sides."""
+        answers = [each(cases, lambda case, side=side: act(side, case)) for side in sides]
+        for case, theirs, own in zip(cases, *answers, strict=True):
+            if theirs != own:
+                wrong.setdefault(case.namespace, []).append(diff(about, theirs, own))
+            if about == "create" and theirs.get("code") == 201:
+                admitted.append(case.namespace)
+
+    def settle(about: str) -> None:
+        theirs, own = at_rest(sides, set(wrong))
+        for case in cases:
+            if case.namespace not in wrong:
+                left, right = (side.get(case.namespace, []) for side in (theirs, own))
+                if not any(o["kind"] == "JobSet" for o in left):
+                    # one of the children was refused: which of the others came before it is chance upstream (Q-10)
+                    left, right = (list(filter(is_sure, objects)) for objects in (left, right))
+                left, right = replay.by_key(left), replay.by_key(right)
+                faults = [diff(f"{about}: {key}", left.get(key), right.get(key)) for key in {**left, **right}
+                          if left.get(key) != right.get(key)]  # fmt: skip
+                if faults:
+                    wrong[case.namespace] = faults
+        built.append(sum(any(o["kind"] == "JobSet" for o in objects) for objects in theirs.values()))
+
+    admitted, built, begin = [], [], time.monotonic()
+    for side in sides:
+        side.prepare(cases)
+    compare("runtime", Side.runtime)
+    compare("create", Side.create)
+    settle("created")
+    for number in range(max(len(case.steps) for case in cases)):
+        step = lambda side, case: (  # noqa: E731
+            side.step(case, case.steps[number])
+            if number < len(case.steps) and case.steps[number] and case.namespace in admitted and case.namespace not in wrong else {}
+        )  # fmt: skip
+        compare(f"step {number + 1}", step)
+        settle(f"step {number + 1}")
+    summary = (f"seed {SEED}: {len(cases)} cases, {len(admitted)} admitted, {max(built)} with a JobSet, {len(wrong)} differ, "
+               f"in {time.monotonic() - begin:.0f} s")  # fmt: skip
+    print(summary)
+    report = [summary]
+    for case in cases:
+        if case.namespace in wrong and len(report) < 12:
+            number = case.namespace.removeprefix("case-")
+            text = yaml.safe_dump({"runtime": case.runtime, "job": case.job, "steps": case.steps}, sort_keys=False, width=160)
+            report.append("\n".join([f"=== SEED={SEED} CASE={number}", *wrong[case.namespace][:3], "--- the case", text]))
+    assert not wrong, "\n".join(report) + f"\nall that differ: {sorted(wrong)}"
+    if not ONLY and CASES >= 100:
+        assert len(admitted) > 0.5 * len(cases) and max(built) > 0.4 * len(cases), f"too few say anything: {summary}"
+
+
+def diff(about: str, theirs, own) -> str:
+    lines = replay.hunks(theirs, own)
+    return "\n".join([f"--- upstream: {about}", f"+++ ours: {about}", *lines[:60], *(["…"] if len(lines) > 60 else [])])
+
+
+def test_the_same_seed_makes_the_same_cases():
+    as_text = lambda case: json.dumps([case.namespace, case.runtime, case.job, case.steps])  # noqa: E731
+    assert as_text(make("1", 5)) == as_text(make("1", 5)) != as_text(make("2", 5))
