@@ -249,10 +249,13 @@ fn container_statuses(pod: &Value) -> impl Iterator<Item = &Value> {
         .flat_map(|list| pod["status"][list].as_array().into_iter().flatten())
 }
 
-/// The exit code of the process that failed first; 1 where none has one. Codes beyond a byte become 1.
+/// What a process ends with that was asked to by SIGTERM: the others of a job, once one of them has failed.
+const TERMINATED: i64 = 143;
+
+/// The exit code of the process that failed first by itself; 1 where none has one. Codes beyond a byte become 1.
 pub(crate) fn exit_code(pods: &[Value]) -> u8 {
     let mut endings: Vec<Ending> = pods.iter().flat_map(failures).collect();
-    endings.sort_by(|a, b| a.finished.cmp(&b.finished));
+    endings.sort_by(|a, b| (a.exit_code == TERMINATED, &a.finished).cmp(&(b.exit_code == TERMINATED, &b.finished)));
     endings.first().and_then(|e| u8::try_from(e.exit_code).ok()).filter(|code| *code != 0).unwrap_or(1)
 }
 
@@ -288,6 +291,8 @@ mod tests {
         };
         let pods = [pod(143, "2026-01-01T00:00:09Z"), pod(7, "2026-01-01T00:00:01Z"), pod(0, "2026-01-01T00:00:00Z")];
         assert_eq!(exit_code(&pods), 7);
+        let restarted = [pod(143, "2026-01-01T00:00:01Z"), pod(3, "2026-01-01T00:00:09Z")];
+        assert_eq!(exit_code(&restarted), 3, "the first was ended with the job");
         assert_eq!(exit_code(&[]), 1);
     }
 

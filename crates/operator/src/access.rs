@@ -31,6 +31,8 @@ const WRITES: &[Grant] = &[
     ("scheduling.volcano.sh", "podgroups", &["create", "patch"]),
     ("scheduling.x-k8s.io", "podgroups", &["create", "patch"]),
     ("trainer.kubeflow.org", "trainjobs/status", &["patch"]),
+    // attempts and restarts are counted in annotations; a TrainJob goes when its time to live has passed
+    ("trainer.kubeflow.org", "trainjobs", &["delete", "patch"]),
     // the finalizer that versions before 2.3 left
     ("trainer.kubeflow.org", "clustertrainingruntimes", &["patch"]),
     ("trainer.kubeflow.org", "trainingruntimes", &["patch"]),
@@ -38,10 +40,11 @@ const WRITES: &[Grant] = &[
     ("trainer.kubeflow.org", "trainjobs/finalizers", &["update"]),
 ];
 
-/// What the servers ask: who reads metrics and who reports progress.
-const REVIEWS: &[Grant] = &[
+/// What the servers ask: who reads metrics and who reports progress; and when a pod ends, before its job does.
+const SERVERS: &[Grant] = &[
     ("authentication.k8s.io", "tokenreviews", &["create"]),
     ("authorization.k8s.io", "subjectaccessreviews", &["create"]),
+    ("", "pods", &["list", "watch"]),
 ];
 
 /// What a controller watches.
@@ -76,7 +79,7 @@ fn cluster_rules() -> Vec<Value> {
     for (group, resource) in looked_at() {
         table.entry((group.to_owned(), resource.to_owned())).or_default().insert("get");
     }
-    for (group, resource, verbs) in WRITES.iter().chain(REVIEWS) {
+    for (group, resource, verbs) in WRITES.iter().chain(SERVERS) {
         table.entry(((*group).to_owned(), (*resource).to_owned())).or_default().extend(*verbs);
     }
     let mut rules = rules(table);
