@@ -22,6 +22,7 @@ use api::object::Gvk;
 use cache::Cache;
 use controller::{Controller, Wake};
 use events::Recorder;
+use futures::future::BoxFuture;
 use kube::Client;
 use metrics::Registry;
 use reconcile::Reconciler;
@@ -131,7 +132,12 @@ impl Driver {
     /// of its kinds were listed once; a panic in a reconciler costs that object a backoff and nothing else.
     ///
     /// Caveats: what is in work at `stop` has 2 s to finish; a decision half carried out is decided again by the next run.
-    pub async fn run(self, stop: CancellationToken) {
+    pub fn run(self, stop: CancellationToken) -> BoxFuture<'static, ()> {
+        // boxed: compiled here, once
+        Box::pin(self.run_until(stop))
+    }
+
+    async fn run_until(self, stop: CancellationToken) {
         let every = self.controllers.iter().any(|c| c.every());
         let (mut workers, mut events) = (JoinSet::new(), JoinSet::new());
         let informers = informer::Informers::new(

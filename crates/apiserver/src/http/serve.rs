@@ -77,11 +77,15 @@ impl Server {
                     continue;
                 }
             };
-            let (server, acceptor, watcher) = (self.clone(), acceptor.clone(), graceful.watcher());
-            tokio::spawn(server.connection(stream, acceptor, watcher));
+            self.clone().spawn_connection(stream, acceptor.clone(), graceful.watcher());
         }
         drop(listener);
         drop(tokio::time::timeout(Duration::from_secs(2), graceful.shutdown()).await);
+    }
+
+    /// A function of its own, so that what serves a connection is compiled with this crate, not with whoever calls `serve`.
+    fn spawn_connection(self: Arc<Self>, stream: TcpStream, acceptor: Option<TlsAcceptor>, watcher: Watcher) {
+        tokio::spawn(self.connection(stream, acceptor, watcher));
     }
 
     async fn connection(self: Arc<Self>, stream: TcpStream, acceptor: Option<TlsAcceptor>, watcher: Watcher) {
