@@ -88,8 +88,13 @@ impl Watchdog {
     /// Each attempt of a TrainJob is made once, none beyond those it asked for, and it fails after the last only.
     fn check_attempts(&mut self, cluster: &Cluster) -> Result<(), String> {
         let number = |object: &Value, key| object::annotation(object, key).and_then(|text| text.parse::<i64>().ok());
+        // what a stale view makes for a TrainJob that is deleted is garbage, and collected
+        let jobs = cluster.all("TrainJob");
+        let living = jobs.iter().filter(|job| !object::is_terminating(job)).map(|job| object::uid(job));
+        let living: BTreeSet<&str> = living.collect();
         for jobset in cluster.all("JobSet") {
-            let Some(owner) = object::controller_of(&jobset) else { continue };
+            let owner = object::controller_of(&jobset).filter(|owner| living.contains(object::text(owner, "uid")));
+            let Some(owner) = owner else { continue };
             let attempt = number(&jobset, annotations::ATTEMPT).unwrap_or(1);
             let key = (object::text(owner, "uid").to_owned(), attempt);
             let uid = object::uid(&jobset);
@@ -97,14 +102,14 @@ impl Watchdog {
                 return Err(format!("attempt {attempt} of {} was made twice", object::text(owner, "name")));
             }
         }
-        for job in cluster.all("TrainJob") {
-            let (name, uid) = (object::meta(&job, "name"), object::uid(&job));
+        for job in &jobs {
+            let (name, uid) = (object::meta(job, "name"), object::uid(job));
             let made = self.attempts.keys().filter(|(owner, _)| owner == uid).map(|(_, attempt)| *attempt).max();
-            let (made, most) = (made.unwrap_or(0), number(&job, annotations::RETRIES).unwrap_or(0) + 1);
+            let (made, most) = (made.unwrap_or(0), number(job, annotations::RETRIES).unwrap_or(0) + 1);
             if made > most {
                 return Err(format!("TrainJob {name} is at attempt {made} of {most}"));
             }
-            if ending(&job)? == Some("failed") && made < most {
+            if ending(job)? == Some("failed") && made < most {
                 return Err(format!("TrainJob {name} has failed after {made} of {most} attempts"));
             }
         }
