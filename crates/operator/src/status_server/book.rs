@@ -3,6 +3,9 @@
 //! A job's first report is written at once and opens its window. What comes while the window is open is held back, the
 //! newest in place of the one before, and written when the window ends, which opens the next. Nothing is held back of a
 //! job that has ended, and neither is the report that first says 100 %.
+//!
+//! Whoever reports now and then is not to wait for a window: a few reports that come after a pause are written at once, as
+//! upstream writes every one.
 
 use api::object::Key;
 use api::trainer::TrainerStatus;
@@ -14,6 +17,11 @@ use tokio::time::Instant;
 pub(super) const WINDOW: Duration = Duration::from_secs(5);
 /// How many writes a second all jobs together come to: with more jobs than fit, each one's window grows.
 pub(super) const WRITES_PER_SEC: u32 = 500;
+
+/// A job that has not reported for so long reports now and then.
+const PAUSE: Duration = Duration::from_millis(500);
+/// So many reports after a pause are written at once before the next time that a window ends with nothing held back.
+const SPARE: u8 = 4;
 
 /// What the watch tells of a TrainJob.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,6 +76,10 @@ struct Window {
     complete: bool,
     /// The time of the last report written, in seconds since 1970.
     time: Option<i64>,
+    /// When the job last reported.
+    heard: Option<Instant>,
+    /// How many reports were written at once because they came after a pause.
+    spared: u8,
 }
 
 /// The open windows, and the jobs that there are. Bounded by the number of jobs that reported lately.
@@ -89,11 +101,12 @@ impl Book {
         let ended = known.is_some_and(|known| known.finished);
         // Those that wait for a free hand come first.
         let free = free && self.due.first().is_none_or(|(due, _)| *due >= now);
+        let is_quiet = self.gap() == WINDOW;
         self.numbers += 1;
         let number = self.numbers;
         let held = || Some(Held { number, status: status.clone() });
         let Some(window) = self.windows.get_mut(key) else {
-            let mut window = Window::default();
+            let mut window = Window { heard: Some(now), ..Window::default() };
             let verdict = if free || !holdable {
                 Verdict::Write(number)
             } else {
@@ -105,7 +118,10 @@ impl Book {
             self.windows.insert(key.clone(), window);
             return verdict;
         };
-        let urgent = ended || (is_complete(status) && !window.complete);
+        let paused = window.heard.replace(now).is_some_and(|heard| now.duration_since(heard) >= PAUSE);
+        let spare = paused && is_quiet && free && window.due.is_some() && window.spared < SPARE;
+        window.spared += u8::from(spare);
+        let urgent = spare || ended || (is_complete(status) && !window.complete);
         match window.due {
             None if holdable => {
                 window.held = held();
@@ -319,8 +335,8 @@ mod tests {
     fn the_newest_of_a_window_is_written_at_its_end() {
         let now = Instant::now();
         let mut book = opened(now);
-        assert_eq!(book.offer(&key(), &report(2), now + secs(1), true), Verdict::Held);
-        assert_eq!(book.offer(&key(), &report(3), now + secs(2), true), Verdict::Held);
+        assert_eq!(book.offer(&key(), &report(2), now + PAUSE / 2, true), Verdict::Held);
+        assert_eq!(book.offer(&key(), &report(3), now + PAUSE, true), Verdict::Held);
         assert_eq!((book.pop_due(now + secs(4)), book.next_due()), (None, Some(now + WINDOW)));
         let (_, number, status) = book.pop_due(now + WINDOW).expect("it is time");
         assert_eq!(status, report(3));
@@ -334,6 +350,28 @@ mod tests {
         // a window that nothing comes in is closed, and the next report is a first one
         assert_eq!((book.pop_due(now + WINDOW * 3), book.next_due()), (None, None));
         assert!(matches!(book.offer(&key(), &report(5), now + WINDOW * 3, true), Verdict::Write(_)));
+    }
+
+    #[test]
+    fn who_reports_now_and_then_does_not_wait() {
+        let start = Instant::now();
+        let mut book = opened(start);
+        let mut now = start;
+        for percent in 0..i32::from(SPARE) {
+            now += PAUSE;
+            let verdict = book.offer(&key(), &report(percent), now, true);
+            let Verdict::Write(number) = verdict else { panic!("{percent}: {verdict:?}") };
+            book.settle(&key(), number, Outcome::Written { complete: false, time: Some(0) }, now);
+        }
+        assert_eq!(book.offer(&key(), &report(50), now + PAUSE, true), Verdict::Held, "it does so all the time");
+        let (_, number, _) = book.pop_due(now + WINDOW).expect("it is time");
+        book.settle(&key(), number, Outcome::Written { complete: false, time: Some(0) }, now + WINDOW);
+        assert_eq!(book.pop_due(now + WINDOW * 2), None, "nothing came in this window");
+        let Verdict::Write(number) = book.offer(&key(), &report(51), now + WINDOW * 2, true) else {
+            panic!("a first one")
+        };
+        book.settle(&key(), number, Outcome::Written { complete: false, time: Some(0) }, now + WINDOW * 2);
+        assert!(matches!(book.offer(&key(), &report(52), now + WINDOW * 2 + PAUSE, true), Verdict::Write(_)));
     }
 
     #[test]
