@@ -63,8 +63,10 @@ def play(yard: Yard, folder: str, tmp_path: pathlib.Path, *flags: str) -> None:
 def replay(tmp_path: pathlib.Path, folder: str, *flags: str) -> tuple[int, dict[str, str]]:
     """Plays a folder of recordings; how many there are, and what is wrong with those that fail."""
     report = tmp_path / "report.xml"
+    # scenarios of the API make roles and bindings of the whole cluster for the same user: one after the other
+    jobs = "1" if folder == "api" else JOBS
     done = subprocess.run(
-        [sys.executable, GOLDEN / "replay.py", "check", GOLDEN / folder, "-j", JOBS, "--junit", report, *flags],
+        [sys.executable, GOLDEN / "replay.py", "check", GOLDEN / folder, "-j", jobs, "--junit", report, *flags],
         capture_output=True, text=True,
     )  # fmt: skip
     assert report.exists(), done.stdout + done.stderr
