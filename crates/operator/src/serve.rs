@@ -55,13 +55,15 @@ pub fn shared_listener(address: SocketAddr) -> std::io::Result<TcpListener> {
     socket.listen(1024)
 }
 
-/// Serves a socket until `stop`, over TLS where there is a configuration for it; requests under way then have 5 s.
+/// Serves a socket until `stop`, over TLS where there is a configuration for it; requests under way then have 5 s. HTTP/2 is
+/// spoken only where TLS offers it.
 pub async fn serve<S: Service>(
     listener: TcpListener,
     tls: Option<Arc<ServerConfig>>,
     service: Arc<S>,
     stop: CancellationToken,
 ) {
+    let http2 = tls.as_ref().is_some_and(|tls| tls.alpn_protocols.iter().any(|name| name == b"h2"));
     let acceptor = tls.map(TlsAcceptor::from);
     let mut connections = JoinSet::new();
     loop {
@@ -73,8 +75,8 @@ pub async fn serve<S: Service>(
         };
         match accepted {
             Ok((stream, _)) => {
-                let (service, acceptor, stop) = (service.clone(), acceptor.clone(), stop.clone());
-                connections.spawn(async move { connection(stream, acceptor, service, stop).await });
+                let connection = connection(stream, acceptor.clone(), http2, service.clone(), stop.clone());
+                connections.spawn(connection);
             }
             Err(error) => {
                 // out of file descriptors, most likely: some will be closed soon
@@ -93,13 +95,14 @@ pub async fn serve<S: Service>(
 async fn connection<S: Service>(
     stream: TcpStream,
     acceptor: Option<TlsAcceptor>,
+    http2: bool,
     service: Arc<S>,
     stop: CancellationToken,
 ) {
     let _ = stream.set_nodelay(true);
-    let Some(acceptor) = acceptor else { return exchange(stream, service, stop).await };
+    let Some(acceptor) = acceptor else { return exchange(stream, http2, service, stop).await };
     match tokio::time::timeout(PATIENCE, acceptor.accept(stream)).await {
-        Ok(Ok(stream)) => exchange(stream, service, stop).await,
+        Ok(Ok(stream)) => exchange(stream, http2, service, stop).await,
         Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
         Err(_) => tracing::debug!("a TLS handshake took too long"),
     }
@@ -107,6 +110,7 @@ async fn connection<S: Service>(
 
 async fn exchange<S: Service>(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    http2: bool,
     service: Arc<S>,
     stop: CancellationToken,
 ) {
@@ -115,6 +119,9 @@ async fn exchange<S: Service>(
         async move { Ok::<_, Infallible>(service.answer(request).await) }
     });
     let mut builder = auto::Builder::new(TokioExecutor::new());
+    if !http2 {
+        builder = builder.http1_only();
+    }
     builder.http1().timer(TokioTimer::new()).header_read_timeout(PATIENCE);
     let connection = builder.serve_connection(TokioIo::new(stream), answer);
     tokio::pin!(connection);

@@ -17,34 +17,26 @@ mod series;
 
 pub use series::Series;
 
+use crate::serve::{self, Answer, Service};
 use api::object::Key;
 use api::trainer::{API_VERSION, UpdateTrainJobStatusRequest};
 use http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
-use hyper::body::{Body, Bytes};
-use hyper::server::conn::http1;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper::body::{Body, Bytes, Incoming};
 use kube::Client;
 use reports::{Fault, Reports};
 use review::Reviews;
 use serde_json::{Value, json};
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinSet;
-use tokio_rustls::TlsAcceptor;
+use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 /// A body may have this many bytes.
 const BODY_MAX: u64 = 65536;
 /// How long a client may take for a request, and we for an answer.
 const REQUEST_MAX: Duration = Duration::from_secs(10);
-/// How long requests under way may go on once the server stops.
-const STOP_MAX: Duration = Duration::from_secs(5);
-/// How many connections may be open at once. Each training node has one, seldom; more wait in the listener's queue.
-const CONNECTIONS_MAX: usize = 4096;
 
 /// Answers posts of progress by means of a client that may review tokens, write TrainJobs' statuses, and list and watch
 /// TrainJobs and pods.
@@ -93,13 +85,15 @@ impl StatusServer {
     pub async fn serve(self, listener: TcpListener, tls: &rustls::ServerConfig, stop: CancellationToken) {
         let Self { client, reviews, reports } = self;
         let reports = Arc::new(reports);
-        let listening = Listening { reviews, reports: reports.clone() };
+        let listening = Arc::new(Listening { reviews, reports: reports.clone() });
+        let mut tls = tls.clone();
+        tls.alpn_protocols = vec![b"http/1.1".to_vec()];
         // Writing goes on until the last request is answered.
         let closed = CancellationToken::new();
         let writer = tokio::spawn(reports.clone().run(closed.clone()));
         let (following, ended) = (reports.clone(), closed.clone());
         let follower = tokio::spawn(async move { follow::follow(client, &following, ended).await });
-        listening.serve(listener, tls, stop).await;
+        serve::serve(listener, Some(Arc::new(tls)), listening, stop).await;
         closed.cancel();
         drop((writer.await, follower.await));
     }
@@ -107,7 +101,7 @@ impl StatusServer {
     /// The answer to one request, as without a socket: nothing is held back.
     #[cfg(test)]
     async fn answer(self, request: Request<Full<Bytes>>) -> Response<Full<Bytes>> {
-        Listening { reviews: self.reviews, reports: Arc::new(self.reports) }.answer(request).await
+        Listening { reviews: self.reviews, reports: Arc::new(self.reports) }.reply(request).await
     }
 }
 
@@ -118,67 +112,8 @@ struct Listening {
 }
 
 impl Listening {
-    async fn serve(self, listener: TcpListener, tls: &rustls::ServerConfig, stop: CancellationToken) {
-        let mut tls = tls.clone();
-        tls.alpn_protocols = vec![b"http/1.1".to_vec()];
-        let acceptor = TlsAcceptor::from(Arc::new(tls));
-        let server = Arc::new(self);
-        let mut connections = JoinSet::new();
-        loop {
-            while connections.try_join_next().is_some() {}
-            let accepted = tokio::select! {
-                accepted = listener.accept(), if connections.len() < CONNECTIONS_MAX => accepted,
-                Some(_) = connections.join_next(), if connections.len() >= CONNECTIONS_MAX => continue,
-                () = stop.cancelled() => break,
-            };
-            match accepted {
-                Ok((stream, _)) => {
-                    let (server, acceptor, stop) = (server.clone(), acceptor.clone(), stop.clone());
-                    connections.spawn(async move { server.connection(stream, acceptor, stop).await });
-                }
-                Err(error) => {
-                    // Out of file descriptors, most likely: some will be closed soon.
-                    tracing::warn!(%error, "a connection cannot be accepted");
-                    tokio::time::sleep(Duration::from_millis(50)).await;
-                }
-            }
-        }
-        drop(listener);
-        let ended = tokio::time::timeout(STOP_MAX, async { while connections.join_next().await.is_some() {} }).await;
-        if ended.is_err() {
-            connections.shutdown().await;
-        }
-    }
-
-    async fn connection(self: Arc<Self>, stream: TcpStream, acceptor: TlsAcceptor, stop: CancellationToken) {
-        let stream = match tokio::time::timeout(REQUEST_MAX, acceptor.accept(stream)).await {
-            Ok(Ok(stream)) => stream,
-            Ok(Err(error)) => return tracing::debug!(%error, "a TLS handshake failed"),
-            Err(_) => return tracing::debug!("a TLS handshake took too long"),
-        };
-        let service = hyper::service::service_fn(move |request: Request<hyper::body::Incoming>| {
-            let server = self.clone();
-            async move { Ok::<_, Infallible>(server.answer(request).await) }
-        });
-        let connection = http1::Builder::new()
-            .timer(TokioTimer::new())
-            .header_read_timeout(REQUEST_MAX)
-            .serve_connection(TokioIo::new(stream), service);
-        tokio::pin!(connection);
-        let served = tokio::select! {
-            served = connection.as_mut() => served,
-            () = stop.cancelled() => {
-                connection.as_mut().graceful_shutdown();
-                connection.await
-            }
-        };
-        if let Err(error) = served {
-            tracing::debug!(%error, "a connection broke");
-        }
-    }
-
     /// The answer to one request.
-    async fn answer<B>(&self, request: Request<B>) -> Response<Full<Bytes>>
+    async fn reply<B>(&self, request: Request<B>) -> Response<Full<Bytes>>
     where
         B: Body + Send,
         B::Data: Send,
@@ -236,6 +171,12 @@ impl Listening {
     }
 }
 
+impl Service for Listening {
+    async fn answer(&self, request: Request<Incoming>) -> Answer {
+        self.reply(request).await
+    }
+}
+
 /// Namespace and name out of the path of a TrainJob's status. Both are names of objects: letters, digits, `-` and `.`.
 fn target(path: &str) -> Option<(&str, &str)> {
     let rest = path.strip_prefix("/apis/")?.strip_prefix(API_VERSION)?.strip_prefix("/namespaces/")?;
@@ -266,6 +207,7 @@ fn respond(code: StatusCode, body: &Value) -> Response<Full<Bytes>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::convert::Infallible;
     use std::sync::Mutex;
 
     const PATH: &str = "/apis/trainer.kubeflow.org/v1alpha1/namespaces/ns/trainjobs/train/status";
