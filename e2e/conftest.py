@@ -1,7 +1,7 @@
 """Fixtures: a control plane of its own for each test module, and the clients that talk to it.
 
-The binary is `target/release/trainyard`, or `$TRAINYARD_BIN`. Nothing is shared between modules; what is started is
-stopped by its process id.
+The binary is `target/release/trainyard`, or `$TRAINYARD_BIN`. Modules share nothing but real clusters, which are dear; what is
+started is stopped by its process id.
 """
 
 from __future__ import annotations
@@ -120,6 +120,27 @@ def yard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
     stop(started)
 
 
+def plain_runtime(name: str) -> dict:
+    """A runtime of one container without a framework, which fails with its first pod: for tests that need processes, not
+    training."""
+    return {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "ClusterTrainingRuntime",
+        "metadata": {"name": name, "labels": {"trainer.kubeflow.org/framework": "plain"}},
+        "spec": {"mlPolicy": {"numNodes": 1}, "template": {"spec": {"replicatedJobs": [{
+            "name": "node", "template": {
+                "metadata": {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}},
+                "spec": {"backoffLimit": 0, "template": {"spec": {"restartPolicy": "Never", "containers": [
+                    {"name": "node", "image": "none"}]}}}}}]}}},
+    }  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def plain(yard: Yard) -> str:
+    """The plain runtime's name."""
+    yard.kubectl("apply", "-f", "-", input=json.dumps(plain_runtime("plain")))
+    return "plain"
+
+
 def stop(yard: Yard) -> None:
     yard.run("down", check=False)
     for pid in yard.processes():
@@ -161,3 +182,32 @@ def kubectls(newest_kubectl: str) -> dict[str, str]:
         if os.access(program, os.X_OK):
             found[f"1.{minor}"] = program
     return found
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Cluster"]:  # noqa: F821 (it imports this module)
+    """Kubernetes with JobSet, and our manifests; no Trainer runs."""
+    from cluster import start
+
+    for started in start(tmp_path_factory, "--jobset"):
+        started.install()
+        started.collects()
+        yield started
+
+
+@pytest.fixture(scope="session")
+def theirs(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Cluster"]:  # noqa: F821
+    """Kubernetes with JobSet and upstream's Trainer."""
+    from cluster import start
+
+    yield from start(tmp_path_factory, "--trainer")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests on real clusters come last, so that no other test has them beside it; the swap ends upstream's Trainer."""
+
+    def rank(item: pytest.Item) -> int:
+        fixtures = getattr(item, "fixturenames", ())
+        return ("cluster" in fixtures or "theirs" in fixtures) + ("swap" in item.name)
+
+    items.sort(key=rank)

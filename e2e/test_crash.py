@@ -21,27 +21,13 @@ sys.exit(int(sys.argv[2]))
 """
 
 
-def runtime(yard: Yard) -> None:
-    manifest = {
-        "apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "ClusterTrainingRuntime",
-        "metadata": {"name": "once", "labels": {"trainer.kubeflow.org/framework": "plain"}},
-        "spec": {"mlPolicy": {"numNodes": 1}, "template": {"spec": {"replicatedJobs": [{
-            "name": "node", "template": {
-                "metadata": {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}},
-                "spec": {"backoffLimit": 0, "template": {"spec": {"restartPolicy": "Never", "containers": [
-                    {"name": "node", "image": "none"}]}}}}}]}}},
-    }  # fmt: skip
-    yard.kubectl("apply", "-f", "-", input=json.dumps(manifest))
-
-
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("exit_code", [0, 5])
-def test_a_job_survives_kills(yard: Yard, tmp_path: pathlib.Path, exit_code: int):
-    runtime(yard)
+def test_a_job_survives_kills(yard: Yard, plain: str, tmp_path: pathlib.Path, exit_code: int):
     script = tmp_path / "count.py"
     script.write_text(COUNT)
     name = f"survivor-{exit_code}"
-    yard.run("run", "--detach", "--runtime", "once", "--nodes", "2", "--name", name, str(script), "250", str(exit_code))
+    yard.run("run", "--detach", "--runtime", plain, "--nodes", "2", "--name", name, str(script), "250", str(exit_code))
     yard.run("wait", name, "--for", "running", "--timeout", "30s")
     for _ in range(3):
         yard.kill()
@@ -59,11 +45,10 @@ def test_a_job_survives_kills(yard: Yard, tmp_path: pathlib.Path, exit_code: int
 
 
 @pytest.mark.timeout(120)
-def test_a_job_that_ends_while_nobody_looks(yard: Yard, tmp_path: pathlib.Path):
-    runtime(yard)
+def test_a_job_that_ends_while_nobody_looks(yard: Yard, plain: str, tmp_path: pathlib.Path):
     script = tmp_path / "count.py"
     script.write_text(COUNT)
-    yard.run("run", "--detach", "--runtime", "once", "--name", "unseen", str(script), "50", "0")
+    yard.run("run", "--detach", "--runtime", plain, "--name", "unseen", str(script), "50", "0")
     yard.run("wait", "unseen", "--for", "running", "--timeout", "30s")
     yard.kill()
     wait_for("its processes to end", lambda: not any("unseen" in cmd for cmd in commands(script)), 30)

@@ -11,17 +11,7 @@ from collections.abc import Iterator
 import pytest
 import yaml
 
-from conftest import ROOT, Yard, stop, wait_for
-
-RUNTIME = {
-    "apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "ClusterTrainingRuntime",
-    "metadata": {"name": "once", "labels": {"trainer.kubeflow.org/framework": "plain"}},
-    "spec": {"mlPolicy": {"numNodes": 1}, "template": {"spec": {"replicatedJobs": [{
-        "name": "node", "template": {
-            "metadata": {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}},
-            "spec": {"backoffLimit": 0, "template": {"spec": {"restartPolicy": "Never", "containers": [
-                {"name": "node", "image": "none"}]}}}}}]}}},
-}  # fmt: skip
+from conftest import ROOT, Yard, plain_runtime, stop, wait_for
 
 # Notes when it starts and ends, and what it was told; reports as training code on a cluster does.
 TRIAL = """
@@ -65,7 +55,7 @@ note("start")
 @pytest.fixture(scope="module")
 def yard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
     started = Yard(tmp_path_factory.mktemp("home"), "--status-server", "127.0.0.1:0")
-    started.kubectl("apply", "-f", "-", input=json.dumps(RUNTIME))
+    started.kubectl("apply", "-f", "-", input=json.dumps(plain_runtime("once")))
     yield started
     stop(started)
 

@@ -12,17 +12,9 @@ from datetime import datetime
 import pytest
 import yaml
 
-from conftest import Yard, stop, wait_for
+from conftest import Yard, plain_runtime, stop, wait_for
 
-PLAIN = {
-    "apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "ClusterTrainingRuntime",
-    "metadata": {"name": "plain", "labels": {"trainer.kubeflow.org/framework": "plain"}},
-    "spec": {"mlPolicy": {"numNodes": 1}, "template": {"spec": {"replicatedJobs": [{
-        "name": "node", "template": {
-            "metadata": {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}},
-            "spec": {"backoffLimit": 0, "template": {"spec": {"restartPolicy": "Never", "containers": [
-                {"name": "node", "image": "none"}]}}}}}]}}},
-}  # fmt: skip
+pytestmark = pytest.mark.usefixtures("plain")
 
 # How Transformers' callback posts: urllib, the CA out of the environment, times with microseconds and an offset.
 REPORTS = """
@@ -50,11 +42,6 @@ def wait_for_file(name):
         time.sleep(0.1)
     raise SystemExit(f"{name} does not come")
 """
-
-
-@pytest.fixture(scope="module", autouse=True)
-def plain_runtime(yard: Yard) -> None:
-    yard.kubectl("apply", "-f", "-", input=json.dumps(PLAIN))
 
 
 def start(yard: Yard, name: str, folder: pathlib.Path, code: str) -> None:
@@ -215,7 +202,7 @@ def test_nothing_is_told_to_pods_where_it_is_off(tmp_path: pathlib.Path):
     yard = Yard(tmp_path / "home", "--status-server", "none")
     try:
         assert "statusServer" not in yard.running and "progress    not taken" in yard.run("status").stdout
-        yard.kubectl("apply", "-f", "-", input=json.dumps(PLAIN))
+        yard.kubectl("apply", "-f", "-", input=json.dumps(plain_runtime("plain")))
         code = "import os\nassert not [name for name in os.environ if name.startswith('KUBEFLOW_TRAINER_SERVER')]\n"
         start(yard, "off", tmp_path, code)
         finished(yard, "off")

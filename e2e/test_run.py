@@ -19,22 +19,6 @@ def write(path: pathlib.Path, text: str) -> pathlib.Path:
     return path
 
 
-@pytest.fixture(scope="module")
-def plain_runtime(yard: Yard) -> str:
-    """A runtime without torch: for tests that need processes, not training."""
-    manifest = {
-        "apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "ClusterTrainingRuntime",
-        "metadata": {"name": "plain", "labels": {"trainer.kubeflow.org/framework": "plain"}},
-        "spec": {"mlPolicy": {"numNodes": 1}, "template": {"spec": {"replicatedJobs": [{
-            "name": "node", "template": {
-                "metadata": {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}},
-                "spec": {"backoffLimit": 0, "template": {"spec": {"restartPolicy": "Never", "containers": [
-                    {"name": "node", "image": "none"}]}}}}}]}}},
-    }  # fmt: skip
-    yard.kubectl("apply", "-f", "-", input=json.dumps(manifest))
-    return "plain"
-
-
 @pytest.mark.timeout(240)
 def test_digits_on_four_ranks(yard: Yard):
     done = yard.run("run", "--name", "digits", "--nodes", "2", "--nproc-per-node", "2", str(EXAMPLE), "--epochs", "15", timeout=200)
@@ -51,9 +35,9 @@ def test_digits_on_four_ranks(yard: Yard):
     assert yard.run("describe", "digits").returncode == 0
 
 
-def test_exit_code_is_the_jobs(yard: Yard, plain_runtime: str, tmp_path: pathlib.Path):
+def test_exit_code_is_the_jobs(yard: Yard, plain: str, tmp_path: pathlib.Path):
     script = write(tmp_path / "fails.py", "import sys\nprint('about to fail')\nsys.exit(7)\n")
-    done = yard.run("run", "--runtime", plain_runtime, "--name", "fails", str(script), check=False)
+    done = yard.run("run", "--runtime", plain, "--name", "fails", str(script), check=False)
     assert done.returncode == 7
     assert "[rank 0] about to fail" in done.stdout
     assert "trainyard describe fails" in done.stderr
@@ -61,26 +45,26 @@ def test_exit_code_is_the_jobs(yard: Yard, plain_runtime: str, tmp_path: pathlib
     assert "exit code 7" in told and "about to fail" in told
 
 
-def test_any_directory_arguments_and_environment(yard: Yard, plain_runtime: str, tmp_path: pathlib.Path):
+def test_any_directory_arguments_and_environment(yard: Yard, plain: str, tmp_path: pathlib.Path):
     write(tmp_path / "data.txt", "from the caller's directory")
     write(tmp_path / "show.py", "import os, sys\nprint(open('data.txt').read(), sys.argv[1:], os.environ['COLOUR'])\n")
     own = ["--flag", "a b", "$HOME", "--name", "x", "-e", "1", "--help"]  # some are ours as well
-    done = yard.run("run", "--runtime", plain_runtime, "-e", "COLOUR=blue", "show.py", *own, cwd=tmp_path)
+    done = yard.run("run", "--runtime", plain, "-e", "COLOUR=blue", "show.py", *own, cwd=tmp_path)
     assert f"[rank 0] from the caller's directory {own} blue" in done.stdout
 
 
-def test_a_rank_or_step_that_is_not_there(yard: Yard, plain_runtime: str, tmp_path: pathlib.Path):
+def test_a_rank_or_step_that_is_not_there(yard: Yard, plain: str, tmp_path: pathlib.Path):
     script = write(tmp_path / "ranks.py", "print('x')\n")
-    yard.run("run", "--runtime", plain_runtime, "--nodes", "2", "--name", "ranks", str(script))
+    yard.run("run", "--runtime", plain, "--nodes", "2", "--name", "ranks", str(script))
     done = yard.run("logs", "ranks", "--rank", "2", check=False)
     assert done.returncode == 2 and "no rank 2: its ranks are 0 to 1" in done.stderr
     done = yard.run("logs", "ranks", "--step", "node-7", check=False)
     assert done.returncode == 2 and "its steps: node-0, node-1" in done.stderr
 
 
-def test_a_restart_is_told(yard: Yard, plain_runtime: str, tmp_path: pathlib.Path):
+def test_a_restart_is_told(yard: Yard, plain: str, tmp_path: pathlib.Path):
     """Under a runtime that restarts, a job that fails goes on for minutes: say why, from the first failure on."""
-    runtime = json.loads(yard.kubectl("get", "clustertrainingruntime", plain_runtime, "-o", "json").stdout)
+    runtime = json.loads(yard.kubectl("get", "clustertrainingruntime", plain, "-o", "json").stdout)
     runtime["metadata"] = {"name": "again", "labels": runtime["metadata"]["labels"]}
     node = runtime["spec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]
     node["backoffLimit"], node["template"]["spec"]["restartPolicy"] = 6, "OnFailure"
@@ -98,9 +82,9 @@ print("second try")
     assert "node-0: container node ended with exit code 9; it is tried again (restart 1)" in done.stderr
 
 
-def test_wait_for_a_deletion_and_for_what_does_not_come(yard: Yard, plain_runtime: str, tmp_path: pathlib.Path):
+def test_wait_for_a_deletion_and_for_what_does_not_come(yard: Yard, plain: str, tmp_path: pathlib.Path):
     script = write(tmp_path / "sleeps.py", "import time\ntime.sleep(600)\n")
-    yard.run("run", "--detach", "--runtime", plain_runtime, "--name", "sleeps", str(script))
+    yard.run("run", "--detach", "--runtime", plain, "--name", "sleeps", str(script))
     yard.run("wait", "sleeps", "--for", "running", "--timeout", "60s")
     late = yard.run("wait", "sleeps", "--timeout", "1s", check=False)
     assert late.returncode == 124 and "timed out" in late.stderr
@@ -110,7 +94,7 @@ def test_wait_for_a_deletion_and_for_what_does_not_come(yard: Yard, plain_runtim
     assert waiting.returncode == 0, out + errors
 
 
-def test_every_node_resolves_the_others(yard: Yard, plain_runtime: str, tmp_path: pathlib.Path):
+def test_every_node_resolves_the_others(yard: Yard, plain: str, tmp_path: pathlib.Path):
     script = write(tmp_path / "names.py", """
 import os, socket, time
 name = socket.gethostname()
@@ -125,14 +109,14 @@ for peer in (f"{stem}-0.names", f"{stem}-1.names", f"{stem}-1.names.default.svc.
     else:
         raise SystemExit(f"{peer} does not resolve")
 """)
-    done = yard.run("run", "--runtime", plain_runtime, "--name", "names", "--nodes", "2", str(script))
+    done = yard.run("run", "--runtime", plain, "--name", "names", "--nodes", "2", str(script))
     addresses = set(re.findall(r"names-node-0-\d\.names\S* (\S+)", done.stdout))
     assert len(addresses) == 2 and all(a.startswith("127.") for a in addresses), done.stdout
 
 
-def test_ctrl_c_stops_the_job_and_says_how_to_go_on(yard: Yard, plain_runtime: str, tmp_path: pathlib.Path):
+def test_ctrl_c_stops_the_job_and_says_how_to_go_on(yard: Yard, plain: str, tmp_path: pathlib.Path):
     script = write(tmp_path / "long.py", "import time\nprint('started', flush=True)\ntime.sleep(600)\n")
-    process = yard.spawn("run", "--runtime", plain_runtime, "--name", "long", str(script))
+    process = yard.spawn("run", "--runtime", plain, "--name", "long", str(script))
     lines = []
     wait_for("the first line", lambda: lines.append(process.stdout.readline()) or "started" in lines[-1])
     process.send_signal(signal.SIGINT)
@@ -171,11 +155,11 @@ def test_run_starts_the_control_plane_when_none_runs(tmp_path: pathlib.Path):
     assert stopped.returncode == 4 and "not running" in stopped.stdout
 
 
-def test_everything_prints_json_and_yaml(yard: Yard, plain_runtime: str, tmp_path: pathlib.Path):
+def test_everything_prints_json_and_yaml(yard: Yard, plain: str, tmp_path: pathlib.Path):
     import yaml
 
     script = write(tmp_path / "quick.py", "print('x')\n")
-    yard.run("run", "--runtime", plain_runtime, "--name", "printed", str(script))
+    yard.run("run", "--runtime", plain, "--name", "printed", str(script))
     for words in (["get"], ["get", "printed"], ["describe", "printed"], ["runtimes"], ["status"], ["wait", "printed"]):
         assert json.loads(yard.run(*words, "-o", "json").stdout) is not None, words
         assert yaml.safe_load(yard.run(*words, "-o", "yaml").stdout) is not None, words
