@@ -36,10 +36,10 @@ fn details(group: &str, kind: &str, name: &str) -> Value {
 }
 
 impl Status {
-    /// The same failure with warnings.
+    /// The same failure with warnings that came before its own.
     #[must_use]
     pub fn with_warnings(mut self, warnings: &[String]) -> Self {
-        self.warnings.extend_from_slice(warnings);
+        self.warnings.splice(..0, warnings.iter().cloned());
         self
     }
 

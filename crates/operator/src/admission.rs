@@ -60,20 +60,25 @@ pub enum Denial {
     /// 422 `Invalid` with these causes.
     #[error("the object is invalid")]
     Invalid(ErrorList),
-    /// Any other status.
+    /// Any other status, and what the client is warned of besides.
     #[error("{message}")]
-    Refused { code: u16, reason: &'static str, message: String },
+    Refused { code: u16, reason: &'static str, message: String, warnings: Vec<String> },
 }
 
 impl From<trainer::Denial> for Denial {
     fn from(denial: trainer::Denial) -> Self {
-        Self::Refused { code: denial.code(), reason: denial.reason(), message: denial.message().to_owned() }
+        Self::Refused {
+            code: denial.code(),
+            reason: denial.reason(),
+            message: denial.message().to_owned(),
+            warnings: denial.warnings().to_vec(),
+        }
     }
 }
 
 /// A denial in words only, as the pod webhooks give it.
 fn forbidden(message: String) -> Denial {
-    Denial::Refused { code: 403, reason: "Forbidden", message }
+    Denial::Refused { code: 403, reason: "Forbidden", message, warnings: Vec::new() }
 }
 
 impl Webhook {

@@ -139,10 +139,7 @@ impl Webhooks {
             if open.is_empty() {
                 return match decided {
                     Ok(warnings) => {
-                        let mut more = json!({});
-                        if !warnings.is_empty() {
-                            more["warnings"] = json!(warnings);
-                        }
+                        let mut more = warned(json!({}), &warnings);
                         let patch = difference(&request["object"], &object);
                         if !patch.is_empty() {
                             more["patchType"] = json!("JSONPatch");
@@ -150,7 +147,9 @@ impl Webhooks {
                         }
                         allow(more)
                     }
-                    Err(Denial::Refused { code, reason, message }) => refuse(request, code, reason, &message),
+                    Err(Denial::Refused { code, reason, message, warnings }) => {
+                        warned(refuse(request, code, reason, &message), &warnings)
+                    }
                     Err(Denial::Invalid(errors)) => refuse(request, 422, "Invalid", &api::field::aggregate(&errors)),
                 };
             }
@@ -229,6 +228,14 @@ fn refuse(request: &Value, code: u16, reason: &str, message: &str) -> Value {
         status["reason"] = json!(reason);
     }
     json!({"uid": request["uid"], "allowed": false, "status": status})
+}
+
+/// A response with warnings for the client, if there are any.
+fn warned(mut response: Value, warnings: &[String]) -> Value {
+    if !warnings.is_empty() {
+        response["warnings"] = json!(warnings);
+    }
+    response
 }
 
 /// The JSON patch that makes `new` of `old`. Lists are replaced whole.
@@ -314,6 +321,13 @@ mod tests {
         assert_eq!((&response["allowed"], &response["uid"]), (&json!(true), &json!("u")), "{response}");
         assert!(response["warnings"][0].as_str().unwrap().contains("deprecated"));
         assert!(!asked.lock().unwrap().is_empty());
+
+        let mut wrong = trainjob("torch");
+        wrong["spec"]["runtimePatches"][0]["manager"] = json!("nobody");
+        let request = json!({"uid": "u", "operation": "CREATE", "namespace": "ns", "object": wrong});
+        let response = webhooks.review(Webhook::TrainJob, Half::Validate, &request).await;
+        assert_eq!((&response["allowed"], &response["status"]["code"]), (&json!(false), &json!(403)), "{response}");
+        assert!(response["warnings"][0].as_str().unwrap().contains("deprecated"), "warned all the same: {response}");
 
         let request = json!({"uid": "u", "operation": "CREATE", "namespace": "ns", "object": trainjob("gone")});
         let response = webhooks.review(Webhook::TrainJob, Half::Validate, &request).await;

@@ -56,7 +56,9 @@ impl Plugin {
         };
         work(&review).map_err(|denial| match denial {
             Denial::Invalid(errors) => Status::invalid(request.group, request.kind, request.name, &errors),
-            Denial::Refused { code, reason, message } => Status::new(code, reason, message),
+            Denial::Refused { code, reason, message, warnings } => {
+                Status::new(code, reason, message).with_warnings(&warnings)
+            }
         })
     }
 }

@@ -119,8 +119,8 @@ impl Core {
         let entry = self.entry(target).ok_or_else(|| not_found(target))?;
         let old = served.present_value(&entry);
         self.check_preconditions(target, options, &old)?;
-        let mut warnings = self.validate(target, Operation::Delete, None, Some(&old), user, options.dry_run)?;
-        self.admit_policies(target, Operation::Delete, None, Some(&old), user, options.dry_run, &mut warnings)?;
+        let mut warnings = Vec::new();
+        self.validate(target, Operation::Delete, None, Some(&old), user, options.dry_run, &mut warnings)?;
 
         if options.propagation.is_none() && strategy.default_orphans() {
             warnings.push(

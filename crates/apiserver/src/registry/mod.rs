@@ -267,7 +267,9 @@ impl Core {
         Ok(ran)
     }
 
-    /// Runs the validating halves of the plugins and returns their warnings.
+    /// Runs the validating halves of the plugins, then the policies. What they warn of joins `warnings`, the warnings so far;
+    /// a refusal takes all of them along.
+    #[expect(clippy::too_many_arguments, reason = "a request, spread out")]
     pub(crate) fn validate(
         &self,
         target: &Target,
@@ -276,17 +278,20 @@ impl Core {
         old: Option<&Value>,
         user: &User,
         dry_run: bool,
-    ) -> Result<Vec<String>, Status> {
+        warnings: &mut Vec<String>,
+    ) -> Result<(), Status> {
         let resource = &target.served.resource;
-        let mut warnings = Vec::new();
         for plugin in &self.plugins {
             if plugin.handles(operation, &resource.group, &resource.plural, &target.subresource) {
                 let request = self.request(target, operation, object, old, user, dry_run);
-                let more = plugin.validate(&request).map_err(|status| admission::denied(plugin.validator(), status))?;
+                let more = plugin.validate(&request);
+                let denied = |status| admission::denied(plugin.validator(), status).with_warnings(warnings);
+                let more = more.map_err(denied)?;
                 warnings.extend(more);
             }
         }
-        Ok(warnings)
+        let allowed = self.admit_policies(target, operation, object, old, user, dry_run, warnings);
+        allowed.map_err(|status| status.with_warnings(warnings))
     }
 
     fn request<'a>(

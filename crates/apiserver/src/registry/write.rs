@@ -135,10 +135,9 @@ impl Core {
         self.with_context(user, &target.namespace, options.dry_run, |cx| {
             crate::builtin::admit(cx, &resource.group, &resource.plural, &new)
         })?;
-        let mut warnings = warnings.to_vec();
-        warnings.extend(strategy.warnings(&new, None));
-        warnings.extend(self.validate(target, Operation::Create, Some(&new), None, user, options.dry_run)?);
-        self.admit_policies(target, Operation::Create, Some(&new), None, user, options.dry_run, &mut warnings)?;
+        let mut more = strategy.warnings(&new, None);
+        self.validate(target, Operation::Create, Some(&new), None, user, options.dry_run, &mut more)?;
+        let warnings = [warnings, &more].concat();
         if !api::object::resource_version(&new).is_empty() {
             return Err(Status::new(500, "", "resourceVersion should not be set on objects to be created"));
         }
@@ -353,11 +352,10 @@ impl Core {
         if !errors.is_empty() {
             return Err(self.invalid(target, &target.name, &errors));
         }
-        let mut warnings = warnings.to_vec();
-        warnings.extend(let_be);
-        warnings.extend(strategy.warnings(&new, Some(&old)));
-        warnings.extend(self.validate(target, Operation::Update, Some(&new), Some(&old), user, options.dry_run)?);
-        self.admit_policies(target, Operation::Update, Some(&new), Some(&old), user, options.dry_run, &mut warnings)?;
+        let mut more = let_be;
+        more.extend(strategy.warnings(&new, Some(&old)));
+        self.validate(target, Operation::Update, Some(&new), Some(&old), user, options.dry_run, &mut more)?;
+        let warnings = [warnings, &more].concat();
 
         let version = api::object::resource_version(&old).to_owned();
         meta_mut(&mut new).insert("resourceVersion".to_owned(), version.into());

@@ -21,7 +21,7 @@ impl Schema {
             Value::Object(members) => {
                 if drop_nulls {
                     members.retain(|name, member| {
-                        !member.is_null() || self.properties.get(name).is_none_or(|s| s.nullable || s.default.is_some())
+                        !member.is_null() || self.member(name).is_none_or(|s| s.nullable || s.default.is_some())
                     });
                 }
                 if self.facts().defaults {
@@ -79,7 +79,10 @@ mod tests {
             "p":{"type":"object","properties":{"q":{"type":"string","default":"x"}}},
             "l":{"type":"array","items":{"type":"object","properties":{"v":{"type":"string","default":"lv"}}}},
             "m":{"type":"object","additionalProperties":{"type":"object","properties":{"d":{"type":"integer","default":7}}}},
-            "s":{"type":"string"}
+            "s":{"type":"string"},
+            "t":{"type":"object","additionalProperties":{"type":"string"}},
+            "u":{"type":"object","additionalProperties":{"type":"string","nullable":true}},
+            "w":{"type":"object","additionalProperties":{"type":"string","default":"x"}}
         }}))
         .expect("a schema");
         let cases = [
@@ -88,6 +91,10 @@ mod tests {
             (
                 json!({"n":5,"o":{},"p":{},"l":[{},{"v":"own"}],"m":{"x":{},"y":{"d":1}}}),
                 json!({"n":5,"nn":"z","o":{"c":"deep"},"p":{"q":"x"},"l":[{"v":"lv"},{"v":"own"}],"m":{"x":{"d":7},"y":{"d":1}}}),
+            ),
+            (
+                json!({"t":{"a":null,"b":"c"},"u":{"a":null},"w":{"a":null},"unknown":null}),
+                json!({"n":1,"nn":"z","o":{"a":1,"c":"deep"},"t":{"b":"c"},"u":{"a":null},"w":{"a":"x"},"unknown":null}),
             ),
         ];
         for (mut value, expected) in cases {

@@ -45,6 +45,15 @@ impl Schema {
     }
 }
 
+/// An integer beyond 64 bits with a sign is a float to Go's JSON decoder.
+fn narrow(number: &mut Number) {
+    if !number.is_i64()
+        && let Some(float) = number.as_f64().and_then(Number::from_f64)
+    {
+        *number = float;
+    }
+}
+
 /// `2.0` becomes `2`: Go prints floats below 1e21 without exponent, whole ones without a fraction.
 pub(super) fn normalize_number(number: &mut Number) {
     const SAFE: f64 = 9_007_199_254_740_992.0;
@@ -82,6 +91,7 @@ impl Walk {
                 }
             }
             Value::Number(number) => {
+                narrow(number);
                 // Elsewhere a float is compared, or refused, as the float that it is.
                 if matches!(schema.kind, Type::Integer | Type::IntOrString | Type::Any) {
                     normalize_number(number);
@@ -169,7 +179,10 @@ impl Walk {
 
 fn normalize(value: &mut Value) {
     match value {
-        Value::Number(number) => normalize_number(number),
+        Value::Number(number) => {
+            narrow(number);
+            normalize_number(number);
+        }
         Value::Array(items) => items.iter_mut().for_each(normalize),
         Value::Object(members) => members.values_mut().for_each(normalize),
         Value::Null | Value::Bool(_) | Value::String(_) => {}
@@ -197,7 +210,7 @@ mod tests {
         let mut value = json!({
             "apiVersion":"g/v1","kind":"W","metadata":{"name":"w","colour":"red"},"other":1,
             "spec":{"x":2.0,"y":2,"open":{"z":{"deep":[1]},"closed":{"a":1,"b":2}},"map":{"k":{"a":1,"b":2}},
-                "list":[{"a":1,"b":2}],"any":[1,"a",{"b":null}],
+                "list":[{"a":1,"b":2}],"any":[9_223_372_036_854_775_808_u64,"a",{"b":null}],
                 "emb":{"apiVersion":"v1","kind":"Pod","metadata":{"name":"q","bogus":1},"spec":{"a":1,"b":2},"x":1}}
         });
         let dropped = schema.prune(&mut value);
@@ -218,7 +231,7 @@ mod tests {
             json!({
                 "apiVersion":"g/v1","kind":"W","metadata":{"name":"w"},
                 "spec":{"x":2,"open":{"z":{"deep":[1]},"closed":{"a":1}},"map":{"k":{"a":1}},
-                    "list":[{"a":1}],"any":[1,"a",{"b":null}],
+                    "list":[{"a":1}],"any":[9_223_372_036_854_775_808_f64,"a",{"b":null}],
                     "emb":{"apiVersion":"v1","kind":"Pod","metadata":{"name":"q"},"spec":{"a":1}}}
             })
         );

@@ -493,7 +493,7 @@ fn number_faults(schema: &Schema, constraints: Option<&Constraints>, value: &Val
     let format = schema.format.as_deref().unwrap_or_default();
     match schema.kind {
         Type::Integer => {
-            let whole = integer.is_some() || (!value.is_u64() && is_whole(number));
+            let whole = integer.is_some() || is_whole(number);
             let format = if matches!(format, "int32" | "int64") { format } else { "" };
             let fits = whole && (format != "int32" || (f64::from(i32::MIN)..=f64::from(i32::MAX)).contains(&number));
             if !fits {

@@ -29,22 +29,30 @@ pub const CLUSTERTRAININGRUNTIME_VALIDATOR: &str = "validator.clustertrainingrun
 pub enum Denial {
     /// It cannot be read as what it says it is: 400, with no reason.
     Undecodable(String),
-    /// A rule is broken: 403 `Forbidden`.
-    Forbidden(String),
+    /// A rule is broken: 403 `Forbidden`. The warnings that were found before go with it.
+    Forbidden { message: String, warnings: Vec<String> },
 }
 
 impl Denial {
     /// What the client is told after the webhook's name.
     pub fn message(&self) -> &str {
-        let (Self::Undecodable(message) | Self::Forbidden(message)) = self;
+        let (Self::Undecodable(message) | Self::Forbidden { message, .. }) = self;
         message
+    }
+
+    /// Warnings for the client, refused as it is.
+    pub fn warnings(&self) -> &[String] {
+        match self {
+            Self::Undecodable(_) => &[],
+            Self::Forbidden { warnings, .. } => warnings,
+        }
     }
 
     /// The HTTP status.
     pub fn code(&self) -> u16 {
         match self {
             Self::Undecodable(_) => 400,
-            Self::Forbidden(_) => 403,
+            Self::Forbidden { .. } => 403,
         }
     }
 
@@ -52,14 +60,19 @@ impl Denial {
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Undecodable(_) => "",
-            Self::Forbidden(_) => "Forbidden",
+            Self::Forbidden { .. } => "Forbidden",
         }
     }
 }
 
-/// All faults as one denial; warnings if there are none.
+/// All faults as one denial, if there are any; the warnings either way.
 fn verdict(errors: &ErrorList, warnings: Vec<String>) -> Result<Vec<String>, Denial> {
-    if errors.is_empty() { Ok(warnings) } else { Err(Denial::Forbidden(aggregate(errors))) }
+    if errors.is_empty() { Ok(warnings) } else { Err(Denial::Forbidden { message: aggregate(errors), warnings }) }
+}
+
+/// A denial for one reason, before anything was warned of.
+fn forbidden(why: impl ToString) -> Denial {
+    Denial::Forbidden { message: why.to_string(), warnings: Vec::new() }
 }
 
 /// The API server's words for a runtime that is not there.

@@ -1,6 +1,6 @@
 //! TrainJobs: the times of runtime patches, and everything that only shows against the runtime (§5.2, §5.3).
 
-use super::{Denial, deprecation, not_found, verdict};
+use super::{Denial, deprecation, forbidden, not_found, verdict};
 use crate::annotations;
 use crate::build::new_info;
 use crate::conditions;
@@ -85,10 +85,10 @@ pub fn validate_trainjob(new: &Value, old: Option<&Value>, view: View<'_>) -> Re
     let job = Job::parse(new);
     let before = old.map(Job::parse);
     let spec = new.get("spec").unwrap_or(&Value::Null);
-    let kind = RuntimeKind::of(&job.runtime_ref).map_err(|error| Denial::Forbidden(error.to_string()))?;
+    let kind = RuntimeKind::of(&job.runtime_ref).map_err(forbidden)?;
     let mut findings = Findings { warnings: annotations::warnings(new), errors: annotations::faults(new, old) };
     let runtime = match runtime(&job, kind, before.is_some(), view) {
-        Some(runtime) => runtime.map_err(|error| Denial::Forbidden(error.to_string()))?,
+        Some(runtime) => runtime.map_err(forbidden)?,
         // Q-12 (fixed): the runtime is gone and was never frozen; what changes nothing that depends on it goes through.
         None if before.as_ref().is_some_and(|before| same_but_suspension(before, &job)) => {
             return verdict(&findings.errors, findings.warnings);
@@ -99,7 +99,7 @@ pub fn validate_trainjob(new: &Value, old: Option<&Value>, view: View<'_>) -> Re
         findings.warnings.push(deprecation("Referenced ClusterTrainingRuntime", &runtime.name));
     }
     // Q-37 (fixed): upstream drops this error and crashes over its consequences.
-    let info = new_info(&job, &runtime).map_err(|error| Denial::Forbidden(error.to_string()))?;
+    let info = new_info(&job, &runtime).map_err(forbidden)?;
     let cx = Validation {
         info: &info,
         old: before.as_ref(),
@@ -145,7 +145,7 @@ fn missing(kind: RuntimeKind, job: &Job, spec: &Value) -> Denial {
     let error = not_found(kind, &job.runtime_ref.name);
     let detail = format!("{error}: specified {what} must be created before the TrainJob is created");
     let shown = spec.get("runtimeRef").cloned().unwrap_or(Value::Null);
-    Denial::Forbidden(Error::invalid(&Path::new("spec").child(member), shown, detail).to_string())
+    forbidden(Error::invalid(&Path::new("spec").child(member), shown, detail))
 }
 
 /// The containers and init containers of each replicated job.

@@ -50,7 +50,12 @@ fn verdicts_are_as_recorded() {
         let actual = match &verdict {
             Ok(warnings) if warnings.is_empty() => json!({}),
             Ok(warnings) => json!({"warnings": warnings}),
-            Err(denial) => json!({"code": denial.code(), "denied": short(denial.message())}),
+            Err(denial) if denial.warnings().is_empty() => {
+                json!({"code": denial.code(), "denied": short(denial.message())})
+            }
+            Err(denial) => {
+                json!({"code": denial.code(), "denied": short(denial.message()), "warnings": denial.warnings()})
+            }
         };
         let mut expected = case.clone();
         expected
