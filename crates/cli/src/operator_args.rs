@@ -44,6 +44,9 @@ pub struct OperatorArgs {
     /// Feature gates, over those of the configuration: NAME=true|false
     #[arg(long, value_name = "NAME=BOOL,…", value_delimiter = ',', value_parser = gate)]
     pub feature_gates: Vec<(String, bool)>,
+    /// Built-in runtimes to install, by name, or all; what others changed in them is left alone [default: none]
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    pub install_runtimes: Vec<String>,
     /// How log lines look
     #[arg(long, value_enum, default_value_t = LogFormat::Text)]
     pub log_format: LogFormat,

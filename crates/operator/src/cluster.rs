@@ -7,6 +7,7 @@ use crate::health::{Health, Level, Probes};
 use crate::keeper::{CERTIFICATE, Keeper, REGISTRATION};
 use crate::leader::{Election, Elector, form};
 use crate::registration::{Place, Registration};
+use crate::runtimes::Runtimes;
 use crate::serve::{Answer, Service, answer, serve, shared_listener, text};
 use crate::settings::{KINDS, listen_address};
 use crate::status_server::StatusServer;
@@ -58,6 +59,8 @@ pub struct Operator {
     pub identity: String,
     /// Between two looks at the certificate.
     pub period: Duration,
+    /// ClusterTrainingRuntimes that the leader installs.
+    pub runtimes: Vec<Value>,
 }
 
 /// Why the operator cannot start.
@@ -225,16 +228,24 @@ impl Operator {
         };
         let (client, controllers) = (self.client.clone(), self.controllers.clone());
         let (numbers, told) = (metrics.clone(), health.clone());
+        let runtimes = self.runtimes.clone();
         let work = move |stop: CancellationToken| {
             let mut driver = Driver::with(client.clone(), options.clone());
             controllers.add_to(&mut driver, &around);
             jobs::count(&numbers, driver.cache());
             let told = told.clone();
+            let installed = (!runtimes.is_empty()).then(|| {
+                let (client, wanted, health) = (client.clone(), runtimes.clone(), told.clone());
+                tokio::spawn(Runtimes { client, wanted, health }.run(stop.clone()))
+            });
             async move {
                 let troubles = driver.troubles();
                 let watcher = tokio::spawn(tell_troubles(troubles, told, stop.clone()));
                 driver.run(stop).await;
                 watcher.abort();
+                if let Some(installed) = installed {
+                    installed.abort();
+                }
             }
         };
         let election = self.configuration.leader_election.as_ref().filter(|election| election.leader_elect);

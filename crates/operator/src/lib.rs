@@ -13,6 +13,7 @@ mod jobs;
 mod keeper;
 pub mod leader;
 pub mod registration;
+mod runtimes;
 pub mod serve;
 pub mod settings;
 pub mod status_server;

@@ -76,6 +76,23 @@ pub fn manifests() -> impl Iterator<Item = Value> {
     all.map(|(_, text)| serde_json::from_str(text).expect("invariant: written by build.rs"))
 }
 
+/// The built-in ClusterTrainingRuntimes of these names; `all` stands for every one.
+pub fn runtimes(names: &[String]) -> Result<Vec<Value>, String> {
+    let all: Vec<Value> =
+        RUNTIMES.iter().map(|(_, text)| serde_json::from_str(text).expect("invariant: written by build.rs")).collect();
+    if names.iter().any(|name| name == "all") {
+        return Ok(all);
+    }
+    let known = |name: &str| all.iter().find(|runtime| runtime["metadata"]["name"] == name).cloned();
+    let one = |name: &String| {
+        known(name).ok_or_else(|| {
+            let names: Vec<&str> = all.iter().filter_map(|runtime| runtime["metadata"]["name"].as_str()).collect();
+            format!("there is no built-in runtime {name:?}; there are {}, and all", names.join(", "))
+        })
+    };
+    names.iter().map(one).collect()
+}
+
 /// Installs the kinds that the chosen controllers work on, and Trainer's runtimes.
 pub async fn install(client: &Client, jobset: bool, trainer: bool) -> Result<(), InstallError> {
     let mut kinds = Vec::new();

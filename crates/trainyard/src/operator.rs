@@ -14,6 +14,7 @@ use operator::registration::Place;
 use operator::settings;
 use std::net::SocketAddr;
 use tokio_util::sync::CancellationToken;
+use trainyard::install;
 
 /// Whether this process is a pod of the cluster that it works on.
 fn in_cluster(global: &Global) -> bool {
@@ -46,6 +47,8 @@ pub async fn operator(args: &OperatorArgs, global: &Global) -> Result<u8, UpErro
             given.clone_into(address);
         }
     }
+    let runtimes = install::runtimes(&args.install_runtimes)
+        .map_err(|why| UpError::Usage(format!("--install-runtimes: {why}")))?;
     log(args.log_format, global.verbose);
     let within = in_cluster(global);
     let (client, home) = connect(global, within).await?;
@@ -74,6 +77,7 @@ pub async fn operator(args: &OperatorArgs, global: &Global) -> Result<u8, UpErro
         place,
         identity: identity(),
         period: args.certificate_period,
+        runtimes,
     };
     operator.run(stop).await.map_err(UpError::operator)?;
     Ok(exit::OK)
