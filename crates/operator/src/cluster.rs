@@ -8,7 +8,7 @@ use crate::keeper::{CERTIFICATE, Keeper, REGISTRATION};
 use crate::leader::{Election, Elector, form};
 use crate::registration::{Place, Registration};
 use crate::runtimes::Runtimes;
-use crate::serve::{Answer, Service, answer, serve, shared_listener, text};
+use crate::serve::{Answer, Ends, Service, answer, serve, shared_listener, text};
 use crate::settings::{KINDS, listen_address};
 use crate::status_server::StatusServer;
 use crate::tls::{Shown, server_config};
@@ -36,7 +36,7 @@ use tokio_util::sync::CancellationToken;
 /// Between two looks at what the cluster has.
 const PROBE: Duration = Duration::from_secs(15);
 
-/// After the word to stop, webhooks are served for so long: until no Service leads here any more.
+/// After the word to stop, everything is served for so long: until no Service leads here any more.
 const LINGER: Duration = Duration::from_secs(5);
 
 /// Whether this replica leads.
@@ -93,33 +93,31 @@ impl Operator {
             None => Health::default(),
         });
         // what serves goes on for a moment after the leader's work has ended
-        let serving = CancellationToken::new();
+        let ends = Ends::default();
+        let serving = ends.stop.clone();
         let mut servers = JoinSet::new();
 
-        let listener = listen("probes", &configuration.health.health_probe_bind_address).await?;
+        let listener = listen("probes", &configuration.health.health_probe_bind_address, false).await?;
         if let Some(listener) = listener {
             let probes = Probes { health: health.clone(), names: configuration.health.clone() };
-            servers.spawn(serve(listener, None, Arc::new(probes), serving.clone()));
+            servers.spawn(serve(listener, None, Arc::new(probes), ends.clone()));
         }
-        let listener = listen("metrics", &configuration.metrics.bind_address).await?;
+        let listener = listen("metrics", &configuration.metrics.bind_address, false).await?;
         if let Some(listener) = listener {
             let reader = configuration.metrics.auth.enabled.then(|| self.client.clone());
             let service = Arc::new(Numbers { metrics: metrics.clone(), reader });
             let tls = configuration.metrics.secure_serving.then(|| tls.clone());
-            servers.spawn(serve(listener, tls, service, serving.clone()));
+            servers.spawn(serve(listener, tls, service, ends.clone()));
         }
         match &self.place {
             Some(place) => {
                 let address = self.webhook_address()?;
                 let failed = |source| OperatorError::Listen { what: "webhooks", address: address.to_string(), source };
                 // replicas on one machine share the address
-                let listener = match place {
-                    Place::Url(_) => shared_listener(address).map_err(failed)?,
-                    Place::Service { .. } => bind(address).await.map_err(failed)?,
-                };
+                let listener = bind(address, matches!(place, Place::Url(_))).await.map_err(failed)?;
                 tracing::info!(%address, "serving webhooks");
                 let webhooks = Webhooks::new(self.client.clone(), metrics.clone());
-                servers.spawn(serve(listener, Some(tls.clone()), Arc::new(webhooks), serving.clone()));
+                servers.spawn(serve(listener, Some(tls.clone()), Arc::new(webhooks), ends.clone()));
                 servers.spawn(self.keeper(place, shown, health.clone()).run(serving.clone()));
             }
             None => {
@@ -139,21 +137,25 @@ impl Operator {
         if configuration.is_enabled(GATE_TRAINJOB_STATUS) {
             let port = configuration.status_server.port;
             let address = format!(":{port}");
-            if let Some(listener) = listen("the status server", &address).await? {
-                let server = StatusServer::new(self.client.clone());
-                let (tls, serving) = (tls.clone(), serving.clone());
-                servers.spawn(async move { server.serve(listener, &tls, serving).await });
+            let shared = matches!(self.place, Some(Place::Url(_)));
+            if let Some(listener) = listen("the status server", &address, shared).await? {
+                let server = StatusServer::new(self.client.clone()).within(self.watch_namespace.as_deref());
+                let (tls, ends) = (tls.clone(), ends.clone());
+                servers.spawn(async move { server.serve(listener, &tls, ends).await });
             }
             around.settings.status_server = self.report_to(port);
         }
         servers.spawn(probe(self.client.clone(), health.clone(), serving.clone()));
 
-        self.reconcile(around, &metrics, &health, stop.clone()).await;
-        stop.cancelled().await;
-        if matches!(self.place, Some(Place::Service { .. })) {
-            health.set("process", Level::Fails, "stopping");
-            tokio::time::sleep(LINGER).await;
-        }
+        let leave = async {
+            stop.cancelled().await;
+            ends.drain.cancel();
+            health.set("process", Level::Fails, "stopping: another replica serves");
+            if matches!(self.place, Some(Place::Service { .. })) {
+                tokio::time::sleep(LINGER).await;
+            }
+        };
+        tokio::join!(self.reconcile(around, &metrics, &health, stop.clone()), leave);
         serving.cancel();
         while servers.join_next().await.is_some() {}
         Ok(())
@@ -267,22 +269,23 @@ impl Operator {
     }
 }
 
-/// Binds an address as Go writes it; `None` where it says nowhere.
-async fn listen(what: &'static str, address: &str) -> Result<Option<TcpListener>, OperatorError> {
+/// Binds an address as Go writes it, where `shared` together with other replicas; `None` where it says nowhere.
+async fn listen(what: &'static str, address: &str, shared: bool) -> Result<Option<TcpListener>, OperatorError> {
     let wrong = |why: &str| OperatorError::Setting { field: format!("address for {what}"), why: why.to_owned() };
     let Some(address) = listen_address(address).map_err(wrong)? else { return Ok(None) };
     let failed = |source| OperatorError::Listen { what, address: address.clone(), source };
     let resolved = tokio::net::lookup_host(&address).await.map_err(failed)?.next();
-    let listener = bind(resolved.ok_or_else(|| wrong("names no address"))?).await.map_err(failed)?;
+    let listener = bind(resolved.ok_or_else(|| wrong("names no address"))?, shared).await.map_err(failed)?;
     tracing::info!(address, what, "listening");
     Ok(Some(listener))
 }
 
 /// All interfaces are those of both protocols; of one, where the machine lacks the other.
-async fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
-    match TcpListener::bind(address).await {
+async fn bind(address: SocketAddr, shared: bool) -> std::io::Result<TcpListener> {
+    let bound = async |address| if shared { shared_listener(address) } else { TcpListener::bind(address).await };
+    match bound(address).await {
         Err(_) if address.ip() == Ipv6Addr::UNSPECIFIED => {
-            TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).await
+            bound(SocketAddr::from((Ipv4Addr::UNSPECIFIED, address.port()))).await
         }
         bound => bound,
     }

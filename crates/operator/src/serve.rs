@@ -1,6 +1,8 @@
 //! HTTP servers of the operator, plain or over TLS: accept, answer, and stop without dropping what is under way.
 
 use bytes::Bytes;
+use futures::FutureExt;
+use http::header::CONNECTION;
 use http::{HeaderValue, Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -11,6 +13,7 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -22,6 +25,8 @@ use tokio_util::sync::CancellationToken;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long requests under way may go on once the server stops.
 const STOP_MAX: Duration = Duration::from_secs(5);
+/// How long a connection that has asked nothing yet is kept open once the server stops.
+const FIRST_MAX: Duration = Duration::from_millis(500);
 /// How many connections may be open at once; more wait in the listener's queue.
 const CONNECTIONS_MAX: usize = 4096;
 
@@ -55,14 +60,31 @@ pub fn shared_listener(address: SocketAddr) -> std::io::Result<TcpListener> {
     socket.listen(1024)
 }
 
-/// Serves a socket until `stop`, over TLS where there is a configuration for it; requests under way then have 5 s. HTTP/2 is
-/// spoken only where TLS offers it.
+/// The two words that end a server.
+#[derive(Clone, Default)]
+pub struct Ends {
+    /// It still serves, but every answer closes its connection: clients that keep connections look for another server.
+    pub drain: CancellationToken,
+    /// Nothing new is taken; requests under way have 5 s.
+    pub stop: CancellationToken,
+}
+
+impl From<CancellationToken> for Ends {
+    /// Without draining.
+    fn from(stop: CancellationToken) -> Self {
+        Self { drain: CancellationToken::new(), stop }
+    }
+}
+
+/// Serves a socket until told to stop, over TLS where there is a configuration for it. HTTP/2 is spoken only where TLS offers
+/// it.
 pub async fn serve<S: Service>(
     listener: TcpListener,
     tls: Option<Arc<ServerConfig>>,
     service: Arc<S>,
-    stop: CancellationToken,
+    ends: impl Into<Ends>,
 ) {
+    let ends = ends.into();
     let http2 = tls.as_ref().is_some_and(|tls| tls.alpn_protocols.iter().any(|name| name == b"h2"));
     let acceptor = tls.map(TlsAcceptor::from);
     let mut connections = JoinSet::new();
@@ -71,12 +93,11 @@ pub async fn serve<S: Service>(
         let accepted = tokio::select! {
             accepted = listener.accept(), if connections.len() < CONNECTIONS_MAX => accepted,
             Some(_) = connections.join_next(), if connections.len() >= CONNECTIONS_MAX => continue,
-            () = stop.cancelled() => break,
+            () = ends.stop.cancelled() => break,
         };
         match accepted {
             Ok((stream, _)) => {
-                let connection = connection(stream, acceptor.clone(), http2, service.clone(), stop.clone());
-                connections.spawn(connection);
+                connections.spawn(connection(stream, acceptor.clone(), http2, service.clone(), ends.clone()));
             }
             Err(error) => {
                 // out of file descriptors, most likely: some will be closed soon
@@ -84,6 +105,10 @@ pub async fn serve<S: Service>(
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         }
+    }
+    // who has connected already is not to be turned away
+    while let Some(Ok((stream, _))) = listener.accept().now_or_never() {
+        connections.spawn(connection(stream, acceptor.clone(), http2, service.clone(), ends.clone()));
     }
     drop(listener);
     let ended = tokio::time::timeout(STOP_MAX, async { while connections.join_next().await.is_some() {} }).await;
@@ -97,12 +122,12 @@ async fn connection<S: Service>(
     acceptor: Option<TlsAcceptor>,
     http2: bool,
     service: Arc<S>,
-    stop: CancellationToken,
+    ends: Ends,
 ) {
     let _ = stream.set_nodelay(true);
-    let Some(acceptor) = acceptor else { return exchange(stream, http2, service, stop).await };
+    let Some(acceptor) = acceptor else { return exchange(stream, http2, service, ends).await };
     match tokio::time::timeout(PATIENCE, acceptor.accept(stream)).await {
-        Ok(Ok(stream)) => exchange(stream, http2, service, stop).await,
+        Ok(Ok(stream)) => exchange(stream, http2, service, ends).await,
         Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
         Err(_) => tracing::debug!("a TLS handshake took too long"),
     }
@@ -112,11 +137,20 @@ async fn exchange<S: Service>(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     http2: bool,
     service: Arc<S>,
-    stop: CancellationToken,
+    ends: Ends,
 ) {
+    let answered = Arc::new(AtomicBool::new(false));
+    let (Ends { drain, stop }, any) = (ends.clone(), answered.clone());
     let answer = hyper::service::service_fn(move |request: Request<Incoming>| {
-        let service = service.clone();
-        async move { Ok::<_, Infallible>(service.answer(request).await) }
+        let (service, drain, stop, any) = (service.clone(), drain.clone(), stop.clone(), any.clone());
+        async move {
+            let mut answer = service.answer(request).await;
+            any.store(true, Ordering::Relaxed);
+            if (drain.is_cancelled() || stop.is_cancelled()) && !http2 {
+                answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            }
+            Ok::<_, Infallible>(answer)
+        }
     });
     let mut builder = auto::Builder::new(TokioExecutor::new());
     if !http2 {
@@ -127,7 +161,11 @@ async fn exchange<S: Service>(
     tokio::pin!(connection);
     let served = tokio::select! {
         served = connection.as_mut() => served,
-        () = stop.cancelled() => {
+        () = ends.stop.cancelled() => {
+            if !answered.load(Ordering::Relaxed) {
+                // its first request is on the way, most likely
+                let _ = tokio::time::timeout(FIRST_MAX, connection.as_mut()).await;
+            }
             connection.as_mut().graceful_shutdown();
             connection.await
         }

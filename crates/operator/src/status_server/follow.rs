@@ -17,10 +17,18 @@ const JOBSET_NAME: &str = "jobset.sigs.k8s.io/jobset-name";
 /// Pods that have ended.
 const ENDED: &str = "status.phase!=Pending,status.phase!=Running,status.phase!=Unknown";
 
-/// Follows TrainJobs and their pods until `stop`. What fails is tried again, with pauses up to half a minute.
-pub(super) async fn follow(client: Client, reports: &Reports, stop: CancellationToken) {
+/// Follows TrainJobs and their pods (of one namespace, where there is one) until `stop`. What fails is tried again, with pauses up to half a minute.
+pub(super) async fn follow(client: Client, namespace: Option<String>, reports: &Reports, stop: CancellationToken) {
+    let all = |kind: &ApiResource| match &namespace {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, kind),
+        None => Api::all_with(client.clone(), kind),
+    };
+    let kind = |group, version, kind, plural| {
+        all(&ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural))
+    };
+    let (trainjobs, all_pods) = (kind(GROUP, VERSION, "TrainJob", "trainjobs"), kind("", "v1", "Pod", "pods"));
     tokio::select! {
-        () = async { tokio::join!(jobs(client.clone(), reports), pods(client, reports)); } => {}
+        () = async { tokio::join!(jobs(trainjobs, reports), pods(all_pods, reports)); } => {}
         () = stop.cancelled() => {}
     }
 }
@@ -29,9 +37,7 @@ fn json(object: &DynamicObject) -> Value {
     serde_json::to_value(object).expect("invariant: objects from the API are JSON")
 }
 
-async fn jobs(client: Client, reports: &Reports) {
-    let kind = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(GROUP, VERSION, "TrainJob"), "trainjobs");
-    let api: Api<DynamicObject> = Api::all_with(client, &kind);
+async fn jobs(api: Api<DynamicObject>, reports: &Reports) {
     let mut changes = watcher(api, watcher::Config::default()).default_backoff().boxed();
     // What has a history before a list began, and is not in the list, is gone.
     let mut files = Vec::new();
@@ -73,9 +79,7 @@ async fn jobs(client: Client, reports: &Reports) {
 }
 
 /// A job whose pod has ended may end itself a moment later, and whoever waits for that reads its last report then.
-async fn pods(client: Client, reports: &Reports) {
-    let kind = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("", "v1", "Pod"), "pods");
-    let api: Api<DynamicObject> = Api::all_with(client, &kind);
+async fn pods(api: Api<DynamicObject>, reports: &Reports) {
     let config = watcher::Config::default().labels(JOBSET_NAME).fields(ENDED);
     let mut changes = watcher(api, config).default_backoff().boxed();
     while let Some(change) = changes.next().await {

@@ -17,7 +17,7 @@ mod series;
 
 pub use series::Series;
 
-use crate::serve::{self, Answer, Service};
+use crate::serve::{self, Answer, Ends, Service};
 use api::object::Key;
 use api::trainer::{API_VERSION, UpdateTrainJobStatusRequest};
 use http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE};
@@ -44,6 +44,7 @@ pub struct StatusServer {
     client: Client,
     reviews: Reviews,
     reports: Reports,
+    namespace: Option<String>,
 }
 
 /// What becomes of a request that is refused: code, reason and message of a `Status`.
@@ -66,7 +67,14 @@ impl Refusal {
 impl StatusServer {
     /// A server that keeps no history.
     pub fn new(client: Client) -> Self {
-        Self { reviews: Reviews::new(client.clone()), reports: Reports::new(client.clone()), client }
+        Self { reviews: Reviews::new(client.clone()), reports: Reports::new(client.clone()), client, namespace: None }
+    }
+
+    /// Watches the TrainJobs and pods of this namespace alone; those of others are posted to without their ends being seen.
+    #[must_use]
+    pub fn within(mut self, namespace: Option<&str>) -> Self {
+        self.namespace = namespace.map(str::to_owned);
+        self
     }
 
     /// Keeps every report in these series, and removes those of TrainJobs that are gone.
@@ -76,14 +84,14 @@ impl StatusServer {
         self
     }
 
-    /// Serves a socket over TLS until `stop`; requests under way then have 5 s, and what is held back another 5 s to be
+    /// Serves a socket over TLS until told to stop; requests under way then have 5 s, and what is held back another 5 s to be
     /// written.
     ///
     /// Guarantees: a post that was answered with 200 is in the TrainJob's status a few seconds later at most (longer where
     /// thousands of jobs report), or a newer one is; when the job ends, at once. With a history this holds after a crash
     /// too. Assumptions: the certificate is for the name that pods are told (`Settings::status_server`).
-    pub async fn serve(self, listener: TcpListener, tls: &rustls::ServerConfig, stop: CancellationToken) {
-        let Self { client, reviews, reports } = self;
+    pub async fn serve(self, listener: TcpListener, tls: &rustls::ServerConfig, ends: impl Into<Ends>) {
+        let Self { client, reviews, reports, namespace } = self;
         let reports = Arc::new(reports);
         let listening = Arc::new(Listening { reviews, reports: reports.clone() });
         let mut tls = tls.clone();
@@ -92,8 +100,8 @@ impl StatusServer {
         let closed = CancellationToken::new();
         let writer = tokio::spawn(reports.clone().run(closed.clone()));
         let (following, ended) = (reports.clone(), closed.clone());
-        let follower = tokio::spawn(async move { follow::follow(client, &following, ended).await });
-        serve::serve(listener, Some(Arc::new(tls)), listening, stop).await;
+        let follower = tokio::spawn(async move { follow::follow(client, namespace, &following, ended).await });
+        serve::serve(listener, Some(Arc::new(tls)), listening, ends).await;
         closed.cancel();
         drop((writer.await, follower.await));
     }

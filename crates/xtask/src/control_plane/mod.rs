@@ -35,7 +35,20 @@ pub struct With {
     /// Kubeflow Trainer's controllers, webhooks and runtimes, the PodGroup kinds that it knows, and JobSet
     #[arg(long)]
     trainer: bool,
+    /// Note every request of a service account in DIR/audit.jsonl
+    #[arg(long)]
+    audit: bool,
 }
+
+/// Who is noted, and how much: metadata, once a request is answered.
+const AUDIT_POLICY: &str = "\
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- {level: Metadata, userGroups: [\"system:serviceaccounts\"]}
+- {level: None}
+";
 
 impl With {
     fn controllers(self) -> Vec<Controller> {
@@ -102,7 +115,11 @@ fn start(
             "--log-level=error",
         ]);
     })?;
+    write_private(&dir.join("audit-policy.yaml"), AUDIT_POLICY)?;
     processes.start("kube-apiserver", &programs.path("kube-apiserver"), &[], |command| {
+        if with.audit {
+            command.args(["--audit-policy-file=audit-policy.yaml", "--audit-log-path=audit.jsonl"]);
+        }
         command.args([
             &format!("--etcd-servers={store}"),
             &format!("--secure-port={port}"),
@@ -111,6 +128,10 @@ fn start(
             // nothing would lead to the address that it would publish
             "--endpoint-reconciler-type=none",
             "--service-cluster-ip-range=10.96.0.0/16",
+            // the same for Services with webhooks: they are asked where their endpoints are
+            "--enable-aggregator-routing=true",
+            // some clusters want a right of whoever makes children that block their owner's deletion
+            "--enable-admission-plugins=OwnerReferencesPermissionEnforcement",
             "--authorization-mode=RBAC",
             "--tls-cert-file=server.crt",
             "--tls-private-key-file=server.key",
@@ -227,7 +248,7 @@ mod tests {
 
     #[test]
     fn trainer_brings_jobset() {
-        let with = With { jobset: false, trainer: true };
+        let with = With { jobset: false, trainer: true, audit: false };
         assert_eq!(with.controllers(), [Controller::JobSet, Controller::Trainer]);
     }
 }
