@@ -189,7 +189,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Cluster"]:  #
     """Kubernetes with JobSet, and our manifests; no Trainer runs."""
     from cluster import start
 
-    for started in start(tmp_path_factory, "--jobset"):
+    for started in start(tmp_path_factory, "--jobset", "--audit"):
         started.install()
         started.collects()
         yield started
