@@ -11,7 +11,8 @@ help: ## what there is
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
 example: release $(VENV)/example ## train on handwritten digits: 2 nodes x 2 processes
-	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(TRAINYARD) run --nodes 2 --nproc-per-node 2 examples/torch-digits/train.py
+	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(TRAINYARD) --home "$${TRAINYARD_HOME:-$${XDG_DATA_HOME:-$$HOME/.local/share}/trainyard}" \
+		run --nodes 2 --nproc-per-node 2 examples/torch-digits/train.py
 
 test: tools check unit release sim e2e ## everything that CI runs
 

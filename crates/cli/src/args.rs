@@ -16,19 +16,22 @@ pub struct Cli {
     pub command: Command,
 }
 
-const EXIT_CODES: &str = "Exit codes: 0 done; 1 failed; 2 wrong use; 3 not found; 4 no control plane answers; 124 timed out; \
+const EXIT_CODES: &str = "The server is the first of these that is given: --kubeconfig or --context; --home or $TRAINYARD_HOME; \
+$KUBECONFIG; this machine's control plane where it runs; ~/.kube/config. Without any, `run` starts this machine's control plane.
+
+Exit codes: 0 done; 1 failed; 2 wrong use; 3 not found; 4 no control plane answers; 124 timed out; \
 130 interrupted.\n`run` and `logs -f` return the exit code of the job's first failed process.";
 
 /// Flags of all subcommands.
 #[derive(Args, Debug, Clone)]
 pub struct Global {
-    /// Where this control plane keeps its data [default: $XDG_DATA_HOME/trainyard]
+    /// The control plane of this machine, by the folder of its data [default: $XDG_DATA_HOME/trainyard]
     #[arg(long, global = true, env = "TRAINYARD_HOME", value_name = "DIR")]
     pub home: Option<PathBuf>,
-    /// Talk to the cluster of this kubeconfig instead of the local control plane
+    /// The cluster of this kubeconfig
     #[arg(long, global = true, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
-    /// The kubeconfig's context to use (of $KUBECONFIG or ~/.kube/config where --kubeconfig is not given)
+    /// The kubeconfig's context (of $KUBECONFIG or ~/.kube/config without --kubeconfig) [default: its current one]
     #[arg(long, global = true, value_name = "NAME")]
     pub context: Option<String>,
     /// Namespace [default: the context's, else "default"]
@@ -123,12 +126,20 @@ pub struct RunArgs {
     /// GPUs that each node needs
     #[arg(long, value_name = "N")]
     pub gpus: Option<u32>,
+    /// Folder to run in. On a cluster all of it goes to the pods, read-only (at most 1 MiB, without .git, __pycache__ and
+    /// virtual environments), and SCRIPT must be in it [default: here; on a cluster SCRIPT alone goes, and runs in the
+    /// image's folder]
+    #[arg(long, value_name = "DIR")]
+    pub workdir: Option<PathBuf>,
+    /// Image of the pods on a cluster; ignored on a laptop [default: the runtime's]
+    #[arg(long, value_name = "IMAGE")]
+    pub image: Option<String>,
     /// Start the job and return at once, printing its name
     #[arg(long, short)]
     pub detach: bool,
     #[command(flatten)]
     pub output: Output,
-    /// The script to run; all that follows is its arguments
+    /// The script to run, or a folder with a __main__.py, main.py or train.py; all that follows is its arguments
     #[arg(trailing_var_arg = true, required = true, value_name = "SCRIPT")]
     pub words: Vec<String>,
 }

@@ -2,7 +2,7 @@
 
 use crate::args::Global;
 use crate::daemon;
-use crate::error::CliError;
+use crate::error::{CliError, is_not_served};
 use crate::home::Home;
 use api::object::Gvk;
 use kube::api::DynamicObject;
@@ -10,6 +10,8 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::ApiResource;
 use kube::{Api, Client, Config};
 use serde_json::Value;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
 
 /// A client and the namespace to work in.
 pub struct Cluster {
@@ -17,32 +19,125 @@ pub struct Cluster {
     pub namespace: String,
     /// The local control plane: pods are processes of this machine and see its files.
     pub local: bool,
+    /// The server's URL.
+    pub server: String,
+    /// The kubeconfig's context.
+    pub context: String,
+    /// The flags that lead here again, with a blank before them, for commands that we propose; empty without any.
+    pub flags: String,
+}
+
+/// Where to find the API server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Place {
+    /// The local control plane of this home.
+    Home(PathBuf),
+    /// What this kubeconfig says.
+    File(PathBuf),
+    /// What the files of `$KUBECONFIG` say together.
+    Environment,
+}
+
+/// What the choice of a server depends on.
+struct Given<'a> {
+    kubeconfig: Option<&'a Path>,
+    context: bool,
+    /// Of `--home` or `$TRAINYARD_HOME`.
+    home: Option<&'a Path>,
+    /// `$KUBECONFIG`, where it is set and not empty.
+    environment: Option<&'a OsStr>,
+    /// Where the local control plane is when nobody says, and whether it runs.
+    default_home: &'a Path,
+    default_runs: bool,
+    /// `~/.kube/config`, where it exists.
+    kube: Option<&'a Path>,
+}
+
+impl Given<'_> {
+    /// The first that applies: `--kubeconfig` or `--context`; `--home` or `$TRAINYARD_HOME`; `$KUBECONFIG`; the local control
+    /// plane that runs; `~/.kube/config`; the local control plane. docs/cli.md has the same list.
+    fn choose(&self) -> Place {
+        if let Some(file) = self.kubeconfig {
+            return Place::File(file.to_owned());
+        }
+        if let (false, Some(home)) = (self.context, self.home) {
+            return Place::Home(home.to_owned());
+        }
+        if let Some(paths) = self.environment {
+            let mut files = std::env::split_paths(paths).filter(|path| !path.as_os_str().is_empty());
+            return match (files.next(), files.next()) {
+                (Some(file), None) => Place::File(file),
+                _ => Place::Environment,
+            };
+        }
+        match self.kube {
+            Some(file) if self.context || !self.default_runs => Place::File(file.to_owned()),
+            // without any kubeconfig, reading the one of the local control plane tells which contexts there are
+            Some(_) | None => Place::Home(self.default_home.to_owned()),
+        }
+    }
+}
+
+fn choose(global: &Global) -> Result<Place, CliError> {
+    let default_home = Home::find(&Global { home: None, ..global.clone() });
+    let environment = std::env::var_os("KUBECONFIG").filter(|paths| !paths.is_empty());
+    let kube = std::env::home_dir().map(|home| home.join(".kube/config")).filter(|path| path.is_file());
+    let home = global.home.as_ref().map(|_| Home::find(global)).transpose()?;
+    // who names a server needs no home directory
+    let unused = PathBuf::new();
+    let default_home = match &default_home {
+        Ok(home) => Some(home),
+        Err(_) if global.kubeconfig.is_some() || home.is_some() || environment.is_some() => None,
+        Err(_) => return Err(default_home.expect_err("it is one")),
+    };
+    let given = Given {
+        kubeconfig: global.kubeconfig.as_deref(),
+        context: global.context.is_some(),
+        home: home.as_ref().map(Home::root),
+        environment: environment.as_deref(),
+        default_home: default_home.map_or(unused.as_path(), Home::root),
+        default_runs: default_home.is_some_and(|home| home.running().is_some()),
+        kube: kube.as_deref(),
+    };
+    let place = given.choose();
+    Ok(match &place {
+        // `export KUBECONFIG=$(trainyard kubeconfig)` is the local control plane, too
+        Place::File(file) => match Home::of_kubeconfig(file) {
+            Some(home) => Place::Home(home.root().to_owned()),
+            None => place,
+        },
+        Place::Home(_) | Place::Environment => place,
+    })
 }
 
 impl Cluster {
-    /// The cluster that the flags name, else the local control plane, which must be running.
+    /// The cluster that flags and environment lead to; a local control plane must be running.
     pub async fn existing(global: &Global) -> Result<Self, CliError> {
-        if global.kubeconfig.is_some() || global.context.is_some() {
-            return Self::remote(global).await;
+        match choose(global)? {
+            Place::Home(root) => {
+                let home = Home::at(root);
+                if home.running().is_none() {
+                    return Err(CliError::NotRunning { home: home.root().to_owned() });
+                }
+                Self::local(global, &home).await
+            }
+            place => Self::remote(global, place).await,
         }
-        let home = Home::find(global)?;
-        if home.running().is_none() {
-            return Err(CliError::NotRunning { home: home.root().to_owned() });
-        }
-        Self::local(global, &home).await
     }
 
-    /// As `existing`, but starts the local control plane where none runs.
+    /// As `existing`, but starts the local control plane where it does not run.
     pub async fn started(global: &Global) -> Result<Self, CliError> {
-        if global.kubeconfig.is_some() || global.context.is_some() {
-            return Self::remote(global).await;
+        match choose(global)? {
+            Place::Home(root) => {
+                let home = Home::at(root);
+                if home.running().is_none() {
+                    let running = daemon::start(&home, &[])?;
+                    eprintln!("started the control plane ({}); stop it with: trainyard down", running.server);
+                }
+                Self::local(global, &home).await
+            }
+            place => Self::remote(global, place).await,
         }
-        let home = Home::find(global)?;
-        if home.running().is_none() {
-            let running = daemon::start(&home, &[])?;
-            eprintln!("started the control plane ({}); stop it with: trainyard down", running.server);
-        }
-        Self::local(global, &home).await
     }
 
     async fn local(global: &Global, home: &Home) -> Result<Self, CliError> {
@@ -52,28 +147,31 @@ impl Cluster {
         Self::from_kubeconfig(global, kubeconfig, path, true).await
     }
 
-    async fn remote(global: &Global) -> Result<Self, CliError> {
-        let path = global.kubeconfig.clone().unwrap_or_else(|| "$KUBECONFIG".into());
-        let kubeconfig = match &global.kubeconfig {
-            Some(path) => Kubeconfig::read_from(path),
-            None => Kubeconfig::read(),
-        }
-        .map_err(|source| CliError::Kubeconfig { path: path.clone(), source: Box::new(source) })?;
+    async fn remote(global: &Global, place: Place) -> Result<Self, CliError> {
+        let (path, kubeconfig) = match place {
+            Place::File(path) => (path.clone(), Kubeconfig::read_from(&path)),
+            Place::Home(_) | Place::Environment => ("$KUBECONFIG".into(), Kubeconfig::read()),
+        };
+        let kubeconfig =
+            kubeconfig.map_err(|source| CliError::Kubeconfig { path: path.clone(), source: Box::new(source) })?;
         Self::from_kubeconfig(global, kubeconfig, path, false).await
     }
 
     async fn from_kubeconfig(
         global: &Global,
         kubeconfig: Kubeconfig,
-        path: std::path::PathBuf,
+        path: PathBuf,
         local: bool,
     ) -> Result<Self, CliError> {
-        let options = KubeConfigOptions { context: global.context.clone(), ..KubeConfigOptions::default() };
+        let context = context(global, &kubeconfig, &path)?;
+        let options = KubeConfigOptions { context: Some(context.clone()), ..KubeConfigOptions::default() };
         let config = Config::from_custom_kubeconfig(kubeconfig, &options)
             .await
             .map_err(|source| CliError::Kubeconfig { path, source: Box::new(source) })?;
         let namespace = global.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
-        Ok(Self { client: Client::try_from(config)?, namespace, local })
+        let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
+        let flags = flags(global);
+        Ok(Self { client: Client::try_from(config)?, namespace, local, server, context, flags })
     }
 
     /// The objects of a kind in our namespace.
@@ -88,7 +186,12 @@ impl Cluster {
 
     /// One object; `None` where it does not exist.
     pub async fn find(&self, kind: Kind, name: &str) -> Result<Option<Value>, CliError> {
-        Ok(self.api(kind).get_opt(name).await?.map(|object| value(&object)))
+        found(self.api(kind).get(name).await)
+    }
+
+    /// One object of a cluster-scoped kind; `None` where it does not exist.
+    pub async fn find_shared(&self, kind: Kind, name: &str) -> Result<Option<Value>, CliError> {
+        found(self.api_all(kind).get(name).await)
     }
 
     /// One TrainJob, or the error that says it is not there.
@@ -113,6 +216,43 @@ impl Cluster {
     }
 }
 
+/// The name of the context to use; it must be one of the kubeconfig's.
+fn context(global: &Global, kubeconfig: &Kubeconfig, path: &Path) -> Result<String, CliError> {
+    let names: Vec<&str> = kubeconfig.contexts.iter().map(|context| context.name.as_str()).collect();
+    let there = if names.is_empty() { "it has none".to_owned() } else { format!("it has: {}", names.join(", ")) };
+    let path = path.display();
+    match global.context.as_deref().or(kubeconfig.current_context.as_deref()).filter(|name| !name.is_empty()) {
+        Some(name) if names.contains(&name) => Ok(name.to_owned()),
+        Some(name) => Err(CliError::Usage(format!("kubeconfig {path} has no context {name:?}; {there}"))),
+        None => Err(CliError::Usage(format!(
+            "kubeconfig {path} names no current context, so no cluster is chosen: use --context NAME; {there}"
+        ))),
+    }
+}
+
+/// The flags that name a cluster and namespace, as they were given.
+fn flags(global: &Global) -> String {
+    let mut flags = String::new();
+    let mut add = |flag: &str, value: Option<String>| {
+        if let Some(value) = value {
+            flags += &format!(" {flag} {value}");
+        }
+    };
+    add("--kubeconfig", global.kubeconfig.as_ref().map(|path| path.display().to_string()));
+    add("--context", global.context.clone());
+    add("-n", global.namespace.clone());
+    flags
+}
+
+/// An object, `None` where it does not exist. That its kind does not exist is an error, which kube's `get_opt` would swallow.
+fn found(answer: Result<DynamicObject, kube::Error>) -> Result<Option<Value>, CliError> {
+    match answer {
+        Ok(object) => Ok(Some(value(&object))),
+        Err(kube::Error::Api(status)) if status.code == 404 && !is_not_served(&status) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// The label selector of a job's pods.
 pub fn pods_of(job: &str) -> String {
     format!("jobset.sigs.k8s.io/jobset-name={job}")
@@ -132,6 +272,7 @@ pub enum Kind {
     OptimizationJob,
     JobSet,
     Pod,
+    ConfigMap,
     Event,
 }
 
@@ -150,6 +291,7 @@ impl Kind {
             }
             Self::JobSet => (api::jobset::gvk(), "jobsets"),
             Self::Pod => (Gvk::new("", "v1", "Pod"), "pods"),
+            Self::ConfigMap => (Gvk::new("", "v1", "ConfigMap"), "configmaps"),
             Self::Event => (Gvk::new("", "v1", "Event"), "events"),
         };
         ApiResource {
@@ -159,5 +301,65 @@ impl Kind {
             kind: gvk.kind,
             plural: plural.to_owned(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_is_chosen_in_the_order_that_the_docs_say() {
+        let nothing = Given {
+            kubeconfig: None,
+            context: false,
+            home: None,
+            environment: None,
+            default_home: Path::new("/default"),
+            default_runs: false,
+            kube: None,
+        };
+        let file = |path: &str| Place::File(path.into());
+        let home = |path: &str| Place::Home(path.into());
+        let (flag, own, kube) = (Some(Path::new("/flag")), Some(Path::new("/home")), Some(Path::new("/kube")));
+        let environment = Some(OsStr::new("/env"));
+        let cases = [
+            (Given { kubeconfig: flag, home: own, environment, kube, ..nothing }, file("/flag")),
+            (Given { context: true, home: own, environment, kube, ..nothing }, file("/env")),
+            (Given { context: true, home: own, kube, default_runs: true, ..nothing }, file("/kube")),
+            (Given { context: true, ..nothing }, home("/default")),
+            (Given { home: own, environment, kube, ..nothing }, home("/home")),
+            (Given { environment, kube, default_runs: true, ..nothing }, file("/env")),
+            (Given { environment: Some(OsStr::new("/a:/b")), ..nothing }, Place::Environment),
+            (Given { environment: Some(OsStr::new(":/a:")), ..nothing }, file("/a")),
+            (Given { kube, default_runs: true, ..nothing }, home("/default")),
+            (Given { kube, ..nothing }, file("/kube")),
+            (nothing, home("/default")),
+        ];
+        for (at, (given, place)) in cases.into_iter().enumerate() {
+            assert_eq!(given.choose(), place, "case {at}");
+        }
+    }
+
+    fn global(words: &[&str]) -> Global {
+        use clap::Parser;
+        crate::args::Cli::parse_from([&["trainyard", "get"], words].concat()).global
+    }
+
+    #[test]
+    fn a_context_that_is_not_there_is_named_with_those_that_are() {
+        let text = "{contexts: [{name: a, context: {cluster: c, user: u}}, {name: b, context: {cluster: c, user: u}}]}";
+        let kubeconfig = Kubeconfig::from_yaml(text).expect("it is one");
+        let told =
+            |words: &[&str]| context(&global(words), &kubeconfig, Path::new("/k")).map_err(|error| error.to_string());
+        assert_eq!(told(&["--context", "b"]), Ok("b".to_owned()));
+        let wrong = told(&["--context", "c"]);
+        assert_eq!(wrong, Err("kubeconfig /k has no context \"c\"; it has: a, b".to_owned()));
+        assert!(told(&[]).unwrap_err().contains("names no current context"));
+    }
+
+    #[test]
+    fn proposed_commands_lead_to_the_same_cluster() {
+        assert_eq!(flags(&global(&["--context", "x", "-n", "team"])), " --context x -n team");
     }
 }

@@ -171,7 +171,7 @@ pub(crate) async fn logs(cluster: &Cluster, args: &LogsArgs) -> Result<u8, CliEr
     pods.sort_by_key(|pod| (node_rank(pod).is_some(), node_rank(pod), step(pod)));
     show.check(&args.job, &pods)?;
     let api: Api<Pod> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
-    let mut printed = 0;
+    let (mut printed, mut failed) = (0, None);
     for pod in &pods {
         let source = Source::of(pod);
         if !show.wants_pod(&source) {
@@ -182,6 +182,12 @@ pub(crate) async fn logs(cluster: &Cluster, args: &LogsArgs) -> Result<u8, CliEr
             let text = match api.logs(&source.pod, &parameters).await {
                 // Its job ended meanwhile and took it along.
                 Err(kube::Error::Api(status)) if status.code == 404 => continue,
+                // one node that does not answer should not hide the others' logs
+                Err(kube::Error::Api(status)) if status.code != 403 => {
+                    eprintln!("no log of pod {}: {}", source.pod, status.message.trim());
+                    failed = Some(exit::FAILURE);
+                    continue;
+                }
                 answer => answer?,
             };
             for text in text.lines() {
@@ -204,7 +210,7 @@ pub(crate) async fn logs(cluster: &Cluster, args: &LogsArgs) -> Result<u8, CliEr
         eprintln!("no log lines: TrainJob \"{}\" is {state}, with {pods}", args.job);
         reasons.iter().for_each(|reason| eprintln!("  {reason}"));
     }
-    Ok(exit::OK)
+    Ok(failed.unwrap_or(exit::OK))
 }
 
 /// mpirun marks each piece that a rank writes. Python, unbuffered, writes a line and its end as two.
@@ -281,8 +287,14 @@ pub(crate) async fn follow(cluster: &Cluster, job: &str, show: &Show) -> Result<
             biased;
             Some(line) = lines.recv() => screen.print(&line),
             change = pod_changes.next() => {
-                let Some(Ok(pod)) = change else { continue };
-                let pod = value(&pod);
+                let pod = match change {
+                    Some(Ok(pod)) => value(&pod),
+                    Some(Err(error)) => match refused(error) {
+                        Some(error) => return Err(error),
+                        None => continue,
+                    },
+                    None => continue,
+                };
                 start_readers(&api, &pod, show, &mut followed, &mut readers, &sender);
                 pods.insert(object::uid(&pod).to_owned(), pod);
                 screen.note_pending(pods.values());
@@ -290,7 +302,10 @@ pub(crate) async fn follow(cluster: &Cluster, job: &str, show: &Show) -> Result<
             change = job_changes.next() => match change {
                 Some(Ok(Change::Is(object))) => state = Some(*object),
                 Some(Ok(Change::Gone)) => gone = true,
-                Some(Err(_)) | None => {}
+                Some(Err(error)) => if let Some(error) = refused(error) {
+                    return Err(error);
+                },
+                None => {}
             },
         }
         if let Some(job) = &state {
@@ -320,6 +335,16 @@ pub(crate) async fn follow(cluster: &Cluster, job: &str, show: &Show) -> Result<
     Ok(Ended { job: if gone { None } else { state }, pods: pods.into_values().collect() })
 }
 
+/// The error of a watch that trying again does not help: its objects may not be read.
+pub(crate) fn refused(error: watcher::Error) -> Option<CliError> {
+    match error {
+        watcher::Error::InitialListFailed(kube::Error::Api(status)) if matches!(status.code, 401 | 403) => {
+            Some(kube::Error::Api(status).into())
+        }
+        _ => None,
+    }
+}
+
 fn start_readers(
     api: &Api<Pod>,
     pod: &Value,
@@ -343,6 +368,7 @@ fn start_readers(
 /// time, so it is also counted how many of that time were seen.
 async fn read(api: Api<Pod>, source: Source, container: String, tail: Option<i64>, sender: mpsc::Sender<Line>) {
     let mut seen = Seen::default();
+    let mut told = false;
     loop {
         let parameters = LogParams {
             container: Some(container.clone()),
@@ -375,6 +401,15 @@ async fn read(api: Api<Pod>, source: Source, container: String, tail: Option<i64
             }
             // the pod is gone, and its log with it
             Err(kube::Error::Api(status)) if status.code == 404 => return,
+            // what the server says of the node, or of our rights, is worth knowing; that it restarts is not
+            Err(kube::Error::Api(status)) => {
+                if !std::mem::replace(&mut told, true) {
+                    eprintln!("no log of pod {} yet: {}", source.pod, status.message.trim());
+                }
+                if status.code == 403 {
+                    return;
+                }
+            }
             Err(_) => {}
         }
         tokio::time::sleep(RETRY).await;

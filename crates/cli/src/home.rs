@@ -49,6 +49,18 @@ impl Home {
         Ok(Self { root })
     }
 
+    /// The home in this directory.
+    pub fn at(root: PathBuf) -> Self {
+        Self { root }
+    }
+
+    /// The home whose kubeconfig this is; `None` where it is any other file.
+    pub fn of_kubeconfig(path: &Path) -> Option<Self> {
+        let path = path.canonicalize().ok()?;
+        let home = Self { root: path.parent()?.to_owned() };
+        (home.kubeconfig() == path && home.lock().exists()).then_some(home)
+    }
+
     pub fn root(&self) -> &Path {
         &self.root
     }
@@ -123,8 +135,11 @@ mod tests {
         let home = Home { root: root.clone() };
         home.create().unwrap();
         assert!(!home.is_locked());
+        assert!(Home::of_kubeconfig(&home.kubeconfig()).is_none());
         let held = home.try_lock().unwrap();
         assert!(held.is_some());
+        std::fs::write(home.kubeconfig(), "").unwrap();
+        assert!(Home::of_kubeconfig(&home.kubeconfig()).is_some());
         assert!(home.is_locked());
         assert!(home.try_lock().unwrap().is_none());
         drop(held);

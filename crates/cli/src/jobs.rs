@@ -5,6 +5,7 @@ use crate::connect::{Cluster, Kind, value};
 use crate::error::CliError;
 use crate::exit;
 use crate::explain::Facts;
+use crate::follow::refused;
 use crate::output;
 use crate::progress;
 use crate::view::{Attempts, Phase, RestartCounts, age, final_message};
@@ -194,6 +195,9 @@ pub(crate) async fn until(
             Ok(None) => return Ok(last),
             Err(error) => {
                 tracing::debug!(%error, "watching the job; trying again");
+                if let Some(error) = refused(error) {
+                    return Err(error);
+                }
                 continue;
             }
         }

@@ -19,6 +19,7 @@ pub mod operator_args;
 mod output;
 mod progress;
 mod run;
+mod ship;
 mod trials;
 mod view;
 
@@ -37,19 +38,31 @@ pub fn execute(command: Command, global: &args::Global) -> BoxFuture<'_, Result<
 async fn carry_out(command: Command, global: &args::Global) -> Result<u8, CliError> {
     match command {
         Command::Run(args) => run::run(&args, global).await,
-        Command::Get(args) => jobs::get(&Cluster::existing(global).await?, &args).await,
-        Command::Describe(args) => describe::describe(&Cluster::existing(global).await?, &args).await,
-        Command::Logs(args) => follow::logs(&Cluster::existing(global).await?, &args).await,
-        Command::Metrics(args) => metrics::metrics(&Cluster::existing(global).await?, &args).await,
-        Command::Delete(args) => jobs::delete(&Cluster::existing(global).await?, &args).await,
-        Command::Suspend(args) => jobs::set_suspend(&Cluster::existing(global).await?, &args, true).await,
-        Command::Resume(args) => jobs::set_suspend(&Cluster::existing(global).await?, &args, false).await,
-        Command::Wait(args) => jobs::wait(&Cluster::existing(global).await?, &args).await,
-        Command::Runtimes(args) => jobs::runtimes(&Cluster::existing(global).await?, &args).await,
-        Command::Trials(args) => trials::trials(&Cluster::existing(global).await?, &args).await,
         Command::Down(args) => daemon::down(&args, global),
         Command::Status(args) => daemon::status(&args, global).await,
         Command::Kubeconfig => daemon::kubeconfig(global),
+        command => {
+            let cluster = Cluster::existing(global).await?;
+            ask(command, &cluster).await.map_err(|error| error.at(&cluster))
+        }
+    }
+}
+
+async fn ask(command: Command, cluster: &Cluster) -> Result<u8, CliError> {
+    match command {
+        Command::Get(args) => jobs::get(cluster, &args).await,
+        Command::Describe(args) => describe::describe(cluster, &args).await,
+        Command::Logs(args) => follow::logs(cluster, &args).await,
+        Command::Metrics(args) => metrics::metrics(cluster, &args).await,
+        Command::Delete(args) => jobs::delete(cluster, &args).await,
+        Command::Suspend(args) => jobs::set_suspend(cluster, &args, true).await,
+        Command::Resume(args) => jobs::set_suspend(cluster, &args, false).await,
+        Command::Wait(args) => jobs::wait(cluster, &args).await,
+        Command::Runtimes(args) => jobs::runtimes(cluster, &args).await,
+        Command::Trials(args) => trials::trials(cluster, &args).await,
+        Command::Run(_) | Command::Down(_) | Command::Status(_) | Command::Kubeconfig => {
+            unreachable!("carried out without a cluster, or with one of their own")
+        }
         Command::Up(_) | Command::Operator(_) | Command::Shim(_) => unreachable!("the binary composes these itself"),
     }
 }

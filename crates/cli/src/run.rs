@@ -7,33 +7,49 @@ use crate::exit;
 use crate::follow::{Show, follow};
 use crate::jobs::suspended;
 use crate::output;
+use crate::ship::{Bundle, MOUNT};
 use crate::view::{Phase, final_message};
 use api::object;
-use kube::api::PostParams;
+use api::trainer::API_VERSION;
+use api::trainer::names::{LABEL_ANCESTOR, LABEL_FRAMEWORK, NODE};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
 
 /// What of the caller's environment a job on this machine gets, so that it finds the same Python and packages.
 const INHERITED: [&str; 6] = ["PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH", "LD_LIBRARY_PATH", "HF_HOME"];
 
+/// What a folder may be started by, when it is named instead of a script.
+const ENTRY_POINTS: [&str; 3] = ["__main__.py", "main.py", "train.py"];
+
+/// Name of the pods' volume with the code that was sent.
+const VOLUME: &str = "trainyard-code";
+/// Who patches the runtime of a job, to mount that volume.
+const PATCH_MANAGER: &str = "trainyard.dev/run";
+
 /// How long a generated name's stem may be: the API server adds five characters, and pods' host names must fit in 63.
 const STEM_MAX: usize = 30;
 
 pub(crate) async fn run(args: &RunArgs, global: &Global) -> Result<u8, CliError> {
-    let script = script_path(args.script())?;
+    let code = Code::find(args)?;
     let variables = variables(&args.env)?;
     let cluster = Cluster::started(global).await?;
-    if !cluster.local {
-        return Err(CliError::Usage(
-            "run needs the local control plane: a cluster's pods do not see this machine's files. Put the script into an \
-             image or a volume and apply a TrainJob with kubectl"
-                .to_owned(),
-        ));
-    }
-    let (runtime, kind) = runtime(&cluster, &args.runtime).await?;
-    let job = manifest(args, &script, variables, &runtime, kind);
-    let object = serde_json::from_value(job).expect("a TrainJob is an object");
-    let created = value(&cluster.api(Kind::TrainJob).create(&PostParams::default(), &object).await?);
+    run_on(&cluster, args, &code, variables).await.map_err(|error| error.at(&cluster))
+}
+
+async fn run_on(
+    cluster: &Cluster,
+    args: &RunArgs,
+    code: &Code,
+    variables: Vec<(String, String)>,
+) -> Result<u8, CliError> {
+    let (runtime, kind) = runtime(cluster, &args.runtime).await?;
+    let created = if cluster.local {
+        let job = manifest(args, code, &Pods::Here, &variables, &runtime, kind);
+        create(cluster, job).await?
+    } else {
+        ship(cluster, args, code, &variables, &runtime, kind).await?
+    };
     let name = object::meta(&created, "name").to_owned();
     if args.detach {
         match args.output.output {
@@ -50,18 +66,85 @@ pub(crate) async fn run(args: &RunArgs, global: &Global) -> Result<u8, CliError>
         ..Show::default()
     };
     let ended = tokio::select! {
-        ended = follow(&cluster, &name, &show) => ended?,
-        _ = tokio::signal::ctrl_c() => return interrupted(&cluster, &name).await,
+        ended = follow(cluster, &name, &show) => ended?,
+        _ = tokio::signal::ctrl_c() => return interrupted(cluster, &name).await,
     };
     match &ended.job {
         Some(job) if Phase::of(job) == Phase::Complete => eprintln!("job {name} complete"),
         Some(job) => {
             eprintln!("job {name} failed: {}", final_message(job));
-            eprintln!("  see why: trainyard describe {name}");
+            eprintln!("  see why: trainyard describe {name}{}", cluster.flags);
         }
         None => eprintln!("job {name} was deleted"),
     }
     Ok(ended.exit_code())
+}
+
+async fn create(cluster: &Cluster, job: Value) -> Result<Value, CliError> {
+    let object = serde_json::from_value(job).expect("a TrainJob is an object");
+    Ok(value(&cluster.api(Kind::TrainJob).create(&PostParams::default(), &object).await?))
+}
+
+/// Creates the job on a cluster, whose pods do not see this machine's files: they get them by a ConfigMap.
+///
+/// Expected flow: the ConfigMap first, for the job names it; then the job; then the job becomes the ConfigMap's owner, so that
+/// they go together. Where the job is refused, the ConfigMap is deleted again.
+async fn ship(
+    cluster: &Cluster,
+    args: &RunArgs,
+    code: &Code,
+    variables: &[(String, String)],
+    runtime: &Value,
+    kind: &str,
+) -> Result<Value, CliError> {
+    let (bundle, script) = match &code.folder {
+        None => (Bundle::script(&code.script)?, PathBuf::from(code.script.file_name().unwrap_or_default())),
+        Some(folder) => (Bundle::folder(folder)?, code.inside(folder)?),
+    };
+    bundle.skipped.iter().for_each(|skipped| eprintln!("not sent: {skipped}"));
+    let steps = steps(runtime);
+    if steps.is_empty() {
+        return Err(CliError::Usage(format!(
+            "runtime {:?} has no container \"node\", so the script cannot be put anywhere; choose another: trainyard runtimes",
+            args.runtime
+        )));
+    }
+    let stem = args.name.clone().unwrap_or_else(|| stem(&code.named));
+    let files = serde_json::to_value(bundle.config_map(&stem)?).expect("a ConfigMap is JSON");
+    let maps = cluster.api(Kind::ConfigMap);
+    let files = serde_json::from_value(files).expect("a ConfigMap is an object");
+    let files = value(&maps.create(&PostParams::default(), &files).await?);
+    let files = object::meta(&files, "name");
+    eprintln!("sent {} to {} (context {}) as ConfigMap {files}", bundle.summary(), cluster.server, cluster.context);
+
+    let pods = Pods::Elsewhere { script: Path::new(MOUNT).join(script), volume: bundle.volume(VOLUME, files), steps };
+    let created = match create(cluster, manifest(args, code, &pods, variables, runtime, kind)).await {
+        Ok(created) => created,
+        Err(error) => {
+            let _ = maps.delete(files, &DeleteParams::default()).await;
+            return Err(error);
+        }
+    };
+    let name = object::meta(&created, "name");
+    let owner = json!({"apiVersion": API_VERSION, "kind": "TrainJob", "name": name, "uid": object::uid(&created)});
+    let owned = Patch::Merge(json!({"metadata": {"ownerReferences": [owner]}}));
+    if let Err(error) = maps.patch(files, &PatchParams::default(), &owned).await {
+        eprintln!("ConfigMap {files} will outlive job {name}, for it could not be made its own: {error}");
+        eprintln!("  remove it once the job has ended: kubectl delete configmap {files} -n {}", cluster.namespace);
+    }
+    Ok(created)
+}
+
+/// The steps of a runtime that run the user's code (trainer.md: in containers called `node`), by the names of its
+/// replicated jobs; of MPI's the launcher and the nodes.
+fn steps(runtime: &Value) -> Vec<String> {
+    let jobs = runtime["spec"]["template"]["spec"]["replicatedJobs"].as_array();
+    let runs_code = |job: &&Value| {
+        let ancestor = job["template"]["metadata"]["labels"][LABEL_ANCESTOR].as_str().unwrap_or_default();
+        let containers = job["template"]["spec"]["template"]["spec"]["containers"].as_array();
+        !ancestor.ends_with("-initializer") && containers.into_iter().flatten().any(|c| c["name"] == NODE)
+    };
+    jobs.into_iter().flatten().filter(runs_code).map(|job| object::text(job, "name").to_owned()).collect()
 }
 
 /// Stops the job's pods and says how to go on. A second Ctrl-C does not wait.
@@ -72,20 +155,95 @@ async fn interrupted(cluster: &Cluster, name: &str) -> Result<u8, CliError> {
         _ = tokio::signal::ctrl_c() => {}
     }
     eprintln!("job {name} is suspended: its processes are stopped, its settings are kept");
-    eprintln!("  look at it: trainyard describe {name}");
-    eprintln!("  go on:      trainyard resume {name} && trainyard logs -f {name}");
-    eprintln!("  remove it:  trainyard delete {name}");
+    let flags = &cluster.flags;
+    eprintln!("  look at it: trainyard describe {name}{flags}");
+    eprintln!("  go on:      trainyard resume {name}{flags} && trainyard logs -f {name}{flags}");
+    eprintln!("  remove it:  trainyard delete {name}{flags}");
     Ok(exit::INTERRUPTED)
 }
 
-/// The script's absolute path; it must be a file.
-fn script_path(script: &Path) -> Result<PathBuf, CliError> {
-    let failed = |source| CliError::Io { doing: "read", path: script.to_owned(), source };
-    let metadata = std::fs::metadata(script).map_err(failed)?;
-    if !metadata.is_file() {
-        return Err(CliError::Usage(format!("{} is not a file; name the script to run", script.display())));
+/// What to run.
+#[derive(Debug)]
+struct Code {
+    /// Absolute path of the script.
+    script: PathBuf,
+    /// What the job is called after: the script, or the folder that was named instead.
+    named: PathBuf,
+    /// Absolute path of the folder that it runs in, and that goes along to a cluster; `None` without `--workdir`.
+    folder: Option<PathBuf>,
+}
+
+impl Code {
+    /// `SCRIPT` and `--workdir`; a folder stands for the entry point in it.
+    ///
+    /// Errors: `Usage` where there is no such script, or the folder has no entry point, or several.
+    fn find(args: &RunArgs) -> Result<Self, CliError> {
+        let absolute = |path: &Path| {
+            std::path::absolute(path).map_err(|source| CliError::Io { doing: "read", path: path.to_owned(), source })
+        };
+        let folder = args.workdir.as_deref().map(absolute).transpose()?;
+        if let Some(folder) = folder.as_ref().filter(|folder| !folder.is_dir()) {
+            return Err(CliError::Usage(format!("--workdir {} is not a folder", folder.display())));
+        }
+        let named = args.script();
+        let mut script = absolute(named)?;
+        // `--workdir src train.py` where it is not meant from here
+        if let Some(inside) = folder.as_ref().map(|folder| folder.join(named)).filter(|path| path.exists())
+            && !script.exists()
+        {
+            script = inside;
+        }
+        let called = script.clone();
+        if script.is_dir() {
+            let entries: Vec<&str> = ENTRY_POINTS.into_iter().filter(|name| script.join(name).is_file()).collect();
+            let [entry] = entries[..] else {
+                let there = if entries.is_empty() { "none of them".to_owned() } else { entries.join(" and ") };
+                return Err(CliError::Usage(format!(
+                    "{} is a folder; it should have one of {}, and has {there}: name the script to run",
+                    named.display(),
+                    ENTRY_POINTS.join(", ")
+                )));
+            };
+            let folder = folder.unwrap_or_else(|| script.clone());
+            return Ok(Self { named: called, script: script.join(entry), folder: Some(folder) });
+        }
+        match std::fs::metadata(&script) {
+            Ok(metadata) if metadata.is_file() => Ok(Self { named: called, script, folder }),
+            Ok(_) => Err(CliError::Usage(format!("{} is not a file; name the script to run", named.display()))),
+            Err(source) if source.kind() == std::io::ErrorKind::NotFound => {
+                Err(CliError::Usage(format!("there is no script {}", named.display())))
+            }
+            Err(source) => Err(CliError::Io { doing: "read", path: named.to_owned(), source }),
+        }
     }
-    std::path::absolute(script).map_err(failed)
+
+    /// The script's path from this folder on.
+    fn inside(&self, folder: &Path) -> Result<PathBuf, CliError> {
+        let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let inside = self.script.strip_prefix(folder).map(Path::to_owned);
+        inside.or_else(|_| real(&self.script).strip_prefix(real(folder)).map(Path::to_owned)).map_err(|_| {
+            CliError::Usage(format!(
+                "{} is not in --workdir {}, which is all that a cluster's pods are sent",
+                self.script.display(),
+                folder.display()
+            ))
+        })
+    }
+}
+
+/// Where the pods find the code.
+enum Pods {
+    /// They are processes of this machine.
+    Here,
+    /// They are sent it.
+    Elsewhere {
+        /// The script's path in the pods.
+        script: PathBuf,
+        /// The pods' volume with the files.
+        volume: Value,
+        /// The runtime's replicated jobs that get it.
+        steps: Vec<String>,
+    },
 }
 
 /// `--env` flags, each NAME=VALUE.
@@ -102,10 +260,11 @@ async fn runtime(cluster: &Cluster, name: &str) -> Result<(Value, &'static str),
     if let Some(found) = cluster.find(Kind::TrainingRuntime, name).await? {
         return Ok((found, "TrainingRuntime"));
     }
-    if let Some(found) = cluster.api_all(Kind::ClusterTrainingRuntime).get_opt(name).await? {
-        return Ok((value(&found), "ClusterTrainingRuntime"));
+    if let Some(found) = cluster.find_shared(Kind::ClusterTrainingRuntime, name).await? {
+        return Ok((found, "ClusterTrainingRuntime"));
     }
-    Err(CliError::Usage(format!("there is no runtime {name:?}; see which there are: trainyard runtimes")))
+    let flags = &cluster.flags;
+    Err(CliError::Usage(format!("there is no runtime {name:?}; see which there are: trainyard runtimes{flags}")))
 }
 
 /// How a framework's scripts are started. `env` are the variables of the job.
@@ -130,22 +289,24 @@ fn launcher(framework: &str, env: &[Value]) -> Vec<String> {
 
 fn manifest(
     args: &RunArgs,
-    script: &Path,
-    variables: Vec<(String, String)>,
+    code: &Code,
+    pods: &Pods,
+    variables: &[(String, String)],
     runtime: &Value,
     runtime_kind: &str,
 ) -> Value {
-    let framework = object::label(runtime, "trainer.kubeflow.org/framework").unwrap_or_default();
-    let here = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
+    let framework = object::label(runtime, LABEL_FRAMEWORK).unwrap_or_default();
     let mut env: Vec<Value> = Vec::new();
     let mut add = |name: &str, value: &str| {
         if !variables.iter().any(|(given, _)| given == name) {
             env.push(json!({"name": name, "value": value}));
         }
     };
-    for name in INHERITED {
-        if let Ok(value) = std::env::var(name) {
-            add(name, &value);
+    if matches!(pods, Pods::Here) {
+        for name in INHERITED {
+            if let Ok(value) = std::env::var(name) {
+                add(name, &value);
+            }
         }
     }
     // lines as they are printed, not when a buffer is full
@@ -156,13 +317,29 @@ fn manifest(
     }
     env.extend(variables.iter().map(|(name, value)| json!({"name": name, "value": value})));
 
-    let mut words: Vec<String> = vec![here.to_string_lossy().into_owned()];
-    words.extend(launcher(framework, &env));
+    // the script sees the caller's directory, as it would without us; elsewhere the one that was sent, or the image's own
+    let (script, directory) = match pods {
+        Pods::Here => {
+            let here = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
+            (code.script.as_path(), Some(code.folder.clone().unwrap_or(here)))
+        }
+        Pods::Elsewhere { script, .. } => (script.as_path(), code.folder.as_ref().map(|_| PathBuf::from(MOUNT))),
+    };
+    let mut words = launcher(framework, &env);
     words.push(script.to_string_lossy().into_owned());
     words.extend(args.script_args().iter().cloned());
+    let command = match &directory {
+        Some(directory) => {
+            words.insert(0, directory.to_string_lossy().into_owned());
+            json!(["sh", "-c", "cd \"$0\" && exec \"$@\""])
+        }
+        None => json!([words.remove(0)]),
+    };
 
-    // the script sees the caller's directory, as it would without us
-    let mut trainer = json!({"command": ["sh", "-c", "cd \"$0\" && exec \"$@\""], "args": words, "env": env});
+    let mut trainer = json!({"command": command, "args": words, "env": env});
+    if let Some(image) = &args.image {
+        trainer["image"] = image.as_str().into();
+    }
     if let Some(nodes) = args.nodes {
         trainer["numNodes"] = nodes.into();
     }
@@ -181,13 +358,28 @@ fn manifest(
     }
     let metadata = match &args.name {
         Some(name) => json!({"name": name}),
-        None => json!({"generateName": format!("{}-", stem(script))}),
+        None => json!({"generateName": format!("{}-", stem(&code.named))}),
     };
     let mut job = json!({
-        "apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "metadata": metadata,
+        "apiVersion": API_VERSION, "kind": "TrainJob", "metadata": metadata,
         "spec": {"runtimeRef": {"name": args.runtime, "kind": runtime_kind}, "trainer": trainer},
     });
-    job["metadata"]["annotations"] = json!({"trainyard.dev/directory": here.to_string_lossy()});
+    match pods {
+        Pods::Here => {
+            let directory = directory.unwrap_or_default();
+            job["metadata"]["annotations"] = json!({"trainyard.dev/directory": directory.to_string_lossy()});
+        }
+        Pods::Elsewhere { volume, steps, .. } => {
+            let mounts = json!([{"name": VOLUME, "mountPath": MOUNT, "readOnly": true}]);
+            let pod = json!({"volumes": [volume], "containers": [{"name": NODE, "volumeMounts": mounts}]});
+            let step = |name: &String| json!({"name": name, "template": {"spec": {"template": {"spec": pod}}}});
+            let replicated: Vec<Value> = steps.iter().map(step).collect();
+            job["spec"]["runtimePatches"] = json!([{
+                "manager": PATCH_MANAGER,
+                "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": replicated}}},
+            }]);
+        }
+    }
     job
 }
 
@@ -216,6 +408,10 @@ mod tests {
         }
     }
 
+    fn code(script: &str, folder: Option<&str>) -> Code {
+        Code { script: script.into(), named: script.into(), folder: folder.map(PathBuf::from) }
+    }
+
     #[test]
     fn names_come_from_the_script() {
         let cases = [("train.py", "train"), ("/a/My_Model v2.py", "my-model-v2"), ("0.py", "job-0"), ("é.py", "job")];
@@ -231,7 +427,7 @@ mod tests {
             run_args(&["--nodes", "2", "--nproc-per-node", "2", "--gpus", "1", "-e", "A=b=c", "t.py", "--lr", "1"]);
         let runtime = json!({"metadata": {"labels": {"trainer.kubeflow.org/framework": "torch"}}});
         let variables = variables(&args.env).unwrap();
-        let job = manifest(&args, Path::new("/w/t.py"), variables, &runtime, "ClusterTrainingRuntime");
+        let job = manifest(&args, &code("/w/t.py", None), &Pods::Here, &variables, &runtime, "ClusterTrainingRuntime");
         let trainer = &job["spec"]["trainer"];
         assert_eq!(trainer["numNodes"], 2);
         assert_eq!(trainer["numProcPerNode"], 2);
@@ -249,7 +445,7 @@ mod tests {
         let args = run_args(&["-e", "A=b", "-e", "OMPI_MCA_btl=self", "t.py"]);
         let runtime = json!({"metadata": {"labels": {"trainer.kubeflow.org/framework": "mlx"}}});
         let variables = variables(&args.env).unwrap();
-        let job = manifest(&args, Path::new("/w/t.py"), variables, &runtime, "ClusterTrainingRuntime");
+        let job = manifest(&args, &code("/w/t.py", None), &Pods::Here, &variables, &runtime, "ClusterTrainingRuntime");
         let words = job["spec"]["trainer"]["args"].as_array().unwrap();
         let words: Vec<&str> = words.iter().filter_map(Value::as_str).collect();
         assert_eq!(words[1..5], ["mpirun", "--hostfile", "/etc/mpi/hostfile", "--tag-output"]);
@@ -257,6 +453,75 @@ mod tests {
         let given: Vec<&str> = words.windows(2).filter(|pair| pair[0] == "-x").map(|pair| pair[1]).collect();
         assert!(given.contains(&"A") && given.contains(&"PYTHONUNBUFFERED"), "{given:?}");
         assert!(!given.contains(&"OMPI_MCA_btl"), "{given:?}");
+    }
+
+    #[test]
+    fn on_a_cluster_the_code_is_mounted_where_the_users_code_runs() {
+        let job = |name: &str, ancestor: &str| {
+            json!({"name": name, "template": {"metadata": {"labels": {LABEL_ANCESTOR: ancestor}},
+                "spec": {"template": {"spec": {"containers": [{"name": NODE}]}}}}})
+        };
+        let jobs = [job("dataset-initializer", "dataset-initializer"), job("node", ""), job("launcher", "trainer")];
+        let runtime = json!({"metadata": {"labels": {LABEL_FRAMEWORK: "torch"}},
+            "spec": {"template": {"spec": {"replicatedJobs": jobs}}}});
+        assert_eq!(steps(&runtime), ["node", "launcher"]);
+        let pods = |script: &str| Pods::Elsewhere {
+            script: script.into(),
+            volume: json!({"name": VOLUME}),
+            steps: steps(&runtime),
+        };
+        let args = run_args(&["--image", "mine:1", "-e", "A=b", "train.py", "--lr", "1"]);
+        let variables = variables(&args.env).unwrap();
+        let of = |code: &Code, pods: &Pods| manifest(&args, code, pods, &variables, &runtime, "TrainingRuntime");
+        let alone = of(&code("/w/train.py", None), &pods("/mnt/trainyard/train.py"));
+        let trainer = &alone["spec"]["trainer"];
+        assert_eq!(trainer["command"], json!(["torchrun"]));
+        assert_eq!(trainer["args"], json!(["/mnt/trainyard/train.py", "--lr", "1"]));
+        assert_eq!(trainer["image"], "mine:1");
+        let env = json!([{"name": "PYTHONUNBUFFERED", "value": "1"}, {"name": "A", "value": "b"}]);
+        assert_eq!(trainer["env"], env, "nothing of this machine");
+        let patch = &alone["spec"]["runtimePatches"][0];
+        let replicated = patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"].as_array().unwrap();
+        assert_eq!(replicated.len(), 2);
+        let pod = &replicated[1]["template"]["spec"]["template"]["spec"];
+        assert_eq!(pod["containers"][0]["volumeMounts"][0]["mountPath"], MOUNT);
+        assert!(pod["containers"][0].get("env").is_none(), "Trainer refuses that");
+
+        let folder = of(&code("/w/src/train.py", Some("/w")), &pods("/mnt/trainyard/src/train.py"));
+        let words = folder["spec"]["trainer"]["args"].as_array().unwrap();
+        assert_eq!(words[..3], [json!(MOUNT), json!("torchrun"), json!("/mnt/trainyard/src/train.py")]);
+        assert!(
+            code("/w/src/train.py", Some("/w"))
+                .inside(Path::new("/w"))
+                .is_ok_and(|path| path == Path::new("src/train.py"))
+        );
+        assert!(code("/x/train.py", Some("/w")).inside(Path::new("/w")).is_err());
+    }
+
+    #[test]
+    fn a_folder_stands_for_its_entry_point() {
+        let root = std::env::temp_dir().join(format!("trainyard-run-{}", std::process::id()));
+        std::fs::create_dir_all(root.join("src")).unwrap();
+        std::fs::write(root.join("src/main.py"), "").unwrap();
+        let find = |words: &[&str]| Code::find(&run_args(words));
+        let src = root.join("src").to_string_lossy().into_owned();
+        let of_folder = find(&[&src]).unwrap();
+        assert_eq!((of_folder.script, of_folder.folder), (root.join("src/main.py"), Some(root.join("src"))));
+        assert_eq!(stem(&of_folder.named), "src");
+        let inside = find(&["--workdir", &src, "main.py"]).unwrap();
+        assert_eq!(inside.script, root.join("src/main.py"));
+        std::fs::write(root.join("src/train.py"), "").unwrap();
+        for (words, told) in [
+            (&[src.as_str()][..], "has main.py and train.py"),
+            (&[root.to_str().unwrap()], "has none of them"),
+            (&["/nowhere/x.py"], "there is no script /nowhere/x.py"),
+            (&["--workdir", "/nowhere", "main.py"], "is not a folder"),
+        ] {
+            let error = find(words).unwrap_err();
+            assert!(error.to_string().contains(told), "{words:?}: {error}");
+            assert_eq!(error.exit_code(), exit::USAGE);
+        }
+        std::fs::remove_dir_all(root).unwrap();
     }
 
     #[test]
