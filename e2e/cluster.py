@@ -57,10 +57,7 @@ class Cluster:
 
     def __init__(self, folder: pathlib.Path, *flags: str):
         self.folder = folder
-        done = subprocess.run(["cargo", "xtask", "kubernetes", "up", str(folder), *flags],
-                              cwd=ROOT, capture_output=True, text=True)  # fmt: skip
-        assert done.returncode == 0, done.stdout + done.stderr
-        self.kubeconfig = done.stdout.strip().splitlines()[-1]
+        self.kubeconfig = self.harness("up", *flags).strip().splitlines()[-1]
 
     def install(self) -> None:
         """What README says, and the rights to register webhooks by URL."""
@@ -116,8 +113,27 @@ class Cluster:
                     found[f"{kind}/{item['metadata']['name']}"] = item["metadata"]["resourceVersion"]
         return found
 
+    def add(self, *flags: str) -> None:
+        """Installs more controllers."""
+        self.harness("add", *flags)
+
+    def stop(self, program: str, *flags: str) -> None:
+        """Stops a program of it, with `--kill` at once."""
+        self.harness("stop", program, *flags)
+
+    def start(self, program: str, *arguments: str) -> None:
+        """Starts a program again; an argument takes the place of the one for the same flag."""
+        self.harness("start", program, "--", *arguments)
+
     def down(self) -> None:
-        subprocess.run(["cargo", "xtask", "kubernetes", "down", str(self.folder)], cwd=ROOT, check=True)
+        self.harness("down")
+
+    def harness(self, verb: str, *words: str) -> str:
+        """What `cargo xtask kubernetes VERB` prints of this control plane."""
+        done = subprocess.run(["cargo", "xtask", "kubernetes", verb, str(self.folder), *words],
+                              cwd=ROOT, capture_output=True, text=True)  # fmt: skip
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
 
 
 class Operator:
@@ -205,35 +221,3 @@ def create(cluster: Cluster, namespace: str, *jobs: dict) -> None:
     text = yaml.safe_dump_all(jobs)
     # a replica that was killed takes the requests that it had with it: they are asked again
     wait_for("all TrainJobs to be taken", lambda: cluster.kubectl("-n", namespace, "apply", "-f", "-", input=text, check=False), 180)
-
-
-class Upstream:
-    """Upstream's Trainer controller, as the harness started it."""
-
-    def __init__(self, cluster: Cluster):
-        self.pid = int((cluster.folder / "trainer.pid").read_text().split()[0])
-        process = pathlib.Path(f"/proc/{self.pid}")
-        self.command = [os.fsdecode(word) for word in (process / "cmdline").read_bytes().split(b"\0")[:-1]]
-        pairs = [os.fsdecode(pair) for pair in (process / "environ").read_bytes().split(b"\0") if b"=" in pair]
-        self.environment = dict(pair.split("=", 1) for pair in pairs)
-        self.folder = os.readlink(process / "cwd")
-        self.child: subprocess.Popen | None = None
-
-    def start(self) -> None:
-        log = open(pathlib.Path(self.folder) / "trainer-again.log", "w")  # noqa: SIM115
-        self.child = subprocess.Popen(self.command, cwd=self.folder, env=self.environment, stdout=log, stderr=log)
-        self.pid = self.child.pid
-
-    def end(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGTERM)
-        if self.child:
-            self.child.wait(60)
-        alive = lambda: pathlib.Path(f"/proc/{self.pid}/stat").exists() and not is_zombie(self.pid)  # noqa: E731
-        wait_for("upstream's controller to end", lambda: not alive())
-
-
-def is_zombie(pid: int) -> bool:
-    with contextlib.suppress(OSError):
-        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
-    return True

@@ -12,7 +12,7 @@ import time
 import pytest
 import yaml
 
-from cluster import MANIFESTS, NAMESPACE, Cluster, Operator, Upstream, create, running, trainjob, url
+from cluster import MANIFESTS, NAMESPACE, Cluster, Operator, create, running, trainjob, url
 from conftest import BINARY, wait_for
 from test_recordings import GOLDEN, NOT_YET, hold, replay
 
@@ -117,8 +117,7 @@ def test_swap_with_upstreams_controller(theirs: Cluster, tmp_path: pathlib.Path)
     create(cluster, "swap", *jobs)
     settled = settle(cluster, "swap", len(jobs))
 
-    upstream = Upstream(cluster)
-    upstream.end()
+    cluster.stop("trainer")
     # here theirs are registered by URL; in a cluster both are by Service, and ours take the place of theirs
     cluster.kubectl("delete", "mutatingwebhookconfiguration", "defaulter.trainer.kubeflow.org")
     cluster.kubectl("delete", "validatingwebhookconfiguration", "validator.trainer.kubeflow.org")
@@ -130,12 +129,12 @@ def test_swap_with_upstreams_controller(theirs: Cluster, tmp_path: pathlib.Path)
         create(cluster, "swap", trainjob("ours"))
         settled = settle(cluster, "swap", len(jobs) + 1)
         assert operator.end() == 0
-    upstream.start()
+    cluster.start("trainer")
     try:
         # of a suspended TrainJob's JobSet upstream writes empty metadata and resources at each look, which ours leaves out
         nothing_changes(cluster, "swap", settled, but=("jobsets.jobset.x-k8s.io/suspended",))
     finally:
-        upstream.end()
+        cluster.stop("trainer")
 
 
 def settle(cluster: Cluster, namespace: str, count: int) -> dict[str, str]:

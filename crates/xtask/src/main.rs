@@ -66,7 +66,7 @@ enum Chore {
 
 #[derive(Subcommand)]
 enum Kubernetes {
-    /// Build the programs into the cache ($XDG_CACHE_HOME/trainyard-kubernetes) and print its folder.
+    /// Build the programs into the cache ($XDG_CACHE_HOME/trainyard-kubernetes) and print its folder, one for each module.
     Build {
         #[command(flatten)]
         with: control_plane::With,
@@ -75,11 +75,33 @@ enum Kubernetes {
     Up {
         /// Where its data, keys and logs go; made if it is not there.
         dir: PathBuf,
-        /// The first of seven ports in a row; 0 finds some that are free.
+        /// The first of eight ports in a row; 0 finds some that are free.
         #[arg(default_value_t = 0)]
         port: u16,
         #[command(flatten)]
         with: control_plane::With,
+    },
+    /// Install controllers in the control plane that runs in a folder.
+    Add {
+        dir: PathBuf,
+        #[command(flatten)]
+        with: control_plane::With,
+    },
+    /// Stop one of its programs.
+    Stop {
+        dir: PathBuf,
+        program: String,
+        /// Leave it no time to put things in order (SIGKILL)
+        #[arg(long)]
+        kill: bool,
+    },
+    /// Start a program that was stopped, as it was started at first.
+    Start {
+        dir: PathBuf,
+        program: String,
+        /// `--flag=value`: in the place of the one for the same flag, this time
+        #[arg(last = true)]
+        arguments: Vec<String>,
     },
     /// Stop the control plane that was started in a folder; its data stays.
     Down { dir: PathBuf },
@@ -94,6 +116,13 @@ fn main() -> ExitCode {
         Chore::Conformance { report, check } => conformance::run(&root(), &report, check),
         Chore::Kubernetes { verb: Kubernetes::Build { with } } => control_plane::build(&root(), with),
         Chore::Kubernetes { verb: Kubernetes::Up { dir, port, with } } => control_plane::up(&root(), &dir, port, with),
+        Chore::Kubernetes { verb: Kubernetes::Add { dir, with } } => control_plane::add(&root(), &dir, with),
+        Chore::Kubernetes { verb: Kubernetes::Stop { dir, program, kill } } => {
+            control_plane::stop(&dir, &program, kill)
+        }
+        Chore::Kubernetes { verb: Kubernetes::Start { dir, program, arguments } } => {
+            control_plane::start_again(&dir, &program, &arguments)
+        }
         Chore::Kubernetes { verb: Kubernetes::Down { dir } } => control_plane::down(&dir),
         Chore::Tidy => tidy::run(&root()),
     };

@@ -2,95 +2,121 @@
 
 use anyhow::{Context, Result, ensure};
 use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// A program: its name, and its package.
+/// A program: its name, the module that pins it, and its package.
 pub struct Program {
     pub name: &'static str,
+    module: &'static str,
     package: &'static str,
 }
 
-/// The module that pins them, below the repository's root.
-const MODULE: &str = "e2e/kubernetes";
+/// The module that pins most programs, below the repository's root.
+const MAIN: &str = "e2e/kubernetes";
+/// Kueue has its own: its requirements would move what the API server is built from, and who does not need it need not
+/// build it.
+const KUEUE: &str = "e2e/kubernetes/kueue";
 
 /// All programs; the first three are always wanted.
-pub const PROGRAMS: [Program; 5] = [
-    Program { name: "etcd", package: "go.etcd.io/etcd/server/v3" },
-    Program { name: "kube-apiserver", package: "k8s.io/kubernetes/cmd/kube-apiserver" },
-    Program { name: "kube-controller-manager", package: "k8s.io/kubernetes/cmd/kube-controller-manager" },
-    Program { name: "jobset", package: "sigs.k8s.io/jobset" },
-    Program { name: "trainer", package: "github.com/kubeflow/trainer/v2/cmd/trainer-controller-manager" },
+pub const PROGRAMS: [Program; 6] = [
+    Program { name: "etcd", module: MAIN, package: "go.etcd.io/etcd/server/v3" },
+    Program { name: "kube-apiserver", module: MAIN, package: "k8s.io/kubernetes/cmd/kube-apiserver" },
+    Program { name: "kube-controller-manager", module: MAIN, package: "k8s.io/kubernetes/cmd/kube-controller-manager" },
+    Program { name: "jobset", module: MAIN, package: "sigs.k8s.io/jobset" },
+    Program { name: "trainer", module: MAIN, package: "github.com/kubeflow/trainer/v2/cmd/trainer-controller-manager" },
+    Program { name: "kueue", module: KUEUE, package: "sigs.k8s.io/kueue/cmd/kueue" },
 ];
 
 /// Where built programs lie, and where the sources of their modules are.
 pub struct Programs {
     root: PathBuf,
-    /// The cache's folder for the pinned versions.
-    pub folder: PathBuf,
+    /// The cache's folders for the pinned versions, by the module that pins them.
+    folders: BTreeMap<&'static str, PathBuf>,
 }
 
 impl Programs {
     /// Builds those of the programs that the cache lacks. The first build takes minutes, later ones none.
     pub fn build(root: &Path, wanted: &[&str]) -> Result<Self> {
-        let folder = cache()?.join(pins(root)?);
-        std::fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
-        let programs = Self { root: root.to_owned(), folder };
-        // Two builds at once would do the same work twice.
-        let lock = File::create(programs.folder.join("lock")).context("making the cache's lock")?;
-        lock.lock().context("waiting for another build")?;
-        let is_missing = |program: &&Program| wanted.contains(&program.name) && !programs.path(program.name).exists();
-        let missing: Vec<&Program> = PROGRAMS.iter().filter(is_missing).collect();
-        if !missing.is_empty() {
-            programs.go_build(&missing)?;
+        let mut programs = Self { root: root.to_owned(), folders: BTreeMap::new() };
+        let wanted: Vec<&Program> = PROGRAMS.iter().filter(|program| wanted.contains(&program.name)).collect();
+        for program in &wanted {
+            if !programs.folders.contains_key(program.module) {
+                let folder = cache()?.join(pins(root, program.module)?);
+                std::fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
+                programs.folders.insert(program.module, folder);
+            }
+        }
+        for (module, folder) in &programs.folders {
+            // Two builds at once would do the same work twice.
+            let lock = File::create(folder.join("lock")).context("making the cache's lock")?;
+            lock.lock().context("waiting for another build")?;
+            let is_missing = |program: &&&Program| program.module == *module && !folder.join(program.name).exists();
+            let missing: Vec<&Program> = wanted.iter().filter(is_missing).copied().collect();
+            if !missing.is_empty() {
+                programs.go_build(module, folder, &missing)?;
+            }
         }
         Ok(programs)
     }
 
-    /// Where a program lies.
-    pub fn path(&self, name: &str) -> PathBuf {
-        self.folder.join(name)
+    /// The cache's folders, one for each module.
+    pub fn folders(&self) -> impl Iterator<Item = &Path> {
+        self.folders.values().map(PathBuf::as_path)
     }
 
-    fn go_build(&self, missing: &[&Program]) -> Result<()> {
+    /// Where a program lies, one of those that were wanted.
+    pub fn path(&self, name: &str) -> Result<PathBuf> {
+        let folder = module(name).and_then(|module| self.folders.get(module));
+        Ok(folder.with_context(|| format!("{name} was not built"))?.join(name))
+    }
+
+    fn go_build(&self, module: &str, folder: &Path, missing: &[&Program]) -> Result<()> {
         let names: Vec<&str> = missing.iter().map(|program| program.name).collect();
         eprintln!("building {} (once; some minutes)", names.join(", "));
-        let version = version(&self.root.join(MODULE), "k8s.io/kubernetes")?;
+        let version = version(&self.root.join(module), "k8s.io/kubernetes")?;
         let mut minor = version.split('.').skip(1);
         let stamp = format!(
             "-s -w -X k8s.io/component-base/version.gitVersion={version} -X k8s.io/component-base/version.gitMajor=1 \
              -X k8s.io/component-base/version.gitMinor={}",
             minor.next().unwrap_or_default()
         );
-        let out = tempfile::tempdir_in(&self.folder).context("making a folder in the cache")?;
-        let mut command = go(&self.root.join(MODULE));
+        let out = tempfile::tempdir_in(folder).context("making a folder in the cache")?;
+        let mut command = go(&self.root.join(module));
         command.env("CGO_ENABLED", "0").args(["build", "-mod=readonly", "-ldflags", &stamp, "-o"]).arg(out.path());
         command.args(missing.iter().map(|program| program.package)).stdout(Stdio::null());
         let status = command.status().context("running go build")?;
-        ensure!(status.success(), "go build of {} failed in {MODULE}; it needs Go's module proxy", names.join(", "));
+        ensure!(status.success(), "go build of {} failed in {module}; it needs Go's module proxy", names.join(", "));
         for program in missing {
             let built = out.path().join(file_name(program.package));
-            std::fs::rename(&built, self.path(program.name))
+            std::fs::rename(&built, folder.join(program.name))
                 .with_context(|| format!("moving {} into the cache", built.display()))?;
         }
         Ok(())
     }
 
-    /// The folder of a module's sources, whose manifests belong to its program.
-    pub fn sources(&self, module: &str) -> Result<PathBuf> {
-        let output = go(&self.root.join(MODULE))
-            .args(["mod", "download", "-json", module])
+    /// The folder of a module's sources, whose manifests belong to a program.
+    pub fn sources(&self, program: &str, source: &str) -> Result<PathBuf> {
+        let at = module(program).with_context(|| format!("there is no program {program}"))?;
+        let output = go(&self.root.join(at))
+            .args(["mod", "download", "-json", source])
             .output()
             .context("running go mod download")?;
         ensure!(
             output.status.success(),
-            "go mod download {module}: {}",
+            "go mod download {source}: {}",
             String::from_utf8_lossy(&output.stdout).trim()
         );
         let found: serde_json::Value = serde_json::from_slice(&output.stdout)?;
-        Ok(found["Dir"].as_str().with_context(|| format!("{module} has no folder"))?.into())
+        Ok(found["Dir"].as_str().with_context(|| format!("{source} has no folder"))?.into())
     }
+}
+
+/// The module that pins a program.
+fn module(program: &str) -> Option<&'static str> {
+    PROGRAMS.iter().find(|known| known.name == program).map(|known| known.module)
 }
 
 /// `go` in a folder, whose version is the one that is there.
@@ -115,13 +141,13 @@ fn cache() -> Result<PathBuf> {
     Ok(folder.join("trainyard-kubernetes"))
 }
 
-/// A name for what is pinned: the module's file and the compiler.
-fn pins(root: &Path) -> Result<String> {
+/// A name for what a module pins: its programs, its file and the compiler.
+fn pins(root: &Path, module: &str) -> Result<String> {
     let mut digest = Sha256::new();
-    for program in &PROGRAMS {
+    for program in PROGRAMS.iter().filter(|program| program.module == module) {
         digest.update(program.package);
     }
-    digest.update(read(&root.join(MODULE).join("go.mod"))?);
+    digest.update(read(&root.join(module).join("go.mod"))?);
     let output = go(root).arg("version").output();
     let output =
         output.context("Go is missing: install the version that e2e/kubernetes/go.mod names, or a later one")?;
@@ -152,19 +178,19 @@ mod tests {
     #[test]
     fn programs_are_called_as_go_calls_them() {
         assert_eq!(file_name("go.etcd.io/etcd/server/v3"), "server");
-        assert_eq!(file_name("k8s.io/kubernetes/cmd/kube-apiserver"), "kube-apiserver");
+        assert_eq!(file_name("sigs.k8s.io/kueue/cmd/kueue"), "kueue");
         assert_eq!(file_name("k8s.io/vault"), "vault");
     }
 
     #[test]
     fn every_program_is_a_pinned_tool() {
         let root = crate::root();
-        let text = read(&root.join(MODULE).join("go.mod")).expect("the module is there");
-        let tools: Vec<&str> = text.lines().map(|line| line.trim().trim_start_matches("tool ")).collect();
         for program in &PROGRAMS {
+            let text = read(&root.join(program.module).join("go.mod")).expect("the module is there");
+            let tools: Vec<&str> = text.lines().map(|line| line.trim().trim_start_matches("tool ")).collect();
             assert!(tools.contains(&program.package), "{}", program.package);
+            let version = version(&root.join(program.module), "k8s.io/kubernetes").expect("it is pinned");
+            assert!(version.starts_with("v1."), "{version}");
         }
-        let version = version(&root.join(MODULE), "k8s.io/kubernetes").expect("it is pinned");
-        assert!(version.starts_with("v1."), "{version}");
     }
 }

@@ -1,7 +1,7 @@
 //! Upstream's controllers beside the API server: their kinds, their webhooks, their programs.
 //!
 //! They run as processes, not in pods, so their webhooks are registered by URL. What their kustomizations would do to the
-//! manifests is done here, as far as a control plane on loopback can tell: names, selectors.
+//! manifests is done here, as far as a control plane on loopback can tell: names, selectors, conversion.
 
 use super::build::Programs;
 use super::keys::Keys;
@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 pub enum Controller {
     JobSet,
     Trainer,
+    Kueue,
 }
 
 /// Where in its module a controller keeps what belongs to it.
@@ -33,6 +34,7 @@ impl Controller {
         match self {
             Self::JobSet => "jobset",
             Self::Trainer => "trainer",
+            Self::Kueue => "kueue",
         }
     }
 
@@ -44,6 +46,9 @@ impl Controller {
             Self::Trainer => {
                 ("github.com/kubeflow/trainer/v2", "manifests/base/crds", "manifests/base/webhook/manifests.yaml")
             }
+            Self::Kueue => {
+                ("sigs.k8s.io/kueue", "config/components/crd/bases", "config/components/webhook/manifests.yaml")
+            }
         };
         Sources { module, crds, webhooks }
     }
@@ -53,6 +58,7 @@ impl Controller {
         match self {
             Self::JobSet => 4,
             Self::Trainer => 5,
+            Self::Kueue => 7,
         }
     }
 
@@ -78,6 +84,13 @@ impl Controller {
                 // as upstream ships it
                 "controller": {"groupKindConcurrency": {"TrainJob.trainer.kubeflow.org": 5}},
             }),
+            Self::Kueue => json!({
+                "apiVersion": "config.kueue.x-k8s.io/v1beta2",
+                "internalCertManagement": {"enable": false},
+                "integrations": {"frameworks": ["batch/job", "jobset.x-k8s.io/jobset", "trainer.kubeflow.org/trainjob"]},
+                // an aggregated API, which would have to be registered
+                "featureGates": {"VisibilityOnDemand": false},
+            }),
         };
         configuration
             .as_object_mut()
@@ -85,11 +98,37 @@ impl Controller {
             .extend(own.as_object().expect("it is a mapping").clone());
         configuration
     }
+
+    /// Whether a webhook of its manifest is about kinds that are there: Kueue brings some for every kind that it knows.
+    fn wants(self, path: &str) -> bool {
+        self != Self::Kueue
+            || ["-kueue-x-k8s-io-", "-batch-v1-job", "-jobset-", "-trainjob"].iter().any(|kind| path.contains(kind))
+    }
+}
+
+/// Installs controllers, one after the other.
+#[expect(clippy::too_many_arguments, reason = "all of it is one control plane, which is not worth a type of its own")]
+pub async fn all(
+    controllers: &[Controller],
+    root: &Path,
+    dir: &Path,
+    port: u16,
+    programs: &Programs,
+    processes: &Processes,
+    client: &Client,
+    keys: &Keys,
+) -> Result<()> {
+    for controller in controllers {
+        run(root, dir, port, controller, programs, processes, client, keys)
+            .await
+            .with_context(|| format!("installing {}", controller.program()))?;
+    }
+    Ok(())
 }
 
 /// Installs a controller and waits until its webhooks answer.
 #[expect(clippy::too_many_arguments, reason = "all of it is one control plane, which is not worth a type of its own")]
-pub async fn run(
+async fn run(
     root: &Path,
     dir: &Path,
     port: u16,
@@ -101,7 +140,7 @@ pub async fn run(
 ) -> Result<()> {
     let name = controller.program();
     let sources = controller.sources();
-    let folder = programs.sources(sources.module)?;
+    let folder = programs.sources(name, sources.module)?;
     let address = format!("https://127.0.0.1:{}", port + controller.webhook_port());
     let mut kinds = documents(&folder.join(sources.crds))?;
     if *controller == Controller::Trainer {
@@ -109,7 +148,13 @@ pub async fn run(
             kinds.extend(documents(&root.join("manifests/crds").join(file))?);
         }
     }
-    for kind in &kinds {
+    for kind in &mut kinds {
+        if *controller == Controller::Kueue && list(&kind["spec"]["versions"]).len() > 1 {
+            kind["spec"]["conversion"] = json!({"strategy": "Webhook", "webhook": {
+                "conversionReviewVersions": ["v1"],
+                "clientConfig": {"url": format!("{address}/convert"), "caBundle": keys.bundle()},
+            }});
+        }
         apply(client, kind).await?;
     }
     for kind in &kinds {
@@ -127,7 +172,7 @@ pub async fn run(
     super::write_private(&file, &controller.configuration(port).to_string())?;
     let environment = [("KUBECONFIG", dir.join("kubeconfig")), ("TMPDIR", home.clone())];
     let environment: Vec<(&str, &Path)> = environment.iter().map(|(name, value)| (*name, value.as_path())).collect();
-    processes.start(name, &programs.path(name), &environment, |command| _ = command.arg("--config").arg(&file))?;
+    processes.start(name, &programs.path(name)?, &environment, |command| _ = command.arg("--config").arg(&file))?;
     let webhooks = address.trim_start_matches("https://").to_owned();
     processes.until(name, PATIENCE, async || Ok(tokio::net::TcpStream::connect(&webhooks).await.map(|_| ())?)).await?;
 
@@ -153,10 +198,13 @@ fn webhook_configuration(controller: Controller, mut object: Value, address: &st
         (Controller::Trainer, false) => "validator.trainer.kubeflow.org",
         (Controller::JobSet, true) => "jobset-mutating-webhook-configuration",
         (Controller::JobSet, false) => "jobset-validating-webhook-configuration",
+        (Controller::Kueue, true) => "kueue-mutating-webhook-configuration",
+        (Controller::Kueue, false) => "kueue-validating-webhook-configuration",
     };
     object["metadata"]["name"] = json!(name);
     let webhooks = object["webhooks"].as_array_mut().context("a webhook configuration without webhooks")?;
     let path = |webhook: &Value| webhook["clientConfig"]["service"]["path"].as_str().unwrap_or_default().to_owned();
+    webhooks.retain(|webhook| controller.wants(&path(webhook)));
     for webhook in webhooks {
         let url = format!("{address}{}", path(webhook));
         webhook["clientConfig"] = json!({"url": url, "caBundle": keys.bundle()});
@@ -261,11 +309,14 @@ mod tests {
             {"name": "mpod.kb.io", "clientConfig": {"service": {"name": "s", "path": "/mutate--v1-pod"}}},
             {"name": "mjobset.kb.io", "clientConfig": {"service": {"name": "s", "path": "/mutate-jobset-x-k8s-io-v1alpha2-jobset"}}},
         ]});
-        let made = webhook_configuration(Controller::JobSet, given, "https://127.0.0.1:1", &keys).expect("it is sound");
+        let made = webhook_configuration(Controller::JobSet, given.clone(), "https://127.0.0.1:1", &keys)
+            .expect("it is sound");
         let client = &made["webhooks"][0]["clientConfig"];
         assert_eq!(client, &json!({"url": "https://127.0.0.1:1/mutate--v1-pod", "caBundle": keys.bundle()}));
         assert_eq!(made["webhooks"][0]["objectSelector"]["matchExpressions"][0]["operator"], "Exists");
         assert_eq!(made["webhooks"][1].get("objectSelector"), None);
+        let made = webhook_configuration(Controller::Kueue, given, "https://127.0.0.1:1", &keys).expect("it is sound");
+        assert_eq!(list(&made["webhooks"]).len(), 1, "pods are not Kueue's business here");
     }
 
     #[test]

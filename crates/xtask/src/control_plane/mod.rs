@@ -1,7 +1,7 @@
 //! `cargo xtask kubernetes`: a real control plane on loopback, to compare with and to run against.
 //!
-//! etcd, kube-apiserver and kube-controller-manager, and on demand upstream's JobSet and Trainer controllers, built from the
-//! Go modules pinned in `e2e/kubernetes`. There is no kubelet and no scheduler: pods stay pending until something
+//! etcd, kube-apiserver and kube-controller-manager, and on demand upstream's JobSet, Trainer and Kueue controllers, built
+//! from the Go modules pinned in `e2e/kubernetes`. There is no kubelet and no scheduler: pods stay pending until something
 //! writes their status.
 
 mod build;
@@ -21,8 +21,9 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Ports used from the first one on: API server, etcd and its peers, controller manager, two webhooks, status server.
-const PORTS: u16 = 7;
+/// Ports used from the first one on: API server, etcd and its peers, controller manager, two webhooks, status server, Kueue's
+/// webhooks.
+const PORTS: u16 = 8;
 /// How long a program may take to answer, on a machine that is busy with other things.
 const PATIENCE: Duration = Duration::from_secs(180);
 
@@ -35,6 +36,9 @@ pub struct With {
     /// Kubeflow Trainer's controllers, webhooks and runtimes, the PodGroup kinds that it knows, and JobSet
     #[arg(long)]
     trainer: bool,
+    /// Kueue's controllers and webhooks, for Jobs, JobSets and TrainJobs
+    #[arg(long)]
+    kueue: bool,
     /// Note every request of a service account in DIR/audit.jsonl
     #[arg(long)]
     audit: bool,
@@ -52,14 +56,20 @@ rules:
 
 impl With {
     fn controllers(self) -> Vec<Controller> {
-        let wanted = [(self.jobset || self.trainer, Controller::JobSet), (self.trainer, Controller::Trainer)];
+        let wanted = [
+            (self.jobset || self.trainer, Controller::JobSet),
+            (self.trainer, Controller::Trainer),
+            (self.kueue, Controller::Kueue),
+        ];
         wanted.into_iter().filter_map(|(wanted, controller)| wanted.then_some(controller)).collect()
     }
 }
 
 /// Builds the programs into the cache, and says where they are.
 pub fn build(root: &Path, with: With) -> Result<()> {
-    println!("{}", programs(root, with)?.folder.display());
+    for folder in programs(root, with)?.folders() {
+        println!("{}", folder.display());
+    }
     Ok(())
 }
 
@@ -105,7 +115,7 @@ fn start(
 
     let at = |offset: u16| format!("http://127.0.0.1:{}", port + offset);
     let (store, peers) = (at(1), at(2));
-    processes.start("etcd", &programs.path("etcd"), &[], |command| {
+    processes.start("etcd", &programs.path("etcd")?, &[], |command| {
         command.arg("--data-dir").arg(dir.join("etcd")).args([
             &format!("--listen-client-urls={store}"),
             &format!("--advertise-client-urls={store}"),
@@ -116,7 +126,7 @@ fn start(
         ]);
     })?;
     write_private(&dir.join("audit-policy.yaml"), AUDIT_POLICY)?;
-    processes.start("kube-apiserver", &programs.path("kube-apiserver"), &[], |command| {
+    processes.start("kube-apiserver", &programs.path("kube-apiserver")?, &[], |command| {
         if with.audit {
             command.args(["--audit-policy-file=audit-policy.yaml", "--audit-log-path=audit.jsonl"]);
         }
@@ -153,7 +163,7 @@ fn start(
                 Ok(client.request_text(request).await.map(|_| ())?)
             })
             .await?;
-        processes.start("kube-controller-manager", &programs.path("kube-controller-manager"), &[], |command| {
+        processes.start("kube-controller-manager", &programs.path("kube-controller-manager")?, &[], |command| {
             command.args([
                 "--kubeconfig=kubeconfig",
                 "--service-account-private-key-file=service-accounts.key",
@@ -166,19 +176,48 @@ fn start(
                 "--kube-api-burst=1000",
             ]);
         })?;
-        for controller in with.controllers() {
-            install::run(root, dir, port, &controller, programs, processes, &client, &keys)
-                .await
-                .with_context(|| format!("installing {}", controller.program()))?;
-        }
+        install::all(&with.controllers(), root, dir, port, programs, processes, &client, &keys).await?;
         Ok(kubeconfig)
+    })
+}
+
+/// Installs controllers in the control plane that runs in `dir`.
+pub fn add(root: &Path, dir: &Path, with: With) -> Result<()> {
+    let programs = programs(root, with)?;
+    let (dir, processes) = processes(dir)?;
+    let keys = Keys::make(&dir)?;
+    let kubeconfig = dir.join("kubeconfig");
+    let config = Kubeconfig::read_from(&kubeconfig)?;
+    let cluster = config.clusters.first().and_then(|named| named.cluster.as_ref());
+    let server = cluster.and_then(|cluster| cluster.server.as_deref()).context("a kubeconfig without a server")?;
+    let port = server.rsplit(':').next().unwrap_or_default().parse().with_context(|| format!("no port in {server}"))?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let client = client(&kubeconfig).await?;
+        install::all(&with.controllers(), root, &dir, port, &programs, &processes, &client, &keys).await
     })
 }
 
 /// Stops the control plane that was started in `dir`; its data stays.
 pub fn down(dir: &Path) -> Result<()> {
+    processes(dir)?.1.stop_all()
+}
+
+/// Stops one of its programs; killed at once it has no time to put things in order.
+pub fn stop(dir: &Path, program: &str, at_once: bool) -> Result<()> {
+    processes(dir)?.1.stop(program, at_once)
+}
+
+/// Starts a program that was stopped, with the same arguments but for those given (`--flag=value`).
+pub fn start_again(dir: &Path, program: &str, arguments: &[String]) -> Result<()> {
+    processes(dir)?.1.start_again(program, arguments)
+}
+
+/// What was started in a folder, whose true path comes first.
+fn processes(dir: &Path) -> Result<(PathBuf, Processes)> {
     let dir = dir.canonicalize().with_context(|| format!("finding {}", dir.display()))?;
-    Processes::new(&dir).stop_all()
+    let processes = Processes::new(&dir);
+    Ok((dir, processes))
 }
 
 async fn client(kubeconfig: &Path) -> Result<Client> {
@@ -248,7 +287,7 @@ mod tests {
 
     #[test]
     fn trainer_brings_jobset() {
-        let with = With { jobset: false, trainer: true, audit: false };
+        let with = With { jobset: false, trainer: true, kueue: false, audit: false };
         assert_eq!(with.controllers(), [Controller::JobSet, Controller::Trainer]);
     }
 }

@@ -1,9 +1,12 @@
 //! Programs that outlive the command that starts them: by name, each with a log and a file that holds its process id.
 
-use super::deadline;
+use super::{deadline, write_private};
 use anyhow::{Context, Result, bail};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs::File;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -13,6 +16,14 @@ use std::time::{Duration, Instant};
 /// How long a program may take to stop before it is killed.
 const GRACE: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(50);
+
+/// How a program was started at first.
+#[derive(Deserialize, Serialize)]
+struct Kept {
+    program: String,
+    arguments: Vec<String>,
+    environment: BTreeMap<String, String>,
+}
 
 /// The processes of one control plane.
 pub struct Processes {
@@ -33,16 +44,57 @@ impl Processes {
         environment: &[(&str, &Path)],
         arguments: impl FnOnce(&mut Command),
     ) -> Result<()> {
+        let mut command = Command::new(program);
+        arguments(&mut command);
+        command.envs(environment.iter().copied());
+        self.keep(name, &command)?;
+        self.spawn(name, command)
+    }
+
+    /// Starts a program that was stopped, as it was started at first. An argument `--flag=value` takes the place of the
+    /// one for the same flag, this time.
+    pub fn start_again(&self, name: &str, arguments: &[String]) -> Result<()> {
+        if let Some(pid) = self.alive(name) {
+            bail!("{name} runs already, as process {pid}");
+        }
+        let path = self.dir.join(format!("{name}.command.json"));
+        let text = std::fs::read_to_string(&path)
+            .with_context(|| format!("reading {}: was {name} ever started here?", path.display()))?;
+        let mut kept: Kept = serde_json::from_str(&text).with_context(|| format!("parsing {}", path.display()))?;
+        for argument in arguments {
+            let flag = argument.split_inclusive('=').next().unwrap_or_default();
+            kept.arguments.retain(|old| !old.starts_with(flag));
+            kept.arguments.push(argument.clone());
+        }
+        let mut command = Command::new(kept.program);
+        command.args(kept.arguments).envs(kept.environment);
+        self.spawn(name, command)
+    }
+
+    /// Writes down how a program is started.
+    fn keep(&self, name: &str, command: &Command) -> Result<()> {
+        let text = |word: &OsStr| word.to_str().map(str::to_owned).context("an argument that is not UTF-8");
+        let kept = Kept {
+            program: text(command.get_program())?,
+            arguments: command.get_args().map(text).collect::<Result<_>>()?,
+            environment: command
+                .get_envs()
+                .filter_map(|(name, value)| Some((name, value?)))
+                .map(|(name, value)| Ok((text(name)?, text(value)?)))
+                .collect::<Result<_>>()?,
+        };
+        write_private(&self.dir.join(format!("{name}.command.json")), &serde_json::to_string_pretty(&kept)?)
+    }
+
+    fn spawn(&self, name: &str, mut command: Command) -> Result<()> {
         let log = self.dir.join(format!("{name}.log"));
         let log = File::options()
             .create(true)
             .append(true)
             .open(&log)
             .with_context(|| format!("opening {}", log.display()))?;
-        let mut command = Command::new(program);
-        arguments(&mut command);
-        command.current_dir(&self.dir).envs(environment.iter().copied());
-        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        let program = command.get_program().to_owned();
+        command.current_dir(&self.dir).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         // of a group of its own, so that ^C for the caller is none for it
         let child = command.process_group(0).spawn().with_context(|| format!("starting {}", program.display()))?;
         std::fs::write(self.file(name), format!("{} {}\n", child.id(), program.display()))
@@ -109,15 +161,16 @@ impl Processes {
     /// Stops everything, one after the other, and waits until it is gone.
     pub fn stop_all(&self) -> Result<()> {
         for name in self.names() {
-            self.stop(&name).with_context(|| format!("stopping {name}"))?;
+            self.stop(&name, false).with_context(|| format!("stopping {name}"))?;
         }
         Ok(())
     }
 
-    fn stop(&self, name: &str) -> Result<()> {
-        let (asked, mut killed) = (Instant::now(), false);
+    /// Asks a program to end, or kills it at once, and waits until it is gone.
+    pub fn stop(&self, name: &str, at_once: bool) -> Result<()> {
+        let (asked, mut killed) = (Instant::now(), at_once);
         if let Some(pid) = self.alive(name) {
-            kill(pid, Signal::SIGTERM)?;
+            kill(pid, if at_once { Signal::SIGKILL } else { Signal::SIGTERM })?;
         }
         while let Some(pid) = self.alive(name) {
             if asked.elapsed() > GRACE && !killed {
@@ -129,7 +182,7 @@ impl Processes {
             }
             std::thread::sleep(POLL);
         }
-        std::fs::remove_file(self.file(name)).context("removing its process id")
+        std::fs::remove_file(self.file(name)).with_context(|| format!("removing the process id of {name}"))
     }
 }
 
@@ -152,6 +205,17 @@ mod tests {
         let reaper = std::thread::spawn(move || nix::sys::wait::waitpid(pid, None));
         processes.stop_all().expect("it stops");
         reaper.join().expect("no panic").expect("reaped");
+        assert!(!processes.any_alive() && processes.names().is_empty());
+
+        let error = processes.start_again("never", &[]).expect_err("it never ran").to_string();
+        assert!(error.contains("was never ever started here?"), "{error}");
+        processes.start_again("etcd", &["601".to_owned()]).expect("it starts again");
+        let pid = processes.alive("etcd").expect("it runs");
+        let arguments = std::fs::read(format!("/proc/{pid}/cmdline")).expect("it runs");
+        let reaper = std::thread::spawn(move || nix::sys::wait::waitpid(pid, None));
+        processes.stop("etcd", true).expect("it is killed");
+        reaper.join().expect("no panic").expect("reaped");
+        assert!(arguments.ends_with(b"600\x00601\0"), "{arguments:?}");
         assert!(!processes.any_alive() && processes.names().is_empty());
     }
 }
