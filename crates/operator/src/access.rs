@@ -1,11 +1,13 @@
 //! The rights that the operator needs on a cluster, worked out from what its controllers watch and write: least privilege.
 //!
-//! `manifests/base/rbac/role.yaml` is written from here (`UPDATE=1 cargo test -p operator --test it`).
+//! The roles in `manifests` are written from here (`UPDATE=1 cargo test -p operator --test it`). That each verb of them is used
+//! is seen in a real API server's audit log (`e2e/test_operator_more.py`).
 
 use crate::registration::{DEFAULTER, VALIDATOR};
 use crate::webhooks::looked_at;
 use api::object::Gvk;
 use plan::controller::{RuntimeController, TrainJobController};
+use plan::optimization::controller::optimizationjob_gvk;
 use plan::plugins::Settings;
 use plan::runtime::RuntimeKind;
 use reconcile::{Primary, Reconciler};
@@ -16,6 +18,9 @@ use std::collections::{BTreeMap, BTreeSet};
 pub const NAME: &str = "kubeflow-trainer-controller-manager";
 /// Where upstream's operator and ours are installed.
 pub const NAMESPACE: &str = "kubeflow-system";
+
+/// Name of the role for OptimizationJobs; upstream has no controller for them.
+pub const OPTIMIZATION: &str = "kubeflow-trainer-optimization";
 
 /// Group, resource, verbs.
 type Grant = (&'static str, &'static str, &'static [&'static str]);
@@ -56,8 +61,15 @@ fn watched(reconciler: &impl Reconciler) -> Vec<Gvk> {
     primary.into_iter().chain(reconciler.watches().into_iter().map(|watch| watch.gvk)).collect()
 }
 
-/// All rules of a table: verbs by group and resource, resources with equal verbs together.
-fn rules(table: BTreeMap<(String, String), BTreeSet<&str>>) -> Vec<Value> {
+/// Of these there is one for all namespaces: only a ClusterRole can grant them.
+const CLUSTER_SCOPED: [&str; 4] =
+    ["clustertrainingruntimes", "priorityclasses", "subjectaccessreviews", "tokenreviews"];
+
+/// Verbs by group and resource.
+type Table = BTreeMap<(String, String), BTreeSet<&'static str>>;
+
+/// All rules of a table: resources with equal verbs together.
+fn rules(table: Table) -> Vec<Value> {
     let mut together: BTreeMap<(String, BTreeSet<&str>), Vec<String>> = BTreeMap::new();
     for ((group, resource), verbs) in table {
         together.entry((group, verbs)).or_default().push(resource);
@@ -66,30 +78,41 @@ fn rules(table: BTreeMap<(String, String), BTreeSet<&str>>) -> Vec<Value> {
     together.into_iter().map(rule).collect()
 }
 
-/// The rights on TrainJobs and what belongs to them: of a ClusterRole, for TrainJobs are in all namespaces.
-fn cluster_rules() -> Vec<Value> {
-    let mut table: BTreeMap<(String, String), BTreeSet<&str>> = BTreeMap::new();
+/// What the controllers watch, what admission looks at, what is written and asked.
+fn table() -> Table {
+    let mut table = Table::new();
     let runtimes = [RuntimeKind::TrainingRuntime, RuntimeKind::ClusterTrainingRuntime];
     let mut kinds = watched(&TrainJobController::new(Settings::default()));
     kinds.extend(runtimes.into_iter().flat_map(|kind| watched(&RuntimeController::new(kind))));
+    add_watched(&mut table, kinds);
+    for (group, resource) in looked_at() {
+        table.entry((group.to_owned(), resource.to_owned())).or_default().insert("get");
+    }
+    add(&mut table, WRITES);
+    add(&mut table, SERVERS);
+    table
+}
+
+fn add(table: &mut Table, grants: &[Grant]) {
+    for (group, resource, verbs) in grants {
+        table.entry(((*group).to_owned(), (*resource).to_owned())).or_default().extend(*verbs);
+    }
+}
+
+fn add_watched(table: &mut Table, kinds: Vec<Gvk>) {
     for gvk in kinds {
         let plural = format!("{}s", gvk.kind.to_lowercase());
         table.entry((gvk.group, plural)).or_default().extend(["list", "watch"]);
     }
-    for (group, resource) in looked_at() {
-        table.entry((group.to_owned(), resource.to_owned())).or_default().insert("get");
-    }
-    for (group, resource, verbs) in WRITES.iter().chain(SERVERS) {
-        table.entry(((*group).to_owned(), (*resource).to_owned())).or_default().extend(*verbs);
-    }
-    let mut rules = rules(table);
-    for (resource, name) in
-        [("mutatingwebhookconfigurations", DEFAULTER), ("validatingwebhookconfigurations", VALIDATOR)]
-    {
-        rules.push(json!({"apiGroups": ["admissionregistration.k8s.io"], "resources": [resource],
-            "resourceNames": [name], "verbs": ["get", "patch"]}));
-    }
-    rules
+}
+
+/// The rights on the webhook configurations.
+fn registration_rules() -> [Value; 2] {
+    let names = [("mutatingwebhookconfigurations", DEFAULTER), ("validatingwebhookconfigurations", VALIDATOR)];
+    names.map(|(resource, name)| {
+        json!({"apiGroups": ["admissionregistration.k8s.io"], "resources": [resource], "resourceNames": [name],
+            "verbs": ["get", "patch"]})
+    })
 }
 
 /// The rights on the operator's own objects, in its own namespace.
@@ -106,14 +129,48 @@ fn own_rules() -> Vec<Value> {
     ]
 }
 
-/// The roles as objects.
+fn role(kind: &str, name: &str, rules: Vec<Value>) -> Value {
+    let mut metadata = json!({"name": name});
+    if kind == "Role" {
+        metadata["namespace"] = json!(NAMESPACE);
+    }
+    json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": metadata, "rules": rules})
+}
+
+/// The roles of an operator for all namespaces.
 pub fn roles() -> Vec<Value> {
-    let role = |kind: &str, rules: Vec<Value>| {
-        let mut metadata = json!({"name": NAME});
-        if kind == "Role" {
-            metadata["namespace"] = json!(NAMESPACE);
-        }
-        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": metadata, "rules": rules})
-    };
-    vec![role("ClusterRole", cluster_rules()), role("Role", own_rules())]
+    let mut all = rules(table());
+    all.extend(registration_rules());
+    vec![role("ClusterRole", NAME, all), role("Role", NAME, own_rules())]
+}
+
+/// The roles of an operator that keeps to its own namespace (`--watch-namespace`): what is not in a namespace, in a
+/// ClusterRole; all else in a Role.
+pub fn namespaced_roles() -> Vec<Value> {
+    let (cluster, mut namespaced): (Table, Table) =
+        table().into_iter().partition(|((_, resource), _)| CLUSTER_SCOPED.contains(&resource.as_str()));
+    let mut around = rules(cluster);
+    around.extend(registration_rules());
+    // TrainJobs' keys and the operator's own Secret are in one namespace: what may be created is said once
+    if let Some(verbs) = namespaced.get_mut(&(String::new(), "secrets".to_owned())) {
+        verbs.remove("create");
+    }
+    let mut all = rules(namespaced);
+    all.extend(own_rules());
+    vec![role("ClusterRole", NAME, around), role("Role", NAME, all)]
+}
+
+/// What controller `optimizationjob` needs beside: a ClusterRole for whoever turns it on.
+pub fn optimization_role() -> Value {
+    let mut table = Table::new();
+    add_watched(&mut table, vec![optimizationjob_gvk()]);
+    add(
+        &mut table,
+        &[
+            ("trainer.kubeflow.org", "optimizationjobs/status", &["patch"]),
+            ("trainer.kubeflow.org", "optimizationjobs/finalizers", &["update"]),
+            ("trainer.kubeflow.org", "trainjobs", &["create"]),
+        ],
+    );
+    role("ClusterRole", OPTIMIZATION, rules(table))
 }

@@ -23,6 +23,8 @@ fn holds(file: &str, objects: &[Value]) {
 #[test]
 fn the_roles_are_what_the_controllers_need() {
     holds("base/rbac/role.yaml", &access::roles());
+    holds("overlays/namespaced/role.yaml", &access::namespaced_roles());
+    holds("components/optimization/role.yaml", &[access::optimization_role()]);
 }
 
 #[test]
