@@ -44,10 +44,14 @@ pub fn check(metadata: &Value, lock: &str) -> Result<Vec<String>> {
     Ok(findings)
 }
 
+/// An SPDX expression without the old form of "or".
+pub fn modern(expression: &str) -> String {
+    expression.replace('/', " OR ")
+}
+
 /// Whether an SPDX expression leaves us a way that is allowed altogether.
 fn is_allowed(expression: &str) -> bool {
-    // An old form of "or".
-    let spaced = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
+    let spaced = modern(expression).replace('(', " ( ").replace(')', " ) ");
     let words: Vec<&str> = spaced.split_whitespace().collect();
     let mut rest = words.as_slice();
     either(&mut rest) && rest.is_empty()

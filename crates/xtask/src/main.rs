@@ -1,12 +1,17 @@
 //! Repository chores: `cargo xtask <chore>`. Whatever is generated is committed; `--check` says whether it is up to date.
 
+mod chart;
 mod conformance;
 mod control_plane;
 mod crds;
+mod elf;
+mod image;
 mod kubernetes;
 mod kubernetes_types;
 mod licences;
+mod sbom;
 mod schema;
+mod tar;
 mod tidy;
 mod yaml;
 
@@ -46,6 +51,25 @@ enum Chore {
         #[arg(long)]
         check: bool,
     },
+    /// Write the chart's copies of the objects in manifests/.
+    Chart {
+        /// Write nothing; fail if a copy is not what it would be.
+        #[arg(long)]
+        check: bool,
+    },
+    /// Write a container image as an OCI archive, and print its path.
+    Image {
+        #[command(flatten)]
+        options: image::Options,
+    },
+    /// Write what the binary is made of (CycloneDX 1.5).
+    Sbom {
+        /// A file [default: stdout]
+        #[arg(long)]
+        out: Option<PathBuf>,
+    },
+    /// Build Helm, pinned in e2e/helm, into the cache, and print its path.
+    Helm,
     /// Write into COMPATIBILITY.md how many of the recorded scenarios pass.
     Conformance {
         /// JUnit reports of `e2e/golden/replay.py check`; fail where they and e2e/golden/not-yet.yaml differ.
@@ -113,6 +137,10 @@ fn main() -> ExitCode {
             kubernetes_types::run(&root(), &openapi, &go, &version, check)
         }
         Chore::Crds { check } => crds::run(&root(), check),
+        Chore::Chart { check } => chart::run(&root(), check),
+        Chore::Image { options } => image::run(&root(), &options),
+        Chore::Sbom { out } => sbom::run(&root(), out.as_deref()),
+        Chore::Helm => control_plane::helm(&root()),
         Chore::Conformance { report, check } => conformance::run(&root(), &report, check),
         Chore::Kubernetes { verb: Kubernetes::Build { with } } => control_plane::build(&root(), with),
         Chore::Kubernetes { verb: Kubernetes::Up { dir, port, with } } => control_plane::up(&root(), &dir, port, with),

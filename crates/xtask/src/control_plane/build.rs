@@ -20,14 +20,18 @@ const MAIN: &str = "e2e/kubernetes";
 /// build it.
 const KUEUE: &str = "e2e/kubernetes/kueue";
 
+/// Helm brings libraries of its own; those that it shares with Kubernetes have the same versions, and so are built once.
+const HELM: &str = "e2e/helm";
+
 /// All programs; the first three are always wanted.
-pub const PROGRAMS: [Program; 6] = [
+pub const PROGRAMS: [Program; 7] = [
     Program { name: "etcd", module: MAIN, package: "go.etcd.io/etcd/server/v3" },
     Program { name: "kube-apiserver", module: MAIN, package: "k8s.io/kubernetes/cmd/kube-apiserver" },
     Program { name: "kube-controller-manager", module: MAIN, package: "k8s.io/kubernetes/cmd/kube-controller-manager" },
     Program { name: "jobset", module: MAIN, package: "sigs.k8s.io/jobset" },
     Program { name: "trainer", module: MAIN, package: "github.com/kubeflow/trainer/v2/cmd/trainer-controller-manager" },
     Program { name: "kueue", module: KUEUE, package: "sigs.k8s.io/kueue/cmd/kueue" },
+    Program { name: "helm", module: HELM, package: "helm.sh/helm/v3/cmd/helm" },
 ];
 
 /// Where built programs lie, and where the sources of their modules are.
@@ -76,7 +80,8 @@ impl Programs {
     fn go_build(&self, module: &str, folder: &Path, missing: &[&Program]) -> Result<()> {
         let names: Vec<&str> = missing.iter().map(|program| program.name).collect();
         eprintln!("building {} (once; some minutes)", names.join(", "));
-        let version = version(&self.root.join(module), "k8s.io/kubernetes")?;
+        // programs that are not of Kubernetes have nothing to say its version with
+        let version = version(&self.root.join(module), "k8s.io/kubernetes").unwrap_or_default();
         let mut minor = version.split('.').skip(1);
         let stamp = format!(
             "-s -w -X k8s.io/component-base/version.gitVersion={version} -X k8s.io/component-base/version.gitMajor=1 \
@@ -189,8 +194,21 @@ mod tests {
             let text = read(&root.join(program.module).join("go.mod")).expect("the module is there");
             let tools: Vec<&str> = text.lines().map(|line| line.trim().trim_start_matches("tool ")).collect();
             assert!(tools.contains(&program.package), "{}", program.package);
-            let version = version(&root.join(program.module), "k8s.io/kubernetes").expect("it is pinned");
-            assert!(version.starts_with("v1."), "{version}");
+        }
+        let version = version(&root.join(MAIN), "k8s.io/kubernetes").expect("it is pinned");
+        assert!(version.starts_with("v1."), "{version}");
+    }
+
+    #[test]
+    fn helm_shares_the_libraries_of_kubernetes() {
+        let root = crate::root();
+        for library in ["k8s.io/apimachinery", "k8s.io/client-go", "k8s.io/api"] {
+            let pinned = |module: &str| {
+                let text = read(&root.join(module).join("go.mod")).expect("the module is there");
+                let line = text.lines().find(|line| line.starts_with(&format!("replace {library} => ")));
+                line.unwrap_or_else(|| panic!("{module} does not pin {library}")).to_owned()
+            };
+            assert_eq!(pinned(MAIN), pinned(HELM));
         }
     }
 }

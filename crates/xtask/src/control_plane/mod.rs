@@ -73,6 +73,12 @@ pub fn build(root: &Path, with: With) -> Result<()> {
     Ok(())
 }
 
+/// Builds Helm into the cache, and says where it is.
+pub fn helm(root: &Path) -> Result<()> {
+    println!("{}", Programs::build(root, &["helm"])?.path("helm")?.display());
+    Ok(())
+}
+
 fn programs(root: &Path, with: With) -> Result<Programs> {
     let mut wanted: Vec<&str> = PROGRAMS[..3].iter().map(|program| program.name).collect();
     wanted.extend(with.controllers().iter().map(|controller| controller.program()));

@@ -1,0 +1,322 @@
+//! `cargo xtask image`: a container image as an OCI archive, without a daemon.
+//!
+//! The image holds the binary and its bill of materials, nothing else: no shell, no libraries, no /tmp. The same binaries at
+//! the same commit make the same bytes.
+
+use crate::{elf, sbom, tar};
+use anyhow::{Context, Result, ensure};
+use flate2::{Compression, GzBuilder};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Without any rights of its own; what manifests/ run it as.
+const USER: &str = "65532:65532";
+const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
+const INDEX: &str = "application/vnd.oci.image.index.v1+json";
+const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
+const LAYER: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
+
+/// What to build.
+#[derive(clap::Args)]
+pub struct Options {
+    /// A static binary; more than one, of different machines, make one image for all of them [default: built first]
+    #[arg(long)]
+    binary: Vec<PathBuf>,
+    /// Where the archive goes
+    #[arg(long, default_value = "target/image/trainyard.tar")]
+    out: PathBuf,
+    /// Name and tag [default: trainyard:VERSION]
+    #[arg(long)]
+    tag: Option<String>,
+}
+
+/// What every image of one run has in common.
+struct Identity {
+    tag: String,
+    version: String,
+    /// Commit, and whether something was changed since.
+    revision: String,
+    /// Seconds since 1970: `SOURCE_DATE_EPOCH`, or the commit's time.
+    created: u64,
+    sbom: String,
+}
+
+/// Builds the archive and prints its path.
+pub fn run(root: &Path, options: &Options) -> Result<()> {
+    let mut paths = options.binary.clone();
+    if paths.is_empty() {
+        paths.push(build(root)?);
+    }
+    let binaries = paths.iter().map(|path| binary(path)).collect::<Result<Vec<_>>>()?;
+    let (document, version) = sbom::document(root)?;
+    let identity = Identity {
+        tag: options.tag.clone().unwrap_or_else(|| format!("trainyard:{version}")),
+        version,
+        revision: git(root, &["describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"])?,
+        created: created(root)?,
+        sbom: document,
+    };
+    let out = root.join(&options.out);
+    if let Some(folder) = out.parent() {
+        std::fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
+    }
+    std::fs::write(&out, archive(&binaries, &identity)?).with_context(|| format!("writing {}", out.display()))?;
+    println!("{}", out.display());
+    Ok(())
+}
+
+/// Builds the binary for this machine, linked with musl, without a trace of where it was built.
+fn build(root: &Path) -> Result<PathBuf> {
+    let target = format!("{}-unknown-linux-musl", std::env::consts::ARCH);
+    let folder = root.join("target/image");
+    let home = std::env::var("CARGO_HOME").or_else(|_| std::env::var("HOME").map(|home| format!("{home}/.cargo")));
+    let remaps = [(root.display().to_string(), "/src"), (home.unwrap_or_default(), "/cargo")];
+    let flags: Vec<String> = remaps.iter().map(|(from, to)| format!("--remap-path-prefix={from}={to}")).collect();
+    let for_c: Vec<String> = remaps.iter().map(|(from, to)| format!("-ffile-prefix-map={from}={to}")).collect();
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
+    let status = Command::new(cargo)
+        .args(["build", "--release", "--locked", "--package", "trainyard", "--target", &target, "--target-dir"])
+        .arg(&folder)
+        .current_dir(root)
+        .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"))
+        .env("CFLAGS", for_c.join(" "))
+        .status()
+        .context("running cargo build")?;
+    ensure!(
+        status.success(),
+        "the static binary was not built; it needs `rustup target add {target}` and musl-gcc (on Debian: musl-tools)"
+    );
+    Ok(folder.join(target).join("release/trainyard"))
+}
+
+/// A binary and the machine that it is for.
+struct Binary {
+    architecture: &'static str,
+    bytes: Vec<u8>,
+}
+
+fn binary(path: &Path) -> Result<Binary> {
+    let bytes = std::fs::read(path).with_context(|| format!("reading {}", path.display()))?;
+    let elf = elf::read(&bytes).with_context(|| format!("{} is no program for Linux", path.display()))?;
+    if let Some(interpreter) = elf.interpreter {
+        anyhow::bail!(
+            "{} needs {interpreter}, and nothing is in the image but the binary: give a static one \
+             (cargo build --release --package trainyard --target {}-unknown-linux-musl), or none, and it is built",
+            path.display(),
+            std::env::consts::ARCH
+        );
+    }
+    Ok(Binary { architecture: elf.architecture, bytes })
+}
+
+fn created(root: &Path) -> Result<u64> {
+    let text = match std::env::var("SOURCE_DATE_EPOCH") {
+        Ok(text) => text,
+        Err(_) => git(root, &["log", "-1", "--format=%ct"])?,
+    };
+    text.parse().with_context(|| format!("SOURCE_DATE_EPOCH: {text:?} is not a number of seconds"))
+}
+
+fn git(root: &Path, arguments: &[&str]) -> Result<String> {
+    let output = Command::new("git").args(arguments).current_dir(root).output().context("running git")?;
+    ensure!(output.status.success(), "git {}: {}", arguments[0], String::from_utf8_lossy(&output.stderr).trim());
+    Ok(String::from_utf8(output.stdout)?.trim().to_owned())
+}
+
+/// The files of an OCI layout, as they are made.
+struct Layout(Vec<(String, Vec<u8>)>);
+
+impl Layout {
+    /// Adds a blob, and returns what others say of it.
+    fn add(&mut self, media_type: &str, bytes: Vec<u8>) -> Value {
+        let digest = digest(&bytes);
+        let size = bytes.len();
+        let name = format!("blobs/sha256/{digest}");
+        if !self.0.iter().any(|(held, _)| *held == name) {
+            self.0.push((name, bytes));
+        }
+        json!({"mediaType": media_type, "digest": format!("sha256:{digest}"), "size": size})
+    }
+}
+
+fn digest(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The whole archive: an OCI layout, which `docker load`, too, can read.
+fn archive(binaries: &[Binary], identity: &Identity) -> Result<Vec<u8>> {
+    let mut layout = Layout(Vec::new());
+    let mut manifests = Vec::new();
+    let mut loads = Vec::new();
+    for binary in binaries {
+        let (manifest, load) = image(&mut layout, binary, identity)?;
+        manifests.push(manifest);
+        loads.push(load);
+    }
+    let mut top = match manifests.as_slice() {
+        [one] => one.clone(),
+        _ => {
+            let all = json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": manifests});
+            layout.add(INDEX, serde_json::to_vec(&all)?)
+        }
+    };
+    let (_, tag) = identity.tag.rsplit_once(':').with_context(|| format!("--tag {}: no tag", identity.tag))?;
+    top["annotations"] = json!({"org.opencontainers.image.ref.name": tag, "io.containerd.image.name": identity.tag});
+    let index = json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": [top]});
+
+    let mut files = tar::Writer::new(identity.created);
+    for folder in ["blobs", "blobs/sha256"] {
+        files.folder(folder);
+    }
+    layout.0.sort();
+    for (name, bytes) in &layout.0 {
+        files.file(name, 0o644, bytes);
+    }
+    files.file("index.json", 0o644, &serde_json::to_vec(&index)?);
+    files.file("manifest.json", 0o644, &serde_json::to_vec(&loads)?);
+    files.file("oci-layout", 0o644, br#"{"imageLayoutVersion":"1.0.0"}"#);
+    Ok(files.finish())
+}
+
+/// Adds the image for one machine; returns its descriptor, and the entry of `docker load`'s list.
+fn image(layout: &mut Layout, binary: &Binary, identity: &Identity) -> Result<(Value, Value)> {
+    let mut files = tar::Writer::new(identity.created);
+    files.file("sbom.cdx.json", 0o644, identity.sbom.as_bytes());
+    files.file("trainyard", 0o755, &binary.bytes);
+    let files = files.finish();
+    let unpacked = digest(&files);
+    let mut packed = GzBuilder::new().mtime(0).write(Vec::new(), Compression::new(6));
+    packed.write_all(&files)?;
+    let layer = layout.add(LAYER, packed.finish()?);
+
+    let labels = json!({
+        "org.opencontainers.image.title": "trainyard",
+        "org.opencontainers.image.description": "Distributed training: Kubeflow Trainer's API, operator and laptop mode",
+        "org.opencontainers.image.version": identity.version,
+        "org.opencontainers.image.revision": identity.revision,
+        "org.opencontainers.image.licenses": "Apache-2.0",
+    });
+    let created = timestamp(identity.created);
+    let config = json!({
+        "created": created,
+        "architecture": binary.architecture,
+        "os": "linux",
+        "config": {"User": USER, "Entrypoint": ["/trainyard"], "WorkingDir": "/", "Labels": labels},
+        "rootfs": {"type": "layers", "diff_ids": [format!("sha256:{unpacked}")]},
+        "history": [{"created": created, "created_by": "cargo xtask image"}],
+    });
+    let config = layout.add(CONFIG, serde_json::to_vec(&config)?);
+    let load = json!({"Config": blob(&config), "RepoTags": [identity.tag], "Layers": [blob(&layer)]});
+    let manifest = json!({"schemaVersion": 2, "mediaType": MANIFEST, "config": config, "layers": [layer],
+        "annotations": labels});
+    let mut manifest = layout.add(MANIFEST, serde_json::to_vec(&manifest)?);
+    manifest["platform"] = json!({"architecture": binary.architecture, "os": "linux"});
+    Ok((manifest, load))
+}
+
+/// The path of a blob in the archive.
+fn blob(descriptor: &Value) -> String {
+    descriptor["digest"].as_str().unwrap_or_default().replacen("sha256:", "blobs/sha256/", 1)
+}
+
+/// Seconds since 1970 as RFC 3339 writes them, in UTC.
+fn timestamp(seconds: u64) -> String {
+    let (days, rest) = (seconds / 86_400, seconds % 86_400);
+    // years begin in March, so that the day that some of them lack comes last
+    let shifted = days + 719_468;
+    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
+    let year = era * 400 + year_of_era + u64::from(month <= 2);
+    format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", rest / 3600, rest / 60 % 60, rest % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+    use std::io::Read;
+
+    fn identity() -> Identity {
+        Identity {
+            tag: "trainyard:1.2.3".to_owned(),
+            version: "1.2.3".to_owned(),
+            revision: "abc".to_owned(),
+            created: 1_700_000_000,
+            sbom: "{}".to_owned(),
+        }
+    }
+
+    fn made(architecture: &'static str) -> Binary {
+        Binary { architecture, bytes: format!("a program for {architecture}").into_bytes() }
+    }
+
+    /// Follows a descriptor, and checks that it says the truth.
+    fn follow<'a>(files: &'a BTreeMap<String, Vec<u8>>, descriptor: &Value) -> &'a [u8] {
+        let bytes = &files[&blob(descriptor)];
+        assert_eq!(descriptor["digest"], format!("sha256:{}", digest(bytes)));
+        assert_eq!(descriptor["size"], bytes.len());
+        bytes
+    }
+
+    fn json_of(bytes: &[u8]) -> Value {
+        serde_json::from_slice(bytes).unwrap()
+    }
+
+    #[test]
+    fn an_image_is_whole_and_the_same_each_time() {
+        let bytes = archive(&[made("amd64")], &identity()).unwrap();
+        assert_eq!(bytes, archive(&[made("amd64")], &identity()).unwrap());
+        let files = tar::read(&bytes);
+        assert_eq!(json_of(&files["oci-layout"])["imageLayoutVersion"], "1.0.0");
+        let index = json_of(&files["index.json"]);
+        assert_eq!(index["manifests"][0]["annotations"]["org.opencontainers.image.ref.name"], "1.2.3");
+        let manifest = json_of(follow(&files, &index["manifests"][0]));
+        let config = json_of(follow(&files, &manifest["config"]));
+        assert_eq!(config["config"]["User"], "65532:65532");
+        assert_eq!(config["created"], "2023-11-14T22:13:20Z");
+        let mut layer = Vec::new();
+        let packed = follow(&files, &manifest["layers"][0]);
+        flate2::read::GzDecoder::new(packed).read_to_end(&mut layer).unwrap();
+        assert_eq!(config["rootfs"]["diff_ids"], json!([format!("sha256:{}", digest(&layer))]));
+        let held = tar::read(&layer);
+        assert_eq!(held["trainyard"], made("amd64").bytes);
+        assert_eq!(held.keys().collect::<Vec<_>>(), ["sbom.cdx.json", "trainyard"]);
+        let load = json_of(&files["manifest.json"]);
+        assert!(files.contains_key(load[0]["Config"].as_str().unwrap()));
+        assert!(files.contains_key(load[0]["Layers"][0].as_str().unwrap()));
+    }
+
+    #[test]
+    fn one_image_may_be_for_several_machines() {
+        let bytes = archive(&[made("amd64"), made("arm64")], &identity()).unwrap();
+        let files = tar::read(&bytes);
+        let index = json_of(&files["index.json"]);
+        let all = json_of(follow(&files, &index["manifests"][0]));
+        for (i, architecture) in ["amd64", "arm64"].into_iter().enumerate() {
+            assert_eq!(all["manifests"][i]["platform"]["architecture"], architecture);
+            let manifest = json_of(follow(&files, &all["manifests"][i]));
+            assert_eq!(json_of(follow(&files, &manifest["config"]))["architecture"], architecture);
+        }
+    }
+
+    #[test]
+    fn seconds_are_days_and_hours() {
+        let cases = [
+            (0, "1970-01-01T00:00:00Z"),
+            (951_782_400, "2000-02-29T00:00:00Z"),
+            (1_709_251_199, "2024-02-29T23:59:59Z"),
+            (1_709_251_200, "2024-03-01T00:00:00Z"),
+            (4_107_542_400, "2100-03-01T00:00:00Z"),
+        ];
+        for (seconds, text) in cases {
+            assert_eq!(timestamp(seconds), text);
+        }
+    }
+}
