@@ -6,9 +6,10 @@ use crate::certificates::{Material, advance};
 use crate::health::{Health, Level, Probes};
 use crate::keeper::{CERTIFICATE, Keeper, REGISTRATION};
 use crate::leader::{Election, Elector, form};
+use crate::numbers::{Numbers, Readers};
 use crate::registration::{Place, Registration};
 use crate::runtimes::Runtimes;
-use crate::serve::{Answer, Ends, Service, answer, serve, shared_listener, text};
+use crate::serve::{Ends, serve, shared_listener};
 use crate::settings::{KINDS, listen_address};
 use crate::status_server::StatusServer;
 use crate::tls::{Shown, server_config};
@@ -18,13 +19,12 @@ use api::config::{Configuration, GATE_TRAINJOB_STATUS};
 use api::object::{self, Gvk, Key};
 use driver::metrics::{Metric, Registry};
 use driver::{Driver, Options};
-use http::{Method, Request, StatusCode};
-use hyper::body::Incoming;
+use http::Method;
 use jiff::{SignedDuration, Timestamp};
 use kube::Client;
 use plan::plugins;
 use plan::plugins::CaSource;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -104,8 +104,8 @@ impl Operator {
         }
         let listener = listen("metrics", &configuration.metrics.bind_address, false).await?;
         if let Some(listener) = listener {
-            let reader = configuration.metrics.auth.enabled.then(|| self.client.clone());
-            let service = Arc::new(Numbers { metrics: metrics.clone(), reader });
+            let readers = configuration.metrics.auth.enabled.then(|| Readers::new(self.client.clone()));
+            let service = Arc::new(Numbers { metrics: metrics.clone(), readers });
             let tls = configuration.metrics.secure_serving.then(|| tls.clone());
             servers.spawn(serve(listener, tls, service, ends.clone()));
         }
@@ -388,77 +388,10 @@ async fn get(client: &Client, path: &str) -> Result<Value, kube::Error> {
     client.request(form(Method::GET, path, None)).await
 }
 
-/// Serves the metrics, to whom the API server lets read them where that is asked for.
-struct Numbers {
-    metrics: Arc<Registry>,
-    /// The client that asks the API server.
-    reader: Option<Client>,
-}
-
-impl Service for Numbers {
-    async fn answer(&self, request: Request<Incoming>) -> Answer {
-        if request.uri().path() != "/metrics" {
-            return text(StatusCode::NOT_FOUND, "not found");
-        }
-        if let Some(client) = &self.reader {
-            let header = request.headers().get(http::header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-            let token = header.and_then(|value| value.strip_prefix("Bearer ")).unwrap_or_default();
-            match may_read(client, token).await {
-                Ok(true) => {}
-                Ok(false) if token.is_empty() => return text(StatusCode::UNAUTHORIZED, "Unauthorized"),
-                Ok(false) => return text(StatusCode::FORBIDDEN, "Forbidden"),
-                Err(error) => {
-                    tracing::warn!(%error, "cannot ask who may read metrics");
-                    return text(StatusCode::INTERNAL_SERVER_ERROR, "Internal error");
-                }
-            }
-        }
-        process(&self.metrics);
-        answer(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", self.metrics.render())
-    }
-}
-
-const MEMORY: Metric = Metric::gauge("process_resident_memory_bytes", "Memory in use");
-const CPU: Metric = Metric::gauge("process_cpu_seconds_total", "Processor time used");
-
-/// What the process uses, where the kernel says so. Pages and ticks are Linux' usual ones.
-fn process(metrics: &Registry) {
-    let number = |text: Option<&str>| text.and_then(|text| text.parse::<f64>().ok());
-    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    if let Some(pages) = number(statm.split(' ').nth(1)) {
-        metrics.set(&MEMORY, &[], pages * 4096.0);
-    }
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // after the name, which may hold anything, the third field comes first
-    let mut fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace().skip(11);
-    if let (Some(user), Some(system)) = (number(fields.next()), number(fields.next())) {
-        metrics.set(&CPU, &[], (user + system) / 100.0);
-    }
-}
-
-/// Whether the API server knows the token, and lets its owner read `/metrics`.
-async fn may_read(client: &Client, token: &str) -> Result<bool, kube::Error> {
-    if token.is_empty() {
-        return Ok(false);
-    }
-    let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}});
-    let path = "/apis/authentication.k8s.io/v1/tokenreviews";
-    let review: Value = client.request(form(Method::POST, path, Some(&review))).await?;
-    if review["status"]["authenticated"] != true {
-        return Ok(false);
-    }
-    let user = &review["status"]["user"];
-    let spec = json!({"user": user["username"], "uid": user["uid"], "groups": user["groups"], "extra": user["extra"],
-        "nonResourceAttributes": {"path": "/metrics", "verb": "get"}});
-    let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec});
-    let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
-    let review: Value = client.request(form(Method::POST, path, Some(&review))).await?;
-    Ok(review["status"]["allowed"] == true)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn caches_hold_what_is_read() {

@@ -12,6 +12,7 @@ pub mod health;
 mod jobs;
 mod keeper;
 pub mod leader;
+mod numbers;
 pub mod registration;
 mod runtimes;
 pub mod serve;
