@@ -13,12 +13,12 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 {{- end }}
 
 {{/*
-An object of manifests/, by kind and name, at home in this release: (list $ KIND NAME).
+An object of manifests/, by kind and name, at home in this release: (list $ KIND NAME), or in a folder: (list $ KIND NAME FOLDER).
 `cargo xtask chart` copies the objects into files/.
 */}}
 {{- define "trainyard.object" -}}
 {{- $root := index . 0 }}
-{{- $object := $root.Files.Get (printf "files/%s.%s.yaml" (index . 1) (index . 2)) | fromYaml }}
+{{- $object := $root.Files.Get (printf "files/%s%s.%s.yaml" (join "" (slice . 3)) (index . 1) (index . 2)) | fromYaml }}
 {{- $own := include "trainyard.labels" $root | fromYaml }}
 {{- $_ := set $object.metadata "labels" (merge $own (default dict $object.metadata.labels)) }}
 {{- if not (has $object.kind (list "ClusterRole" "ClusterRoleBinding" "CustomResourceDefinition" "MutatingWebhookConfiguration" "ValidatingWebhookConfiguration")) }}
@@ -41,6 +41,11 @@ An object of manifests/, by kind and name, at home in this release: (list $ KIND
 {{- define "trainyard.port" -}}
 {{- $address := default (index . 1) (index . 0) | toString }}
 {{- if ne $address "0" }}{{ regexFind "[0-9]+$" $address }}{{ end }}
+{{- end }}
+
+{{/* Built-in runtimes to install, with commas between. */}}
+{{- define "trainyard.runtimes" -}}
+{{- if not .Values.namespaced }}{{ join "," .Values.runtimes.install }}{{ end }}
 {{- end }}
 
 {{- define "trainyard.image" -}}

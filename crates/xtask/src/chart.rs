@@ -13,6 +13,10 @@ use std::path::{Path, PathBuf};
 
 /// What is installed, below the repository's root.
 const OVERLAY: &str = "manifests/overlays/manager";
+/// What OptimizationJobs need beside.
+const OPTIMIZATION: &str = "manifests/components/optimization";
+/// The roles of an operator that keeps to its own namespace.
+const NAMESPACED: &str = "manifests/overlays/namespaced/role.yaml";
 /// Where the copies go.
 const FILES: &str = "charts/trainyard/files";
 /// The names that kustomize knows its file by.
@@ -25,7 +29,7 @@ pub fn run(root: &Path, check: bool) -> Result<()> {
     for (name, text) in &wanted {
         emit(&folder.join(name), text, check)?;
     }
-    for held in [folder.clone(), folder.join("crds")] {
+    for held in [folder.clone(), folder.join("crds"), folder.join("namespaced")] {
         for entry in std::fs::read_dir(&held).with_context(|| format!("reading {}", held.display()))? {
             let path = entry?.path();
             let name = path.strip_prefix(&folder)?.to_string_lossy().into_owned();
@@ -41,9 +45,17 @@ pub fn run(root: &Path, check: bool) -> Result<()> {
 
 /// What each file holds, by its name below [`FILES`].
 fn files(root: &Path) -> Result<BTreeMap<String, String>> {
+    let mut files = BTreeMap::new();
     let mut objects = Vec::new();
     collect(&root.join(OVERLAY), &mut objects)?;
-    let mut files = BTreeMap::new();
+    collect(&root.join(OPTIMIZATION), &mut objects)?;
+    add(&mut files, "", objects)?;
+    add(&mut files, "namespaced/", documents(&root.join(NAMESPACED))?)?;
+    Ok(files)
+}
+
+/// Adds objects in a folder (`""`, or with a slash at the end).
+fn add(files: &mut BTreeMap<String, String>, folder: &str, objects: Vec<Value>) -> Result<()> {
     for object in objects {
         let (Some(kind), Some(name)) = (object["kind"].as_str(), object["metadata"]["name"].as_str()) else {
             bail!("an object of {OVERLAY} has no kind or no name");
@@ -52,11 +64,11 @@ fn files(root: &Path) -> Result<BTreeMap<String, String>> {
             // Helm makes the namespace itself, where asked to
             "Namespace" => continue,
             "CustomResourceDefinition" => (format!("crds/{name}.json"), format!("{object}\n")),
-            _ => (format!("{kind}.{name}.yaml"), yaml::render(&object)),
+            _ => (format!("{folder}{kind}.{name}.yaml"), yaml::render(&object)),
         };
         ensure!(files.insert(name.clone(), text).is_none(), "{OVERLAY} holds {name} twice");
     }
-    Ok(files)
+    Ok(())
 }
 
 /// A kustomization, as far as ours go; what else it says is about images and namespaces, for which the chart has values.
@@ -77,12 +89,17 @@ fn collect(folder: &Path, objects: &mut Vec<Value>) -> Result<()> {
             collect(&path, objects)?;
             continue;
         }
-        let text = read(&path)?;
-        let documents: Vec<Value> =
-            serde_saphyr::from_multiple(&text).with_context(|| format!("parsing {}", path.display()))?;
-        objects.extend(documents.into_iter().filter(|document| !document.is_null()));
+        objects.extend(documents(&path)?);
     }
     Ok(())
+}
+
+/// All objects of a file.
+fn documents(path: &Path) -> Result<Vec<Value>> {
+    let text = read(path)?;
+    let documents: Vec<Value> =
+        serde_saphyr::from_multiple(&text).with_context(|| format!("parsing {}", path.display()))?;
+    Ok(documents.into_iter().filter(|document| !document.is_null()).collect())
 }
 
 fn parse<T: for<'de> Deserialize<'de>>(path: &Path, text: &str) -> Result<T> {
