@@ -73,7 +73,7 @@ class Replica(Operator):
         self.log = folder / f"{name}.log"
         with self.log.open("w") as log:
             self.process = subprocess.Popen(
-                ["unshare", "-rm", "sh", "-c", IN_POD, "pod", account, BINARY, "operator", "--config", path, "--log-format=json"],
+                self.command(account, path),
                 stdout=log, stderr=log, env=environment,
             )  # fmt: skip
         self.labels = yaml.safe_load((MANIFESTS / "base/manager/deployment.yaml").read_text())["spec"]["template"]["metadata"]["labels"]
@@ -85,6 +85,9 @@ class Replica(Operator):
         self.stop = threading.Event()
         self.kubelet = threading.Thread(target=self.probe)
         self.kubelet.start()
+
+    def command(self, account: pathlib.Path, config: pathlib.Path) -> list:
+        return ["unshare", "-rm", "sh", "-c", IN_POD, "pod", account, BINARY, "operator", "--config", config, "--log-format=json"]
 
     def probe(self) -> None:
         """The readiness probe, which becomes the pod's condition."""
