@@ -1,13 +1,12 @@
-"""Random TrainJobs, given to `trainyard up` and to Kubernetes with upstream's controllers: both must make the same of them.
+"""Random TrainJobs, given to Kubernetes with upstream's controllers, to Kubernetes with our operator, and to `trainyard up`: all
+must make the same of them.
 
     SEED=7 CASES=1000 pytest e2e/test_differential.py       other cases, more of them
     SEED=1 CASE=12 pytest e2e/test_differential.py          one of them alone
 
-`KUBERNETES_KUBECONFIG` names a control plane of `cargo xtask kubernetes up DIR --trainer` that runs already, and is fresh.
-
 Compared are the answers to each write (code, reason, message, warnings), and then all objects that the controllers made and
-their status, after the normalisation of the recordings (`golden/replay.py`). The real control plane is built by `cargo xtask
-kubernetes`; where it cannot be, for want of Go, these tests are skipped. Both run without a node: pods end when a case says so.
+their status, after the normalisation of the recordings (`golden/replay.py`). The real control planes are built by `cargo xtask
+kubernetes`; where they cannot be, for want of Go, these tests are skipped. All run without a node: pods end when a case says so.
 """
 
 from __future__ import annotations
@@ -17,15 +16,16 @@ import concurrent.futures
 import copy
 import json
 import os
+import pathlib
 import re
-import shutil
-import subprocess
 import sys
 import time
+from collections.abc import Iterator
 
 import pytest
 import yaml
 
+from cluster import Cluster, Operator, running, url
 from conftest import ROOT, Yard, stop, wait_for
 from random_trainjobs import Case, make
 
@@ -33,9 +33,9 @@ sys.path.insert(0, str(ROOT / "e2e/golden"))
 import replay  # noqa: E402
 
 SEED = os.environ.get("SEED", "1")
-CASES = int(os.environ.get("CASES", "300"))
-ONLY = os.environ.get("CASE")
-# How long both may take until nothing moves any more, and how long nothing must move to say so.
+NUMBERS = [int(os.environ["CASE"])] if "CASE" in os.environ else range(int(os.environ.get("CASES", "500")))
+CASES = [make(SEED, number) for number in NUMBERS]
+# How long all of them may take until nothing moves any more, and how long nothing must move to say so.
 PATIENCE, QUIET = 240, 2.0
 # What the controllers make, Pods and Jobs among it. Namespaces bring two objects of their own.
 KINDS = ["TrainJob", "JobSet", "Job", "Pod", "Service", "ConfigMap", "Secret", "PersistentVolumeClaim", "PodGroup", "PodGroup.volcano"]
@@ -43,7 +43,7 @@ THREADS = 8
 
 
 class Side:
-    """One of the two control planes."""
+    """One of the control planes."""
 
     def __init__(self, name: str, kubeconfig: str):
         self.name = name
@@ -100,6 +100,16 @@ class Side:
             self.server.request("PATCH", path, body, replay.PATCH_TYPES["strategic"])
         return {"pods": len(pods)}
 
+    def clear(self, cases: list[Case]) -> None:
+        """Takes away what `runtime` and `create` made, and waits until nothing is left of it but claims that are to stay."""
+        each(cases, lambda case: self.server.request("DELETE", self.server.path("TrainJob", namespace=case.namespace)))
+        for case in cases:
+            if case.runtime:
+                where = {"namespace": case.namespace, "name": case.runtime["metadata"]["name"]}
+                self.server.request("DELETE", self.server.path(case.runtime["kind"], **where))
+        left = lambda: {o["kind"] for objects in self.objects()[1].values() for o in objects} - {"PersistentVolumeClaim"}  # noqa: E731
+        wait_for(f"all to be collected ({self.name})", lambda: not left(), PATIENCE)
+
     def objects(self) -> tuple[dict[str, str], dict[str, list[dict]]]:
         """Resource versions by uid, and the normalised objects of each namespace."""
         versions, found = {}, {}
@@ -153,8 +163,8 @@ def each(cases: list[Case], act) -> list:
 
 
 def at_rest(sides: list[Side], known: set[str]) -> list[dict[str, list[dict]]]:
-    """The objects of both sides, once they have not changed for a while. While they differ in a namespace of which that is
-    not known yet, a while is longer."""
+    """The objects of all sides, once they have not changed for a while. While one differs from the first in a namespace of
+    which that is not known yet, a while is longer."""
     deadline = time.monotonic() + PATIENCE
     seen, since = None, time.monotonic()
     while True:
@@ -164,65 +174,50 @@ def at_rest(sides: list[Side], known: set[str]) -> list[dict[str, list[dict]]]:
             seen, since = versions, time.monotonic()
         still = time.monotonic() - since
         sure = [{n: list(filter(is_sure, found)) for n, found in side.items()} for side in objects]
-        alike = all(sure[0].get(n) == sure[1].get(n) for n in {*sure[0], *sure[1]} - known)
+        alike = all(sure[0].get(n) == own.get(n) for own in sure[1:] for n in {*sure[0], *own} - known)
         if still > (QUIET if alike else 10 * QUIET) or time.monotonic() > deadline:
             return objects
         time.sleep(0.5)
 
 
-@pytest.fixture(scope="module")
-def upstream(tmp_path_factory):
-    """Kubernetes, JobSet and Trainer, built from pinned modules."""
-    given = os.environ.get("KUBERNETES_KUBECONFIG")
-    if given:
-        yield Side("upstream", given)
-        return
-    if shutil.which("go") is None:
-        pytest.skip("NO GO: nothing was compared with upstream's live controllers")
-    xtask = ["cargo", "xtask", "kubernetes"]
-    built = subprocess.run([*xtask, "build", "--trainer"], cwd=ROOT, capture_output=True, text=True)
-    if built.returncode != 0:
-        pytest.skip(f"NOT BUILT: nothing was compared with upstream's live controllers: {built.stderr[-1000:]}")
-    folder = tmp_path_factory.mktemp("kubernetes")
-    done = subprocess.run([*xtask, "up", folder, "--trainer"], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-4000:]
-    yield Side("upstream", done.stdout.strip())
-    subprocess.run([*xtask, "down", folder], cwd=ROOT, check=True)
-
-
-@pytest.fixture(scope="module")
-def ours(tmp_path_factory):
-    yard = Yard(tmp_path_factory.mktemp("ours"), "--no-node", "--listen", "127.0.0.1:0")
-    yield Side("ours", yard.kubeconfig)
-    stop(yard)
+@pytest.fixture
+def sides(theirs: Cluster, cluster: Cluster, tmp_path: pathlib.Path) -> Iterator[list[Side]]:
+    """Upstream's, and ours in both ways."""
+    operator = Operator(cluster, tmp_path, url(), config={"clientConnection": {"qps": 500, "burst": 1000}})
+    with running(operator):
+        cluster.runtimes()
+        yard = Yard(tmp_path / "home", "--no-node", "--listen", "127.0.0.1:0")
+        try:
+            real = [Side("upstream", theirs.kubeconfig), Side("the operator", cluster.kubeconfig)]
+            yield [*real, Side("trainyard up", yard.kubeconfig)]
+            for side in real:
+                side.clear(CASES)
+        finally:
+            stop(yard)
 
 
 @pytest.mark.timeout(1800)
-def test_random_trainjobs_fare_alike(upstream: Side, ours: Side):
-    cases = [make(SEED, number) for number in ([int(ONLY)] if ONLY else range(CASES))]
-    sides = [upstream, ours]
+def test_random_trainjobs_fare_alike(sides: list[Side]):
+    cases = CASES
     wrong: dict[str, list[str]] = {}
 
     def compare(about: str, act) -> None:
-        """What `act` gives for each case, on both sides."""
-        answers = [each(cases, lambda case, side=side: act(side, case)) for side in sides]
-        for case, theirs, own in zip(cases, *answers, strict=True):
-            if theirs != own:
-                wrong.setdefault(case.namespace, []).append(diff(about, theirs, own))
-            if about == "create" and theirs.get("code") == 201:
+        """What `act` gives for each case, on all sides."""
+        theirs, *others = [each(cases, lambda case, side=side: act(side, case)) for side in sides]
+        for case, *answers in zip(cases, theirs, *others, strict=True):
+            for side, own in zip(sides[1:], answers[1:], strict=True):
+                if answers[0] != own:
+                    wrong.setdefault(case.namespace, []).append(diff(side, about, answers[0], own))
+            if about == "create" and answers[0].get("code") == 201:
                 admitted.append(case.namespace)
 
     def settle(about: str) -> None:
-        theirs, own = at_rest(sides, set(wrong))
+        theirs, *others = at_rest(sides, set(wrong))
         for case in cases:
             if case.namespace not in wrong:
-                left, right = (side.get(case.namespace, []) for side in (theirs, own))
-                if not any(o["kind"] == "JobSet" for o in left):
-                    # one of the children was refused: which of the others came before it is chance upstream (Q-10)
-                    left, right = (list(filter(is_sure, objects)) for objects in (left, right))
-                left, right = replay.by_key(left), replay.by_key(right)
-                faults = [diff(f"{about}: {key}", left.get(key), right.get(key)) for key in {**left, **right}
-                          if left.get(key) != right.get(key)]  # fmt: skip
+                faults = []
+                for side, own in zip(sides[1:], others, strict=True):
+                    faults += differences(side, about, theirs.get(case.namespace, []), own.get(case.namespace, []))
                 if faults:
                     wrong[case.namespace] = faults
         built.append(sum(any(o["kind"] == "JobSet" for o in objects) for objects in theirs.values()))
@@ -250,13 +245,23 @@ def test_random_trainjobs_fare_alike(upstream: Side, ours: Side):
             text = yaml.safe_dump({"runtime": case.runtime, "job": case.job, "steps": case.steps}, sort_keys=False, width=160)
             report.append("\n".join([f"=== SEED={SEED} CASE={number}", *wrong[case.namespace][:3], "--- the case", text]))
     assert not wrong, "\n".join(report) + f"\nall that differ: {sorted(wrong)}"
-    if not ONLY and CASES >= 100:
+    if len(cases) >= 100:
         assert len(admitted) > 0.5 * len(cases) and max(built) > 0.4 * len(cases), f"too few say anything: {summary}"
 
 
-def diff(about: str, theirs, own) -> str:
+def differences(side: Side, about: str, left: list[dict], right: list[dict]) -> list[str]:
+    """Where the objects of a case differ from upstream's."""
+    if not any(o["kind"] == "JobSet" for o in left):
+        # one of the children was refused: which of the others came before it is chance upstream (Q-10)
+        left, right = (list(filter(is_sure, objects)) for objects in (left, right))
+    theirs, own = replay.by_key(left), replay.by_key(right)
+    return [diff(side, f"{about}: {key}", theirs.get(key), own.get(key))
+            for key in {**theirs, **own} if theirs.get(key) != own.get(key)]  # fmt: skip
+
+
+def diff(side: Side, about: str, theirs, own) -> str:
     lines = replay.hunks(theirs, own)
-    return "\n".join([f"--- upstream: {about}", f"+++ ours: {about}", *lines[:60], *(["…"] if len(lines) > 60 else [])])
+    return "\n".join([f"--- upstream: {about}", f"+++ {side.name}: {about}", *lines[:60], *(["…"] if len(lines) > 60 else [])])
 
 
 def test_the_same_seed_makes_the_same_cases():
