@@ -19,7 +19,7 @@ pub struct Cli {
 const EXIT_CODES: &str = "The server is the first of these that is given: --kubeconfig or --context; --home or $TRAINYARD_HOME; \
 $KUBECONFIG; this machine's control plane where it runs; ~/.kube/config. Without any, `run` starts this machine's control plane.
 
-Exit codes: 0 done; 1 failed; 2 wrong use; 3 not found; 4 no control plane answers; 124 timed out; \
+Exit codes: 0 done; 1 failed; 2 wrong use; 3 not found; 4 no control plane answers; 5 doctor found errors; 124 timed out; \
 130 interrupted.\n`run` and `logs -f` return the exit code of the job's first failed process.";
 
 /// Flags of all subcommands.
@@ -92,6 +92,8 @@ pub enum Command {
     Status(ListArgs),
     /// Print the path of the local control plane's kubeconfig
     Kubeconfig,
+    /// Whether jobs can run on a cluster, and what stands in their way, with remedies
+    Doctor(DoctorArgs),
     /// Run the controllers and webhooks on a Kubernetes cluster, in place of Kubeflow Trainer's
     Operator(Box<crate::operator_args::OperatorArgs>),
     /// Keeps one pod alive (started by the node agent)
@@ -274,6 +276,19 @@ pub struct WaitArgs {
     /// Give up after this long: seconds, or with a unit (90s, 10m, 2h)
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub timeout: Option<std::time::Duration>,
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// Looks at versions, kinds (CustomResourceDefinitions), rights (yours and the operator's), webhooks, controllers, runtimes, and at
+/// jobs that do not move. Only reads; one TrainJob is sent as a dry run, to see whether admission answers. What you may not see is
+/// `unknown`. Exit code 5 when there are errors, 0 with warnings.
+#[derive(Args, Debug)]
+pub struct DoctorArgs {
+    /// How long a job may stand still before it is reported: seconds, or with a unit (90s, 10m, 2h)
+    #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = duration)]
+    pub stuck_after: std::time::Duration,
+    /// json and yaml: a list of {"severity": ok|unknown|warning|error, "check", "object", "message", "remedy"}
     #[command(flatten)]
     pub output: Output,
 }

@@ -13,6 +13,8 @@ pub const USAGE: u8 = 2;
 pub const NOT_FOUND: u8 = 3;
 /// No control plane answers.
 pub const UNREACHABLE: u8 = 4;
+/// `doctor` found errors.
+pub const UNHEALTHY: u8 = 5;
 /// `wait` ran out of time.
 pub const TIMEOUT: u8 = 124;
 /// Ctrl-C.

@@ -8,6 +8,7 @@ pub mod args;
 pub mod connect;
 pub mod daemon;
 mod describe;
+mod doctor;
 pub mod error;
 pub mod exit;
 mod explain;
@@ -25,12 +26,26 @@ mod view;
 
 use args::Command;
 use connect::Cluster;
+pub use doctor::BuiltIn;
 use error::CliError;
 use futures::future::BoxFuture;
 
+/// Examines a cluster; `built_in` is what this binary would install there. Returns the process's exit code.
+pub fn doctor<'a>(
+    args: &'a args::DoctorArgs,
+    global: &'a args::Global,
+    built_in: BuiltIn,
+) -> BoxFuture<'a, Result<u8, CliError>> {
+    Box::pin(async move {
+        let cluster = Cluster::existing(global).await?;
+        let only = global.namespace.clone();
+        doctor::doctor(&cluster, args, only, built_in).await.map_err(|error| error.at(&cluster))
+    })
+}
+
 /// Carries out a command that talks to a control plane and returns the process's exit code.
 ///
-/// `Up` and `Shim` are not for here: the caller composes those.
+/// `Up`, `Operator`, `Doctor` and `Shim` are not for here: the caller composes those.
 pub fn execute(command: Command, global: &args::Global) -> BoxFuture<'_, Result<u8, CliError>> {
     Box::pin(carry_out(command, global))
 }
@@ -63,6 +78,8 @@ async fn ask(command: Command, cluster: &Cluster) -> Result<u8, CliError> {
         Command::Run(_) | Command::Down(_) | Command::Status(_) | Command::Kubeconfig => {
             unreachable!("carried out without a cluster, or with one of their own")
         }
-        Command::Up(_) | Command::Operator(_) | Command::Shim(_) => unreachable!("the binary composes these itself"),
+        Command::Up(_) | Command::Operator(_) | Command::Doctor(_) | Command::Shim(_) => {
+            unreachable!("the binary composes these itself")
+        }
     }
 }

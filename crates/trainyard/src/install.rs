@@ -57,6 +57,17 @@ const RUNTIMES: [Manifest; 8] = [
     runtime!("torchtune-qwen2.5-1.5b"),
 ];
 
+/// What `doctor` compares a cluster with.
+pub fn built_in() -> cli::BuiltIn {
+    let kinds = JOBSET_CRDS.iter().chain(&TRAINER_CRDS);
+    cli::BuiltIn {
+        kinds: kinds.map(|(_, text)| serde_json::from_str(text).expect("invariant: written by build.rs")).collect(),
+        roles: include_str!("../../../manifests/base/rbac/role.yaml"),
+        roles_of_one_namespace: include_str!("../../../manifests/overlays/namespaced/role.yaml"),
+        roles_to_install_runtimes: include_str!("../../../manifests/base/rbac/runtimes.yaml"),
+    }
+}
+
 /// Why something could not be installed.
 #[derive(Debug, thiserror::Error)]
 pub enum InstallError {

@@ -34,6 +34,9 @@ fn main() -> ExitCode {
         match command {
             Command::Up(args) => up::up(&args, &global).await,
             Command::Operator(args) => operator::operator(&args, &global).await,
+            Command::Doctor(args) => {
+                cli::doctor(&args, &global, trainyard::install::built_in()).await.map_err(up::UpError::from)
+            }
             Command::Shim(_) => unreachable!("handled before the runtime was started"),
             command => cli::execute(command, &global).await.map_err(up::UpError::from),
         }

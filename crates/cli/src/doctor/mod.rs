@@ -1,0 +1,107 @@
+//! `doctor`: whether TrainJobs can run on a cluster, and what stands in their way.
+//!
+//! `fetch` reads facts, `rules` judges them (a pure function), this module prints.
+
+mod facts;
+mod fetch;
+mod rules;
+mod schema;
+
+use crate::args::{DoctorArgs, Format};
+use crate::connect::Cluster;
+use crate::error::CliError;
+use crate::exit;
+use crate::output;
+use facts::{Finding, Severity};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// What this binary would install, to compare a cluster with.
+#[derive(Clone, Debug)]
+pub struct BuiltIn {
+    /// CustomResourceDefinitions.
+    pub kinds: Vec<Value>,
+    /// The operator's ClusterRoles and Roles, as YAML documents.
+    pub roles: &'static str,
+    /// Those of an operator that keeps to one namespace.
+    pub roles_of_one_namespace: &'static str,
+    /// What `--install-runtimes` needs beside them.
+    pub roles_to_install_runtimes: &'static str,
+}
+
+/// `trainyard doctor`. Exit code 5 when there are errors.
+///
+/// Errors: the server does not answer, or takes nobody like us. What may not be seen is no error but a finding.
+pub(crate) async fn doctor(
+    cluster: &Cluster,
+    args: &DoctorArgs,
+    only: Option<String>,
+    built_in: BuiltIn,
+) -> Result<u8, CliError> {
+    let facts = fetch::facts(cluster, args, only, built_in).await?;
+    let findings = rules::judge(&facts);
+    print(&findings, args.output.output);
+    let is_ill = findings.iter().any(|finding| finding.severity == Severity::Error);
+    Ok(if is_ill { exit::UNHEALTHY } else { exit::OK })
+}
+
+fn print(findings: &[Finding], format: Format) {
+    match format {
+        Format::Json | Format::Yaml => output::print(&json(findings), format),
+        Format::Name => {
+            let ill = findings.iter().filter(|finding| finding.severity > Severity::Unknown);
+            ill.for_each(|finding| println!("{}", finding.object));
+        }
+        Format::Table | Format::Wide => {
+            for finding in findings {
+                let Finding { severity, check, object, message, remedy } = finding;
+                println!("{:<8} {check:<12} {object}: {message}", severity.as_str());
+                if !remedy.is_empty() {
+                    println!("{:<8} {:<12}   fix: {remedy}", "", "");
+                }
+            }
+            eprintln!("{}", summary(findings));
+        }
+    }
+}
+
+/// A list whose members stay what they are: `severity`, `check`, `object`, `message`, `remedy`.
+fn json(findings: &[Finding]) -> Value {
+    let one = |finding: &Finding| {
+        let Finding { severity, check, object, message, remedy } = finding;
+        json!({"severity": severity.as_str(), "check": check, "object": object, "message": message, "remedy": remedy})
+    };
+    findings.iter().map(one).collect()
+}
+
+/// `2 errors, 1 warning, 12 ok`.
+fn summary(findings: &[Finding]) -> String {
+    let mut counts: BTreeMap<Severity, usize> = BTreeMap::new();
+    findings.iter().for_each(|finding| *counts.entry(finding.severity).or_default() += 1);
+    let told = counts.iter().rev().map(|(severity, count)| {
+        let is_counted = matches!(severity, Severity::Error | Severity::Warning) && *count > 1;
+        format!("{count} {}{}", severity.as_str(), if is_counted { "s" } else { "" })
+    });
+    told.collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn findings_are_counted_and_listed() {
+        let finding = |severity| Finding {
+            severity,
+            check: "kinds",
+            object: "o".to_owned(),
+            message: "m".to_owned(),
+            remedy: "r".to_owned(),
+        };
+        let findings: Vec<Finding> =
+            [Severity::Ok, Severity::Error, Severity::Warning, Severity::Error].map(finding).into();
+        assert_eq!(summary(&findings), "2 errors, 1 warning, 1 ok");
+        let member = json!({"severity": "error", "check": "kinds", "object": "o", "message": "m", "remedy": "r"});
+        assert_eq!(json(&findings)[1], member);
+    }
+}

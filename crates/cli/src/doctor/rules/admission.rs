@@ -1,0 +1,131 @@
+//! Webhooks: whether they are there, can be reached, and answer.
+
+use super::INSTALL;
+use crate::doctor::facts::{Facts, Findings, Probe, Seen, Severity};
+use api::object::{meta, text};
+use serde_json::Value;
+
+/// Groups whose kinds we work with.
+const GROUPS: [&str; 2] = ["trainer.kubeflow.org", "jobset.x-k8s.io"];
+/// The configurations that Trainer's controller has, upstream's and ours alike.
+const TRAINERS: [(&str, &str); 2] = [
+    ("MutatingWebhookConfiguration", "defaulter.trainer.kubeflow.org"),
+    ("ValidatingWebhookConfiguration", "validator.trainer.kubeflow.org"),
+];
+/// JobSet's and Kueue's own: they belong there.
+const KNOWN: [&str; 2] = ["jobset", "kueue"];
+
+/// Whether a webhook is called for kinds of ours.
+pub(super) fn concerns_us(webhook: &Value) -> bool {
+    let rules = webhook["rules"].as_array().into_iter().flatten();
+    let groups = rules.flat_map(|rule| rule["apiGroups"].as_array().into_iter().flatten());
+    groups.filter_map(Value::as_str).any(|group| GROUPS.contains(&group))
+}
+
+pub(super) fn judge(facts: &Facts) -> Findings {
+    let mut found = Findings::new("webhooks");
+    let embedded = facts.embedded().is_some();
+    match &facts.webhooks {
+        Seen::Known(configurations) => {
+            for (kind, name) in TRAINERS {
+                let is_there = configurations.iter().any(|one| one["kind"] == kind && meta(one, "name") == name);
+                // here admission is part of the server
+                if !is_there && !embedded && has_trainjobs(facts) {
+                    let message = "not there: TrainJobs are taken as they come, wrong ones too";
+                    found.add(Severity::Error, format!("{kind}/{name}"), message, INSTALL);
+                }
+            }
+            for configuration in configurations {
+                judge_one(facts, &mut found, configuration);
+            }
+        }
+        Seen::Unknown(why) => found.unknown("webhook configurations", why),
+    }
+    let object = format!("TrainJob/{} (dry run)", facts.namespace);
+    match &facts.probe {
+        Seen::Known(Probe::Refused) => found.ok(object, "a TrainJob without a runtime is refused, as it should be"),
+        Seen::Known(Probe::Taken) => found.add(
+            Severity::Error,
+            object,
+            "a TrainJob without a runtime is taken: no webhook looks at TrainJobs",
+            INSTALL,
+        ),
+        Seen::Known(Probe::NoAnswer(message)) => found.add(
+            Severity::Error,
+            object,
+            format!("TrainJobs cannot be created, for a webhook does not answer: {message}"),
+            "is the operator running? kubectl -n kubeflow-system get pods; kubectl -n kubeflow-system logs deploy/kubeflow-trainer-controller-manager",
+        ),
+        Seen::Unknown(why) => found.unknown(object, why),
+    }
+    found
+}
+
+/// Whether TrainJobs are a kind there, as far as is known.
+fn has_trainjobs(facts: &Facts) -> bool {
+    !matches!(facts.installed.get("trainjobs.trainer.kubeflow.org"), Some(Seen::Known(None)))
+}
+
+fn judge_one(facts: &Facts, found: &mut Findings, configuration: &Value) {
+    let (kind, name) = (text(configuration, "kind"), meta(configuration, "name"));
+    let webhooks = configuration["webhooks"].as_array().into_iter().flatten();
+    let ours: Vec<&Value> = webhooks.filter(|webhook| concerns_us(webhook)).collect();
+    let Some(first) = ours.first() else { return };
+    let object = format!("{kind}/{name}");
+    let before = found.all.len();
+    let is_trainers = TRAINERS.contains(&(kind, name));
+    if !is_trainers && !KNOWN.iter().any(|known| name.contains(known)) {
+        let whom = place(first);
+        let message = format!("it has webhooks for the same kinds, at {whom}: two may undo each other's work");
+        found.add(
+            Severity::Warning,
+            object.clone(),
+            message,
+            format!("if it is left over: kubectl delete {} {name}", kind.to_lowercase()),
+        );
+    }
+    for webhook in &ours {
+        let config = &webhook["clientConfig"];
+        if config["service"].is_object() && text(config, "caBundle").is_empty() {
+            let message =
+                format!("{} has no caBundle, so the API server trusts nobody to answer", text(webhook, "name"));
+            let remedy = "the operator fills it in: is it running, and may it? kubectl -n kubeflow-system get pods";
+            found.add(Severity::Error, object.clone(), message, remedy);
+        }
+        if is_trainers && webhook["failurePolicy"] == "Ignore" {
+            let message =
+                format!("{} is left out where it does not answer (failurePolicy Ignore)", text(webhook, "name"));
+            found.add(Severity::Warning, object.clone(), message, INSTALL);
+        }
+    }
+    let mut services = super::services(configuration);
+    services.sort();
+    services.dedup();
+    for (namespace, service) in services {
+        match facts.endpoints.get(&(namespace.clone(), service.clone())) {
+            Some(Seen::Known(0)) => found.add(
+                Severity::Error,
+                object.clone(),
+                format!("nothing is ready behind its Service {namespace}/{service}"),
+                format!("kubectl -n {namespace} describe service {service}; kubectl -n {namespace} get pods"),
+            ),
+            Some(Seen::Known(_)) | None => {}
+            Some(Seen::Unknown(why)) => found.unknown(object.clone(), why),
+        }
+    }
+    if found.all.len() == before {
+        found.ok(object, format!("{} webhooks, at {}", ours.len(), place(first)));
+    }
+}
+
+/// Where a webhook answers.
+fn place(webhook: &Value) -> String {
+    let config = &webhook["clientConfig"];
+    match config["url"].as_str() {
+        Some(url) => {
+            let end = url.match_indices('/').nth(2).map_or(url.len(), |(at, _)| at);
+            url[..end].to_owned()
+        }
+        None => format!("Service {}/{}", text(&config["service"], "namespace"), text(&config["service"], "name")),
+    }
+}

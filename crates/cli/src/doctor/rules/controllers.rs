@@ -1,0 +1,188 @@
+//! Who works on our kinds: Deployments, and the Leases by which replicas agree on one of them.
+
+use super::INSTALL;
+use crate::doctor::facts::{Facts, Findings, Probe, Seen, Severity};
+use crate::view::short_duration;
+use api::object::{meta, text};
+use jiff::Timestamp;
+use serde_json::Value;
+
+/// Name of the Lease of Trainer's controllers, upstream's and ours alike.
+const LEASE: &str = "trainer.kubeflow.org";
+/// How much longer than its time a Lease counts: clocks differ.
+const SKEW_SECS: i64 = 60;
+
+/// Whose Deployment it is: `trainyard`, `kubeflow` (upstream's Trainer) or `jobset`; none of these with no replicas.
+pub(in crate::doctor) fn deployed(deployment: &Value) -> Option<&'static str> {
+    if deployment["spec"]["replicas"] == 0 {
+        return None;
+    }
+    let containers = deployment["spec"]["template"]["spec"]["containers"].as_array().into_iter().flatten();
+    let images: Vec<&str> = containers.map(|container| text(container, "image")).collect();
+    // registries may mirror images under other names, but hardly under other last words
+    let is = |part: &str| images.iter().any(|image| image.contains(part));
+    if is("trainyard") {
+        Some("trainyard")
+    } else if is("trainer-controller-manager") {
+        Some("kubeflow")
+    } else if is("/jobset") || meta(deployment, "name") == "jobset-controller-manager" {
+        Some("jobset")
+    } else {
+        None
+    }
+}
+
+pub(super) fn judge(facts: &Facts) -> Findings {
+    let mut found = Findings::new("controllers");
+    if let Some(version) = facts.embedded() {
+        found.ok(format!("Server/{}", facts.server), format!("trainyard {version} brings them along"));
+    }
+    found.unseen("Deployments", &facts.deployments);
+    found.unseen("Leases", &facts.leases);
+    let leader = leases(facts, &mut found);
+    let deployments = facts.deployments.items();
+    let of = |whose: &str| -> Vec<&Value> { deployments.iter().filter(|one| deployed(one) == Some(whose)).collect() };
+    let (ours, theirs, jobset) = (of("trainyard"), of("kubeflow"), of("jobset"));
+    for deployment in ours.iter().chain(&theirs).chain(&jobset) {
+        ready(&mut found, deployment);
+    }
+    rivals(&mut found, &ours, &theirs);
+    if facts.embedded().is_some() {
+        return found;
+    }
+    if ours.is_empty() && theirs.is_empty() && leader.is_none() && facts.deployments.known().is_some() {
+        let answers = matches!(facts.probe, Seen::Known(Probe::Refused));
+        let (severity, message) = match answers {
+            true => (
+                Severity::Warning,
+                "none is seen, by Deployment or Lease, though its webhooks answer: it may run elsewhere",
+            ),
+            false => (Severity::Error, "none is there: nobody works on TrainJobs"),
+        };
+        found.add(severity, "controller of TrainJobs", message, INSTALL);
+    }
+    let leads_jobsets = facts
+        .leases
+        .items()
+        .iter()
+        .any(|lease| meta(lease, "name").ends_with("jobset.x-k8s.io") && Held::of(lease, facts.now) == Held::Fresh);
+    if jobset.is_empty() && !leads_jobsets && facts.deployments.known().is_some() {
+        found.add(
+            Severity::Warning,
+            "controller of JobSets",
+            "none is seen, by Deployment or Lease: without it TrainJobs get a JobSet and no pods",
+            "install JobSet 0.12 or newer: https://jobset.sigs.k8s.io/docs/installation",
+        );
+    }
+    found
+}
+
+fn named(deployment: &Value) -> String {
+    format!("Deployment/{}/{}", meta(deployment, "namespace"), meta(deployment, "name"))
+}
+
+fn ready(found: &mut Findings, deployment: &Value) {
+    let (namespace, name) = (meta(deployment, "namespace"), meta(deployment, "name"));
+    let wanted = deployment["spec"]["replicas"].as_i64().unwrap_or(1);
+    let ready = deployment["status"]["readyReplicas"].as_i64().unwrap_or(0);
+    let containers = deployment["spec"]["template"]["spec"]["containers"].as_array();
+    let image = containers.and_then(|all| all.first()).map_or("", |first| text(first, "image"));
+    let remedy = format!("kubectl -n {namespace} get pods; kubectl -n {namespace} logs deploy/{name}");
+    match ready {
+        0 => found.add(
+            Severity::Error,
+            named(deployment),
+            format!("none of {wanted} replicas of {image} is ready"),
+            remedy,
+        ),
+        ready if ready < wanted => {
+            let message = format!("{ready} of {wanted} replicas of {image} are ready");
+            found.add(Severity::Warning, named(deployment), message, remedy);
+        }
+        ready => found.ok(named(deployment), format!("{ready} of {wanted} replicas of {image} are ready")),
+    }
+}
+
+/// Two that work on the same kinds.
+fn rivals(found: &mut Findings, ours: &[&Value], theirs: &[&Value]) {
+    let all: Vec<&Value> = ours.iter().chain(theirs).copied().filter(|one| !keeps_to_one(one)).collect();
+    let [first, others @ ..] = all.as_slice() else { return };
+    for other in others {
+        let elect_together = meta(first, "namespace") == meta(other, "namespace");
+        let (severity, message) = match elect_together {
+            true => {
+                (Severity::Warning, "works on the same kinds; both take part in one election, so only one is at work")
+            }
+            false => {
+                (Severity::Error, "works on the same kinds, and both are at work: each undoes what the other does")
+            }
+        };
+        let (namespace, name) = (meta(other, "namespace"), meta(other, "name"));
+        let remedy = format!("keep one of them: kubectl -n {namespace} scale deploy/{name} --replicas=0");
+        found.add(severity, named(other), format!("beside {} it {message}", named(first)), remedy);
+    }
+}
+
+/// Whether an operator of ours has the TrainJobs of one namespace alone.
+fn keeps_to_one(deployment: &Value) -> bool {
+    let args = deployment["spec"]["template"]["spec"]["containers"][0]["args"].as_array();
+    args.into_iter().flatten().filter_map(Value::as_str).any(|arg| arg.starts_with("--watch-namespace"))
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Held {
+    Fresh,
+    /// For so many seconds nobody has renewed it.
+    Late(i64),
+    /// It was given back, or never taken.
+    Free,
+}
+
+impl Held {
+    fn of(lease: &Value, now: Timestamp) -> Self {
+        let spec = &lease["spec"];
+        let renewed = text(spec, "renewTime").parse::<Timestamp>();
+        match (text(spec, "holderIdentity"), renewed) {
+            ("", _) | (_, Err(_)) => Self::Free,
+            (_, Ok(renewed)) => {
+                let late = now.as_second() - renewed.as_second() - spec["leaseDurationSeconds"].as_i64().unwrap_or(15);
+                if late > SKEW_SECS { Self::Late(late) } else { Self::Fresh }
+            }
+        }
+    }
+}
+
+/// Judges the Leases of Trainer's controllers, and returns who holds one.
+fn leases<'a>(facts: &'a Facts, found: &mut Findings) -> Option<&'a str> {
+    let leases: Vec<&Value> = facts.leases.items().iter().filter(|lease| meta(lease, "name") == LEASE).collect();
+    let mut leader = None;
+    for lease in leases {
+        let object = format!("Lease/{}/{LEASE}", meta(lease, "namespace"));
+        let holder = text(&lease["spec"], "holderIdentity");
+        match (Held::of(lease, facts.now), leader) {
+            (Held::Fresh, None) => {
+                found.ok(object, format!("{holder} leads"));
+                leader = Some(holder);
+            }
+            (Held::Fresh, Some(first)) => found.add(
+                Severity::Error,
+                object,
+                format!("{holder} leads, and {first} in another namespace: two controllers are at work"),
+                "keep one of them; see the Deployments above",
+            ),
+            (Held::Late(secs), _) => found.add(
+                Severity::Error,
+                object,
+                format!("nobody leads: {holder} has not renewed it in time, {} ago", short_duration(secs)),
+                "is a replica running? kubectl get deploy -A | grep trainer",
+            ),
+            (Held::Free, _) => found.add(
+                Severity::Warning,
+                object,
+                "nobody leads: it was given back",
+                "is a replica running? kubectl get deploy -A | grep trainer",
+            ),
+        }
+    }
+    leader
+}

@@ -1,0 +1,304 @@
+//! Runtimes that are referred to and do not exist, and TrainJobs, JobSets and pods that do not move.
+
+use super::{INSTALL, KUEUE_QUEUE, some};
+use crate::doctor::facts::{Facts, Findings, Seen, Severity};
+use crate::view::{Attempts, Phase, condition, short_duration, why_pending};
+use api::object::{label, meta, text, uid};
+use api::trainer::names::{LABEL_JOBSET_NAME, MANAGED_BY_TRAINER};
+use jiff::Timestamp;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How many reasons, names or finalizers are told of one object.
+const TOLD_MAX: usize = 3;
+/// What JobSets name as their manager when JobSet's own controller has them.
+const MANAGED_BY_JOBSET: &str = "jobset.sigs.k8s.io/jobset-controller";
+/// The kinds by which gangs are scheduled, with the member of a runtime's `podGroupPolicy` that asks for one.
+const GANGS: [(&str, &str); 2] =
+    [("coscheduling", "podgroups.scheduling.x-k8s.io"), ("volcano", "podgroups.scheduling.volcano.sh")];
+
+fn named(kind: &str, object: &Value) -> String {
+    let (namespace, name) = (meta(object, "namespace"), meta(object, "name"));
+    if namespace.is_empty() { format!("{kind}/{name}") } else { format!("{kind}/{namespace}/{name}") }
+}
+
+/// The command that tells more of a TrainJob.
+fn describe(facts: &Facts, job: &Value) -> String {
+    // a namespace that was given once is not given twice
+    let flags = match &facts.only {
+        Some(_) => facts.flags.clone(),
+        None => format!("{} -n {}", facts.flags, meta(job, "namespace")),
+    };
+    format!("trainyard describe {}{flags}", meta(job, "name"))
+}
+
+fn is_over(job: &Value) -> bool {
+    Phase::of(job).is_finished()
+}
+
+pub(super) fn runtimes(facts: &Facts) -> Findings {
+    let mut found = Findings::new("runtimes");
+    found.unseen("ClusterTrainingRuntimes", &facts.cluster_runtimes);
+    found.unseen("TrainingRuntimes", &facts.runtimes);
+    let (shared, own) = (facts.cluster_runtimes.items(), facts.runtimes.items());
+    if shared.is_empty() && own.is_empty() && facts.cluster_runtimes.known().is_some() {
+        let message = "there are none, and every TrainJob needs one";
+        found.add(Severity::Warning, "runtimes", message, "kubectl apply --server-side -k manifests/overlays/runtimes");
+    }
+    let clusters: BTreeSet<&str> = shared.iter().map(|runtime| meta(runtime, "name")).collect();
+    let namespaced: BTreeSet<(&str, &str)> =
+        own.iter().map(|runtime| (meta(runtime, "namespace"), meta(runtime, "name"))).collect();
+    let before = found.all.len();
+    for job in facts.trainjobs.items().iter().filter(|job| !is_over(job)) {
+        let reference = &job["spec"]["runtimeRef"];
+        let (kind, name) = (text(reference, "kind"), text(reference, "name"));
+        let is_there = match kind {
+            "TrainingRuntime" => {
+                facts.runtimes.known().is_none() || namespaced.contains(&(meta(job, "namespace"), name))
+            }
+            "ClusterTrainingRuntime" | "" => facts.cluster_runtimes.known().is_none() || clusters.contains(name),
+            // a runtime of somebody else's
+            _ => true,
+        };
+        if is_there {
+            continue;
+        }
+        let kind = if kind.is_empty() { "ClusterTrainingRuntime" } else { kind };
+        let message = format!("its runtime does not exist: {kind} {name:?}");
+        let runs = jobset_of(facts, job).is_some();
+        let severity = if runs { Severity::Warning } else { Severity::Error };
+        let message = if runs { format!("{message} (what was made of it goes on)") } else { message };
+        let remedy = format!("create it, or delete the job; see which there are: trainyard runtimes{}", facts.flags);
+        found.add(severity, named("TrainJob", job), message, remedy);
+    }
+    for runtime in shared.iter().chain(own) {
+        for (member, definition) in GANGS {
+            let wants = runtime["spec"]["podGroupPolicy"][member].is_object();
+            if wants && facts.installed.get(definition) == Some(&Seen::Known(None)) {
+                let kind = text(runtime, "kind");
+                let kind = if kind.is_empty() { "Runtime" } else { kind };
+                found.add(
+                    Severity::Error,
+                    named(kind, runtime),
+                    format!("it schedules gangs by {member}, and {definition} is not installed"),
+                    format!(
+                        "install {member}'s scheduler with its CustomResourceDefinitions, or leave out podGroupPolicy"
+                    ),
+                );
+            }
+        }
+    }
+    if found.all.len() == before && !(shared.is_empty() && own.is_empty()) {
+        found.ok("runtimes", format!("{} for all, {} of namespaces; none is missing", shared.len(), own.len()));
+    }
+    found
+}
+
+fn jobset_of<'a>(facts: &'a Facts, job: &Value) -> Option<&'a Value> {
+    facts
+        .jobsets
+        .items()
+        .iter()
+        .find(|jobset| meta(jobset, "namespace") == meta(job, "namespace") && meta(jobset, "name") == meta(job, "name"))
+}
+
+fn owner_of<'a>(facts: &'a Facts, jobset: &Value) -> Option<&'a Value> {
+    let owner = api::object::controller_of(jobset)?;
+    facts.trainjobs.items().iter().find(|job| uid(job) == text(owner, "uid"))
+}
+
+pub(super) fn jobs(facts: &Facts) -> Findings {
+    let mut found = Findings::new("jobs");
+    for (kind, seen) in [
+        ("TrainJobs", &facts.trainjobs),
+        ("JobSets", &facts.jobsets),
+        ("Jobs", &facts.jobs),
+        ("Pods", &facts.pods),
+        ("Events", &facts.events),
+    ] {
+        found.unseen(kind, seen);
+    }
+    let before = found.all.len();
+    for job in facts.trainjobs.items() {
+        if !deleting(facts, &mut found, "TrainJob", job) {
+            trainjob(facts, &mut found, job);
+        }
+    }
+    let mut pods: BTreeMap<(&str, &str), Vec<&Value>> = BTreeMap::new();
+    for pod in facts.pods.items() {
+        let of = (meta(pod, "namespace"), label(pod, LABEL_JOBSET_NAME).unwrap_or_default());
+        pods.entry(of).or_default().push(pod);
+    }
+    for jobset in facts.jobsets.items() {
+        if !deleting(facts, &mut found, "JobSet", jobset) {
+            let its = pods.get(&(meta(jobset, "namespace"), meta(jobset, "name"))).map_or(&[][..], Vec::as_slice);
+            self::jobset(facts, &mut found, jobset, its);
+        }
+    }
+    for pod in facts.pods.items() {
+        deleting(facts, &mut found, "Pod", pod);
+    }
+    if found.all.len() == before && facts.trainjobs.known().is_some() {
+        let count = facts.trainjobs.items().len();
+        let open = facts.trainjobs.items().iter().filter(|job| !is_over(job)).count();
+        let place = facts
+            .only
+            .as_ref()
+            .map_or("all namespaces that you may see".to_owned(), |only| format!("namespace {only}"));
+        found.ok("jobs", format!("{count} TrainJobs in {place}, {open} of them not ended, none stuck"));
+    }
+    found
+}
+
+/// Seconds since a time, once they are more than our patience.
+fn long_since(facts: &Facts, time: &str) -> Option<i64> {
+    let since: Timestamp = time.parse().ok()?;
+    let elapsed = facts.now.duration_since(since);
+    (elapsed > facts.patience).then_some(elapsed.as_secs())
+}
+
+/// Tells of what is being deleted for too long; whether it is being deleted at all.
+fn deleting(facts: &Facts, found: &mut Findings, kind: &str, object: &Value) -> bool {
+    let since = meta(object, "deletionTimestamp");
+    if since.is_empty() {
+        return false;
+    }
+    // a pod's time is when its grace ends
+    let Some(secs) = long_since(facts, since) else { return true };
+    let finalizers: Vec<String> = object["metadata"]["finalizers"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|name| name.as_str().map(str::to_owned))
+        .collect();
+    let (namespace, name) = (meta(object, "namespace"), meta(object, "name"));
+    let (held, remedy) = if finalizers.is_empty() {
+        (
+            "nothing; its node may be gone".to_owned(),
+            format!("kubectl -n {namespace} describe {} {name}", kind.to_lowercase()),
+        )
+    } else if finalizers.iter().any(|finalizer| finalizer == "foregroundDeletion") {
+        let children = format!("kubectl -n {namespace} get jobsets,jobs,pods,configmaps | grep {name}");
+        (format!("finalizers {}: what it owns is not gone", some(&finalizers, TOLD_MAX)), children)
+    } else {
+        let patch = format!(
+            "whoever set it should remove it; where that is gone for good: kubectl -n {namespace} patch {} {name} --type=merge \
+             -p '{{\"metadata\":{{\"finalizers\":null}}}}'",
+            kind.to_lowercase()
+        );
+        (format!("finalizers {}", some(&finalizers, TOLD_MAX)), patch)
+    };
+    let message = format!("is being deleted for {}, held by {held}", short_duration(secs));
+    found.add(Severity::Error, named(kind, object), message, remedy);
+    true
+}
+
+fn trainjob(facts: &Facts, found: &mut Findings, job: &Value) {
+    let manager = text(&job["spec"], "managedBy");
+    let waits = Attempts::of(job).waits(facts.now).is_some();
+    if !matches!(manager, "" | MANAGED_BY_TRAINER) || Phase::of(job) != Phase::Pending || waits {
+        return;
+    }
+    let Some(secs) = long_since(facts, meta(job, "creationTimestamp")) else { return };
+    // a JobSet that cannot be seen may be there
+    if facts.jobsets.known().is_none() || jobset_of(facts, job).is_some() {
+        return;
+    }
+    let age = short_duration(secs);
+    let (message, remedy) = match warning(facts, "TrainJob", job) {
+        Some(why) => (format!("no JobSet was made of it in {age}: {why}"), describe(facts, job)),
+        None => {
+            let told = job["status"]["conditions"].as_array().is_some_and(|conditions| !conditions.is_empty());
+            let silent = if told { "" } else { ", and nobody says why: no controller is at work" };
+            (format!("no JobSet was made of it in {age}{silent}"), format!("{INSTALL}; {}", describe(facts, job)))
+        }
+    };
+    found.add(Severity::Error, named("TrainJob", job), message, remedy);
+}
+
+/// The newest warning about an object.
+fn warning(facts: &Facts, kind: &str, object: &Value) -> Option<String> {
+    let newest = facts.events.items().iter().rev().find(|event| {
+        let about = &event["involvedObject"];
+        text(about, "kind") == kind
+            && text(about, "name") == meta(object, "name")
+            && meta(event, "namespace") == meta(object, "namespace")
+    })?;
+    Some(format!("{}: {}", text(newest, "reason"), text(newest, "message").trim()))
+}
+
+fn jobset(facts: &Facts, found: &mut Findings, jobset: &Value, pods: &[&Value]) {
+    let manager = text(&jobset["spec"], "managedBy");
+    let has_ended = condition(jobset, "Completed").or_else(|| condition(jobset, "Failed")).is_some();
+    if has_ended || !matches!(manager, "" | MANAGED_BY_JOBSET) {
+        return;
+    }
+    let Some(secs) = long_since(facts, meta(jobset, "creationTimestamp")) else { return };
+    let (object, age) = (named("JobSet", jobset), short_duration(secs));
+    let (namespace, name) = (meta(jobset, "namespace"), meta(jobset, "name"));
+    let owner = owner_of(facts, jobset);
+    if jobset["spec"]["suspend"] == true {
+        let queue = label(jobset, KUEUE_QUEUE).or_else(|| label(owner?, KUEUE_QUEUE));
+        let runs = owner.is_some_and(|job| job["spec"]["suspend"] != true && !is_over(job));
+        match (queue, runs) {
+            (Some(queue), true) => found.add(
+                Severity::Warning,
+                object,
+                format!("waits for Kueue to admit it from queue {queue}"),
+                format!("kubectl -n {namespace} get workloads.kueue.x-k8s.io; kubectl -n {namespace} describe localqueue {queue}"),
+            ),
+            (None, true) => {
+                let message = "is suspended, though its TrainJob is not: its controller does not follow";
+                found.add(Severity::Error, object, message, describe(facts, jobset));
+            }
+            // whoever suspended the TrainJob knows
+            (_, false) => {}
+        }
+        return;
+    }
+    let moved = |member: &str| jobset["status"][member].as_array().is_some_and(|list| !list.is_empty());
+    if !moved("conditions") && !moved("replicatedJobsStatus") && pods.is_empty() {
+        let why = warning(facts, "JobSet", jobset).map_or(String::new(), |why| format!(": {why}"));
+        let message = format!("it has no status {age} after it was made: JobSet's controller is not at work{why}");
+        let remedy =
+            "kubectl get deploy -A | grep jobset; kubectl -n jobset-system logs deploy/jobset-controller-manager";
+        found.add(Severity::Error, object, message, remedy);
+        return;
+    }
+    let its = |job: &&Value| meta(job, "namespace") == namespace && label(job, LABEL_JOBSET_NAME) == Some(name);
+    let jobs: Vec<&Value> = facts.jobs.items().iter().filter(its).collect();
+    if jobs.is_empty() && facts.jobs.known().is_some() {
+        let why = warning(facts, "JobSet", jobset).map_or(String::new(), |why| format!(": {why}"));
+        let remedy = format!("kubectl -n {namespace} describe jobset {name}");
+        found.add(Severity::Error, object, format!("no Jobs were made of it in {age}{why}"), remedy);
+        return;
+    }
+    // a quota, a missing service account: Jobs that get no pods say why
+    let refused: BTreeSet<String> = jobs
+        .iter()
+        .filter(|job| job["status"]["active"].as_i64().unwrap_or(0) < job["spec"]["parallelism"].as_i64().unwrap_or(1))
+        .filter(|job| condition(job, "Complete").or_else(|| condition(job, "Failed")).is_none())
+        .filter_map(|job| warning(facts, "Job", job).filter(|why| why.starts_with("FailedCreate")))
+        .collect();
+    if !refused.is_empty() && pods.iter().all(|pod| text(&pod["status"], "phase") != "Running") {
+        let refused: Vec<String> = refused.into_iter().collect();
+        let remedy =
+            format!("kubectl -n {namespace} get resourcequota,limitrange; kubectl -n {namespace} describe jobs");
+        found.add(Severity::Error, object.clone(), format!("pods are refused: {}", some(&refused, 1)), remedy);
+    }
+    let waiting: Vec<(&&Value, String)> = pods
+        .iter()
+        .filter(|pod| long_since(facts, meta(pod, "creationTimestamp")).is_some())
+        .filter_map(|pod| why_pending(pod).map(|why| (pod, why)))
+        .collect();
+    if !waiting.is_empty() {
+        let reasons: BTreeSet<&str> = waiting.iter().map(|(_, why)| why.as_str()).collect();
+        let reasons: Vec<String> = reasons.into_iter().map(str::to_owned).collect();
+        let message = format!("{} of {} pods wait: {}", waiting.len(), pods.len(), some(&reasons, TOLD_MAX));
+        let remedy = match owner {
+            Some(job) => describe(facts, job),
+            None => format!("kubectl -n {namespace} describe pod {}", meta(waiting[0].0, "name")),
+        };
+        found.add(Severity::Warning, object, message, remedy);
+    }
+}
