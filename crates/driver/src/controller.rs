@@ -5,8 +5,8 @@ use crate::events::Recorder;
 use crate::execute::{Outcome, execute};
 use crate::informer::{is_primary, is_tracked};
 use crate::metrics::{
-    ACTIVE_WORKERS, Labels, MAX_WORKERS, Metric, QUEUE_DEPTH, QUEUE_RETRIES, RECONCILE_ERRORS, RECONCILE_PANICS,
-    RECONCILE_SECONDS, RECONCILES, Registry,
+    ACTIVE_WORKERS, Labels, MAX_WORKERS, Metric, QUEUE_ADDS, QUEUE_DEPTH, QUEUE_RETRIES, QUEUE_SECONDS,
+    QUEUE_WORK_SECONDS, RECONCILE_ERRORS, RECONCILE_PANICS, RECONCILE_SECONDS, RECONCILES, Registry,
 };
 use crate::queue::Queue;
 use crate::requests::Requests;
@@ -162,7 +162,9 @@ impl Controller {
         let (queue, name) = (self.queue.clone(), counts.name.clone());
         counts.registry.on_read(self.reconciler.name(), move |registry| {
             let labels: Labels<'_> = &[("controller", &name), ("name", &name)];
-            registry.set(&QUEUE_DEPTH, labels, f64::from(u32::try_from(queue.depth()).unwrap_or(u32::MAX)));
+            let (depth, adds) = queue.counts();
+            registry.set(&QUEUE_DEPTH, labels, depth as f64);
+            registry.set(&QUEUE_ADDS, labels, adds as f64);
         });
         self.metrics = Some(counts);
         self
@@ -171,11 +173,11 @@ impl Controller {
     /// One worker: takes keys until stopped. A key in work when `stop` comes is finished first.
     pub(crate) async fn work(&self, stop: CancellationToken) {
         loop {
-            let target = tokio::select! {
-                target = self.queue.next() => target,
+            let (target, waited) = tokio::select! {
+                next = self.queue.next() => next,
                 () = stop.cancelled() => return,
             };
-            self.reconcile_counted(&target).await;
+            self.reconcile_counted(&target, waited).await;
             self.queue.done(&target);
         }
     }
@@ -189,16 +191,20 @@ impl Controller {
         })
     }
 
-    async fn reconcile_counted(&self, target: &Target) {
+    async fn reconcile_counted(&self, target: &Target, waited: Duration) {
         let Some(counts) = &self.metrics else {
             self.reconcile(target).await;
             return;
         };
         let started = Instant::now();
         counts.add(&ACTIVE_WORKERS, 1.0);
+        let queue: Labels<'_> = &[("controller", &counts.name), ("name", &counts.name)];
+        counts.registry.observe(&QUEUE_SECONDS, queue, waited.as_secs_f64());
         let end = self.reconcile(target).await;
         counts.add(&ACTIVE_WORKERS, -1.0);
-        counts.registry.observe(&RECONCILE_SECONDS, &counts.labels(), started.elapsed().as_secs_f64());
+        let seconds = started.elapsed().as_secs_f64();
+        counts.registry.observe(&RECONCILE_SECONDS, &counts.labels(), seconds);
+        counts.registry.observe(&QUEUE_WORK_SECONDS, queue, seconds);
         counts.registry.add(&RECONCILES, &[("controller", &counts.name), ("result", end.as_str())], 1.0);
         if matches!(end, End::Error | End::Panic) {
             counts.add(&RECONCILE_ERRORS, 1.0);
@@ -207,8 +213,7 @@ impl Controller {
             counts.add(&RECONCILE_PANICS, 1.0);
         }
         if matches!(end, End::Error | End::Panic | End::Requeue) {
-            let labels: Labels<'_> = &[("controller", &counts.name), ("name", &counts.name)];
-            counts.registry.add(&QUEUE_RETRIES, labels, 1.0);
+            counts.registry.add(&QUEUE_RETRIES, queue, 1.0);
         }
     }
 

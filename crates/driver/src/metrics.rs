@@ -29,14 +29,18 @@ pub const ACTIVE_WORKERS: Metric = Metric::gauge("controller_runtime_active_work
 /// Workers that there are.
 pub const MAX_WORKERS: Metric =
     Metric::gauge("controller_runtime_max_concurrent_reconciles", "Workers there are, per controller");
+/// Keys that came in.
+pub const QUEUE_ADDS: Metric = Metric::counter("workqueue_adds_total", "Objects that were queued, per queue");
+/// From being ready to being taken by a worker.
+pub const QUEUE_SECONDS: Metric =
+    Metric::histogram("workqueue_queue_duration_seconds", "How long objects waited for a worker, per queue");
+/// From being taken by a worker to being done.
+pub const QUEUE_WORK_SECONDS: Metric =
+    Metric::histogram("workqueue_work_duration_seconds", "How long objects were worked on, per queue");
 /// Keys that wait for a worker.
 pub const QUEUE_DEPTH: Metric = Metric::gauge("workqueue_depth", "Objects that wait for a worker, per queue");
 /// Keys that were given back to be tried again.
 pub const QUEUE_RETRIES: Metric = Metric::counter("workqueue_retries_total", "Objects to be tried again, per queue");
-/// Requests to the API server, by method and status code (`error`: none came).
-pub const REQUESTS: Metric =
-    Metric::counter("rest_client_requests_total", "Requests to the API server, by method and status code");
-
 /// What a series counts and how.
 #[derive(Clone, Copy, Debug)]
 pub struct Metric {

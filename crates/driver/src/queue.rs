@@ -21,7 +21,10 @@ pub(crate) struct Queue {
 
 #[derive(Default)]
 struct State {
-    ready: VecDeque<Target>,
+    /// With the time since when.
+    ready: VecDeque<(Target, Instant)>,
+    /// How many were ever made ready.
+    adds: u64,
     queued: BTreeSet<Target>,
     working: BTreeSet<Target>,
     /// Woken while a worker had it: ready again once that worker is done.
@@ -36,7 +39,8 @@ impl State {
         if self.working.contains(&target) {
             self.again.insert(target);
         } else if self.queued.insert(target.clone()) {
-            self.ready.push_back(target);
+            self.adds += 1;
+            self.ready.push_back((target, Instant::now()));
         }
     }
 }
@@ -46,9 +50,10 @@ impl Queue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many keys wait for a worker.
-    pub(crate) fn depth(&self) -> usize {
-        self.state().ready.len()
+    /// How many keys wait for a worker, and how many ever did.
+    pub(crate) fn counts(&self) -> (usize, u64) {
+        let state = self.state();
+        (state.ready.len(), state.adds)
     }
 
     /// Makes the key ready.
@@ -90,8 +95,8 @@ impl Queue {
         self.state().failures.remove(target);
     }
 
-    /// The next ready key; waits for one. The caller must give it back with [`Queue::done`].
-    pub(crate) async fn next(&self) -> Target {
+    /// The next ready key, and how long it was ready; waits for one. The caller must give it back with [`Queue::done`].
+    pub(crate) async fn next(&self) -> (Target, Duration) {
         loop {
             let wait = {
                 let mut state = self.state();
@@ -101,13 +106,13 @@ impl Queue {
                     state.timers.remove(&target);
                     state.push(target);
                 }
-                if let Some(target) = state.ready.pop_front() {
+                if let Some((target, since)) = state.ready.pop_front() {
                     state.queued.remove(&target);
                     state.working.insert(target.clone());
                     if !state.ready.is_empty() {
                         self.changed.notify_one();
                     }
-                    return target;
+                    return (target, now.saturating_duration_since(since));
                 }
                 state.by_time.first().map(|(at, _)| *at)
             };
@@ -146,13 +151,14 @@ mod tests {
         let queue = Queue::default();
         queue.add(target("a"));
         queue.add(target("a"));
-        let held = queue.next().await;
+        let (held, _) = queue.next().await;
         queue.add(target("a"));
         queue.add(target("b"));
-        assert_eq!(queue.next().await, target("b"), "a is being worked on");
+        assert_eq!(queue.next().await.0, target("b"), "a is being worked on");
         queue.done(&held);
-        assert_eq!(queue.next().await, target("a"), "it was woken meanwhile");
+        assert_eq!(queue.next().await.0, target("a"), "it was woken meanwhile");
         queue.done(&target("a"));
+        assert_eq!(queue.counts(), (0, 3));
         let silence = tokio::time::timeout(Duration::from_secs(1), queue.next()).await;
         assert!(silence.is_err(), "nothing else is ready");
     }
@@ -163,8 +169,8 @@ mod tests {
         queue.add_after(target("late"), Duration::from_secs(10));
         queue.add_after(target("soon"), Duration::from_secs(1));
         let start = Instant::now();
-        assert_eq!(queue.next().await, target("soon"));
-        assert_eq!(queue.next().await, target("late"));
+        assert_eq!(queue.next().await.0, target("soon"));
+        assert_eq!(queue.next().await.0, target("late"));
         assert_eq!(start.elapsed().as_secs(), 10);
         assert_eq!(queue.add_backoff(target("x")), BACKOFF_MIN);
         assert_eq!(queue.add_backoff(target("x")), BACKOFF_MIN * 2);

@@ -2,7 +2,6 @@
 
 use crate::Options;
 use crate::limit::Limiter;
-use crate::metrics::{REQUESTS, Registry};
 use api::object::{Gvk, Key, Target};
 use futures::{AsyncBufReadExt, Stream, StreamExt, TryStreamExt};
 use http::{Method, Request};
@@ -11,7 +10,7 @@ use kube::discovery::{Discovery, Scope, verbs};
 use reconcile::Fate;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{PoisonError, RwLock};
 
 /// Why a request failed.
 #[derive(Debug, thiserror::Error)]
@@ -73,7 +72,6 @@ pub(crate) struct Requests {
     client: Client,
     served: RwLock<BTreeMap<Gvk, Served>>,
     limiter: Option<Limiter>,
-    metrics: Option<Arc<Registry>>,
     /// Where alone to list and watch namespaced kinds.
     namespace: String,
 }
@@ -84,7 +82,6 @@ impl Requests {
             client,
             served: RwLock::default(),
             limiter: options.limit.map(|(per_second, burst)| Limiter::new(per_second, burst)),
-            metrics: options.metrics.clone(),
             namespace: options.namespace.clone().unwrap_or_default(),
         }
     }
@@ -94,16 +91,6 @@ impl Requests {
         if let Some(limiter) = &self.limiter {
             limiter.pass().await;
         }
-    }
-
-    fn count<T>(&self, method: &str, answer: &Result<T, kube::Error>) {
-        let Some(metrics) = &self.metrics else { return };
-        let code = match answer {
-            Ok(_) => "2xx".to_owned(),
-            Err(kube::Error::Api(status)) => status.code.to_string(),
-            Err(_) => "error".to_owned(),
-        };
-        metrics.add(&REQUESTS, &[("code", &code), ("method", method)], 1.0);
     }
 
     /// Asks the server what it serves; the answer is kept for all later requests.
@@ -178,10 +165,7 @@ impl Requests {
             .body(bytes)
             .map_err(RequestError::Form)?;
         self.pass().await;
-        let method = request.method().as_str().to_owned();
-        let answer = self.client.request(request).await;
-        self.count(&method, &answer);
-        Ok(answer?)
+        Ok(self.client.request(request).await?)
     }
 
     /// All objects of a kind (in the namespace that we are held to), with the list's revision.
@@ -215,9 +199,7 @@ impl Requests {
         .body(Vec::new())
         .map_err(RequestError::Form)?;
         self.pass().await;
-        let answer = self.client.request_stream(request).await;
-        self.count("WATCH", &answer);
-        let lines = answer?.lines();
+        let lines = self.client.request_stream(request).await?.lines();
         Ok(Box::pin(
             lines
                 .map_err(RequestError::Stream)

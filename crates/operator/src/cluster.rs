@@ -44,7 +44,9 @@ const LEADS: Metric = Metric::gauge("leader_election_master_status", "Whether th
 
 /// What one replica is told.
 pub struct Operator {
+    /// It counts in `metrics` (`client::counted`).
     pub client: Client,
+    pub metrics: Arc<Registry>,
     pub configuration: Configuration,
     /// Where the operator's own objects are: Secret, Lease, Service.
     pub namespace: String,
@@ -85,7 +87,7 @@ impl Operator {
     /// Runs until `stop`; then hands the lease over, and answers what is under way.
     pub async fn run(self, stop: CancellationToken) -> Result<(), OperatorError> {
         let configuration = &self.configuration;
-        let metrics = Arc::new(Registry::default());
+        let metrics = self.metrics.clone();
         let shown = Arc::new(Shown::default());
         let tls = Arc::new(server_config(&configuration.tls, shown.clone())?);
         let health = Arc::new(match self.place {

@@ -6,6 +6,7 @@
 pub mod access;
 pub mod admission;
 pub mod certificates;
+pub mod client;
 pub mod cluster;
 mod controllers;
 pub mod health;

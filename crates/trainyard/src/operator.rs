@@ -5,14 +5,17 @@ use cli::args::Global;
 use cli::error::CliError;
 use cli::exit;
 use cli::operator_args::{LogFormat, OperatorArgs};
+use driver::metrics::Registry;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use operator::Controllers;
 use operator::access::NAMESPACE;
+use operator::client::counted;
 use operator::cluster::Operator;
 use operator::registration::Place;
 use operator::settings;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 use trainyard::install;
 
@@ -51,7 +54,8 @@ pub async fn operator(args: &OperatorArgs, global: &Global) -> Result<u8, UpErro
         .map_err(|why| UpError::Usage(format!("--install-runtimes: {why}")))?;
     log(args.log_format, global.verbose);
     let within = in_cluster(global);
-    let (client, home) = connect(global, within).await?;
+    let metrics = Arc::new(Registry::default());
+    let (client, home) = connect(global, within, metrics.clone()).await?;
     let namespace = global.namespace.clone().unwrap_or(home);
     let place = match &args.webhook_url {
         Some(url) => Some(Place::Url(url.clone())),
@@ -69,6 +73,7 @@ pub async fn operator(args: &OperatorArgs, global: &Global) -> Result<u8, UpErro
     });
     let operator = Operator {
         client,
+        metrics,
         configuration,
         namespace,
         watch_namespace: args.watch_namespace.clone(),
@@ -96,7 +101,7 @@ fn identity() -> String {
 }
 
 /// A client, and the namespace that is the operator's own where no flag says so.
-async fn connect(global: &Global, within: bool) -> Result<(Client, String), UpError> {
+async fn connect(global: &Global, within: bool, metrics: Arc<Registry>) -> Result<(Client, String), UpError> {
     let failed = |source: Box<dyn std::error::Error + Send + Sync>| UpError::Operator(source);
     let (config, namespace) = if within {
         let config = Config::incluster().map_err(|error| failed(error.into()))?;
@@ -113,7 +118,7 @@ async fn connect(global: &Global, within: bool) -> Result<(Client, String), UpEr
         let config = Config::from_custom_kubeconfig(kubeconfig.map_err(wrong)?, &options).await.map_err(wrong)?;
         (config, NAMESPACE.to_owned())
     };
-    Ok((Client::try_from(config).map_err(|error| failed(error.into()))?, namespace))
+    Ok((counted(config, metrics).map_err(|error| failed(error.into()))?, namespace))
 }
 
 /// What goes on, on stderr; `TRAINYARD_LOG` filters as `RUST_LOG` does elsewhere.
