@@ -14,6 +14,58 @@ pub enum LogFormat {
     Json,
 }
 
+/// Upstream's names for the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Encoder {
+    Json,
+    Console,
+}
+
+/// How much is logged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Verbosity {
+    Error,
+    #[default]
+    Info,
+    /// What we decide and do.
+    Debug,
+    /// What the libraries below us do, too.
+    Everything,
+}
+
+impl OperatorArgs {
+    /// The form of log lines that all flags together ask for.
+    pub fn log_format(&self) -> LogFormat {
+        match self.zap_encoder {
+            Some(Encoder::Json) => LogFormat::Json,
+            Some(Encoder::Console) => LogFormat::Text,
+            None if self.zap_devel == Some(true) => LogFormat::Text,
+            None => self.log_format,
+        }
+    }
+
+    /// How much they ask to be logged.
+    pub fn verbosity(&self) -> Verbosity {
+        let devel = if self.zap_devel == Some(true) { Verbosity::Debug } else { Verbosity::default() };
+        self.zap_log_level.unwrap_or(devel)
+    }
+}
+
+/// controller-runtime's levels. Upstream's manifests ask for 2, which there shows what each controller is called.
+fn verbosity(text: &str) -> Result<Verbosity, String> {
+    match text.parse::<u8>() {
+        Ok(0..=2) => Ok(Verbosity::Info),
+        Ok(3..=5) => Ok(Verbosity::Debug),
+        Ok(_) => Ok(Verbosity::Everything),
+        Err(_) => match text.to_ascii_lowercase().as_str() {
+            "debug" => Ok(Verbosity::Debug),
+            "info" => Ok(Verbosity::Info),
+            "error" | "panic" => Ok(Verbosity::Error),
+            _ => Err(format!("{text:?} is none of debug, info, error and panic, nor a number from 0 to 255")),
+        },
+    }
+}
+
 /// `--namespace` (a flag of all commands) says where the operator's own Secret, Lease and Service are.
 #[derive(Args, Debug)]
 pub struct OperatorArgs {
@@ -50,6 +102,23 @@ pub struct OperatorArgs {
     /// How log lines look
     #[arg(long, value_enum, default_value_t = LogFormat::Text)]
     pub log_format: LogFormat,
+    /// Upstream's flag for the form of log lines; goes before --log-format
+    #[arg(long, value_enum, value_name = "FORM", help_heading = "Upstream's logging flags")]
+    pub zap_encoder: Option<Encoder>,
+    /// How much is logged: debug, info, error, panic, or a number (1 and 2 as info, up to 5 as debug, above it everything)
+    #[arg(long, value_parser = verbosity, value_name = "LEVEL", help_heading = "Upstream's logging flags")]
+    pub zap_log_level: Option<Verbosity>,
+    /// Text and debug where the two flags above say nothing
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true",
+        help_heading = "Upstream's logging flags")]
+    pub zap_devel: Option<bool>,
+    /// Without effect: there are no stack traces
+    #[arg(long, value_parser = ["info", "error", "panic"], help_heading = "Upstream's logging flags")]
+    pub zap_stacktrace_level: Option<String>,
+    /// Without effect: times are RFC 3339 in UTC
+    #[arg(long, value_parser = ["epoch", "millis", "nano", "iso8601", "rfc3339", "rfc3339nano"],
+        help_heading = "Upstream's logging flags")]
+    pub zap_time_encoding: Option<String>,
     /// Between two looks at the webhooks' certificate, in seconds (for tests)
     #[arg(long, hide = true, default_value = "10", value_name = "SECONDS", value_parser = seconds)]
     pub certificate_period: Duration,
@@ -78,6 +147,31 @@ fn seconds(text: &str) -> Result<Duration, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: OperatorArgs,
+    }
+
+    fn read(flags: &[&str]) -> Result<OperatorArgs, clap::Error> {
+        let words = ["operator"].iter().chain(flags);
+        <Line as clap::Parser>::try_parse_from(words).map(|line| line.args)
+    }
+
+    #[test]
+    fn upstreams_logging_flags_are_understood() {
+        let logs = |flags: &[&str]| read(flags).map(|args| (args.log_format(), args.verbosity())).unwrap();
+        let shipped = ["--zap-log-level=2", "--zap-time-encoding=rfc3339nano", "--zap-stacktrace-level=error"];
+        assert_eq!(logs(&shipped), (LogFormat::Text, Verbosity::Info));
+        assert_eq!(logs(&["--zap-encoder=json", "--zap-log-level=debug"]), (LogFormat::Json, Verbosity::Debug));
+        assert_eq!(logs(&["--log-format=json", "--zap-devel"]), (LogFormat::Text, Verbosity::Debug));
+        assert_eq!(logs(&["--log-format=json", "--zap-devel=false"]), (LogFormat::Json, Verbosity::Info));
+        assert_eq!(logs(&["--zap-devel", "--zap-log-level=9"]), (LogFormat::Text, Verbosity::Everything));
+        for wrong in ["--zap-log-level=loud", "--zap-log-level=-1", "--zap-encoder=xml", "--zap-time-encoding=x"] {
+            assert!(read(&[wrong]).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn values_are_checked() {

@@ -4,7 +4,7 @@ use crate::up::UpError;
 use cli::args::Global;
 use cli::error::CliError;
 use cli::exit;
-use cli::operator_args::{LogFormat, OperatorArgs};
+use cli::operator_args::{LogFormat, OperatorArgs, Verbosity};
 use driver::metrics::Registry;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
@@ -52,7 +52,7 @@ pub async fn operator(args: &OperatorArgs, global: &Global) -> Result<u8, UpErro
     }
     let runtimes = install::runtimes(&args.install_runtimes)
         .map_err(|why| UpError::Usage(format!("--install-runtimes: {why}")))?;
-    log(args.log_format, global.verbose);
+    log(args.log_format(), args.verbosity(), global.verbose);
     let within = in_cluster(global);
     let metrics = Arc::new(Registry::default());
     let (client, home) = connect(global, within, metrics.clone()).await?;
@@ -121,11 +121,16 @@ async fn connect(global: &Global, within: bool, metrics: Arc<Registry>) -> Resul
     Ok((counted(config, metrics).map_err(|error| failed(error.into()))?, namespace))
 }
 
-/// What goes on, on stderr; `TRAINYARD_LOG` filters as `RUST_LOG` does elsewhere.
-fn log(format: LogFormat, verbose: u8) {
-    let level = if verbose == 0 { "info" } else { "debug" };
+/// What goes on, on stderr; `TRAINYARD_LOG` filters as `RUST_LOG` does elsewhere, and goes before all flags.
+fn log(format: LogFormat, verbosity: Verbosity, verbose: u8) {
+    let filter = match verbosity {
+        Verbosity::Error => "error",
+        Verbosity::Info if verbose == 0 => "info",
+        Verbosity::Info | Verbosity::Debug => "info,driver=debug,operator=debug,trainyard=debug",
+        Verbosity::Everything => "debug",
+    };
     let filter = tracing_subscriber::EnvFilter::try_from_env("TRAINYARD_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(level));
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(filter));
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false);
     match format {
         LogFormat::Text => lines.init(),
