@@ -52,7 +52,7 @@ mpi: # for jobs that mpirun starts; without it their tests are left out, and say
 		|| echo "NOT INSTALLED: Open MPI; the tests of MPI are left out" >&2
 
 kubernetes: # upstream's control plane and controllers, to compare with; built once, kept in ~/.cache
-	@if command -v go >/dev/null; then cargo xtask kubernetes build --trainer >/dev/null \
+	@if command -v go >/dev/null; then cargo xtask kubernetes build --trainer >/dev/null && cargo xtask helm >/dev/null \
 		|| echo "NOT BUILT: upstream's control plane; nothing will be compared with it" >&2; \
 		else echo "NO GO: nothing will be compared with upstream's live controllers" >&2; fi
 

@@ -46,7 +46,13 @@ class Helm:
 
     def template(self, *flags: str, namespace: str = NAMESPACE) -> dict[tuple[str, str], dict]:
         """The objects of the chart by kind and name."""
-        done = self.run("template", "trainyard", CHART, "--namespace", namespace, "--kube-version=1.31.0", *flags)
+        done = self.run("template", "trainyard", CHART, "--namespace", namespace, "--kube-version=1.31.0", "--skip-tests", *flags)
+        return by_name(done.stdout)
+
+    def test_objects(self) -> dict[tuple[str, str], dict]:
+        """What `helm test` brings."""
+        done = self.run("template", "trainyard", CHART, "--namespace", NAMESPACE, "--kube-version=1.31.0",
+                        "--show-only=templates/tests/doctor.yaml")  # fmt: skip
         return by_name(done.stdout)
 
 
@@ -231,8 +237,26 @@ def runtimes(cluster: Cluster) -> set[str]:
     return {o["metadata"]["name"] for o in cluster.items("clustertrainingruntimes")}
 
 
+def doctor(helm: Helm, cluster: Cluster, folder: pathlib.Path) -> list[dict]:
+    """What the pod of `helm test` finds, with its rights."""
+    objects = helm.test_objects()
+    pod = objects.pop(("Pod", "trainyard-doctor"))
+    cluster.kubectl("apply", "-f", "-", input=yaml.safe_dump_all(objects.values()))
+    config = yaml.safe_load(objects["ConfigMap", "trainyard-doctor"]["data"]["kubeconfig"])
+    token = cluster.kubectl("-n", NAMESPACE, "create", "token", pod["spec"]["serviceAccountName"]).strip()
+    here = yaml.safe_load(pathlib.Path(cluster.kubeconfig).read_text())["clusters"][0]["cluster"]
+    config["clusters"][0]["cluster"] = here
+    config["users"][0]["user"] = {"token": token}
+    (folder / "doctor").write_text(yaml.safe_dump(config))
+    (container,) = pod["spec"]["containers"]
+    words = [word.replace("/etc/trainyard/kubeconfig", str(folder / "doctor")) for word in container["args"]]
+    done = subprocess.run([BINARY, *words, "-o", "json"], capture_output=True, text=True, timeout=120, env={"PATH": os.environ["PATH"]})
+    assert done.returncode in (0, 5), done.stderr
+    return json.loads(done.stdout)
+
+
 @pytest.mark.timeout(900)
-def test_one_apply_installs_everything(bare: Cluster, tmp_path: pathlib.Path):
+def test_one_apply_installs_everything(helm: Helm, bare: Cluster, tmp_path: pathlib.Path):
     """On a cluster with nothing on it, at the first try; what is missing is told, and the runtimes come by themselves."""
     assert "trainer.kubeflow.org" not in bare.kubectl("api-versions")
     bare.kubectl("apply", "--server-side", "-k", MANIFESTS / "overlays/manager")
@@ -254,6 +278,9 @@ def test_one_apply_installs_everything(bare: Cluster, tmp_path: pathlib.Path):
             held = json.dumps(bare.get("clustertrainingruntime", "torch-distributed"))
             assert "registry.example/torch:own" in held, "what others made stays"
             bare.kubectl("-n", "default", "create", "-f", "-", input=yaml.safe_dump(trainjob("before-jobset")))
+            found = doctor(helm, bare, tmp_path)
+            assert not [f for f in found if f["severity"] == "unknown"], "it may see all that it looks at"
+            assert [f for f in found if f["severity"] == "error" and "jobset" in f["message"].lower() + f["object"].lower()], found
             assert pod.process.poll() is None
             log = pod.log.read_text()
             assert "forbidden" not in log and "Read-only" not in log, log
