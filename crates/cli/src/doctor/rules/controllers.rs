@@ -66,7 +66,13 @@ pub(super) fn judge(facts: &Facts) -> Findings {
         .items()
         .iter()
         .any(|lease| meta(lease, "name").ends_with("jobset.x-k8s.io") && Held::of(lease, facts.now) == Held::Fresh);
-    if jobset.is_empty() && !leads_jobsets && facts.deployments.known().is_some() {
+    // wherever it runs, who writes statuses is at work
+    let has_worked = facts
+        .jobsets
+        .items()
+        .iter()
+        .any(|jobset| jobset["status"]["replicatedJobsStatus"].as_array().is_some_and(|steps| !steps.is_empty()));
+    if jobset.is_empty() && !leads_jobsets && !has_worked && facts.deployments.known().is_some() {
         found.add(
             Severity::Warning,
             "controller of JobSets",

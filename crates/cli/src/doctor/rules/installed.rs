@@ -3,7 +3,6 @@
 use super::{INSTALL, some};
 use crate::doctor::facts::{Facts, Findings, Seen, Severity};
 use crate::doctor::schema;
-use crate::view::age;
 use api::object::meta;
 use serde_json::Value;
 
@@ -67,7 +66,7 @@ pub(super) fn kinds(facts: &Facts) -> Findings {
         let name = meta(ours, "name");
         let object = format!("CustomResourceDefinition/{name}");
         match facts.installed.get(name) {
-            Some(Seen::Known(Some(theirs))) => kind(facts, &mut found, object, ours, theirs),
+            Some(Seen::Known(Some(theirs))) => kind(&mut found, object, ours, theirs),
             Some(Seen::Known(None)) => missing(&mut found, object, name),
             Some(Seen::Unknown(why)) => found.unknown(object, why),
             None => found.unknown(object, "it was not looked for"),
@@ -92,7 +91,7 @@ fn missing(found: &mut Findings, object: String, name: &str) {
     }
 }
 
-fn kind(facts: &Facts, found: &mut Findings, object: String, ours: &Value, theirs: &Value) {
+fn kind(found: &mut Findings, object: String, ours: &Value, theirs: &Value) {
     let remedy = |name: &str| match name.ends_with("jobset.x-k8s.io") {
         true => "install JobSet 0.12 or newer: https://jobset.sigs.k8s.io/docs/installation",
         false => "kubectl apply --server-side --force-conflicts -k manifests/crds",
@@ -103,7 +102,8 @@ fn kind(facts: &Facts, found: &mut Findings, object: String, ours: &Value, their
         versions.filter(|v| v["served"] == true).filter_map(|v| v["name"].as_str()).map(str::to_owned).collect()
     };
     let (want, have) = (served(ours), served(theirs));
-    let age = age(theirs, facts.now);
+    // the day: an age would differ at each look
+    let day = meta(theirs, "creationTimestamp").get(..10).unwrap_or("some day");
     let before = found.all.len();
     for version in &want {
         if !have.contains(version) {
@@ -115,7 +115,7 @@ fn kind(facts: &Facts, found: &mut Findings, object: String, ours: &Value, their
             schema::lacking(schema::of(ours, version), schema::of(theirs, version)).into_iter().collect();
         if !lacks.is_empty() {
             let message = format!(
-                "{version}, {age} old, is older than this command's: it lacks {}, which the server drops or refuses",
+                "{version}, installed {day}, is older than this command's: it lacks {}, which the server drops or refuses",
                 some(&lacks, FIELDS_MAX)
             );
             found.add(Severity::Warning, object.clone(), message, remedy);
@@ -124,7 +124,7 @@ fn kind(facts: &Facts, found: &mut Findings, object: String, ours: &Value, their
             schema::lacking(schema::of(theirs, version), schema::of(ours, version)).into_iter().collect();
         if !more.is_empty() {
             let message = format!(
-                "{version}, {age} old, is newer than this command's: it also has {}, which trainyard {} does not know",
+                "{version}, installed {day}, is newer than this command's: it also has {}, which trainyard {} does not know",
                 some(&more, FIELDS_MAX),
                 env!("CARGO_PKG_VERSION")
             );
@@ -143,6 +143,6 @@ fn kind(facts: &Facts, found: &mut Findings, object: String, ours: &Value, their
         found.add(Severity::Error, object.clone(), message, format!("kubectl describe crd {}", meta(ours, "name")));
     }
     if found.all.len() == before {
-        found.ok(object, format!("{}, {age} old", some(&have, FIELDS_MAX)));
+        found.ok(object, format!("{}, installed {day}", some(&have, FIELDS_MAX)));
     }
 }

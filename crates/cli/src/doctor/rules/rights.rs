@@ -33,15 +33,19 @@ fn own(facts: &Facts, found: &mut Findings) {
         found.unknown(object, why);
         return;
     }
-    let missing: Vec<&Right> =
-        facts.own.iter().filter(|(_, _, seen)| *seen == Seen::Known(false)).map(|(right, _, _)| right).collect();
+    // by what they are needed for, so that who only looks on sees that he may
+    let mut missing: BTreeMap<&str, Vec<&Right>> = BTreeMap::new();
+    for (right, commands, _) in facts.own.iter().filter(|(_, _, seen)| *seen == Seen::Known(false)) {
+        missing.entry(commands).or_default().push(right);
+    }
     if missing.is_empty() {
         found.ok(object, "you may do all that trainyard's commands do");
         return;
     }
-    for ((target, namespace), rights) in by_target(missing) {
-        let of = facts.own.iter().find(|(right, _, _)| right == rights[0]);
-        let commands = of.map_or("", |(_, commands, _)| commands);
+    let targets = missing.into_iter().flat_map(|(commands, rights)| {
+        by_target(rights).into_iter().map(move |(target, rights)| (commands, target, rights))
+    });
+    for (commands, (target, namespace), rights) in targets {
         let verbs = verbs(&rights);
         let (role, place) = match namespace.as_str() {
             "" => ("clusterrole", String::new()),

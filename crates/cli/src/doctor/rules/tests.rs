@@ -161,7 +161,7 @@ fn each_fault_is_found() {
                 let old = definition("trainjobs.trainer.kubeflow.org", "v1", &["a"]);
                 f.installed.insert("trainjobs.trainer.kubeflow.org".into(), Seen::Known(Some(old)));
             },
-            "warning kinds CustomResourceDefinition/trainjobs.trainer.kubeflow.org: v1, 10m old, is older than this command's: it \
+            "warning kinds CustomResourceDefinition/trainjobs.trainer.kubeflow.org: v1, installed 2026-01-01, is older than this command's: it \
              lacks spec.b",
             "-k manifests/crds",
         ),
@@ -170,7 +170,7 @@ fn each_fault_is_found() {
                 let new = definition("jobsets.jobset.x-k8s.io", "v1", &["a", "b", "c"]);
                 f.installed.insert("jobsets.jobset.x-k8s.io".into(), Seen::Known(Some(new)));
             },
-            "warning kinds CustomResourceDefinition/jobsets.jobset.x-k8s.io: v1, 10m old, is newer than this command's: it also has \
+            "warning kinds CustomResourceDefinition/jobsets.jobset.x-k8s.io: v1, installed 2026-01-01, is newer than this command's: it also has \
              spec.c",
             "newer trainyard",
         ),
@@ -295,7 +295,10 @@ fn each_fault_is_found() {
             "",
         ),
         (
-            |f| f.deployments = Seen::Known(vec![deployment("kubeflow-system", "manager", "trainyard")]),
+            |f| {
+                f.deployments = Seen::Known(vec![deployment("kubeflow-system", "manager", "trainyard")]);
+                f.jobsets = Seen::Known(Vec::new());
+            },
             "warning controllers controller of JobSets: none is seen",
             "install JobSet",
         ),
