@@ -25,7 +25,7 @@ use events::Recorder;
 use futures::future::BoxFuture;
 use kube::Client;
 use metrics::Registry;
-use reconcile::Reconciler;
+use reconcile::{Event, Reconciler};
 use requests::Requests;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -60,6 +60,17 @@ pub struct Options {
     pub slim: Option<fn(&Gvk, &mut Value)>,
     /// Who else is told of changes. Default: nobody.
     pub witness: Option<Witness>,
+}
+
+/// Writes events, and counts equal ones up.
+#[derive(Clone)]
+pub struct Events(Arc<Recorder>);
+
+impl Events {
+    /// Hands an event over to be written; about `about` where it does not say about whom.
+    pub async fn record(&self, about: &Value, event: &Event) {
+        self.0.record(about, event).await;
+    }
 }
 
 /// Spawns a controller's workers.
@@ -114,6 +125,11 @@ impl Driver {
     /// The cache that the reconcilers read: for whoever wants to look at the same world.
     pub fn cache(&self) -> Arc<Cache> {
         self.cache.clone()
+    }
+
+    /// For events about objects that no reconciler looks at. Written while the driver runs.
+    pub fn events(&self) -> Events {
+        Events(self.recorder.clone())
     }
 
     /// The kinds that cannot be listed or watched now, each with the reason: for whoever asks why nothing happens.

@@ -5,7 +5,7 @@
 use crate::certificates::{Material, advance};
 use crate::health::{Health, Level, Probes};
 use crate::keeper::{CERTIFICATE, Keeper, REGISTRATION};
-use crate::leader::{Election, Elector, form};
+use crate::leader::{Election, Elector};
 use crate::numbers::{Numbers, Readers};
 use crate::registration::{Place, Registration};
 use crate::runtimes::Runtimes;
@@ -14,12 +14,11 @@ use crate::settings::{KINDS, listen_address};
 use crate::status_server::StatusServer;
 use crate::tls::{Shown, server_config};
 use crate::webhooks::Webhooks;
-use crate::{Controllers, Surroundings, jobs};
+use crate::{Controllers, Surroundings, jobs, prerequisites, told};
 use api::config::{Configuration, GATE_TRAINJOB_STATUS};
 use api::object::{self, Gvk, Key};
 use driver::metrics::{Metric, Registry};
 use driver::{Driver, Options};
-use http::Method;
 use jiff::{SignedDuration, Timestamp};
 use kube::Client;
 use plan::plugins;
@@ -32,9 +31,6 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-
-/// Between two looks at what the cluster has.
-const PROBE: Duration = Duration::from_secs(15);
 
 /// After the word to stop, everything is served for so long: until no Service leads here any more.
 const LINGER: Duration = Duration::from_secs(5);
@@ -87,6 +83,18 @@ impl Operator {
     /// Runs until `stop`; then hands the lease over, and answers what is under way.
     pub async fn run(self, stop: CancellationToken) -> Result<(), OperatorError> {
         let configuration = &self.configuration;
+        if let Some(watched) = self.watch_namespace.as_ref().filter(|watched| **watched != self.namespace)
+            && configuration.is_enabled(GATE_TRAINJOB_STATUS)
+        {
+            return Err(OperatorError::Setting {
+                field: format!("featureGates[{GATE_TRAINJOB_STATUS}]"),
+                why: format!(
+                    "pods are told the authority in the operator's own Secret, which is in namespace {}, while \
+                     --watch-namespace is {watched}: install the operator in {watched}, or turn the gate off",
+                    self.namespace
+                ),
+            });
+        }
         let metrics = self.metrics.clone();
         let shown = Arc::new(Shown::default());
         let tls = Arc::new(server_config(&configuration.tls, shown.clone())?);
@@ -147,7 +155,7 @@ impl Operator {
             }
             around.settings.status_server = self.report_to(port);
         }
-        servers.spawn(probe(self.client.clone(), health.clone(), serving.clone()));
+        servers.spawn(prerequisites::probe(self.client.clone(), health.clone(), serving.clone()));
 
         let leave = async {
             stop.cancelled().await;
@@ -231,28 +239,26 @@ impl Operator {
             witness: Some(jobs::witness(metrics.clone())),
         };
         let (client, controllers) = (self.client.clone(), self.controllers.clone());
-        let (numbers, told) = (metrics.clone(), health.clone());
+        let election = self.configuration.leader_election.as_ref().filter(|election| election.leader_elect);
+        let lease = told::lease(election, &self.namespace);
+        let (numbers, health) = (metrics.clone(), health.clone());
         let runtimes = self.runtimes.clone();
         let work = move |stop: CancellationToken| {
             let mut driver = Driver::with(client.clone(), options.clone());
             controllers.add_to(&mut driver, &around);
             jobs::count(&numbers, driver.cache());
-            let told = told.clone();
-            let installed = (!runtimes.is_empty()).then(|| {
-                let (client, wanted, health) = (client.clone(), runtimes.clone(), told.clone());
-                tokio::spawn(Runtimes { client, wanted, health }.run(stop.clone()))
-            });
+            let (health, lease, client, runtimes) = (health.clone(), lease.clone(), client.clone(), runtimes.clone());
             async move {
-                let troubles = driver.troubles();
-                let watcher = tokio::spawn(tell_troubles(troubles, told, stop.clone()));
-                driver.run(stop).await;
-                watcher.abort();
-                if let Some(installed) = installed {
-                    installed.abort();
+                let mut beside = JoinSet::new();
+                beside.spawn(tell_troubles(driver.troubles(), health.clone(), stop.clone()));
+                beside.spawn(told::tell(client.clone(), driver.events(), lease, health.clone()));
+                if !runtimes.is_empty() {
+                    beside.spawn(Runtimes { client, wanted: runtimes, health }.run(stop.clone()));
                 }
+                driver.run(stop).await;
+                beside.shutdown().await;
             }
         };
-        let election = self.configuration.leader_election.as_ref().filter(|election| election.leader_elect);
         let Some(election) = election else {
             return work(stop).await;
         };
@@ -335,59 +341,6 @@ async fn tell_troubles(troubles: impl Fn() -> BTreeMap<Gvk, String>, health: Arc
             () = stop.cancelled() => {}
         }
     }
-}
-
-/// Keeps looking whether the cluster has what TrainJobs need, and says what to do where it has not. None of it makes the
-/// operator unready: the webhooks must serve for a runtime to be installed.
-async fn probe(client: Client, health: Arc<Health>, stop: CancellationToken) {
-    loop {
-        let trainer = get(&client, "/apis/trainer.kubeflow.org/v1alpha1").await;
-        let has = |resource: &str| {
-            let resources = trainer.as_ref().ok().and_then(|list| list["resources"].as_array());
-            resources.is_some_and(|list| list.iter().any(|entry| entry["name"] == resource))
-        };
-        let lacking: Vec<&str> =
-            ["trainjobs", "trainingruntimes", "clustertrainingruntimes"].into_iter().filter(|r| !has(r)).collect();
-        if lacking.is_empty() {
-            health.set("trainer-crds", Level::Works, "served");
-            let runtimes = get(&client, "/apis/trainer.kubeflow.org/v1alpha1/clustertrainingruntimes?limit=1").await;
-            match runtimes {
-                Ok(list) if list["items"].as_array().is_some_and(|items| !items.is_empty()) => {
-                    health.set("runtimes", Level::Works, "there are some");
-                }
-                Ok(_) => health.set(
-                    "runtimes",
-                    Level::Lacks,
-                    "there is no ClusterTrainingRuntime; for the usual ones: kubectl apply --server-side -k \
-                     manifests/overlays/runtimes",
-                ),
-                Err(error) => health.set("runtimes", Level::Lacks, format!("cannot look: {error}")),
-            }
-        } else {
-            let message = format!(
-                "{} not served: kubectl apply --server-side -k manifests/crds; no restart is needed",
-                lacking.join(", ")
-            );
-            health.set("trainer-crds", Level::Lacks, message);
-        }
-        match get(&client, "/apis/jobset.x-k8s.io/v1alpha2").await {
-            Ok(_) => health.set("jobset", Level::Works, "served"),
-            Err(_) => health.set(
-                "jobset",
-                Level::Lacks,
-                "JobSet (jobset.x-k8s.io/v1alpha2) is not served, so TrainJobs are taken and wait: install JobSet 0.12 or \
-                 newer; no restart is needed",
-            ),
-        }
-        tokio::select! {
-            () = tokio::time::sleep(PROBE) => {}
-            () = stop.cancelled() => return,
-        }
-    }
-}
-
-async fn get(client: &Client, path: &str) -> Result<Value, kube::Error> {
-    client.request(form(Method::GET, path, None)).await
 }
 
 #[cfg(test)]

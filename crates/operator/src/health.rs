@@ -17,9 +17,12 @@ pub enum Level {
     Fails,
 }
 
-/// The state of each part, with what to do about it.
+/// How each part does, with what to do about it.
+pub type Parts = BTreeMap<&'static str, (Level, String)>;
+
+/// The state of each part.
 #[derive(Debug, Default)]
-pub struct Health(Mutex<BTreeMap<&'static str, (Level, String)>>);
+pub struct Health(Mutex<Parts>);
 
 impl Health {
     /// Nothing works that is named here, until somebody says otherwise.
@@ -41,6 +44,11 @@ impl Health {
             }
         }
         parts.insert(part, state);
+    }
+
+    /// All parts as they are now.
+    pub fn parts(&self) -> Parts {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Whether requests can be served, and a line for each part.

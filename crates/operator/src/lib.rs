@@ -14,12 +14,14 @@ mod jobs;
 mod keeper;
 pub mod leader;
 mod numbers;
+mod prerequisites;
 pub mod registration;
 mod runtimes;
 pub mod serve;
 pub mod settings;
 pub mod status_server;
 pub mod tls;
+mod told;
 pub mod webhooks;
 
 pub use controllers::{Controllers, Surroundings, UnknownController};
