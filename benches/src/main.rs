@@ -10,6 +10,7 @@ mod allocations;
 mod api;
 mod etcd;
 mod load;
+mod operator;
 mod overhead;
 mod peer;
 mod plan;
@@ -24,7 +25,7 @@ use std::path::PathBuf;
 
 #[derive(Parser)]
 struct Flags {
-    /// Only these, with commas: plan, store, api, trainjobs, startup, overhead
+    /// Only these, with commas: plan, store, api, trainjobs, operator, startup, overhead
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// The binary to measure
@@ -94,6 +95,9 @@ async fn main() -> Result<()> {
     }
     if wanted("trainjobs") {
         figures.extend(trainjobs::measure(&setting).await?);
+    }
+    if wanted("operator") {
+        figures.extend(operator::measure(&setting).await?);
     }
     if wanted("overhead") {
         figures.extend(overhead::measure(&setting)?);

@@ -1,6 +1,8 @@
 //! Starting and stopping what is measured.
 
 use anyhow::{Context, Result, bail};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use serde_json::Value;
@@ -16,7 +18,7 @@ pub struct Peer {
     /// From the start of the program to its first answer.
     pub ready: Duration,
     stop: Box<dyn Fn()>,
-    _home: TempDir,
+    home: TempDir,
 }
 
 impl Drop for Peer {
@@ -47,7 +49,7 @@ impl Peer {
             let _ = Command::new(&binary).args(["down", "--home"]).arg(&path).output();
         };
         let kubeconfig = home.path().join("kubeconfig");
-        Ok(Self { kubeconfig, pids: vec![pid], ready, stop: Box::new(stop), _home: home })
+        Ok(Self { kubeconfig, pids: vec![pid], ready, stop: Box::new(stop), home })
     }
 
     /// The real control plane, on ports that are free.
@@ -67,8 +69,7 @@ impl Peer {
         for entry in std::fs::read_dir(home.path())? {
             let path = entry?.path();
             if path.extension().is_some_and(|e| e == "pid") {
-                let text = std::fs::read_to_string(&path)?;
-                pids.push(text.split_whitespace().next().context("an empty file of a process id")?.parse()?);
+                pids.push(process_id(&path)?);
             }
         }
         let path = home.path().to_owned();
@@ -76,7 +77,17 @@ impl Peer {
             let _ = xtask().arg("down").arg(&path).output();
         };
         let kubeconfig = home.path().join("kubeconfig");
-        Ok(Self { kubeconfig, pids, ready, stop: Box::new(stop), _home: home })
+        Ok(Self { kubeconfig, pids, ready, stop: Box::new(stop), home })
+    }
+
+    /// Where its files are.
+    pub fn folder(&self) -> &Path {
+        self.home.path()
+    }
+
+    /// The process of one of the real control plane's programs.
+    pub fn pid(&self, name: &str) -> Result<u32> {
+        process_id(&self.home.path().join(format!("{name}.pid")))
     }
 
     pub async fn client(&self) -> Result<Client> {
@@ -113,10 +124,43 @@ pub fn has_go() -> bool {
     Command::new("go").arg("version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|s| s.success())
 }
 
+/// The first word of a file that the harness wrote.
+fn process_id(path: &Path) -> Result<u32> {
+    let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    Ok(text.split_whitespace().next().context("an empty file of a process id")?.parse()?)
+}
+
 fn rss_kb(pid: u32) -> f64 {
+    status_kb(pid, "VmRSS:")
+}
+
+/// The most memory that a process ever had resident.
+pub fn peak_mb(pid: u32) -> f64 {
+    status_kb(pid, "VmHWM:") / 1024.0
+}
+
+fn status_kb(pid: u32, field: &str) -> f64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let line = status.lines().find_map(|line| line.strip_prefix(field));
     line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0.0)
+}
+
+/// Processor time that a process has used, in seconds.
+pub fn cpu_seconds(pid: u32) -> f64 {
+    // Linux reports it in hundredths of a second, whatever the kernel's own tick (proc(5), sysconf(3))
+    const TICKS_PER_SECOND: f64 = 100.0;
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let fields: Vec<&str> = stat.rsplit(") ").next().unwrap_or_default().split_whitespace().collect();
+    let ticks = |index: usize| fields.get(index).and_then(|field| field.parse::<f64>().ok()).unwrap_or(0.0);
+    (ticks(11) + ticks(12)) / TICKS_PER_SECOND
+}
+
+/// The certificate of a `caBundle`, as bytes.
+pub fn certificate(bundle: &str) -> Result<Vec<u8>> {
+    let pem = STANDARD.decode(bundle)?;
+    let lines = std::str::from_utf8(&pem)?.lines().skip_while(|line| !line.starts_with("-----BEGIN"));
+    let body: String = lines.skip(1).take_while(|line| !line.starts_with("-----END")).collect();
+    Ok(STANDARD.decode(body)?)
 }
 
 /// Tries until it succeeds; the last error after `limit`.

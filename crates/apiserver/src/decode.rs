@@ -294,8 +294,33 @@ pub fn object(
     };
     let dropped = served.schema().prune(&mut value);
     texts.extend(dropped.iter().map(|path| format!("unknown field \"{path}\"")));
-    let warnings = judge(validation, texts).map_err(cannot)?;
+    let mut warnings = judge(validation, texts).map_err(cannot)?;
+    warnings.extend(repeated_owners(&mut value));
     Ok((value, warnings))
+}
+
+/// Keeps one of the owner references that are the same, and says that it does.
+fn repeated_owners(value: &mut Value) -> Option<String> {
+    let owners = value.pointer_mut("/metadata/ownerReferences")?.as_array_mut()?;
+    let (mut kept, mut repeated) = (Vec::new(), Vec::new());
+    for owner in std::mem::take(owners) {
+        if kept.contains(&owner) {
+            let uid = api::object::text(&owner, "uid").to_owned();
+            if !repeated.contains(&uid) {
+                repeated.push(uid);
+            }
+        } else {
+            kept.push(owner);
+        }
+    }
+    *owners = kept;
+    (!repeated.is_empty()).then(|| {
+        format!(
+            ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may \
+             reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
+            repeated.join(", ")
+        )
+    })
 }
 
 /// Faults as warnings, or as one error under `Strict`.
@@ -307,13 +332,15 @@ fn judge(validation: FieldValidation, texts: Vec<String>) -> Result<Vec<String>,
     }
 }
 
-/// Prunes a patched object and says what was dropped.
+/// Prunes a patched object and says what was dropped, and what was there twice.
 ///
 /// # Errors
 /// What was dropped, under `Strict`.
 pub fn prune(served: &Served, value: &mut Value, validation: FieldValidation) -> Result<Vec<String>, String> {
     let dropped = served.schema().prune(value);
-    judge(validation, dropped.iter().map(|path| format!("unknown field \"{path}\"")).collect())
+    let mut warnings = judge(validation, dropped.iter().map(|path| format!("unknown field \"{path}\"")).collect())?;
+    warnings.extend(repeated_owners(value));
+    Ok(warnings)
 }
 
 /// The body's kind is the endpoint's, or left out for a built-in.

@@ -74,7 +74,7 @@ enum Ended {
 pub struct Cluster {
     server: Local,
     core: Arc<Core>,
-    kinds: [(Gvk, &'static str); 12],
+    kinds: [(Gvk, &'static str); 13],
     around: Arc<Surroundings>,
     /// For each kind, its moments so far; a moment is added when something has changed.
     pub moments: RefCell<BTreeMap<Gvk, Vec<Moment>>>,
@@ -88,11 +88,12 @@ pub struct Cluster {
 }
 
 /// The kinds that runs are about, with their plurals.
-fn kinds() -> [(Gvk, &'static str); 12] {
+fn kinds() -> [(Gvk, &'static str); 13] {
     let trainer = |kind| Gvk::new("trainer.kubeflow.org", "v1alpha1", kind);
     let core = |kind| Gvk::new("", "v1", kind);
     [
         (trainer("TrainJob"), "trainjobs"),
+        (trainer("OptimizationJob"), "optimizationjobs"),
         (trainer("TrainingRuntime"), "trainingruntimes"),
         (trainer("ClusterTrainingRuntime"), "clustertrainingruntimes"),
         (Gvk::new("jobset.x-k8s.io", "v1alpha2", "JobSet"), "jobsets"),
@@ -114,6 +115,7 @@ fn manifests() -> &'static [Value] {
         let wanted = [
             "jobsets.jobset.x-k8s.io",
             "trainjobs.trainer.kubeflow.org",
+            "optimizationjobs.trainer.kubeflow.org",
             "trainingruntimes.trainer.kubeflow.org",
             "clustertrainingruntimes.trainer.kubeflow.org",
             "torch-distributed",
@@ -128,7 +130,13 @@ impl Cluster {
             millis: AtomicI64::new(1_800_000_000_000),
             dice: Shared(Mutex::new(Dice::new(dice.next()))),
         });
-        let plugins = [Webhook::TrainJob, Webhook::TrainingRuntime, Webhook::ClusterTrainingRuntime, Webhook::JobSet];
+        let plugins = [
+            Webhook::TrainJob,
+            Webhook::TrainingRuntime,
+            Webhook::ClusterTrainingRuntime,
+            Webhook::OptimizationJob,
+            Webhook::JobSet,
+        ];
         let options = Options {
             plugins: plugins.into_iter().map(|webhook| Arc::new(Plugin(webhook)) as _).collect(),
             world: around.clone(),
@@ -173,6 +181,9 @@ impl Cluster {
             &format!("/api/v1/namespaces/{NAMESPACE}/serviceaccounts"),
             &json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}),
         );
+        if dice.chance(30) {
+            cluster.make_search(dice);
+        }
         cluster.make_job(dice);
         cluster
     }
@@ -452,6 +463,19 @@ impl Cluster {
             "containerStatuses": [{"name": "node", "ready": ready, "restartCount": 0, "image": "", "imageID": "", "state": state}]}));
     }
 
+    /// Training code tells its loss, as the status server writes it. Searches alone look at it.
+    fn report(&self, pod: &Value, loss: &str) {
+        let trial = object::label(pod, JOBSET_NAME).unwrap_or_default();
+        let jobs = self.all("TrainJob");
+        let Some(job) = jobs.iter().find(|job| object::meta(job, "name") == trial && is_trial(job)) else { return };
+        self.note(format!("node: {trial} has a loss of {loss}"));
+        self.writes.set(self.writes.get() + 1);
+        let now = self.now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let told = json!({"metrics": [{"name": "loss", "value": loss}], "lastUpdatedTime": now});
+        let path = format!("{}/status", Self::job_path(job));
+        let _ = self.send("PATCH", &path, MERGE, &json!({"status": {"trainerStatus": told}}));
+    }
+
     /// The node does something to one of its pods: starts it, ends it well or badly, loses it, or reports twice.
     pub fn node_step(&self, dice: &mut Dice) {
         let pods: Vec<Arc<Value>> = self.all("Pod").into_iter().filter(|pod| pod["spec"]["nodeName"] == NODE).collect();
@@ -462,7 +486,12 @@ impl Cluster {
         }
         match (phase, dice.below(100)) {
             ("Pending" | "", _) => self.run_pod(pod, "Running", 0),
-            ("Running", 0..60) => self.run_pod(pod, "Succeeded", 0),
+            ("Running", 0..60) => {
+                if dice.chance(80) {
+                    self.report(pod, &format!("0.{}", dice.below(10)));
+                }
+                self.run_pod(pod, "Succeeded", 0);
+            }
             ("Running", 60..85) => self.run_pod(pod, "Failed", 1 + dice.below(3) as i64),
             ("Running", 85..92) => {
                 self.note(format!("node: {} is lost", object::meta(pod, "name")));
@@ -492,7 +521,10 @@ impl Cluster {
                     }
                 }
                 "Pending" | "" => self.run_pod(&pod, "Running", 0),
-                "Running" => self.run_pod(&pod, "Succeeded", 0),
+                "Running" => {
+                    self.report(&pod, "0.5");
+                    self.run_pod(&pod, "Succeeded", 0);
+                }
                 _ => continue,
             }
             acted = true;
@@ -549,12 +581,41 @@ impl Cluster {
         self.must("POST", &format!("/apis/trainer.kubeflow.org/v1alpha1/namespaces/{NAMESPACE}/trainjobs"), &job);
     }
 
+    /// A search over a few trials, one or two at once.
+    fn make_search(&self, dice: &mut Dice) {
+        let choices: Vec<String> = (0..1 + dice.below(3)).map(|n| n.to_string()).collect();
+        let algorithm = match dice.chance(50) {
+            true => json!({"grid": {}}),
+            false => json!({"random": {"seed": dice.below(100)}}),
+        };
+        let trials = 1 + dice.below(4);
+        let search = json!({"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "OptimizationJob",
+            "metadata": {"name": "search", "namespace": NAMESPACE},
+            "spec": {"objectives": [{"metric": "loss", "direction": "Minimize"}], "searchAlgorithm": algorithm,
+                "parameters": [{"name": "x", "searchSpace": {"categorical": {"choices": choices}}}],
+                "numTrials": trials, "parallelTrials": 1 + dice.below(trials.min(2)),
+                "trainJobTemplate": {"spec": {"runtimeRef": {"name": "torch-distributed"},
+                    "trainer": {"numNodes": 1 + dice.below(2), "command": ["true"]}}}}});
+        self.note("user: makes a search".to_owned());
+        self.must(
+            "POST",
+            &format!("/apis/trainer.kubeflow.org/v1alpha1/namespaces/{NAMESPACE}/optimizationjobs"),
+            &search,
+        );
+    }
+
     fn job_path(job: &Value) -> String {
         Self::path(&Gvk::of(job), &Key::of(job))
     }
 
     /// The user makes, suspends, resumes or deletes a job.
     pub fn user_step(&self, dice: &mut Dice) {
+        let searches = self.all("OptimizationJob");
+        if let Some(search) = dice.pick(&searches).filter(|_| dice.chance(5)) {
+            self.note("user: deletes the search".to_owned());
+            let _ = self.send("DELETE", &Self::job_path(search), JSON, &json!({"propagationPolicy": "Background"}));
+            return;
+        }
         let jobs = self.all("TrainJob");
         match (dice.below(100), dice.pick(&jobs)) {
             (0..40, _) | (_, None) => self.make_job(dice),
@@ -609,6 +670,13 @@ impl Cluster {
     }
 }
 
+/// Whether a TrainJob is a search's.
+fn is_trial(job: &Value) -> bool {
+    object::controller_of(job).is_some_and(|owner| object::text(owner, "kind") == "OptimizationJob")
+}
+
+/// The label by which a JobSet's pods are known.
+pub const JOBSET_NAME: &str = "jobset.sigs.k8s.io/jobset-name";
 const JSON: &str = "application/json";
 const MERGE: &str = "application/merge-patch+json";
 

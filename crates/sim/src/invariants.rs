@@ -1,13 +1,12 @@
 //! What must hold after every step of every run, written once.
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, JOBSET_NAME};
 use api::object;
 use api::trainer::annotations;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
 const COMPLETION_INDEX: &str = "batch.kubernetes.io/job-completion-index";
-const JOBSET_NAME: &str = "jobset.sigs.k8s.io/jobset-name";
 
 /// Remembers what may not be taken back.
 #[derive(Default)]
@@ -16,6 +15,8 @@ pub struct Watchdog {
     ended: BTreeMap<String, (String, &'static str)>,
     /// The JobSet of each attempt: uid of the TrainJob and number of the attempt, to uid.
     attempts: BTreeMap<(String, i64), String>,
+    /// The values of each trial: uid of the search and name of the trial, to what it was told.
+    values: BTreeMap<(String, String), Value>,
 }
 
 /// The final condition of an object that has one; an error where it has both.
@@ -59,7 +60,7 @@ impl Watchdog {
                 return Err(format!("two live pods for index {index} of {}", object::text(owner, "name")));
             }
         }
-        for kind in ["TrainJob", "JobSet", "Job"] {
+        for kind in ["OptimizationJob", "TrainJob", "JobSet", "Job"] {
             for object in cluster.all(kind) {
                 let now = ending(&object)?;
                 let uid = object::uid(&object).to_owned();
@@ -75,6 +76,7 @@ impl Watchdog {
             }
         }
         self.check_attempts(cluster)?;
+        self.check_searches(cluster)?;
         for jobset in cluster.all("JobSet") {
             let most = jobset["spec"]["failurePolicy"]["maxRestarts"].as_i64().unwrap_or(0);
             let counted = jobset["status"]["restartsCountTowardsMax"].as_i64().unwrap_or(0);
@@ -116,12 +118,63 @@ impl Watchdog {
         Ok(())
     }
 
+    /// No more trials at once than asked for, none beyond the last, and none ever with other values.
+    fn check_searches(&mut self, cluster: &Cluster) -> Result<(), String> {
+        let jobs = cluster.all("TrainJob");
+        for search in cluster.all("OptimizationJob").iter().filter(|search| !object::is_terminating(search)) {
+            let count = |field: &str| search["spec"][field].as_u64().unwrap_or(1) as usize;
+            let trials: Vec<_> = jobs.iter().filter(|job| is_owned(job, search)).collect();
+            if trials.len() > count("numTrials") {
+                return Err(format!("{} trials of {}", trials.len(), count("numTrials")));
+            }
+            let mut running = 0;
+            for trial in trials {
+                running += usize::from(!object::is_terminating(trial) && ending(trial)?.is_none());
+                let key = (object::uid(search).to_owned(), object::meta(trial, "name").to_owned());
+                let told = &trial["spec"]["trainer"]["env"];
+                if *self.values.entry(key).or_insert_with(|| told.clone()) != *told {
+                    return Err(format!("trial {} was run with other values", object::meta(trial, "name")));
+                }
+            }
+            if running > count("parallelTrials") {
+                return Err(format!("{running} trials run at once, not {}", count("parallelTrials")));
+            }
+        }
+        Ok(())
+    }
+
+    /// A search that has ended names the best of its trials; one that has not waits for a trial that waits for room.
+    fn check_results(cluster: &Cluster) -> Result<(), String> {
+        let jobs = cluster.all("TrainJob");
+        for search in cluster.all("OptimizationJob") {
+            let trials: Vec<_> = jobs.iter().filter(|job| is_owned(job, &search)).collect();
+            let waits = trials.iter().any(|trial| cannot_fit(cluster, object::meta(trial, "name")));
+            let loss = |trial: &Value| {
+                let told = trial["status"]["trainerStatus"]["metrics"][0]["value"].as_str()?.parse::<f64>().ok();
+                told.filter(|_| matches!(ending(trial), Ok(Some("complete"))))
+            };
+            let best = trials.iter().filter_map(|trial| loss(trial)).min_by(f64::total_cmp);
+            let named = search["status"]["result"]["trainJobName"].as_str();
+            let named = trials.iter().find(|trial| named == Some(object::meta(trial, "name")));
+            match ending(&search)? {
+                None if !waits => return Err(format!("the search has not ended: {}", search["status"])),
+                Some("complete") if named.and_then(|trial| loss(trial)) != best || best.is_none() => {
+                    return Err(format!("the best loss is {best:?}, the result {}", search["status"]["result"]));
+                }
+                Some("failed") if best.is_some() => return Err(format!("the search failed with a best of {best:?}")),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
     /// At rest, after the last fault.
     ///
     /// # Errors
     /// The promise that is broken.
     pub fn check_at_rest(&mut self, cluster: &Cluster) -> Result<(), String> {
         self.check(cluster)?;
+        Self::check_results(cluster)?;
         for job in cluster.all("TrainJob") {
             let name = object::meta(&job, "name");
             if object::is_terminating(&job) {
@@ -132,7 +185,7 @@ impl Watchdog {
             }
         }
         // every child has a live owner
-        let kinds = ["TrainJob", "JobSet", "Job", "Pod", "Service", "ConfigMap", "Secret"];
+        let kinds = ["OptimizationJob", "TrainJob", "JobSet", "Job", "Pod", "Service", "ConfigMap", "Secret"];
         let uids: BTreeSet<String> =
             kinds.iter().flat_map(|kind| cluster.all(kind)).map(|object| object::uid(&object).to_owned()).collect();
         for object in kinds.iter().flat_map(|kind| cluster.all(kind)) {
@@ -158,6 +211,10 @@ impl Watchdog {
             None => Ok(()),
         }
     }
+}
+
+fn is_owned(job: &Value, search: &Value) -> bool {
+    object::controller_of(job).is_some_and(|owner| object::text(owner, "uid") == object::uid(search))
 }
 
 /// Whether the job's pods wait for more than the node has: then waiting for ever is right.
