@@ -34,6 +34,25 @@ pub const PROGRAMS: [Program; 7] = [
     Program { name: "helm", module: HELM, package: "helm.sh/helm/v3/cmd/helm" },
 ];
 
+/// What of a program's source cannot stand where it is not in a container: a text in the one file of its package.
+struct Edit {
+    program: &'static str,
+    source: &'static str,
+    file: &'static str,
+    from: &'static str,
+    to: &'static str,
+}
+
+/// Kueue wants a certificate for its metrics from a folder of the machine, even where it serves none. It gets that of its
+/// webhooks.
+const EDIT: Edit = Edit {
+    program: "kueue",
+    source: "sigs.k8s.io/kueue",
+    file: "cmd/kueue/main.go",
+    from: "\"/etc/kueue/metrics/certs\"",
+    to: "\"kueue/k8s-webhook-server/serving-certs\"",
+};
+
 /// Where built programs lie, and where the sources of their modules are.
 pub struct Programs {
     root: PathBuf,
@@ -91,7 +110,10 @@ impl Programs {
         let out = tempfile::tempdir_in(folder).context("making a folder in the cache")?;
         let mut command = go(&self.root.join(module));
         command.env("CGO_ENABLED", "0").args(["build", "-mod=readonly", "-ldflags", &stamp, "-o"]).arg(out.path());
-        command.args(missing.iter().map(|program| program.package)).stdout(Stdio::null());
+        for program in missing {
+            command.arg(if program.name == EDIT.program { self.edited(out.path())? } else { program.package.into() });
+        }
+        command.stdout(Stdio::null());
         let status = command.status().context("running go build")?;
         ensure!(status.success(), "go build of {} failed in {module}; it needs Go's module proxy", names.join(", "));
         for program in missing {
@@ -100,6 +122,17 @@ impl Programs {
                 .with_context(|| format!("moving {} into the cache", built.display()))?;
         }
         Ok(())
+    }
+
+    /// Writes the edited source, a package of one file, and says where it is.
+    fn edited(&self, out: &Path) -> Result<PathBuf> {
+        let original = self.sources(EDIT.program, EDIT.source)?.join(EDIT.file);
+        let text = read(&original)?;
+        ensure!(text.contains(EDIT.from), "{} has no {} to replace", original.display(), EDIT.from);
+        // the program is called as its file
+        let edited = out.join(EDIT.program).with_extension("go");
+        std::fs::write(&edited, text.replace(EDIT.from, EDIT.to)).context("writing the edited source")?;
+        Ok(edited)
     }
 
     /// The folder of a module's sources, whose manifests belong to a program.
@@ -151,6 +184,9 @@ fn pins(root: &Path, module: &str) -> Result<String> {
     let mut digest = Sha256::new();
     for program in PROGRAMS.iter().filter(|program| program.module == module) {
         digest.update(program.package);
+        if program.name == EDIT.program {
+            digest.update(EDIT.to);
+        }
     }
     digest.update(read(&root.join(module).join("go.mod"))?);
     let output = go(root).arg("version").output();

@@ -13,6 +13,9 @@ use kube::Client;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
+/// Where controllers look for certificates, below the folder of temporary files.
+const CERTIFICATES: &str = "k8s-webhook-server/serving-certs";
+
 /// One of upstream's controllers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Controller {
@@ -86,6 +89,12 @@ impl Controller {
             }),
             Self::Kueue => json!({
                 "apiVersion": "config.kueue.x-k8s.io/v1beta2",
+                // what is not said is below /tmp, for all control planes
+                "webhook": {
+                    "port": port + self.webhook_port(),
+                    "host": "127.0.0.1",
+                    "certDir": format!("{}/{CERTIFICATES}", self.program()),
+                },
                 "internalCertManagement": {"enable": false},
                 "integrations": {"frameworks": ["batch/job", "jobset.x-k8s.io/jobset", "trainer.kubeflow.org/trainjob"]},
                 // an aggregated API, which would have to be registered
@@ -163,7 +172,7 @@ async fn run(
 
     // controller-runtime looks for its certificate below the folder of temporary files
     let home = dir.join(name);
-    let certificates = home.join("k8s-webhook-server/serving-certs");
+    let certificates = home.join(CERTIFICATES);
     make_private(&certificates)?;
     for (from, to) in [("server.crt", "tls.crt"), ("server.key", "tls.key")] {
         std::fs::copy(dir.join(from), certificates.join(to)).with_context(|| format!("copying {from}"))?;
