@@ -1,11 +1,13 @@
-//! What a TrainJob asks for beyond upstream's API, out of its annotations: values, defaults and faults.
+//! What a TrainJob, or a runtime for its TrainJobs, asks for beyond upstream's API, out of annotations: values, defaults and
+//! faults.
 //!
 //! A value that admission would refuse (upstream's webhook may have let it in) reads as absent.
 
 use api::field::{Error, ErrorList, Path};
 use api::object;
 use api::trainer::annotations::{
-    ASKED, ATTEMPT, GANG, LIFECYCLE, PREFIX, RESTARTS, RETRIES, RETRY_AT, RETRY_BACKOFF, TOLD, TTL_SECONDS,
+    ASKED, ATTEMPT, GANG, LIFECYCLE, POD_SECURITY, PREFIX, RESTARTS, RETRIES, RETRY_AT, RETRY_BACKOFF, TOLD,
+    TTL_SECONDS,
 };
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
@@ -36,6 +38,8 @@ pub struct Options {
     pub lifecycle: bool,
     /// Which pods make a gang.
     pub gang: GangScope,
+    /// Whether pods are made to fit restricted Pod Security.
+    pub restricted: bool,
     /// The attempt that runs or is next, from 1.
     pub attempt: i64,
     /// Before which the next attempt does not start.
@@ -62,6 +66,7 @@ impl Default for Options {
             backoff: BACKOFF,
             lifecycle: false,
             gang: GangScope::All,
+            restricted: false,
             attempt: 1,
             retry_at: None,
             restarts: None,
@@ -72,7 +77,13 @@ impl Default for Options {
 impl Options {
     /// Reads the annotations of a TrainJob.
     pub fn of(object: &Value) -> Self {
-        let get = |key: &str| object::annotation(object, key);
+        Self::under(object, &Value::Null)
+    }
+
+    /// The same, with those in the metadata of a runtime's template below them.
+    pub fn under(object: &Value, template: &Value) -> Self {
+        let below = |key: &str| ASKED.contains(&key).then(|| template["annotations"][key].as_str()).flatten();
+        let get = |key: &str| object::annotation(object, key).or_else(|| below(key));
         let default = Self::default();
         Self {
             ttl_secs: get(TTL_SECONDS).and_then(|text| number(text, 0, TTL_MAX)),
@@ -80,6 +91,7 @@ impl Options {
             backoff: get(RETRY_BACKOFF).and_then(duration).unwrap_or(default.backoff),
             lifecycle: get(LIFECYCLE) == Some("true"),
             gang: if get(GANG) == Some("stages") { GangScope::Stages } else { GangScope::All },
+            restricted: get(POD_SECURITY) == Some("restricted"),
             attempt: get(ATTEMPT).and_then(|text| number(text, 1, i64::MAX)).unwrap_or(default.attempt),
             retry_at: get(RETRY_AT).and_then(|text| text.parse().ok()),
             restarts: get(RESTARTS).and_then(|text| number(text, 0, i64::MAX)),
@@ -117,8 +129,9 @@ fn duration(text: &str) -> Option<SignedDuration> {
 pub fn faults(new: &Value, old: Option<&Value>) -> ErrorList {
     let is_new = |key: &str, text: &str| old.is_none_or(|old| object::annotation(old, key) != Some(text));
     let told = ASKED.iter().chain(&TOLD).filter_map(|key| Some((*key, object::annotation(new, key)?)));
+    let field = Path::new("metadata").child("annotations");
     let mut faults: ErrorList =
-        told.filter(|(key, text)| is_new(key, text)).filter_map(|(key, text)| fault(key, text)).collect();
+        told.filter(|(key, text)| is_new(key, text)).filter_map(|(key, text)| fault(&field, key, text)).collect();
     let suspended = |object: &Value| object.pointer("/spec/suspend") == Some(&Value::Bool(true));
     if let Some(old) = old
         && Options::of(old).gang != Options::of(new).gang
@@ -126,13 +139,25 @@ pub fn faults(new: &Value, old: Option<&Value>) -> ErrorList {
         && !suspended(new)
     {
         let detail = "can only be changed when the TrainJob is suspended before or after the update";
-        faults.push(Error::forbidden(&Path::new("metadata").child("annotations").key(GANG), detail));
+        faults.push(Error::forbidden(&field.key(GANG), detail));
     }
     faults
 }
 
-fn fault(key: &str, text: &str) -> Option<Error> {
-    let field = Path::new("metadata").child("annotations").key(key);
+/// The same of a runtime, for what it asks in the name of its TrainJobs.
+pub fn runtime_faults(new: &Value, old: Option<&Value>) -> ErrorList {
+    let held = |runtime: &Value, key: &str| {
+        let annotations = runtime.pointer("/spec/template/metadata/annotations")?;
+        annotations.get(key)?.as_str().map(str::to_owned)
+    };
+    let asked = ASKED.iter().filter_map(|key| Some((*key, held(new, key)?)));
+    let news = asked.filter(|(key, text)| old.is_none_or(|old| held(old, key).as_ref() != Some(text)));
+    let field = Path::new("spec").child("template").child("metadata").child("annotations");
+    news.filter_map(|(key, text)| fault(&field, key, &text)).collect()
+}
+
+fn fault(annotations: &Path, key: &str, text: &str) -> Option<Error> {
+    let field = annotations.key(key);
     let invalid = |fine: bool, detail: String| (!fine).then(|| Error::invalid(&field, text, detail));
     let whole = |least: i64, most: i64| {
         let detail = match most {
@@ -150,6 +175,7 @@ fn fault(key: &str, text: &str) -> Option<Error> {
         }
         LIFECYCLE => one_of(&["true", "false"]),
         GANG => one_of(&["all", "stages"]),
+        POD_SECURITY => one_of(&["restricted", "unchanged"]),
         ATTEMPT => whole(1, i64::MAX),
         RESTARTS => whole(0, i64::MAX),
         RETRY_AT => {
@@ -227,10 +253,27 @@ mod tests {
     #[test]
     fn what_is_malformed_reads_as_absent() {
         let job = json!({"metadata": {"annotations": {TTL_SECONDS: "soon", RETRIES: "-1", RETRY_BACKOFF: "1", LIFECYCLE: "yes",
-            GANG: "x", ATTEMPT: "0", RETRY_AT: "later", RESTARTS: "+1"}}});
+            GANG: "x", POD_SECURITY: "baseline", ATTEMPT: "0", RETRY_AT: "later", RESTARTS: "+1"}}});
         assert_eq!(Options::of(&job), Options::default());
-        assert_eq!(faults(&job, None).len(), 8);
+        assert_eq!(faults(&job, None).len(), 9);
         assert_eq!(faults(&job, Some(&job)), []);
+    }
+
+    #[test]
+    fn a_runtime_asks_for_trainjobs_that_say_nothing() {
+        let template =
+            json!({"annotations": {RETRIES: "3", TTL_SECONDS: "60", POD_SECURITY: "restricted", ATTEMPT: "7"}});
+        let job = json!({"metadata": {"annotations": {RETRIES: "0", POD_SECURITY: "unchanged"}}});
+        let options = Options::under(&job, &template);
+        assert_eq!(options, Options { ttl_secs: Some(60), ..Options::default() }, "its own word counts");
+        let options = Options::under(&json!({}), &template);
+        assert_eq!((options.retries, options.restricted, options.attempt), (3, true, 1));
+
+        let runtime = json!({"spec": {"template": {"metadata": {"annotations": {RETRIES: "many", "x/y": "z"}}}}});
+        let faults = runtime_faults(&runtime, None);
+        let text = faults[0].to_string();
+        assert!(text.starts_with("spec.template.metadata.annotations[trainyard.dev/retries]: Invalid value"), "{text}");
+        assert_eq!((faults.len(), runtime_faults(&runtime, Some(&runtime)).len()), (1, 0));
     }
 
     #[test]

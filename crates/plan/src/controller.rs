@@ -1,5 +1,6 @@
 //! The TrainJob controller: keeps a TrainJob's children as the pipeline builds them, and its status as they are (§2.3).
 
+use crate::annotations::Options;
 use crate::build;
 use crate::conditions::{self, Condition};
 use crate::job::Job;
@@ -95,7 +96,7 @@ impl Reconciler for TrainJobController {
     }
 
     fn decide(&self, observed: &Observed, now: Timestamp) -> Decision {
-        let job = Job::parse(&observed.job);
+        let mut job = Job::parse(&observed.job);
         let mut decision = Decision::nothing();
         if !job.is_ours() {
             decision.report.note("managed by another controller");
@@ -118,6 +119,9 @@ impl Reconciler for TrainJobController {
                 return decision;
             }
         };
+        if let Some(template) = self.template_metadata(&job, kind, observed) {
+            job.options = Options::under(&observed.job, &template);
+        }
         let live = observed.others.get(&jobset::target(&job)).map(Arc::as_ref);
         let stage = if finished || job.terminating { Stage::Attempt } else { retry::stage(&job, live, now) };
         status.suspension(&job, now);
@@ -187,6 +191,16 @@ impl Reconciler for TrainJobController {
 }
 
 impl TrainJobController {
+    /// The metadata of the runtime's template, frozen or not yet; `None` where it has no annotations, or cannot be read, which
+    /// is told when children are made.
+    fn template_metadata(&self, job: &Job, kind: RuntimeKind, observed: &Observed) -> Option<Value> {
+        let metadata = match observed.others.get(&snapshot::target(job)) {
+            Some(snapshot) => snapshot::read(job, kind, snapshot, &self.memory).ok()?.metadata.clone(),
+            None => observed.runtime.as_ref()?.pointer("/spec/template/metadata")?.clone(),
+        };
+        metadata.get("annotations").is_some().then_some(metadata)
+    }
+
     /// The writes that make the children what they should be.
     fn children(&self, job: &Job, kind: RuntimeKind, observed: &Observed) -> Result<Vec<Write>, BuildError> {
         let mut writes = Vec::new();

@@ -1,4 +1,5 @@
-//! Annotations of a TrainJob by which it asks for more than upstream's API has: keys, and which of them are ours to write.
+//! Annotations by which a TrainJob, or a runtime for all of its TrainJobs, asks for more than
+//! upstream's API has: keys, and which of them are ours to write.
 //!
 //! They are Trainyard's own, so that no field is added to upstream's kinds; another controller passes over them.
 
@@ -15,6 +16,9 @@ pub const RETRY_BACKOFF: &str = "trainyard.dev/retry-backoff";
 pub const LIFECYCLE: &str = "trainyard.dev/lifecycle-conditions";
 /// Which pods are placed together: `all` (default, as upstream) or `stages`, those that start at the same time.
 pub const GANG: &str = "trainyard.dev/gang";
+/// `restricted`: pods get what Kubernetes' restricted Pod Security asks for, where runtime and TrainJob say nothing.
+/// Default: `unchanged`, as upstream.
+pub const POD_SECURITY: &str = "trainyard.dev/pod-security";
 
 /// Written by the controller: the attempt that runs or is next, from 1. The JobSet of a later attempt has it, too.
 pub const ATTEMPT: &str = "trainyard.dev/attempt";
@@ -23,7 +27,7 @@ pub const RETRY_AT: &str = "trainyard.dev/retry-at";
 /// Written by the controller, with [`LIFECYCLE`] on: how often the JobSet of this attempt has restarted.
 pub const RESTARTS: &str = "trainyard.dev/restarts";
 
-/// Those that a user writes.
-pub const ASKED: [&str; 5] = [TTL_SECONDS, RETRIES, RETRY_BACKOFF, LIFECYCLE, GANG];
+/// Those that a user writes: into a TrainJob, or into the template of a runtime for all TrainJobs that say nothing.
+pub const ASKED: [&str; 6] = [TTL_SECONDS, RETRIES, RETRY_BACKOFF, LIFECYCLE, GANG, POD_SECURITY];
 /// Those that the controller writes.
 pub const TOLD: [&str; 3] = [ATTEMPT, RETRY_AT, RESTARTS];

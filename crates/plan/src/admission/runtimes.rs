@@ -1,6 +1,7 @@
 //! Runtimes: the replicated jobs that TrainJobs speak about must be as the builder expects them (§5.4, §5.5).
 
 use super::{Denial, deprecation, verdict};
+use crate::annotations;
 use crate::job::list;
 use crate::names::{
     Ancestor, LABEL_ANCESTOR, LABEL_SUPPORT, LABEL_WEBHOOK_VALIDATION, NODE, SUPPORT_DEPRECATED, VALIDATION_DISABLED,
@@ -28,6 +29,7 @@ pub fn validate_runtime(kind: RuntimeKind, new: &Value, old: Option<&Value>) -> 
         let before = replicated_jobs(old);
         errors.retain(|error| !before.contains(error));
     }
+    errors.extend(annotations::runtime_faults(new, old));
     verdict(&errors, warnings)
 }
 

@@ -2,6 +2,7 @@
 
 use super::{Build, BuildError, Findings, Plugin, Validation, apply};
 use crate::build::{entry, list_mut};
+use crate::hardening;
 use crate::info::{Container, Info};
 use crate::job::{Job, list};
 use crate::names::env::STORAGE_URI;
@@ -106,6 +107,9 @@ fn jobset(info: &Info, job: &Job) -> Value {
                 add_env(container, variables);
             }
         }
+    }
+    if job.options.restricted {
+        hardening::restrict(&mut spec);
     }
     retain_claims(&mut spec);
     omit_empty_structs(&mut spec);
