@@ -54,6 +54,7 @@ mpi: # for jobs that mpirun starts; without it their tests are left out, and say
 kubernetes: # upstream's control plane and controllers, to compare with; built once, kept in ~/.cache
 	@if command -v go >/dev/null; then cargo xtask kubernetes build --trainer >/dev/null && cargo xtask helm >/dev/null \
 		|| echo "NOT BUILT: upstream's control plane; nothing will be compared with it" >&2; \
+		cargo xtask kubernetes build --kueue >/dev/null || echo "NOT BUILT: Kueue; nothing will be queued by it" >&2; \
 		else echo "NO GO: nothing will be compared with upstream's live controllers" >&2; fi
 
 $(VENV)/bin/python: | tools
