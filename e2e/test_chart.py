@@ -205,7 +205,7 @@ class Pod(Replica):
         unshare, user = ["unshare", "-m"], ["--userspec=65532:65532"]
         if subprocess.run([*unshare, "true"], capture_output=True).returncode != 0:
             unshare, user = ["unshare", "-rm"], []
-        return [*unshare, "sh", "-c", IN_IMAGE, "pod", root, account, mounted, *user, root, "/trainyard", *container["args"]]
+        return [*unshare, "sh", "-c", IN_IMAGE, "pod", root, account, mounted, *user, root, *container["command"], *container["args"]]
 
 
 def image(root: pathlib.Path) -> pathlib.Path:
@@ -322,3 +322,35 @@ def test_a_release_comes_changes_and_goes(helm: Helm, bare: Cluster):
     # and comes again, for the kinds are known as its own
     release("install", "trainyard", CHART)
     release("uninstall", "trainyard")
+
+
+@pytest.mark.timeout(600)
+def test_over_upstreams_release(helm: Helm, bare: Cluster, tmp_path: pathlib.Path):
+    """docs/cluster.md, "Swap": upstream's chart is given up without its kinds, and nothing of its Deployment stays."""
+    found = subprocess.run(["go", "list", "-m", "-f", "{{.Dir}}", "github.com/kubeflow/trainer/v2"], cwd=ROOT / "e2e/kubernetes",
+                           env={**os.environ, "GOTOOLCHAIN": "local"}, capture_output=True, text=True, check=True)  # fmt: skip
+    theirs = tmp_path / "kubeflow-trainer"
+    shutil.copytree(pathlib.Path(found.stdout.strip()) / "charts/kubeflow-trainer", theirs, copy_function=shutil.copyfile)
+    theirs.chmod(0o755)
+    chart = yaml.safe_load((theirs / "Chart.yaml").read_text())
+    del chart["dependencies"]  # JobSet's chart, which would have to be fetched
+    (theirs / "Chart.yaml").unlink()
+    (theirs / "Chart.yaml").write_text(yaml.safe_dump(chart))
+    where = ["--kubeconfig", bare.kubeconfig, "--namespace", NAMESPACE, "--take-ownership"]
+    helm.run("install", "kubeflow-trainer", theirs, "--create-namespace", "--set=webhook.failurePolicy=Ignore", *where)
+    wait_for("the kind to be served", lambda: bare.kubectl("-n", "default", "apply", "-f", "-", input=yaml.safe_dump(trainjob("theirs")), check=False))
+    uid = bare.get("-n", "default", "trainjob", "theirs")["metadata"]["uid"]
+
+    bare.kubectl("-n", NAMESPACE, "delete", "deployment,service", ACCOUNT)
+    helm.run("install", "trainyard", CHART, *where)
+    bare.kubectl("-n", NAMESPACE, "delete", "secret", "-l", "owner=helm,name=kubeflow-trainer")
+    assert bare.get("-n", "default", "trainjob", "theirs")["metadata"]["uid"] == uid
+    releases = json.loads(helm.run("list", "--all", "-o", "json", *where[:4]).stdout)
+    assert [release["name"] for release in releases] == ["trainyard"]
+    shipped = helm.template()
+    assert bare.get("-n", NAMESPACE, "service", ACCOUNT)["spec"]["selector"] == shipped["Service", ACCOUNT]["spec"]["selector"]
+    (container,) = bare.get("-n", NAMESPACE, "deployment", ACCOUNT)["spec"]["template"]["spec"]["containers"]
+    ours = manager(shipped)[1]
+    assert {field: container[field] for field in ours if field != "ports"} == {field: ours[field] for field in ours if field != "ports"} | {
+        probe: container[probe] for probe in ("livenessProbe", "readinessProbe")}  # fmt: skip
+    helm.run("uninstall", "trainyard", *where[:4])
