@@ -120,6 +120,13 @@ fn type_marker(value: &Cel) -> Cel {
     })
 }
 
+/// A syntax error as cel-go shows it: the place (line and column from 1), the line, and a mark under the column.
+fn syntax_error(source: &str, (line, column): (isize, isize), message: &str) -> String {
+    let text = usize::try_from(line - 1).ok().and_then(|line| source.lines().nth(line)).unwrap_or_default();
+    let dots = ".".repeat(usize::try_from(column - 1).unwrap_or_default());
+    format!("ERROR: <input>:{line}:{column}: {message}\n | {text}\n | {dots}^")
+}
+
 impl Expression {
     /// Compiles `source`.
     ///
@@ -128,8 +135,8 @@ impl Expression {
     pub fn compile(source: &str) -> Result<Self, CelError> {
         let parsed = Parser::new().enable_optional_syntax(true).parse(source);
         let mut expr = parsed.map_err(|errors| {
-            let texts: Vec<String> = errors.errors.iter().map(|e| e.msg.clone()).collect();
-            CelError(format!("Syntax error: {}", texts.join("; ")))
+            let texts: Vec<String> = errors.errors.iter().map(|e| syntax_error(source, e.pos, &e.msg)).collect();
+            CelError(texts.join("\n"))
         })?;
         expand(&mut expr);
         Ok(Self { expr: Arc::new(expr), source: source.into() })
