@@ -181,10 +181,11 @@ pub(crate) async fn logs(cluster: &Cluster, args: &LogsArgs) -> Result<u8, CliEr
             let parameters = LogParams { container: Some(container), tail_lines: show.tail, ..LogParams::default() };
             let text = match api.logs(&source.pod, &parameters).await {
                 // Its job ended meanwhile and took it along.
-                Err(kube::Error::Api(status)) if status.code == 404 => continue,
+                Err(kube::Error::Api(status)) if is_gone(&status, &source.pod) => continue,
                 // one node that does not answer should not hide the others' logs
                 Err(kube::Error::Api(status)) if status.code != 403 => {
-                    eprintln!("no log of pod {}: {}", source.pod, status.message.trim());
+                    let node = object::text(&pod["spec"], "nodeName");
+                    eprintln!("no log of pod {} from node {node}: {}", source.pod, status.message.trim());
                     failed = Some(exit::FAILURE);
                     continue;
                 }
@@ -200,7 +201,7 @@ pub(crate) async fn logs(cluster: &Cluster, args: &LogsArgs) -> Result<u8, CliEr
         }
     }
     if printed == 0 {
-        let reasons: BTreeSet<String> = pods.iter().filter_map(view::why_pending).collect();
+        let reasons: BTreeSet<String> = pods.iter().filter_map(why_silent).collect();
         let state = Phase::of(&job).as_str().to_lowercase();
         let pods = match pods.len() {
             0 => "no pods".to_owned(),
@@ -211,6 +212,22 @@ pub(crate) async fn logs(cluster: &Cluster, args: &LogsArgs) -> Result<u8, CliEr
         reasons.iter().for_each(|reason| eprintln!("  {reason}"));
     }
     Ok(failed.unwrap_or(exit::OK))
+}
+
+/// Whether a log is not there because its pod is not. That a pod's node is gone is said in the same words, with its name.
+fn is_gone(status: &kube::core::Status, pod: &str) -> bool {
+    status.code == 404 && status.details.as_ref().is_none_or(|about| about.name.is_empty() || about.name == pod)
+}
+
+/// Why a pod has no log.
+fn why_silent(pod: &Value) -> Option<String> {
+    let unbound = || {
+        let name = object::meta(pod, "name");
+        object::text(&pod["spec"], "nodeName")
+            .is_empty()
+            .then(|| format!("pod {name} is on no node, and logs are read from nodes"))
+    };
+    view::why_pending(pod).or_else(unbound)
 }
 
 /// mpirun marks each piece that a rank writes. Python, unbuffered, writes a line and its end as two.
@@ -400,7 +417,7 @@ async fn read(api: Api<Pod>, source: Source, container: String, tail: Option<i64
                 }
             }
             // the pod is gone, and its log with it
-            Err(kube::Error::Api(status)) if status.code == 404 => return,
+            Err(kube::Error::Api(status)) if is_gone(&status, &source.pod) => return,
             // what the server says of the node, or of our rights, is worth knowing; that it restarts is not
             Err(kube::Error::Api(status)) => {
                 if !std::mem::replace(&mut told, true) {
@@ -583,6 +600,18 @@ mod tests {
         assert_eq!(source(1).rank_of("hello"), (Some(1), "hello"));
         assert_eq!(source(2).rank_of("[1]: a list"), (None, "[1]: a list"), "only torchrun's own form counts");
         assert_eq!(source(2).rank_of("[default7]:x"), (None, "[default7]:x"), "no such local rank");
+    }
+
+    #[test]
+    fn a_lost_node_is_told_from_a_pod_that_is_gone() {
+        let answer = |code: u16, details: Value| {
+            let status = json!({"code": code, "message": "m", "reason": "NotFound", "details": details});
+            is_gone(&serde_json::from_value(status).expect("a Status"), "p")
+        };
+        assert!(answer(404, json!({"name": "p", "kind": "pods"})));
+        assert!(answer(404, json!({})));
+        assert!(!answer(404, json!({"name": "node-1", "kind": "pods"})));
+        assert!(!answer(500, json!({})));
     }
 
     #[test]

@@ -109,7 +109,8 @@ async fn ship(
             args.runtime
         )));
     }
-    let stem = args.name.clone().unwrap_or_else(|| stem(&code.named));
+    // whether a job may be called so is told of the job, not of its files
+    let stem = stem(args.name.as_deref().map_or(code.named.as_path(), Path::new));
     let files = serde_json::to_value(bundle.config_map(&stem)?).expect("a ConfigMap is JSON");
     let maps = cluster.api(Kind::ConfigMap);
     let files = serde_json::from_value(files).expect("a ConfigMap is an object");
