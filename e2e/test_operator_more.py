@@ -24,7 +24,7 @@ from collections.abc import Iterator
 import pytest
 import yaml
 
-from cluster import ACCOUNT, MANIFESTS, NAMESPACE, Cluster, Operator, free_port, trainjob
+from cluster import ACCOUNT, MANIFESTS, NAMESPACE, Cluster, Operator, free_port, running, trainjob
 from conftest import BINARY, wait_for
 
 SERVICE = f"{ACCOUNT}.{NAMESPACE}.svc"
@@ -50,36 +50,38 @@ def own_address() -> str:
 class Replica(Operator):
     """An operator in a pod."""
 
-    def __init__(self, cluster: Cluster, folder: pathlib.Path, name: str, config: dict):
-        self.cluster, self.name = cluster, name
+    def __init__(self, cluster: Cluster, folder: pathlib.Path, name: str, config: dict, *flags: str, auth: bool = False,
+                 namespace: str = NAMESPACE):  # fmt: skip
+        self.cluster, self.name, self.namespace = cluster, name, namespace
         self.health, self.metrics, self.webhook, self.reports = (free_port() for _ in range(4))
-        account = folder / "serviceaccount"
+        account = folder / f"serviceaccount-{namespace}"
         if not account.exists():
             account.mkdir()
             (account / "token").touch(mode=0o600)
-            (account / "token").write_text(cluster.kubectl("-n", NAMESPACE, "create", "token", ACCOUNT, "--duration=8h").strip())
+            (account / "token").write_text(cluster.kubectl("-n", self.namespace, "create", "token", ACCOUNT, "--duration=8h").strip())
             kubeconfig = yaml.safe_load(pathlib.Path(cluster.kubeconfig).read_text())["clusters"][0]["cluster"]
             (account / "ca.crt").write_bytes(base64.b64decode(kubeconfig["certificate-authority-data"]))
-            (account / "namespace").write_text(NAMESPACE)
+            (account / "namespace").write_text(namespace)
         shipped = yaml.safe_load((MANIFESTS / "base/manager/configuration.yaml").read_text())
         shipped = yaml.safe_load(shipped["data"]["controller_manager_config.yaml"])
         path = folder / f"{name}.yaml"
         path.write_text(yaml.safe_dump({**shipped, "webhook": {"port": self.webhook}, "statusServer": {"port": self.reports},
                                         "health": {"healthProbeBindAddress": f"127.0.0.1:{self.health}"},
-                                        "metrics": {"bindAddress": f"127.0.0.1:{self.metrics}", "secureServing": False}, **config}))  # fmt: skip
+                                        "metrics": {"bindAddress": f"127.0.0.1:{self.metrics}", "secureServing": False,
+                                                    "auth": {"enabled": auth}}, **config}))  # fmt: skip
         server = urllib.parse.urlparse(yaml.safe_load(pathlib.Path(cluster.kubeconfig).read_text())["clusters"][0]["cluster"]["server"])
         environment = {**os.environ, "KUBERNETES_SERVICE_HOST": server.hostname, "KUBERNETES_SERVICE_PORT": str(server.port)}
         environment.pop("KUBECONFIG", None)
         self.log = folder / f"{name}.log"
         with self.log.open("w") as log:
             self.process = subprocess.Popen(
-                self.command(account, path),
+                [*self.command(account, path), *flags],
                 stdout=log, stderr=log, env=environment,
             )  # fmt: skip
         self.labels = yaml.safe_load((MANIFESTS / "base/manager/deployment.yaml").read_text())["spec"]["template"]["metadata"]["labels"]
         ports = [("health", self.health), ("metrics", self.metrics), ("webhook", self.webhook), ("status-server", self.reports)]
         cluster.kubectl("apply", "-f", "-", input=json.dumps({
-            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": NAMESPACE, "labels": self.labels},
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": namespace, "labels": self.labels},
             "spec": {"nodeName": "here", "serviceAccountName": ACCOUNT, "containers": [{"name": "manager", "image": "none", "ports": [
                 {"name": port, "containerPort": number, "protocol": "TCP"} for port, number in ports]}]}}))  # fmt: skip
         self.stop = threading.Event()
@@ -97,27 +99,27 @@ class Replica(Operator):
             if ready != told:
                 status = {"podIP": own_address(), "podIPs": [{"ip": own_address()}], "phase": "Running",
                           "conditions": [{"type": "Ready", "status": str(ready)}]}  # fmt: skip
-                self.cluster.kubectl("-n", NAMESPACE, "patch", "pod", self.name, "--subresource=status", "-p",
+                self.cluster.kubectl("-n", self.namespace, "patch", "pod", self.name, "--subresource=status", "-p",
                                      json.dumps({"status": status}), check=False)  # fmt: skip
                 told = ready
             self.stop.wait(0.5)
 
     def is_endpoint(self) -> bool:
         """Whether the Service leads here."""
-        slices = self.cluster.items("-n", NAMESPACE, "endpointslices", "-l", f"kubernetes.io/service-name={ACCOUNT}")
+        slices = self.cluster.items("-n", self.namespace, "endpointslices", "-l", f"kubernetes.io/service-name={ACCOUNT}")
         endpoints = [endpoint for item in slices for endpoint in item.get("endpoints") or []]
         return any(e["targetRef"]["name"] == self.name and e["conditions"].get("ready") for e in endpoints)
 
     def replace(self) -> int:
         """What happens to a pod that goes: it is deleted and told to stop at the same time."""
-        self.cluster.kubectl("-n", NAMESPACE, "delete", "pod", self.name, "--wait=false")
+        self.cluster.kubectl("-n", self.namespace, "delete", "pod", self.name, "--wait=false")
         return self.end()
 
     def end(self, how: int = signal.SIGTERM) -> int:
         code = super().end(how)
         self.stop.set()
         self.kubelet.join()
-        self.cluster.kubectl("-n", NAMESPACE, "delete", "pod", self.name, "--grace-period=0", "--force", check=False)
+        self.cluster.kubectl("-n", self.namespace, "delete", "pod", self.name, "--grace-period=0", "--force", check=False)
         return code
 
 
@@ -266,3 +268,256 @@ def reports(cluster: Cluster, replica: Replica) -> None:
     assert post(replica, authority, "/healthz", good, {})[0] == 404
     assert written() == status
 
+
+
+def runtime(name: str, kind: str = "TrainingRuntime", metadata: dict | None = None, pod: dict | None = None,
+            jobset: dict | None = None, **spec) -> dict:  # fmt: skip
+    """A runtime of one plain job."""
+    template = {"replicatedJobs": [{"name": "node", "template": {
+        "metadata": {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}},
+        "spec": {"template": {"spec": {"containers": [{"name": "node", "image": "none"}], **(pod or {})}}}}}]}  # fmt: skip
+    return {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": kind,
+            "metadata": {"name": name, "labels": {"trainer.kubeflow.org/framework": "plain"}, **(metadata or {})},
+            "spec": {"mlPolicy": {"numNodes": 1}, **spec, "template": {"spec": {**template, **(jobset or {})}}}}  # fmt: skip
+
+
+def of(name: str, runtime: str, annotations: dict | None = None, **spec) -> dict:
+    """A TrainJob of a TrainingRuntime."""
+    job = trainjob(name, runtime, **spec)
+    job["metadata"]["annotations"] = annotations or {}
+    job["spec"]["runtimeRef"]["kind"] = "TrainingRuntime"
+    return job
+
+
+class Audit:
+    """What the operator's account asks from now on."""
+
+    def __init__(self, cluster: Cluster, namespace: str = NAMESPACE):
+        self.user = f"system:serviceaccount:{namespace}:{ACCOUNT}"
+        self.path = cluster.folder / "audit.jsonl"
+        self.start = self.path.stat().st_size
+
+    def asked(self) -> Iterator[tuple[int, str, tuple[str, str, str]]]:
+        """Status code, namespace, and verb, group, resource of all that was about resources."""
+        with self.path.open("rb") as file:
+            file.seek(self.start)
+            for line in file:
+                event = json.loads(line) if line.endswith(b"\n") else {}
+                about = event.get("objectRef") or {}
+                if event.get("user", {}).get("username") != self.user or "resource" not in about:
+                    continue
+                resource = "/".join(filter(None, [about["resource"], about.get("subresource")]))
+                code = event.get("responseStatus", {}).get("code", 0)
+                verbs = [event["verb"]]
+                if event["verb"] == "patch" and code == 201:
+                    verbs.append("create")  # apply of what was not there: both rights are asked for
+                for verb in verbs:
+                    yield code, about.get("namespace", ""), (verb, about.get("apiGroup", ""), resource)
+
+
+def granted() -> dict[str, set[tuple[str, str, str]]]:
+    """What the shipped roles grant, by the role's kind."""
+    roles = list(yaml.safe_load_all((MANIFESTS / "base/rbac/role.yaml").read_text()))
+    return {role["kind"]: {(verb, group, resource) for rule in role["rules"] for verb in rule["verbs"]
+                           for group in rule["apiGroups"] for resource in rule["resources"]} for role in roles}  # fmt: skip
+
+
+@pytest.mark.timeout(900)
+def test_every_right_is_used_and_none_is_lacking(cluster: Cluster, tmp_path: pathlib.Path):
+    """By the API server's own notes: what the operator asks for is exactly what the shipped roles grant."""
+    audit, roles = Audit(cluster), granted()
+    # who makes children that block their owner's deletion needs this right and never asks with it: `without_blocking`
+    roles["ClusterRole"].remove(("update", "trainer.kubeflow.org", "trainjobs/finalizers"))
+    config = {"featureGates": {"TrainJobStatus": True}}
+    replicas: list[Replica] = []
+
+    def start(name: str, auth: bool) -> Replica:
+        replica = Replica(cluster, tmp_path, name, config, auth=auth)
+        replicas.append(replica)
+        replica.ready()
+        wait_for("the Service to lead to it", replica.is_endpoint)
+        return replica
+
+    def unused() -> dict[str, set]:
+        asked = [(namespace == NAMESPACE, key) for _, namespace, key in audit.asked()]
+        return {"ClusterRole": roles["ClusterRole"] - {key for own, key in asked if not own},
+                "Role": roles["Role"] - {key for own, key in asked if own}}  # fmt: skip
+
+    with in_cluster(cluster):
+        try:
+            cluster.kubectl("create", "namespace", "rights", check=False)
+            for kind, name in (("secret", "kubeflow-trainer-webhook-cert"), ("lease", "trainer.kubeflow.org")):
+                cluster.kubectl("-n", NAMESPACE, "delete", kind, name, "--ignore-not-found")
+            first = start("rights-0", auth=True)
+            cluster.runtimes()
+            scenario(cluster, first)
+            # a certificate that nobody can use is made anew
+            cluster.kubectl("-n", NAMESPACE, "patch", "secret", "kubeflow-trainer-webhook-cert", "-p", '{"data": {"tls.crt": "eA=="}}')
+            wait_for("a good certificate", lambda: len(cluster.secret().get("tls.crt", "")) > 100)
+            first.replace()
+            # the second counts events on that are there already
+            start("rights-1", auth=False)
+            deadline = time.monotonic() + 120
+            while any(left := unused().values()) and time.monotonic() < deadline:
+                time.sleep(1)
+            assert not any(left), unused()
+            refused = {(namespace, key) for code, namespace, key in audit.asked() if code == 403}
+            assert not refused, refused
+            without_blocking(cluster)
+        finally:
+            for replica in replicas:
+                replica.end(signal.SIGKILL)
+            cluster.kubectl("delete", "namespace", "rights", "--wait=false", check=False)
+            cluster.kubectl("delete", "priorityclass,clustertrainingruntime", "rights", check=False)
+
+
+def scenario(cluster: Cluster, replica: Replica) -> None:
+    """TrainJobs of which each needs some of the rights."""
+    apply = lambda *objects: cluster.kubectl("-n", "rights", "apply", "-f", "-", input=yaml.safe_dump_all(objects))  # noqa: E731
+    old = {"finalizers": ["trainer.kubeflow.org/resource-in-use"]}
+    volcano, gang = {"volcano": {}}, {"coscheduling": {}}
+    apply(
+        {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "rights"}, "value": 1},
+        runtime("plain", metadata=old), runtime("rights", "ClusterTrainingRuntime", metadata=old),
+        runtime("volcano", pod={"priorityClassName": "rights"}, podGroupPolicy=volcano), runtime("gang", podGroupPolicy=gang),
+        runtime("refused", jobset={"failurePolicy": {"rules": [{"name": "x", "action": "FailJobSet", "targetReplicatedJobs": ["nobody"]}]}}),
+    )  # fmt: skip
+    again = {"trainyard.dev/retries": "1", "trainyard.dev/retry-backoff": "0s"}
+    apply(of("plain", "plain", again), of("volcano", "volcano"), of("gang", "gang"), of("refused", "refused"), of("short", "plain", {"trainyard.dev/ttl-seconds-after-finished": "0"}),
+          of("waits", "plain", suspend=True), trainjob("keys", "deepspeed-distributed"), trainjob("cluster", "rights"))  # fmt: skip
+    jobset = lambda name: cluster.get("-n", "rights", "jobset", name)  # noqa: E731
+    for name in ("plain", "volcano", "gang", "short", "waits", "keys", "cluster"):
+        wait_for(f"JobSet {name}", lambda: jobset(name))  # noqa: B023
+    # what JobSet's controller would say at their ends
+    for name, kind in (("plain", "Failed"), ("short", "Completed")):
+        condition = {"type": kind, "status": "True", "reason": "Test", "message": "", "lastTransitionTime": "2026-01-02T03:04:05Z"}
+        cluster.kubectl("-n", "rights", "patch", "jobset", name, "--type=merge", "--subresource=status", "-p",
+                        json.dumps({"status": {"conditions": [condition]}}))  # fmt: skip
+    first = jobset("plain").get("metadata", {}).get("uid")
+    wait_for("the next attempt", lambda: jobset("plain").get("metadata", {}).get("annotations", {}).get("trainyard.dev/attempt") == "2", 120)
+    assert first is not None
+    wait_for("the TrainJob to go", lambda: not cluster.get("-n", "rights", "trainjob", "short"), 120)
+    patch = {"spec": {"runtimePatches": [{"manager": "acme.io/x", "trainingRuntimeSpec": {"template": {"metadata": {"labels": {"a": "b"}}}}}]}}
+    cluster.kubectl("-n", "rights", "patch", "trainjob", "waits", "--type=merge", "-p", json.dumps(patch))
+    for kind, name in (("trainingruntime", "plain"), ("clustertrainingruntime", "rights")):
+        wait_for("the old finalizer to go", lambda: "finalizers" not in cluster.get("-n", "rights", kind, name)["metadata"])  # noqa: B023
+    events = lambda: [e for e in cluster.items("-n", "rights", "events") if e["involvedObject"]["name"] == "refused" and e["count"] > 1]  # noqa: E731
+    wait_for("events to be counted", events)
+    path = "trainer.kubeflow.org/v1alpha1/namespaces/rights/trainjobs/keys/status"
+    token = cluster.kubectl("-n", "rights", "create", "token", "default", f"--audience={path}").strip()
+    authority = cluster.get("-n", "rights", "configmap", "keys-tls-config")["data"]["ca.crt"]
+    assert post(replica, authority, f"/apis/{path}", token, {"trainerStatus": {"lastUpdatedTime": "2026-01-02T03:04:05Z"}})[0] == 200
+    readers(cluster, replica)
+
+
+def readers(cluster: Cluster, replica: Replica) -> None:
+    """Who may read metrics is the API server's word."""
+    rule = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "reads-metrics"},
+            "rules": [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]}  # fmt: skip
+    cluster.kubectl("apply", "-f", "-", input=json.dumps(rule))
+    cluster.kubectl("-n", "rights", "create", "serviceaccount", "reader")
+    cluster.kubectl("create", "clusterrolebinding", "reads-metrics", "--clusterrole=reads-metrics", "--serviceaccount=rights:reader")
+    try:
+        for account, code in (("reader", 200), ("default", 403), (None, 401)):
+            token = cluster.kubectl("-n", "rights", "create", "token", account).strip() if account else "nonsense"
+            connection = http.client.HTTPConnection("127.0.0.1", replica.metrics, timeout=30)
+            connection.request("GET", "/metrics", headers={"Authorization": f"Bearer {token}"})
+            assert connection.getresponse().status == code, account
+    finally:
+        cluster.kubectl("delete", "clusterrolebinding,clusterrole", "reads-metrics")
+
+
+def without_blocking(cluster: Cluster) -> None:
+    """Clusters that ask for the right to block a deletion refuse children without it."""
+    held = cluster.get("clusterrole", ACCOUNT)
+    less = {**held, "rules": [rule for rule in held["rules"] if "trainjobs/finalizers" not in rule.get("resources", [])]}
+    assert len(less["rules"]) == len(held["rules"]) - 1
+    for role in (less, held):
+        role["metadata"] = {"name": ACCOUNT}
+        role.pop("aggregationRule", None)
+    job = trainjob("blocked")
+    refusal = lambda: [e for e in cluster.items("-n", "rights", "events") if "cannot set blockOwnerDeletion" in e["message"]]  # noqa: E731
+    try:
+        cluster.kubectl("replace", "-f", "-", input=json.dumps(less))
+        wait_for("the right to be gone", lambda: cluster.kubectl(
+            "auth", "can-i", "update", "trainjobs.trainer.kubeflow.org/finalizers", "-n", "rights",
+            f"--as=system:serviceaccount:{NAMESPACE}:{ACCOUNT}", check=False) == "")  # fmt: skip
+        cluster.kubectl("-n", "rights", "create", "-f", "-", input=yaml.safe_dump(job))
+        wait_for("an event about it", refusal)
+        assert not cluster.get("-n", "rights", "jobset", "blocked")
+    finally:
+        cluster.kubectl("replace", "-f", "-", input=json.dumps(held))
+    wait_for("the JobSet", lambda: cluster.get("-n", "rights", "jobset", "blocked"), 120)
+
+
+@pytest.mark.timeout(600)
+def test_one_namespace(cluster: Cluster, tmp_path: pathlib.Path):
+    """Installed for one namespace, with rights for that one: TrainJobs there run, and those of others are left alone."""
+    audit, overlay = Audit(cluster, "team"), tmp_path / "overlay"
+    overlay.mkdir()
+    shipped = MANIFESTS / "overlays/namespaced"
+    text = (shipped / "kustomization.yaml").read_text()
+    assert text.count("\nnamespace: kubeflow-system\n") == 1, "the one line to change"
+    text = text.replace("\nnamespace: kubeflow-system\n", "\nnamespace: team\n")
+    (overlay / "kustomization.yaml").write_text(text.replace("../../", os.path.relpath(MANIFESTS, overlay) + "/"))
+    (overlay / "role.yaml").write_text((shipped / "role.yaml").read_text())
+    replicas: list[Replica] = []
+    with in_cluster(cluster):
+        try:
+            cluster.kubectl("apply", "--server-side", "--force-conflicts", "-k", overlay)
+            cluster.kubectl("create", "namespace", "others")
+            (deployment,) = cluster.items("-n", "team", "deployments")
+            assert "--watch-namespace=$(NAMESPACE)" in deployment["spec"]["template"]["spec"]["containers"][0]["args"]
+            assert cluster.kubectl("auth", "can-i", "list", "trainjobs.trainer.kubeflow.org", "-n", "others", f"--as={audit.user}", check=False) == ""
+            config = {"featureGates": {"TrainJobStatus": True}}
+            replica = Replica(cluster, tmp_path, "team-0", config, "--watch-namespace=team", namespace="team")
+            replicas.append(replica)
+            replica.ready()
+            wait_for("the Service to lead to it", replica.is_endpoint)
+            cluster.runtimes()
+            # nobody looks at this one, so even a runtime that is not there passes
+            cluster.kubectl("-n", "others", "create", "-f", "-", input=yaml.safe_dump(trainjob("unchecked", "nowhere")))
+            cluster.kubectl("-n", "others", "create", "-f", "-", input=yaml.safe_dump(trainjob("left-alone")))
+            assert not cluster.kubectl("-n", "team", "create", "-f", "-", input=yaml.safe_dump(trainjob("wrong", "nowhere")), check=False)
+            cluster.kubectl("-n", "team", "create", "-f", "-", input=yaml.safe_dump_all([trainjob("plain"), trainjob("keys", "deepspeed-distributed")]))
+            for name in ("plain", "keys"):
+                wait_for(f"JobSet {name}", lambda: cluster.get("-n", "team", "jobset", name))  # noqa: B023
+            wait_for("the authority", lambda: cluster.get("-n", "team", "configmap", "plain-tls-config"))
+            assert not cluster.items("-n", "others", "jobsets")
+            assert {job["metadata"]["name"]: job.get("status") for job in cluster.items("-n", "others", "trainjobs")} == {"unchecked": None, "left-alone": None}
+            refused = {(namespace, key) for code, namespace, key in audit.asked() if code == 403}
+            assert not refused, refused
+            assert {namespace for _, namespace, _ in audit.asked()} == {"team", ""}, "no other namespace is looked at"
+            # elsewhere the authority could not be read: told before anything starts
+            other = Replica(cluster, tmp_path, "team-1", config, "--watch-namespace=others", namespace="team")
+            replicas.append(other)
+            assert other.process.wait(60) == 1
+            assert "install the operator in others, or turn the gate off" in other.log.read_text()
+        finally:
+            for replica in replicas:
+                replica.end(signal.SIGKILL)
+            cluster.kubectl("delete", "namespace", "team", "others", "--wait=false", check=False)
+            cluster.install()
+
+
+@pytest.mark.timeout(300)
+def test_older_kinds_are_told(cluster: Cluster, tmp_path: pathlib.Path):
+    """With CRDs that lack fields the operator goes on, and says by readiness and events what to do."""
+    events = lambda: {(e["type"], e["reason"]): e["message"] for e in cluster.items("-n", NAMESPACE, "events")  # noqa: E731
+                      if e["involvedObject"]["kind"] == "Lease"}  # fmt: skip
+    operator = Operator(cluster, tmp_path, f"https://127.0.0.1:{free_port()}", "--zap-encoder=json", "--zap-log-level=9")
+    readiness = lambda: operator.fetch(operator.health, "/readyz")  # noqa: E731
+    field = "/spec/versions/0/schema/openAPIV3Schema/properties/status/properties/trainerStatus"
+    with running(operator):
+        wait_for("the kinds to be found", lambda: "[+]trainer-crds: served" in readiness())
+        try:
+            cluster.kubectl("patch", "crd", "trainjobs.trainer.kubeflow.org", "--type=json", "-p", json.dumps([{"op": "remove", "path": field}]))
+            wait_for("the lack to be seen", lambda: "TrainJob.status.trainerStatus" in readiness(), 120)
+            assert operator.is_ready(), "webhooks serve all the same"
+            wait_for("an event", lambda: "kubectl apply" in events().get(("Warning", "TrainerCrdsLacking"), ""))
+        finally:
+            cluster.kubectl("apply", "--server-side", "--force-conflicts", "-k", MANIFESTS / "crds")
+        wait_for("the kinds to be whole", lambda: "[+]trainer-crds: served" in readiness(), 120)
+        wait_for("an event", lambda: ("Normal", "TrainerCrdsWorks") in events())
+        lines = [json.loads(line) for line in operator.log.read_text().splitlines()]
+        assert {"DEBUG", "INFO"} <= {line["level"] for line in lines}
