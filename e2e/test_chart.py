@@ -289,6 +289,19 @@ def test_one_apply_installs_everything(helm: Helm, bare: Cluster, tmp_path: path
             pod.end()
 
 
+def restricted(cluster: Cluster, *templates: dict) -> None:
+    """Pods of ours are admitted where the strictest Pod Security is enforced."""
+    where = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "restricted", "labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
+    cluster.kubectl("apply", "-f", "-", input=json.dumps(where))
+    dry = lambda spec: cluster.kubectl("-n", "restricted", "create", "--dry-run=server", "-f", "-", check=False, input=json.dumps(  # noqa: E731
+        {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": spec}))  # fmt: skip
+    wait_for("the namespace's service account", lambda: cluster.get("-n", "restricted", "serviceaccount", "default"))
+    for template in templates:
+        spec = {**template["spec"], "serviceAccountName": "default"}
+        assert dry(spec)
+        assert not dry({**spec, "securityContext": {}}), "it is enforced"
+
+
 @pytest.mark.timeout(900)
 def test_a_release_comes_changes_and_goes(helm: Helm, bare: Cluster):
     """Over the kustomization's objects or on an empty cluster; kinds and TrainJobs stay when it goes."""
@@ -296,6 +309,7 @@ def test_a_release_comes_changes_and_goes(helm: Helm, bare: Cluster):
     release = lambda *words: helm.run(*words, *where)  # noqa: E731
     release("install", "trainyard", CHART, "--create-namespace", "--take-ownership", "--set=webhook.failurePolicy=Ignore")
     assert bare.get("-n", NAMESPACE, "deployment", ACCOUNT)["spec"]["replicas"] == 2
+    restricted(bare, manager(helm.template())[0]["template"], helm.test_objects()["Pod", "trainyard-doctor"])
     # no replica runs here, so this is taken unchecked
     wait_for("the kind to be served", lambda: bare.kubectl("-n", "default", "apply", "-f", "-", input=yaml.safe_dump(trainjob("kept")), check=False))
     uid = bare.get("-n", "default", "trainjob", "kept")["metadata"]["uid"]
