@@ -199,7 +199,7 @@ def test_wrong_input(yard: Yard, user: User):
     user.write("bare/notes.txt", "x")
     user.write("two/main.py", "x")
     user.write("two/train.py", "x")
-    assert "there is no script nowhere.py" in told("run", "nowhere.py")
+    assert "cannot read nowhere.py: No such file" in told("run", "nowhere.py", code=1)
     assert "bare is a folder; it should have one of __main__.py, main.py, train.py, and has none" in told("run", "bare")
     assert "has main.py and train.py: name the script" in told("run", "two")
     assert "ok.py is not in --workdir" in told("run", "--runtime", "plain", "--workdir", "bare", "ok.py")

@@ -211,9 +211,6 @@ impl Code {
         match std::fs::metadata(&script) {
             Ok(metadata) if metadata.is_file() => Ok(Self { named: called, script, folder }),
             Ok(_) => Err(CliError::Usage(format!("{} is not a file; name the script to run", named.display()))),
-            Err(source) if source.kind() == std::io::ErrorKind::NotFound => {
-                Err(CliError::Usage(format!("there is no script {}", named.display())))
-            }
             Err(source) => Err(CliError::Io { doing: "read", path: named.to_owned(), source }),
         }
     }
@@ -515,13 +512,14 @@ mod tests {
         for (words, told) in [
             (&[src.as_str()][..], "has main.py and train.py"),
             (&[root.to_str().unwrap()], "has none of them"),
-            (&["/nowhere/x.py"], "there is no script /nowhere/x.py"),
             (&["--workdir", "/nowhere", "main.py"], "is not a folder"),
         ] {
             let error = find(words).unwrap_err();
             assert!(error.to_string().contains(told), "{words:?}: {error}");
             assert_eq!(error.exit_code(), exit::USAGE);
         }
+        let missing = find(&["/nowhere/x.py"]).unwrap_err().render();
+        assert_eq!(missing, "error: cannot read /nowhere/x.py: No such file or directory (os error 2)");
         std::fs::remove_dir_all(root).unwrap();
     }
 
