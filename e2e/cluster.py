@@ -139,7 +139,8 @@ class Cluster:
 class Operator:
     """One replica."""
 
-    def __init__(self, cluster: Cluster, folder: pathlib.Path, url: str, *flags: str, config: dict | None = None):
+    def __init__(self, cluster: Cluster, folder: pathlib.Path, url: str, *flags: str, config: dict | None = None,
+                 kubeconfig: pathlib.Path | None = None):  # fmt: skip
         folder.mkdir(exist_ok=True)
         self.health, self.metrics = free_port(), free_port()
         shipped = yaml.safe_load((MANIFESTS / "base/manager/configuration.yaml").read_text())
@@ -149,7 +150,7 @@ class Operator:
         self.log = folder / f"operator-{self.health}.log"
         with self.log.open("w") as log:
             self.process = subprocess.Popen(
-                [BINARY, "operator", "--kubeconfig", cluster.account, "--config", path, "--webhook-url", url, "--log-format=json",
+                [BINARY, "operator", "--kubeconfig", kubeconfig or cluster.account, "--config", path, "--webhook-url", url, "--log-format=json",
                  f"--health-listen=127.0.0.1:{self.health}", f"--metrics-listen=127.0.0.1:{self.metrics}", *flags],
                 stderr=log, stdout=log, env={k: v for k, v in os.environ.items() if k != "KUBECONFIG"},
             )  # fmt: skip
