@@ -92,6 +92,13 @@ class Side:
         phase = {"succeed": "Succeeded", "fail": "Failed"}[step]
         pods = [p for p in self.server.list("Pod", case.namespace) or []
                 if "deletionTimestamp" not in p["metadata"] and p.get("status", {}).get("phase") not in ("Succeeded", "Failed")]  # fmt: skip
+        policy = case.runtime and case.runtime["spec"]["template"]["spec"].get("successPolicy")
+        if step == "succeed" and policy:
+            # the JobSet ends with these, and whether others are done by then would be chance
+            label = lambda pod, key: pod["metadata"]["labels"][f"jobset.sigs.k8s.io/{key}"]  # noqa: E731
+            pods = [p for p in pods if label(p, "replicatedjob-name") in policy["targetReplicatedJobs"]]
+            if policy["operator"] == "Any":
+                pods = [p for p in pods if label(p, "job-index") == "0"]
         if step == "fail":  # of several that fail at once, who is noticed first is chance
             pods = sorted(pods, key=lambda p: p["metadata"]["name"])[:1]
         for pod in pods:
