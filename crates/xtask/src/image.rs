@@ -25,9 +25,9 @@ pub struct Options {
     /// A static binary; more than one, of different machines, make one image for all of them [default: built first]
     #[arg(long)]
     binary: Vec<PathBuf>,
-    /// Where the archive goes
-    #[arg(long, default_value = "target/image/trainyard.tar")]
-    out: PathBuf,
+    /// Where the archive goes [default: target/image/trainyard.tar]
+    #[arg(long)]
+    out: Option<PathBuf>,
     /// Name and tag [default: trainyard:VERSION]
     #[arg(long)]
     tag: Option<String>,
@@ -59,8 +59,8 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
         created: created(root)?,
         sbom: document,
     };
-    let out = root.join(&options.out);
-    if let Some(folder) = out.parent() {
+    let out = options.out.clone().unwrap_or_else(|| root.join("target/image/trainyard.tar"));
+    if let Some(folder) = out.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         std::fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
     }
     std::fs::write(&out, archive(&binaries, &identity)?).with_context(|| format!("writing {}", out.display()))?;
@@ -72,8 +72,11 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
 fn build(root: &Path) -> Result<PathBuf> {
     let target = format!("{}-unknown-linux-musl", std::env::consts::ARCH);
     let folder = root.join("target/image");
-    let home = std::env::var("CARGO_HOME").or_else(|_| std::env::var("HOME").map(|home| format!("{home}/.cargo")));
-    let remaps = [(root.display().to_string(), "/src"), (home.unwrap_or_default(), "/cargo")];
+    let cargo_home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
+    let cargo_home = cargo_home.or_else(|| Some(std::env::home_dir()?.join(".cargo")));
+    let remaps = [(Some(root.to_owned()), "/src"), (cargo_home, "/cargo")];
+    let remaps: Vec<(String, &str)> =
+        remaps.into_iter().filter_map(|(from, to)| Some((from?.display().to_string(), to))).collect();
     let flags: Vec<String> = remaps.iter().map(|(from, to)| format!("--remap-path-prefix={from}={to}")).collect();
     let for_c: Vec<String> = remaps.iter().map(|(from, to)| format!("-ffile-prefix-map={from}={to}")).collect();
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());

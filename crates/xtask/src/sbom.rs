@@ -7,6 +7,7 @@ use crate::licences;
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 
@@ -23,10 +24,7 @@ pub fn run(root: &Path, out: Option<&Path>) -> Result<()> {
     let (document, _) = document(root)?;
     match out {
         Some(path) => std::fs::write(path, document).with_context(|| format!("writing {}", path.display())),
-        None => {
-            print!("{document}");
-            Ok(())
-        }
+        None => std::io::stdout().write_all(document.as_bytes()).context("writing to stdout"),
     }
 }
 
