@@ -18,6 +18,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
+use tracing::field::Empty;
 
 /// What informers know of a controller.
 pub(crate) trait Wake: Send + Sync {
@@ -177,7 +179,11 @@ impl Controller {
                 next = self.queue.next() => next,
                 () = stop.cancelled() => return,
             };
-            self.reconcile_counted(&target, waited).await;
+            let span = tracing::trace_span!(
+                target: crate::SPANS, "reconcile", controller = self.reconciler.name(), object = %target, outcome = Empty
+            );
+            let end = self.reconcile_counted(&target, waited).instrument(span.clone()).await;
+            span.record("outcome", end.as_str());
             self.queue.done(&target);
         }
     }
@@ -191,11 +197,8 @@ impl Controller {
         })
     }
 
-    async fn reconcile_counted(&self, target: &Target, waited: Duration) {
-        let Some(counts) = &self.metrics else {
-            self.reconcile(target).await;
-            return;
-        };
+    async fn reconcile_counted(&self, target: &Target, waited: Duration) -> End {
+        let Some(counts) = &self.metrics else { return self.reconcile(target).await };
         let started = Instant::now();
         counts.add(&ACTIVE_WORKERS, 1.0);
         let queue: Labels<'_> = &[("controller", &counts.name), ("name", &counts.name)];
@@ -215,6 +218,7 @@ impl Controller {
         if matches!(end, End::Error | End::Panic | End::Requeue) {
             counts.registry.add(&QUEUE_RETRIES, queue, 1.0);
         }
+        end
     }
 
     async fn reconcile(&self, target: &Target) -> End {

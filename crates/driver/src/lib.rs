@@ -34,6 +34,10 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+/// Target of the spans: one for each look at an object, and in it one for each request. At level trace, so that nothing is
+/// spent on them unless somebody collects them.
+pub const SPANS: &str = "trainyard::spans";
+
 /// How many objects of one controller are worked on at a time. They mostly wait for the API server to make a write durable,
 /// and writes that wait together share a commit.
 const WORKERS: usize = 32;

@@ -11,6 +11,8 @@ use reconcile::Fate;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::{PoisonError, RwLock};
+use tracing::Instrument;
+use tracing::field::Empty;
 
 /// Why a request failed.
 #[derive(Debug, thiserror::Error)]
@@ -165,7 +167,17 @@ impl Requests {
             .body(bytes)
             .map_err(RequestError::Form)?;
         self.pass().await;
-        Ok(self.client.request(request).await?)
+        let span = tracing::trace_span!(
+            target: crate::SPANS, "request", http.request.method = request.method().as_str(),
+            url.path = request.uri().path(), http.response.status_code = Empty
+        );
+        let answer = self.client.request(request).instrument(span.clone()).await;
+        match &answer {
+            Ok(_) => _ = span.record("http.response.status_code", 200),
+            Err(kube::Error::Api(status)) => _ = span.record("http.response.status_code", status.code),
+            Err(_) => {}
+        }
+        Ok(answer?)
     }
 
     /// All objects of a kind (in the namespace that we are held to), with the list's revision.

@@ -22,6 +22,7 @@ pub mod settings;
 pub mod status_server;
 pub mod tls;
 mod told;
+pub mod traces;
 pub mod webhooks;
 
 pub use controllers::{Controllers, Surroundings, UnknownController};

@@ -14,9 +14,13 @@ use operator::client::counted;
 use operator::cluster::Operator;
 use operator::registration::Place;
 use operator::settings;
+use operator::traces::{Collector, Traces};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer};
 use trainyard::install;
 
 /// Whether this process is a pod of the cluster that it works on.
@@ -52,7 +56,7 @@ pub async fn operator(args: &OperatorArgs, global: &Global) -> Result<u8, UpErro
     }
     let runtimes = install::runtimes(&args.install_runtimes)
         .map_err(|why| UpError::Usage(format!("--install-runtimes: {why}")))?;
-    log(args.log_format(), args.verbosity(), global.verbose);
+    let traces = log(args.log_format(), args.verbosity(), global.verbose)?;
     let within = in_cluster(global);
     let metrics = Arc::new(Registry::default());
     let (client, home) = connect(global, within, metrics.clone()).await?;
@@ -84,8 +88,11 @@ pub async fn operator(args: &OperatorArgs, global: &Global) -> Result<u8, UpErro
         period: args.certificate_period,
         runtimes,
     };
-    operator.run(stop).await.map_err(UpError::operator)?;
-    Ok(exit::OK)
+    let ended = operator.run(stop).await.map_err(UpError::operator);
+    if let Some(traces) = traces {
+        traces.finish().await;
+    }
+    ended.map(|()| exit::OK)
 }
 
 /// The address of a URL that names one of this machine's own.
@@ -121,19 +128,23 @@ async fn connect(global: &Global, within: bool, metrics: Arc<Registry>) -> Resul
     Ok((counted(config, metrics).map_err(|error| failed(error.into()))?, namespace))
 }
 
-/// What goes on, on stderr; `TRAINYARD_LOG` filters as `RUST_LOG` does elsewhere, and goes before all flags.
-fn log(format: LogFormat, verbosity: Verbosity, verbose: u8) {
+/// What goes on, on stderr; `TRAINYARD_LOG` filters as `RUST_LOG` does elsewhere, and goes before all flags. Spans go to a
+/// collector, where the environment names one.
+fn log(format: LogFormat, verbosity: Verbosity, verbose: u8) -> Result<Option<Traces>, UpError> {
     let filter = match verbosity {
         Verbosity::Error => "error",
         Verbosity::Info if verbose == 0 => "info",
         Verbosity::Info | Verbosity::Debug => "info,driver=debug,operator=debug,trainyard=debug",
         Verbosity::Everything => "debug",
     };
-    let filter = tracing_subscriber::EnvFilter::try_from_env("TRAINYARD_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(filter));
-    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false);
-    match format {
-        LogFormat::Text => lines.init(),
-        LogFormat::Json => lines.json().init(),
-    }
+    let filter = EnvFilter::try_from_env("TRAINYARD_LOG").unwrap_or_else(|_| EnvFilter::new(filter));
+    let collector = Collector::told(|name| std::env::var(name).ok()).map_err(UpError::operator)?;
+    let (spans, traces) = collector.map(Collector::start).unzip();
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(false);
+    let lines = match format {
+        LogFormat::Text => lines.boxed(),
+        LogFormat::Json => lines.json().boxed(),
+    };
+    tracing_subscriber::registry().with(lines.with_filter(filter)).with(spans).init();
+    Ok(traces)
 }
