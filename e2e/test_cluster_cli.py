@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -134,6 +135,16 @@ dist.destroy_process_group()
     done = user.run("run", "--nodes", "2", "--nproc-per-node", "2", script, timeout=200)
     for rank in range(4):
         assert f"[rank {rank}] sum 10 of 4" in done.stdout, done.stdout + done.stderr
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.skipif(shutil.which("mpirun") is None, reason="SKIPPED FOR WANT OF OPEN MPI: nothing was sent to MPI's nodes")
+def test_mpirun_with_a_sent_folder(user: User):
+    """The launcher and the nodes have the same files at the same place."""
+    user.write("mpi/main.py", "import os\nprint(os.environ['COLOUR'], os.getcwd(), __file__)\n")
+    done = user.run("run", "--runtime", "mlx-distributed", "--nodes", "2", "-e", "COLOUR=red", "mpi", timeout=200)
+    for rank in range(2):
+        assert f"[rank {rank}] red /mnt/trainyard /mnt/trainyard/main.py" in done.stdout, done.stdout + done.stderr
 
 
 def test_every_verb_through_a_kubeconfig(yard: Yard, user: User):

@@ -63,6 +63,11 @@ pub struct Output {
 #[derive(Subcommand, Debug)]
 pub enum Command {
     /// Run a script as a training job and follow it
+    ///
+    /// On this machine's control plane the script runs where it lies, in the current folder. To a cluster it is sent, alone or with
+    /// its folder (--workdir, or a folder instead of SCRIPT), in a ConfigMap that is mounted at /mnt/trainyard and goes with the job.
+    ///
+    /// Prints the log lines of all ranks and returns the exit code of the first process that failed. Ctrl-C suspends the job.
     Run(RunArgs),
     /// List jobs, or show one
     Get(GetArgs),
@@ -93,6 +98,12 @@ pub enum Command {
     /// Print the path of the local control plane's kubeconfig
     Kubeconfig,
     /// Whether jobs can run on a cluster, and what stands in their way, with remedies
+    ///
+    /// Looks at versions, kinds (CustomResourceDefinitions), rights (yours and the operator's), webhooks, controllers, runtimes, and
+    /// at jobs that do not move; with -n at jobs of that namespace alone. It only reads: one TrainJob is sent as a dry run, to see
+    /// whether admission answers. What you may not see is `unknown`, with the right that it needs.
+    ///
+    /// Exit code 5 when there are errors, 0 with warnings, 4 when no server answers.
     Doctor(DoctorArgs),
     /// Run the controllers and webhooks on a Kubernetes cluster, in place of Kubeflow Trainer's
     Operator(Box<crate::operator_args::OperatorArgs>),
@@ -107,10 +118,10 @@ pub struct RunArgs {
     /// Name of the job [default: made from the script's name]
     #[arg(long)]
     pub name: Option<String>,
-    /// Number of nodes (pods), each running the script
+    /// Number of nodes (pods), each running the script [default: the runtime's]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..))]
     pub nodes: Option<i32>,
-    /// Number of processes on each node
+    /// Number of processes on each node [default: the runtime's; of torch one for each GPU or CPU]
     #[arg(long, value_name = "M", value_parser = clap::value_parser!(i32).range(1..))]
     pub nproc_per_node: Option<i32>,
     /// ClusterTrainingRuntime or TrainingRuntime to run with
@@ -119,13 +130,13 @@ pub struct RunArgs {
     /// Environment variable for all processes; may be repeated
     #[arg(long = "env", short = 'e', value_name = "NAME=VALUE")]
     pub env: Vec<String>,
-    /// CPUs that each node needs (e.g. 4 or 500m)
+    /// CPUs that each node needs (e.g. 4, or 500m: thousandths) [default: the runtime's]
     #[arg(long, value_name = "QUANTITY")]
     pub cpus: Option<String>,
-    /// Memory that each node needs (e.g. 8Gi)
+    /// Memory that each node needs, in bytes or with a unit (e.g. 8Gi, 500M) [default: the runtime's]
     #[arg(long, value_name = "QUANTITY")]
     pub memory: Option<String>,
-    /// GPUs that each node needs
+    /// GPUs that each node needs (nvidia.com/gpu) [default: the runtime's]
     #[arg(long, value_name = "N")]
     pub gpus: Option<u32>,
     /// Folder to run in. On a cluster all of it goes to the pods, read-only (at most 1 MiB, without .git, __pycache__ and
@@ -280,9 +291,6 @@ pub struct WaitArgs {
     pub output: Output,
 }
 
-/// Looks at versions, kinds (CustomResourceDefinitions), rights (yours and the operator's), webhooks, controllers, runtimes, and at
-/// jobs that do not move. Only reads; one TrainJob is sent as a dry run, to see whether admission answers. What you may not see is
-/// `unknown`. Exit code 5 when there are errors, 0 with warnings.
 #[derive(Args, Debug)]
 pub struct DoctorArgs {
     /// How long a job may stand still before it is reported: seconds, or with a unit (90s, 10m, 2h)

@@ -227,6 +227,12 @@ fn warning(facts: &Facts, kind: &str, object: &Value) -> Option<String> {
     Some(format!("{}: {}", text(newest, "reason"), text(newest, "message").trim()))
 }
 
+/// What is said of a pod that nobody looks at.
+fn unscheduled(pod: &Value) -> Option<String> {
+    let is_pending = text(&pod["status"], "phase") == "Pending" && text(&pod["spec"], "nodeName").is_empty();
+    is_pending.then(|| "on no node, and nobody says why: is a scheduler at work?".to_owned())
+}
+
 fn jobset(facts: &Facts, found: &mut Findings, jobset: &Value, pods: &[&Value]) {
     let manager = text(&jobset["spec"], "managedBy");
     let has_ended = condition(jobset, "Completed").or_else(|| condition(jobset, "Failed")).is_some();
@@ -289,7 +295,7 @@ fn jobset(facts: &Facts, found: &mut Findings, jobset: &Value, pods: &[&Value]) 
     let waiting: Vec<(&&Value, String)> = pods
         .iter()
         .filter(|pod| long_since(facts, meta(pod, "creationTimestamp")).is_some())
-        .filter_map(|pod| why_pending(pod).map(|why| (pod, why)))
+        .filter_map(|pod| why_pending(pod).or_else(|| unscheduled(pod)).map(|why| (pod, why)))
         .collect();
     if !waiting.is_empty() {
         let reasons: BTreeSet<&str> = waiting.iter().map(|(_, why)| why.as_str()).collect();

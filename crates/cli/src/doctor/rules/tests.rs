@@ -404,6 +404,11 @@ fn each_fault_is_found() {
             "warning jobs JobSet/team/train: 1 of 1 pods wait: 0/3 nodes are available",
             "trainyard describe train -n team",
         ),
+        (
+            |f| first(&mut f.pods)["status"] = json!({"phase": "Pending"}),
+            "warning jobs JobSet/team/train: 1 of 1 pods wait: on no node, and nobody says why: is a scheduler at work?",
+            "",
+        ),
         (|f| f.pods = Seen::Unknown("needs list on pods".into()), "unknown jobs Pods: unknown: needs list on pods", ""),
     ];
     for (harm, message, remedy) in cases {
