@@ -26,6 +26,8 @@ import yaml
 from conftest import BINARY, ROOT, wait_for
 
 MANIFESTS = ROOT / "manifests"
+# `start` has cargo build it: in the middle of a test nothing should wait for somebody's build.
+XTASK = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "debug/xtask"
 NAMESPACE, ACCOUNT = "kubeflow-system", "kubeflow-trainer-controller-manager"
 # What is made of a TrainJob, by whomever.
 CHILDREN = ["jobsets.jobset.x-k8s.io", "jobs.batch", "pods", "services", "configmaps", "secrets",
@@ -130,8 +132,7 @@ class Cluster:
 
     def harness(self, verb: str, *words: str) -> str:
         """What `cargo xtask kubernetes VERB` prints of this control plane."""
-        done = subprocess.run(["cargo", "xtask", "kubernetes", verb, str(self.folder), *words],
-                              cwd=ROOT, capture_output=True, text=True)  # fmt: skip
+        done = subprocess.run([XTASK, "kubernetes", verb, str(self.folder), *words], cwd=ROOT, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
