@@ -19,6 +19,7 @@ from test_recordings import GOLDEN, NOT_YET, hold, replay
 @pytest.mark.timeout(1800)
 def test_recordings_on_kubernetes(cluster: Cluster, tmp_path: pathlib.Path):
     """All scenarios of Trainer, with the shipped rights alone, and what was missing before is told."""
+    cluster.kubectl("delete", "clustertrainingruntimes", "--all", "--ignore-not-found")  # of tests before
     operator = Operator(cluster, tmp_path, url(), config={"clientConnection": {"qps": 500, "burst": 1000}})
     with running(operator):
         wait_for("runtimes to be missed", lambda: "[!]runtimes: there is no ClusterTrainingRuntime" in operator.fetch(operator.health, "/readyz"))
