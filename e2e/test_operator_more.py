@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import http.client
+import http.server
 import json
 import os
 import pathlib
@@ -30,6 +31,7 @@ from conftest import BINARY, wait_for
 SERVICE = f"{ACCOUNT}.{NAMESPACE}.svc"
 CONFIGURATIONS = [("mutatingwebhookconfiguration", "defaulter.trainer.kubeflow.org"),
                   ("validatingwebhookconfiguration", "validator.trainer.kubeflow.org")]  # fmt: skip
+OPTIMIZATION = ["role.yaml", "binding.yaml"]
 # What a pod finds at /var/run: a tmpfs with the files of its service account.
 IN_POD = """
 mount -t tmpfs none /var/run && mkdir -p /var/run/secrets/kubernetes.io && ln -s "$1" /var/run/secrets/kubernetes.io/serviceaccount
@@ -316,10 +318,13 @@ class Audit:
 
 
 def granted() -> dict[str, set[tuple[str, str, str]]]:
-    """What the shipped roles grant, by the role's kind."""
-    roles = list(yaml.safe_load_all((MANIFESTS / "base/rbac/role.yaml").read_text()))
-    return {role["kind"]: {(verb, group, resource) for rule in role["rules"] for verb in rule["verbs"]
-                           for group in rule["apiGroups"] for resource in rule["resources"]} for role in roles}  # fmt: skip
+    """What the shipped roles grant, by the role's kind, OptimizationJobs included."""
+    grants: dict[str, set[tuple[str, str, str]]] = {"ClusterRole": set(), "Role": set()}
+    for file in ("base/rbac/role.yaml", "components/optimization/role.yaml"):
+        for role in yaml.safe_load_all((MANIFESTS / file).read_text()):
+            grants[role["kind"]] |= {(verb, group, resource) for rule in role["rules"] for verb in rule["verbs"]
+                                     for group in rule["apiGroups"] for resource in rule["resources"]}  # fmt: skip
+    return grants
 
 
 @pytest.mark.timeout(900)
@@ -327,12 +332,13 @@ def test_every_right_is_used_and_none_is_lacking(cluster: Cluster, tmp_path: pat
     """By the API server's own notes: what the operator asks for is exactly what the shipped roles grant."""
     audit, roles = Audit(cluster), granted()
     # who makes children that block their owner's deletion needs this right and never asks with it: `without_blocking`
-    roles["ClusterRole"].remove(("update", "trainer.kubeflow.org", "trainjobs/finalizers"))
+    roles["ClusterRole"] -= {("update", "trainer.kubeflow.org", f"{kind}/finalizers") for kind in ("trainjobs", "optimizationjobs")}
     config = {"featureGates": {"TrainJobStatus": True}}
     replicas: list[Replica] = []
 
     def start(name: str, auth: bool) -> Replica:
-        replica = Replica(cluster, tmp_path, name, config, auth=auth)
+        flag = "--controllers=trainjob,trainingruntime,clustertrainingruntime,optimizationjob"
+        replica = Replica(cluster, tmp_path, name, config, flag, auth=auth)
         replicas.append(replica)
         replica.ready()
         wait_for("the Service to lead to it", replica.is_endpoint)
@@ -346,6 +352,8 @@ def test_every_right_is_used_and_none_is_lacking(cluster: Cluster, tmp_path: pat
     with in_cluster(cluster):
         try:
             cluster.kubectl("create", "namespace", "rights", check=False)
+            for file in OPTIMIZATION:
+                cluster.kubectl("apply", "-f", MANIFESTS / "components/optimization" / file)
             for kind, name in (("secret", "kubeflow-trainer-webhook-cert"), ("lease", "trainer.kubeflow.org")):
                 cluster.kubectl("-n", NAMESPACE, "delete", kind, name, "--ignore-not-found")
             first = start("rights-0", auth=True)
@@ -361,7 +369,8 @@ def test_every_right_is_used_and_none_is_lacking(cluster: Cluster, tmp_path: pat
             while any(left := unused().values()) and time.monotonic() < deadline:
                 time.sleep(1)
             assert not any(left), unused()
-            refused = {(namespace, key) for code, namespace, key in audit.asked() if code == 403}
+            # other tests' namespaces are going, where nothing may be made any more
+            refused = {(namespace, key) for code, namespace, key in audit.asked() if code == 403 and namespace in ("rights", NAMESPACE, "")}
             assert not refused, refused
             without_blocking(cluster)
         finally:
@@ -369,6 +378,8 @@ def test_every_right_is_used_and_none_is_lacking(cluster: Cluster, tmp_path: pat
                 replica.end(signal.SIGKILL)
             cluster.kubectl("delete", "namespace", "rights", "--wait=false", check=False)
             cluster.kubectl("delete", "priorityclass,clustertrainingruntime", "rights", check=False)
+            for file in OPTIMIZATION:
+                cluster.kubectl("delete", "-f", MANIFESTS / "components/optimization" / file, check=False)
 
 
 def scenario(cluster: Cluster, replica: Replica) -> None:
@@ -403,6 +414,12 @@ def scenario(cluster: Cluster, replica: Replica) -> None:
         wait_for("the old finalizer to go", lambda: "finalizers" not in cluster.get("-n", "rights", kind, name)["metadata"])  # noqa: B023
     events = lambda: [e for e in cluster.items("-n", "rights", "events") if e["involvedObject"]["name"] == "refused" and e["count"] > 1]  # noqa: E731
     wait_for("events to be counted", events)
+    search = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "OptimizationJob", "metadata": {"name": "search"}, "spec": {
+        "objectives": [{"metric": "loss"}], "numTrials": 1,
+        "parameters": [{"name": "x", "searchSpace": {"uniform": {"min": "0", "max": "1"}}}],
+        "trainJobTemplate": {"spec": {"runtimeRef": {"name": "torch-distributed"}}}}}  # fmt: skip
+    apply(search)
+    wait_for("the status of the search", lambda: cluster.get("-n", "rights", "optimizationjob", "search").get("status"))
     path = "trainer.kubeflow.org/v1alpha1/namespaces/rights/trainjobs/keys/status"
     token = cluster.kubectl("-n", "rights", "create", "token", "default", f"--audience={path}").strip()
     authority = cluster.get("-n", "rights", "configmap", "keys-tls-config")["data"]["ca.crt"]
@@ -500,9 +517,42 @@ def test_one_namespace(cluster: Cluster, tmp_path: pathlib.Path):
             cluster.install()
 
 
+@contextlib.contextmanager
+def collector() -> Iterator[tuple[str, list[dict]]]:
+    """A tiny OpenTelemetry collector: its address, and the spans that came."""
+    spans: list[dict] = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            assert self.path == "/v1/traces"
+            spans.extend(span for r in body["resourceSpans"] for scope in r["scopeSpans"] for span in scope["spans"])
+            self.send_response(200)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}", spans
+        server.shutdown()
+
+
 @pytest.mark.timeout(300)
-def test_older_kinds_are_told(cluster: Cluster, tmp_path: pathlib.Path):
-    """With CRDs that lack fields the operator goes on, and says by readiness and events what to do."""
+def test_older_kinds_and_traces_are_told(cluster: Cluster, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
+    """With CRDs that lack fields the operator goes on, and says by readiness and events what to do; spans go to a collector."""
+    with collector() as (address, spans):
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", address)
+        older_kinds(cluster, tmp_path)
+    reconciled = {span["spanId"]: span for span in spans if span["name"] == "reconcile"}
+    keys = [{a["key"]: a["value"] for a in span["attributes"]} for span in reconciled.values()]
+    assert any(key["controller"]["stringValue"] == "clustertrainingruntime" and key["outcome"]["stringValue"] == "success" for key in keys), keys[:3]
+    assert all(int(span["startTimeUnixNano"]) <= int(span["endTimeUnixNano"]) for span in spans)
+
+
+def older_kinds(cluster: Cluster, tmp_path: pathlib.Path) -> None:
     events = lambda: {(e["type"], e["reason"]): e["message"] for e in cluster.items("-n", NAMESPACE, "events")  # noqa: E731
                       if e["involvedObject"]["kind"] == "Lease"}  # fmt: skip
     operator = Operator(cluster, tmp_path, f"https://127.0.0.1:{free_port()}", "--zap-encoder=json", "--zap-log-level=9")
@@ -521,3 +571,30 @@ def test_older_kinds_are_told(cluster: Cluster, tmp_path: pathlib.Path):
         wait_for("an event", lambda: ("Normal", "TrainerCrdsWorks") in events())
         lines = [json.loads(line) for line in operator.log.read_text().splitlines()]
         assert {"DEBUG", "INFO"} <= {line["level"] for line in lines}
+        cluster.runtimes()
+        wait_for("runtimes to be looked at", lambda: operator.number("controller_runtime_reconcile_total") > 0)
+        assert operator.end() == 0
+
+
+@pytest.mark.timeout(300)
+def test_restricted_pods(cluster: Cluster, tmp_path: pathlib.Path):
+    """Where the namespace enforces restricted Pod Security, a TrainJob that asks for it gets its pods, and others do not."""
+    operator = Operator(cluster, tmp_path, f"https://127.0.0.1:{free_port()}")
+    closed = trainjob("closed", "deepspeed-distributed")
+    closed["metadata"]["annotations"] = {"trainyard.dev/pod-security": "restricted"}
+    with running(operator):
+        cluster.runtimes()
+        cluster.kubectl("create", "namespace", "restricted")
+        cluster.kubectl("label", "namespace", "restricted", "pod-security.kubernetes.io/enforce=restricted")
+        cluster.kubectl("-n", "restricted", "create", "-f", "-", input=yaml.safe_dump_all([trainjob("open"), closed]))
+        pods = lambda name: cluster.items("-n", "restricted", "pods", "-l", f"jobset.sigs.k8s.io/jobset-name={name}")  # noqa: E731
+        refusals = lambda: [e for e in cluster.items("-n", "restricted", "events")  # noqa: E731
+                            if "violates PodSecurity" in e["message"] and e["involvedObject"]["name"].startswith("open-")]  # fmt: skip
+        wait_for("the pods", lambda: pods("closed"))
+        wait_for("the others to be refused", refusals)
+        assert not pods("open")
+        faulty = yaml.safe_dump({**closed, "metadata": {"name": "faulty", "annotations": {"trainyard.dev/pod-security": "tight"}}})
+        done = subprocess.run(["kubectl", "--kubeconfig", cluster.kubeconfig, "-n", "restricted", "create", "-f", "-"],
+                              input=faulty, capture_output=True, text=True)  # fmt: skip
+        assert "metadata.annotations[trainyard.dev/pod-security]: Unsupported value" in done.stderr, done.stderr
+    cluster.kubectl("delete", "namespace", "restricted", "--wait=false")

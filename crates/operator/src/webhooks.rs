@@ -34,6 +34,9 @@ pub const REQUESTS: Metric =
 /// How long they took.
 pub const SECONDS: Metric =
     Metric::histogram("controller_runtime_webhook_latency_seconds", "How long admission requests took, by webhook");
+/// How many are being answered.
+pub const IN_FLIGHT: Metric =
+    Metric::gauge("controller_runtime_webhook_requests_in_flight", "Admission requests that are being answered");
 /// What became of them.
 pub const VERDICTS: Metric = Metric::counter("trainyard_admission_total", "Objects admitted and denied, by webhook");
 
@@ -210,12 +213,30 @@ impl Webhooks {
     }
 }
 
+/// A request that counts as being answered until it is, or its client has gone.
+struct UnderWay<'a>(&'a Registry, &'static str);
+
+impl<'a> UnderWay<'a> {
+    fn new(metrics: &'a Registry, path: &'static str) -> Self {
+        metrics.add(&IN_FLIGHT, &[("webhook", path)], 1.0);
+        Self(metrics, path)
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.add(&IN_FLIGHT, &[("webhook", self.1)], -1.0);
+    }
+}
+
 impl Service for Webhooks {
     async fn answer(&self, request: Request<Incoming>) -> Answer {
         let started = Instant::now();
         let known = SERVED.iter().find(|(_, _, path)| *path == request.uri().path());
         let path = known.map_or("other", |(_, _, path)| *path);
+        let under_way = UnderWay::new(&self.metrics, path);
         let answer = self.respond(request).await;
+        drop(under_way);
         self.metrics.add(&REQUESTS, &[("code", answer.status().as_str()), ("webhook", path)], 1.0);
         self.metrics.observe(&SECONDS, &[("webhook", path)], started.elapsed().as_secs_f64());
         answer
