@@ -20,8 +20,13 @@ from test_recordings import GOLDEN, NOT_YET, hold, replay
 def test_recordings_on_kubernetes(cluster: Cluster, tmp_path: pathlib.Path):
     """All scenarios of Trainer, with the shipped rights alone, and what was missing before is told."""
     cluster.kubectl("delete", "clustertrainingruntimes", "--all", "--ignore-not-found")  # of tests before
-    operator = Operator(cluster, tmp_path, url(), config={"clientConnection": {"qps": 500, "burst": 1000}})
+    operator = Operator(cluster, tmp_path, url(), config={
+        "clientConnection": {"qps": 500, "burst": 1000}, "health": {"livenessEndpointName": "alive", "readinessEndpointName": "/prepared"},
+        "controller": {"groupKindConcurrency": {"TrainJob.trainer.kubeflow.org": 3}},
+    })  # fmt: skip
     with running(operator):
+        assert operator.fetch(operator.health, "/alive") == "ok" and operator.fetch(operator.health, "/prepared").endswith("\nready\n")
+        assert operator.number('controller_runtime_max_concurrent_reconciles{controller="trainjob"}') == 3
         wait_for("runtimes to be missed", lambda: "[!]runtimes: there is no ClusterTrainingRuntime" in operator.fetch(operator.health, "/readyz"))
         cluster.runtimes()
         passed, failed = replay(tmp_path, "trainer", "--kubeconfig", cluster.kubeconfig, "--scale", "1.5")

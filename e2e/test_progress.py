@@ -5,8 +5,10 @@ import io
 import json
 import pathlib
 import re
+import ssl
 import stat
 import subprocess
+import urllib.request
 from datetime import datetime
 
 import pytest
@@ -157,6 +159,28 @@ assert post({"metrics": [{"name": "m", "value": "x" * 65}]}) == 422
     # nobody reads another namespace's history by a name that leads there
     odd = yard.kubectl("get", "--raw", "/apis/metrics.trainyard.dev/v1alpha1/namespaces/../trainjobs/x", check=False)
     assert odd.returncode != 0
+
+
+@pytest.mark.timeout(180)
+def test_progress_is_taken_of_jobs_that_are_not_at_work(yard: Yard, tmp_path: pathlib.Path):
+    """Q-40, as upstream has it: whose token it is counts, not whether the job has ended or somebody else runs it."""
+    start(yard, "over", tmp_path, "")
+    finished(yard, "over")
+    spec = {"runtimeRef": {"name": "plain"}, "managedBy": "kueue.x-k8s.io/multikueue"}
+    away = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "metadata": {"name": "away"}, "spec": spec}
+    yard.kubectl("apply", "-f", "-", input=json.dumps(away))
+    server = json.loads(yard.run("status", "-o", "json").stdout)["statusServer"]
+    context = ssl.create_default_context(cafile=yard.home / "pki/ca.crt")
+    for name in ("over", "away"):
+        path = f"trainer.kubeflow.org/v1alpha1/namespaces/default/trainjobs/{name}/status"
+        token = yard.kubectl("create", "token", "default", f"--audience={path}").stdout.strip()
+        body = json.dumps({"trainerStatus": {"progressPercentage": 42, "lastUpdatedTime": "2026-01-01T00:00:00Z"}}).encode()
+        headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+        request = urllib.request.Request(f"{server}/apis/{path}", data=body, headers=headers, method="POST")
+        with urllib.request.urlopen(request, timeout=60, context=context) as answer:
+            assert answer.status == 200
+        told = lambda name=name: yard.job(name).get("status", {}).get("trainerStatus", {}).get("progressPercentage")
+        wait_for(f"the progress of {name}", lambda: told() == 42)
 
 
 @pytest.mark.timeout(300)

@@ -14,6 +14,7 @@ mod operator;
 mod overhead;
 mod peer;
 mod plan;
+mod reports;
 mod startup;
 mod store;
 mod trainjobs;
@@ -25,7 +26,7 @@ use std::path::PathBuf;
 
 #[derive(Parser)]
 struct Flags {
-    /// Only these, with commas: plan, store, api, trainjobs, operator, startup, overhead
+    /// Only these, with commas: plan, store, api, trainjobs, reports, operator, startup, overhead
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// The binary to measure
@@ -95,6 +96,9 @@ async fn main() -> Result<()> {
     }
     if wanted("trainjobs") {
         figures.extend(trainjobs::measure(&setting).await?);
+    }
+    if wanted("reports") {
+        figures.extend(reports::measure(&setting).await?);
     }
     if wanted("operator") {
         figures.extend(operator::measure(&setting).await?);

@@ -4,9 +4,11 @@
 //! works on what is made. Neither controller's client is throttled. What is counted of requests is what the API server
 //! answered, less what was sent from here.
 
-use crate::peer::{Peer, cpu_seconds, peak_mb, until};
+use crate::peer::{Peer, certificate, cpu_seconds, peak_mb, until};
 use crate::{Figure, Setting, load};
 use anyhow::{Context, Result, bail};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use futures::{StreamExt, TryStreamExt, pin_mut};
 use http::{Method, Request};
 use kube::Client;
@@ -277,8 +279,8 @@ impl Cluster {
         let url: http::Uri = url.parse()?;
         let server = format!("https://{}", url.authority().context("it has a host")?);
         let mut config = kube::Config::new(server.parse()?);
-        let bundle = connection["caBundle"].as_str().context("it has an authority")?;
-        config.root_cert = Some(vec![crate::peer::certificate(bundle)?]);
+        let bundle = STANDARD.decode(connection["caBundle"].as_str().context("it has an authority")?)?;
+        config.root_cert = Some(vec![certificate(std::str::from_utf8(&bundle)?)?]);
         let client = Client::try_from(config)?;
         let path = url.path().to_owned();
 

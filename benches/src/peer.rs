@@ -15,6 +15,8 @@ use tempfile::TempDir;
 pub struct Peer {
     pub kubeconfig: PathBuf,
     pub pids: Vec<u32>,
+    /// Where training code reports to, if anywhere.
+    pub status_server: Option<String>,
     /// From the start of the program to its first answer.
     pub ready: Duration,
     stop: Box<dyn Fn()>,
@@ -49,7 +51,8 @@ impl Peer {
             let _ = Command::new(&binary).args(["down", "--home"]).arg(&path).output();
         };
         let kubeconfig = home.path().join("kubeconfig");
-        Ok(Self { kubeconfig, pids: vec![pid], ready, stop: Box::new(stop), home })
+        let status_server = running["statusServer"].as_str().map(str::to_owned);
+        Ok(Self { kubeconfig, pids: vec![pid], status_server, ready, stop: Box::new(stop), home })
     }
 
     /// The real control plane, on ports that are free.
@@ -77,7 +80,7 @@ impl Peer {
             let _ = xtask().arg("down").arg(&path).output();
         };
         let kubeconfig = home.path().join("kubeconfig");
-        Ok(Self { kubeconfig, pids, ready, stop: Box::new(stop), home })
+        Ok(Self { kubeconfig, pids, status_server: None, ready, stop: Box::new(stop), home })
     }
 
     /// Where its files are.
@@ -155,10 +158,9 @@ pub fn cpu_seconds(pid: u32) -> f64 {
     (ticks(11) + ticks(12)) / TICKS_PER_SECOND
 }
 
-/// The certificate of a `caBundle`, as bytes.
-pub fn certificate(bundle: &str) -> Result<Vec<u8>> {
-    let pem = STANDARD.decode(bundle)?;
-    let lines = std::str::from_utf8(&pem)?.lines().skip_while(|line| !line.starts_with("-----BEGIN"));
+/// The first certificate of a PEM text, as bytes.
+pub fn certificate(pem: &str) -> Result<Vec<u8>> {
+    let lines = pem.lines().skip_while(|line| !line.starts_with("-----BEGIN"));
     let body: String = lines.skip(1).take_while(|line| !line.starts_with("-----END")).collect();
     Ok(STANDARD.decode(body)?)
 }
