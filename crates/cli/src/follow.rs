@@ -345,7 +345,7 @@ pub(crate) async fn follow(cluster: &Cluster, job: &str, show: &Show) -> Result<
         }
     };
     if tokio::time::timeout(DRAIN_MAX, drain).await.is_err() {
-        eprintln!("some log lines did not arrive; see them with: trainyard logs {job}");
+        eprintln!("some log lines did not arrive; see them with: trainyard logs {job}{}", cluster.flags);
     }
     readers.shutdown().await;
     screen.clear();

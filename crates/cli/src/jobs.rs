@@ -229,7 +229,7 @@ pub(crate) async fn wait(cluster: &Cluster, args: &WaitArgs) -> Result<u8, CliEr
             Ok(job) => job?,
             Err(_) => {
                 eprintln!("error: timed out: TrainJob \"{}\" is not {:?}", args.job, args.state);
-                eprintln!("  see where it stands: trainyard describe {}", args.job);
+                eprintln!("  see where it stands: trainyard describe {}{}", args.job, cluster.flags);
                 return Ok(exit::TIMEOUT);
             }
         },
@@ -246,7 +246,7 @@ pub(crate) async fn wait(cluster: &Cluster, args: &WaitArgs) -> Result<u8, CliEr
         return Ok(exit::OK);
     }
     eprintln!("error: TrainJob \"{}\" ended as {state}: {}", args.job, job.as_ref().map_or("", final_message));
-    eprintln!("  see why: trainyard describe {}", args.job);
+    eprintln!("  see why: trainyard describe {}{}", args.job, cluster.flags);
     Ok(exit::FAILURE)
 }
 

@@ -453,6 +453,17 @@ mod tests {
     }
 
     #[test]
+    fn the_shipped_roles_can_be_read() {
+        let cluster = granted(include_str!("../../../../manifests/base/rbac/role.yaml"), "mine");
+        let patches = |right: &&Right| right.resource == "jobsets" && right.verb == "patch";
+        assert_eq!(cluster.iter().find(patches).map(|right| right.namespace.as_str()), Some(""));
+        let one = granted(include_str!("../../../../manifests/overlays/namespaced/role.yaml"), "mine");
+        assert_eq!(one.iter().find(patches).map(|right| right.namespace.as_str()), Some("mine"));
+        let installer = granted(include_str!("../../../../manifests/base/rbac/runtimes.yaml"), "mine");
+        assert!(installer.iter().all(|right| right.resource == "clustertrainingruntimes"), "{installer:?}");
+    }
+
+    #[test]
     fn a_refused_dry_run_is_an_answer() {
         let status = |code: u16, message: &str| {
             let status = json!({"code": code, "message": message, "reason": "Forbidden", "details": {"name": "x"}});

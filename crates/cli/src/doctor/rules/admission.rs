@@ -44,12 +44,20 @@ pub(super) fn judge(facts: &Facts) -> Findings {
     let object = format!("TrainJob/{} (dry run)", facts.namespace);
     match &facts.probe {
         Seen::Known(Probe::Refused) => found.ok(object, "a TrainJob without a runtime is refused, as it should be"),
-        Seen::Known(Probe::Taken) => found.add(
-            Severity::Error,
-            object,
-            "a TrainJob without a runtime is taken: no webhook looks at TrainJobs",
-            INSTALL,
-        ),
+        Seen::Known(Probe::Taken) => match selected(facts) {
+            Some(labels) => found.add(
+                Severity::Warning,
+                object,
+                format!("TrainJobs of this namespace are not looked at: the webhooks are for namespaces with {labels}"),
+                "name another namespace (-n), or install the operator for all: kubectl apply --server-side -k manifests/overlays/manager",
+            ),
+            None => found.add(
+                Severity::Error,
+                object,
+                "a TrainJob without a runtime is taken: no webhook looks at TrainJobs",
+                INSTALL,
+            ),
+        },
         Seen::Known(Probe::NoAnswer(message)) => found.add(
             Severity::Error,
             object,
@@ -59,6 +67,17 @@ pub(super) fn judge(facts: &Facts) -> Findings {
         Seen::Unknown(why) => found.unknown(object, why),
     }
     found
+}
+
+/// The labels of the namespaces to which Trainer's validation keeps; `None` where it has all.
+fn selected(facts: &Facts) -> Option<String> {
+    let (kind, name) = TRAINERS[1];
+    let configuration = facts.webhooks.items().iter().find(|one| one["kind"] == kind && meta(one, "name") == name)?;
+    let labels = configuration["webhooks"].as_array()?.iter().find_map(|webhook| {
+        webhook["namespaceSelector"]["matchLabels"].as_object().filter(|labels| !labels.is_empty())
+    })?;
+    let told = labels.iter().map(|(label, value)| format!("{label}={}", value.as_str().unwrap_or_default()));
+    Some(told.collect::<Vec<_>>().join(","))
 }
 
 /// Whether TrainJobs are a kind there, as far as is known.

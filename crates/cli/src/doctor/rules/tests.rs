@@ -239,6 +239,18 @@ fn each_fault_is_found() {
             "error webhooks TrainJob/team (dry run): TrainJobs cannot be created, for a webhook does not answer: failed calling",
             "logs deploy/",
         ),
+        (
+            |f| {
+                f.probe = Seen::Known(Probe::Taken);
+                let mut ours = webhooks("ValidatingWebhookConfiguration", "validator.trainer.kubeflow.org");
+                ours["webhooks"][0]["namespaceSelector"] =
+                    json!({"matchLabels": {"kubernetes.io/metadata.name": "other"}});
+                f.webhooks = Seen::Known(vec![ours]);
+            },
+            "warning webhooks TrainJob/team (dry run): TrainJobs of this namespace are not looked at: the webhooks are for \
+             namespaces with kubernetes.io/metadata.name=other",
+            "-n",
+        ),
         // controllers
         (
             |f| first(&mut f.deployments)["status"] = json!({}),
