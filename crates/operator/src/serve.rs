@@ -174,3 +174,48 @@ async fn exchange<S: Service>(
         tracing::debug!(%error, "a connection broke");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    struct Fine;
+
+    impl Service for Fine {
+        async fn answer(&self, _: Request<Incoming>) -> Answer {
+            text(StatusCode::OK, "fine")
+        }
+    }
+
+    /// One exchange on a connection that is kept; the answer in lower case.
+    async fn ask(stream: &mut TcpStream) -> String {
+        stream.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"fine") {
+            let mut part = [0; 1024];
+            let length = stream.read(&mut part).await.unwrap();
+            assert!(length > 0, "it was closed before it answered");
+            answer.extend_from_slice(&part[..length]);
+        }
+        String::from_utf8(answer).unwrap().to_ascii_lowercase()
+    }
+
+    #[tokio::test]
+    async fn a_server_that_drains_answers_and_closes() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let ends = Ends::default();
+        let server = tokio::spawn(serve(listener, None, Arc::new(Fine), ends.clone()));
+        let mut kept = TcpStream::connect(address).await.unwrap();
+        assert!(!ask(&mut kept).await.contains("connection: close"));
+        ends.drain.cancel();
+        assert!(ask(&mut kept).await.contains("connection: close"));
+        assert_eq!(kept.read(&mut [0]).await.unwrap(), 0, "nothing more comes on this one");
+        let mut new = TcpStream::connect(address).await.unwrap();
+        assert!(ask(&mut new).await.contains("connection: close"), "who comes all the same is served");
+        ends.stop.cancel();
+        server.await.unwrap();
+        assert!(TcpStream::connect(address).await.is_err());
+    }
+}

@@ -17,7 +17,8 @@ const JOBSET_NAME: &str = "jobset.sigs.k8s.io/jobset-name";
 /// Pods that have ended.
 const ENDED: &str = "status.phase!=Pending,status.phase!=Running,status.phase!=Unknown";
 
-/// Follows TrainJobs and their pods (of one namespace, where there is one) until `stop`. What fails is tried again, with pauses up to half a minute.
+/// Follows TrainJobs and their pods (of one namespace, where one is named) until `stop`. What fails is tried again, with pauses
+/// up to half a minute.
 pub(super) async fn follow(client: Client, namespace: Option<String>, reports: &Reports, stop: CancellationToken) {
     let all = |kind: &ApiResource| match &namespace {
         Some(namespace) => Api::namespaced_with(client.clone(), namespace, kind),
