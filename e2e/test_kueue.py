@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 import yaml
 
-from cluster import Cluster, Operator, running, trainjob, url
+from cluster import XTASK, Cluster, Operator, running, trainjob, url
 from conftest import ROOT, wait_for
 
 sys.path.insert(0, str(ROOT / "e2e/golden"))
@@ -109,7 +109,7 @@ def condition(o: dict, kind: str) -> tuple[str, str] | None:
 @pytest.fixture(scope="module")
 def queued(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Queued]:
     """Kueue and our operator at work; afterwards the cluster is as it was."""
-    built = subprocess.run(["cargo", "xtask", "kubernetes", "build", "--kueue"], cwd=ROOT, capture_output=True, text=True)
+    built = subprocess.run([XTASK, "kubernetes", "build", "--kueue"], cwd=ROOT, capture_output=True, text=True)
     if built.returncode != 0:
         pytest.skip(f"NOT BUILT: nothing was queued by Kueue: {built.stderr[-1000:]}")
     operator = Operator(cluster, tmp_path_factory.mktemp("operator"), url())
