@@ -200,7 +200,7 @@ impl Code {
             let [entry] = entries[..] else {
                 let there = if entries.is_empty() { "none of them".to_owned() } else { entries.join(" and ") };
                 return Err(CliError::Usage(format!(
-                    "{} is a folder; it should have one of {}, and has {there}: name the script to run",
+                    "{} is not a file; as a folder it should have one of {}, and it has {there}: name the script to run",
                     named.display(),
                     ENTRY_POINTS.join(", ")
                 )));
