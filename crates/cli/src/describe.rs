@@ -85,7 +85,7 @@ pub(crate) async fn describe(cluster: &Cluster, args: &JobArgs) -> Result<u8, Cl
         println!("  none");
     }
     for event in &events {
-        let seen = object::text(event, "lastTimestamp").parse::<Timestamp>();
+        let seen = view::last_seen(event).parse::<Timestamp>();
         let ago = seen.map_or("-".to_owned(), |at| view::short_duration(now.as_second() - at.as_second()));
         println!(
             "  {ago:>6}  {:<7}  {:<24}  {}/{}  {}",
@@ -117,7 +117,7 @@ async fn events_about(cluster: &Cluster, job: &str, pods: &[Value]) -> Result<Ve
             _ => false,
         }
     });
-    events.sort_by(|a, b| object::text(a, "lastTimestamp").cmp(object::text(b, "lastTimestamp")));
+    events.sort_by(|a, b| view::last_seen(a).cmp(view::last_seen(b)));
     Ok(events)
 }
 

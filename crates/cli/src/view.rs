@@ -70,6 +70,13 @@ pub(crate) fn age(object: &Value, now: Timestamp) -> String {
     }
 }
 
+/// When an event was last seen, as text that sorts. Recorders of events.k8s.io/v1 leave out what core/v1 asks for.
+pub(crate) fn last_seen(event: &Value) -> &str {
+    let series = object::text(&event["series"], "lastObservedTime");
+    let times = [object::text(event, "lastTimestamp"), series, object::text(event, "eventTime")];
+    times.into_iter().find(|time| !time.is_empty()).unwrap_or_else(|| object::meta(event, "creationTimestamp"))
+}
+
 /// Seconds as `45s`, `12m`, `3h5m`, `2d`.
 pub(crate) fn short_duration(secs: i64) -> String {
     match secs.max(0) {
@@ -318,6 +325,19 @@ mod tests {
         let attempts = Attempts::of(&job);
         assert_eq!((attempts.now, attempts.most), (2, 3));
         assert_eq!((Attempts::of(&json!({})).now, Attempts::of(&json!({})).most), (1, 1));
+    }
+
+    #[test]
+    fn an_event_has_a_time_whoever_wrote_it() {
+        let cases = [
+            (json!({"lastTimestamp": "3", "eventTime": "1", "series": {"lastObservedTime": "2"}}), "3"),
+            (json!({"lastTimestamp": null, "eventTime": "1", "series": {"lastObservedTime": "2"}}), "2"),
+            (json!({"eventTime": "1", "metadata": {"creationTimestamp": "0"}}), "1"),
+            (json!({"eventTime": null, "metadata": {"creationTimestamp": "0"}}), "0"),
+        ];
+        for (event, time) in cases {
+            assert_eq!(last_seen(&event), time, "{event}");
+        }
     }
 
     #[test]

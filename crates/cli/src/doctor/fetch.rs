@@ -6,6 +6,7 @@ use super::rules::deployed;
 use crate::args::DoctorArgs;
 use crate::connect::Cluster;
 use crate::error::{CliError, is_not_served};
+use crate::view::last_seen;
 use api::object::{meta, text};
 use futures::StreamExt;
 use http::Request;
@@ -111,7 +112,7 @@ pub(super) async fn facts(
     );
     let events = match events {
         Seen::Known(mut events) => {
-            events.sort_by(|a, b| when(a).cmp(when(b)));
+            events.sort_by(|a, b| last_seen(a).cmp(last_seen(b)));
             Seen::Known(events)
         }
         unknown => unknown,
@@ -147,12 +148,6 @@ pub(super) async fn facts(
         pods,
         events,
     })
-}
-
-/// When an event was last seen; text that sorts.
-fn when(event: &Value) -> &str {
-    let times = ["lastTimestamp", "eventTime"].into_iter().map(|member| text(event, member));
-    times.into_iter().find(|time| !time.is_empty()).unwrap_or_else(|| meta(event, "creationTimestamp"))
 }
 
 /// Why something is not known, out of what the server said.

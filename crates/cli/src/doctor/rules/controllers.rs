@@ -51,13 +51,17 @@ pub(super) fn judge(facts: &Facts) -> Findings {
         return found;
     }
     if ours.is_empty() && theirs.is_empty() && leader.is_none() && facts.deployments.known().is_some() {
-        let answers = matches!(facts.probe, Seen::Known(Probe::Refused));
-        let (severity, message) = match answers {
-            true => (
-                Severity::Warning,
-                "none is seen, by Deployment or Lease, though its webhooks answer: it may run elsewhere",
-            ),
-            false => (Severity::Error, "none is there: nobody works on TrainJobs"),
+        let worked = facts
+            .trainjobs
+            .items()
+            .iter()
+            .any(|job| job["status"].as_object().is_some_and(|status| !status.is_empty()));
+        let elsewhere =
+            |sign: &str| format!("none is seen, by Deployment or Lease, though {sign}: it may run elsewhere");
+        let (severity, message) = match (&facts.probe, worked) {
+            (Seen::Known(Probe::Refused), _) => (Severity::Warning, elsewhere("its webhooks answer")),
+            (_, true) => (Severity::Warning, elsewhere("TrainJobs have been worked on")),
+            (_, false) => (Severity::Error, "none is there: nobody works on TrainJobs".to_owned()),
         };
         found.add(severity, "controller of TrainJobs", message, INSTALL);
     }

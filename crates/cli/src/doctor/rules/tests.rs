@@ -308,6 +308,16 @@ fn each_fault_is_found() {
         ),
         (
             |f| {
+                f.deployments = Seen::Known(Vec::new());
+                f.leases = Seen::Known(Vec::new());
+                f.probe = Seen::Unknown("needs more".into());
+                first(&mut f.trainjobs)["status"] = json!({"jobsStatus": [{"name": "node"}]});
+            },
+            "warning controllers controller of TrainJobs: none is seen, by Deployment or Lease, though TrainJobs have been worked on",
+            "",
+        ),
+        (
+            |f| {
                 f.deployments = Seen::Known(vec![deployment("kubeflow-system", "manager", "trainyard")]);
                 f.jobsets = Seen::Known(Vec::new());
             },
