@@ -1,7 +1,11 @@
-//! Runs seeds and prints the first that breaks a promise.
+//! Runs seeds, on all cores, and prints the first that breaks a promise.
 
 use clap::Parser;
+use std::collections::BTreeMap;
+use std::ops::Range;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 #[derive(Parser)]
 struct Flags {
@@ -22,23 +26,54 @@ fn main() -> ExitCode {
         Some(seed) => seed..seed + 1,
         None => flags.from..flags.from + flags.seeds,
     };
-    let (mut runs, mut writes, mut finished, mut rounds) = (0u64, 0, 0, 0);
-    for seed in seeds {
-        match sim::run(seed) {
-            Ok(summary) => {
-                runs += 1;
-                writes += summary.writes;
-                finished += summary.finished;
-                rounds = rounds.max(summary.rounds);
+    let (done, failures) = run_all(seeds);
+    println!("{} writes, {} jobs finished, at rest after at most {} rounds", done.writes, done.finished, done.rounds);
+    // of several the earliest, whichever was found first
+    let Some((seed, failure)) = failures.first_key_value() else {
+        println!("{} passed, 0 failed", done.runs);
+        return ExitCode::SUCCESS;
+    };
+    println!("{failure}");
+    println!("{} passed, {} failed, the first is seed {seed}", done.runs, failures.len());
+    ExitCode::FAILURE
+}
+
+/// What all runs together did.
+#[derive(Default)]
+struct Done {
+    runs: u64,
+    writes: usize,
+    finished: usize,
+    rounds: usize,
+}
+
+/// Runs the seeds, on every core; no new ones once one has failed. A seed's run does not depend on the others.
+fn run_all(seeds: Range<u64>) -> (Done, BTreeMap<u64, String>) {
+    let (next, failed) = (AtomicU64::new(seeds.start), AtomicBool::new(false));
+    let all = Mutex::new((Done::default(), BTreeMap::new()));
+    let work = || {
+        while !failed.load(Ordering::Relaxed) {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= seeds.end {
+                return;
             }
-            Err(failure) => {
-                println!("{failure}");
-                println!("{runs} passed, 1 failed");
-                return ExitCode::FAILURE;
+            let result = sim::run(seed);
+            let (done, failures) = &mut *all.lock().unwrap_or_else(PoisonError::into_inner);
+            match result {
+                Ok(summary) => {
+                    done.runs += 1;
+                    done.writes += summary.writes;
+                    done.finished += summary.finished;
+                    done.rounds = done.rounds.max(summary.rounds);
+                }
+                Err(failure) => {
+                    failed.store(true, Ordering::Relaxed);
+                    failures.insert(seed, failure.to_string());
+                }
             }
         }
-    }
-    println!("{writes} writes, {finished} jobs finished, at rest after at most {rounds} rounds");
-    println!("{runs} passed, 0 failed");
-    ExitCode::SUCCESS
+    };
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| (0..cores).for_each(|_| _ = scope.spawn(work)));
+    all.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
