@@ -26,7 +26,8 @@ def test_recordings_on_kubernetes(cluster: Cluster, tmp_path: pathlib.Path):
     })  # fmt: skip
     with running(operator):
         assert operator.fetch(operator.health, "/alive") == "ok" and operator.fetch(operator.health, "/prepared").endswith("\nready\n")
-        assert operator.number('controller_runtime_max_concurrent_reconciles{controller="trainjob"}') == 3
+        workers = 'controller_runtime_max_concurrent_reconciles{controller="trainjob_controller"}'
+        wait_for("a leader with three workers", lambda: operator.number(workers) == 3)
         wait_for("runtimes to be missed", lambda: "[!]runtimes: there is no ClusterTrainingRuntime" in operator.fetch(operator.health, "/readyz"))
         cluster.runtimes()
         passed, failed = replay(tmp_path, "trainer", "--kubeconfig", cluster.kubeconfig, "--scale", "1.5")
