@@ -204,3 +204,19 @@ async fn version_map(client: &Client) -> Result<(), InstallError> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runtimes_are_chosen_by_name() {
+        let chosen = |names: &[&str]| runtimes(&names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
+        assert_eq!(chosen(&[]).unwrap().len(), 0);
+        assert_eq!(chosen(&["all"]).unwrap().len(), RUNTIMES.len());
+        let one = chosen(&["jax-distributed"]).unwrap();
+        assert!(one.len() == 1 && one[0]["metadata"]["name"] == "jax-distributed");
+        let error = chosen(&["jax-distributed", "jax"]).unwrap_err();
+        assert!(error.contains("\"jax\"") && error.contains("torch-distributed"), "{error}");
+    }
+}
