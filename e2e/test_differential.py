@@ -14,11 +14,13 @@ from __future__ import annotations
 import argparse
 import concurrent.futures
 import copy
+import http.client
 import json
 import os
 import pathlib
 import re
 import sys
+import threading
 import time
 from collections.abc import Iterator
 
@@ -50,6 +52,22 @@ class Side:
         flags = dict.fromkeys(("server", "token", "ca", "context"))
         self.server = replay.Server.from_args(argparse.Namespace(**flags, kubeconfig=kubeconfig, insecure=False))
         self.shown: dict[str, tuple[str, dict]] = {}
+        self.moved, self.ended = time.monotonic(), threading.Event()
+        for kind in KINDS:
+            threading.Thread(target=self.follow, args=(kind,), daemon=True).start()
+
+    def follow(self, kind: str) -> None:
+        """Notes when objects of a kind change: looks at all of them are dear, and worth it only once nothing moves."""
+        while not self.ended.wait(0.2):
+            connection = self.server.connect()
+            try:
+                events = self.server.send(connection, "GET", collection(kind) + "?watch=1")
+                while not self.ended.is_set() and events.readline():
+                    self.moved = time.monotonic()
+            except (OSError, http.client.HTTPException):  # cut off, or nothing for a minute: again
+                continue
+            finally:
+                connection.close()
 
     def write(self, method: str, path: str, body: dict, content_type: str = "application/json") -> dict:
         """The answer, as far as it is compared."""
@@ -121,9 +139,8 @@ class Side:
         """Resource versions by uid, and the normalised objects of each namespace."""
         versions, found = {}, {}
         for kind in KINDS:
-            api_version, plural = replay.KINDS[kind]
-            path = f"/{'apis' if '/' in api_version else 'api'}/{api_version}/{plural}"
-            for o in self.server.request("GET", path).json["items"]:
+            api_version, _ = replay.KINDS[kind]
+            for o in self.server.request("GET", collection(kind)).json["items"]:
                 meta = o["metadata"]
                 if not meta["namespace"].startswith("case-") or meta["name"] == "kube-root-ca.crt":
                     continue
@@ -136,6 +153,12 @@ class Side:
                     known = self.shown[meta["uid"]] = (meta["resourceVersion"], comparable(norm.object(whole)))
                 found.setdefault(meta["namespace"], []).append(known[1])
         return versions, {namespace: replay.ordered(objects) for namespace, objects in found.items()}
+
+
+def collection(kind: str) -> str:
+    """The path of all objects of a kind, in all namespaces."""
+    api_version, plural = replay.KINDS[kind]
+    return f"/{'apis' if '/' in api_version else 'api'}/{api_version}/{plural}"
 
 
 def in_any_order(message: str) -> str:
@@ -175,6 +198,9 @@ def at_rest(sides: list[Side], known: set[str]) -> list[dict[str, list[dict]]]:
     deadline = time.monotonic() + PATIENCE
     seen, since = None, time.monotonic()
     while True:
+        if time.monotonic() - max(side.moved for side in sides) < QUIET / 2 and time.monotonic() < deadline:
+            time.sleep(0.1)
+            continue
         looks = [side.objects() for side in sides]
         versions, objects = [look[0] for look in looks], [look[1] for look in looks]
         if versions != seen:
@@ -184,8 +210,7 @@ def at_rest(sides: list[Side], known: set[str]) -> list[dict[str, list[dict]]]:
         alike = all(sure[0].get(n) == own.get(n) for own in sure[1:] for n in {*sure[0], *own} - known)
         if still > (QUIET if alike else 10 * QUIET) or time.monotonic() > deadline:
             return objects
-        # a look at hundreds of cases is dear
-        time.sleep(QUIET / 2 if len(sides[0].shown) > 500 else QUIET / 10)
+        time.sleep(QUIET / 2)
 
 
 @pytest.fixture
@@ -196,8 +221,10 @@ def sides(theirs: Cluster, cluster: Cluster, tmp_path: pathlib.Path) -> Iterator
         cluster.runtimes()
         yard = Yard(tmp_path / "home", "--no-node", "--listen", "127.0.0.1:0")
         try:
-            real = [Side("upstream", theirs.kubeconfig), Side("the operator", cluster.kubeconfig)]
-            yield [*real, Side("trainyard up", yard.kubeconfig)]
+            *real, _ = sides = [Side("upstream", theirs.kubeconfig), Side("the operator", cluster.kubeconfig), Side("trainyard up", yard.kubeconfig)]
+            yield sides
+            for side in sides:
+                side.ended.set()
             for side in real:
                 side.clear(CASES)
         finally:
