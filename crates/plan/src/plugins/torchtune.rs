@@ -51,7 +51,7 @@ pub fn arguments(info: &Info, job: &Job, nodes: i32, processes: Processes) -> Ve
     if nodes > 1 || several {
         arguments.push(format!("--rdzv_endpoint={}:{TRAINER_PORT}", job.master_host()));
     }
-    let (recipe, suffix) = recipe(method(job.trainer.as_ref()), scale(nodes, processes, gpus));
+    let (recipe, suffix) = recipe(method(job.trainer.as_ref(), nodes), scale(nodes, processes, gpus));
     arguments.extend([recipe.to_owned(), "--config".to_owned(), format!("{}{suffix}", model(job))]);
     arguments.extend(runtime_settings(info));
     arguments
@@ -75,7 +75,7 @@ pub fn validate(cx: &Validation<'_>, trainer: &Trainer, findings: &mut Findings)
         errors.push(Error::invalid(&at("numNodes"), nodes, format!("must be 1 for {model} model")));
     }
     let processes = trainer.num_proc_per_node.map_or(Processes::Auto, |n| Processes::Count(i64::from(n)));
-    let method = method(Some(trainer));
+    let method = method(Some(trainer), nodes);
     let scale = scale(nodes, processes, cx.info.gpus_per_node(cx.new));
     if method == Method::QLora && scale != Scale::Nodes {
         if model == QWEN2_5_1_5B {
@@ -125,8 +125,11 @@ fn recipe(method: Method, scale: Scale) -> (&'static str, &'static str) {
     }
 }
 
-/// QLoRA is asked for by its own switch (unless DoRA is on), LoRA by naming the modules.
-fn method(trainer: Option<&Trainer>) -> Method {
+/// QLoRA is asked for by its own switch (unless DoRA is on), LoRA by naming the modules. A job of no nodes gets neither.
+fn method(trainer: Option<&Trainer>, nodes: i32) -> Method {
+    if nodes < 1 {
+        return Method::Full;
+    }
     let args: &[String] = trainer.and_then(|t| t.args.as_deref()).unwrap_or_default();
     let on = |key: &str| {
         args.iter()
