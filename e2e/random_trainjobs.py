@@ -133,8 +133,7 @@ class Maker:
             image=self.maybe(0.4, "mine:1"),
             command=["tune", "run"] if tune else self.maybe(0.5, lambda: self.one(*words)),
             args=self.arguments(tune),
-            # with variables of the user's own, their place among the framework's is chance upstream
-            env=None if self.framework == "xgboost" and self.rng.random() < 0.9 else self.maybe(0.5, self.env),
+            env=self.variables(),
             # below zero is refused since 2.3.0 by the schema (Trainer #3809)
             # no nodes and a gang: no PodGroup may be so small, and whether the JobSet came first is chance
             numNodes=self.rng.randint(1, 4) if self.framework == "flux"
@@ -142,6 +141,14 @@ class Maker:
             numProcPerNode=self.maybe(0.4, lambda: self.rng.randint(1, 4)),
             resourcesPerNode=self.maybe(0.4, self.resources_per_node),
         )
+
+    def variables(self) -> list | None:
+        if self.framework == "xgboost" and self.rng.random() < 0.9:
+            return None
+        env = self.maybe(0.5, self.env)
+        # the place of the user's own among the framework's is chance upstream, but where they are refused
+        refused = any(variable["name"].startswith("DMLC_") for variable in env or [])
+        return env if self.framework != "xgboost" or refused else None
 
     def arguments(self, tune: bool) -> list | None:
         if tune:
