@@ -127,6 +127,8 @@ fn bind(item: &Mount) -> MountResult<()> {
             (FsFlags::ST_NODEV, MsFlags::MS_NODEV),
             (FsFlags::ST_NOEXEC, MsFlags::MS_NOEXEC),
             (FsFlags::ST_NOATIME, MsFlags::MS_NOATIME),
+            // where the C library does not tell, the kernel keeps what there was
+            #[cfg(not(target_env = "musl"))]
             (FsFlags::ST_RELATIME, MsFlags::MS_RELATIME),
         ];
         let mut flags = MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY;
