@@ -3,6 +3,9 @@
 //! Source: `pkg/apis/core/v1/defaults.go`, `conversion.go` and `pkg/apis/core/validation` of Kubernetes 1.36.
 
 mod containers;
+mod environment;
+mod probes;
+mod resources;
 mod scheduling;
 mod validate;
 mod volumes;

@@ -1,7 +1,7 @@
 //! Validation of a whole pod spec.
 
 use super::containers::{Kind, Scene};
-use super::{containers, scheduling, volumes};
+use super::{containers, resources, scheduling, volumes};
 use crate::builtin::kit::{at, int, is_true, items, text};
 use api::field::{Error, ErrorList, Path};
 use api::names;
@@ -110,7 +110,7 @@ pub fn spec(spec: &Value, path: &Path) -> ErrorList {
     if !at(spec, "overhead").is_null() {
         let overhead = serde_json::json!({ "limits": at(spec, "overhead") });
         let at = path.child("overhead");
-        let mut found = containers::resource_requirements(&overhead, &at);
+        let mut found = resources::resource_requirements(&overhead, &at);
         for error in &mut found {
             let shown = error.field.as_str().replace("overhead.limits", "overhead");
             error.field = Path::new(&shown);

@@ -1,6 +1,6 @@
 //! Validation of a pod's volumes.
 
-use super::containers::{field_selector, resource_selector};
+use super::environment::{field_selector, resource_selector};
 use crate::builtin::kit::{at, int, items, text};
 use api::field::{Error, ErrorList, Path};
 use api::names;
