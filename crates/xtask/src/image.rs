@@ -3,14 +3,16 @@
 //! The image holds the binary and its bill of materials, nothing else: no shell, no libraries, no /tmp. The same binaries at
 //! the same commit make the same bytes.
 
-use crate::{elf, sbom, tar};
+use crate::{elf, sbom};
 use anyhow::{Context, Result, ensure};
 use flate2::{Compression, GzBuilder};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use tar::EntryType;
 
 /// Without any rights of its own; what manifests/ run it as.
 const USER: &str = "65532:65532";
@@ -170,26 +172,26 @@ fn archive(binaries: &[Binary], identity: &Identity) -> Result<Vec<u8>> {
     top["annotations"] = json!({"org.opencontainers.image.ref.name": tag, "io.containerd.image.name": identity.tag});
     let index = json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": [top]});
 
-    let mut files = tar::Writer::new(identity.created);
+    let mut files = Archive::new(identity.created);
     for folder in ["blobs", "blobs/sha256"] {
-        files.folder(folder);
+        files.folder(folder)?;
     }
     layout.0.sort();
     for (name, bytes) in &layout.0 {
-        files.file(name, 0o644, bytes);
+        files.file(name, 0o644, bytes)?;
     }
-    files.file("index.json", 0o644, &serde_json::to_vec(&index)?);
-    files.file("manifest.json", 0o644, &serde_json::to_vec(&loads)?);
-    files.file("oci-layout", 0o644, br#"{"imageLayoutVersion":"1.0.0"}"#);
-    Ok(files.finish())
+    files.file("index.json", 0o644, &serde_json::to_vec(&index)?)?;
+    files.file("manifest.json", 0o644, &serde_json::to_vec(&loads)?)?;
+    files.file("oci-layout", 0o644, br#"{"imageLayoutVersion":"1.0.0"}"#)?;
+    files.finish()
 }
 
 /// Adds the image for one machine; returns its descriptor, and the entry of `docker load`'s list.
 fn image(layout: &mut Layout, binary: &Binary, identity: &Identity) -> Result<(Value, Value)> {
-    let mut files = tar::Writer::new(identity.created);
-    files.file("sbom.cdx.json", 0o644, identity.sbom.as_bytes());
-    files.file("trainyard", 0o755, &binary.bytes);
-    let files = files.finish();
+    let mut files = Archive::new(identity.created);
+    files.file("sbom.cdx.json", 0o644, identity.sbom.as_bytes())?;
+    files.file("trainyard", 0o755, &binary.bytes)?;
+    let files = files.finish()?;
     let unpacked = digest(&files);
     let mut packed = GzBuilder::new().mtime(0).write(Vec::new(), Compression::new(6));
     packed.write_all(&files)?;
@@ -202,7 +204,7 @@ fn image(layout: &mut Layout, binary: &Binary, identity: &Identity) -> Result<(V
         "org.opencontainers.image.revision": identity.revision,
         "org.opencontainers.image.licenses": "Apache-2.0",
     });
-    let created = timestamp(identity.created);
+    let created = Timestamp::from_second(identity.created.try_into()?)?.to_string();
     let config = json!({
         "created": created,
         "architecture": binary.architecture,
@@ -225,19 +227,40 @@ fn blob(descriptor: &Value) -> String {
     descriptor["digest"].as_str().unwrap_or_default().replacen("sha256:", "blobs/sha256/", 1)
 }
 
-/// Seconds since 1970 as RFC 3339 writes them, in UTC.
-fn timestamp(seconds: u64) -> String {
-    let (days, rest) = (seconds / 86_400, seconds % 86_400);
-    // years begin in March, so that the day that some of them lack comes last
-    let shifted = days + 719_468;
-    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted_month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
-    let year = era * 400 + year_of_era + u64::from(month <= 2);
-    format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", rest / 3600, rest / 60 % 60, rest % 60)
+/// An archive in which everything is root's, and of one age: nothing of the machine that writes it.
+struct Archive {
+    files: tar::Builder<Vec<u8>>,
+    /// Seconds since 1970.
+    modified: u64,
+}
+
+impl Archive {
+    fn new(modified: u64) -> Self {
+        Self { files: tar::Builder::new(Vec::new()), modified }
+    }
+
+    fn file(&mut self, name: &str, mode: u32, contents: &[u8]) -> Result<()> {
+        self.entry(name, EntryType::Regular, mode, contents)
+    }
+
+    fn folder(&mut self, name: &str) -> Result<()> {
+        self.entry(&format!("{name}/"), EntryType::Directory, 0o755, &[])
+    }
+
+    fn entry(&mut self, name: &str, kind: EntryType, mode: u32, contents: &[u8]) -> Result<()> {
+        let mut header = tar::Header::new_ustar();
+        header.set_entry_type(kind);
+        header.set_mode(mode);
+        header.set_mtime(self.modified);
+        header.set_uid(0);
+        header.set_gid(0);
+        header.set_size(contents.len().try_into()?);
+        self.files.append_data(&mut header, name, contents).with_context(|| format!("adding {name} to the archive"))
+    }
+
+    fn finish(self) -> Result<Vec<u8>> {
+        Ok(self.files.into_inner()?)
+    }
 }
 
 #[cfg(test)]
@@ -268,6 +291,21 @@ mod tests {
         bytes
     }
 
+    /// The files of an archive by name.
+    fn unpacked(archive: &[u8]) -> BTreeMap<String, Vec<u8>> {
+        let mut archive = tar::Archive::new(archive);
+        let files =
+            archive.entries().unwrap().map(Result::unwrap).filter(|entry| entry.header().entry_type().is_file());
+        let read = |mut entry: tar::Entry<'_, &[u8]>| {
+            let header = entry.header();
+            assert_eq!((header.uid().unwrap(), header.gid().unwrap(), header.mtime().unwrap()), (0, 0, 1_700_000_000));
+            let mut contents = Vec::new();
+            entry.read_to_end(&mut contents).unwrap();
+            (entry.path().unwrap().display().to_string(), contents)
+        };
+        files.map(read).collect()
+    }
+
     fn json_of(bytes: &[u8]) -> Value {
         serde_json::from_slice(bytes).unwrap()
     }
@@ -276,7 +314,7 @@ mod tests {
     fn an_image_is_whole_and_the_same_each_time() {
         let bytes = archive(&[made("amd64")], &identity()).unwrap();
         assert_eq!(bytes, archive(&[made("amd64")], &identity()).unwrap());
-        let files = tar::read(&bytes);
+        let files = unpacked(&bytes);
         assert_eq!(json_of(&files["oci-layout"])["imageLayoutVersion"], "1.0.0");
         let index = json_of(&files["index.json"]);
         assert_eq!(index["manifests"][0]["annotations"]["org.opencontainers.image.ref.name"], "1.2.3");
@@ -288,7 +326,7 @@ mod tests {
         let packed = follow(&files, &manifest["layers"][0]);
         flate2::read::GzDecoder::new(packed).read_to_end(&mut layer).unwrap();
         assert_eq!(config["rootfs"]["diff_ids"], json!([format!("sha256:{}", digest(&layer))]));
-        let held = tar::read(&layer);
+        let held = unpacked(&layer);
         assert_eq!(held["trainyard"], made("amd64").bytes);
         assert_eq!(held.keys().collect::<Vec<_>>(), ["sbom.cdx.json", "trainyard"]);
         let load = json_of(&files["manifest.json"]);
@@ -299,27 +337,13 @@ mod tests {
     #[test]
     fn one_image_may_be_for_several_machines() {
         let bytes = archive(&[made("amd64"), made("arm64")], &identity()).unwrap();
-        let files = tar::read(&bytes);
+        let files = unpacked(&bytes);
         let index = json_of(&files["index.json"]);
         let all = json_of(follow(&files, &index["manifests"][0]));
         for (i, architecture) in ["amd64", "arm64"].into_iter().enumerate() {
             assert_eq!(all["manifests"][i]["platform"]["architecture"], architecture);
             let manifest = json_of(follow(&files, &all["manifests"][i]));
             assert_eq!(json_of(follow(&files, &manifest["config"]))["architecture"], architecture);
-        }
-    }
-
-    #[test]
-    fn seconds_are_days_and_hours() {
-        let cases = [
-            (0, "1970-01-01T00:00:00Z"),
-            (951_782_400, "2000-02-29T00:00:00Z"),
-            (1_709_251_199, "2024-02-29T23:59:59Z"),
-            (1_709_251_200, "2024-03-01T00:00:00Z"),
-            (4_107_542_400, "2100-03-01T00:00:00Z"),
-        ];
-        for (seconds, text) in cases {
-            assert_eq!(timestamp(seconds), text);
         }
     }
 }

@@ -11,7 +11,6 @@ mod kubernetes_types;
 mod licences;
 mod sbom;
 mod schema;
-mod tar;
 mod tidy;
 mod yaml;
 
