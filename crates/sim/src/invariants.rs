@@ -111,7 +111,8 @@ impl Watchdog {
             if made > most {
                 return Err(format!("TrainJob {name} is at attempt {made} of {most}"));
             }
-            if ending(job)? == Some("failed") && made < most {
+            // one that is deleted is not tried again
+            if ending(job)? == Some("failed") && made < most && !object::is_terminating(job) {
                 return Err(format!("TrainJob {name} has failed after {made} of {most} attempts"));
             }
         }
