@@ -12,6 +12,7 @@ import contextlib
 import json
 import os
 import pathlib
+import random
 import shutil
 import signal
 import socket
@@ -50,8 +51,10 @@ subjects: [{kind: ServiceAccount, name: kubeflow-trainer-controller-manager, nam
 
 
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return free.getsockname()[1]
+    """Below where the system takes the ports of outgoing connections from: a program that is killed gets its port back."""
+    while True:
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", random.randrange(10_000, 32_000))) as free:
+            return free.getsockname()[1]
 
 
 class Cluster:

@@ -24,6 +24,9 @@ use std::time::{Duration, Instant};
 /// Ports used from the first one on: API server, etcd and its peers, controller manager, two webhooks, status server, Kueue's
 /// webhooks.
 const PORTS: u16 = 8;
+/// The lowest port that is chosen where none is given, and how many runs of ports there are from it on.
+const LOWEST: u16 = 10_000;
+const RUNS: u16 = 2_800;
 /// How long a program may take to answer, on a machine that is busy with other things.
 const PATIENCE: Duration = Duration::from_secs(180);
 
@@ -232,7 +235,8 @@ async fn client(kubeconfig: &Path) -> Result<Client> {
     Ok(Client::try_from(config)?)
 }
 
-/// A run of free ports that starts at `first`, or anywhere where that is 0.
+/// A run of free ports that starts at `first`, or anywhere where that is 0: but not where the system takes the ports of outgoing
+/// connections from (32768 and up), for one of these would have a port that a killed program wants back.
 fn free_ports(first: u16) -> Result<u16> {
     let is_free = |first: u16| {
         first
@@ -248,7 +252,8 @@ fn free_ports(first: u16) -> Result<u16> {
         return Ok(first);
     }
     for _ in 0..100 {
-        let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
+        let any = u16::try_from(uuid::Uuid::new_v4().as_u128() % u128::from(RUNS)).expect("invariant: a small number");
+        let port = LOWEST + any * PORTS;
         if is_free(port) {
             return Ok(port);
         }
