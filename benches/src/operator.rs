@@ -280,7 +280,7 @@ impl Cluster {
         let server = format!("https://{}", url.authority().context("it has a host")?);
         let mut config = kube::Config::new(server.parse()?);
         let bundle = STANDARD.decode(connection["caBundle"].as_str().context("it has an authority")?)?;
-        config.root_cert = Some(vec![certificate(std::str::from_utf8(&bundle)?)?]);
+        config.root_cert = Some(vec![certificate(&bundle)?]);
         let client = Client::try_from(config)?;
         let path = url.path().to_owned();
 

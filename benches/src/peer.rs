@@ -1,10 +1,10 @@
 //! Starting and stopping what is measured.
 
 use anyhow::{Context, Result, bail};
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -159,10 +159,8 @@ pub fn cpu_seconds(pid: u32) -> f64 {
 }
 
 /// The first certificate of a PEM text, as bytes.
-pub fn certificate(pem: &str) -> Result<Vec<u8>> {
-    let lines = pem.lines().skip_while(|line| !line.starts_with("-----BEGIN"));
-    let body: String = lines.skip(1).take_while(|line| !line.starts_with("-----END")).collect();
-    Ok(STANDARD.decode(body)?)
+pub fn certificate(pem: &[u8]) -> Result<Vec<u8>> {
+    Ok(CertificateDer::from_pem_slice(pem).context("no certificate in PEM")?.to_vec())
 }
 
 /// Tries until it succeeds; the last error after `limit`.

@@ -81,7 +81,7 @@ pub async fn measure(setting: &Setting) -> Result<Vec<Figure>> {
 fn reporter(peer: &Peer) -> Result<Client> {
     let url = peer.status_server.as_deref().context("up has a status server")?;
     let mut config = kube::Config::new(url.parse()?);
-    let authority = std::fs::read_to_string(peer.folder().join("pki/ca.crt")).context("the authority of up")?;
+    let authority = std::fs::read(peer.folder().join("pki/ca.crt")).context("the authority of up")?;
     config.root_cert = Some(vec![certificate(&authority)?]);
     Ok(Client::try_from(config)?)
 }
