@@ -170,7 +170,13 @@ class Operator:
             return str(error)
 
     def ready(self) -> None:
-        wait_for("the operator to be ready", lambda: self.is_ready() or self.process.poll() is not None, 120)
+        try:
+            wait_for("the operator to be ready", lambda: self.is_ready() or self.process.poll() is not None, 120)
+        except pytest.fail.Exception as late:
+            # nobody else knows of it yet: it would go on, with the lease and its ports
+            says = self.fetch(self.health, "/readyz")
+            self.end(signal.SIGKILL)
+            pytest.fail(f"{late}\n{says}\n{self.log.read_text()[-5000:]}")
         assert self.process.poll() is None, self.log.read_text()
 
     def is_ready(self) -> bool:

@@ -4,6 +4,7 @@ use crate::args::{Format, LogsArgs};
 use crate::connect::{Cluster, Kind, pods_of, value};
 use crate::error::CliError;
 use crate::exit;
+use crate::mpirun::{self, Pieces};
 use crate::output::is_fancy;
 use crate::progress;
 use crate::view::{self, Phase, node_rank, processes_per_node, step};
@@ -14,7 +15,6 @@ use kube::Api;
 use kube::api::LogParams;
 use kube::runtime::{WatchStreamExt, watcher};
 use serde_json::{Value, json};
-use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::time::Duration;
@@ -65,11 +65,16 @@ impl Source {
         Self { pod: object::meta(pod, "name").to_owned(), step, node, processes: processes_per_node(pod).max(1), mpi }
     }
 
+    /// A line of the log, put together where mpirun tore it.
+    fn whole(&self, pieces: &mut Pieces, text: &str) -> String {
+        if self.mpi { pieces.join(text) } else { text.to_owned() }
+    }
+
     /// The rank that printed a line, and the line without the mark that torchrun's tee puts before it
     /// (`[default1]:`, the local rank), or mpirun (`[1,3]<stdout>:`, rank 3 of its first application).
     fn rank_of<'a>(&self, text: &'a str) -> (Option<i64>, &'a str) {
         if self.mpi {
-            return marked_by_mpirun(text).map_or((None, text), |(rank, line)| (Some(rank), line));
+            return mpirun::marked(text).map_or((None, text), |(rank, line)| (Some(rank), line));
         }
         let Some(node) = self.node else { return (None, text) };
         let marked = text.strip_prefix('[').and_then(|rest| {
@@ -118,8 +123,7 @@ impl Show {
 
     /// The line as it is printed; `None` where another rank was asked for.
     fn render(&self, line: &Line, colour: bool) -> Option<String> {
-        let text = if line.source.mpi { marked_once(&line.text) } else { line.text.as_str().into() };
-        let (rank, text) = line.source.rank_of(&text);
+        let (rank, text) = line.source.rank_of(&line.text);
         if self.rank.is_some() && rank != self.rank {
             return None;
         }
@@ -144,12 +148,6 @@ impl Show {
 /// Whether the pod has the keys with which MPI's launcher reaches its nodes.
 fn is_mpi(pod: &Value) -> bool {
     pod["spec"]["volumes"].as_array().into_iter().flatten().any(|volume| volume["name"] == "mpi-ssh-auth")
-}
-
-fn marked_by_mpirun(text: &str) -> Option<(i64, &str)> {
-    let (mark, rest) = text.strip_prefix('[')?.split_once("]<std")?;
-    let line = rest.strip_prefix("out>:").or_else(|| rest.strip_prefix("err>:"))?;
-    Some((mark.rsplit_once(',')?.1.parse().ok()?, line))
 }
 
 /// `trainyard logs`.
@@ -191,8 +189,11 @@ pub(crate) async fn logs(cluster: &Cluster, args: &LogsArgs) -> Result<u8, CliEr
                 }
                 answer => answer?,
             };
-            for text in text.lines() {
-                let line = Line { source: source.clone(), text: text.to_owned() };
+            let mut pieces = Pieces::default();
+            let mut lines: Vec<String> = text.lines().map(|text| source.whole(&mut pieces, text)).collect();
+            lines.extend(pieces.rest());
+            for text in lines {
+                let line = Line { source: source.clone(), text };
                 if let Some(line) = show.render(&line, is_fancy(&std::io::stdout())) {
                     printed += 1;
                     println!("{line}");
@@ -228,13 +229,6 @@ fn why_silent(pod: &Value) -> Option<String> {
             .then(|| format!("pod {name} is on no node, and logs are read from nodes"))
     };
     view::why_pending(pod).or_else(unbound)
-}
-
-/// mpirun marks each piece that a rank writes. Python, unbuffered, writes a line and its end as two.
-fn marked_once(text: &str) -> Cow<'_, str> {
-    let Some((_, line)) = marked_by_mpirun(text) else { return text.into() };
-    let mark = &text[..text.len() - line.len()];
-    if line.contains(mark) { format!("{mark}{}", line.replace(mark, "")).into() } else { text.into() }
 }
 
 fn statuses(pod: &Value) -> impl Iterator<Item = &Value> {
@@ -385,6 +379,7 @@ fn start_readers(
 /// time, so it is also counted how many of that time were seen.
 async fn read(api: Api<Pod>, source: Source, container: String, tail: Option<i64>, sender: mpsc::Sender<Line>) {
     let mut seen = Seen::default();
+    let mut pieces = Pieces::default();
     let mut told = false;
     loop {
         let parameters = LogParams {
@@ -407,11 +402,17 @@ async fn read(api: Api<Pod>, source: Source, container: String, tail: Option<i64
                                 continue;
                             }
                             seen.note(stamp);
-                            if sender.send(Line { source: source.clone(), text: text.to_owned() }).await.is_err() {
+                            let text = source.whole(&mut pieces, text);
+                            if sender.send(Line { source: source.clone(), text }).await.is_err() {
                                 return;
                             }
                         }
-                        Ok(None) => return,
+                        Ok(None) => {
+                            for text in pieces.rest() {
+                                _ = sender.send(Line { source: source.clone(), text }).await;
+                            }
+                            return;
+                        }
                         Err(_) => break,
                     }
                 }
@@ -634,12 +635,8 @@ mod tests {
             "batch.kubernetes.io/job-completion-index": "0"}}, "spec": {"volumes": [{"name": "mpi-ssh-auth"}]}});
         let launcher = Source::of(&pod);
         assert_eq!(launcher.rank_of("[1,3]<stdout>:hello"), (Some(3), "hello"));
-        assert_eq!(launcher.rank_of("[1,0]<stderr>: hello"), (Some(0), " hello"));
-        assert_eq!(launcher.rank_of("[1,0] hello"), (None, "[1,0] hello"));
         assert_eq!(launcher.rank_of("mpirun: no"), (None, "mpirun: no"), "the launcher is no rank");
         assert!(Show { rank: Some(3), ..Show::default() }.wants_pod(&launcher));
-        let line = Line { source: launcher, text: "[1,3]<stdout>:loss 0.1[1,3]<stdout>:".to_owned() };
-        assert_eq!(Show::default().render(&line, false).as_deref(), Some("[rank 3] loss 0.1"));
     }
 
     #[test]

@@ -16,6 +16,7 @@ mod follow;
 pub mod home;
 mod jobs;
 mod metrics;
+mod mpirun;
 pub mod operator_args;
 mod output;
 mod progress;

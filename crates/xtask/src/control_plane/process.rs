@@ -110,13 +110,12 @@ impl Processes {
         let text = std::fs::read_to_string(self.file(name)).ok()?;
         let (pid, program) = text.trim_end().split_once(' ')?;
         let runs = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
-        // between its start and its first instruction a program has no arguments yet; one that has ended has none any more
-        let starts = || {
-            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-            stat.rsplit(") ").next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with(['Z', 'X']))
+        // between its start and its first instruction a program has no arguments yet; one that ends has none any more
+        let same = if runs.is_empty() {
+            !has_ended(pid)
+        } else {
+            runs.split(|byte| *byte == 0).next() == Some(program.as_bytes())
         };
-        let same =
-            if runs.is_empty() { starts() } else { runs.split(|byte| *byte == 0).next() == Some(program.as_bytes()) };
         Some(Pid::from_raw(pid.parse().ok()?)).filter(|_| same)
     }
 
@@ -184,6 +183,15 @@ impl Processes {
         }
         std::fs::remove_file(self.file(name)).with_context(|| format!("removing the process id of {name}"))
     }
+}
+
+/// Whether a process has let go of all it had: its first thread is a zombie at once when it is killed, while its other
+/// threads still hold its ports (proc(5), `/proc/PID/task`).
+fn has_ended(pid: &str) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let ends = stat.rsplit(") ").next().is_none_or(|rest| rest.is_empty() || rest.starts_with(['Z', 'X']));
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().count();
+    ends && threads <= 1
 }
 
 #[cfg(test)]
