@@ -214,15 +214,26 @@ impl Default for ClientConnection {
 pub struct StatusServer {
     /// TCP port, 1 to 65535. Default: 10443.
     pub port: i32,
-    /// Requests a second to the API server, in the long run; at least 0. Default: 5.
-    pub qps: f32,
-    /// Requests to the API server at once; at least 0. Default: 10.
-    pub burst: i32,
+    /// Writes of statuses a second, in the long run; at least 0, which is no limit. Default: what the server paces itself to
+    /// (upstream: 5).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub qps: Option<f32>,
+    /// Writes at once; at least 0. Default: 10, where `qps` is given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub burst: Option<i32>,
+}
+
+impl StatusServer {
+    /// The limit that was asked for: writes a second, and at once.
+    pub fn limit(&self) -> Option<(f64, f64)> {
+        let qps = self.qps.filter(|qps| *qps > 0.0)?;
+        Some((qps.into(), self.burst.unwrap_or(10).into()))
+    }
 }
 
 impl Default for StatusServer {
     fn default() -> Self {
-        Self { port: 10443, qps: 5.0, burst: 10 }
+        Self { port: 10443, qps: None, burst: None }
     }
 }
 
@@ -292,8 +303,8 @@ impl Configuration {
         check(client.burst >= 0, "clientConnection", "burst", client.burst.into(), NOT_NEGATIVE);
         let server = &self.status_server;
         check(is_port(server.port), "statusServer", "port", server.port.into(), PORT);
-        check(server.qps >= 0.0, "statusServer", "qps", server.qps.into(), NOT_NEGATIVE);
-        check(server.burst >= 0, "statusServer", "burst", server.burst.into(), NOT_NEGATIVE);
+        check(server.qps.is_none_or(|qps| qps >= 0.0), "statusServer", "qps", server.qps.into(), NOT_NEGATIVE);
+        check(server.burst.is_none_or(|burst| burst >= 0), "statusServer", "burst", server.burst.into(), NOT_NEGATIVE);
         if self.api_version != API_VERSION || self.kind != KIND {
             let detail = format!("must be {API_VERSION}, Kind={KIND}");
             errors.push(Error::invalid(&Path::new("kind"), format!("{}/{}", self.api_version, self.kind), detail));

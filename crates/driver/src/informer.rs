@@ -3,8 +3,8 @@
 use crate::Options;
 use crate::cache::Cache;
 use crate::controller::Wake;
-use crate::requests::{RequestError, Requests};
-use api::object::{self, Gvk};
+use crate::requests::{Part, RequestError, Requests};
+use api::object::{self, Gvk, Key};
 use futures::StreamExt;
 use reconcile::Primary;
 use serde_json::Value;
@@ -202,13 +202,21 @@ impl Shared {
 
     /// One list, then watches from where the last ended. Ok: the watch must begin anew from a list.
     async fn list_and_watch(&self, gvk: &Gvk, listed: &watch::Sender<bool>) -> Result<(), RequestError> {
-        let (mut items, mut revision) = self.requests.list(gvk).await?;
-        items.iter_mut().for_each(|item| self.slim(gvk, item));
-        let items: Vec<Arc<Value>> = items.into_iter().map(Arc::new).collect();
-        let past = self.cache.replace(gvk, &items, revision.parse().unwrap_or(0));
-        for object in items.iter().chain(&past) {
-            self.wake(gvk, object);
-        }
+        let (mut there, mut part) = (BTreeSet::new(), Part::default());
+        let mut revision = loop {
+            part = self.requests.list(gvk, &part.rest).await?;
+            let mut items = std::mem::take(&mut part.items);
+            items.iter_mut().for_each(|item| self.slim(gvk, item));
+            let items: Vec<Arc<Value>> = items.into_iter().map(Arc::new).collect();
+            there.extend(items.iter().map(|item| Key::of(item)));
+            let past = self.cache.list_part(gvk, &items);
+            items.iter().chain(&past).for_each(|object| self.wake(gvk, object));
+            if part.rest.is_empty() {
+                break part.revision;
+            }
+        };
+        let past = self.cache.list_end(gvk, &there, revision.parse().unwrap_or(0));
+        past.iter().for_each(|object| self.wake(gvk, object));
         listed.send_replace(true);
         loop {
             let mut events = self.requests.watch(gvk, &revision).await?;

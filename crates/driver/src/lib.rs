@@ -13,7 +13,7 @@ mod events;
 mod execute;
 mod generate;
 mod informer;
-mod limit;
+pub mod limit;
 pub mod metrics;
 mod queue;
 mod requests;
@@ -62,6 +62,8 @@ pub struct Options {
     pub workers: BTreeMap<&'static str, usize>,
     /// Takes away what nobody reads, before an object is kept. Default: everything is kept.
     pub slim: Option<fn(&Gvk, &mut Value)>,
+    /// Kinds of which there are many: held as text, a tenth of the memory, and parsed for each look. Default: none.
+    pub packs: Option<fn(&Gvk) -> bool>,
     /// Who else is told of changes. Default: nobody.
     pub witness: Option<Witness>,
 }
@@ -100,12 +102,13 @@ impl Driver {
     /// The same, run otherwise than by default.
     pub fn with(client: Client, options: Options) -> Self {
         let requests = Arc::new(Requests::new(client, &options));
+        let cache = Arc::new(Cache::packing(options.packs));
         Self {
             options,
             troubles: Arc::default(),
             recorder: Arc::new(Recorder::new(requests.clone())),
             requests,
-            cache: Arc::new(Cache::default()),
+            cache,
             controllers: Vec::new(),
             starts: Vec::new(),
         }

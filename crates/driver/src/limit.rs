@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// Lets `burst` requests through at once and `per_second` in the long run; what comes too early waits its turn.
-pub(crate) struct Limiter {
+pub struct Limiter {
     per_second: f64,
     burst: f64,
     /// When the bucket was or will be empty: tokens grow from there.
@@ -14,12 +14,12 @@ pub(crate) struct Limiter {
 
 impl Limiter {
     /// A limit that `burst` requests can pass at once; at least one can.
-    pub(crate) fn new(per_second: f64, burst: f64) -> Self {
+    pub fn new(per_second: f64, burst: f64) -> Self {
         Self { per_second, burst: burst.max(1.0), empty_at: Mutex::new(None) }
     }
 
     /// Takes a token; waits until there is one.
-    pub(crate) async fn pass(&self) {
+    pub async fn pass(&self) {
         let wait = self.reserve(Instant::now());
         if !wait.is_zero() {
             tokio::time::sleep(wait).await;

@@ -69,6 +69,19 @@ pub(crate) struct Served {
     pub watchable: bool,
 }
 
+/// How many objects are asked for at a time: what is read of them is large while it is read.
+const PART: usize = 500;
+
+/// A part of a list.
+#[derive(Default)]
+pub(crate) struct Part {
+    pub items: Vec<Value>,
+    /// The list's revision, the same for all parts.
+    pub revision: String,
+    /// Where the next part goes on; empty where there is none.
+    pub rest: String,
+}
+
 /// A client with the discovery that it needs.
 pub(crate) struct Requests {
     client: Client,
@@ -180,10 +193,16 @@ impl Requests {
         Ok(answer?)
     }
 
-    /// All objects of a kind (in the namespace that we are held to), with the list's revision.
-    pub(crate) async fn list(&self, gvk: &Gvk) -> Result<(Vec<Value>, String), RequestError> {
-        let mut list = self.send(Method::GET, gvk, &self.everywhere(), "", "application/json", None).await?;
-        let revision = list["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned();
+    /// Some objects of a kind (in the namespace that we are held to): the first ones, or those after a part's `rest`.
+    pub(crate) async fn list(&self, gvk: &Gvk, after: &str) -> Result<Part, RequestError> {
+        let mut tail = format!("?limit={PART}");
+        if !after.is_empty() {
+            tail += "&continue=";
+            tail.extend(form_urlencoded::byte_serialize(after.as_bytes()));
+        }
+        let mut list = self.send(Method::GET, gvk, &self.everywhere(), &tail, "application/json", None).await?;
+        let text = |name: &str| list["metadata"][name].as_str().unwrap_or_default().to_owned();
+        let (revision, rest) = (text("resourceVersion"), text("continue"));
         let mut items = match list["items"].take() {
             Value::Array(items) => items,
             _ => Vec::new(),
@@ -193,7 +212,7 @@ impl Requests {
             item["apiVersion"] = gvk.api_version().into();
             item["kind"] = gvk.kind.clone().into();
         }
-        Ok((items, revision))
+        Ok(Part { items, revision, rest })
     }
 
     /// Watch events of a kind from a revision on, as they come: `{"type", "object"}`.

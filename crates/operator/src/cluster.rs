@@ -14,7 +14,7 @@ use crate::settings::{KINDS, listen_address};
 use crate::status_server::StatusServer;
 use crate::tls::{Shown, server_config};
 use crate::webhooks::Webhooks;
-use crate::{Controllers, Surroundings, jobs, prerequisites, told};
+use crate::{Controllers, Surroundings, jobs, prerequisites, remembered, told};
 use api::config::{Configuration, GATE_TRAINJOB_STATUS};
 use api::object::{self, Gvk, Key};
 use driver::metrics::{Metric, Registry};
@@ -126,7 +126,9 @@ impl Operator {
                 // replicas on one machine share the address
                 let listener = bind(address, matches!(place, Place::Url(_))).await.map_err(failed)?;
                 tracing::info!(%address, "serving webhooks");
-                let webhooks = Webhooks::new(self.client.clone(), metrics.clone());
+                let (reader, remembered) = remembered::runtimes(self.client.clone(), self.watch_namespace.clone());
+                servers.spawn(reader.run(serving.clone()));
+                let webhooks = Webhooks::new(self.client.clone(), metrics.clone(), remembered);
                 servers.spawn(serve(listener, Some(tls.clone()), Arc::new(webhooks), ends.clone()));
                 servers.spawn(self.keeper(place, shown, health.clone()).run(serving.clone()));
             }
@@ -149,7 +151,9 @@ impl Operator {
             let address = format!(":{port}");
             let shared = matches!(self.place, Some(Place::Url(_)));
             if let Some(listener) = listen("the status server", &address, shared).await? {
-                let server = StatusServer::new(self.client.clone()).within(self.watch_namespace.as_deref());
+                let server = StatusServer::new(self.client.clone())
+                    .within(self.watch_namespace.as_deref())
+                    .paced(configuration.status_server.limit());
                 let (tls, ends) = (tls.clone(), ends.clone());
                 servers.spawn(async move { server.serve(listener, &tls, ends).await });
             }
@@ -236,6 +240,7 @@ impl Operator {
             namespace: self.watch_namespace.clone(),
             workers,
             slim: Some(slim),
+            packs: Some(is_many),
             witness: Some(jobs::witness(metrics.clone())),
         };
         let (client, controllers) = (self.client.clone(), self.controllers.clone());
@@ -319,6 +324,11 @@ fn slim(gvk: &Gvk, value: &mut Value) {
             data.retain(|key, _| key == "ca.crt");
         }
     }
+}
+
+/// Whether there are so many of a kind that they are held as text; of runtimes there are few, and each decision reads one.
+fn is_many(gvk: &Gvk) -> bool {
+    !matches!(gvk.kind.as_str(), "TrainingRuntime" | "ClusterTrainingRuntime")
 }
 
 /// Keeps telling which kinds the leader cannot watch.

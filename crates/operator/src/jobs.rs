@@ -6,7 +6,6 @@ use driver::cache::Cache;
 use driver::metrics::{Metric, Registry};
 use jiff::Timestamp;
 use plan::controller::trainjob_gvk;
-use reconcile::World;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -43,9 +42,7 @@ fn has_run(job: &Value) -> bool {
 pub fn count(registry: &Registry, cache: Arc<Cache>) {
     registry.on_read("trainjobs", move |registry| {
         let mut counts: BTreeMap<(&'static str, String), f64> = BTreeMap::new();
-        for job in cache.list(&trainjob_gvk(), None) {
-            *counts.entry(state(&job)).or_default() += 1.0;
-        }
+        cache.visit(&trainjob_gvk(), |job| *counts.entry(state(job)).or_default() += 1.0);
         registry.clear(&JOBS);
         for ((state, reason), count) in counts {
             registry.set(&JOBS, &[("reason", &reason), ("state", state)], count);

@@ -16,6 +16,7 @@ pub mod leader;
 mod numbers;
 mod prerequisites;
 pub mod registration;
+mod remembered;
 mod runtimes;
 pub mod serve;
 pub mod settings;

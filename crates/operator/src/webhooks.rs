@@ -1,7 +1,8 @@
 //! The admission webhooks over HTTPS: `AdmissionReview` in, [`Webhook`]'s pure functions, `AdmissionReview` out.
 //!
-//! What a rule wants to know of other objects is asked of the API server while the request waits, never of a cache: a runtime
-//! that was made a moment ago counts. The rules are pure, so they simply run again once their questions are answered.
+//! What a rule wants to know of other objects is asked of the API server while the request waits; the rules are pure, so they
+//! simply run again once their questions are answered. Runtimes alone may come from memory, and only to admit: one that was
+//! made a moment ago is asked for, and nothing is refused for what a runtime said before it was changed.
 
 use crate::admission::{Denial, Lookup, Operation, Review, Webhook};
 use crate::leader::form;
@@ -15,9 +16,11 @@ use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use jiff::Timestamp;
 use kube::Client;
+use reconcile::World;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -25,7 +28,7 @@ use std::time::{Duration, Instant};
 const BODY_MAX: usize = 16 << 20;
 /// How long the rules' questions may take; the API server gives up after 10 s.
 const ANSWER_MAX: Duration = Duration::from_secs(8);
-/// Questions lead to further questions (runtime, then priority classes) a few times at most.
+/// Questions lead to further questions (runtime, then priority classes) a few times at most, and once from the beginning.
 const ROUNDS_MAX: usize = 8;
 
 /// Webhook requests by path and HTTP status code.
@@ -59,24 +62,36 @@ pub const SERVED: [(Webhook, Half, &str); 4] = [
 pub struct Webhooks {
     client: Client,
     metrics: Arc<Registry>,
+    /// Runtimes as a watch tells of them.
+    remembered: Arc<dyn World + Send + Sync>,
 }
 
 /// The answers that are there, and the questions that are not answered yet.
-#[derive(Default)]
-struct Known {
+struct Known<'a> {
     objects: BTreeMap<Target, Option<Arc<Value>>>,
     open: Mutex<BTreeSet<Target>>,
+    /// Where answers may come from that are not asked for, and whether any did.
+    memory: Option<&'a (dyn World + Send + Sync)>,
+    remembered: AtomicBool,
 }
 
-impl Lookup for Known {
+impl<'a> Known<'a> {
+    fn new(memory: Option<&'a (dyn World + Send + Sync)>) -> Self {
+        Self { objects: BTreeMap::new(), open: Mutex::default(), memory, remembered: AtomicBool::new(false) }
+    }
+}
+
+impl Lookup for Known<'_> {
     fn get(&self, target: &Target) -> Option<Arc<Value>> {
-        match self.objects.get(target) {
-            Some(object) => object.clone(),
-            None => {
-                self.open.lock().unwrap_or_else(PoisonError::into_inner).insert(target.clone());
-                None
-            }
+        if let Some(object) = self.objects.get(target) {
+            return object.clone();
         }
+        let remembered = self.memory.and_then(|memory| memory.get(&target.gvk, &target.key));
+        match &remembered {
+            Some(_) => self.remembered.store(true, Ordering::Relaxed),
+            None => _ = self.open.lock().unwrap_or_else(PoisonError::into_inner).insert(target.clone()),
+        }
+        remembered
     }
 
     /// Only the rules for pods ask for lists, and on a cluster these are JobSet's.
@@ -96,8 +111,8 @@ fn path(target: &Target) -> String {
 }
 
 impl Webhooks {
-    pub fn new(client: Client, metrics: Arc<Registry>) -> Self {
-        Self { client, metrics }
+    pub fn new(client: Client, metrics: Arc<Registry>, remembered: Arc<dyn World + Send + Sync>) -> Self {
+        Self { client, metrics, remembered }
     }
 
     /// The answer to a review: `response` of it.
@@ -113,7 +128,7 @@ impl Webhooks {
             _ => return allow(json!({})),
         };
         let deadline = tokio::time::Instant::now() + ANSWER_MAX;
-        let mut known = Known::default();
+        let mut known = Known::new(Some(&*self.remembered));
         for _ in 0..ROUNDS_MAX {
             let mut object = request["object"].clone();
             let decided = catch_unwind(AssertUnwindSafe(|| {
@@ -140,6 +155,10 @@ impl Webhooks {
             };
             let open = std::mem::take(&mut *known.open.lock().unwrap_or_else(PoisonError::into_inner));
             if open.is_empty() {
+                if decided.is_err() && *known.remembered.get_mut() {
+                    known = Known::new(None);
+                    continue;
+                }
                 return match decided {
                     Ok(warnings) => {
                         let mut more = warned(json!({}), &warnings);
@@ -300,6 +319,7 @@ pub(crate) fn looked_at() -> [(&'static str, &'static str); 5] {
 mod tests {
     use super::*;
     use api::object::Key;
+    use reconcile::testing::Model;
     use std::convert::Infallible;
 
     /// An API server that holds these objects by path, and counts how often it is asked.
@@ -336,7 +356,7 @@ mod tests {
             "spec": {"template": {"spec": {"replicatedJobs": []}}}});
         let (client, asked) =
             api(json!({"/apis/trainer.kubeflow.org/v1alpha1/clustertrainingruntimes/torch": runtime}));
-        let webhooks = Webhooks::new(client, Arc::default());
+        let webhooks = Webhooks::new(client, Arc::default(), Arc::new(Model::default()));
         let request = json!({"uid": "u", "operation": "CREATE", "namespace": "ns", "object": trainjob("torch")});
         let response = webhooks.review(Webhook::TrainJob, Half::Validate, &request).await;
         assert_eq!((&response["allowed"], &response["uid"]), (&json!(true), &json!("u")), "{response}");
@@ -357,10 +377,40 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn memory_admits_and_never_refuses() {
+        let runtime = |policy: Value| {
+            json!({"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "ClusterTrainingRuntime",
+            "metadata": {"name": "torch", "uid": "u", "resourceVersion": "1"},
+            "spec": {"mlPolicy": policy, "template": {"spec": {"replicatedJobs": [
+                {"name": "node", "template": {"spec": {"template": {"spec": {"containers": [{"name": "node"}]}}}}}]}}}})
+        };
+        let served = "/apis/trainer.kubeflow.org/v1alpha1/clustertrainingruntimes/torch";
+        let (client, asked) = api(json!({served: runtime(json!({}))}));
+        let mut job = trainjob("torch");
+        job["spec"]["runtimePatches"] = json!([]);
+        job["spec"]["trainer"] = json!({"env": [{"name": "PET_NNODES", "value": "1"}]});
+        let create = json!({"uid": "u", "operation": "CREATE", "namespace": "ns", "object": job});
+        let remembers = |runtime| {
+            let mut memory = Model::default();
+            memory.put(runtime);
+            Webhooks::new(client.clone(), Arc::default(), Arc::new(memory))
+        };
+        let webhooks = remembers(runtime(json!({})));
+        let response = webhooks.review(Webhook::TrainJob, Half::Validate, &create).await;
+        assert_eq!((&response["allowed"], asked.lock().unwrap().len()), (&json!(true), 0), "{response}");
+        // what it remembers would refuse the job; the runtime has changed since
+        let webhooks = remembers(runtime(json!({"torch": {}})));
+        let response = webhooks.review(Webhook::TrainJob, Half::Validate, &create).await;
+        assert_eq!((&response["allowed"], asked.lock().unwrap().len()), (&json!(true), 1), "{response}");
+    }
+
+    #[tokio::test]
     async fn defaults_are_a_patch() {
         let (client, asked) = api(json!({}));
         let request = json!({"uid": "u", "operation": "CREATE", "namespace": "ns", "object": trainjob("torch")});
-        let response = Webhooks::new(client, Arc::default()).review(Webhook::TrainJob, Half::Mutate, &request).await;
+        let response = Webhooks::new(client, Arc::default(), Arc::new(Model::default()))
+            .review(Webhook::TrainJob, Half::Mutate, &request)
+            .await;
         let patch = STANDARD.decode(response["patch"].as_str().unwrap()).unwrap();
         let patch: Value = serde_json::from_slice(&patch).unwrap();
         assert_eq!((&patch[0]["op"], &patch[0]["path"]), (&json!("replace"), &json!("/spec/runtimePatches")));

@@ -22,6 +22,7 @@ use reconcile::{
 };
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 /// Where the error goes in an event's message, as far as it fits (§2.3).
@@ -84,8 +85,10 @@ impl Reconciler for TrainJobController {
         let mut reads = vec![snapshot::target(&job), jobset::target(&job)];
         reads.extend(PLUGINS.iter().flat_map(|plugin| plugin.reads(&job, &self.settings)));
         for read in reads {
-            if let Some(found) = world.get(&read.gvk, &read.key) {
-                others.insert(read, found);
+            if let Entry::Vacant(place) = others.entry(read)
+                && let Some(found) = world.get(&place.key().gvk, &place.key().key)
+            {
+                place.insert(found);
             }
         }
         let runtime = RuntimeKind::of(&job.runtime_ref).ok().and_then(|kind| {

@@ -15,8 +15,9 @@ use tokio::time::Instant;
 
 /// The least time between two writes of one job's status.
 pub(super) const WINDOW: Duration = Duration::from_secs(5);
-/// How many writes a second all jobs together come to: with more jobs than fit, each one's window grows.
-pub(super) const WRITES_PER_SEC: u32 = 500;
+/// How many writes a second all jobs together come to, unless told otherwise: with more jobs than fit, each one's window
+/// grows.
+pub(super) const WRITES_PER_SEC: f64 = 500.0;
 
 /// A job that has not reported for so long reports now and then.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -90,9 +91,16 @@ pub(super) struct Book {
     /// The ends of all windows.
     due: BTreeSet<(Instant, Key)>,
     numbers: u64,
+    /// Another pace than [`WRITES_PER_SEC`].
+    writes_per_sec: Option<f64>,
 }
 
 impl Book {
+    /// One that plans so many writes a second.
+    pub fn paced(writes_per_sec: f64) -> Self {
+        Self { writes_per_sec: Some(writes_per_sec), ..Self::default() }
+    }
+
     /// Decides on a report. `free`: a write could start now.
     pub fn offer(&mut self, key: &Key, status: &TrainerStatus, now: Instant, free: bool) -> Verdict {
         let known = self.jobs.get(key);
@@ -263,7 +271,8 @@ impl Book {
     /// How long a window that opens now is.
     fn gap(&self) -> Duration {
         let jobs = u32::try_from(self.windows.len()).unwrap_or(u32::MAX);
-        WINDOW.max(Duration::from_secs(1) * jobs / WRITES_PER_SEC)
+        let seconds = f64::from(jobs) / self.writes_per_sec.unwrap_or(WRITES_PER_SEC);
+        WINDOW.max(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))
     }
 }
 

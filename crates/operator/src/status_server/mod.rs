@@ -77,6 +77,15 @@ impl StatusServer {
         self
     }
 
+    /// Writes statuses no faster than so: a second in the long run, and at once. Without it, at its own pace.
+    #[must_use]
+    pub fn paced(mut self, limit: Option<(f64, f64)>) -> Self {
+        if let Some((per_second, burst)) = limit {
+            self.reports = self.reports.paced(per_second, burst);
+        }
+        self
+    }
+
     /// Keeps every report in these series, and removes those of TrainJobs that are gone.
     #[must_use]
     pub fn with_history(mut self, series: Series) -> Self {

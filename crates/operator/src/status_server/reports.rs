@@ -5,6 +5,7 @@ use super::series::Series;
 use api::object::{self, Key};
 use api::trainer::names::MANAGER_STATUS;
 use api::trainer::{API_VERSION, TrainerStatus};
+use driver::limit::Limiter;
 use http::Method;
 use http::header::CONTENT_TYPE;
 use kube::Client;
@@ -44,6 +45,9 @@ pub(super) struct Reports {
     client: Client,
     pub series: Option<Series>,
     book: Mutex<Book>,
+    limiter: Option<Limiter>,
+    /// What is held back is being written, because the server stops: as fast as it goes.
+    flushing: CancellationToken,
     hands: Arc<Semaphore>,
     /// For `run`: there may be something to do.
     changed: Notify,
@@ -76,10 +80,18 @@ impl Reports {
             client,
             series: None,
             book: Mutex::default(),
+            limiter: None,
+            flushing: CancellationToken::new(),
             hands: Arc::new(Semaphore::new(HANDS)),
             changed: Notify::new(),
             settled: Notify::new(),
         }
+    }
+
+    /// The same, writing no faster than so: `per_second` in the long run, `burst` at once.
+    pub fn paced(self, per_second: f64, burst: f64) -> Self {
+        let book = Mutex::new(Book::paced(per_second));
+        Self { book, limiter: Some(Limiter::new(per_second, burst)), ..self }
     }
 
     fn book(&self) -> MutexGuard<'_, Book> {
@@ -143,6 +155,7 @@ impl Reports {
                 () = stop.cancelled() => break,
             }
         }
+        self.flushing.cancel();
         let flush = async {
             self.book().hurry_all(Instant::now());
             loop {
@@ -210,6 +223,12 @@ impl Reports {
             tracing::warn!(%error, job.namespace = key.namespace, job.name = key.name, "a status cannot be written");
             Fault::Internal
         };
+        if let Some(limiter) = &self.limiter {
+            tokio::select! {
+                () = self.flushing.cancelled() => {}
+                () = limiter.pass() => {}
+            }
+        }
         match tokio::time::timeout(WRITE_MAX, self.client.request::<Value>(request)).await {
             Ok(Ok(job)) => Ok(object::uid(&job).to_owned()),
             Ok(Err(kube::Error::Api(status))) if matches!(status.code, 400 | 422) => {

@@ -116,7 +116,7 @@ async fn ten_thousand_jobs_cost_a_bounded_number_of_writes() {
     }
     let took = started.elapsed();
     let coalesced = api.writes() - JOBS;
-    let most = (took.as_secs() as usize + 1) * WRITES_PER_SEC as usize;
+    let most = (took.as_secs() as usize + 1) * (WRITES_PER_SEC as usize);
     assert!(coalesced > 0 && coalesced <= most, "{coalesced} of {} in {took:?}", JOBS * ROUNDS as usize);
     for (times, _) in api.written.lock().unwrap().values() {
         let gaps = times.windows(2).map(|pair| pair[1] - pair[0]);
@@ -129,6 +129,28 @@ async fn ten_thousand_jobs_cost_a_bounded_number_of_writes() {
     assert!(names.iter().all(|name| api.progress(name) == Some(i64::from(ROUNDS - 1))));
     assert!(api.writes() - before <= JOBS);
     assert_eq!(reports.book().held(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn writes_keep_to_the_pace_that_was_asked_for_until_the_server_stops() {
+    const JOBS: usize = 100;
+    let (api, client) = Api::start();
+    let reports = Arc::new(Reports::new(client).paced(2.0, 10.0));
+    let names: Vec<String> = (0..JOBS).map(|n| format!("job-{n}")).collect();
+    names.iter().for_each(|name| reports.observe(&job(name, "Suspended")));
+    let stop = CancellationToken::new();
+    let running = tokio::spawn(reports.clone().run(stop.clone()));
+    let started = Instant::now();
+    for round in 0..20 {
+        let takes = names.iter().map(async |name| reports.take(&key(name), &report(round)).await);
+        futures::future::join_all(takes).await.into_iter().for_each(|taken| taken.unwrap());
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    let most = 10 + 2 * started.elapsed().as_secs() as usize + 1;
+    assert!((most / 2..=most).contains(&api.writes()), "{} writes, {most} at most", api.writes());
+    stop.cancel();
+    running.await.unwrap();
+    assert!(names.iter().all(|name| api.progress(name) == Some(19)), "none is lost at the end");
 }
 
 #[tokio::test(start_paused = true)]
