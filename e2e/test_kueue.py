@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import pathlib
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,7 +13,7 @@ import pytest
 import yaml
 
 from cluster import XTASK, Cluster, Operator, running, trainjob, url
-from conftest import ROOT, wait_for
+from conftest import ROOT, plain_runtime, wait_for
 
 sys.path.insert(0, str(ROOT / "e2e/golden"))
 import replay  # noqa: E402
@@ -29,12 +31,16 @@ def cluster_queue(reserved: int, spot: int) -> dict:
     }  # fmt: skip
 
 
+def local_queue(name: str, of: str | None = None) -> dict:
+    """Where a namespace's jobs get to the queue of the same name, or of another."""
+    return {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue",
+            "metadata": {"name": name, "namespace": NAMESPACE}, "spec": {"clusterQueue": of or name}}  # fmt: skip
+
+
 def queues() -> list[dict]:
     flavors = [{"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": name},
                 "spec": {"nodeLabels": {"instance": name}}} for name in ("reserved", "spot")]  # fmt: skip
-    local = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue",
-             "metadata": {"name": "main", "namespace": NAMESPACE}, "spec": {"clusterQueue": "all"}}  # fmt: skip
-    return [*flavors, cluster_queue(2, 0), local]
+    return [*flavors, cluster_queue(2, 0), local_queue("main", "all")]
 
 
 class Queued:
@@ -51,6 +57,10 @@ class Queued:
     def create(self, job: dict) -> dict:
         """The TrainJob as it was when it was taken."""
         return json.loads(self.cluster.kubectl("-n", NAMESPACE, "create", "-o", "json", "-f", "-", input=json.dumps(job)))
+
+    def dry(self, job: dict) -> dict:
+        """The TrainJob as it would be taken now."""
+        return json.loads(self.cluster.kubectl("-n", NAMESPACE, "create", "--dry-run=server", "-o", "json", "-f", "-", input=json.dumps(job)))
 
     def get(self, kind: str, name: str) -> dict:
         return self.cluster.get("-n", NAMESPACE, kind, name)
@@ -124,7 +134,7 @@ def queued(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterat
             cluster.kubectl("-n", NAMESPACE, "delete", "trainjobs", "--all")
             wait_for("workloads to go", lambda: not cluster.items("-n", NAMESPACE, "workloads.kueue.x-k8s.io"), LONG)
             cluster.kubectl("-n", NAMESPACE, "delete", "localqueues", "--all")
-            cluster.kubectl("delete", "clusterqueues,resourceflavors", "--all")
+            cluster.kubectl("delete", "clusterqueues,resourceflavors,topologies,workloadpriorityclasses", "--all")
         finally:
             # its webhooks have a say in every TrainJob, so nothing of it may stay
             cluster.kubectl("delete", "mutatingwebhookconfiguration", "kueue-mutating-webhook-configuration", "--ignore-not-found")
@@ -192,29 +202,128 @@ def test_what_is_in_no_queue_is_not_held_back(queued: Queued):
 
 
 @pytest.mark.timeout(600)
-def test_what_multikueue_sends_away_is_left_alone(queued: Queued):
-    """Kueue hands a TrainJob to another cluster; its status is all that comes back, and it is not ours to write."""
-    check = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "AdmissionCheck", "metadata": {"name": "elsewhere"}, "spec": {
+def test_who_matters_more_goes_first(queued: Queued):
+    """Kueue preempts a TrainJob for one of higher priority, and lets it in again when that has ended."""
+    classes = [{"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "metadata": {"name": name}, "value": value}
+               for name, value in (("research", 10), ("production", 1000))]  # fmt: skip
+    kind = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": "preempting"}, "spec": {
+        **cluster_queue(2, 0)["spec"], "preemption": {"withinClusterQueue": "LowerPriority"}}}  # fmt: skip
+    queued.apply(*classes, kind, local_queue("preempting"))
+
+    def ranked(name: str, priority: str) -> dict:
+        made = job(name)
+        made["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "preempting", "kueue.x-k8s.io/priority-class": priority}
+        return made
+
+    queued.create(ranked("patient", "research"))
+    queued.runs("patient", {"node": "reserved"}, 2)
+    first = {pod["metadata"]["uid"] for pod in queued.pods("patient")}
+    queued.create(ranked("urgent", "production"))
+    queued.waits("patient")
+    assert condition(queued.workload("patient"), "Preempted") == ("True", "InClusterQueue")
+    queued.runs("urgent", {"node": "reserved"}, 2)
+    queued.succeed("urgent")
+    wait_for("the urgent one to end", lambda: condition(queued.get("trainjob", "urgent"), "Complete"), LONG)
+    queued.runs("patient", {"node": "reserved"}, 2)
+    assert first.isdisjoint(pod["metadata"]["uid"] for pod in queued.pods("patient"))
+    assert condition(queued.get("trainjob", "patient"), "Suspended") == ("False", "Resumed")
+
+
+@pytest.mark.timeout(600)
+def test_nodes_of_one_rack(queued: Queued):
+    """Kueue's topology-aware scheduling: gates come with the patches, and each rank is placed on a node of the same rack."""
+    hosts = {f"{rack}-{n}": rack for rack in ("left", "right") for n in range(2)}
+    nodes = [{"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {
+        "instance": "racked", "rack": rack, "kubernetes.io/hostname": name}}} for name, rack in hosts.items()]  # fmt: skip
+    levels = [{"nodeLabel": "rack"}, {"nodeLabel": "kubernetes.io/hostname"}]
+    topology = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Topology", "metadata": {"name": "racks"}, "spec": {"levels": levels}}
+    flavor = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "racked"},
+              "spec": {"nodeLabels": {"instance": "racked"}, "topologyName": "racks"}}  # fmt: skip
+    flavors = [{"name": "racked", "resources": [{"name": "cpu", "nominalQuota": "4"}]}]
+    kind = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": "racked"}, "spec": {
+        "namespaceSelector": {}, "resourceGroups": [{"coveredResources": ["cpu"], "flavors": flavors}]}}  # fmt: skip
+    runtime = plain_runtime("racked")
+    (step,) = runtime["spec"]["template"]["spec"]["replicatedJobs"]
+    step["template"]["spec"]["template"].setdefault("metadata", {})["annotations"] = {"kueue.x-k8s.io/podset-required-topology": "rack"}
+    queued.apply(*nodes, topology, flavor, kind, local_queue("racked"), runtime)
+    try:
+        capacity = {"cpu": "1", "memory": "1Gi", "pods": "10"}
+        ready = [{"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "played",
+                  "lastHeartbeatTime": "2026-01-01T00:00:00Z", "lastTransitionTime": "2026-01-01T00:00:00Z"}]  # fmt: skip
+        for name in hosts:
+            status = json.dumps({"status": {"capacity": capacity, "allocatable": capacity, "conditions": ready}})
+            queued.cluster.kubectl("patch", "node", name, "--subresource=status", "--type=merge", "-p", status)
+            queued.cluster.kubectl("taint", "node", name, "node.kubernetes.io/not-ready-", check=False)
+
+        made = job("racked", "racked")
+        made["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "racked"}
+        queued.create(made)
+        queued.runs("racked", {"node": "racked"}, 2)
+        (patch,) = queued.patches("racked")
+        assert patch["template"]["spec"]["template"]["spec"]["schedulingGates"] == [{"name": "kueue.x-k8s.io/topology"}]
+        placed = lambda: [pod for pod in queued.pods("racked") if not pod["spec"].get("schedulingGates")]  # noqa: E731
+        wait_for("the gates to open", lambda: len(placed()) == 2, LONG)
+        by_rank = {pod["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"]: pod["spec"]["nodeSelector"]["kubernetes.io/hostname"] for pod in placed()}
+        assert [by_rank["0"], by_rank["1"]] in (["left-0", "left-1"], ["right-0", "right-1"]), by_rank
+        queued.cluster.kubectl("-n", NAMESPACE, "delete", "trainjob", "racked")
+    finally:
+        queued.cluster.kubectl("delete", "nodes", *hosts)
+        queued.cluster.kubectl("delete", "clustertrainingruntime", "racked")
+
+
+@pytest.fixture
+def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """The cluster where the pods run; it is there for this test alone."""
+    cluster = Cluster(tmp_path_factory.mktemp("worker"), "--jobset", "--kueue")
+    try:
+        cluster.install()
+        yield cluster
+    finally:
+        cluster.down()
+
+
+@pytest.mark.timeout(900)
+def test_a_trainjob_runs_on_another_cluster(queued: Queued, worker: Cluster, tmp_path: pathlib.Path):
+    """`queued` is the cluster where users create TrainJobs."""
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "worker", "namespace": "kueue-system"},
+              "data": {"kubeconfig": base64.b64encode(pathlib.Path(worker.kubeconfig).read_bytes()).decode()}}  # fmt: skip
+    system = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kueue-system"}}
+    remote = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "MultiKueueCluster", "metadata": {"name": "worker"}, "spec": {
+        "clusterSource": {"kubeConfig": {"locationType": "Secret", "location": "worker"}}}}  # fmt: skip
+    chosen = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "MultiKueueConfig", "metadata": {"name": "workers"}, "spec": {"clusters": ["worker"]}}
+    check = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "AdmissionCheck", "metadata": {"name": "workers"}, "spec": {
         "controllerName": "kueue.x-k8s.io/multikueue",
-        "parameters": {"apiGroup": "kueue.x-k8s.io", "kind": "MultiKueueConfig", "name": "elsewhere"}}}  # fmt: skip
-    away = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": "away"}, "spec": {
-        **cluster_queue(2, 0)["spec"], "admissionChecksStrategy": {"admissionChecks": [{"name": "elsewhere"}]}}}  # fmt: skip
-    local = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue",
-             "metadata": {"name": "away", "namespace": NAMESPACE}, "spec": {"clusterQueue": "away"}}  # fmt: skip
-    queued.apply(check, away, local)
-    sent = trainjob("sent")
-    sent["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "away"}
-    dry = lambda: json.loads(queued.cluster.kubectl("-n", NAMESPACE, "create", "--dry-run=server", "-o", "json", "-f", "-", input=json.dumps(sent)))  # noqa: E731
-    wait_for("Kueue to know where it goes", lambda: dry()["spec"].get("managedBy") == "kueue.x-k8s.io/multikueue", LONG)
-    queued.create(sent)
-    # one that came later has its children: ours has looked at the other and left it
-    queued.create(trainjob("later"))
-    wait_for("the later one", lambda: len(queued.pods("later")) == 1, LONG)
-    assert queued.get("jobset", "sent") == {} and not queued.get("trainjob", "sent").get("status")
-    status = {"status": {"conditions": [{"type": "Complete", "status": "True", "reason": "Elsewhere", "message": "it ran on another cluster",
-                                         "lastTransitionTime": "2026-01-01T00:00:00Z"}]}}  # fmt: skip
-    queued.cluster.kubectl("-n", NAMESPACE, "patch", "trainjob", "sent", "--subresource=status", "--type=merge", "-p", json.dumps(status))
-    queued.create(trainjob("last"))
-    wait_for("the last one", lambda: len(queued.pods("last")) == 1, LONG)
-    assert queued.get("trainjob", "sent")["status"] == status["status"]
-    queued.cluster.kubectl("delete", "admissioncheck", "elsewhere", "--wait=false")
+        "parameters": {"apiGroup": "kueue.x-k8s.io", "kind": "MultiKueueConfig", "name": "workers"}}}  # fmt: skip
+    away = {**cluster_queue(2, 0), "metadata": {"name": "away"}}
+    sending = {**away, "spec": {**away["spec"], "admissionChecksStrategy": {"admissionChecks": [{"name": "workers"}]}}}
+
+    with running(Operator(worker, tmp_path, url())):
+        worker.runtimes()
+        worker.kubectl("create", "namespace", NAMESPACE)
+        there = Queued(worker)
+        there.apply(*(o for o in queues() if o["kind"] == "ResourceFlavor"), away, local_queue("away"))
+        queued.apply(system, secret, remote, chosen, check, sending, local_queue("away"))
+        wait_for("the clusters to know each other", lambda: condition(queued.cluster.get("multikueuecluster", "worker"), "Active") == ("True", "Active"), LONG)
+
+        job = trainjob("abroad", trainer={"numNodes": 2, "resourcesPerNode": {"requests": {"cpu": "1"}}})
+        job["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "away"}
+        wait_for("Kueue to know where it goes", lambda: queued.dry(job)["spec"].get("managedBy") == "kueue.x-k8s.io/multikueue", LONG)
+        queued.create(job)
+        there.runs("abroad", {"node": "reserved"}, 2)
+        assert "managedBy" not in there.get("trainjob", "abroad")["spec"]
+        same = lambda: queued.get("trainjob", "abroad").get("status") == there.get("trainjob", "abroad").get("status")  # noqa: E731
+        wait_for("its status here", lambda: queued.get("trainjob", "abroad").get("status", {}).get("jobsStatus") and same(), LONG)
+        there.succeed("abroad")
+        wait_for("it to end here", lambda: condition(queued.get("trainjob", "abroad"), "Complete") == ("True", "JobsCompleted"), LONG)
+        assert condition(queued.workload("abroad"), "Finished") == ("True", "Succeeded")
+        # nothing was made of it here, and nothing is left there
+        assert queued.get("jobset", "abroad") == {} and not queued.pods("abroad")
+        wait_for("the copy to go", lambda: not worker.items("-n", NAMESPACE, "trainjobs"), LONG)
+
+        # taken back before it ended
+        job["metadata"]["name"] = "recalled"
+        queued.create(job)
+        there.runs("recalled", {"node": "reserved"}, 2)
+        queued.cluster.kubectl("-n", NAMESPACE, "delete", "trainjob", "recalled")
+        wait_for("the copy to go", lambda: not worker.items("-n", NAMESPACE, "trainjobs,jobsets"), LONG)
+        queued.cluster.kubectl("delete", "admissioncheck,multikueueconfig,multikueuecluster", "--all", "--wait=false")
