@@ -38,6 +38,10 @@ struct Run {
     created: f64,
     /// TrainJobs a second until all were complete, from the first JobSet that was.
     completed: f64,
+    /// Of all processors, in percent: what the API server and etcd took until all JobSets were there.
+    server_share: f64,
+    /// Their processor time, in milliseconds.
+    server_ms_per_job: f64,
     requests_per_job: f64,
     cpu_ms_per_job: f64,
     peak_mb: f64,
@@ -69,9 +73,18 @@ pub async fn measure(setting: &Setting) -> Result<Vec<Figure>> {
             name: "operator: the same beside the floor",
             unit: "jobs/s",
             ours: ours.created,
-            peer: Some(floor),
+            peer: Some(floor.0),
             against: "the same writes with no controller",
             more_is_better: true,
+        },
+        figure("operator: of all processors, API server and etcd", "%", |run| run.server_share, true),
+        Figure {
+            name: "operator: API server and etcd, CPU per job",
+            unit: "ms",
+            ours: ours.server_ms_per_job,
+            peer: Some(floor.1),
+            against: "the same writes with no controller",
+            more_is_better: false,
         },
         figure("operator: TrainJobs completed", "jobs/s", |run| run.completed, true),
         figure("operator: API requests per job", "requests", |run| run.requests_per_job, false),
@@ -202,6 +215,8 @@ impl Cluster {
         Ok(Run {
             created: count / created.seconds,
             completed: count / completed.seconds,
+            server_share: 100.0 * created.server_cpu / created.seconds / processors(),
+            server_ms_per_job: created.server_cpu * 1000.0 / count,
             requests_per_job: requests / count,
             cpu_ms_per_job: cpu * 1000.0 / count,
             peak_mb,
@@ -218,7 +233,7 @@ impl Cluster {
         until(LIMIT, || self.count_is(JOBSETS, 1, &asked)).await?;
 
         let (asked, before) = (Counter::default(), self.requests().await?);
-        let clock = Clock::start(pid);
+        let clock = self.clock(pid)?;
         load::create_all(&self.client, TRAINJOBS, CLIENTS, jobs, trainjob).await?;
         until(LIMIT, || self.count_is(JOBSETS, jobs + 1, &asked)).await?;
         let created = clock.stop();
@@ -227,7 +242,7 @@ impl Cluster {
 
         let version = self.get(&format!("{TRAINJOBS}?limit=1")).await?["metadata"]["resourceVersion"].clone();
         let version = version.as_str().context("lists have versions")?.to_owned();
-        let clock = Clock::start(pid);
+        let clock = self.clock(pid)?;
         let (all, patched) =
             tokio::join!(tokio::time::timeout(LIMIT, self.see_complete(&version, jobs)), self.complete_all(jobs),);
         patched?;
@@ -238,8 +253,13 @@ impl Cluster {
         Ok((created, completed, self.requests().await? - before - own))
     }
 
-    /// What the controllers do at least, done from here: the same objects, and no webhooks. TrainJobs a second.
-    async fn floor(&self, jobs: usize) -> Result<f64> {
+    fn clock(&self, pid: u32) -> Result<Clock> {
+        Ok(Clock::start(pid, vec![self.peer.pid("kube-apiserver")?, self.peer.pid("etcd")?]))
+    }
+
+    /// What the controllers do at least, done from here: the same objects, and no webhooks. TrainJobs a second, and
+    /// milliseconds of the API server's and etcd's processor for each.
+    async fn floor(&self, jobs: usize) -> Result<(f64, f64)> {
         for kind in ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"] {
             self.send(Method::DELETE, &format!("{HOOKS}/{kind}"), None).await?;
         }
@@ -247,7 +267,7 @@ impl Cluster {
         let runtime: Value = serde_saphyr::from_str(TORCH)?;
         let template = runtime["spec"]["template"]["spec"].clone();
         let snapshot = runtime.to_string();
-        let start = Instant::now();
+        let clock = self.clock(std::process::id())?;
         let numbers = futures::stream::iter(0..jobs);
         let work = numbers.map(async |n| {
             let name = format!("floor-{n}");
@@ -261,15 +281,26 @@ impl Cluster {
             self.apply(&format!("{TRAINJOBS}/{name}/status?fieldManager=floor&force=true"), &status).await
         });
         work.buffer_unordered(CLIENTS).try_collect::<()>().await?;
-        let rate = jobs as f64 / start.elapsed().as_secs_f64();
+        let took = clock.stop();
         self.clear().await?;
-        Ok(rate)
+        Ok((jobs as f64 / took.seconds, took.server_cpu * 1000.0 / jobs as f64))
     }
 
     /// The 99th percentile of admission reviews that come in at a steady pace, in milliseconds; the controller has one core.
     async fn admission(&self, contender: &Contender) -> Result<f64> {
-        let _running = self.begin(contender, true)?;
+        let running = self.begin(contender, true)?;
+        let pid = running.0.id();
         until(LIMIT, || self.dry_run()).await?;
+        // it has all these TrainJobs to look at once, which is another thing to measure
+        until(LIMIT, async || {
+            let before = cpu_seconds(pid);
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            if cpu_seconds(pid) - before > 0.05 {
+                bail!("the controller is still busy with what it found");
+            }
+            Ok(())
+        })
+        .await?;
         let hooks =
             self.get(&format!("{HOOKS}/validatingwebhookconfigurations/validator.trainer.kubeflow.org")).await?;
         let hooks = hooks["webhooks"].as_array().context("there are webhooks")?;
@@ -419,26 +450,39 @@ impl Counter {
     }
 }
 
-/// The time that something took, and the processor time of the controller meanwhile; both in seconds.
+/// The time that something took, and the processor time of the controller meanwhile, in seconds.
 struct Phase {
     seconds: f64,
     cpu: f64,
+    /// Of the API server and etcd.
+    server_cpu: f64,
 }
 
 struct Clock {
     pid: u32,
+    servers: Vec<u32>,
     start: Instant,
     cpu: f64,
+    server_cpu: f64,
 }
 
 impl Clock {
-    fn start(pid: u32) -> Self {
-        Self { pid, start: Instant::now(), cpu: cpu_seconds(pid) }
+    fn start(pid: u32, servers: Vec<u32>) -> Self {
+        let server_cpu = servers.iter().copied().map(cpu_seconds).sum();
+        Self { pid, servers, start: Instant::now(), cpu: cpu_seconds(pid), server_cpu }
     }
 
     fn stop(&self) -> Phase {
-        Phase { seconds: self.start.elapsed().as_secs_f64(), cpu: cpu_seconds(self.pid) - self.cpu }
+        Phase {
+            seconds: self.start.elapsed().as_secs_f64(),
+            cpu: cpu_seconds(self.pid) - self.cpu,
+            server_cpu: self.servers.iter().copied().map(cpu_seconds).sum::<f64>() - self.server_cpu,
+        }
     }
+}
+
+fn processors() -> f64 {
+    std::thread::available_parallelism().map_or(1.0, |count| count.get() as f64)
 }
 
 fn trainjob(name: &str) -> Value {
