@@ -131,7 +131,7 @@ class Cluster:
         self.harness("start", program, "--", *arguments)
 
     def down(self) -> None:
-        self.harness("down")
+        self.harness("down", "--kill")
 
     def harness(self, verb: str, *words: str) -> str:
         """What `cargo xtask kubernetes VERB` prints of this control plane."""

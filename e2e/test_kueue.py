@@ -85,7 +85,7 @@ class Queued:
 
     def runs(self, job: str, flavors: dict[str, str], count: int) -> None:
         """Waits until it runs with these flavors: the TrainJob, the JobSet and the Pods agree."""
-        wait_for(f"{job} to be let in", lambda: self.get("trainjob", job)["spec"]["suspend"] is False, LONG)
+        wait_for(f"{job} to be let in", lambda: self.get("trainjob", job).get("spec", {}).get("suspend") is False, LONG)
         wait_for(f"flavors of {job}", lambda: self.flavors(job) == flavors and self.get("jobset", job)["spec"]["suspend"] is False, LONG)
         wait_for(f"pods of {job}", lambda: len(self.pods(job)) == count, LONG)
         for pod in self.pods(job):
@@ -310,11 +310,11 @@ def test_a_trainjob_runs_on_another_cluster(queued: Queued, worker: Cluster, tmp
         wait_for("Kueue to know where it goes", lambda: queued.dry(job)["spec"].get("managedBy") == "kueue.x-k8s.io/multikueue", LONG)
         queued.create(job)
         there.runs("abroad", {"node": "reserved"}, 2)
-        assert "managedBy" not in there.get("trainjob", "abroad")["spec"]
+        assert there.get("trainjob", "abroad")["spec"]["managedBy"] == "trainer.kubeflow.org/trainjob-controller"
         same = lambda: queued.get("trainjob", "abroad").get("status") == there.get("trainjob", "abroad").get("status")  # noqa: E731
         wait_for("its status here", lambda: queued.get("trainjob", "abroad").get("status", {}).get("jobsStatus") and same(), LONG)
         there.succeed("abroad")
-        wait_for("it to end here", lambda: condition(queued.get("trainjob", "abroad"), "Complete") == ("True", "JobsCompleted"), LONG)
+        wait_for("it to end here", lambda: condition(queued.get("trainjob", "abroad"), "Complete") == ("True", "AllJobsCompleted"), LONG)
         assert condition(queued.workload("abroad"), "Finished") == ("True", "Succeeded")
         # nothing was made of it here, and nothing is left there
         assert queued.get("jobset", "abroad") == {} and not queued.pods("abroad")

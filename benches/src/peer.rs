@@ -77,7 +77,7 @@ impl Peer {
         }
         let path = home.path().to_owned();
         let stop = move || {
-            let _ = xtask().arg("down").arg(&path).output();
+            let _ = xtask().args(["down", "--kill"]).arg(&path).output();
         };
         let kubeconfig = home.path().join("kubeconfig");
         Ok(Self { kubeconfig, pids, status_server: None, ready, stop: Box::new(stop), home })

@@ -127,7 +127,12 @@ enum Kubernetes {
         arguments: Vec<String>,
     },
     /// Stop the control plane that was started in a folder; its data stays.
-    Down { dir: PathBuf },
+    Down {
+        dir: PathBuf,
+        /// Leave the programs no time to put things in order (SIGKILL): a good part of a minute less
+        #[arg(long)]
+        kill: bool,
+    },
 }
 
 fn main() -> ExitCode {
@@ -150,7 +155,7 @@ fn main() -> ExitCode {
         Chore::Kubernetes { verb: Kubernetes::Start { dir, program, arguments } } => {
             control_plane::start_again(&dir, &program, &arguments)
         }
-        Chore::Kubernetes { verb: Kubernetes::Down { dir } } => control_plane::down(&dir),
+        Chore::Kubernetes { verb: Kubernetes::Down { dir, kill } } => control_plane::down(&dir, kill),
         Chore::Tidy => tidy::run(&root()),
     };
     match result {

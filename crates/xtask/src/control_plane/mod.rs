@@ -103,7 +103,7 @@ pub fn up(root: &Path, dir: &Path, port: u16, with: With) -> Result<()> {
     );
     let started = start(root, &dir, port, with, &programs, &processes);
     if started.is_err() {
-        processes.stop_all().context("stopping what was started")?;
+        processes.stop_all(false).context("stopping what was started")?;
     }
     println!("{}", started?.display());
     Ok(())
@@ -207,9 +207,9 @@ pub fn add(root: &Path, dir: &Path, with: With) -> Result<()> {
     })
 }
 
-/// Stops the control plane that was started in `dir`; its data stays.
-pub fn down(dir: &Path) -> Result<()> {
-    processes(dir)?.1.stop_all()
+/// Stops the control plane that was started in `dir`, each program asked to end or killed at once; its data stays.
+pub fn down(dir: &Path, at_once: bool) -> Result<()> {
+    processes(dir)?.1.stop_all(at_once)
 }
 
 /// Stops one of its programs; killed at once it has no time to put things in order.

@@ -158,9 +158,9 @@ impl Processes {
     }
 
     /// Stops everything, one after the other, and waits until it is gone.
-    pub fn stop_all(&self) -> Result<()> {
+    pub fn stop_all(&self, at_once: bool) -> Result<()> {
         for name in self.names() {
-            self.stop(&name, false).with_context(|| format!("stopping {name}"))?;
+            self.stop(&name, at_once).with_context(|| format!("stopping {name}"))?;
         }
         Ok(())
     }
@@ -211,7 +211,7 @@ mod tests {
         assert!(processes.alive("other").is_none() && processes.any_alive());
         // nobody but us reaps it
         let reaper = std::thread::spawn(move || nix::sys::wait::waitpid(pid, None));
-        processes.stop_all().expect("it stops");
+        processes.stop_all(false).expect("it stops");
         reaper.join().expect("no panic").expect("reaped");
         assert!(!processes.any_alive() && processes.names().is_empty());
 
