@@ -11,9 +11,11 @@ import http.client
 import json
 import pathlib
 import re
+import socket
 import ssl
 import subprocess
 import time
+import urllib.request
 from collections.abc import Iterator
 
 import pytest
@@ -315,6 +317,36 @@ def test_logs_are_followed_as_they_are_written(raw: Raw):
         assert re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z (one|two|three)$", line), line
     status, told = raw.call(f"{PODS}/{name}/log?previous=true")
     assert status == 400 and "previous terminated container" in told["message"]
+
+
+def test_ports_of_a_pod(yard: Yard, raw: Raw, tmp_path: pathlib.Path):
+    """A server in a pod is reached through the API server: by the pod's proxy, and by `kubectl port-forward`."""
+    (tmp_path / "hello").write_text("hello\n")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    raw.call(TRAINJOBS, "POST", trainjob("serving", f"exec python3 -m http.server --directory {tmp_path} --bind 127.0.0.1 {port}"))
+    (name,) = wait_for("its pod to run", lambda: raw.names(pods_of("serving") + "&fieldSelector=status.phase%3DRunning"))
+    proxy = f"{PODS}/{name}:{port}/proxy"
+    wait_for("the server", lambda: raw.open(f"{proxy}/hello").status == 200)
+    answer = raw.open(f"{proxy}/hello?a=b%2Fc")
+    assert (answer.read(), answer.getheader("Content-Length")) == (b"hello\n", "6")
+    assert (raw.open(f"{proxy}/").status, raw.open(f"{proxy}/nothing").status) == (200, 404)
+    assert raw.open(f"{proxy}/hello", "POST", {}).status == 501, "the pod's own answer"
+    status, told = raw.call(f"{PODS}/{name}:1/proxy/")
+    assert status == 503 and f'error trying to reach port 1 of pod "{name}"' in told["message"], told
+    assert raw.call(f"{PODS}/a:b:c:d/proxy/")[0] == 400 and raw.call(f"{PODS}/nobody/proxy/")[0] == 404
+    assert yard.kubectl("get", "--raw", f"{proxy}/hello").stdout == "hello\n"
+
+    words = ["kubectl", "--kubeconfig", yard.kubeconfig, "port-forward", f"pod/{name}", f":{port}"]
+    forward = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=yard.env)
+    try:
+        local = re.match(r"Forwarding from 127.0.0.1:(\d+) ->", forward.stdout.readline())[1]
+        with urllib.request.urlopen(f"http://127.0.0.1:{local}/hello", timeout=30) as answer:
+            assert answer.read() == b"hello\n"
+    finally:
+        forward.kill()
+        forward.wait()
+    raw.call(f"{TRAINJOBS}/serving", "DELETE")
 
 
 # deletes

@@ -35,6 +35,12 @@ impl Gvk {
     pub fn api_version(&self) -> String {
         if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
     }
+
+    /// `pods`, `priorityclasses`: what the kind's resource is called, where its name is nothing special.
+    pub fn regular_plural(&self) -> String {
+        let ending = if self.kind.ends_with('s') { "es" } else { "s" };
+        self.kind.to_lowercase() + ending
+    }
 }
 
 impl fmt::Display for Gvk {

@@ -7,7 +7,9 @@ use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use jiff::Timestamp;
 use serde_json::Value;
+use std::io;
 use std::sync::Arc;
+use tokio::net::TcpStream;
 
 /// `PodLogOptions`.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -56,6 +58,9 @@ pub trait PodStreams: Send + Sync {
 
     /// Whether `stream` would work, asked before the connection is upgraded, so that errors are plain answers.
     fn check(&self, pod: &Value, kind: StreamKind, options: &StreamOptions) -> Result<(), Status>;
+
+    /// A connection to a port of the pod.
+    fn connect(&self, pod: &Value, port: u16) -> BoxFuture<'static, io::Result<TcpStream>>;
 
     /// Speaks the agreed protocol over an upgraded connection until either side ends.
     fn stream(

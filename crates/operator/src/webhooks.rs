@@ -103,11 +103,10 @@ impl Lookup for Known<'_> {
 /// The path of one object. The kinds that the rules look at have regular plurals.
 fn path(target: &Target) -> String {
     let Target { gvk, key } = target;
-    let ending = if gvk.kind.ends_with('s') { "es" } else { "s" };
     let base =
         if gvk.group.is_empty() { format!("/api/{}", gvk.version) } else { format!("/apis/{}", gvk.api_version()) };
     let place = if key.namespace.is_empty() { String::new() } else { format!("/namespaces/{}", key.namespace) };
-    format!("{base}{place}/{}{ending}/{}", gvk.kind.to_lowercase(), key.name)
+    format!("{base}{place}/{}/{}", gvk.regular_plural(), key.name)
 }
 
 impl Webhooks {

@@ -14,19 +14,13 @@ pub struct Plugin(pub Webhook);
 /// The server's objects by kind: the few that the rules look at have regular plurals.
 struct ByKind<'a>(&'a dyn Objects);
 
-/// `pods`, `priorityclasses`.
-fn plural(kind: &str) -> String {
-    let ending = if kind.ends_with('s') { "es" } else { "s" };
-    format!("{}{ending}", kind.to_lowercase())
-}
-
 impl Lookup for ByKind<'_> {
     fn get(&self, target: &Target) -> Option<Arc<Value>> {
-        self.0.get(&target.gvk.group, &plural(&target.gvk.kind), &target.key.namespace, &target.key.name)
+        self.0.get(&target.gvk.group, &target.gvk.regular_plural(), &target.key.namespace, &target.key.name)
     }
 
     fn list(&self, gvk: &Gvk, namespace: &str) -> Vec<Arc<Value>> {
-        self.0.list(&gvk.group, &plural(&gvk.kind), namespace)
+        self.0.list(&gvk.group, &gvk.regular_plural(), namespace)
     }
 }
 

@@ -10,8 +10,10 @@ use futures::future::BoxFuture;
 use futures::stream::{BoxStream, StreamExt};
 use node::poddir::PodDir;
 use serde_json::Value;
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use tokio::net::TcpStream;
 
 /// The pods of the agent that keeps its data here.
 pub struct NodeStreams {
@@ -71,6 +73,11 @@ impl PodStreams for NodeStreams {
             }
             StreamKind::PortForward => Status::bad_request(format!("pod {name:?} is not running")),
         })
+    }
+
+    fn connect(&self, pod: &Value, port: u16) -> BoxFuture<'static, io::Result<TcpStream>> {
+        let address = object::text(&pod["status"], "podIP").parse();
+        Box::pin(async move { node::exec::connect(address.map_err(io::Error::other)?, port).await })
     }
 
     fn stream(

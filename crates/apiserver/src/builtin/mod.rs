@@ -66,6 +66,7 @@ pub fn resources() -> Vec<Resource> {
             .sub("exec", "", "PodExecOptions", &["create", "get"])
             .sub("log", "", "Pod", &["get"])
             .sub("portforward", "", "PodPortForwardOptions", &["create", "get"])
+            .sub("proxy", "", "PodProxyOptions", &["create", "delete", "get", "patch", "update"])
             .sub("resize", "", "Pod", &["get", "patch", "update"])
             .columns("Name,Ready,Status,Restarts,Age,|IP,Node,Nominated Node,Readiness Gates"),
         Kind::new("", "PodTemplate", "podtemplates", core::PodTemplates).columns("Name,Containers,Images,Pod Labels"),

@@ -5,6 +5,7 @@ mod authorize;
 mod discovery;
 mod handle;
 mod pods;
+mod proxy;
 mod scale;
 mod serve;
 mod verbs;
