@@ -153,8 +153,10 @@ mod tests {
         full["featureGates"] = json!({});
         full["controller"]["groupKindConcurrency"] = json!({});
         full["webhook"]["host"] = json!("");
-        for absent in ["minVersion", "cipherSuites"] {
-            full["tls"][absent] = json!("");
+        for (section, absent) in
+            [("tls", "minVersion"), ("tls", "cipherSuites"), ("statusServer", "qps"), ("statusServer", "burst")]
+        {
+            full[section][absent] = json!("");
         }
         let fields = full.as_object_mut().expect("it is an object");
         fields.retain(|name, _| name != "apiVersion" && name != "kind");
