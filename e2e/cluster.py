@@ -97,6 +97,15 @@ class Cluster:
         assert not check or done.returncode == 0, f"kubectl {words}: {done.stdout}\n{done.stderr}"
         return done.stdout if done.returncode == 0 else ""
 
+    def namespace(self, name: str) -> None:
+        """A namespace where things can be made: one that an earlier try of a test has deleted is gone first."""
+
+        def is_there() -> bool:
+            self.kubectl("create", "namespace", name, check=False)
+            return self.get("namespace", name).get("status", {}).get("phase") == "Active"
+
+        wait_for(f"namespace {name}", is_there, 240)
+
     def get(self, *words: str) -> dict:
         return json.loads(self.kubectl("get", *words, "-o", "json", check=False) or "{}")
 

@@ -241,7 +241,7 @@ def operated(cluster: Cluster, tmp_path: pathlib.Path, request: pytest.FixtureRe
     with running(Operator(cluster, tmp_path / "operator", url())):
         cluster.runtimes()
         cluster.kubectl("apply", "-f", "-", input=json.dumps(plain_runtime("plain-cli")))
-        cluster.kubectl("create", "namespace", namespace)
+        cluster.namespace(namespace)
         yield cluster, namespace
         cluster.kubectl("-n", namespace, "delete", "trainjobs", "--all", "--wait=false")
         wait_for("the TrainJobs to be gone", lambda: not cluster.items("-n", namespace, "trainjobs"), 120)

@@ -118,7 +118,7 @@ def test_what_stands_still_is_told_with_its_reason(yard: Yard):
 @pytest.mark.timeout(600)
 def test_on_kubernetes(cluster: Cluster, tmp_path: pathlib.Path):
     """With an operator outside the cluster; then without it; then with an old kind and fewer rights."""
-    cluster.kubectl("create", "namespace", "examined", check=False)
+    cluster.namespace("examined")
     here = ("-n", "examined", "--stuck-after", "0s")
     account = "ServiceAccount/kubeflow-system/kubeflow-trainer-controller-manager"
     definition = "CustomResourceDefinition/trainjobs.trainer.kubeflow.org"

@@ -41,7 +41,7 @@ class Trial:
         self.first: dict[tuple[str, str], str] = {}
         flags = dict.fromkeys(("server", "token", "ca", "context"))
         self.server = replay.Server.from_args(argparse.Namespace(**flags, kubeconfig=cluster.kubeconfig, insecure=False))
-        cluster.kubectl("create", "namespace", namespace)
+        cluster.namespace(namespace)
 
     def create(self, jobs: Iterable[dict], after: dict[int, object] | None = None) -> None:
         """Asks until each is taken. `after`: what to do once so many are."""

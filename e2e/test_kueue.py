@@ -126,7 +126,7 @@ def queued(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     with running(operator):
         cluster.runtimes()
         cluster.add("--kueue")
-        cluster.kubectl("create", "namespace", NAMESPACE)
+        cluster.namespace(NAMESPACE)
         found = Queued(cluster)
         try:
             found.apply(*queues())
@@ -299,7 +299,7 @@ def test_a_trainjob_runs_on_another_cluster(queued: Queued, worker: Cluster, tmp
 
     with running(Operator(worker, tmp_path, url())):
         worker.runtimes()
-        worker.kubectl("create", "namespace", NAMESPACE)
+        worker.namespace(NAMESPACE)
         there = Queued(worker)
         there.apply(*(o for o in queues() if o["kind"] == "ResourceFlavor"), away, local_queue("away"))
         queued.apply(system, secret, remote, chosen, check, sending, local_queue("away"))

@@ -77,7 +77,7 @@ def test_certificates_are_exchanged_without_a_gap(cluster: Cluster, tmp_path: pa
     one, two = (Operator(cluster, tmp_path, where, "--certificate-period=1") for _ in range(2))
     with running(one, two):
         cluster.runtimes()
-        cluster.kubectl("create", "namespace", "rotated", check=False)
+        cluster.namespace("rotated")
         body = yaml.safe_dump(trainjob("train"))
         stop, refused, admitted = threading.Event(), [], []
 

