@@ -11,7 +11,6 @@ import http.client
 import json
 import pathlib
 import re
-import socket
 import ssl
 import subprocess
 import time
@@ -21,6 +20,7 @@ from collections.abc import Iterator
 import pytest
 import yaml
 
+from cluster import free_port
 from conftest import BINARY, ROOT, Yard, stop, wait_for
 
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
@@ -322,8 +322,7 @@ def test_logs_are_followed_as_they_are_written(raw: Raw):
 def test_ports_of_a_pod(yard: Yard, raw: Raw, tmp_path: pathlib.Path):
     """A server in a pod is reached through the API server: by the pod's proxy, and by `kubectl port-forward`."""
     (tmp_path / "hello").write_text("hello\n")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     raw.call(TRAINJOBS, "POST", trainjob("serving", f"exec python3 -m http.server --directory {tmp_path} --bind 127.0.0.1 {port}"))
     (name,) = wait_for("its pod to run", lambda: raw.names(pods_of("serving") + "&fieldSelector=status.phase%3DRunning"))
     proxy = f"{PODS}/{name}:{port}/proxy"

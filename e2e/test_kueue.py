@@ -22,12 +22,12 @@ NAMESPACE, QUEUE = "queued", {"kueue.x-k8s.io/queue-name": "main"}
 LONG = 180
 
 
-def cluster_queue(reserved: int, spot: int) -> dict:
+def cluster_queue(reserved: int, spot: int, name: str = "all", **spec) -> dict:
     """A queue for the whole cluster, with so many CPUs of two flavors."""
     flavors = [{"name": name, "resources": [{"name": "cpu", "nominalQuota": str(cpu)}]} for name, cpu in (("reserved", reserved), ("spot", spot))]
     return {
-        "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": "all"},
-        "spec": {"namespaceSelector": {}, "stopPolicy": "None", "resourceGroups": [{"coveredResources": ["cpu"], "flavors": flavors}]},
+        "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": name},
+        "spec": {"namespaceSelector": {}, "stopPolicy": "None", "resourceGroups": [{"coveredResources": ["cpu"], "flavors": flavors}], **spec},
     }  # fmt: skip
 
 
@@ -206,9 +206,8 @@ def test_who_matters_more_goes_first(queued: Queued):
     """Kueue preempts a TrainJob for one of higher priority, and lets it in again when that has ended."""
     classes = [{"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "metadata": {"name": name}, "value": value}
                for name, value in (("research", 10), ("production", 1000))]  # fmt: skip
-    kind = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": "preempting"}, "spec": {
-        **cluster_queue(2, 0)["spec"], "preemption": {"withinClusterQueue": "LowerPriority"}}}  # fmt: skip
-    queued.apply(*classes, kind, local_queue("preempting"))
+    preempting = cluster_queue(2, 0, "preempting", preemption={"withinClusterQueue": "LowerPriority"})
+    queued.apply(*classes, preempting, local_queue("preempting"))
 
     def ranked(name: str, priority: str) -> dict:
         made = job(name)
@@ -294,8 +293,8 @@ def test_a_trainjob_runs_on_another_cluster(queued: Queued, worker: Cluster, tmp
     check = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "AdmissionCheck", "metadata": {"name": "workers"}, "spec": {
         "controllerName": "kueue.x-k8s.io/multikueue",
         "parameters": {"apiGroup": "kueue.x-k8s.io", "kind": "MultiKueueConfig", "name": "workers"}}}  # fmt: skip
-    away = {**cluster_queue(2, 0), "metadata": {"name": "away"}}
-    sending = {**away, "spec": {**away["spec"], "admissionChecksStrategy": {"admissionChecks": [{"name": "workers"}]}}}
+    away = cluster_queue(2, 0, "away")
+    sending = cluster_queue(2, 0, "away", admissionChecksStrategy={"admissionChecks": [{"name": "workers"}]})
 
     with running(Operator(worker, tmp_path, url())):
         worker.runtimes()
