@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 import yaml
 
-from cluster import XTASK, Cluster, Operator, running, trainjob, url
+from cluster import XTASK, Cluster, Operator, running, start, trainjob, url
 from conftest import ROOT, plain_runtime, wait_for
 
 sys.path.insert(0, str(ROOT / "e2e/golden"))
@@ -273,12 +273,9 @@ def test_nodes_of_one_rack(queued: Queued):
 @pytest.fixture
 def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """The cluster where the pods run; it is there for this test alone."""
-    cluster = Cluster(tmp_path_factory.mktemp("worker"), "--jobset", "--kueue")
-    try:
-        cluster.install()
-        yield cluster
-    finally:
-        cluster.down()
+    for started in start(tmp_path_factory, "--jobset", "--kueue"):
+        started.install()
+        yield started
 
 
 @pytest.mark.timeout(900)
