@@ -214,7 +214,7 @@ def test_wrong_input(yard: Yard, user: User):
     assert "bare is not a file; as a folder it should have one of __main__.py, main.py, train.py, and it has none" in told("run", "bare")
     assert "it has main.py and train.py: name the script" in told("run", "two")
     assert "ok.py is not in --workdir" in told("run", "--runtime", "plain", "--workdir", "bare", "ok.py")
-    assert 'there is no runtime "none"; see which there are: trainyard runtimes' in told("run", "--runtime", "none", "ok.py")
+    assert '--runtime none: there is no such runtime\n  see which there are: trainyard runtimes' in told("run", "--runtime", "none", "ok.py")
     assert "--env \"x\" is not NAME=VALUE" in told("run", "-e", "x", "ok.py")
     assert 'has no context "none"; it has: trainyard' in told("get", "--context", "none")
     assert 'namespaces "none" not found' in told("run", "--runtime", "plain", "-n", "none", "ok.py", code=1)

@@ -65,6 +65,8 @@ def test_unknown_runtime_of_run(yard: Yard, tmp_path: pathlib.Path):
     (tmp_path / "a.py").write_text("")
     done = yard.run("run", "--runtime", "nope", str(tmp_path / "a.py"), check=False)
     assert done.returncode == 2 and "trainyard runtimes" in done.stderr
+    done = yard.run("run", "--runtime", "torch-distribtued", str(tmp_path / "a.py"), check=False)
+    assert "--runtime torch-distribtued" in done.stderr and 'did you mean "torch-distributed"?' in done.stderr
 
 
 def test_unknown_job(yard: Yard):

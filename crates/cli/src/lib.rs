@@ -17,6 +17,7 @@ pub mod home;
 mod jobs;
 mod metrics;
 mod mpirun;
+pub mod near;
 pub mod operator_args;
 mod output;
 mod progress;

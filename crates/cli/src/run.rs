@@ -6,13 +6,14 @@ use crate::error::CliError;
 use crate::exit;
 use crate::follow::{Show, follow};
 use crate::jobs::suspended;
+use crate::near::did_you_mean;
 use crate::output;
 use crate::ship::{Bundle, MOUNT};
 use crate::view::{Phase, final_message};
 use api::object;
 use api::trainer::API_VERSION;
 use api::trainer::names::{LABEL_ANCESTOR, LABEL_FRAMEWORK, NODE};
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
 
@@ -261,8 +262,14 @@ async fn runtime(cluster: &Cluster, name: &str) -> Result<(Value, &'static str),
     if let Some(found) = cluster.find_shared(Kind::ClusterTrainingRuntime, name).await? {
         return Ok((found, "ClusterTrainingRuntime"));
     }
+    let shared = cluster.api_all(Kind::ClusterTrainingRuntime).list(&ListParams::default()).await?;
+    let mut there: Vec<Value> = shared.items.iter().map(value).collect();
+    there.extend(cluster.list(Kind::TrainingRuntime, "").await?);
+    let meant = did_you_mean(name, there.iter().map(|runtime| object::meta(runtime, "name")));
     let flags = &cluster.flags;
-    Err(CliError::Usage(format!("there is no runtime {name:?}; see which there are: trainyard runtimes{flags}")))
+    Err(CliError::Usage(format!(
+        "--runtime {name}: there is no such runtime{meant}\n  see which there are: trainyard runtimes{flags}"
+    )))
 }
 
 /// How a framework's scripts are started. `env` are the variables of the job.
