@@ -82,7 +82,8 @@ pub enum Op {
 }
 
 impl Op {
-    fn place(&self) -> (&Arc<str>, &Key) {
+    /// The bucket and the object's name in it.
+    pub fn place(&self) -> (&Arc<str>, &Key) {
         match self {
             Self::Put { bucket, key, .. } | Self::Delete { bucket, key, .. } => (bucket, key),
         }
@@ -116,7 +117,7 @@ pub struct Event {
 /// Why a write did not happen.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WriteError {
-    /// An expectation did not hold: read again and retry.
+    /// An expectation did not hold: read again and retry. What the write lost to is visible by now.
     #[error("the object has changed meanwhile")]
     Conflict,
     /// The database could not be written. The store takes no more writes until it is opened again.

@@ -84,6 +84,9 @@ impl Log {
             let begin = Instant::now();
             let mut pending = Pending::new(shared.revision());
             let mut acks: Vec<(Ack, Vec<Event>)> = Vec::new();
+            // Writers that lost to one of `acks`. They are answered once its events are visible: a writer that read again
+            // before would compute the same write from the same state, and lose again.
+            let mut lost: Vec<Ack> = Vec::new();
             let mut next = Some(first);
             while let Some((txn, ack)) = next {
                 let result = match &failed {
@@ -92,10 +95,11 @@ impl Log {
                 };
                 match result {
                     Ok(events) => acks.push((ack, events)),
+                    Err(WriteError::Conflict) if !acks.is_empty() => lost.push(ack),
                     // A client that has gone away does not read its answer.
                     Err(error) => drop(ack.send(Err(error))),
                 }
-                next = if acks.len() >= GROUP {
+                next = if acks.len() + lost.len() >= GROUP {
                     None
                 } else if let Ok(more) = waiting.try_recv() {
                     Some(more)
@@ -117,12 +121,15 @@ impl Log {
                     for (ack, events) in acks {
                         drop(ack.send(Ok(events)));
                     }
+                    for ack in lost {
+                        drop(ack.send(Err(WriteError::Conflict)));
+                    }
                 }
                 Err(error) => {
                     // What is on disk is no longer known, so nothing more may be promised.
                     tracing::error!(%error, "the store cannot write; it takes no more writes");
                     let error = WriteError::Failed(error.to_string());
-                    for (ack, _) in acks {
+                    for ack in acks.into_iter().map(|(ack, _)| ack).chain(lost) {
                         drop(ack.send(Err(error.clone())));
                     }
                     failed = Some(error);

@@ -8,6 +8,7 @@ mod catalog;
 mod delete;
 mod patch;
 mod read;
+mod turns;
 mod write;
 
 pub use catalog::{Catalog, Custom, Served, compare_versions};
@@ -27,7 +28,8 @@ use crate::status::Status;
 use jiff::Timestamp;
 use serde_json::Value;
 use std::sync::{Arc, PoisonError, RwLock};
-use store::{Entry, Event, Key, Store, Txn, WriteError};
+use store::{Entry, Event, Key, Op, Revision, Store, Txn, WriteError};
+use turns::Turns;
 
 /// Clock and chance, so that a simulator can own them.
 pub trait World: Send + Sync {
@@ -151,10 +153,8 @@ pub struct Core {
     pub(crate) plugins: Vec<Arc<dyn Admission>>,
     pub world: Arc<dyn World>,
     pub tokens: Arc<dyn Tokens>,
+    turns: Turns,
 }
-
-/// Conflicts in a row before a request gives up; each means that somebody else's write has gone through.
-const ATTEMPTS: usize = 64;
 
 impl Core {
     pub fn new(
@@ -164,7 +164,7 @@ impl Core {
         world: Arc<dyn World>,
         tokens: Arc<dyn Tokens>,
     ) -> Self {
-        Self { store, catalog: RwLock::new(Arc::new(catalog)), plugins, world, tokens }
+        Self { store, catalog: RwLock::new(Arc::new(catalog)), plugins, world, tokens, turns: Turns::default() }
     }
 
     /// The kinds served at present.
@@ -177,46 +177,71 @@ impl Core {
         *self.catalog.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(catalog);
     }
 
-    /// Carries out a write, trying again while others get in between.
+    /// Carries out a write, trying again while others get in between. Each lost race is another writer's success, so
+    /// there is always progress; and whoever lost one waits in the object's row, where it can be overtaken only by the
+    /// writes that were already on their way.
     ///
     /// # Errors
     /// What `attempt` says, or 500 where the store cannot write.
     pub async fn run(&self, attempt: impl Fn() -> Result<Attempt, Status>) -> Result<Answer, Status> {
-        for _ in 0..ATTEMPTS {
+        let mut turn = None;
+        loop {
+            let seen = self.store.revision();
             match attempt()? {
                 Attempt::Done(answer) => return Ok(answer),
                 Attempt::Write(pending) => {
                     let (txn, rest) = pending.split();
+                    let place = txn.ops.first().map(Op::place).map(|(bucket, key)| (bucket.clone(), key.clone()));
+                    if turn.is_none()
+                        && let Some(place) = &place
+                        && self.turns.has_row(place)
+                    {
+                        turn = Some(self.turns.join(place.clone()).await);
+                        continue;
+                    }
                     match self.store.submit(txn).await {
                         Ok(events) => return Ok(rest.conclude(&events)),
-                        Err(WriteError::Conflict) => {}
-                        Err(error @ WriteError::Failed(_)) => return Err(internal(error.to_string())),
+                        Err(error) => self.after_failure(error, seen)?,
+                    }
+                    if turn.is_none()
+                        && let Some(place) = place
+                    {
+                        turn = Some(self.turns.join(place).await);
                     }
                 }
             }
         }
-        Err(exhausted())
     }
 
-    /// As [`Core::run`] without async: at once on a memory store, blocking on another.
+    /// As [`Core::run`] without async: at once on a memory store, blocking on another. It waits in no row, so on a store
+    /// with other writers it may lose more often.
     ///
     /// # Errors
     /// As [`Core::run`].
     pub fn run_now(&self, attempt: impl Fn() -> Result<Attempt, Status>) -> Result<Answer, Status> {
-        for _ in 0..ATTEMPTS {
+        loop {
+            let seen = self.store.revision();
             match attempt()? {
                 Attempt::Done(answer) => return Ok(answer),
                 Attempt::Write(pending) => {
                     let (txn, rest) = pending.split();
                     match self.store.submit(txn).wait() {
                         Ok(events) => return Ok(rest.conclude(&events)),
-                        Err(WriteError::Conflict) => {}
-                        Err(error @ WriteError::Failed(_)) => return Err(internal(error.to_string())),
+                        Err(error) => self.after_failure(error, seen)?,
                     }
                 }
             }
         }
-        Err(exhausted())
+    }
+
+    /// Whether a write that failed may be computed again: it lost to a write that came after `seen`.
+    fn after_failure(&self, error: WriteError, seen: Revision) -> Result<(), Status> {
+        match error {
+            WriteError::Conflict if self.store.revision() > seen => Ok(()),
+            // A request that expects what was never there would be computed for ever.
+            WriteError::Conflict => Err(internal("the write does not fit the state from which it was computed")),
+            WriteError::Failed(_) => Err(internal(error.to_string())),
+        }
     }
 
     /// Gives `work` the context that strategies look at.
@@ -355,8 +380,4 @@ pub(crate) fn internal(message: impl Into<String>) -> Status {
     let mut status = Status::new(500, "InternalError", format!("Internal error occurred: {message}"));
     status.details = Some(serde_json::json!({"causes": [{"message": message}]}));
     status
-}
-
-fn exhausted() -> Status {
-    internal("too many concurrent writes to the same object")
 }

@@ -42,6 +42,8 @@ pub(crate) fn meta_mut(object: &mut Value) -> &mut Map<String, Value> {
     meta.as_object_mut().expect("invariant: just made an object")
 }
 
+/// Generated names that may be taken before a create gives up, as upstream.
+const GENERATED_MAX: usize = 8;
 const MODIFIED: &str = "the object has been modified; please apply your changes to the latest version and try again";
 
 impl Core {
@@ -109,10 +111,12 @@ impl Core {
             served.schema().default_again(&mut new);
         }
         let generate = api::object::meta(&new, "generateName").to_owned();
-        let generated = api::object::meta(&new, "name").is_empty() && !generate.is_empty();
-        if generated {
+        if api::object::meta(&new, "name").is_empty() && !generate.is_empty() {
             let base: String = generate.chars().take(58).collect();
-            let name = base + &self.world.suffix();
+            let namespace = api::object::meta(&new, "namespace");
+            let is_free = |name: &String| self.store.get(&served.bucket, &Key::new(namespace, name)).is_none();
+            let mut names = (0..GENERATED_MAX).map(|_| format!("{base}{}", self.world.suffix()));
+            let name = names.find(is_free).unwrap_or_else(|| base.clone() + &self.world.suffix());
             meta_mut(&mut new).insert("name".to_owned(), name.into());
         }
         self.with_context(user, &target.namespace, options.dry_run, |cx| strategy.prepare_create(cx, &mut new));
@@ -148,9 +152,7 @@ impl Core {
             if api::object::is_terminating(&entry.value) {
                 status.message = format!("object is being deleted: {}", status.message);
             }
-            if !generated {
-                return Err(status);
-            }
+            return Err(status);
         }
         if options.dry_run {
             return Ok(Attempt::Done(Answer { code: 201, object: Object::Made(Arc::new(new)), warnings }));

@@ -238,6 +238,56 @@ fn the_core_works_without_a_runtime() {
     assert_eq!(core.get(&target("a")).err().unwrap().code, 404);
 }
 
+/// Creators, patchers and deleters of one object: each gets an answer that says what the object's state was, whatever the
+/// others do.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn many_writers_of_one_object_are_all_served() {
+    let dir = tempfile::tempdir().unwrap();
+    for database in [None, Some(dir.path().join("s.sqlite"))] {
+        let server = server(Options { database, ..Options::default() }).await;
+        let writers = (0..120).map(|writer| {
+            let maps: Api<ConfigMap> = Api::default_namespaced(client(&server));
+            tokio::spawn(async move {
+                for i in 0..10 {
+                    let patch = Patch::Merge(json!({"data": {format!("w{writer}"): i.to_string()}}));
+                    let (result, expected) = match writer % 3 {
+                        0 => (maps.create(&PostParams::default(), &config_map("a", "1")).await.map(drop), 409),
+                        1 => (maps.patch("a", &PatchParams::default(), &patch).await.map(drop), 404),
+                        _ => (maps.delete("a", &DeleteParams::default()).await.map(drop), 404),
+                    };
+                    if let Err(error) = result {
+                        assert!(
+                            matches!(&error, kube::Error::Api(s) if s.code == expected),
+                            "writer {writer}: {error}"
+                        );
+                    }
+                }
+            })
+        });
+        for writer in writers.collect::<Vec<_>>() {
+            writer.await.unwrap();
+        }
+    }
+}
+
+/// Each of many patchers of one object gets its write in, and none is lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn no_write_is_lost_among_many_to_one_object() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = server(Options { database: Some(dir.path().join("s.sqlite")), ..Options::default() }).await;
+    let maps: Api<ConfigMap> = Api::default_namespaced(client(&server));
+    maps.create(&PostParams::default(), &config_map("a", "1")).await.unwrap();
+    let writers = (0..200).map(|writer| {
+        let maps = maps.clone();
+        let patch = json!({"data": {format!("w{writer}"): "x"}});
+        tokio::spawn(async move { maps.patch("a", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap() })
+    });
+    for writer in writers.collect::<Vec<_>>() {
+        writer.await.unwrap();
+    }
+    assert_eq!(maps.get("a").await.unwrap().data.unwrap().len(), 201);
+}
+
 /// Not a test: says how many creates a second the server takes, from 16 writers at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "a measurement"]

@@ -36,6 +36,33 @@ fn stores(dir: &Path) -> Vec<(&'static str, Store)> {
     vec![("memory", Store::memory(Plain)), ("sqlite", Store::open(&dir.join("s.sqlite"), Plain).unwrap())]
 }
 
+/// A writer that reads again after a conflict must find what it lost to: else it computes the same write, and loses again
+/// for as long as the winner is not on disk.
+#[test]
+fn a_conflict_is_told_when_its_reason_can_be_seen() {
+    let dir = tempfile::tempdir().unwrap();
+    for (which, store) in stores(dir.path()) {
+        let key = Key::new("ns", "a");
+        let write_some = || {
+            for _ in 0..200 {
+                loop {
+                    let seen = store.revision();
+                    let txn = match store.get("b", &key) {
+                        Some(entry) => delete("a", entry.revision),
+                        None => put("a", json!({}), Expect::Absent),
+                    };
+                    match write(&store, txn) {
+                        Ok(_) => break,
+                        Err(error) => assert_eq!(error, WriteError::Conflict, "{which}"),
+                    }
+                    assert!(store.revision() > seen, "{which}: the state has not changed since {seen}");
+                }
+            }
+        };
+        std::thread::scope(|scope| (0..8).for_each(|_| drop(scope.spawn(write_some))));
+    }
+}
+
 #[test]
 fn writes_replace_what_they_expect_or_nothing() {
     let dir = tempfile::tempdir().unwrap();
