@@ -147,6 +147,13 @@ pub struct RunArgs {
     /// Image of the pods on a cluster; ignored on a laptop [default: the runtime's]
     #[arg(long, value_name = "IMAGE")]
     pub image: Option<String>,
+    /// Start the job again up to N times when it fails, whatever the reason; all ranks start anew [default: 0, the first process
+    /// that fails ends the job]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=1000))]
+    pub retries: Option<u16>,
+    /// End the job, all attempts together, after this long: seconds, or with a unit (90s, 10m, 2h). Exit code 124
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub timeout: Option<std::time::Duration>,
     /// Start the job and return at once, printing its name
     #[arg(long, short)]
     pub detach: bool,

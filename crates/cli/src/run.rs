@@ -12,6 +12,7 @@ use crate::ship::{Bundle, MOUNT};
 use crate::view::{Phase, final_message};
 use api::object;
 use api::trainer::API_VERSION;
+use api::trainer::annotations::{FAILURE_POLICY, RETRIES, RETRY_BACKOFF};
 use api::trainer::names::{LABEL_ANCESTOR, LABEL_FRAMEWORK, NODE};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Map, Value, json};
@@ -27,6 +28,9 @@ const ENTRY_POINTS: [&str; 3] = ["__main__.py", "main.py", "train.py"];
 const VOLUME: &str = "trainyard-code";
 /// Who patches the runtime of a job, to mount that volume.
 const PATCH_MANAGER: &str = "trainyard.dev/run";
+
+/// Wait before the first retry of `--retries`; doubled before each further one.
+const FIRST_RETRY_AFTER: &str = "1s";
 
 /// How long a generated name's stem may be: the API server adds five characters, and pods' host names must fit in 63.
 const STEM_MAX: usize = 30;
@@ -369,11 +373,23 @@ fn manifest(
         "apiVersion": API_VERSION, "kind": "TrainJob", "metadata": metadata,
         "spec": {"runtimeRef": {"name": args.runtime, "kind": runtime_kind}, "trainer": trainer},
     });
+    let mut annotations = Map::new();
+    // A script that fails will fail again: nothing is restarted that was not asked for.
+    annotations.insert(FAILURE_POLICY.to_owned(), "fail-fast".into());
+    if let Some(retries) = args.retries.filter(|retries| *retries > 0) {
+        annotations.insert(RETRIES.to_owned(), retries.to_string().into());
+        annotations.insert(RETRY_BACKOFF.to_owned(), FIRST_RETRY_AFTER.into());
+    }
+    if let Some(timeout) = args.timeout {
+        let seconds = timeout.as_secs() + u64::from(timeout.subsec_nanos() > 0);
+        job["spec"]["activeDeadlineSeconds"] = seconds.max(1).into();
+    }
+    if let (Pods::Here, Some(directory)) = (pods, &directory) {
+        annotations.insert("trainyard.dev/directory".to_owned(), directory.to_string_lossy().into());
+    }
+    job["metadata"]["annotations"] = annotations.into();
     match pods {
-        Pods::Here => {
-            let directory = directory.unwrap_or_default();
-            job["metadata"]["annotations"] = json!({"trainyard.dev/directory": directory.to_string_lossy()});
-        }
+        Pods::Here => {}
         Pods::Elsewhere { volume, steps, .. } => {
             let mounts = json!([{"name": VOLUME, "mountPath": MOUNT, "readOnly": true}]);
             let pod = json!({"volumes": [volume], "containers": [{"name": NODE, "volumeMounts": mounts}]});

@@ -6,8 +6,8 @@
 use api::field::{Error, ErrorList, Path};
 use api::object;
 use api::trainer::annotations::{
-    ASKED, ATTEMPT, GANG, LIFECYCLE, POD_SECURITY, PREFIX, RESTARTS, RETRIES, RETRY_AT, RETRY_BACKOFF, TOLD,
-    TTL_SECONDS,
+    ASKED, ATTEMPT, FAILURE_POLICY, GANG, LIFECYCLE, POD_SECURITY, PREFIX, RESTARTS, RETRIES, RETRY_AT, RETRY_BACKOFF,
+    TOLD, TTL_SECONDS,
 };
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
@@ -40,6 +40,8 @@ pub struct Options {
     pub gang: GangScope,
     /// Whether pods are made to fit restricted Pod Security.
     pub restricted: bool,
+    /// Whether the first process that fails ends the job.
+    pub fail_fast: bool,
     /// The attempt that runs or is next, from 1.
     pub attempt: i64,
     /// Before which the next attempt does not start.
@@ -67,6 +69,7 @@ impl Default for Options {
             lifecycle: false,
             gang: GangScope::All,
             restricted: false,
+            fail_fast: false,
             attempt: 1,
             retry_at: None,
             restarts: None,
@@ -92,6 +95,7 @@ impl Options {
             lifecycle: get(LIFECYCLE) == Some("true"),
             gang: if get(GANG) == Some("stages") { GangScope::Stages } else { GangScope::All },
             restricted: get(POD_SECURITY) == Some("restricted"),
+            fail_fast: get(FAILURE_POLICY) == Some("fail-fast"),
             attempt: get(ATTEMPT).and_then(|text| number(text, 1, i64::MAX)).unwrap_or(default.attempt),
             retry_at: get(RETRY_AT).and_then(|text| text.parse().ok()),
             restarts: get(RESTARTS).and_then(|text| number(text, 0, i64::MAX)),
@@ -176,6 +180,7 @@ fn fault(annotations: &Path, key: &str, text: &str) -> Option<Error> {
         LIFECYCLE => one_of(&["true", "false"]),
         GANG => one_of(&["all", "stages"]),
         POD_SECURITY => one_of(&["restricted", "unchanged"]),
+        FAILURE_POLICY => one_of(&["fail-fast", "unchanged"]),
         ATTEMPT => whole(1, i64::MAX),
         RESTARTS => whole(0, i64::MAX),
         RETRY_AT => {
@@ -253,9 +258,9 @@ mod tests {
     #[test]
     fn what_is_malformed_reads_as_absent() {
         let job = json!({"metadata": {"annotations": {TTL_SECONDS: "soon", RETRIES: "-1", RETRY_BACKOFF: "1", LIFECYCLE: "yes",
-            GANG: "x", POD_SECURITY: "baseline", ATTEMPT: "0", RETRY_AT: "later", RESTARTS: "+1"}}});
+            GANG: "x", POD_SECURITY: "baseline", FAILURE_POLICY: "never", ATTEMPT: "0", RETRY_AT: "later", RESTARTS: "+1"}}});
         assert_eq!(Options::of(&job), Options::default());
-        assert_eq!(faults(&job, None).len(), 9);
+        assert_eq!(faults(&job, None).len(), 10);
         assert_eq!(faults(&job, Some(&job)), []);
     }
 

@@ -8,6 +8,7 @@ pub mod annotations;
 pub mod build;
 pub mod conditions;
 pub mod controller;
+mod failfast;
 mod hardening;
 pub mod info;
 pub mod job;

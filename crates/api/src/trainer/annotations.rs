@@ -19,6 +19,9 @@ pub const GANG: &str = "trainyard.dev/gang";
 /// `restricted`: pods get what Kubernetes' restricted Pod Security asks for, where runtime and TrainJob say nothing.
 /// Default: `unchanged`, as upstream.
 pub const POD_SECURITY: &str = "trainyard.dev/pod-security";
+/// `fail-fast`: the first process that fails ends the job; nothing is restarted that runtime and TrainJob do not ask for.
+/// Default: `unchanged`, as upstream, whose Jobs restart a failed container six times.
+pub const FAILURE_POLICY: &str = "trainyard.dev/failure-policy";
 
 /// Written by the controller: the attempt that runs or is next, from 1. The JobSet of a later attempt has it, too.
 pub const ATTEMPT: &str = "trainyard.dev/attempt";
@@ -28,6 +31,6 @@ pub const RETRY_AT: &str = "trainyard.dev/retry-at";
 pub const RESTARTS: &str = "trainyard.dev/restarts";
 
 /// Those that a user writes: into a TrainJob, or into the template of a runtime for all TrainJobs that say nothing.
-pub const ASKED: [&str; 6] = [TTL_SECONDS, RETRIES, RETRY_BACKOFF, LIFECYCLE, GANG, POD_SECURITY];
+pub const ASKED: [&str; 7] = [TTL_SECONDS, RETRIES, RETRY_BACKOFF, LIFECYCLE, GANG, POD_SECURITY, FAILURE_POLICY];
 /// Those that the controller writes.
 pub const TOLD: [&str; 3] = [ATTEMPT, RETRY_AT, RESTARTS];

@@ -2,6 +2,7 @@
 
 use super::{Build, BuildError, Findings, Plugin, Validation, apply};
 use crate::build::{entry, list_mut};
+use crate::failfast;
 use crate::hardening;
 use crate::info::{Container, Info};
 use crate::job::{Job, list};
@@ -110,6 +111,9 @@ fn jobset(info: &Info, job: &Job) -> Value {
     }
     if job.options.restricted {
         hardening::restrict(&mut spec);
+    }
+    if job.options.fail_fast {
+        failfast::apply(&mut spec);
     }
     retain_claims(&mut spec);
     omit_empty_structs(&mut spec);

@@ -26,6 +26,10 @@ const ENDING_SINCE: &str = "trainyard.dev/job-ending-since";
 /// How long pods that are active when their Job comes to its end may go on: those that end together with the one that
 /// decided it end by themselves. (Upstream looks at pods a second after they change, to the same effect.)
 const LAST_MOMENT: SignedDuration = SignedDuration::from_secs(1);
+/// The same where a pod failure policy ends the Job: it asks not to go on, and somebody waits for the end.
+const LAST_MOMENT_OF_POLICY: SignedDuration = SignedDuration::from_millis(250);
+/// Reason of a Job that its pod failure policy has ended.
+const POD_FAILURE_POLICY: &str = "PodFailurePolicy";
 /// How many pods one decision creates or deletes.
 const PODS_MAX: usize = 500;
 
@@ -342,7 +346,7 @@ impl<'a> Sync<'a> {
             Verdict::Count | Verdict::Ignore | Verdict::FailIndex => None,
         });
         if let Some(message) = told {
-            return Some(Ending::failure("PodFailurePolicy", message));
+            return Some(Ending::failure(POD_FAILURE_POLICY, message));
         }
         let counted = self.newly_failed().into_iter().filter(|pod| !self.ignored(pod)).count();
         let failures = u64::from(self.before.failed) + (self.uncounted_failed.len() + counted) as u64;
@@ -498,7 +502,8 @@ impl<'a> Sync<'a> {
             return;
         }
         let since = object::annotation(self.job, ENDING_SINCE).and_then(|text| text.parse().ok());
-        let left = since.map(|since: Timestamp| LAST_MOMENT - self.now.duration_since(since));
+        let moment = if ending.reason == POD_FAILURE_POLICY { LAST_MOMENT_OF_POLICY } else { LAST_MOMENT };
+        let left = since.map(|since: Timestamp| moment - self.now.duration_since(since));
         if let Some(left) = left.filter(SignedDuration::is_positive) {
             return self.waits.push(left);
         }
