@@ -13,6 +13,9 @@ use serde_json::Value;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
+/// How the command line names itself to API servers; what is before the slash is the field manager of its writes.
+const USER_AGENT: &str = concat!("trainyard/", env!("CARGO_PKG_VERSION"));
+
 /// A client and the namespace to work in.
 pub struct Cluster {
     pub client: Client,
@@ -165,9 +168,11 @@ impl Cluster {
     ) -> Result<Self, CliError> {
         let context = context(global, &kubeconfig, &path)?;
         let options = KubeConfigOptions { context: Some(context.clone()), ..KubeConfigOptions::default() };
-        let config = Config::from_custom_kubeconfig(kubeconfig, &options)
+        let mut config = Config::from_custom_kubeconfig(kubeconfig, &options)
             .await
             .map_err(|source| CliError::Kubeconfig { path, source: Box::new(source) })?;
+        // API servers take the field manager of a write from it: without one, `suspended by unknown`
+        config.headers.push((http::header::USER_AGENT, http::HeaderValue::from_static(USER_AGENT)));
         let namespace = global.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
         let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
         let flags = flags(global);

@@ -9,7 +9,7 @@ use crate::jobs::suspended;
 use crate::near::did_you_mean;
 use crate::output;
 use crate::ship::{Bundle, MOUNT};
-use crate::view::{Phase, final_message};
+use crate::view::{Phase, condition, final_message};
 use api::object;
 use api::trainer::API_VERSION;
 use api::trainer::annotations::{FAILURE_POLICY, RETRIES, RETRY_BACKOFF};
@@ -82,7 +82,14 @@ async fn run_on(
         }
         None => eprintln!("job {name} was deleted"),
     }
+    if args.timeout.is_some() && ended.job.as_ref().is_some_and(is_past_deadline) {
+        return Ok(exit::TIMEOUT);
+    }
     Ok(ended.exit_code())
+}
+
+fn is_past_deadline(job: &Value) -> bool {
+    condition(job, "Failed").is_some_and(|failed| failed["reason"] == "DeadlineExceeded")
 }
 
 async fn create(cluster: &Cluster, job: Value) -> Result<Value, CliError> {
@@ -381,8 +388,9 @@ fn manifest(
         annotations.insert(RETRY_BACKOFF.to_owned(), FIRST_RETRY_AFTER.into());
     }
     if let Some(timeout) = args.timeout {
+        // The deadline counts from the creation, whose time has lost its fraction of a second.
         let seconds = timeout.as_secs() + u64::from(timeout.subsec_nanos() > 0);
-        job["spec"]["activeDeadlineSeconds"] = seconds.max(1).into();
+        job["spec"]["activeDeadlineSeconds"] = seconds.saturating_add(1).min(i64::MAX as u64).into();
     }
     if let (Pods::Here, Some(directory)) = (pods, &directory) {
         annotations.insert("trainyard.dev/directory".to_owned(), directory.to_string_lossy().into());

@@ -107,10 +107,13 @@ fn identity() -> String {
     format!("{host}_{:016x}", rand::random::<u64>())
 }
 
+/// How the operator names itself to API servers; what is before the slash is the field manager of its plain writes.
+const USER_AGENT: &str = concat!("trainyard-operator/", env!("CARGO_PKG_VERSION"));
+
 /// A client, and the namespace that is the operator's own where no flag says so.
 async fn connect(global: &Global, within: bool, metrics: Arc<Registry>) -> Result<(Client, String), UpError> {
     let failed = |source: Box<dyn std::error::Error + Send + Sync>| UpError::Operator(source);
-    let (config, namespace) = if within {
+    let (mut config, namespace) = if within {
         let config = Config::incluster().map_err(|error| failed(error.into()))?;
         let namespace = config.default_namespace.clone();
         (config, namespace)
@@ -125,6 +128,8 @@ async fn connect(global: &Global, within: bool, metrics: Arc<Registry>) -> Resul
         let config = Config::from_custom_kubeconfig(kubeconfig.map_err(wrong)?, &options).await.map_err(wrong)?;
         (config, NAMESPACE.to_owned())
     };
+    // API servers take the field manager of a write from it: without one it is "unknown"
+    config.headers.push((http::header::USER_AGENT, http::HeaderValue::from_static(USER_AGENT)));
     Ok((counted(config, metrics).map_err(|error| failed(error.into()))?, namespace))
 }
 
