@@ -1,14 +1,21 @@
 # Thin: what each target does is written here, how is in xtask, e2e/ and benches/.
 .DEFAULT_GOAL := help
-.PHONY: help example test check unit sim e2e release bench fmt tools mpi kubernetes clean
+.PHONY: help install uninstall example test check unit sim e2e release bench fmt tools mpi shells kubernetes clean
 
 TRAINYARD := target/release/trainyard
+PREFIX ?= $(if $(HOME),$(HOME)/.local)
 VENV := .venv
 RERUNS ?= 1
 export CARGO_TERM_PROGRESS_WHEN := never
 
 help: ## what there is
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+
+install: release ## the binary, man pages and completions to PREFIX [default: ~/.local]
+	@packaging/install.sh install $(TRAINYARD) "$(PREFIX)"
+
+uninstall: ## take them away again
+	@packaging/install.sh uninstall "$(PREFIX)"
 
 example: release $(VENV)/example ## train on handwritten digits: 2 nodes x 2 processes
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(TRAINYARD) --home "$${TRAINYARD_HOME:-$${XDG_DATA_HOME:-$$HOME/.local/share}/trainyard}" \
@@ -29,10 +36,11 @@ sim: ## 1,000 seeds of the whole system with faults
 	cargo run --release --quiet --package sim -- --seeds 1000
 
 release: tools ## the binary: target/release/trainyard
+	@test -x $(TRAINYARD) || echo "building trainyard for the first time: Cargo fetches and compiles some 300 libraries, about five minutes on two cores" >&2
 	cargo build --release --package trainyard
 
 # One more try for a test that fails, told in the summary: these are whole systems of many processes on whatever machine there is.
-e2e: release mpi kubernetes $(VENV)/frameworks ## the binary through real clients, and the recordings
+e2e: release mpi shells kubernetes $(VENV)/frameworks ## the binary through real clients, and the recordings
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/python -m pytest e2e -q -ra --durations=15 --reruns $(RERUNS)
 
 bench: release $(VENV)/e2e ## ratios against real peers
@@ -50,6 +58,11 @@ mpi: # for jobs that mpirun starts; without it their tests are left out, and say
 	@command -v mpirun >/dev/null && command -v ssh-keygen >/dev/null \
 		|| { apt-get update -qq && apt-get install -y -qq --no-install-recommends openmpi-bin openssh-client; } \
 		|| echo "NOT INSTALLED: Open MPI; the tests of MPI are left out" >&2
+
+shells: # in which completion and the documents' commands are tried; without them those tests are left out, and say so
+	@command -v tmux >/dev/null && command -v zsh >/dev/null && command -v fish >/dev/null \
+		|| { apt-get update -qq && apt-get install -y -qq --no-install-recommends tmux zsh fish; } \
+		|| echo "NOT INSTALLED: tmux, zsh or fish; the tests in them are left out" >&2
 
 kubernetes: # upstream's control plane and controllers, to compare with; built once, kept in ~/.cache
 	@if command -v go >/dev/null; then cargo xtask kubernetes build --trainer >/dev/null && cargo xtask helm >/dev/null \

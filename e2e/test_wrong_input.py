@@ -94,3 +94,36 @@ def test_without_a_control_plane(tmp_path: pathlib.Path):
     env = {**os.environ, "TRAINYARD_HOME": str(tmp_path / "none")}
     done = subprocess.run([BINARY, "get"], capture_output=True, text=True, env=env)
     assert done.returncode == 4 and "trainyard up" in done.stderr
+
+
+def test_near_names_are_offered(yard: Yard, tmp_path: pathlib.Path):
+    script = tmp_path / "train.py"
+    script.write_text("")
+
+    def told(*words: str) -> tuple[int, str]:
+        done = yard.run(*words, check=False)
+        return done.returncode, done.stderr
+
+    code, error = told("run", "--runtime", "torch-distribtued", str(script))
+    assert code == 2 and 'did you mean "torch-distributed"?' in error
+    code, error = told("run", str(tmp_path / "trian.py"))
+    assert code == 2 and 'did you mean "train.py"?' in error
+    yard.kubectl("create", "-f", "-", input=job("resnet-a", suspend=True))
+    yard.kubectl("create", "namespace", "team")
+    for verb in ("get", "logs", "delete", "resume"):
+        code, error = told(verb, "rensnet-a")
+        assert code == 3 and 'did you mean "resnet-a"?' in error, verb
+        code, error = told("-n", "team", verb, "resnet-a")
+        assert code == 3 and "there is one in namespace default" in error, verb
+    for word, command in {"ps": "get", "stop": "suspend", "kill": "delete", "submit": "run", "lgos": "logs"}.items():
+        code, error = told(word)
+        assert code == 2 and len(error.splitlines()) == 1 and command in error, error
+    code, error = told("run", "--nproc", "4", str(script))
+    assert code == 2 and error.startswith("error: ") and "--nproc-per-node" in error and len(error.splitlines()) == 1
+
+
+def test_our_flags_after_the_script_are_noted(yard: Yard, plain: str, tmp_path: pathlib.Path):
+    (tmp_path / "show.py").write_text("import sys; print(sys.argv[1:])")
+    done = yard.run("run", "--runtime", plain, str(tmp_path / "show.py"), "--nodes", "2")
+    assert "['--nodes', '2']" in done.stdout, "they are the script's"
+    assert done.stderr.count("note: --nodes after") == 1

@@ -105,6 +105,14 @@ pub enum Command {
     ///
     /// Exit code 5 when there are errors, 0 with warnings, 4 when no server answers.
     Doctor(DoctorArgs),
+    /// Print what makes a shell complete commands, flags, and the names of jobs and runtimes
+    ///
+    /// `make install` and the .deb put it where the shells look for it. By hand: `source <(trainyard completions bash)` in ~/.bashrc,
+    /// the same with zsh in ~/.zshrc, `trainyard completions fish | source` in ~/.config/fish/config.fish.
+    Completions(CompletionsArgs),
+    /// Write the man pages
+    #[command(hide = true)]
+    Man(ManArgs),
     /// Run the controllers and webhooks on a Kubernetes cluster, in place of Kubeflow Trainer's
     Operator(Box<crate::operator_args::OperatorArgs>),
     /// Keeps one pod alive (started by the node agent)
@@ -366,6 +374,28 @@ pub struct UpArgs {
 pub struct DownArgs {
     #[command(flatten)]
     pub output: Output,
+}
+
+/// A shell that completes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Shell {
+    Bash,
+    Zsh,
+    Fish,
+}
+
+#[derive(Args, Debug)]
+pub struct CompletionsArgs {
+    /// The shell
+    #[arg(value_enum)]
+    pub shell: Shell,
+}
+
+#[derive(Args, Debug)]
+pub struct ManArgs {
+    /// Where they go
+    #[arg(long, value_name = "DIR")]
+    pub dir: PathBuf,
 }
 
 #[derive(Args, Debug)]

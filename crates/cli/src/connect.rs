@@ -4,8 +4,9 @@ use crate::args::Global;
 use crate::daemon;
 use crate::error::{CliError, is_not_served};
 use crate::home::Home;
+use crate::near::near;
 use api::object::Gvk;
-use kube::api::DynamicObject;
+use kube::api::{DynamicObject, ListParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::ApiResource;
 use kube::{Api, Client, Config};
@@ -202,16 +203,43 @@ impl Cluster {
     /// One TrainJob, or the error that says it is not there.
     pub async fn job(&self, name: &str) -> Result<Value, CliError> {
         let found = self.find(Kind::TrainJob, name).await?;
-        found.ok_or_else(|| CliError::NotFound {
-            kind: "TrainJob",
-            name: name.to_owned(),
-            namespace: self.namespace.clone(),
-        })
+        match found {
+            Some(job) => Ok(job),
+            None => Err(self.not_found(Kind::TrainJob, "TrainJob", name).await),
+        }
+    }
+
+    /// The error that says that an object is not there, and which may have been meant.
+    pub(crate) async fn not_found(&self, kind: Kind, called: &'static str, name: &str) -> CliError {
+        let near = self.like(kind, name).await;
+        CliError::NotFound { kind: called, name: name.to_owned(), namespace: self.namespace.clone(), near }
+    }
+
+    /// The object with a name like it here, else the namespaces that have one of this name. Who may not list them hears of none.
+    async fn like(&self, kind: Kind, name: &str) -> String {
+        let here = self.names(kind).await.unwrap_or_default();
+        if let Some(meant) = near(name, here.iter().map(String::as_str)) {
+            return format!("did you mean {meant:?}?");
+        }
+        let parameters = ListParams::default().fields(&format!("metadata.name={name}"));
+        let Ok(elsewhere) = self.api_all(kind).list_metadata(&parameters).await else { return String::new() };
+        let namespaces = elsewhere.items.into_iter().filter_map(|object| object.metadata.namespace);
+        match namespaces.collect::<Vec<_>>().as_slice() {
+            [] => String::new(),
+            namespaces => format!("there is one in namespace {}: name it with -n", namespaces.join(", ")),
+        }
+    }
+
+    /// Names of the objects of a kind in our namespace, or of a cluster-scoped kind; the first 500.
+    pub(crate) async fn names(&self, kind: Kind) -> Result<Vec<String>, CliError> {
+        let api = if kind.is_shared() { self.api_all(kind) } else { self.api(kind) };
+        let list = api.list_metadata(&ListParams::default().limit(500)).await?;
+        Ok(list.items.into_iter().filter_map(|object| object.metadata.name).collect())
     }
 
     /// All objects of a kind in our namespace with these labels (empty: all).
     pub async fn list(&self, kind: Kind, labels: &str) -> Result<Vec<Value>, CliError> {
-        let parameters = kube::api::ListParams::default().labels(labels);
+        let parameters = ListParams::default().labels(labels);
         Ok(self.api(kind).list(&parameters).await?.items.iter().map(value).collect())
     }
 
@@ -279,9 +307,15 @@ pub enum Kind {
     Pod,
     ConfigMap,
     Event,
+    Namespace,
 }
 
 impl Kind {
+    /// Whether its objects are in no namespace.
+    fn is_shared(self) -> bool {
+        matches!(self, Self::ClusterTrainingRuntime | Self::Namespace)
+    }
+
     fn resource(self) -> ApiResource {
         let (gvk, plural) = match self {
             Self::TrainJob => (Gvk::new("trainer.kubeflow.org", "v1alpha1", "TrainJob"), "trainjobs"),
@@ -298,6 +332,7 @@ impl Kind {
             Self::Pod => (Gvk::new("", "v1", "Pod"), "pods"),
             Self::ConfigMap => (Gvk::new("", "v1", "ConfigMap"), "configmaps"),
             Self::Event => (Gvk::new("", "v1", "Event"), "events"),
+            Self::Namespace => (Gvk::new("", "v1", "Namespace"), "namespaces"),
         };
         ApiResource {
             api_version: gvk.api_version(),

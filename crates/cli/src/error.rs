@@ -10,7 +10,13 @@ pub enum CliError {
     #[error("{0}")]
     Usage(String),
     #[error("{kind} \"{name}\" not found in namespace \"{namespace}\"")]
-    NotFound { kind: &'static str, name: String, namespace: String },
+    NotFound {
+        kind: &'static str,
+        name: String,
+        namespace: String,
+        /// Which other was meant, as a question; empty where none is like it.
+        near: String,
+    },
     #[error("no control plane is running under {home}")]
     NotRunning { home: PathBuf },
     #[error("the control plane under {home} did not become ready")]
@@ -79,6 +85,7 @@ impl CliError {
                  trainyard doctor"
                     .to_owned()
             }
+            Self::NotFound { near, .. } if !near.is_empty() => near.clone(),
             Self::NotFound { kind: "TrainJob", .. } => "see which there are: trainyard get".to_owned(),
             Self::NotFound { .. } | Self::Usage(_) | Self::Api(_) | Self::Io { .. } | Self::Kubeconfig { .. } => {
                 String::new()

@@ -5,6 +5,7 @@
 //! server and no node: it is a client like any other.
 
 pub mod args;
+pub mod complete;
 pub mod connect;
 pub mod daemon;
 mod describe;
@@ -15,6 +16,7 @@ mod explain;
 mod follow;
 pub mod home;
 mod jobs;
+mod man;
 mod metrics;
 mod mpirun;
 pub mod near;
@@ -24,6 +26,7 @@ mod progress;
 mod run;
 mod ship;
 mod trials;
+pub mod usage;
 mod view;
 
 use args::Command;
@@ -58,6 +61,8 @@ async fn carry_out(command: Command, global: &args::Global) -> Result<u8, CliErr
         Command::Down(args) => daemon::down(&args, global),
         Command::Status(args) => daemon::status(&args, global).await,
         Command::Kubeconfig => daemon::kubeconfig(global),
+        Command::Completions(args) => complete::print(args.shell),
+        Command::Man(args) => man::write(&args.dir),
         command => {
             let cluster = Cluster::existing(global).await?;
             ask(command, &cluster).await.map_err(|error| error.at(&cluster))
@@ -80,6 +85,7 @@ async fn ask(command: Command, cluster: &Cluster) -> Result<u8, CliError> {
         Command::Run(_) | Command::Down(_) | Command::Status(_) | Command::Kubeconfig => {
             unreachable!("carried out without a cluster, or with one of their own")
         }
+        Command::Completions(_) | Command::Man(_) => unreachable!("carried out without a cluster"),
         Command::Up(_) | Command::Operator(_) | Command::Doctor(_) | Command::Shim(_) => {
             unreachable!("the binary composes these itself")
         }

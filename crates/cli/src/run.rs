@@ -6,9 +6,10 @@ use crate::error::CliError;
 use crate::exit;
 use crate::follow::{Show, follow};
 use crate::jobs::suspended;
-use crate::near::did_you_mean;
+use crate::near::{did_you_mean, near};
 use crate::output;
 use crate::ship::{Bundle, MOUNT};
+use crate::usage;
 use crate::view::{Phase, condition, final_message};
 use api::object;
 use api::trainer::API_VERSION;
@@ -37,6 +38,9 @@ const STEM_MAX: usize = 30;
 
 pub(crate) async fn run(args: &RunArgs, global: &Global) -> Result<u8, CliError> {
     let code = Code::find(args)?;
+    if let Some(note) = usage::meant_for_us(args) {
+        eprintln!("{note}");
+    }
     let variables = variables(&args.env)?;
     let cluster = Cluster::started(global).await?;
     run_on(&cluster, args, &code, variables).await.map_err(|error| error.at(&cluster))
@@ -223,7 +227,12 @@ impl Code {
         match std::fs::metadata(&script) {
             Ok(metadata) if metadata.is_file() => Ok(Self { named: called, script, folder }),
             Ok(_) => Err(CliError::Usage(format!("{} is not a file; name the script to run", named.display()))),
-            Err(source) => Err(CliError::Io { doing: "read", path: named.to_owned(), source }),
+            Err(source) => match like(&script) {
+                Some(name) if source.kind() == std::io::ErrorKind::NotFound => {
+                    Err(CliError::Usage(format!("there is no file {}; did you mean {name:?}?", named.display())))
+                }
+                _ => Err(CliError::Io { doing: "read", path: named.to_owned(), source }),
+            },
         }
     }
 
@@ -239,6 +248,15 @@ impl Code {
             ))
         })
     }
+}
+
+/// Which file of the same folder may have been meant.
+fn like(file: &Path) -> Option<String> {
+    let entries = std::fs::read_dir(file.parent()?).ok()?;
+    let mut names: Vec<String> = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
+    // of two that are as near, the same one each time
+    names.sort_unstable();
+    near(file.file_name()?.to_str()?, names.iter().map(String::as_str)).map(str::to_owned)
 }
 
 /// Where the pods find the code.
@@ -539,6 +557,9 @@ mod tests {
         assert_eq!(stem(&of_folder.named), "src");
         let inside = find(&["--workdir", &src, "main.py"]).unwrap();
         assert_eq!(inside.script, root.join("src/main.py"));
+        let slip = find(&[&format!("{src}/mian.py")]).unwrap_err();
+        assert!(slip.to_string().ends_with("did you mean \"main.py\"?"), "{slip}");
+        assert_eq!(slip.exit_code(), exit::USAGE);
         std::fs::write(root.join("src/train.py"), "").unwrap();
         for (words, told) in [
             (&[src.as_str()][..], "has main.py and train.py"),

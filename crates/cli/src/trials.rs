@@ -60,11 +60,9 @@ async fn all(cluster: &Cluster, format: Format) -> Result<u8, CliError> {
 
 async fn one(cluster: &Cluster, of: &str, format: Format) -> Result<u8, CliError> {
     let found = cluster.find(Kind::OptimizationJob, of).await?;
-    let search = found.ok_or_else(|| CliError::NotFound {
-        kind: "OptimizationJob",
-        name: of.to_owned(),
-        namespace: cluster.namespace.clone(),
-    })?;
+    let Some(search) = found else {
+        return Err(cluster.not_found(Kind::OptimizationJob, "OptimizationJob", of).await);
+    };
     let objects = cluster.list(Kind::TrainJob, &format!("{PARENT}={of}")).await?;
     let mut trials: Vec<Trial<'_>> = objects.iter().filter_map(|object| Trial::of(object, &search)).collect();
     trials.sort_by_key(|trial| trial.index);

@@ -8,7 +8,6 @@ mod spdy;
 mod streams;
 mod up;
 
-use clap::Parser;
 use cli::args::{Cli, Command};
 use std::pin::Pin;
 use std::process::ExitCode;
@@ -23,7 +22,11 @@ fn main() -> ExitCode {
     if words.next().is_some_and(|word| word == "shim") {
         return node::shim::main(words);
     }
-    let Cli { global, command } = Cli::parse();
+    cli::complete::answer_shell();
+    let Cli { global, command } = match cli::usage::parse(std::env::args_os()) {
+        Ok(cli) => cli,
+        Err(code) => return ExitCode::from(code),
+    };
     if !matches!(command, Command::Up(_) | Command::Operator(_)) {
         end_with_the_reader();
     }

@@ -1,0 +1,151 @@
+//! Completion in shells: commands and flags from the same words as `--help`; names of jobs, runtimes and namespaces from the server.
+//!
+//! The shell calls this binary at each Tab (`clap_complete`'s engine), so what it offers is never older than the binary. A shell must
+//! not be kept waiting or written to: without an answer in [`PATIENCE`] there are no names, and nothing is said of it.
+
+use crate::args::{Cli, Global, Shell};
+use crate::connect::{Cluster, Kind};
+use crate::error::CliError;
+use crate::exit;
+use clap::{Arg, CommandFactory};
+use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter, CompletionCandidate, PathCompleter};
+use clap_complete::env::{Bash, CompleteEnv, EnvCompleter, Fish, Zsh};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::mpsc;
+use std::time::Duration;
+
+/// The variable by which the shell asks. One of our own: a `COMPLETE` of somebody else's must not silence us.
+const VARIABLE: &str = "TRAINYARD_COMPLETE";
+/// How long a server has to tell names, so that all is done in 200 ms.
+const PATIENCE: Duration = Duration::from_millis(150);
+
+/// Zsh reads the file at the first Tab, as the body of `_trainyard`: that Tab is answered, too.
+const ZSH_AUTOLOADED: &str = "
+if [ \"$funcstack[1]\" = \"_trainyard\" ]; then
+    _clap_dynamic_completer_trainyard \"$@\"
+fi
+";
+
+/// Answers a shell that asks and ends the process; returns where none asks.
+pub fn answer_shell() {
+    if std::env::var_os(VARIABLE).is_some() {
+        // programs that kubeconfigs name for credentials may write there, in the middle of the user's line
+        if let Ok(nowhere) = std::fs::File::options().write(true).open("/dev/null") {
+            let _ = nix::unistd::dup2_stderr(nowhere);
+        }
+        CompleteEnv::with_factory(command).var(VARIABLE).complete();
+    }
+}
+
+/// Prints what makes a shell ask.
+pub(crate) fn print(wanted: Shell) -> Result<u8, CliError> {
+    let shell: &dyn EnvCompleter = match wanted {
+        Shell::Bash => &Bash,
+        Shell::Zsh => &Zsh,
+        Shell::Fish => &Fish,
+    };
+    let name = "trainyard";
+    let mut script = Vec::new();
+    shell.write_registration(VARIABLE, name, name, name, &mut script).expect("memory can be written");
+    if matches!(wanted, Shell::Zsh) {
+        script.extend(ZSH_AUTOLOADED.as_bytes());
+    }
+    print!("{}", String::from_utf8_lossy(&script));
+    Ok(exit::OK)
+}
+
+/// The command line with a source of names for each argument that takes one.
+fn command() -> clap::Command {
+    Cli::command().mut_args(with_names).mut_subcommands(|command| command.mut_args(with_names))
+}
+
+fn with_names(arg: Arg) -> Arg {
+    let kinds: &'static [Kind] = match arg.get_id().as_str() {
+        "job" | "jobs" => &[Kind::TrainJob],
+        "runtime" => &[Kind::ClusterTrainingRuntime, Kind::TrainingRuntime],
+        "search" => &[Kind::OptimizationJob],
+        "namespace" => &[Kind::Namespace],
+        "words" => return arg.add(ArgValueCompleter::new(PathCompleter::any())),
+        _ => return arg,
+    };
+    arg.add(ArgValueCandidates::new(move || names(kinds)))
+}
+
+fn names(kinds: &'static [Kind]) -> Vec<CompletionCandidate> {
+    let (send, receive) = mpsc::channel();
+    // a thread of its own: credentials may come from a program, which blocks
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        // whoever asked may be gone
+        let _ = send.send(runtime.map(|runtime| runtime.block_on(ask(kinds, &global(std::env::args_os())))));
+    });
+    let names = receive.recv_timeout(PATIENCE).map(Result::unwrap_or_default).unwrap_or_default();
+    names.into_iter().map(CompletionCandidate::new).collect()
+}
+
+/// Names of all kinds that may be listed.
+async fn ask(kinds: &[Kind], global: &Global) -> Vec<String> {
+    let Ok(cluster) = Cluster::existing(global).await else { return Vec::new() };
+    let mut names = Vec::new();
+    for kind in kinds {
+        names.extend(cluster.names(*kind).await.unwrap_or_default());
+    }
+    names
+}
+
+/// What the unfinished command line says of the server. The shell gives its words after `--`.
+fn global(words: impl IntoIterator<Item = OsString>) -> Global {
+    let home = std::env::var_os("TRAINYARD_HOME").map(PathBuf::from);
+    let mut global = Global { home, kubeconfig: None, context: None, namespace: None, verbose: 0 };
+    let mut words = words.into_iter().skip_while(|word| word != "--").skip(1);
+    while let Some(word) = words.next() {
+        let word = word.to_string_lossy().into_owned();
+        let (flag, joined) = match word.split_once('=') {
+            Some((flag, value)) => (flag, Some(value.to_owned())),
+            None => (word.as_str(), None),
+        };
+        if !["--home", "--kubeconfig", "--context", "--namespace", "-n"].contains(&flag) {
+            continue;
+        }
+        let next = || words.next().map(|word| word.to_string_lossy().into_owned());
+        let Some(value) = joined.or_else(next).filter(|value| !value.is_empty()) else { continue };
+        match flag {
+            "--home" => global.home = Some(value.into()),
+            "--kubeconfig" => global.kubeconfig = Some(value.into()),
+            "--context" => global.context = Some(value),
+            _ => global.namespace = Some(value),
+        }
+    }
+    global
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_still_stands() {
+        command().debug_assert();
+    }
+
+    #[test]
+    fn names_come_for_every_argument_that_takes_one() {
+        let command = command();
+        for (of, id) in [("get", "job"), ("delete", "jobs"), ("logs", "job"), ("run", "runtime"), ("trials", "search")]
+        {
+            let sub = command.find_subcommand(of).unwrap_or_else(|| panic!("{of}"));
+            let arg = sub.get_arguments().find(|arg| arg.get_id() == id).unwrap_or_else(|| panic!("{of} {id}"));
+            assert!(arg.get::<ArgValueCandidates>().is_some(), "{of} {id}");
+        }
+    }
+
+    #[test]
+    fn the_server_is_that_of_the_unfinished_line() {
+        let words =
+            ["trainyard", "--", "trainyard", "-n", "team", "get", "--context=x", "--kubeconfig", "/k", "--home"];
+        let global = global(words.map(OsString::from));
+        assert_eq!((global.namespace.as_deref(), global.context.as_deref()), (Some("team"), Some("x")));
+        assert_eq!(global.kubeconfig, Some("/k".into()));
+    }
+}

@@ -1,0 +1,15 @@
+//! Man pages, from the same words as `--help`.
+
+use crate::args::Cli;
+use crate::error::CliError;
+use crate::exit;
+use clap::CommandFactory;
+use std::path::Path;
+
+/// Writes `trainyard.1` and one page for each command (`trainyard-run.1`) into a folder, which is made if it is not there.
+pub(crate) fn write(dir: &Path) -> Result<u8, CliError> {
+    let failed = |source| CliError::Io { doing: "write man pages to", path: dir.to_owned(), source };
+    std::fs::create_dir_all(dir).map_err(failed)?;
+    clap_mangen::generate_to(Cli::command(), dir).map_err(failed)?;
+    Ok(exit::OK)
+}

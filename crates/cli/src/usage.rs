@@ -1,0 +1,217 @@
+//! Command lines that cannot be carried out as they are: one line says what was meant, as far as that can be told.
+
+use crate::args::{Cli, Command, RunArgs};
+use crate::exit;
+use crate::near::{did_you_mean, near};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{CommandFactory, Parser};
+use std::ffi::OsString;
+
+/// Words of other tools for what a command does here, and what to say of them.
+const COMMANDS: [(&[&str], &str); 9] = [
+    (&["ps", "list", "ls", "jobs", "job"], "to list jobs: trainyard get"),
+    (
+        &["stop", "cancel", "pause"],
+        "trainyard suspend JOB stops its pods and keeps it for resume; trainyard delete JOB removes it",
+    ),
+    (&["kill", "rm", "remove"], "to stop a job and remove it: trainyard delete JOB"),
+    (&["submit", "launch", "start", "train", "torchrun", "create"], "to start a job: trainyard run SCRIPT"),
+    (&["log", "tail", "follow", "attach"], "to see what a job prints: trainyard logs -f JOB"),
+    (&["show", "inspect", "info"], "to see all about a job: trainyard describe JOB"),
+    (&["continue", "unsuspend", "restart"], "to go on with a suspended job: trainyard resume JOB"),
+    (&["serve", "server", "daemon"], "to start the control plane: trainyard up"),
+    (&["completion"], "to complete in a shell: trainyard completions bash"),
+];
+
+/// Flags of other launchers, and ours.
+const FLAGS: [(&[&str], &str); 7] = [
+    (&["nproc", "np", "nprocs", "num-procs", "nproc_per_node", "num-processes"], "nproc-per-node"),
+    (&["num-nodes", "num_nodes", "nnodes", "workers", "num-workers", "replicas"], "nodes"),
+    (&["gpu", "num-gpus", "gpus-per-node", "gpus_per_node"], "gpus"),
+    (&["cpu", "num-cpus", "cpus-per-node"], "cpus"),
+    (&["mem", "ram", "memory-per-node"], "memory"),
+    (&["cwd", "chdir", "dir", "working-dir"], "workdir"),
+    (&["background", "no-follow"], "detach"),
+];
+
+/// Flags of `run` that hardly any script has: after the script they are a slip.
+const OURS: [&str; 7] = ["nodes", "nproc-per-node", "runtime", "cpus", "memory", "gpus", "workdir"];
+
+/// The command line, or the exit code once it has been told why there is none.
+pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Cli, u8> {
+    let words: Vec<OsString> = words.into_iter().collect();
+    match Cli::try_parse_from(&words) {
+        Ok(cli) => match namespace_of_nodes(&cli, &words) {
+            Some(line) => {
+                eprintln!("{line}");
+                Err(exit::USAGE)
+            }
+            None => Ok(cli),
+        },
+        Err(error) => {
+            match meant(&error, &words) {
+                Some(line) => eprintln!("error: {line}"),
+                // help and version are no errors; a closed pipe is nobody's
+                None => drop(error.print()),
+            }
+            Err(u8::try_from(error.exit_code()).unwrap_or(exit::USAGE))
+        }
+    }
+}
+
+/// One line for a command or flag that does not exist; `None` where clap says it better.
+fn meant(error: &clap::Error, words: &[OsString]) -> Option<String> {
+    let wrong = |kind| match error.get(kind) {
+        Some(ContextValue::String(word)) => Some(word.as_str()),
+        _ => None,
+    };
+    match error.kind() {
+        ErrorKind::InvalidSubcommand => Some(no_command(wrong(ContextKind::InvalidSubcommand)?)),
+        ErrorKind::UnknownArgument => no_flag(wrong(ContextKind::InvalidArg)?, words),
+        _ => None,
+    }
+}
+
+fn no_command(word: &str) -> String {
+    if let Some((_, hint)) = COMMANDS.iter().find(|(words, _)| words.contains(&word)) {
+        return format!("there is no command {word:?}; {hint}");
+    }
+    if word.ends_with(".py") {
+        return format!("there is no command {word:?}; to run a script: trainyard run {word}");
+    }
+    let command = Cli::command();
+    let names = command.get_subcommands().filter(|command| !command.is_hide_set()).map(clap::Command::get_name);
+    format!("there is no command {word:?}{} (all commands: trainyard --help)", did_you_mean(word, names))
+}
+
+/// `flag` as it was given, perhaps with `=value`. `None` for what is no flag.
+fn no_flag(flag: &str, words: &[OsString]) -> Option<String> {
+    let flag = flag.split('=').next().and_then(|flag| flag.strip_prefix("--"))?;
+    let command = Cli::command();
+    let sub = words.iter().skip(1).find_map(|word| command.find_subcommand(word));
+    let flags: Vec<&str> = sub
+        .into_iter()
+        .chain([&command])
+        .flat_map(clap::Command::get_arguments)
+        .filter(|arg| !arg.is_hide_set())
+        .filter_map(clap::Arg::get_long)
+        .collect();
+    let known = FLAGS.iter().find(|(words, ours)| words.contains(&flag) && flags.contains(ours));
+    let meant = match known {
+        Some((_, ours)) => Some(*ours),
+        None => near(flag, flags.iter().copied()),
+    };
+    let question = meant.map(|meant| format!("; did you mean --{meant}?")).unwrap_or_default();
+    let of = sub.map(|sub| format!(" {}", sub.get_name())).unwrap_or_default();
+    Some(format!("trainyard{of} has no flag --{flag}{question} (all flags: trainyard{of} --help)"))
+}
+
+/// `run -n 4` is meant as mpirun's number of processes, and would be namespace 4.
+fn namespace_of_nodes(cli: &Cli, words: &[OsString]) -> Option<String> {
+    let namespace = cli.global.namespace.as_deref()?;
+    let is_short =
+        words.iter().any(|word| word.to_str().is_some_and(|word| word == "-n" || word == format!("-n{namespace}")));
+    let is_number = namespace.chars().all(|c| c.is_ascii_digit());
+    (matches!(cli.command, Command::Run(_)) && is_short && is_number).then(|| {
+        format!(
+            "error: -n is the namespace; did you mean --nodes {namespace} or --nproc-per-node {namespace}? (a namespace of that name: \
+             --namespace {namespace})"
+        )
+    })
+}
+
+/// A note where the script is given what was likely meant for us.
+pub(crate) fn meant_for_us(args: &RunArgs) -> Option<String> {
+    let flags = args.script_args().iter().map(|word| word.split('=').next().unwrap_or_default());
+    let ours: Vec<&str> =
+        flags.filter(|flag| flag.strip_prefix("--").is_some_and(|flag| OURS.contains(&flag))).collect();
+    let first = ours.first()?;
+    let script = args.script().display();
+    Some(format!(
+        "note: {} after {script} goes to the script; for trainyard, write it before: trainyard run {first} … {script}",
+        ours.join(", ")
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(words: &[&str]) -> String {
+        let words: Vec<OsString> = [&["trainyard"], words].concat().into_iter().map(OsString::from).collect();
+        match Cli::try_parse_from(&words) {
+            Ok(cli) => namespace_of_nodes(&cli, &words).unwrap_or_else(|| panic!("{words:?} is right")),
+            Err(error) => {
+                assert_eq!(error.exit_code(), i32::from(exit::USAGE));
+                meant(&error, &words).unwrap_or_else(|| error.to_string())
+            }
+        }
+    }
+
+    #[test]
+    fn other_tools_words_lead_to_ours() {
+        for (words, hint) in [
+            (&["ps"][..], "trainyard get"),
+            (&["list"], "trainyard get"),
+            (&["ls", "-A"], "trainyard get"),
+            (&["stop", "x"], "suspend JOB stops its pods and keeps it for resume; trainyard delete JOB removes it"),
+            (&["cancel", "x"], "trainyard delete JOB removes it"),
+            (&["kill", "x"], "trainyard delete JOB"),
+            (&["submit", "train.py"], "trainyard run SCRIPT"),
+            (&["train.py", "--lr", "1"], "trainyard run train.py"),
+            (&["descirbe", "x"], "did you mean \"describe\"?"),
+            (&["frobnicate"], "trainyard --help"),
+            (&["run", "--nproc", "4", "t.py"], "did you mean --nproc-per-node?"),
+            (&["run", "--np=4", "t.py"], "did you mean --nproc-per-node?"),
+            (&["run", "--num-nodes", "4", "t.py"], "did you mean --nodes?"),
+            (&["run", "--node", "4", "t.py"], "did you mean --nodes?"),
+            (&["run", "--gpu", "4", "t.py"], "did you mean --gpus?"),
+            (&["run", "--cpu", "4", "t.py"], "did you mean --cpus?"),
+            (&["run", "--mem", "4", "t.py"], "did you mean --memory?"),
+            (&["logs", "--folow", "j"], "did you mean --follow?"),
+            (&["logs", "--gpu", "j"], "trainyard logs has no flag --gpu (all flags: trainyard logs --help)"),
+            (&["run", "-n", "4", "t.py"], "did you mean --nodes 4"),
+            (&["run", "-n4", "t.py"], "did you mean --nodes 4"),
+        ] {
+            let line = told(words);
+            assert!(line.contains(hint) && !line.contains('\n'), "{words:?}: {line}");
+        }
+    }
+
+    #[test]
+    fn words_of_other_tools_are_not_ours() {
+        let command = Cli::command();
+        let run = command.find_subcommand("run").expect("it is there");
+        let flag = |flag: &str| run.get_arguments().any(|arg| arg.get_long().is_some_and(|long| flag == long));
+        for (words, _) in COMMANDS {
+            assert!(
+                words.iter().all(|word| command.find_subcommand(word).is_none()),
+                "{words:?}: a hint that nobody sees"
+            );
+        }
+        for (words, ours) in FLAGS {
+            assert!(words.iter().all(|word| !flag(word)) && flag(ours), "{ours}");
+        }
+        assert!(OURS.iter().all(|ours| flag(ours)));
+    }
+
+    #[test]
+    fn numbers_are_namespaces_where_they_are_said_to_be() {
+        for words in [&["run", "--namespace", "4", "t.py"][..], &["get", "-n", "4"], &["run", "-n", "team", "t.py"]] {
+            let words: Vec<OsString> = [&["trainyard"], words].concat().into_iter().map(OsString::from).collect();
+            let cli = Cli::try_parse_from(&words).expect("it is right");
+            assert_eq!(namespace_of_nodes(&cli, &words), None);
+        }
+    }
+
+    #[test]
+    fn our_flags_after_the_script_are_noted_once() {
+        let note = |words: &[&str]| match Cli::parse_from([&["trainyard", "run"], words].concat()).command {
+            Command::Run(args) => meant_for_us(&args),
+            other => panic!("{other:?}"),
+        };
+        let told = note(&["t.py", "--nodes", "2", "--gpus=1"]).expect("both are ours");
+        assert!(told.starts_with("note: --nodes, --gpus after t.py") && !told.contains('\n'), "{told}");
+        assert_eq!(note(&["--nodes", "2", "t.py", "--epochs", "3", "--name", "n"]), None);
+    }
+}
