@@ -7,6 +7,7 @@
 pub mod config;
 pub mod field;
 pub mod history;
+pub mod job_history;
 pub mod jobset;
 pub mod names;
 pub mod object;

@@ -3,8 +3,11 @@
 //! This server says who asks and whether they may; the delegate has the objects. Its group is not in discovery: it can be
 //! read, not listed, watched or written.
 
+use crate::query::Query;
 use crate::status::Status;
+use bytes::Bytes;
 use futures::future::BoxFuture;
+use futures::stream::BoxStream;
 use serde_json::Value;
 
 /// One object of a delegated group.
@@ -26,4 +29,18 @@ pub trait Delegate: Send + Sync {
     /// # Errors
     /// What the client is told; 404 where there is no such object or kind.
     fn get(&self, wanted: Wanted) -> BoxFuture<'static, Result<Value, Status>>;
+
+    /// A subresource of an object that is text (`…/NAME/log?…`), for somebody who may `get` it.
+    ///
+    /// # Errors
+    /// What the client is told; 404 where there is no such object, kind or subresource.
+    fn text(&self, wanted: Wanted, subresource: &str, query: &Query) -> BoxFuture<'static, Result<Text, Status>> {
+        let _ = query;
+        let part = format!("{}/{subresource}", wanted.plural);
+        let missing = Status::not_found(self.group(), &part, &wanted.name);
+        Box::pin(std::future::ready(Err(missing)))
+    }
 }
+
+/// Text, in chunks that end anywhere.
+pub type Text = BoxStream<'static, Bytes>;

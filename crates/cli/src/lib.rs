@@ -14,6 +14,7 @@ pub mod error;
 pub mod exit;
 mod explain;
 mod follow;
+mod history;
 pub mod home;
 mod jobs;
 mod man;

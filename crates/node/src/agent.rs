@@ -1,5 +1,6 @@
 //! The node agent: follows the pods bound to its node, and runs a worker for each.
 
+use crate::evidence::Keep;
 use crate::gpus;
 use crate::identity::Peer;
 use crate::link;
@@ -60,6 +61,8 @@ pub struct Config {
     pub pods_max: u32,
     /// The Kubernetes version that the Node object names.
     pub version: String,
+    /// What becomes of pods whose objects are gone; `None`: nothing stays.
+    pub keep: Option<Arc<dyn Keep>>,
 }
 
 impl Config {
@@ -79,6 +82,7 @@ impl Config {
             gpus: None,
             pods_max: 1000,
             version: "v1.36.3".to_owned(),
+            keep: None,
         }
     }
 }
@@ -252,14 +256,14 @@ impl<W: World> Workers<W> {
     fn on_event(&mut self, event: PodEvent) {
         match event {
             PodEvent::Applied(pod) => self.apply(pod),
-            PodEvent::Deleted(pod) => self.gone(&uid(&pod)),
+            PodEvent::Deleted(pod) => self.gone(&uid(&pod), Some(&pod)),
             PodEvent::All(pods) => {
                 let there: BTreeSet<String> = pods.iter().map(|pod| uid(pod)).collect();
                 // Names first: the pods of a job that are there already know each other from the start.
                 pods.iter().filter(|pod| self.is_ours(pod)).for_each(|pod| drop(self.enter(pod)));
                 pods.into_iter().for_each(|pod| self.apply(pod));
                 let lost: Vec<String> = self.known.keys().filter(|uid| !there.contains(*uid)).cloned().collect();
-                lost.iter().for_each(|uid| self.gone(uid));
+                lost.iter().for_each(|uid| self.gone(uid, None));
                 self.clear_leftovers(&there);
             }
         }
@@ -307,10 +311,15 @@ impl<W: World> Workers<W> {
         self.names.insert(task.id(), uid);
     }
 
-    /// The pod object is gone: the worker stops what runs and cleans up.
-    fn gone(&mut self, uid: &str) {
+    /// The pod object is gone, `last` seen like this: the worker stops what runs and cleans up.
+    fn gone(&mut self, uid: &str, last: Option<&Arc<Pod>>) {
         if let Some(sender) = self.known.get(uid) {
-            sender.send_modify(|desired| desired.gone = true);
+            sender.send_modify(|desired| {
+                desired.gone = true;
+                if let Some(last) = last {
+                    desired.pod = Arc::clone(last);
+                }
+            });
         }
     }
 

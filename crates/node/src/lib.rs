@@ -10,6 +10,7 @@
 
 pub mod agent;
 mod env;
+pub mod evidence;
 pub mod exec;
 mod fields;
 pub mod gpus;

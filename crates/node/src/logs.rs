@@ -85,11 +85,34 @@ pub fn read(
             false => LogError::NotStarted { container, pod },
         });
     };
+    read_attempt(dir, container, attempt, options)
+}
+
+/// Opens the log of one attempt of a container, wherever the pod's directory lies. `previous` is of no account.
+///
+/// # Errors
+/// `LogError::Io`. An attempt without a log has an empty one.
+pub fn read_attempt(
+    dir: &PodDir,
+    container: &str,
+    attempt: u32,
+    options: LogOptions,
+) -> Result<impl Stream<Item = io::Result<Bytes>> + Send + use<>, LogError> {
+    let failed = |source| LogError::Io { container: container.to_owned(), source };
     let reader = LogReader::open(dir, container, attempt, options).map_err(failed)?;
     Ok(futures::stream::unfold(reader, |mut reader| async move {
         let chunk = reader.next().await?;
         Some((chunk, reader))
     }))
+}
+
+/// How much there is of an attempt's log: its bytes, and whether its beginning was rotated away.
+pub fn extent(dir: &PodDir, container: &str, attempt: u32) -> (u64, bool) {
+    let path = dir.log(container, attempt);
+    let rotated = rotated_files(&path).unwrap_or_default();
+    let is_cut = rotated.first().is_some_and(|(first, _)| *first > 1);
+    let files = rotated.into_iter().map(|(_, path)| path).chain([path]);
+    (files.filter_map(|path| Some(fs::metadata(path).ok()?.len())).sum(), is_cut)
 }
 
 /// Which attempts of a container the journal tells of.
@@ -485,6 +508,7 @@ mod tests {
             message: String::new(),
             started_at: Timestamp::now(),
             finished_at: Timestamp::now(),
+            peak_memory_bytes: None,
         };
         let event = Event::Exited { container: "node".into(), attempt: 0, exit };
         JournalWriter::open(&dir).unwrap().append(Timestamp::now(), event).unwrap();

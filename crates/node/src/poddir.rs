@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! <data>/pods/<uid>/
-//!   pod.json        the pod as it was when it was started
+//!   pod.json        the pod as it was when it was started; once its object is gone, as it was last
 //!   launch.json     what the shim runs (written last, by rename: its presence means "ready to run")
 //!   journal.jsonl   what happened (appended and synced by the shim)
 //!   lock            held (a POSIX record lock) by the living shim
@@ -87,8 +87,12 @@ impl PodDir {
         self.path.join("volumes").join(name)
     }
 
+    pub fn containers(&self) -> PathBuf {
+        self.path.join("containers")
+    }
+
     pub fn container(&self, name: &str) -> PathBuf {
-        self.path.join("containers").join(name)
+        self.containers().join(name)
     }
 
     pub fn work(&self, container: &str) -> PathBuf {

@@ -153,6 +153,7 @@ impl ContainerView {
             message: message.to_owned(),
             started_at: since,
             finished_at: at,
+            peak_memory_bytes: None,
         });
     }
 }
@@ -398,7 +399,15 @@ mod tests {
 
     fn exited(container: &str, attempt: u32, code: i32) -> Event {
         let reason = if code == 0 { "Completed" } else { "Error" }.to_owned();
-        let exit = Exit { code, signal: None, reason, message: String::new(), started_at: at(1), finished_at: at(2) };
+        let exit = Exit {
+            code,
+            signal: None,
+            reason,
+            message: String::new(),
+            started_at: at(1),
+            finished_at: at(2),
+            peak_memory_bytes: None,
+        };
         Event::Exited { container: container.into(), attempt, exit }
     }
 

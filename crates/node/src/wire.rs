@@ -212,6 +212,9 @@ pub struct Exit {
     pub message: String,
     pub started_at: Timestamp,
     pub finished_at: Timestamp,
+    /// The most memory that one of its processes had resident, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peak_memory_bytes: Option<u64>,
 }
 
 /// Why a pod was stopped.

@@ -3,6 +3,7 @@
 
 use crate::agent::Shared;
 use crate::env::Sources;
+use crate::evidence;
 use crate::identity::Peer;
 use crate::link::{self, Link};
 use crate::poddir::{JournalReader, JournalWriter, PodDir};
@@ -202,7 +203,7 @@ impl<W: World> Worker<W> {
 
     async fn round_new(&mut self, desired: &Desired) -> Result<Round, String> {
         if desired.gone {
-            self.dir.remove().map_err(|e| e.to_string())?;
+            self.retire(desired)?;
             return Ok(Round::Done);
         }
         if desired.is_ending() || desired.is_over() {
@@ -427,7 +428,7 @@ impl<W: World> Worker<W> {
 
     async fn round_over(&mut self, desired: &Desired) -> Result<Round, String> {
         if desired.gone {
-            self.dir.remove().map_err(|e| e.to_string())?;
+            self.retire(desired)?;
             return Ok(Round::Done);
         }
         self.report(desired).await?;
@@ -442,12 +443,40 @@ impl<W: World> Worker<W> {
         Ok(Round::Wait)
     }
 
-    /// Writes the status if it differs from the last one.
-    async fn report(&mut self, desired: &Desired) -> Result<(), String> {
-        if desired.gone || (desired.is_over() && self.journal.records.is_empty()) {
-            return Ok(());
+    /// Clears the pod's directory away, but for what is to be kept of it.
+    fn retire(&mut self, desired: &Desired) -> Result<(), String> {
+        self.read_journal();
+        let last = self.last_state(desired).map_err(|e| e.to_string())?;
+        let keep = self.shared.config.keep.as_deref();
+        evidence::retire(&self.dir, &desired.pod, &last, keep).map_err(|e| e.to_string())
+    }
+
+    /// The pod as it was last. Its object may have gone before the status told how it ended: then the journal does.
+    fn last_state(&self, desired: &Desired) -> serde_json::Result<Value> {
+        let mut pod = serde_json::to_value(&*desired.pod)?;
+        if let Some(meta) = pod["metadata"].as_object_mut() {
+            meta.remove("managedFields");
         }
-        let mut status = status::status(&Observed {
+        if desired.is_over() || self.journal.records.is_empty() {
+            return Ok(pod);
+        }
+        let Value::Object(known) = self.status(desired) else { return Ok(pod) };
+        let status = &mut pod["status"];
+        let others = status["conditions"].take();
+        known.into_iter().for_each(|(member, value)| status[member.as_str()] = value);
+        if let Some(conditions) = status["conditions"].as_array_mut() {
+            let others = others.as_array().into_iter().flatten();
+            let others: Vec<&Value> =
+                others.filter(|c| !conditions.iter().any(|ours| ours["type"] == c["type"])).collect();
+            let others: Vec<Value> = others.into_iter().cloned().collect();
+            conditions.extend(others);
+        }
+        Ok(pod)
+    }
+
+    /// The status as the journal has it.
+    fn status(&self, desired: &Desired) -> Value {
+        status::status(&Observed {
             pod: &desired.pod,
             records: &self.journal.records,
             ready: &self.ready,
@@ -457,7 +486,15 @@ impl<W: World> Worker<W> {
             problem: self.problem.as_ref(),
             previous: &self.reported,
             now: Timestamp::now(),
-        });
+        })
+    }
+
+    /// Writes the status if it differs from the last one.
+    async fn report(&mut self, desired: &Desired) -> Result<(), String> {
+        if desired.gone || (desired.is_over() && self.journal.records.is_empty()) {
+            return Ok(());
+        }
+        let mut status = self.status(desired);
         if let Some(known) = desired.pod.status.as_ref().filter(|_| desired.is_over()) {
             // A pod that is over stays over, for the reason it was given first.
             status["phase"] = json!(known.phase);

@@ -1,5 +1,6 @@
 //! The `trainyard` binary. It only composes: what it composes is in `up` and in the other crates.
 
+mod evidence;
 mod history;
 mod operator;
 mod pki;

@@ -1,5 +1,6 @@
 //! `trainyard up`: store, API server, controllers and node agent in one process.
 
+use crate::evidence::{self, Evidence};
 use crate::history::Histories;
 use crate::pki::{self, PkiError};
 use crate::streams::NodeStreams;
@@ -16,6 +17,7 @@ use driver::Driver;
 use jiff::Timestamp;
 use kube::Client;
 use node::agent::{Agent, Config};
+use node::evidence::Keep;
 use operator::admission::Webhook;
 use operator::status_server::{Series, StatusServer};
 use operator::{Controllers, Surroundings};
@@ -154,6 +156,12 @@ pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
     if reports.is_some() {
         delegates.push(Arc::new(Histories(series.clone())));
     }
+    let kept = evidence::Store::new(home.root().join("history"));
+    let evidence = Evidence::new(kept.clone(), node_data.clone());
+    let keeps = !args.no_node && controllers.wants_trainer();
+    if keeps {
+        delegates.push(Arc::new(evidence.clone()));
+    }
     let database = home.root().join("store.db");
     let options = Options {
         database: Some(database.clone()),
@@ -170,6 +178,7 @@ pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
         .map_err(|source| UpError::Store { path: database, source: Box::new(source) })?;
     tasks.spawn(server.clone().follow_definitions());
     let client = Client::new(server.service(User::admin()), "default");
+    evidence.connect(&client);
     install::install(&client, controllers.wants_jobset(), controllers.wants_trainer()).await?;
 
     let url = format!("https://{address}");
@@ -179,10 +188,14 @@ pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
 
     let mut node = "none".to_owned();
     if !args.no_node {
-        let agent = agent(&client, node_data, address).await?;
+        let keep = keeps.then(|| Arc::new(kept.clone()) as Arc<dyn Keep>);
+        let agent = agent(&client, node_data, address, keep).await?;
         node = if agent.isolation().is_hosts() { "hosts" } else { "plain" }.to_owned();
         let stop = stop.clone();
         tasks.spawn(async move { agent.run(stop).await });
+    }
+    if keeps {
+        tasks.spawn(evidence::follow(client.clone(), kept));
     }
     let mut around = Surroundings { root_ca: identity.authority, ..Surroundings::default() };
     let mut status_server = None;
@@ -320,10 +333,12 @@ async fn agent(
     client: &Client,
     data: PathBuf,
     api_server: SocketAddr,
+    keep: Option<Arc<dyn Keep>>,
 ) -> Result<Agent<node::kube_world::KubeWorld>, UpError> {
     let name = nix::unistd::gethostname().map_or("localhost".to_owned(), |name| name.to_string_lossy().to_lowercase());
     let program = std::env::current_exe().map_err(UpError::Node)?;
     let mut config = Config::new(data, &name, vec![program.into(), "shim".into()]);
+    config.keep = keep;
     config.api_server = Some((api_server.ip().to_string(), api_server.port()));
     let world = node::kube_world::KubeWorld::new(client.clone(), &name);
     Agent::new(config, world).await.map_err(UpError::Node)

@@ -12,11 +12,13 @@ use crate::route::{self, Discovery, Path, Route};
 use crate::status::Status;
 use crate::wire;
 use bytes::Bytes;
+use futures::StreamExt;
 use futures::future::BoxFuture;
 use http::{HeaderMap, Method, Request, Response, header, request::Parts};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Limited};
 use serde_json::{Value, json};
+use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 
 /// Bodies may have this many bytes (upstream's limit).
@@ -487,13 +489,20 @@ impl Server {
 
 /// Asks whoever answers for the group.
 async fn delegated(delegate: &dyn Delegate, ask: &Ask, path: Path) -> Result<Response<Body>, Status> {
-    let is_get = ask.method == Method::GET && !path.watch && !path.name.is_empty() && path.subresource.is_empty();
+    let is_get = ask.method == Method::GET && !path.watch && !path.name.is_empty() && path.rest.is_empty();
     if !is_get {
         return Err(no_resource());
     }
+    let Path { version, namespace, plural, name, subresource, .. } = path;
+    let wanted = Wanted { version, namespace, plural, name };
+    if !subresource.is_empty() {
+        let text = delegate.text(wanted, &subresource, &ask.query).await?;
+        let mut answer = response(200, "text/plain", Bytes::new());
+        *answer.body_mut() = Body::from_stream(text.map(Ok::<_, Infallible>));
+        return Ok(answer);
+    }
     let accepted = ask.negotiate(PLAIN)?;
-    let Path { version, namespace, plural, name, .. } = path;
-    let object = delegate.get(Wanted { version, namespace, plural, name }).await?;
+    let object = delegate.get(wanted).await?;
     Ok(answer::encode(200, wire::to_vec(&object, false), &accepted))
 }
 

@@ -1,7 +1,7 @@
 //! The server through real clients: kube-rs in the same process, and the core without any runtime.
 
 use apiserver::auth::User;
-use apiserver::delegate::{Delegate, Wanted};
+use apiserver::delegate::{Delegate, Text, Wanted};
 use apiserver::query::{Query, WriteOptions};
 use apiserver::registry::{Call, DeleteOptions, Target};
 use apiserver::status::Status;
@@ -89,6 +89,19 @@ impl Delegate for Answers {
             found.ok_or_else(|| Status::not_found("elsewhere.example.org", &wanted.plural, &wanted.name))
         })
     }
+
+    fn text(
+        &self,
+        wanted: Wanted,
+        part: &str,
+        query: &Query,
+    ) -> futures::future::BoxFuture<'static, Result<Text, Status>> {
+        let answer = match part {
+            "log" => Ok(format!("{} of {}\n", query.text("lines"), wanted.name)),
+            _ => Err(Status::not_found("elsewhere.example.org", &wanted.plural, &wanted.name)),
+        };
+        Box::pin(async move { Ok(futures::stream::iter([answer?.into()]).boxed() as Text) })
+    }
 }
 
 #[tokio::test]
@@ -110,7 +123,20 @@ async fn a_delegate_answers_for_its_group_whom_the_server_lets_through() {
     assert_eq!(ask(User::admin(), "GET", "things/a").await, Ok(json!("things")));
     assert_eq!(ask(User::admin(), "GET", "things/b").await, Err(404));
     assert_eq!(ask(nobody(), "GET", "things/a").await, Err(403));
-    for (method, path) in [("GET", "things"), ("GET", "things/a/status"), ("DELETE", "things/a"), ("POST", "things")] {
+    let lines = async |user: User| {
+        let client = Client::new(server.service(user), "default");
+        let path = "/apis/elsewhere.example.org/v1/namespaces/default/things/a/log?lines=3";
+        client.request_text(http::Request::get(path).body(Vec::new()).unwrap()).await.ok()
+    };
+    assert_eq!(lines(User::admin()).await.as_deref(), Some("3 of a\n"));
+    assert_eq!(lines(nobody()).await, None);
+    for (method, path) in [
+        ("GET", "things"),
+        ("GET", "things/a/status"),
+        ("GET", "things/a/log/x"),
+        ("DELETE", "things/a"),
+        ("POST", "things"),
+    ] {
         assert_eq!(ask(User::admin(), method, path).await, Err(404), "{method} {path}");
     }
 }

@@ -1,7 +1,7 @@
 //! One container: a small process of its own (forked from the shim, never executed) that owns the container's mounts,
 //! starts the main process, adopts what that leaves behind, and kills all of it when the main process ends.
 //!
-//! It talks to the shim through a pipe, in lines: `started <pid>`, then `exited <code> <signal or 0>`; or
+//! It talks to the shim through a pipe, in lines: `started <pid>`, then `exited <code> <signal or 0> <peak bytes>`; or
 //! `failed <message>` if the main process could not be executed.
 
 use super::mounts;
@@ -9,6 +9,7 @@ use super::process::{self, Command};
 use crate::wire::ContainerLaunch;
 use nix::sched::{CloneFlags, setns};
 use nix::sys::prctl;
+use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, fork, getppid, pipe2};
@@ -98,7 +99,7 @@ impl Keeper<'_> {
         if self.adopts {
             process::kill_descendants();
         }
-        say(status, &format!("exited {code} {signal}"));
+        say(status, &format!("exited {code} {signal} {}", peak_memory_bytes()));
     }
 
     fn start_main(
@@ -157,6 +158,12 @@ impl Keeper<'_> {
     }
 }
 
+/// The most memory that one process among those that this one has reaped, or that they have, had resident.
+fn peak_memory_bytes() -> u64 {
+    let usage = getrusage(UsageWho::RUSAGE_CHILDREN);
+    usage.map_or(0, |usage| u64::try_from(usage.max_rss()).unwrap_or(0) * 1024)
+}
+
 fn say(status: &mut File, line: &str) {
     // Without a shim there is nobody to tell; the kill-all signal is on its way.
     let _ = status.write_all(format!("{}\n", line.replace('\n', " ")).as_bytes());
@@ -166,7 +173,7 @@ fn say(status: &mut File, line: &str) {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Said {
     Started(i32),
-    Exited { code: i32, signal: Option<i32> },
+    Exited { code: i32, signal: Option<i32>, peak_memory_bytes: Option<u64> },
     Failed { message: String },
 }
 
@@ -194,9 +201,10 @@ fn parse_said(line: &str) -> Option<Said> {
     match word {
         "started" => Some(Said::Started(rest.parse().ok()?)),
         "exited" => {
-            let (code, signal) = rest.split_once(' ')?;
-            let signal: i32 = signal.parse().ok()?;
-            Some(Said::Exited { code: code.parse().ok()?, signal: (signal != 0).then_some(signal) })
+            let mut words = rest.split(' ');
+            let (code, signal) = (words.next()?.parse().ok()?, words.next()?.parse::<i32>().ok()?);
+            let peak = words.next().and_then(|word| word.parse::<u64>().ok()).filter(|bytes| *bytes > 0);
+            Some(Said::Exited { code, signal: (signal != 0).then_some(signal), peak_memory_bytes: peak })
         }
         "failed" => Some(Said::Failed { message: rest.to_owned() }),
         _ => None,

@@ -85,6 +85,8 @@ struct Run {
     started_at: Timestamp,
     since: Instant,
     oom_kills: u64,
+    /// Known once it has ended.
+    peak_memory_bytes: Option<u64>,
     stop: Stop,
 }
 
@@ -387,6 +389,7 @@ impl<'a> Supervisor<'a> {
                     started_at,
                     since: Instant::now(),
                     oom_kills: crate::host::oom_kills(),
+                    peak_memory_bytes: None,
                     stop: Stop::No,
                 }));
             }
@@ -409,7 +412,12 @@ impl<'a> Supervisor<'a> {
     ) {
         let attempt = self.containers[index].attempt;
         let name = self.containers[index].spec.name.clone();
-        let exit = Exit { code, signal, reason: reason.to_owned(), message, started_at, finished_at: Timestamp::now() };
+        let peak_memory_bytes = match &self.containers[index].state {
+            State::Running(run) => run.peak_memory_bytes,
+            State::Waiting(_) | State::Done => None,
+        };
+        let (reason, finished_at) = (reason.to_owned(), Timestamp::now());
+        let exit = Exit { code, signal, reason, message, started_at, finished_at, peak_memory_bytes };
         self.record(Event::Exited { container: name.clone(), attempt, exit });
         let others_are_over = |c: &Managed<'_>| c.role == Role::Sidecar || matches!(c.state, State::Done);
         let container = &mut self.containers[index];
@@ -592,7 +600,7 @@ impl<'a> Supervisor<'a> {
             run.status = None;
             if !matches!(run.said, Some(Said::Exited { .. } | Said::Failed { .. })) {
                 // Its process was killed from outside, and with it the main process; orphans of theirs came to us.
-                run.said = Some(Said::Exited { code: 137, signal: Some(9) });
+                run.said = Some(Said::Exited { code: 137, signal: Some(9), peak_memory_bytes: None });
                 let known: Vec<Pid> = self.keepers();
                 process::kill_children_but(&known);
             }
@@ -634,10 +642,13 @@ impl<'a> Supervisor<'a> {
         complain(run.log.finish(Timestamp::now()));
         let started_at = run.started_at;
         let was_killed_by_us = matches!(run.stop, Stop::Killed);
+        if let Some(Said::Exited { peak_memory_bytes, .. }) = &run.said {
+            run.peak_memory_bytes = *peak_memory_bytes;
+        }
         let (code, signal, reason, message) = match run.said.take() {
             Some(Said::Failed { message }) => (START_ERROR_CODE, None, "StartError", message),
             Some(Said::Exited { code: 0, .. }) => (0, None, "Completed", String::new()),
-            Some(Said::Exited { code, signal }) => {
+            Some(Said::Exited { code, signal, .. }) => {
                 // No cgroup of its own, so the machine's counter has to tell: SIGKILL, not from us, and the kernel ran
                 // out of memory meanwhile.
                 let oom = signal == Some(9) && !was_killed_by_us && crate::host::oom_kills() > run.oom_kills;

@@ -1,0 +1,102 @@
+//! `history.trainyard.dev/v1alpha1`: what ran of a TrainJob, to be read only: every pod that it has or had, every run of
+//! their containers, and (subresource `log`) the lines of each run.
+//!
+//! An API group of its own, for the reason that `history` gives. On a laptop `trainyard up` answers for it; a cluster has
+//! no such group unless somebody serves it there.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// The API group.
+pub const GROUP: &str = "history.trainyard.dev";
+/// The only version.
+pub const VERSION: &str = "v1alpha1";
+/// The resource: a history has the name of its TrainJob.
+pub const PLURAL: &str = "trainjobs";
+/// The subresource of the lines.
+pub const LOG: &str = "log";
+
+/// The path of a TrainJob's history.
+pub fn path(namespace: &str, name: &str) -> String {
+    format!("/apis/{GROUP}/{VERSION}/namespaces/{namespace}/{PLURAL}/{name}")
+}
+
+/// What ran of a TrainJob.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct JobHistory {
+    pub api_version: String,
+    pub kind: String,
+    pub metadata: Metadata,
+    /// In the order in which they were made.
+    pub pods: Vec<PastPod>,
+}
+
+/// The TrainJob that a history is about.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Metadata {
+    pub name: String,
+    pub namespace: String,
+    pub uid: String,
+}
+
+impl JobHistory {
+    pub fn new(metadata: Metadata, pods: Vec<PastPod>) -> Self {
+        Self { api_version: format!("{GROUP}/{VERSION}"), kind: "JobHistory".to_owned(), metadata, pods }
+    }
+}
+
+/// A pod of the job.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PastPod {
+    /// The object: as it is, or as it was when it was last seen.
+    pub pod: Value,
+    /// The object is still there.
+    pub live: bool,
+    /// The attempt of the job (`trainyard.dev/attempt`), from 1.
+    pub attempt: i64,
+    /// Containers that have run, init containers first.
+    pub containers: Vec<PastContainer>,
+}
+
+/// A container of a pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PastContainer {
+    pub name: String,
+    /// Oldest first.
+    pub attempts: Vec<Run>,
+}
+
+/// One run of a container: from its start to its end.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Run {
+    /// Which run of the container in its pod, from 0: how often it was restarted before.
+    pub attempt: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<Timestamp>,
+    /// Absent while it runs, and where its end was not seen.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub finished_at: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<i32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub signal: Option<i32>,
+    /// As in a pod's status: `Completed`, `Error`, `OOMKilled`, `StartError`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    /// The most memory that one of its processes had resident.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub peak_memory_bytes: Option<u64>,
+    /// How much of its log is there, as stored: with a time before each line.
+    pub log_bytes: u64,
+    /// The beginning of the log is gone: it was rotated away, or removed to keep within bounds.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub log_cut: bool,
+}

@@ -1,0 +1,87 @@
+//! What is kept of a job's pods and their logs, where the server keeps anything: `history.trainyard.dev`.
+
+use crate::connect::Cluster;
+use crate::error::CliError;
+use api::job_history::{self, JobHistory};
+use futures::AsyncBufRead;
+use futures::io::AsyncReadExt;
+use jiff::Timestamp;
+
+/// All pods that a job has and had, with the runs of their containers; in the order in which they were made.
+pub(crate) type Past = JobHistory;
+
+/// Which lines of a run.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Window {
+    /// Only so many from the end.
+    pub tail: Option<i64>,
+    /// Only those written at or after this time.
+    pub since: Option<Timestamp>,
+}
+
+/// A run of a container.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RunOf<'a> {
+    /// The pod's uid.
+    pub pod: &'a str,
+    pub container: &'a str,
+    /// `Run::attempt`.
+    pub attempt: u32,
+}
+
+/// The history of a job. `None` where the server keeps none (a cluster), has none of this job, or may not be asked.
+pub(crate) async fn of(cluster: &Cluster, job: &str) -> Result<Option<Past>, CliError> {
+    let request = get(job_history::path(&cluster.namespace, job));
+    match cluster.client.request::<Past>(request).await {
+        Ok(past) => Ok(Some(past)),
+        Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The lines of a run, each beginning with its time and a blank.
+pub(crate) async fn stream(
+    cluster: &Cluster,
+    job: &str,
+    run: RunOf<'_>,
+    window: Window,
+) -> Result<impl AsyncBufRead + use<>, CliError> {
+    let mut path = format!(
+        "{}/{}?pod={}&container={}&attempt={}&timestamps=true",
+        job_history::path(&cluster.namespace, job),
+        job_history::LOG,
+        run.pod,
+        run.container,
+        run.attempt
+    );
+    if let Some(lines) = window.tail {
+        path += &format!("&tailLines={lines}");
+    }
+    if let Some(since) = window.since {
+        path += &format!("&sinceTime={since}");
+    }
+    Ok(cluster.client.request_stream(get(path)).await?)
+}
+
+/// The lines of a run, with the time of each.
+pub(crate) async fn lines(
+    cluster: &Cluster,
+    job: &str,
+    run: RunOf<'_>,
+    window: Window,
+) -> Result<Vec<(String, String)>, CliError> {
+    let mut bytes = Vec::new();
+    let mut stream = std::pin::pin!(stream(cluster, job, run, window).await?);
+    stream.read_to_end(&mut bytes).await.map_err(|error| CliError::Api(format!("a log broke off: {error}")))?;
+    let text = String::from_utf8_lossy(&bytes);
+    Ok(text.lines().map(stamped).map(|(time, line)| (time.to_owned(), line.to_owned())).collect())
+}
+
+/// A line that begins with its time, in two.
+pub(crate) fn stamped(line: &str) -> (&str, &str) {
+    line.split_once(' ').unwrap_or((line, ""))
+}
+
+fn get(path: String) -> http::Request<Vec<u8>> {
+    http::Request::get(path).body(Vec::new()).expect("names of objects fit into a path")
+}

@@ -1,0 +1,223 @@
+//! Answers for `history.trainyard.dev`: live pods by the API, those that are gone by what is kept of them.
+
+use super::runs;
+use super::store::{Store, read_pod};
+use api::job_history::{self, JobHistory, Metadata, PastPod};
+use api::jobset::keys::{JOBSET_NAME, JOBSET_UID};
+use api::object;
+use api::trainer::annotations::ATTEMPT;
+use api::trainer::{GROUP, VERSION};
+use apiserver::delegate::{Delegate, Text, Wanted};
+use apiserver::query::Query;
+use apiserver::status::Status;
+use futures::StreamExt;
+use futures::future::BoxFuture;
+use kube::Client;
+use kube::api::{Api, ApiResource, DynamicObject, ListParams};
+use kube::core::GroupVersionKind;
+use node::logs::{self, LogOptions};
+use node::poddir::PodDir;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+
+/// The history of TrainJobs, as an API.
+#[derive(Clone)]
+pub struct Evidence {
+    store: Store,
+    /// The node agent's data.
+    node: PathBuf,
+    /// The API server, once it is there: it is made with this one as a part of it.
+    client: Arc<OnceLock<Client>>,
+}
+
+/// A TrainJob and its JobSets.
+struct Job {
+    metadata: Metadata,
+    /// The attempt that each JobSet is or was, by uid.
+    jobsets: BTreeMap<String, i64>,
+}
+
+fn failed(what: &str, error: impl std::fmt::Display) -> Status {
+    tracing::warn!(%error, "{what} cannot be read");
+    Status::new(500, "InternalError", format!("{what} cannot be read: {error}"))
+}
+
+fn refused(error: kube::Error) -> Status {
+    match error {
+        kube::Error::Api(status) => Status::new(status.code, "InternalError", status.message),
+        error => failed("the API", error),
+    }
+}
+
+impl Evidence {
+    pub fn new(store: Store, node: PathBuf) -> Self {
+        Self { store, node, client: Arc::default() }
+    }
+
+    /// Says where the API server is.
+    pub fn connect(&self, client: &Client) {
+        drop(self.client.set(client.clone()));
+    }
+
+    fn api(&self, namespace: &str, kind: GroupVersionKind, plural: &str) -> Result<Api<DynamicObject>, Status> {
+        let client =
+            self.client.get().ok_or_else(|| Status::new(503, "ServiceUnavailable", "the server is starting"))?;
+        let kind = ApiResource::from_gvk_with_plural(&kind, plural);
+        Ok(Api::namespaced_with(client.clone(), namespace, &kind))
+    }
+
+    /// The TrainJob that is asked for; 404 where it is not there.
+    async fn job(&self, wanted: &Wanted) -> Result<Job, Status> {
+        let Wanted { version, namespace, plural, name } = wanted;
+        let not_found = || Status::not_found(job_history::GROUP, job_history::PLURAL, name);
+        if version != job_history::VERSION || plural != job_history::PLURAL || namespace.is_empty() {
+            return Err(not_found());
+        }
+        let get = async |kind: GroupVersionKind, plural: &str| match self.api(namespace, kind, plural)?.get(name).await
+        {
+            Ok(object) => Ok(Some(serde_json::to_value(&object).expect("invariant: objects from the API are JSON"))),
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+            Err(error) => Err(refused(error)),
+        };
+        let job = get(GroupVersionKind::gvk(GROUP, VERSION, "TrainJob"), "trainjobs").await?.ok_or_else(not_found)?;
+        let uid = object::uid(&job).to_owned();
+        let mut jobsets = self.store.jobsets(&uid);
+        // the watch may be late
+        let jobset = api::jobset::gvk();
+        let jobset = GroupVersionKind::gvk(&jobset.group, &jobset.version, &jobset.kind);
+        if let Some(jobset) = get(jobset, "jobsets").await?
+            && object::controller_of(&jobset).is_some_and(|owner| object::text(owner, "uid") == uid)
+        {
+            let attempt = object::annotation(&jobset, ATTEMPT).and_then(|text| text.parse().ok()).unwrap_or(1);
+            jobsets.insert(object::uid(&jobset).to_owned(), attempt);
+        }
+        let metadata = Metadata { name: name.clone(), namespace: namespace.clone(), uid };
+        Ok(Job { metadata, jobsets })
+    }
+
+    async fn history(self, wanted: Wanted) -> Result<Value, Status> {
+        let job = self.job(&wanted).await?;
+        let pods = self.api(&wanted.namespace, GroupVersionKind::gvk("", "v1", "Pod"), "pods")?;
+        let labels = format!("{JOBSET_NAME}={}", wanted.name);
+        let live = pods.list(&ListParams::default().labels(&labels)).await.map_err(refused)?;
+        let read = move || {
+            let mut pods: Vec<PastPod> = Vec::new();
+            let mut seen = BTreeSet::new();
+            for pod in live.items {
+                let mut pod = serde_json::to_value(&pod).expect("invariant: objects from the API are JSON");
+                let Some(attempt) = job.attempt_of(&pod) else { continue };
+                drop(pod["metadata"].as_object_mut().and_then(|meta| meta.remove("managedFields")));
+                seen.insert(object::uid(&pod).to_owned());
+                let containers = match self.dir(&job, object::uid(&pod)) {
+                    Some(dir) => runs::of(&dir, &pod).map_err(|error| failed("a pod's journal", error))?,
+                    None => Vec::new(),
+                };
+                pods.push(PastPod { pod, live: true, attempt, containers });
+            }
+            // Looked at after those that are live: what has gone meanwhile is here.
+            for dir in self.gone(&job, &seen) {
+                let Some(pod) = read_pod(&dir).filter(|pod| !seen.contains(object::uid(pod))) else { continue };
+                let Some(attempt) = job.attempt_of(&pod) else { continue };
+                seen.insert(object::uid(&pod).to_owned());
+                let containers = runs::of(&dir, &pod).unwrap_or_default();
+                pods.push(PastPod { pod, live: false, attempt, containers });
+            }
+            pods.sort_by_cached_key(|past| {
+                let made = object::meta(&past.pod, "creationTimestamp").to_owned();
+                (past.attempt, made, object::meta(&past.pod, "name").to_owned())
+            });
+            let history = JobHistory::new(job.metadata, pods);
+            Ok(serde_json::to_value(history).expect("invariant: plain data"))
+        };
+        tokio::task::spawn_blocking(read).await.expect("reading does not panic")
+    }
+
+    async fn log(self, wanted: Wanted, query: Query) -> Result<Text, Status> {
+        let job = self.job(&wanted).await?;
+        let options = options(&query)?;
+        let (pod, container) = (query.text("pod").to_owned(), query.text("container").to_owned());
+        let attempt = u32::try_from(query.int("attempt")?.unwrap_or(0))
+            .map_err(|error| Status::bad_request(error.to_string()))?;
+        let name = wanted.name.clone();
+        let open = move || {
+            let missing = |what: &str| Status::bad_request(format!("TrainJob {name:?} has had no {what}"));
+            let dir = self.dir(&job, &pod).ok_or_else(|| missing(&format!("pod with uid {pod:?}")))?;
+            let about = read_pod(&dir).unwrap_or_default();
+            let known = runs::of(&dir, &about).map_err(|error| failed("a pod's journal", error))?;
+            let run = known.iter().filter(|known| known.name == container).flat_map(|known| &known.attempts);
+            if !run.into_iter().any(|run| run.attempt == attempt) {
+                return Err(missing(&format!("attempt {attempt} of container {container:?} in pod {pod:?}")));
+            }
+            logs::read_attempt(&dir, &container, attempt, options).map_err(|error| failed("a log", error))
+        };
+        let lines = tokio::task::spawn_blocking(open).await.expect("opening does not panic")?;
+        // a file that cannot be read any further ends the log: there is nobody to tell in the middle of a body
+        let lines = lines.take_while(|chunk| std::future::ready(chunk.is_ok()));
+        Ok(lines.filter_map(|chunk| std::future::ready(chunk.ok())).boxed())
+    }
+
+    /// The directory of one of the job's pods, live or kept.
+    fn dir(&self, job: &Job, pod: &str) -> Option<PodDir> {
+        let is_plain = !pod.is_empty() && pod.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
+        let live = is_plain.then(|| PodDir::of(&self.node, pod));
+        let live = live.filter(|dir| read_pod(dir).is_some_and(|pod| job.attempt_of(&pod).is_some()));
+        live.or_else(|| {
+            self.store.sweep();
+            self.store.pods(&job.metadata.uid).into_iter().find(|dir| dir.uid() == pod)
+        })
+    }
+
+    /// The directories of pods whose objects are gone: kept, or about to be.
+    fn gone(&self, job: &Job, live: &BTreeSet<String>) -> Vec<PodDir> {
+        let leaving = fs::read_dir(self.node.join("pods")).into_iter().flatten().flatten();
+        let leaving = leaving.map(|entry| PodDir::new(entry.path())).filter(|dir| !live.contains(&dir.uid()));
+        let mut dirs: Vec<PodDir> = leaving
+            .filter(|dir| {
+                // most are of other jobs: a look at the text is enough to tell
+                let text = fs::read_to_string(dir.pod()).unwrap_or_default();
+                job.jobsets.keys().any(|jobset| text.contains(jobset))
+            })
+            .collect();
+        self.store.sweep();
+        dirs.extend(self.store.pods(&job.metadata.uid));
+        dirs
+    }
+}
+
+impl Job {
+    /// The attempt that a pod belongs to; `None` where it is not the job's.
+    fn attempt_of(&self, pod: &Value) -> Option<i64> {
+        self.jobsets.get(object::label(pod, JOBSET_UID)?).copied()
+    }
+}
+
+fn options(query: &Query) -> Result<LogOptions, Status> {
+    let wrong = |error: &dyn std::fmt::Display| Status::bad_request(error.to_string());
+    let tail = query.int("tailLines")?.map(u64::try_from).transpose().map_err(|error| wrong(&error))?;
+    let since = match query.text("sinceTime") {
+        "" => None,
+        text => Some(text.parse().map_err(|error| wrong(&error))?),
+    };
+    Ok(LogOptions { since, tail_lines: tail, timestamps: query.flag("timestamps"), ..LogOptions::default() })
+}
+
+impl Delegate for Evidence {
+    fn group(&self) -> &'static str {
+        job_history::GROUP
+    }
+
+    fn get(&self, wanted: Wanted) -> BoxFuture<'static, Result<Value, Status>> {
+        Box::pin(self.clone().history(wanted))
+    }
+
+    fn text(&self, wanted: Wanted, subresource: &str, query: &Query) -> BoxFuture<'static, Result<Text, Status>> {
+        if subresource != job_history::LOG {
+            let missing = Status::not_found(job_history::GROUP, subresource, &wanted.name);
+            return Box::pin(std::future::ready(Err(missing)));
+        }
+        Box::pin(self.clone().log(wanted, query.clone()))
+    }
+}

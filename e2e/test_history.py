@@ -1,0 +1,155 @@
+"""What a TrainJob leaves behind: logs and endings of all of its runs, kept with it and gone with it."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import stat
+
+import pytest
+from conftest import Yard, wait_for
+
+
+def history(yard: Yard, name: str) -> dict:
+    path = f"/apis/history.trainyard.dev/v1alpha1/namespaces/default/trainjobs/{name}"
+    return json.loads(yard.kubectl("get", "--raw", path).stdout)
+
+
+def log(yard: Yard, name: str, pod: dict, attempt: int = 0, more: str = "") -> str:
+    path = f"/apis/history.trainyard.dev/v1alpha1/namespaces/default/trainjobs/{name}/log"
+    query = f"pod={pod['pod']['metadata']['uid']}&container=node&attempt={attempt}{more}"
+    return yard.kubectl("get", "--raw", f"{path}?{query}").stdout
+
+
+def apply(yard: Yard, name: str, runtime: str, script: str, nodes: int = 1, **annotations: str) -> None:
+    job = {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob",
+        "metadata": {"name": name, "annotations": {f"trainyard.dev/{k}": v for k, v in annotations.items()}},
+        "spec": {"runtimeRef": {"name": runtime}, "trainer": {"numNodes": nodes, "command": ["sh", "-c", script]}},
+    }  # fmt: skip
+    yard.kubectl("apply", "-f", "-", input=json.dumps(job))
+
+
+def ended(yard: Yard, name: str) -> None:
+    yard.run("wait", name, "--for", "finished", "--timeout", "60", check=False)
+
+
+def pods_are_gone(yard: Yard, name: str) -> None:
+    yard.kubectl("delete", "pods", "-l", f"jobset.sigs.k8s.io/jobset-name={name}")
+    past = history(yard, name)["pods"]
+    assert past and not any(pod["live"] for pod in past)
+
+
+def kept(yard: Yard) -> list[pathlib.Path]:
+    return list((yard.home / "history").rglob("*.log"))
+
+
+def test_logs_of_pods_that_are_gone_are_kept(yard: Yard, plain: str) -> None:
+    apply(yard, "gone", plain, "echo one; echo two $JOB_COMPLETION_INDEX; exit 3", nodes=2)
+    ended(yard, "gone")
+    live = history(yard, "gone")
+    assert [pod["live"] for pod in live["pods"]] == [True, True]
+    pods_are_gone(yard, "gone")
+
+    def check() -> None:
+        past = history(yard, "gone")
+        assert past["metadata"] == live["metadata"]
+        for rank, (pod, was) in enumerate(zip(past["pods"], live["pods"], strict=True)):
+            assert pod["containers"] == was["containers"]
+            assert pod["pod"]["status"]["phase"] == "Failed"
+            run = pod["containers"][0]["attempts"][0]
+            assert (run["exitCode"], run["reason"], pod["attempt"]) == (3, "Error", 1)
+            assert 100_000 < run["peakMemoryBytes"] < 1 << 30
+            assert run["startedAt"] < run["finishedAt"]
+            assert log(yard, "gone", pod) == f"one\ntwo {rank}\n"
+            assert log(yard, "gone", pod, more="&tailLines=1") == f"two {rank}\n"
+
+    check()
+    yard.down()
+    yard.up()
+    check()
+    yard.kill()
+    yard.up()
+    check()
+    private = [yard.home / "history", *(path for path in (yard.home / "history").rglob("*") if path.is_file())]
+    assert len(private) > 4 and not any(stat.S_IMODE(path.stat().st_mode) & 0o077 for path in private)
+    assert not list((yard.home / "node/pods").iterdir()), "nothing else of them stays"
+
+    # of another job's pods, or another attempt, there is no log here
+    apply(yard, "other", plain, "exit 0")
+    ended(yard, "other")
+    with pytest.raises(AssertionError, match="has had no pod"):
+        log(yard, "other", live["pods"][0])
+    with pytest.raises(AssertionError, match="has had no attempt 1"):
+        log(yard, "gone", live["pods"][0], attempt=1)
+
+    yard.run("delete", "gone", "other")
+    wait_for("what was kept to be removed", lambda: not kept(yard))
+
+
+def test_a_job_deleted_in_a_crash_leaves_nothing(yard: Yard, plain: str) -> None:
+    apply(yard, "crash", plain, "echo x; exit 3")
+    ended(yard, "crash")
+    pods_are_gone(yard, "crash")
+    yard.run("delete", "crash", "--no-wait")
+    yard.kill()
+    yard.up()
+    wait_for("what was kept to be removed", lambda: not kept(yard))
+
+
+def test_a_job_made_again_under_its_name_has_its_own_history(yard: Yard, plain: str) -> None:
+    for words in ("first", "second"):
+        apply(yard, "again", plain, f"echo {words}; exit 3")
+        ended(yard, "again")
+        pods_are_gone(yard, "again")
+        (pod,) = history(yard, "again")["pods"]
+        assert log(yard, "again", pod) == f"{words}\n"
+        yard.run("delete", "again")
+
+
+def test_every_attempt_of_a_retried_job_is_kept(yard: Yard, plain: str) -> None:
+    apply(yard, "retried", plain, "echo try; exit 3", retries="2", **{"retry-backoff": "0s"})
+    ended(yard, "retried")
+    pods = history(yard, "retried")["pods"]
+    assert [(pod["attempt"], log(yard, "retried", pod)) for pod in pods] == [(n, "try\n") for n in (1, 2, 3)]
+    yard.run("delete", "retried")
+
+
+def test_a_suspended_jobs_logs_are_kept(yard: Yard, plain: str, tmp_path: pathlib.Path) -> None:
+    flag = tmp_path / "flag"
+    apply(yard, "paused", plain, f"echo run; test -e {flag} || sleep 100")
+    yard.run("wait", "paused", "--for", "running", "--timeout", "60")
+    yard.run("suspend", "paused")
+    wait_for("its pods to go", lambda: [pod["live"] for pod in history(yard, "paused")["pods"]] == [False])
+    flag.touch()
+    yard.run("resume", "paused")
+    ended(yard, "paused")
+    pods = history(yard, "paused")["pods"]
+    assert [log(yard, "paused", pod) for pod in pods] == ["run\n", "run\n"]
+    first = pods[0]["containers"][0]["attempts"][0]
+    assert (first["exitCode"], first["signal"]) == (143, 15)
+    yard.run("delete", "paused")
+
+
+def test_restarts_of_a_container_are_runs_of_their_own(yard: Yard, tmp_path: pathlib.Path) -> None:
+    """Upstream's semantics, by kubectl: the container is started again in its pod, and the job is deleted after its end."""
+    runtime = {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "ClusterTrainingRuntime",
+        "metadata": {"name": "restarting", "labels": {"trainer.kubeflow.org/framework": "plain"}},
+        "spec": {"mlPolicy": {"numNodes": 1}, "template": {"spec": {"replicatedJobs": [{
+            "name": "node", "template": {
+                "metadata": {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}},
+                "spec": {"backoffLimit": 1, "template": {"spec": {"restartPolicy": "OnFailure", "containers": [
+                    {"name": "node", "image": "none"}]}}}}}]}}},
+    }  # fmt: skip
+    yard.kubectl("apply", "-f", "-", input=json.dumps(runtime))
+    count = tmp_path / "count"
+    apply(yard, "restarts", "restarting", f"echo x >> {count}; echo run $(wc -l < {count}); exit 4")
+    ended(yard, "restarts")
+    (pod,) = history(yard, "restarts")["pods"]
+    runs = pod["containers"][0]["attempts"]
+    assert [(run["attempt"], run["exitCode"]) for run in runs] == [(0, 4), (1, 4)]
+    assert [log(yard, "restarts", pod, n) for n in (0, 1)] == ["run 1\n", "run 2\n"]
+    assert not pod["live"], "a Job that failed deletes what could start again"
+    yard.run("delete", "restarts")
+    wait_for("what was kept to be removed", lambda: not kept(yard))
