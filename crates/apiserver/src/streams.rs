@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 use std::io;
 use std::sync::Arc;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
 /// `PodLogOptions`.
@@ -43,8 +44,21 @@ pub struct StreamOptions {
     pub tty: bool,
     /// Of portforward over WebSocket protocols that name them in the query.
     pub ports: Vec<u16>,
-    /// The protocol agreed upon: `v5.channel.k8s.io`, `v4.channel.k8s.io`, `SPDY/3.1+portforward.k8s.io`, …
+    /// The protocol agreed upon: `v5.channel.k8s.io`, `v4.channel.k8s.io`, `SPDY/3.1+portforward.k8s.io`, …; over SPDY also
+    /// older ones, and none at all.
     pub protocol: String,
+}
+
+/// A connection of bare bytes.
+pub trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
+
+/// What a client's connection has become once both sides agreed.
+pub enum Socket {
+    WebSocket(Box<WebSocket>),
+    /// `Upgrade: SPDY/3.1`, which kubectl before 1.30 speaks.
+    Spdy(Box<dyn Io>),
 }
 
 /// The node agent, as the API server needs it. Pods are given as stored.
@@ -68,6 +82,6 @@ pub trait PodStreams: Send + Sync {
         pod: Arc<Value>,
         kind: StreamKind,
         options: StreamOptions,
-        socket: WebSocket,
+        socket: Socket,
     ) -> BoxFuture<'static, ()>;
 }

@@ -1,5 +1,6 @@
-//! SPDY/3.1, as much as port-forwarding needs: `kubectl port-forward` speaks it, through WebSocket messages that are
-//! nothing but its bytes (`SPDY/3.1+portforward.k8s.io`).
+//! SPDY/3.1, as much as exec, attach and port-forward need. kubectl before 1.30 (1.31 for port-forward) speaks it on the bare
+//! connection; later ones forward ports in it through WebSocket messages that are nothing but its bytes
+//! (`SPDY/3.1+portforward.k8s.io`).
 //!
 //! Source: the SPDY protocol, draft 3 (framing 2.2 to 2.6). Of flow control there is none, as in the peers' library.
 
@@ -29,6 +30,11 @@ const PING: u16 = 6;
 const GO_AWAY: u16 = 7;
 /// Frames are at most 2^24 bytes; peers send far less.
 const FRAME_BYTES_MAX: usize = 1 << 20;
+/// Bytes of a stream's headers once they are inflated; peers send some hundred.
+const HEADER_BYTES_MAX: usize = 64 << 10;
+/// Reasons of `RST_STREAM` and `GOAWAY`: the stream is refused; nothing is wrong.
+const REFUSED_STREAM: u32 = 3;
+const OK: u32 = 0;
 
 /// A frame that arrived.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,7 +57,7 @@ pub enum Frame {
         id: u32,
     },
     GoAway,
-    /// Of no interest to port-forwarding.
+    /// Of no interest here.
     Other,
 }
 
@@ -196,7 +202,7 @@ impl Inflate {
                 .map_err(|_| Malformed("headers do not inflate"))?;
             at += (self.raw.total_in() - read) as usize;
             let stuck = self.raw.total_in() == read && out.len() == had;
-            if out.len() > FRAME_BYTES_MAX {
+            if out.len() > HEADER_BYTES_MAX {
                 return Err(Malformed("headers are too long"));
             }
             if status == Status::StreamEnd || stuck || (at == input.len() && out.len() < out.capacity()) {
@@ -237,6 +243,16 @@ impl Writer {
         control(SYN_REPLY, &body)
     }
 
+    /// Refuses a stream, or ends it at once in both directions.
+    pub fn reset(&self, stream: u32) -> Vec<u8> {
+        control(RST_STREAM, &[stream.to_be_bytes(), REFUSED_STREAM.to_be_bytes()].concat())
+    }
+
+    /// Says that the connection ends.
+    pub fn go_away(&self) -> Vec<u8> {
+        control(GO_AWAY, &[0_u32.to_be_bytes(), OK.to_be_bytes()].concat())
+    }
+
     pub fn ping(&self, id: u32) -> Vec<u8> {
         control(PING, &id.to_be_bytes())
     }
@@ -255,6 +271,35 @@ fn control(kind: u16, body: &[u8]) -> Vec<u8> {
     frame.extend_from_slice(&(body.len() as u32).to_be_bytes());
     frame.extend_from_slice(body);
     frame
+}
+
+/// A client's half, as far as tests need it.
+#[cfg(test)]
+pub mod testing {
+    use super::{SYN_STREAM, control, stored};
+
+    /// Opens streams, with headers that are not compressed.
+    #[derive(Default)]
+    pub struct Opener {
+        begun: bool,
+    }
+
+    impl Opener {
+        pub fn open(&mut self, stream: u32, headers: &[(&str, &str)]) -> Vec<u8> {
+            let mut block = (headers.len() as u32).to_be_bytes().to_vec();
+            for text in headers.iter().flat_map(|(name, value)| [name, value]) {
+                block.extend_from_slice(&(text.len() as u32).to_be_bytes());
+                block.extend_from_slice(text.as_bytes());
+            }
+            let mut body = stream.to_be_bytes().to_vec();
+            body.extend_from_slice(&[0; 6]);
+            if !std::mem::replace(&mut self.begun, true) {
+                body.extend_from_slice(&[0x78, 0x01]);
+            }
+            body.extend_from_slice(&stored(&block));
+            control(SYN_STREAM, &body)
+        }
+    }
 }
 
 #[cfg(test)]
@@ -277,22 +322,9 @@ mod tests {
     fn frames_arrive_in_pieces() {
         let mut reader = Reader::new();
         // Headers as a peer that does not compress would send them: two blocks of one zlib stream.
-        let block = |name: &str, value: &str| {
-            let mut bytes = 1_u32.to_be_bytes().to_vec();
-            for text in [name, value] {
-                bytes.extend_from_slice(&(text.len() as u32).to_be_bytes());
-                bytes.extend_from_slice(text.as_bytes());
-            }
-            stored(&bytes)
-        };
-        let open = |stream: u32, block: Vec<u8>| {
-            let mut body = stream.to_be_bytes().to_vec();
-            body.extend_from_slice(&[0; 6]);
-            body.extend_from_slice(&block);
-            control(SYN_STREAM, &body)
-        };
-        let mut bytes = open(1, [vec![0x78, 0x01], block("streamtype", "error")].concat());
-        bytes.extend(open(3, block("Port", "8080")));
+        let mut opener = testing::Opener::default();
+        let mut bytes = opener.open(1, &[("streamtype", "error")]);
+        bytes.extend(opener.open(3, &[("Port", "8080")]));
         bytes.extend(Writer::default().data(3, b"hello", true));
         bytes.extend(Writer::default().ping(7));
         let mut frames = Vec::new();

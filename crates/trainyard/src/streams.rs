@@ -3,8 +3,7 @@
 use crate::shells;
 use api::object;
 use apiserver::status::Status;
-use apiserver::streams::{LogOptions, PodStreams, StreamKind, StreamOptions};
-use axum::extract::ws::WebSocket;
+use apiserver::streams::{LogOptions, PodStreams, Socket, StreamKind, StreamOptions};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::{BoxStream, StreamExt};
@@ -85,7 +84,7 @@ impl PodStreams for NodeStreams {
         pod: Arc<Value>,
         kind: StreamKind,
         options: StreamOptions,
-        socket: WebSocket,
+        socket: Socket,
     ) -> BoxFuture<'static, ()> {
         let dir = self.dir(&pod);
         Box::pin(async move {
@@ -95,7 +94,7 @@ impl PodStreams for NodeStreams {
                 StreamKind::PortForward => {
                     // a pod without address has nothing to connect to; the client sees the end
                     if let Ok(address) = object::text(&pod["status"], "podIP").parse() {
-                        shells::forward(address, options, socket).await;
+                        shells::forward(object::meta(&pod, "name"), address, options, socket).await;
                     }
                 }
             }

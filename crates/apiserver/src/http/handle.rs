@@ -522,13 +522,6 @@ pub(crate) fn verb(ask: &Ask, path: &Path) -> &'static str {
     }
 }
 
-pub(crate) fn wants_websocket(ask: &Ask) -> bool {
-    let has = |name: header::HeaderName, word: &str| {
-        ask.header(name).is_some_and(|v| v.split(',').any(|part| part.trim().eq_ignore_ascii_case(word)))
-    };
-    has(header::CONNECTION, "upgrade") && has(header::UPGRADE, "websocket")
-}
-
 async fn read(body: UnsyncBoxBody<Bytes, String>) -> Result<Bytes, Status> {
     match Limited::new(body, BODY_MAX).collect().await {
         Ok(body) => Ok(body.to_bytes()),

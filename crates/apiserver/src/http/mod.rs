@@ -8,6 +8,7 @@ mod pods;
 mod proxy;
 mod scale;
 mod serve;
+mod upgrade;
 mod verbs;
 mod watch;
 

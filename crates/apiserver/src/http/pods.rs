@@ -2,15 +2,15 @@
 
 use super::Server;
 use super::answer::{Body, response};
-use super::handle::{Ask, wants_websocket};
+use super::handle::Ask;
+use super::upgrade;
 use crate::negotiate::Accepted;
 use crate::query::ListOptions;
 use crate::registry::{Target, internal};
 use crate::status::Status;
-use crate::streams::{LogOptions, StreamKind, StreamOptions};
+use crate::streams::{LogOptions, Socket, StreamKind, StreamOptions};
 use crate::table::Include;
-use axum::extract::FromRequestParts;
-use axum::extract::ws::{Message, WebSocketUpgrade};
+use axum::extract::ws::Message;
 use bytes::Bytes;
 use futures::StreamExt;
 use http::Response;
@@ -23,6 +23,10 @@ use tokio::sync::mpsc;
 /// Protocols over WebSocket, best first.
 const CHANNEL_PROTOCOLS: [&str; 2] = ["v5.channel.k8s.io", "v4.channel.k8s.io"];
 const FORWARD_PROTOCOLS: [&str; 3] = ["SPDY/3.1+portforward.k8s.io", "v5.channel.k8s.io", "v4.channel.k8s.io"];
+/// Protocols over SPDY, of which the client's order counts.
+const SPDY_PROTOCOLS: [&str; 5] =
+    ["v5.channel.k8s.io", "v4.channel.k8s.io", "v3.channel.k8s.io", "v2.channel.k8s.io", "channel.k8s.io"];
+const SPDY_FORWARD_PROTOCOLS: [&str; 1] = ["portforward.k8s.io"];
 
 fn names<'a>(pod: &'a Value, list: &str) -> impl Iterator<Item = &'a str> {
     pod["spec"][list].as_array().into_iter().flatten().filter_map(|c| c["name"].as_str())
@@ -116,18 +120,26 @@ impl Server {
         }
         let streams = self.streams.clone().ok_or_else(|| no_agent(pod))?;
         streams.check(pod, kind, &options)?;
-        if !wants_websocket(ask) {
+        let forwards = kind == StreamKind::PortForward;
+        let pod = pod.clone();
+        if upgrade::wanted(ask, "SPDY/3.1") {
+            let protocols: &[&str] = if forwards { &SPDY_FORWARD_PROTOCOLS } else { &SPDY_PROTOCOLS };
+            return upgrade::to_spdy(ask, protocols, move |protocol, io| {
+                options.protocol = protocol;
+                streams.stream(pod, kind, options, Socket::Spdy(io))
+            });
+        }
+        if !upgrade::wanted(ask, "websocket") {
             return Err(Status::bad_request("Upgrade request required"));
         }
-        let protocols: &[&str] = if kind == StreamKind::PortForward { &FORWARD_PROTOCOLS } else { &CHANNEL_PROTOCOLS };
+        let protocols: &[&str] = if forwards { &FORWARD_PROTOCOLS } else { &CHANNEL_PROTOCOLS };
         let offered = ask.header(http::header::SEC_WEBSOCKET_PROTOCOL).unwrap_or_default();
         let offered: Vec<&str> = offered.split(',').map(str::trim).collect();
         let protocol = protocols.iter().find(|p| offered.contains(p)).copied().unwrap_or_default();
         options.protocol = protocol.to_owned();
-        let upgrade = upgrade(ask)?;
+        let upgrade = upgrade::to_websocket(ask)?;
         let upgrade = if protocol.is_empty() { upgrade } else { upgrade.protocols([protocol]) };
-        let pod = pod.clone();
-        Ok(upgrade.on_upgrade(move |socket| async move { streams.stream(pod, kind, options, socket).await }))
+        Ok(upgrade.on_upgrade(move |socket| streams.stream(pod, kind, options, Socket::WebSocket(Box::new(socket)))))
     }
 
     /// A watch that sends each event as a text frame.
@@ -141,7 +153,7 @@ impl Server {
     ) -> Result<Response<Body>, Status> {
         let (sender, mut receiver) = mpsc::channel::<Bytes>(16);
         self.spawn_watch(target, options, accepted, include, sender)?;
-        let upgrade = upgrade(&ask)?;
+        let upgrade = upgrade::to_websocket(&ask)?;
         Ok(upgrade.on_upgrade(move |mut socket| async move {
             loop {
                 tokio::select! {
@@ -162,18 +174,6 @@ impl Server {
             }
             drop(socket.send(Message::Close(None)).await);
         }))
-    }
-}
-
-fn upgrade(ask: &Ask) -> Result<WebSocketUpgrade, Status> {
-    let mut parts = ask.parts.lock().map_err(|_| internal("a request was taken twice"))?;
-    let mut parts = parts.take().ok_or_else(|| internal("a request was taken twice"))?;
-    // The extractor waits for nothing: it reads headers.
-    let extracted = futures::FutureExt::now_or_never(WebSocketUpgrade::from_request_parts(&mut parts, &()));
-    match extracted {
-        Some(Ok(upgrade)) => Ok(upgrade),
-        Some(Err(rejection)) => Err(Status::bad_request(rejection.to_string())),
-        None => Err(internal("a WebSocket handshake did not end")),
     }
 }
 

@@ -2,7 +2,8 @@
 
 use super::Server;
 use super::answer::{self, Body};
-use super::handle::{Ask, PLAIN, not_allowed, wants_websocket};
+use super::handle::{Ask, PLAIN, not_allowed};
+use super::upgrade;
 use crate::decode::{self, Format};
 use crate::negotiate::{self, Accepted, Form, Offer};
 use crate::query::{ListOptions, Query, WriteOptions};
@@ -86,7 +87,7 @@ impl Server {
             });
         }
         if options.watch {
-            if wants_websocket(&ask) {
+            if upgrade::wanted(&ask, "websocket") {
                 return self.watch_websocket(ask, target, options, accepted, include);
             }
             return self.watch(target, options, accepted, include);

@@ -1,0 +1,117 @@
+//! Connections that become something else than HTTP: WebSocket, or SPDY as older clients speak it.
+
+use super::answer::Body;
+use super::handle::Ask;
+use crate::registry::internal;
+use crate::status::Status;
+use crate::streams::Io;
+use axum::extract::FromRequestParts;
+use axum::extract::ws::WebSocketUpgrade;
+use futures::future::BoxFuture;
+use http::request::Parts;
+use http::{HeaderValue, Response, StatusCode, header};
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+
+/// The header in which a client lists the protocols that it speaks over SPDY, and the server the one it chose.
+const PROTOCOL: &str = "x-stream-protocol-version";
+/// The header in which a server lists its own where none fits.
+const ACCEPTED: &str = "x-accepted-stream-protocol-versions";
+
+/// Whether the client asks for an upgrade to this protocol.
+pub(super) fn wanted(ask: &Ask, protocol: &str) -> bool {
+    let has = |name: header::HeaderName, word: &str| {
+        ask.header(name).is_some_and(|v| v.split(',').any(|part| part.trim().eq_ignore_ascii_case(word)))
+    };
+    has(header::CONNECTION, "upgrade") && has(header::UPGRADE, protocol)
+}
+
+fn parts(ask: &Ask) -> Result<Parts, Status> {
+    let mut parts = ask.parts.lock().map_err(|_| internal("a request was taken twice"))?;
+    parts.take().ok_or_else(|| internal("a request was taken twice"))
+}
+
+pub(super) fn to_websocket(ask: &Ask) -> Result<WebSocketUpgrade, Status> {
+    let mut parts = parts(ask)?;
+    // The extractor waits for nothing: it reads headers.
+    let extracted = futures::FutureExt::now_or_never(WebSocketUpgrade::from_request_parts(&mut parts, &()));
+    match extracted {
+        Some(Ok(upgrade)) => Ok(upgrade),
+        Some(Err(rejection)) => Err(Status::bad_request(rejection.to_string())),
+        None => Err(internal("a WebSocket handshake did not end")),
+    }
+}
+
+/// The answer that turns the connection into SPDY; `then` gets the chosen protocol (empty where the client names none) and
+/// the connection.
+pub(super) fn to_spdy(
+    ask: &Ask,
+    ours: &[&str],
+    then: impl FnOnce(String, Box<dyn Io>) -> BoxFuture<'static, ()> + Send + 'static,
+) -> Result<Response<Body>, Status> {
+    let mut response = Response::new(Body::empty());
+    let theirs = ask.headers.get_all(PROTOCOL).iter().filter_map(|v| v.to_str().ok());
+    let theirs: Vec<&str> = theirs.flat_map(|v| v.split(',')).map(str::trim).filter(|p| !p.is_empty()).collect();
+    let chosen = match choose(&theirs, ours) {
+        Some(chosen) => chosen,
+        None => {
+            let why = format!(
+                "unable to negotiate protocol: client supports {}, server accepts {}",
+                go_list(&theirs),
+                go_list(ours)
+            );
+            *response.status_mut() = StatusCode::FORBIDDEN;
+            for protocol in ours {
+                response.headers_mut().append(ACCEPTED, HeaderValue::from_str(protocol).map_err(not_a_header)?);
+            }
+            *response.body_mut() = Body::from(why);
+            return Ok(response);
+        }
+    };
+    let upgrade = parts(ask)?.extensions.remove::<OnUpgrade>();
+    let upgrade = upgrade.ok_or_else(|| Status::bad_request("this connection cannot be upgraded"))?;
+    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    let headers = response.headers_mut();
+    headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+    headers.insert(header::UPGRADE, HeaderValue::from_static("SPDY/3.1"));
+    if !chosen.is_empty() {
+        headers.insert(PROTOCOL, HeaderValue::from_str(chosen).map_err(not_a_header)?);
+    }
+    let chosen = chosen.to_owned();
+    tokio::spawn(async move {
+        match upgrade.await {
+            Ok(connection) => then(chosen, Box::new(TokioIo::new(connection))).await,
+            Err(error) => tracing::debug!(%error, "a connection was not upgraded"),
+        }
+    });
+    Ok(response)
+}
+
+fn not_a_header(error: http::header::InvalidHeaderValue) -> Status {
+    internal(error.to_string())
+}
+
+/// The first of the client's protocols that is also ours; the empty one where it names none.
+fn choose<'a>(theirs: &[&'a str], ours: &[&str]) -> Option<&'a str> {
+    if theirs.is_empty() {
+        return Some("");
+    }
+    theirs.iter().find(|protocol| ours.contains(protocol)).copied()
+}
+
+fn go_list(words: &[&str]) -> String {
+    format!("[{}]", words.join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_clients_order_counts() {
+        let ours = ["v4", "v3", "v2"];
+        assert_eq!(choose(&[], &ours), Some(""), "the oldest clients name none");
+        assert_eq!(choose(&["v9", "v3", "v4"], &ours), Some("v3"));
+        assert_eq!(choose(&["v9"], &ours), None);
+    }
+}

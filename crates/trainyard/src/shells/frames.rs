@@ -1,0 +1,87 @@
+//! A client that speaks SPDY: its frames in, ours out.
+
+use super::wire::{Inbound, Outbound};
+use crate::spdy::{self, Frame};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use tokio::sync::Mutex;
+
+/// Frames to the client; to be cloned for all who send.
+#[derive(Clone)]
+pub struct Sender(Arc<Mutex<(Outbound, spdy::Writer)>>);
+
+impl Sender {
+    pub fn new(out: Outbound) -> Self {
+        Self(Arc::new(Mutex::new((out, spdy::Writer::default()))))
+    }
+
+    /// Sends what `frame` makes; false once the client is gone.
+    async fn frame(&self, frame: impl FnOnce(&mut spdy::Writer) -> Vec<u8>) -> bool {
+        let mut locked = self.0.lock().await;
+        let (out, writer) = &mut *locked;
+        let bytes = frame(writer);
+        out.send(bytes).await
+    }
+
+    /// Accepts a stream.
+    pub async fn accept(&self, stream: u32) -> bool {
+        self.frame(|writer| writer.reply(stream)).await
+    }
+
+    /// Refuses a stream, or ends it before its end.
+    pub async fn reset(&self, stream: u32) -> bool {
+        self.frame(|writer| writer.reset(stream)).await
+    }
+
+    pub async fn data(&self, stream: u32, bytes: &[u8], fin: bool) -> bool {
+        self.frame(|writer| writer.data(stream, bytes, fin)).await
+    }
+
+    /// Says that nothing follows, and closes this direction.
+    pub async fn close(&self) {
+        self.frame(|writer| writer.go_away()).await;
+        self.0.lock().await.0.close().await;
+    }
+}
+
+/// Frames from the client.
+pub struct Receiver {
+    from: Inbound,
+    reader: spdy::Reader,
+    arrived: VecDeque<Frame>,
+    sender: Sender,
+}
+
+impl Receiver {
+    pub fn new(from: Inbound, sender: Sender) -> Self {
+        Self { from, reader: spdy::Reader::new(), arrived: VecDeque::new(), sender }
+    }
+
+    /// The next frame that says something about a stream; pings are answered. `None` once the client has ended, or speaks
+    /// no SPDY.
+    pub async fn next(&mut self) -> Option<Frame> {
+        loop {
+            match self.arrived.pop_front() {
+                Some(Frame::Ping { id }) => drop(self.sender.frame(|writer| writer.ping(id)).await),
+                Some(Frame::GoAway) => return None,
+                Some(Frame::Other) => {}
+                Some(frame) => return Some(frame),
+                None => {
+                    let bytes = self.from.next().await?;
+                    match self.reader.push(&bytes) {
+                        Ok(frames) => self.arrived.extend(frames),
+                        Err(error) => {
+                            tracing::debug!(%error, "a client's stream is ended");
+                            return None;
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// See `Inbound::run_dry`.
+    pub async fn run_dry(&mut self) {
+        self.from.run_dry().await;
+    }
+}
