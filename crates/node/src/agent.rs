@@ -188,8 +188,11 @@ impl<W: World> Agent<W> {
     async fn keep_registered(&self) {
         let Shared { config, settings, world, .. } = &*self.shared;
         let mut registered: Option<Instant> = None;
+        let mut renewed = Timestamp::now();
         loop {
-            if registered.is_none_or(|at| at.elapsed() >= NODE_STATUS_INTERVAL) {
+            // A machine that slept has been given up meanwhile; monotonic clocks do not count that time.
+            let slept = Timestamp::now().duration_since(renewed).unsigned_abs() > LEASE_INTERVAL * 3;
+            if slept || registered.is_none_or(|at| at.elapsed() >= NODE_STATUS_INTERVAL) {
                 let machine = Machine {
                     name: &config.node_name,
                     host_ip: config.host_ip,
@@ -208,6 +211,7 @@ impl<W: World> Agent<W> {
             if let Err(error) = world.renew_lease().await {
                 tracing::warn!(%error, "cannot renew the node's lease; trying again");
             }
+            renewed = Timestamp::now();
             let pause = if registered.is_some() { LEASE_INTERVAL } else { REGISTER_RETRY };
             tokio::time::sleep(pause).await;
         }

@@ -7,7 +7,9 @@ use plan::plugins::{CaSource, Settings, StatusServer};
 use plan::runtime::RuntimeKind;
 use std::collections::BTreeSet;
 use std::str::FromStr;
-use workloads::{aggregation, claims, disruption, gc, job, jobset, namespace, podgc, quota, scheduler, serviceaccount};
+use workloads::{
+    aggregation, claims, disruption, gc, job, jobset, namespace, nodelifecycle, podgc, quota, scheduler, serviceaccount,
+};
 
 /// What controllers are told from outside.
 #[derive(Clone, Debug, Default)]
@@ -45,7 +47,7 @@ struct Known {
 }
 
 /// A name can stand for several reconcilers that are of no use without each other.
-const KNOWN: [Known; 15] = [
+const KNOWN: [Known; 16] = [
     known("trainjob", Side::Trainer, |driver, around| driver.add(TrainJobController::new(around.settings.clone()))),
     known("trainingruntime", Side::Trainer, |driver, _| {
         driver.add(RuntimeController::new(RuntimeKind::TrainingRuntime));
@@ -66,6 +68,7 @@ const KNOWN: [Known; 15] = [
     known("gc", Side::Cluster, |driver, _| driver.add(gc::GarbageCollector)),
     known("podgc", Side::Cluster, |driver, _| driver.add(podgc::PodGcController)),
     known("namespace", Side::Cluster, |driver, _| driver.add(namespace::NamespaceController)),
+    known("nodelifecycle", Side::Cluster, |driver, _| driver.add(nodelifecycle::NodeLifecycleController)),
     known("serviceaccount", Side::Cluster, |driver, around| {
         driver.add(serviceaccount::ServiceAccountController::new(&around.root_ca));
     }),

@@ -335,13 +335,27 @@ async fn agent(
     api_server: SocketAddr,
     keep: Option<Arc<dyn Keep>>,
 ) -> Result<Agent<node::kube_world::KubeWorld>, UpError> {
-    let name = nix::unistd::gethostname().map_or("localhost".to_owned(), |name| name.to_string_lossy().to_lowercase());
+    let name = node_name(&data)?;
     let program = std::env::current_exe().map_err(UpError::Node)?;
     let mut config = Config::new(data, &name, vec![program.into(), "shim".into()]);
     config.keep = keep;
     config.api_server = Some((api_server.ip().to_string(), api_server.port()));
     let world = node::kube_world::KubeWorld::new(client.clone(), &name);
     Agent::new(config, world).await.map_err(UpError::Node)
+}
+
+/// The name of this machine's node: its host name at the first start, and the same ever after. Pods are bound to a node by its
+/// name, and a laptop's host name changes with the network that it is in.
+fn node_name(data: &Path) -> Result<String, UpError> {
+    let file = data.join("node-name");
+    if let Some(name) = std::fs::read_to_string(&file).ok().map(|text| text.trim().to_owned()).filter(|n| !n.is_empty())
+    {
+        return Ok(name);
+    }
+    let name = nix::unistd::gethostname().map_or("localhost".to_owned(), |name| name.to_string_lossy().to_lowercase());
+    std::fs::create_dir_all(data).map_err(UpError::Node)?;
+    pki::write_private(&file, &name)?;
+    Ok(name)
 }
 
 /// Tells that it is ready. The JSON form is one line: a parent process waits for it.

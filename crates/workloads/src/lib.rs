@@ -7,6 +7,7 @@ pub mod gc;
 pub mod job;
 pub mod jobset;
 pub mod namespace;
+pub mod nodelifecycle;
 mod plurals;
 pub mod podgc;
 pub mod quota;
