@@ -171,6 +171,27 @@ def test_stages_are_gangs_of_their_own(yard: Yard):
     assert members == {"stages-dataset-initializer": 1, "stages-node": 3}
 
 
+def test_each_failed_pod_is_an_event_about_the_job(yard: Yard, runtime: str):
+    """With the exit code and the last lines; of jobs that ask for nothing there are none, as upstream has it."""
+    script = "echo attempt of $HOSTNAME; exit 7"
+    create(yard, "evidence", runtime, script, failure_policy="fail-fast", retries="1", retry_backoff="0s")
+    create(yard, "silent", runtime, script)
+    uid = ended(yard, "evidence")["metadata"]["uid"]
+    assert "Failed" in conditions(ended(yard, "silent"))
+
+    def told(name: str) -> list[dict]:
+        words = ["get", "events", "--field-selector", f"reason=PodFailed,involvedObject.name={name}", "-o", "json"]
+        return json.loads(yard.kubectl(*words).stdout)["items"]
+
+    events = wait_for("both attempts to be told", lambda: len(found := told("evidence")) == 2 and found)
+    for event in events:
+        assert (event["involvedObject"]["kind"], event["involvedObject"]["uid"], event["count"]) == ("TrainJob", uid, 1)
+        first, *lines = event["message"].splitlines()
+        assert first.startswith("pod evidence-node-0-0-") and first.endswith('(node 0): container "node" ended with exit code 7')
+        assert len(lines) == 1 and lines[0].startswith("attempt of evidence-node-0-0")
+    assert not told("silent")
+
+
 REFUSED = {
     "retries": ("many", "must be a whole number from 0 to 1000"),
     "retry-backoff": ("10", "must be a duration of at most 24h"),

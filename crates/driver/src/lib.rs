@@ -64,6 +64,8 @@ pub struct Options {
     pub slim: Option<fn(&Gvk, &mut Value)>,
     /// Kinds of which there are many: held as text, a tenth of the memory, and parsed for each look. Default: none.
     pub packs: Option<fn(&Gvk) -> bool>,
+    /// What of a kind is listed and watched, as a query (`labelSelector=…`). Default: all of it.
+    pub selects: Option<fn(&Gvk) -> Option<&'static str>>,
     /// Who else is told of changes. Default: nobody.
     pub witness: Option<Witness>,
 }

@@ -89,6 +89,7 @@ pub(crate) struct Requests {
     limiter: Option<Limiter>,
     /// Where alone to list and watch namespaced kinds.
     namespace: String,
+    selects: Option<fn(&Gvk) -> Option<&'static str>>,
 }
 
 impl Requests {
@@ -98,7 +99,13 @@ impl Requests {
             served: RwLock::default(),
             limiter: options.limit.map(|(per_second, burst)| Limiter::new(per_second, burst)),
             namespace: options.namespace.clone().unwrap_or_default(),
+            selects: options.selects,
         }
+    }
+
+    /// What narrows a list or watch of a kind, to be put behind other parameters.
+    fn selection(&self, gvk: &Gvk) -> String {
+        self.selects.and_then(|selects| selects(gvk)).map_or(String::new(), |query| format!("&{query}"))
     }
 
     /// Waits until a request may be made.
@@ -195,7 +202,7 @@ impl Requests {
 
     /// Some objects of a kind (in the namespace that we are held to): the first ones, or those after a part's `rest`.
     pub(crate) async fn list(&self, gvk: &Gvk, after: &str) -> Result<Part, RequestError> {
-        let mut tail = format!("?limit={PART}");
+        let mut tail = format!("?limit={PART}{}", self.selection(gvk));
         if !after.is_empty() {
             tail += "&continue=";
             tail.extend(form_urlencoded::byte_serialize(after.as_bytes()));
@@ -223,7 +230,8 @@ impl Requests {
     ) -> Result<impl Stream<Item = Result<Value, RequestError>> + use<>, RequestError> {
         let path = self.path(gvk, &self.everywhere()).await?;
         let request = Request::get(format!(
-            "{path}?watch=true&resourceVersion={revision}&allowWatchBookmarks=true&timeoutSeconds=290"
+            "{path}?watch=true&resourceVersion={revision}&allowWatchBookmarks=true&timeoutSeconds=290{}",
+            self.selection(gvk)
         ))
         .header(http::header::ACCEPT, "application/json")
         .header(http::header::ACCEPT_ENCODING, "identity")

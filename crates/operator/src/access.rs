@@ -7,6 +7,7 @@ use crate::registration::{DEFAULTER, VALIDATOR};
 use crate::webhooks::looked_at;
 use api::object::Gvk;
 use plan::controller::{RuntimeController, TrainJobController};
+use plan::evidence::PodFailureController;
 use plan::optimization::controller::optimizationjob_gvk;
 use plan::plugins::Settings;
 use plan::runtime::RuntimeKind;
@@ -83,6 +84,7 @@ fn table() -> Table {
     let mut table = Table::new();
     let runtimes = [RuntimeKind::TrainingRuntime, RuntimeKind::ClusterTrainingRuntime];
     let mut kinds = watched(&TrainJobController::new(Settings::default()));
+    kinds.extend(watched(&PodFailureController));
     kinds.extend(runtimes.into_iter().flat_map(|kind| watched(&RuntimeController::new(kind))));
     add_watched(&mut table, kinds);
     for (group, resource) in looked_at() {

@@ -21,8 +21,8 @@ use driver::metrics::{Metric, Registry};
 use driver::{Driver, Options};
 use jiff::{SignedDuration, Timestamp};
 use kube::Client;
-use plan::plugins;
 use plan::plugins::CaSource;
+use plan::{evidence, plugins};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -130,7 +130,7 @@ impl Operator {
                 servers.spawn(reader.run(serving.clone()));
                 let webhooks = Webhooks::new(self.client.clone(), metrics.clone(), remembered);
                 servers.spawn(serve(listener, Some(tls.clone()), Arc::new(webhooks), ends.clone()));
-                servers.spawn(self.keeper(place, shown, health.clone()).run(serving.clone()));
+                servers.spawn(self.keeper(place, shown, health.clone()).run(stop.clone()));
             }
             None => {
                 health.set(
@@ -241,6 +241,7 @@ impl Operator {
             workers,
             slim: Some(slim),
             packs: Some(is_many),
+            selects: Some(selected),
             witness: Some(jobs::witness(metrics.clone())),
         };
         let (client, controllers) = (self.client.clone(), self.controllers.clone());
@@ -329,6 +330,11 @@ fn slim(gvk: &Gvk, value: &mut Value) {
 /// Whether there are so many of a kind that they are held as text; of runtimes there are few, and each decision reads one.
 fn is_many(gvk: &Gvk) -> bool {
     !matches!(gvk.kind.as_str(), "TrainingRuntime" | "ClusterTrainingRuntime")
+}
+
+/// What of a kind is looked at: a cluster has many pods, and only what is left of failed ones is of interest.
+fn selected(gvk: &Gvk) -> Option<&'static str> {
+    (gvk.group.is_empty() && gvk.kind == "Pod").then_some(evidence::SELECTED)
 }
 
 /// Keeps telling which kinds the leader cannot watch.

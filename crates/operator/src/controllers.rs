@@ -2,6 +2,7 @@
 
 use driver::Driver;
 use plan::controller::{RuntimeController, TrainJobController};
+use plan::evidence::PodFailureController;
 use plan::optimization::controller::OptimizationController;
 use plan::plugins::{CaSource, Settings, StatusServer};
 use plan::runtime::RuntimeKind;
@@ -48,7 +49,10 @@ struct Known {
 
 /// A name can stand for several reconcilers that are of no use without each other.
 const KNOWN: [Known; 16] = [
-    known("trainjob", Side::Trainer, |driver, around| driver.add(TrainJobController::new(around.settings.clone()))),
+    known("trainjob", Side::Trainer, |driver, around| {
+        driver.add(TrainJobController::new(around.settings.clone()));
+        driver.add(PodFailureController);
+    }),
     known("trainingruntime", Side::Trainer, |driver, _| {
         driver.add(RuntimeController::new(RuntimeKind::TrainingRuntime));
     }),

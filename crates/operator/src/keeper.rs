@@ -6,7 +6,7 @@
 use crate::certificates::{Material, advance};
 use crate::health::{Health, Level};
 use crate::leader::form;
-use crate::registration::Registration;
+use crate::registration::{Outcome, Registration};
 use crate::tls::Shown;
 use http::Method;
 use jiff::{SignedDuration, Timestamp};
@@ -47,12 +47,14 @@ pub struct Keeper {
 #[derive(Default)]
 struct Memory {
     material: Material,
+    /// Whether the configurations have led to us: by URL, they are taken over before that alone.
+    claimed: bool,
     /// The bundle that both configurations hold, and since when we know.
     trusted: Option<(String, Timestamp)>,
 }
 
 impl Keeper {
-    /// Looks now and again until `stop`.
+    /// Looks now and again until `stop`, after which it writes nothing: what comes next may be somebody else's.
     pub async fn run(self, stop: CancellationToken) {
         let mut memory = Memory::default();
         loop {
@@ -70,6 +72,8 @@ impl Keeper {
     }
 
     async fn look(&self, memory: &mut Memory) {
+        // before the Secret: who writes both later than this look began is not overwritten
+        let registered = if self.manage { Some(self.registration.read().await) } else { None };
         let place = format!("Secret {}/{}", self.namespace, self.secret);
         match self.certificate(memory).await {
             Ok(()) => self.health.set(CERTIFICATE, Level::Works, format!("from {place}")),
@@ -79,20 +83,28 @@ impl Keeper {
             }
             Err(error) => self.health.set(CERTIFICATE, Level::Fails, format!("{place}: {error}")),
         }
-        if !self.manage {
+        let Some(registered) = registered else {
             return self.health.set(REGISTRATION, Level::Works, "left to others: certManagement.enable is false");
-        }
+        };
         if memory.material.certificate.is_none() {
             return;
         }
         let bundle = memory.material.bundle();
-        match self.registration.ensure(&bundle).await {
-            Ok(_) => {
+        let ensured = match registered {
+            Ok(held) => {
+                memory.claimed |= held.is_at(&self.registration.place);
+                self.registration.ensure(held, &bundle, memory.claimed).await
+            }
+            Err(error) => Err(error),
+        };
+        match ensured {
+            Ok(Outcome::Trusted) => {
                 self.health.set(REGISTRATION, Level::Works, "the API server trusts the certificate");
                 if memory.trusted.as_ref().is_none_or(|(known, _)| *known != bundle) {
                     memory.trusted = Some((bundle, Timestamp::now()));
                 }
             }
+            Ok(Outcome::Raced) => memory.trusted = None,
             Err(error) => {
                 memory.trusted = None;
                 self.health.set(REGISTRATION, Level::Fails, error.to_string());

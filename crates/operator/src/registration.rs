@@ -3,7 +3,7 @@
 use crate::admission::Webhook;
 use crate::leader::form;
 use crate::webhooks::{Half, SERVED};
-use api::object::text;
+use api::object::{meta, text};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::{Method, Request};
@@ -38,6 +38,23 @@ impl Place {
         }
     }
 
+    /// Whether a webhook of a configuration leads here.
+    fn is_of(&self, webhook: &Value) -> bool {
+        let config = &webhook["clientConfig"];
+        match self {
+            Self::Service { namespace, name } => {
+                let service = &config["service"];
+                text(service, "namespace") == namespace && text(service, "name") == name
+            }
+            Self::Url(url) => text(config, "url").strip_prefix(url.as_str()).is_some_and(|path| path.starts_with('/')),
+        }
+    }
+
+    /// Whether a configuration leads here, with any of its webhooks.
+    fn leads_from(&self, configuration: &Value) -> bool {
+        configuration["webhooks"].as_array().into_iter().flatten().any(|webhook| self.is_of(webhook))
+    }
+
     fn client_config(&self, path: &str, bundle: Option<&str>) -> Value {
         let mut config = match self {
             Self::Service { namespace, name } => {
@@ -57,6 +74,11 @@ impl Place {
 pub enum RegistrationError {
     #[error("{kind} {name} is not there: kubectl apply --server-side -k manifests/overlays/manager")]
     Missing { kind: &'static str, name: &'static str },
+    #[error(
+        "{kind} {name} leads to {whom}: another operator has taken over, and this replica leaves it alone. Stop this one, or \
+         take over again: {again}"
+    )]
+    Taken { kind: &'static str, name: &'static str, whom: String, again: &'static str },
     #[error("cannot read or write {kind} {name}: {source}")]
     Request {
         kind: &'static str,
@@ -65,6 +87,19 @@ pub enum RegistrationError {
         source: Box<kube::Error>,
     },
 }
+
+/// What was done about the configurations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Both trust the authority.
+    Trusted,
+    /// Somebody else wrote at the same time: look again.
+    Raced,
+}
+
+const BASE: &str = "/apis/admissionregistration.k8s.io/v1";
+/// How an operator in the cluster gets its configurations back.
+const BY_SERVICE: &str = "kubectl apply --server-side --force-conflicts -k manifests/overlays/manager";
 
 const CONFIGURATIONS: [(&str, &str, &str, Half); 2] = [
     ("MutatingWebhookConfiguration", "mutatingwebhookconfigurations", DEFAULTER, Half::Mutate),
@@ -121,6 +156,17 @@ pub fn configurations(place: &Place, bundle: Option<&str>, namespace: Option<&st
     CONFIGURATIONS.into_iter().map(object).collect()
 }
 
+/// Both configurations as the API server held them at one look.
+#[derive(Debug)]
+pub struct Held([Option<Value>; 2]);
+
+impl Held {
+    /// Whether both lead to `place`.
+    pub fn is_at(&self, place: &Place) -> bool {
+        self.0.iter().flatten().filter(|configuration| place.leads_from(configuration)).count() == self.0.len()
+    }
+}
+
 /// Keeps the configurations as they should be.
 pub struct Registration {
     pub client: Client,
@@ -130,56 +176,99 @@ pub struct Registration {
 }
 
 impl Registration {
-    /// Makes both configurations trust `bundle` and nothing else; by URL, writes all of them. True where nothing was to do.
-    pub async fn ensure(&self, bundle: &str) -> Result<bool, RegistrationError> {
-        let wanted = configurations(&self.place, Some(bundle), self.namespace.as_deref());
-        let mut settled = true;
-        for ((kind, plural, name, _), wanted) in CONFIGURATIONS.into_iter().zip(wanted) {
-            let collection = format!("/apis/admissionregistration.k8s.io/v1/{plural}");
-            let failed = |source| RegistrationError::Request { kind, name, source: Box::new(source) };
-            let held =
-                match self.client.request::<Value>(form(Method::GET, &format!("{collection}/{name}"), None)).await {
-                    Ok(held) => Some(held),
+    /// The configurations as they are. Read them before the authority that they are to trust: a write of ours then fails where
+    /// another operator has written its own in between.
+    pub async fn read(&self) -> Result<Held, RegistrationError> {
+        let mut held = [None, None];
+        for ((kind, plural, name, _), held) in CONFIGURATIONS.into_iter().zip(&mut held) {
+            *held =
+                match self.client.request::<Value>(form(Method::GET, &format!("{BASE}/{plural}/{name}"), None)).await {
+                    Ok(found) => Some(found),
                     Err(kube::Error::Api(status)) if status.code == 404 => None,
-                    Err(error) => return Err(failed(error)),
+                    Err(source) => return Err(RegistrationError::Request { kind, name, source: Box::new(source) }),
                 };
-            let request = match (&self.place, held) {
-                (Place::Service { .. }, None) => return Err(RegistrationError::Missing { kind, name }),
-                (Place::Service { .. }, Some(held)) => injection(&format!("{collection}/{name}"), &held, bundle),
-                (Place::Url(_), None) => Some(form(Method::POST, &collection, Some(&wanted))),
-                (Place::Url(_), Some(held)) if held["webhooks"] == wanted["webhooks"] => None,
-                (Place::Url(_), Some(mut held)) => {
-                    held["webhooks"] = wanted["webhooks"].clone();
-                    Some(form(Method::PUT, &format!("{collection}/{name}"), Some(&held)))
-                }
-            };
-            if let Some(request) = request {
-                settled = false;
-                match self.client.request::<Value>(request).await {
-                    Ok(_) => tracing::info!(kind, name, "told the API server whom to trust"),
-                    // another replica writes the same: the next look will show
-                    Err(kube::Error::Api(status)) if status.code == 409 => {}
-                    Err(error) => return Err(failed(error)),
-                }
+        }
+        Ok(Held(held))
+    }
+
+    /// Makes both configurations trust `bundle` and nothing else; by URL, writes all of them. A configuration that leads to
+    /// another operator is taken over by URL, and only where it was not ours before (`claimed`).
+    pub async fn ensure(&self, held: Held, bundle: &str, claimed: bool) -> Result<Outcome, RegistrationError> {
+        let wanted = configurations(&self.place, Some(bundle), self.namespace.as_deref());
+        let mut outcome = Outcome::Trusted;
+        for (at, (held, wanted)) in held.0.into_iter().zip(wanted).enumerate() {
+            let (kind, _, name, _) = CONFIGURATIONS[at];
+            let Some(request) = write(&self.place, at, held, &wanted, bundle, claimed)? else { continue };
+            match self.client.request::<Value>(request).await {
+                Ok(_) => tracing::info!(kind, name, "told the API server whom to trust"),
+                Err(kube::Error::Api(status)) if status.code == 409 => outcome = Outcome::Raced,
+                Err(source) => return Err(RegistrationError::Request { kind, name, source: Box::new(source) }),
             }
         }
-        Ok(settled)
+        Ok(outcome)
     }
 }
 
-/// The patch that puts the authority into all webhooks of a configuration; `None` where it is there.
-fn injection(path: &str, held: &Value, bundle: &str) -> Option<Request<Vec<u8>>> {
+/// The request that makes a configuration what it should be; `None` where it is. Each request is for the version that was read,
+/// and fails where that is not the newest.
+fn write(
+    place: &Place,
+    at: usize,
+    held: Option<Value>,
+    wanted: &Value,
+    bundle: &str,
+    claimed: bool,
+) -> Result<Option<Request<Vec<u8>>>, RegistrationError> {
+    let (kind, plural, name, _) = CONFIGURATIONS[at];
+    let collection = format!("{BASE}/{plural}");
+    let path = format!("{collection}/{name}");
+    let Some(mut held) = held else {
+        return match place {
+            Place::Service { .. } => Err(RegistrationError::Missing { kind, name }),
+            Place::Url(_) => Ok(Some(form(Method::POST, &collection, Some(wanted)))),
+        };
+    };
+    let is_ours = place.leads_from(&held);
+    match place {
+        Place::Service { .. } if is_ours => Ok(injection(place, &path, &held, bundle)),
+        Place::Url(_) if is_ours || !claimed => {
+            if held["webhooks"] == wanted["webhooks"] {
+                return Ok(None);
+            }
+            held["webhooks"] = wanted["webhooks"].clone();
+            Ok(Some(form(Method::PUT, &path, Some(&held))))
+        }
+        Place::Service { .. } => Err(RegistrationError::Taken { kind, name, whom: whom(&held), again: BY_SERVICE }),
+        Place::Url(_) => Err(RegistrationError::Taken { kind, name, whom: whom(&held), again: "start it again" }),
+    }
+}
+
+/// Where a configuration leads, for people.
+fn whom(configuration: &Value) -> String {
+    let config = &configuration["webhooks"][0]["clientConfig"];
+    let service = &config["service"];
+    match config["url"].as_str() {
+        Some(url) => url.to_owned(),
+        None if service.is_object() => format!("Service {}/{}", text(service, "namespace"), text(service, "name")),
+        None => "nobody".to_owned(),
+    }
+}
+
+/// The patch that puts the authority into the webhooks that lead to us; `None` where it is there.
+fn injection(place: &Place, path: &str, held: &Value, bundle: &str) -> Option<Request<Vec<u8>>> {
     let bundle = STANDARD.encode(bundle);
     let webhooks = held["webhooks"].as_array().into_iter().flatten();
     let lacking: Vec<Value> = webhooks
-        .filter(|webhook| webhook["clientConfig"]["caBundle"] != bundle.as_str())
+        .filter(|webhook| place.is_of(webhook) && webhook["clientConfig"]["caBundle"] != bundle.as_str())
         .map(|webhook| json!({"name": text(webhook, "name"), "clientConfig": {"caBundle": bundle}}))
         .collect();
     if lacking.is_empty() {
         return None;
     }
     // names are the list's key: the rest of each webhook stays as it was installed
-    let mut request = form(Method::PATCH, path, Some(&json!({"webhooks": lacking})));
+    let version = meta(held, "resourceVersion");
+    let patch = json!({"metadata": {"resourceVersion": version}, "webhooks": lacking});
+    let mut request = form(Method::PATCH, path, Some(&patch));
     let merge = http::HeaderValue::from_static("application/strategic-merge-patch+json");
     request.headers_mut().insert(http::header::CONTENT_TYPE, merge);
     Some(request)
@@ -205,19 +294,66 @@ mod tests {
         }
     }
 
+    fn service() -> Place {
+        Place::Service { namespace: "sys".to_owned(), name: "manager".to_owned() }
+    }
+
+    /// A configuration that somebody has installed.
+    fn installed(place: &Place, at: usize) -> Value {
+        let mut held = configurations(place, None, None).remove(at);
+        held["metadata"]["resourceVersion"] = json!("7");
+        held
+    }
+
+    fn sent(request: Option<Request<Vec<u8>>>) -> Value {
+        serde_json::from_slice(request.expect("a request").body()).expect("JSON")
+    }
+
     #[test]
     fn only_what_lacks_the_authority_is_patched() {
-        let service = Place::Service { namespace: "sys".to_owned(), name: "manager".to_owned() };
+        let service = service();
         assert_eq!(service.names(), ["manager.sys.svc"]);
-        let mut held = configurations(&service, None, None).remove(1);
-        assert!(injection("/x", &held, "PEM").is_some());
+        let mut held = installed(&service, 1);
+        let ask = |held: &Value| write(&service, 1, Some(held.clone()), &Value::Null, "PEM", true).expect("it is ours");
+        assert_eq!(sent(ask(&held))["webhooks"].as_array().map(Vec::len), Some(3));
         for webhook in held["webhooks"].as_array_mut().unwrap().iter_mut().skip(1) {
             webhook["clientConfig"]["caBundle"] = json!(STANDARD.encode("PEM"));
         }
-        let request = injection("/x", &held, "PEM").unwrap();
-        let patch: Value = serde_json::from_slice(request.body()).unwrap();
-        assert_eq!(patch["webhooks"].as_array().unwrap().len(), 1);
+        let patch = sent(ask(&held));
+        assert_eq!(patch["webhooks"].as_array().map(Vec::len), Some(1));
+        assert_eq!(patch["metadata"]["resourceVersion"], "7", "for what was read, and no other");
         held["webhooks"][0]["clientConfig"]["caBundle"] = json!(STANDARD.encode("PEM"));
-        assert!(injection("/x", &held, "PEM").is_none());
+        assert!(ask(&held).is_none());
+    }
+
+    #[test]
+    fn what_leads_to_another_operator_is_left_alone() {
+        let elsewhere = Place::Service { namespace: "sys".to_owned(), name: "other".to_owned() };
+        let theirs = installed(&elsewhere, 0);
+        let taken = write(&service(), 0, Some(theirs), &Value::Null, "PEM", false).expect_err("not ours");
+        assert!(
+            taken
+                .to_string()
+                .starts_with("MutatingWebhookConfiguration defaulter.trainer.kubeflow.org leads to Service sys/other:"),
+            "{taken}"
+        );
+        // one that somebody added to ours is not patched either
+        let mut mixed = installed(&service(), 1);
+        mixed["webhooks"][2]["clientConfig"] = json!({"url": "https://elsewhere/x"});
+        let patch = sent(write(&service(), 1, Some(mixed), &Value::Null, "PEM", false).expect("partly ours"));
+        assert_eq!(patch["webhooks"].as_array().map(Vec::len), Some(2));
+    }
+
+    #[test]
+    fn by_url_configurations_are_taken_over_once() {
+        let (ours, next) =
+            (Place::Url("https://127.0.0.1:1".to_owned()), Place::Url("https://127.0.0.1:12".to_owned()));
+        let wanted = installed(&ours, 0);
+        let ask = |place: &Place, held, claimed| write(place, 0, held, &wanted, "PEM", claimed);
+        assert!(ask(&ours, None, true).expect("nobody's").is_some(), "one that was deleted is made again");
+        assert!(ask(&ours, Some(installed(&ours, 0)), true).expect("ours").is_none());
+        let put = sent(ask(&ours, Some(installed(&service(), 0)), false).expect("it takes over"));
+        assert_eq!((&put["webhooks"], &put["metadata"]["resourceVersion"]), (&wanted["webhooks"], &json!("7")));
+        assert!(matches!(ask(&ours, Some(installed(&next, 0)), true), Err(RegistrationError::Taken { .. })));
     }
 }

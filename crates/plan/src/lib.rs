@@ -8,6 +8,7 @@ pub mod annotations;
 pub mod build;
 pub mod conditions;
 pub mod controller;
+pub mod evidence;
 mod failfast;
 mod hardening;
 pub mod info;

@@ -4,6 +4,7 @@ use crate::view::View;
 use api::object::Target;
 use jiff::Timestamp;
 use plan::controller::TrainJobController;
+use plan::evidence::PodFailureController;
 use plan::optimization::controller::OptimizationController;
 use plan::plugins::{CaSource, Settings, StatusServer};
 use reconcile::{Decision, Primary, Reconciler, Wakes, World};
@@ -53,6 +54,7 @@ pub fn actors() -> Vec<Box<dyn Actor>> {
     vec![
         Box::new(Erased(searches)),
         Box::new(Erased(TrainJobController::default())),
+        Box::new(Erased(PodFailureController)),
         Box::new(Erased(jobset::JobSetController)),
         Box::new(Erased(job::JobController)),
         Box::new(Erased(job::PodFinalizerController)),
