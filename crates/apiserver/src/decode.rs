@@ -8,6 +8,13 @@ use serde_json::{Map, Number, Value};
 use std::cell::RefCell;
 use std::fmt;
 
+/// Deepest YAML document: its parser takes 20 KiB of stack for a level in a debug build. JSON may be deeper.
+const YAML_DEPTH_MAX: usize = 64;
+/// Most values of a YAML document, those that aliases repeat included.
+const YAML_NODES_MAX: usize = 1_000_000;
+/// Most bytes of text in a YAML document, those that aliases repeat included: as many as a body may have.
+const YAML_SCALARS_MAX: usize = 3 << 20;
+
 /// A body's encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
@@ -53,6 +60,11 @@ fn go_error(error: &serde_json::Error, bytes: &[u8]) -> String {
             format!("invalid character '{c}' after object key:value pair")
         }
         Some(c) if message.starts_with("expected `,` or `]`") => format!("invalid character '{c}' after array element"),
+        // Go gives up at 10,000 levels, serde_json at 128.
+        Some(_) if message.starts_with("recursion limit exceeded") => {
+            let c = char::from(bytes.get(at).copied().unwrap_or(b'{'));
+            format!("invalid character '{c}' exceeded max depth")
+        }
         Some(_) if message.starts_with("expected ident") => {
             let word = bytes[..=at.min(bytes.len() - 1)].iter().rposition(|b| matches!(b, b't' | b'f' | b'n'));
             let literal = match word.map(|i| bytes[i]) {
@@ -199,10 +211,23 @@ pub fn yaml(bytes: &[u8]) -> Result<(Value, Vec<String>), String> {
     }
     let text = std::str::from_utf8(bytes).map_err(|error| format!("yaml: {error}"))?;
     let first = text.split("\n---").next().unwrap_or_default();
-    let options = serde_saphyr::options! { duplicate_keys: serde_saphyr::DuplicateKeyPolicy::LastWins };
+    // Aliases may make as much of a text as a body may hold, no more.
+    let budget = || {
+        serde_saphyr::budget! {
+            max_depth: YAML_DEPTH_MAX,
+            max_nodes: YAML_NODES_MAX,
+            max_events: 3 * YAML_NODES_MAX,
+            max_total_scalar_bytes: YAML_SCALARS_MAX,
+        }
+    };
+    let options = serde_saphyr::options! {
+        budget: budget(),
+        duplicate_keys: serde_saphyr::DuplicateKeyPolicy::LastWins,
+    };
     let value: Value = serde_saphyr::from_str_with_options(first, options).map_err(|error| format!("yaml: {error}"))?;
     // The parser stops at the first key that is there twice, if it is told to.
-    let repeated = match serde_saphyr::from_str::<serde::de::IgnoredAny>(first) {
+    let options = serde_saphyr::options! { budget: budget() };
+    let repeated = match serde_saphyr::from_str_with_options::<serde::de::IgnoredAny>(first, options) {
         Ok(_) => Vec::new(),
         Err(error) => repeated_key(&error.to_string()).into_iter().collect(),
     };
@@ -535,5 +560,39 @@ mod tests {
         let (value, repeated) = yaml(br#"{"a":1,"a":2}"#).unwrap();
         assert_eq!(value, serde_json::json!({"a": 2}));
         assert_eq!(repeated, ["yaml: unmarshal errors:\n  line 1: key \"a\" already set in map"]);
+    }
+
+    #[test]
+    fn deep_bodies_are_refused_on_a_small_stack() {
+        let small = std::thread::Builder::new().stack_size(2 << 20);
+        let tried = small.spawn(|| {
+            for (open, close) in [("[", "]"), ("{\"a\":", "}")] {
+                let nested = |levels: usize| open.repeat(levels) + "1" + &close.repeat(levels);
+                assert!(json(nested(127).as_bytes()).is_ok());
+                let error = json(nested(10_000).as_bytes()).unwrap_err();
+                assert!(error.ends_with("exceeded max depth") && error.starts_with("invalid character '"), "{error}");
+                let flow = nested(10_000).replace('"', "").replace(':', ": ");
+                assert!(yaml(flow.as_bytes()).is_err());
+            }
+            let block: String = (0..5_000).map(|i| " ".repeat(i) + "a:\n").collect();
+            assert!(yaml(block.as_bytes()).is_err());
+            assert!(yaml("- ".repeat(5_000).as_bytes()).is_err());
+        });
+        tried.unwrap().join().unwrap();
+    }
+
+    #[test]
+    fn aliases_do_not_multiply() {
+        let laughs = (1..30).fold("a0: &a0 [x, x]\n".to_owned(), |text, i| {
+            format!("{text}a{i}: &a{i} [*a{0}, *a{0}, *a{0}, *a{0}]\n", i - 1)
+        });
+        assert!(yaml(laughs.as_bytes()).is_err());
+        let echo = format!("a: &a \"{}\"\nl: [{}]\n", "x".repeat(1 << 20), ["*a"; 90].join(", "));
+        match yaml(echo.as_bytes()) {
+            Ok((value, _)) => assert!(merge::bounds::bytes(&value) <= 8 << 20, "{}", merge::bounds::bytes(&value)),
+            Err(error) => assert!(error.starts_with("yaml: "), "{error}"),
+        }
+        let (value, _) = yaml(b"a: &a {x: 1}\nb: *a\n").unwrap();
+        assert_eq!(value, serde_json::json!({"a": {"x": 1}, "b": {"x": 1}}));
     }
 }

@@ -4,6 +4,7 @@
 //! `copy` of it succeed), negative indices count from the end, an unknown member of an operation is ignored.
 
 use crate::PatchError;
+use crate::bounds::{self, DEPTH_MAX};
 use serde_json::{Map, Value};
 
 /// Most operations in one patch (`maxJSONPatchOperations` of the API server).
@@ -12,11 +13,45 @@ const OPERATIONS_MAX: usize = 10_000;
 /// Most bytes by which `copy` may grow a document (the API server's limit on a request's body).
 const COPIED_BYTES_MAX: usize = 3 * 1024 * 1024;
 
+/// Most values that all operations together may look at or shift: a second's work. Thousands of moves inside a list of
+/// a hundred thousand elements would take minutes.
+const WORK_MAX: usize = 50_000_000;
+
+/// What a patch has used up.
+#[derive(Default)]
+struct Spent {
+    copied: usize,
+    work: usize,
+}
+
+impl Spent {
+    fn work(&mut self, values: usize) -> Result<(), PatchError> {
+        self.work = self.work.saturating_add(values);
+        if self.work > WORK_MAX {
+            return Err(PatchError::TooLarge(
+                "The operations of the JSON patch take too much work together".to_owned(),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Refuses to put `value` where the document would become deeper than objects may be: each copy of a document into
+    /// itself doubles the depth.
+    fn fits(&mut self, path: &str, value: &Value) -> Result<(), PatchError> {
+        let (depth, values) = bounds::extent(value);
+        self.work(values)?;
+        if path.matches('/').count().saturating_add(depth) > DEPTH_MAX {
+            return Err(PatchError::Malformed(format!("JSON patch: {path}: {}", bounds::Exceeded::Depth)));
+        }
+        Ok(())
+    }
+}
+
 /// `doc` after all operations of `patch`; none is applied if one fails.
 ///
 /// # Errors
-/// `Malformed` where `patch` is no list of operations, `TooLarge` beyond 10,000 operations or 3 MiB of copies,
-/// `Unprocessable` for everything that depends on the document.
+/// `Malformed` where `patch` is no list of operations or nests values too deeply, `TooLarge` beyond 10,000 operations, 3 MiB
+/// of copies or a second's work, `Unprocessable` for everything that depends on the document.
 pub fn apply(doc: &Value, patch: &Value) -> Result<Value, PatchError> {
     let Value::Array(list) = patch else {
         let kind = go_kind(patch);
@@ -44,10 +79,10 @@ pub fn apply(doc: &Value, patch: &Value) -> Result<Value, PatchError> {
         )));
     }
     let mut out = doc.clone();
-    let mut copied = 0;
+    let mut spent = Spent::default();
     let none = Map::new();
     for operation in operations {
-        step(&mut out, operation.unwrap_or(&none), &mut copied)?;
+        step(&mut out, operation.unwrap_or(&none), &mut spent)?;
     }
     Ok(out)
 }
@@ -67,7 +102,7 @@ fn unprocessable<T>(message: String) -> Result<T, PatchError> {
     Err(PatchError::Unprocessable(message))
 }
 
-fn step(doc: &mut Value, operation: &Map<String, Value>, copied: &mut usize) -> Result<(), PatchError> {
+fn step(doc: &mut Value, operation: &Map<String, Value>, spent: &mut Spent) -> Result<(), PatchError> {
     let kind = operation.get("op").and_then(Value::as_str).unwrap_or("unknown");
     let text = |member: &str| match operation.get(member) {
         Some(Value::String(path)) => Ok(path.as_str()),
@@ -77,26 +112,38 @@ fn step(doc: &mut Value, operation: &Map<String, Value>, copied: &mut usize) -> 
     // An absent value reads as null, as the explicit null does.
     let value = operation.get("value").unwrap_or(&Value::Null);
     match kind {
-        "add" => add(doc, text("path")?, value.clone(), kind),
-        "remove" => remove(doc, text("path")?, kind).map(drop),
-        "replace" => replace(doc, text("path")?, value),
+        "add" => {
+            let path = text("path")?;
+            spent.fits(path, value)?;
+            add(doc, path, value.clone(), kind, spent)
+        }
+        "remove" => remove(doc, text("path")?, kind, spent).map(drop),
+        "replace" => {
+            let path = text("path")?;
+            spent.fits(path, value)?;
+            replace(doc, path, value)
+        }
         "move" => {
             let from = text("from")?;
-            let moved = remove(doc, from, kind)?;
-            add(doc, text("path")?, moved, kind)
+            let moved = remove(doc, from, kind, spent)?;
+            let path = text("path")?;
+            spent.fits(path, &moved)?;
+            add(doc, path, moved, kind, spent)
         }
         "copy" => {
             let from = text("from")?;
             let found = get(doc, from, kind)?.cloned().unwrap_or(Value::Null);
             let path = text("path")?;
-            *copied += found.to_string().len();
-            if *copied > COPIED_BYTES_MAX {
+            spent.copied = spent.copied.saturating_add(found.to_string().len());
+            if spent.copied > COPIED_BYTES_MAX {
                 return Err(PatchError::TooLarge(format!(
-                    "Unable to complete the copy, the accumulated size increase of copy is {copied}, exceeding the \
-                     limit {COPIED_BYTES_MAX}"
+                    "Unable to complete the copy, the accumulated size increase of copy is {}, exceeding the limit \
+                     {COPIED_BYTES_MAX}",
+                    spent.copied
                 )));
             }
-            add(doc, path, found, kind)
+            spent.fits(path, &found)?;
+            add(doc, path, found, kind, spent)
         }
         "test" => {
             let path = text("path")?;
@@ -143,7 +190,7 @@ fn index(segment: &str, length: usize) -> Result<usize, String> {
         _ => return Err(format!("strconv.Atoi: parsing {segment:?}: invalid syntax")),
     };
     let invalid = || format!("Unable to access invalid index: {number}: invalid index referenced");
-    let position = if number < 0 { number + i64::try_from(length).unwrap_or(i64::MAX) } else { number };
+    let position = if number < 0 { number.saturating_add(i64::try_from(length).unwrap_or(i64::MAX)) } else { number };
     usize::try_from(position).map_err(|_| invalid()).and_then(|at| if at < length { Ok(at) } else { Err(invalid()) })
 }
 
@@ -178,7 +225,7 @@ fn get<'a>(doc: &'a mut Value, path: &str, kind: &str) -> Result<Option<&'a Valu
     }
 }
 
-fn add(doc: &mut Value, path: &str, value: Value, kind: &str) -> Result<(), PatchError> {
+fn add(doc: &mut Value, path: &str, value: Value, kind: &str, spent: &mut Spent) -> Result<(), PatchError> {
     let (container, last) = parent(doc, path, kind)?;
     match container {
         Value::Array(items) => {
@@ -189,6 +236,7 @@ fn add(doc: &mut Value, path: &str, value: Value, kind: &str) -> Result<(), Patc
             // One past the end is a place to add at.
             match index(&last, items.len() + 1) {
                 Ok(at) => {
+                    spent.work(items.len() - at)?;
                     items.insert(at, value);
                     Ok(())
                 }
@@ -203,10 +251,16 @@ fn add(doc: &mut Value, path: &str, value: Value, kind: &str) -> Result<(), Patc
     }
 }
 
-fn remove(doc: &mut Value, path: &str, kind: &str) -> Result<Value, PatchError> {
+fn remove(doc: &mut Value, path: &str, kind: &str, spent: &mut Spent) -> Result<Value, PatchError> {
     let (container, last) = parent(doc, path, kind)?;
     let removed = match container {
-        Value::Array(items) => index(&last, items.len()).map(|at| items.remove(at)),
+        Value::Array(items) => match index(&last, items.len()) {
+            Ok(at) => {
+                spent.work(items.len() - at)?;
+                Ok(items.remove(at))
+            }
+            Err(why) => Err(why),
+        },
         Value::Object(members) => {
             members.remove(&last).ok_or_else(|| format!("Unable to remove nonexistent key: {last}: missing value"))
         }
@@ -306,5 +360,39 @@ mod tests {
         let doc = json!({"a": "x".repeat(1 << 20)});
         let copies: Vec<Value> = (0..4).map(|i| json!({"op":"copy","from":"/a","path":format!("/b{i}")})).collect();
         assert_eq!(apply(&doc, &copies.into()).expect_err("too large").code(), 413);
+    }
+    #[test]
+    fn copies_of_the_whole_into_itself_stop_at_the_bound() {
+        let doc = json!({"a": {"b": 1}});
+        for operations in 1..=16 {
+            let copy = json!({"op": "copy", "from": "/a", "path": "/a/b"});
+            let patched = apply(&doc, &vec![copy; operations].into());
+            match patched {
+                Ok(patched) => assert!(bounds::extent(&patched).0 <= DEPTH_MAX, "{operations}"),
+                Err(error) => assert!(operations > 5 && error.code() == 400, "{operations}: {error}"),
+            }
+        }
+        // a step deeper with each move
+        let swap =
+            [json!({"op": "move", "from": "/a", "path": "/b/a"}), json!({"op": "move", "from": "/b", "path": "/a/b"})];
+        let mut doc = json!({"a": {}, "b": {}});
+        let mut rounds = 0;
+        while let Ok(next) = apply(
+            &doc,
+            &json!([swap[0], {"op": "add", "path": "/a", "value": {}}, swap[1], {"op": "add", "path": "/b", "value": {}}]),
+        ) {
+            assert!(bounds::extent(&next).0 <= DEPTH_MAX);
+            doc = next;
+            rounds += 1;
+        }
+        assert!((10..DEPTH_MAX).contains(&rounds), "{rounds}");
+    }
+
+    #[test]
+    fn work_is_bounded() {
+        let doc = json!({"l": vec![0; 100_000]});
+        let back = json!({"op": "move", "from": "/l/0", "path": "/l/-"});
+        assert_eq!(apply(&doc, &vec![back.clone(); 10_000].into()).expect_err("too much").code(), 413);
+        assert!(apply(&doc, &vec![back; 100].into()).is_ok());
     }
 }

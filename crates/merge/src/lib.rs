@@ -4,6 +4,7 @@
 //! Pure: no I/O, no clock. Times that end up in managed fields are arguments.
 
 pub mod apply;
+pub mod bounds;
 pub mod builtin;
 pub mod cel;
 pub mod fields;

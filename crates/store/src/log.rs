@@ -6,7 +6,8 @@
 use crate::memory::{Ack, Pending, Shared};
 use crate::{Entry, Event, Key, Revision, Txn, WriteError};
 use bytes::Bytes;
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::types::{FromSql, ToSqlOutput, ValueRef};
+use rusqlite::{Connection, OptionalExtension, Row, ToSql, params};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
@@ -29,6 +30,8 @@ const TABLES: &str = "
         bucket TEXT NOT NULL, namespace TEXT NOT NULL, name TEXT NOT NULL,
         created INTEGER NOT NULL, revision INTEGER NOT NULL, value BLOB NOT NULL,
         PRIMARY KEY (bucket, namespace, name)) WITHOUT ROWID;
+    CREATE TABLE IF NOT EXISTS set_aside (
+        bucket, namespace, name, created, revision, value, why TEXT NOT NULL);
     CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 ";
 
@@ -39,8 +42,6 @@ pub enum OpenError {
     Database(#[from] rusqlite::Error),
     #[error("the database has layout {0}, which this version does not know")]
     Layout(i64),
-    #[error("the stored object {bucket} {namespace}/{name} is not JSON")]
-    Object { bucket: String, namespace: String, name: String, source: serde_json::Error },
     #[error("the writer thread cannot be started")]
     Thread(#[source] std::io::Error),
 }
@@ -53,7 +54,7 @@ type Loaded = (Log, Revision, Vec<(Arc<str>, Entry)>);
 
 impl Log {
     pub(crate) fn open(path: &Path) -> Result<Loaded, OpenError> {
-        let db = Connection::open(path)?;
+        let mut db = Connection::open(path)?;
         // Only a new file takes it; others keep theirs.
         db.pragma_update(None, "page_size", PAGE)?;
         // One process owns the file; WAL then needs no shared memory. FULL: a commit is on disk when it returns.
@@ -68,7 +69,7 @@ impl Log {
             Some(other) => return Err(OpenError::Layout(other)),
         }
         let revision = meta(&db, "revision")?.unwrap_or(0).cast_unsigned();
-        let entries = load(&db)?;
+        let entries = load(&mut db)?;
         Ok((Self { db }, revision, entries))
     }
 
@@ -179,35 +180,81 @@ fn set_meta(db: &Connection, key: &str, value: i64) -> rusqlite::Result<()> {
     db.prepare_cached(sql)?.execute(params![key, value]).map(drop)
 }
 
-fn load(db: &Connection) -> Result<Vec<(Arc<str>, Entry)>, OpenError> {
-    let mut rows = db.prepare(
-        "SELECT bucket, namespace, name, created, revision, value FROM objects ORDER BY bucket, namespace, name",
-    )?;
-    let mut rows = rows.query([])?;
+/// All objects. A row that cannot be read is moved to the table `set_aside`, where nothing is lost: one damaged object must
+/// not keep all others from being served, at this start and every later one.
+fn load(db: &mut Connection) -> Result<Vec<(Arc<str>, Entry)>, OpenError> {
     let mut out: Vec<(Arc<str>, Entry)> = Vec::new();
-    while let Some(row) = rows.next()? {
-        let bucket: String = row.get(0)?;
-        // Objects of a bucket follow each other: they share its name.
-        let bucket: Arc<str> = match out.last() {
-            Some((last, _)) if **last == *bucket => last.clone(),
-            _ => bucket.into(),
-        };
-        let key = Key { namespace: row.get(1)?, name: row.get(2)? };
-        let bytes: Vec<u8> = row.get(5)?;
-        let value = serde_json::from_slice(&bytes).map_err(|source| OpenError::Object {
-            bucket: bucket.to_string(),
-            namespace: key.namespace.clone(),
-            name: key.name.clone(),
-            source,
-        })?;
-        let entry = Entry {
-            key,
-            created: row.get::<_, i64>(3)?.cast_unsigned(),
-            revision: row.get::<_, i64>(4)?.cast_unsigned(),
-            value: Arc::new(value),
-            bytes: Bytes::from(bytes),
-        };
-        out.push((bucket, entry));
+    let mut damaged = Vec::new();
+    {
+        let mut rows = db.prepare(
+            "SELECT bucket, namespace, name, created, revision, value FROM objects ORDER BY bucket, namespace, name",
+        )?;
+        let mut rows = rows.query([])?;
+        while let Some(row) = rows.next()? {
+            match entry(row) {
+                Ok((bucket, entry)) => {
+                    // Objects of a bucket follow each other: they share its name.
+                    let bucket: Arc<str> = match out.last() {
+                        Some((last, _)) if **last == *bucket => last.clone(),
+                        _ => bucket.into(),
+                    };
+                    out.push((bucket, entry));
+                }
+                Err(why) => {
+                    damaged.push(([Part::read(row, 0)?, Part::read(row, 1)?, Part::read(row, 2)?], why));
+                }
+            }
+        }
     }
+    if damaged.is_empty() {
+        return Ok(out);
+    }
+    let tx = db.transaction()?;
+    for (key, why) in damaged {
+        let [bucket, namespace, name] = key.each_ref().map(|part| String::from_utf8_lossy(&part.0));
+        tracing::error!(%bucket, %namespace, %name, why, "a stored object cannot be read; it is set aside, the rest is served");
+        tx.execute(
+            "INSERT INTO set_aside SELECT bucket, namespace, name, created, revision, value, ?4 FROM objects
+             WHERE bucket = ?1 AND namespace = ?2 AND name = ?3",
+            params![key[0], key[1], key[2], why],
+        )?;
+        tx.execute("DELETE FROM objects WHERE bucket = ?1 AND namespace = ?2 AND name = ?3", key)?;
+    }
+    tx.commit()?;
     Ok(out)
+}
+
+/// A text of the database as it is there, UTF-8 or not.
+struct Part(Vec<u8>);
+
+impl Part {
+    fn read(row: &Row<'_>, index: usize) -> rusqlite::Result<Self> {
+        match row.get_ref(index)? {
+            ValueRef::Text(text) | ValueRef::Blob(text) => Ok(Self(text.to_vec())),
+            other => Err(rusqlite::Error::InvalidColumnType(index, "objects' key".to_owned(), other.data_type())),
+        }
+    }
+}
+
+impl ToSql for Part {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(ToSqlOutput::Borrowed(ValueRef::Text(&self.0)))
+    }
+}
+
+/// An object from its row, or what is wrong with the row.
+fn entry(row: &Row<'_>) -> Result<(String, Entry), String> {
+    fn column<T: FromSql>(row: &Row<'_>, index: usize) -> Result<T, String> {
+        row.get(index).map_err(|error| error.to_string())
+    }
+    let bytes: Vec<u8> = column(row, 5)?;
+    let value = serde_json::from_slice(&bytes).map_err(|error| format!("the value is not JSON: {error}"))?;
+    let entry = Entry {
+        key: Key { namespace: column(row, 1)?, name: column(row, 2)? },
+        created: column::<i64>(row, 3)?.cast_unsigned(),
+        revision: column::<i64>(row, 4)?.cast_unsigned(),
+        value: Arc::new(value),
+        bytes: Bytes::from(bytes),
+    };
+    Ok((column(row, 0)?, entry))
 }

@@ -190,7 +190,7 @@ impl Core {
             match attempt()? {
                 Attempt::Done(answer) => return Ok(answer),
                 Attempt::Write(pending) => {
-                    let (txn, rest) = pending.split();
+                    let (txn, rest) = pending.split()?;
                     let place = txn.ops.first().map(Op::place).map(|(bucket, key)| (bucket.clone(), key.clone()));
                     if turn.is_none()
                         && let Some(place) = &place
@@ -224,7 +224,7 @@ impl Core {
             match attempt()? {
                 Attempt::Done(answer) => return Ok(answer),
                 Attempt::Write(pending) => {
-                    let (txn, rest) = pending.split();
+                    let (txn, rest) = pending.split()?;
                     match self.store.submit(txn).wait() {
                         Ok(events) => return Ok(rest.conclude(&events)),
                         Err(error) => self.after_failure(error, seen)?,
@@ -361,8 +361,15 @@ impl Objects for Core {
 }
 
 impl Pending {
-    fn split(mut self: Box<Self>) -> (Txn, Box<Self>) {
-        (std::mem::take(&mut self.txn), self)
+    /// The transaction, checked: whatever way an object came to be, it is stored only if it can be read again.
+    fn split(mut self: Box<Self>) -> Result<(Txn, Box<Self>), Status> {
+        let txn = std::mem::take(&mut self.txn);
+        for op in &txn.ops {
+            if let Op::Put { value, .. } = op {
+                write::bounded(value)?;
+            }
+        }
+        Ok((txn, self))
     }
 
     fn conclude(self, events: &[Event]) -> Answer {

@@ -11,6 +11,7 @@ use crate::status::Status;
 use api::field::{ErrorList, Path};
 use jiff::Timestamp;
 use merge::apply::{self, Writer};
+use merge::bounds::Exceeded;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use store::{Entry, Expect, Key, Op, Txn};
@@ -44,6 +45,21 @@ pub(crate) fn meta_mut(object: &mut Value) -> &mut Map<String, Value> {
 
 /// Generated names that may be taken before a create gives up, as upstream.
 const GENERATED_MAX: usize = 8;
+/// Refuses an object that nobody could read again. Called with what a request brings, before defaults and managed fields
+/// multiply it, and with everything that is about to be stored.
+pub(super) fn bounded(object: &Value) -> Result<(), Status> {
+    merge::bounds::check(object).map_err(|exceeded| {
+        let name = api::object::meta(object, "name");
+        match exceeded {
+            Exceeded::Depth => {
+                Status::bad_request(format!("{} {name:?}: {exceeded}", api::object::text(object, "kind")))
+            }
+            // Upstream answers 500, as if the fault were its own.
+            Exceeded::Bytes => Status::new(413, "RequestEntityTooLarge", exceeded.to_string()),
+        }
+    })
+}
+
 const MODIFIED: &str = "the object has been modified; please apply your changes to the latest version and try again";
 
 impl Core {
@@ -63,6 +79,7 @@ impl Core {
         let served = &target.served;
         let resource = &served.resource;
         let strategy = &*resource.strategy;
+        bounded(body)?;
         let mut new = body.clone();
         kind_fits(target, &new)?;
         enforce_namespace(&mut new, target)?;
@@ -154,6 +171,7 @@ impl Core {
             }
             return Err(status);
         }
+        bounded(&new)?;
         if options.dry_run {
             return Ok(Attempt::Done(Answer { code: 201, object: Object::Made(Arc::new(new)), warnings }));
         }
@@ -277,6 +295,7 @@ impl Core {
         let old = served.present_value(entry);
         let now = self.world.now();
 
+        bounded(&new)?;
         fill_in(served, &mut new, tracked);
         strategy.default(&mut new);
         carry_meta(&mut new, &old);
@@ -365,6 +384,7 @@ impl Core {
         if !vanishes && apply::same_but_times(&new, &old) {
             return Ok(Attempt::Done(Answer { code: 200, object: served.present(entry), warnings }));
         }
+        bounded(&new)?;
         if options.dry_run {
             return Ok(Attempt::Done(Answer { code: 200, object: Object::Made(Arc::new(new)), warnings }));
         }

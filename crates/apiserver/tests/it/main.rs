@@ -1,5 +1,7 @@
 //! The server through real clients: kube-rs in the same process, and the core without any runtime.
 
+mod hostile;
+
 use apiserver::auth::User;
 use apiserver::delegate::{Delegate, Text, Wanted};
 use apiserver::query::{Query, WriteOptions};

@@ -1,25 +1,49 @@
 //! Defaults (`k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting`).
 
 use super::Schema;
+use crate::bounds;
 use serde_json::Value;
+
+/// Defaults on their way into an object.
+///
+/// A list of a million empty elements, each with a default of a megabyte, would fill the memory. So no default is filled in
+/// once those that were are too large for any object: what comes of it is refused for its size, whatever else it lacks.
+struct Filling {
+    drop_nulls: bool,
+    left: usize,
+}
+
+impl Filling {
+    fn new(drop_nulls: bool) -> Self {
+        Self { drop_nulls, left: bounds::BYTES_MAX + 1 }
+    }
+
+    fn take(&mut self, default: &Value) -> Option<Value> {
+        if self.left == 0 {
+            return None;
+        }
+        self.left = self.left.saturating_sub(bounds::bytes(default));
+        Some(default.clone())
+    }
+}
 
 impl Schema {
     /// Fills in defaults, as the API server does on every read of a request or of storage.
     ///
     /// A null where null is not allowed counts as absent: the default takes its place, or the field goes.
     pub fn default(&self, value: &mut Value) {
-        self.fill(value, true);
+        self.fill(value, &mut Filling::new(true));
     }
 
     /// Fills in defaults once more after mutating admission: a null that a webhook left is a fault that validation finds.
     pub fn default_again(&self, value: &mut Value) {
-        self.fill(value, false);
+        self.fill(value, &mut Filling::new(false));
     }
 
-    fn fill(&self, value: &mut Value, drop_nulls: bool) {
+    fn fill(&self, value: &mut Value, filling: &mut Filling) {
         match value {
             Value::Object(members) => {
-                if drop_nulls {
+                if filling.drop_nulls {
                     members.retain(|name, member| {
                         !member.is_null() || self.member(name).is_none_or(|s| s.nullable || s.default.is_some())
                     });
@@ -28,10 +52,12 @@ impl Schema {
                     for (name, property) in &self.properties {
                         let Some(default) = &property.default else { continue };
                         match members.get_mut(name) {
-                            Some(member) if member.is_null() && !property.nullable => *member = default.clone(),
+                            Some(member) if member.is_null() && !property.nullable => {
+                                *member = filling.take(default).unwrap_or_default();
+                            }
                             Some(_) => {}
                             None => {
-                                members.insert(name.clone(), default.clone());
+                                members.extend(filling.take(default).map(|value| (name.clone(), value)));
                             }
                         }
                     }
@@ -42,9 +68,9 @@ impl Schema {
                         && !schema.nullable
                         && let Some(default) = &schema.default
                     {
-                        *member = default.clone();
+                        *member = filling.take(default).unwrap_or_default();
                     }
-                    schema.fill(member, drop_nulls);
+                    schema.fill(member, filling);
                 }
             }
             Value::Array(items) => {
@@ -54,9 +80,9 @@ impl Schema {
                         && !schema.nullable
                         && let Some(default) = &schema.default
                     {
-                        *item = default.clone();
+                        *item = filling.take(default).unwrap_or_default();
                     }
-                    schema.fill(item, drop_nulls);
+                    schema.fill(item, filling);
                 }
             }
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
@@ -104,5 +130,16 @@ mod tests {
         let mut left_by_a_webhook = json!({"n":null,"s":null});
         schema.default_again(&mut left_by_a_webhook);
         assert_eq!(left_by_a_webhook, json!({"n":1,"nn":"z","o":{"a":1,"c":"deep"},"s":null}));
+    }
+
+    #[test]
+    fn defaults_do_not_multiply_without_bound() {
+        let schema = Schema::node_from_openapi(&json!({"type":"object","properties":{
+            "l":{"type":"array","items":{"type":"object","properties":{"v":{"type":"string","default":"x".repeat(1 << 20)}}}}}}))
+        .expect("a schema");
+        let mut value = json!({"l": vec![json!({}); 100_000]});
+        schema.default(&mut value);
+        assert!(crate::bounds::bytes(&value) < 4 << 20);
+        assert_eq!(crate::bounds::check(&value), Err(crate::bounds::Exceeded::Bytes));
     }
 }

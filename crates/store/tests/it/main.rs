@@ -257,3 +257,39 @@ fn no_acknowledged_write_is_lost() {
         }
     }
 }
+
+/// Objects nested too deeply to be read were once stored, and no start came past them.
+#[test]
+fn a_row_that_cannot_be_read_is_set_aside() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s.sqlite");
+    let revision = {
+        let store = Store::open(&path, Plain).unwrap();
+        for name in ["a", "b", "c", "d", "e"] {
+            write(&store, put(name, json!({"n": name}), Expect::Absent)).unwrap();
+        }
+        store.revision()
+    };
+    let deep = "[".repeat(200) + &"]".repeat(200);
+    {
+        let db = rusqlite::Connection::open(&path).unwrap();
+        db.execute("UPDATE objects SET value = ?1 WHERE name = 'a'", [deep.as_bytes()]).unwrap();
+        db.execute("UPDATE objects SET value = x'7b22ff' WHERE name = 'b'", []).unwrap();
+        db.execute("UPDATE objects SET revision = 'soon' WHERE name = 'c'", []).unwrap();
+        db.execute("UPDATE objects SET name = CAST(x'ff' AS TEXT) WHERE name = 'd'", []).unwrap();
+    }
+    for start in 0..2 {
+        let store = Store::open(&path, Plain).unwrap();
+        let names: Vec<String> = store.snapshot("b").iter(None, None).map(|e| e.key.name.clone()).collect();
+        assert_eq!(names, ["e"], "start {start}");
+        assert_eq!(store.revision(), revision);
+    }
+    // the name is free again, and what was there is kept
+    let store = Store::open(&path, Plain).unwrap();
+    assert!(write(&store, put("a", json!({}), Expect::Absent)).unwrap() > revision);
+    drop(store);
+    let db = rusqlite::Connection::open(&path).unwrap();
+    let kept: Vec<u8> = db.query_row("SELECT value FROM set_aside WHERE name = 'a'", [], |row| row.get(0)).unwrap();
+    assert_eq!(kept, deep.as_bytes());
+    assert_eq!(db.query_row("SELECT count(*) FROM set_aside", [], |row| row.get::<_, i64>(0)).unwrap(), 4);
+}
