@@ -23,6 +23,7 @@ pub mod selectors;
 pub mod status;
 pub mod streams;
 mod table;
+pub mod usage;
 mod wire;
 
 pub use crate::http::{Body, Local, Options, ServeError, Server, tls_config};

@@ -1,8 +1,10 @@
 //! What the generic machinery needs to know about a kind, and what a kind may decide for itself.
 
+use crate::admission::Objects;
 use crate::auth::User;
 use crate::status::Status;
 use api::field::ErrorList;
+use futures::future::BoxFuture;
 use jiff::Timestamp;
 use merge::apply::Ignored;
 use merge::schema::Schema;
@@ -121,8 +123,19 @@ pub struct Beside {
     pub object: Value,
 }
 
+/// Objects that are made when somebody asks for them, and never stored.
+pub trait Live: Send + Sync {
+    /// Those in a namespace (empty: in all), by namespace and name. `stored`: what they may be made from.
+    fn objects(&self, stored: &dyn Objects, namespace: &str) -> BoxFuture<'static, Vec<Value>>;
+}
+
 /// The rules of one kind. Every method has the default that suits most kinds.
 pub trait Strategy: Send + Sync {
+    /// Where the objects come from, if not from the store.
+    fn live(&self) -> Option<&dyn Live> {
+        None
+    }
+
     /// Defaults beyond those that the schema holds (`spec.selector` of a Job, `imagePullPolicy` by tag).
     fn default(&self, _object: &mut Value) {}
 

@@ -24,7 +24,7 @@ pub struct Gpu {
 /// The GPUs that pods may be given: those of the machine, or, if the agent itself was started with a
 /// `CUDA_VISIBLE_DEVICES` of indices, these only.
 pub async fn detect() -> Vec<Gpu> {
-    let mut gpus = match query().await {
+    let mut gpus = match nvidia_smi("index,name,memory.total", PROBE_TIMEOUT).await {
         Some(text) => parse(&text),
         None => device_files(Path::new("/dev")),
     };
@@ -45,13 +45,14 @@ pub async fn detect() -> Vec<Gpu> {
     gpus
 }
 
-async fn query() -> Option<String> {
+/// These fields of each GPU, as CSV; `None` where there is no answer in time.
+pub(crate) async fn nvidia_smi(fields: &str, timeout: Duration) -> Option<String> {
     let output = tokio::process::Command::new("nvidia-smi")
-        .args(["--query-gpu=index,name,memory.total", "--format=csv,noheader,nounits"])
+        .args([&format!("--query-gpu={fields}"), "--format=csv,noheader,nounits"])
         .stdin(Stdio::null())
         .kill_on_drop(true)
         .output();
-    let output = tokio::time::timeout(PROBE_TIMEOUT, output).await.ok()?.ok()?;
+    let output = tokio::time::timeout(timeout, output).await.ok()?.ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }
 

@@ -16,8 +16,17 @@ pub fn oom_kills() -> u64 {
 
 /// Bytes of memory that the machine has.
 pub fn memory_bytes() -> u64 {
+    meminfo("MemTotal:")
+}
+
+/// Bytes of memory that nobody could have without taking them from somebody.
+pub fn memory_used_bytes() -> u64 {
+    memory_bytes().saturating_sub(meminfo("MemAvailable:"))
+}
+
+fn meminfo(field: &str) -> u64 {
     let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let line = text.lines().find_map(|line| line.strip_prefix(field));
     line.and_then(|rest| rest.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()).unwrap_or(0) * 1024
 }
 

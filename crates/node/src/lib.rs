@@ -27,6 +27,7 @@ mod programs;
 mod registry;
 pub mod shim;
 pub mod status;
+pub mod usage;
 mod volumes;
 pub mod wire;
 mod worker;

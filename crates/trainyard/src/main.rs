@@ -8,6 +8,7 @@ mod shells;
 mod spdy;
 mod streams;
 mod up;
+mod usage;
 
 use cli::args::{Cli, Command};
 use std::pin::Pin;

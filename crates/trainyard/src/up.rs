@@ -4,10 +4,12 @@ use crate::evidence::{self, Evidence};
 use crate::history::Histories;
 use crate::pki::{self, PkiError};
 use crate::streams::NodeStreams;
+use crate::usage::NodeUsage;
 use apiserver::admission::Admission;
 use apiserver::auth::{Authenticator, User};
 use apiserver::delegate::Delegate;
 use apiserver::streams::PodStreams;
+use apiserver::usage::Usage;
 use apiserver::{Options, ServeError, Server, tls_config};
 use cli::args::{Format, Global, StatusServerAt, UpArgs};
 use cli::error::CliError;
@@ -149,6 +151,8 @@ pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
     };
     let signing_key = pki::secret(&home.root().join("serviceaccounts.key"))?;
     let node_data = home.root().join("node");
+    let usage: Option<Arc<dyn Usage>> =
+        if args.no_node { None } else { Some(Arc::new(NodeUsage::new(&node_name(&node_data)?, node_data.clone()))) };
     let streams: Option<Arc<dyn PodStreams>> =
         if args.no_node { None } else { Some(Arc::new(NodeStreams::new(node_data.clone()))) };
     let series = Series::new(home.root().join("metrics"));
@@ -167,6 +171,7 @@ pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
         database: Some(database.clone()),
         plugins: plugins(&controllers),
         streams,
+        usage,
         delegates,
         authenticator: Authenticator::new(signing_key).with_token(&token, User::admin()),
         ..Options::default()

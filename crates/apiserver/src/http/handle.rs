@@ -450,6 +450,9 @@ impl Server {
         verb: &str,
         old_watch: bool,
     ) -> Result<Response<Body>, Status> {
+        if let Some(live) = target.served.resource.strategy.live() {
+            return self.live(&ask, &target, verb, live).await;
+        }
         match verb {
             "get" => self.get(&ask, &target),
             "list" | "watch" => self.list(ask, target, old_watch),

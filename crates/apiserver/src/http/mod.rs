@@ -4,6 +4,7 @@ mod answer;
 mod authorize;
 mod discovery;
 mod handle;
+mod live;
 mod pods;
 mod proxy;
 mod scale;
@@ -22,6 +23,7 @@ use crate::crd::{DEFINITIONS, Definitions};
 use crate::delegate::Delegate;
 use crate::registry::{Catalog, Core, RealWorld, Served, World};
 use crate::streams::PodStreams;
+use crate::usage::{self, Usage};
 use crate::wire::ObjectCodec;
 use std::convert::Infallible;
 use std::path::PathBuf;
@@ -37,6 +39,8 @@ pub struct Options {
     pub plugins: Vec<Arc<dyn Admission>>,
     /// Logs and shells of pods; `None`: there is no node agent.
     pub streams: Option<Arc<dyn PodStreams>>,
+    /// What pods and nodes use (`metrics.k8s.io`); `None`: nobody measures, and the group is not served.
+    pub usage: Option<Arc<dyn Usage>>,
     /// Groups that others answer for.
     pub delegates: Vec<Arc<dyn Delegate>>,
     pub authenticator: Authenticator,
@@ -51,6 +55,7 @@ impl Default for Options {
             database: None,
             plugins: Vec::new(),
             streams: None,
+            usage: None,
             delegates: Vec::new(),
             authenticator: Authenticator::default(),
             world: Arc::new(RealWorld),
@@ -88,6 +93,9 @@ impl Server {
             buckets.push(served.bucket.clone());
             catalog.add(served);
         }
+        for resource in options.usage.iter().flat_map(usage::resources) {
+            catalog.add(Served::builtin(resource));
+        }
         let codec = ObjectCodec::new(buckets);
         let store = match &options.database {
             Some(path) => Store::open(path, codec)?,
@@ -103,7 +111,7 @@ impl Server {
             definitions: Arc::default(),
             openapi: crate::openapi::Cache::default(),
         });
-        server.bootstrap();
+        server.bootstrap(options.usage.is_some().then(usage::role));
         server.sync_definitions();
         // Nobody can have seen what came before.
         server.core.store.compact();
@@ -111,12 +119,12 @@ impl Server {
     }
 
     /// Makes the objects that every cluster has.
-    fn bootstrap(&self) {
+    fn bootstrap(&self, more: impl IntoIterator<Item = serde_json::Value>) {
         use store::{Expect, Key, Op, Txn};
         let catalog = self.core.catalog();
         let now = crate::registry::time(self.core.world.now());
         let mut txn = Txn::default();
-        for mut object in builtin::bootstrap::bootstrap() {
+        for mut object in builtin::bootstrap::bootstrap().into_iter().chain(more) {
             let gvk = api::object::Gvk::of(&object);
             let Some(served) = catalog.kinds.values().find(|s| {
                 s.resource.group == gvk.group && s.resource.version == gvk.version && s.resource.kind == gvk.kind

@@ -34,7 +34,13 @@ impl Server {
     }
 
     /// One object in the form that was asked for.
-    fn one(&self, ask: &Ask, target: &Target, answer: &Answer, accepted: &Accepted) -> Result<Response<Body>, Status> {
+    pub(super) fn one(
+        &self,
+        ask: &Ask,
+        target: &Target,
+        answer: &Answer,
+        accepted: &Accepted,
+    ) -> Result<Response<Body>, Status> {
         let custom = target.served.resource.custom;
         let value = answer.object.value();
         let is_status = api::object::text(value, "kind") == "Status";
@@ -75,7 +81,7 @@ impl Server {
         old_watch: bool,
     ) -> Result<Response<Body>, Status> {
         let accepted = ask.negotiate(Self::offer(&target.served))?;
-        let include = if accepted.form == Form::Table { include(&ask.query)? } else { Include::None };
+        let include = include_for(&ask, &accepted)?;
         let mut options = ListOptions::parse(&ask.query)?;
         options.watch |= old_watch;
         if old_watch && !target.name.is_empty() {
@@ -105,7 +111,7 @@ impl Server {
     }
 
     /// A list in the form that was asked for.
-    fn many(
+    pub(super) fn many(
         &self,
         served: &Served,
         items: &[Object],
@@ -270,7 +276,7 @@ impl Server {
         target: &Target,
     ) -> Result<Response<Body>, Status> {
         let accepted = ask.negotiate(Self::offer(&target.served))?;
-        let include = if accepted.form == Form::Table { include(&ask.query)? } else { Include::None };
+        let include = include_for(ask, &accepted)?;
         let mut options = ListOptions::parse(&ask.query)?;
         options.watch = false;
         let delete = self.delete_options(ask)?;
@@ -370,6 +376,11 @@ impl Server {
         }
         Ok(answer::object(&answer, false, &accepted))
     }
+}
+
+/// What rows carry where a table is asked for.
+pub(super) fn include_for(ask: &Ask, accepted: &Accepted) -> Result<Include, Status> {
+    if accepted.form == Form::Table { include(&ask.query) } else { Ok(Include::None) }
 }
 
 fn include(query: &Query) -> Result<Include, Status> {
