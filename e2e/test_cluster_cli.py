@@ -76,7 +76,7 @@ def test_a_script_goes_to_the_pods_and_with_the_job(yard: Yard, user: User):
     (owner,) = files["metadata"]["ownerReferences"]
     assert (owner["kind"], owner["uid"]) == ("TrainJob", job["metadata"]["uid"])
     assert files["immutable"] is True and "COLOUR" in files["data"]["solo.py"]
-    assert "annotations" not in job["metadata"], "nothing of this machine"
+    assert "trainyard.dev/directory" not in job["metadata"]["annotations"], "nothing of this machine"
     user.run("delete", "solo")
     wait_for("its ConfigMap to go with it", lambda: not [i for i in config_maps(yard) if i["metadata"]["name"].startswith("solo-")])
 
@@ -210,7 +210,7 @@ def test_wrong_input(yard: Yard, user: User):
     user.write("bare/notes.txt", "x")
     user.write("two/main.py", "x")
     user.write("two/train.py", "x")
-    assert "cannot read nowhere.py: No such file" in told("run", "nowhere.py", code=1)
+    assert "cannot read nowhere.py: there is no such file" in told("run", "nowhere.py")
     assert "bare is not a file; as a folder it should have one of __main__.py, main.py, train.py, and it has none" in told("run", "bare")
     assert "it has main.py and train.py: name the script" in told("run", "two")
     assert "ok.py is not in --workdir" in told("run", "--runtime", "plain", "--workdir", "bare", "ok.py")
@@ -223,8 +223,10 @@ def test_wrong_input(yard: Yard, user: User):
     user.write("large/main.py", "x")
     large = told("run", "--runtime", "plain", "large")
     assert "is 1.4 MiB in 3 files" in large and "1.0 MiB" in large and "a.bin (700.0 KiB)" in large and "--image" in large
+    assert "--name Not-A-Name: names are lower-case" in told("run", "--runtime", "plain", "--name", "Not-A-Name", "ok.py")
     # a job that is refused takes its files along
-    assert "must match RFC 1035 DNS label" in told("run", "--runtime", "plain", "--name", "Not-A-Name", "--image", "x", "ok.py", code=1)
+    unchecked = ("run", "--no-checks", "--runtime", "plain", "--name", "Not-A-Name", "--image", "x", "ok.py")
+    assert "must match RFC 1035 DNS label" in told(*unchecked, code=1)
     assert len(config_maps(yard)) == before
     user.env["KUBECONFIG"] = str(user.folder / "missing.yaml")
     assert "missing.yaml" in told("get", code=1)

@@ -56,7 +56,7 @@ def test_a_patch_for_an_unknown_container_is_said(yard: Yard):
 
 def test_missing_script(yard: Yard, tmp_path: pathlib.Path):
     done = yard.run("run", str(tmp_path / "missing.py"), check=False)
-    assert done.returncode == 1 and "missing.py" in done.stderr and "No such file" in done.stderr
+    assert done.returncode == 2 and "missing.py" in done.stderr and "there is no such file" in done.stderr
     done = yard.run("run", str(tmp_path), check=False)
     assert done.returncode == 2 and "is not a file" in done.stderr
 

@@ -7,7 +7,7 @@ use std::{env, fs};
 fn main() {
     let root = Path::new(&env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it")).join("../../manifests");
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
-    for folder in ["crds", "runtimes"] {
+    for folder in ["crds", "runtimes", "laptop"] {
         println!("cargo:rerun-if-changed={}", root.join(folder).display());
         fs::create_dir_all(out.join(folder)).expect("the build folder can be written");
         let files = fs::read_dir(root.join(folder)).expect("the manifests are there");

@@ -132,9 +132,10 @@ pub struct RunArgs {
     /// Number of processes on each node [default: the runtime's; of torch one for each GPU or CPU]
     #[arg(long, value_name = "M", value_parser = clap::value_parser!(i32).range(1..))]
     pub nproc_per_node: Option<i32>,
-    /// ClusterTrainingRuntime or TrainingRuntime to run with
-    #[arg(long, default_value = "torch-distributed")]
-    pub runtime: String,
+    /// ClusterTrainingRuntime or TrainingRuntime to run with [default: torch-distributed; on this machine `plain` for what is not
+    /// Python, and for a script that does not import torch where torch is not installed]
+    #[arg(long)]
+    pub runtime: Option<String>,
     /// Environment variable for all processes; may be repeated
     #[arg(long = "env", short = 'e', value_name = "NAME=VALUE")]
     pub env: Vec<String>,
@@ -162,12 +163,16 @@ pub struct RunArgs {
     /// End the job, all attempts together, after this long: seconds, or with a unit (90s, 10m, 2h). Exit code 124
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub timeout: Option<std::time::Duration>,
+    /// Do not look whether the job can run (interpreter, framework, syntax, names, resources) before it is created
+    #[arg(long)]
+    pub no_checks: bool,
     /// Start the job and return at once, printing its name
     #[arg(long, short)]
     pub detach: bool,
     #[command(flatten)]
     pub output: Output,
-    /// The script to run, or a folder with a __main__.py, main.py or train.py; all that follows is its arguments
+    /// The script to run, or a folder with a __main__.py, main.py or train.py; all that follows is its arguments. Programs and
+    /// shell scripts run as well, and with --runtime plain commands of the PATH
     #[arg(trailing_var_arg = true, required = true, value_name = "SCRIPT")]
     pub words: Vec<String>,
 }

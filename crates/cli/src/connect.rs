@@ -23,6 +23,8 @@ pub struct Cluster {
     pub namespace: String,
     /// The local control plane: pods are processes of this machine and see its files.
     pub local: bool,
+    /// Whose processes those are; `None` elsewhere.
+    pub pods_user: Option<u32>,
     /// The server's URL.
     pub server: String,
     /// The kubeconfig's context.
@@ -114,6 +116,26 @@ fn choose(global: &Global) -> Result<Place, CliError> {
     })
 }
 
+/// Where pods would run, before anything is started for them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Where {
+    /// On this machine, whose control plane runs.
+    Here,
+    /// On this machine, whose control plane has to be started.
+    HereStopped,
+    /// On a cluster.
+    Elsewhere,
+}
+
+/// Where flags and environment lead to.
+pub(crate) fn place(global: &Global) -> Result<Where, CliError> {
+    Ok(match choose(global)? {
+        Place::Home(root) if Home::at(root.clone()).running().is_some() => Where::Here,
+        Place::Home(_) => Where::HereStopped,
+        Place::File(_) | Place::Environment => Where::Elsewhere,
+    })
+}
+
 impl Cluster {
     /// The cluster that flags and environment lead to; a local control plane must be running.
     pub async fn existing(global: &Global) -> Result<Self, CliError> {
@@ -148,7 +170,9 @@ impl Cluster {
         let path = home.kubeconfig();
         let kubeconfig = Kubeconfig::read_from(&path)
             .map_err(|source| CliError::Kubeconfig { path: path.clone(), source: Box::new(source) })?;
-        Self::from_kubeconfig(global, kubeconfig, path, true).await
+        let user = std::os::unix::fs::MetadataExt::uid;
+        let pods_user = std::fs::metadata(home.lock()).ok().as_ref().map(user);
+        Ok(Self { pods_user, ..Self::from_kubeconfig(global, kubeconfig, path, true).await? })
     }
 
     async fn remote(global: &Global, place: Place) -> Result<Self, CliError> {
@@ -177,7 +201,7 @@ impl Cluster {
         let namespace = global.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
         let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
         let flags = flags(global);
-        Ok(Self { client: Client::try_from(config)?, namespace, local, server, context, flags })
+        Ok(Self { client: Client::try_from(config)?, namespace, local, pods_user: None, server, context, flags })
     }
 
     /// The objects of a kind in our namespace.
@@ -308,6 +332,7 @@ pub enum Kind {
     ConfigMap,
     Event,
     Namespace,
+    Node,
 }
 
 impl Kind {
@@ -333,6 +358,7 @@ impl Kind {
             Self::ConfigMap => (Gvk::new("", "v1", "ConfigMap"), "configmaps"),
             Self::Event => (Gvk::new("", "v1", "Event"), "events"),
             Self::Namespace => (Gvk::new("", "v1", "Namespace"), "namespaces"),
+            Self::Node => (Gvk::new("", "v1", "Node"), "nodes"),
         };
         ApiResource {
             api_version: gvk.api_version(),

@@ -5,6 +5,7 @@
 //! server and no node: it is a client like any other.
 
 pub mod args;
+mod code;
 pub mod complete;
 pub mod connect;
 pub mod daemon;
@@ -17,13 +18,17 @@ mod follow;
 mod history;
 pub mod home;
 mod jobs;
+mod launcher;
 mod man;
+mod manifest;
 mod metrics;
 mod mpirun;
 pub mod near;
 pub mod operator_args;
 mod output;
+mod preflight;
 mod progress;
+mod python;
 mod run;
 mod ship;
 mod trials;

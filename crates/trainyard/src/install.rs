@@ -57,6 +57,12 @@ const RUNTIMES: [Manifest; 8] = [
     runtime!("torchtune-qwen2.5-1.5b"),
 ];
 
+/// Runtimes of this machine's control plane alone.
+const LAPTOP_RUNTIMES: [Manifest; 1] = [(
+    "/apis/trainer.kubeflow.org/v1alpha1/clustertrainingruntimes/plain",
+    include_str!(concat!(env!("OUT_DIR"), "/laptop/plain.json")),
+)];
+
 /// What `doctor` compares a cluster with.
 pub fn built_in() -> cli::BuiltIn {
     let kinds = JOBSET_CRDS.iter().chain(&TRAINER_CRDS);
@@ -119,6 +125,9 @@ pub async fn install(client: &Client, jobset: bool, trainer: bool) -> Result<(),
     }
     if trainer {
         all(client, &RUNTIMES).await?;
+        for manifest in &LAPTOP_RUNTIMES {
+            unless_taken(client, manifest).await?;
+        }
         version_map(client).await?;
     }
     Ok(())
@@ -135,6 +144,14 @@ async fn all(client: &Client, manifests: &[Manifest]) -> Result<(), InstallError
         result.expect("installing does not panic")?;
     }
     Ok(())
+}
+
+/// Leaves alone what somebody else has made under this name.
+async fn unless_taken(client: &Client, manifest: &Manifest) -> Result<(), InstallError> {
+    match request(client, "GET", manifest.0, None).await {
+        Ok(held) if held["metadata"]["annotations"].get(HASH).is_none() => Ok(()),
+        Ok(_) | Err(_) => one(client, manifest).await,
+    }
 }
 
 async fn one(client: &Client, (path, text): &Manifest) -> Result<(), InstallError> {

@@ -1,0 +1,244 @@
+//! What `run` is to run: a script, a folder with one, a program, or a command that is found on the PATH.
+
+use crate::args::RunArgs;
+use crate::error::CliError;
+use crate::near::did_you_mean;
+use crate::python::shebang;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+/// What a folder may be started by, when it is named instead of a script.
+const ENTRY_POINTS: [&str; 3] = ["__main__.py", "main.py", "train.py"];
+/// The first bytes of programs that a machine runs itself: ELF, Mach-O.
+const BINARIES: [[u8; 4]; 3] = [*b"\x7fELF", [0xcf, 0xfa, 0xed, 0xfe], [0xca, 0xfe, 0xba, 0xbe]];
+/// The runtime without a framework.
+pub(crate) const PLAIN: &str = "plain";
+
+/// What to run.
+#[derive(Debug)]
+pub(crate) struct Code {
+    /// Absolute path of the script; of a command its name.
+    pub script: PathBuf,
+    /// What the job is called after: the script, or the folder that was named instead.
+    pub named: PathBuf,
+    /// Absolute path of the folder that it runs in, and that goes along to a cluster; `None` without `--workdir`.
+    pub folder: Option<PathBuf>,
+    pub start: Start,
+}
+
+/// How it is started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Start {
+    /// It is Python: by what the runtime's framework has for that.
+    Python,
+    /// It is a program of its own, or a script that these words start.
+    Program(Vec<String>),
+    /// By its name, which is looked up on the PATH.
+    Command,
+}
+
+impl Code {
+    /// `SCRIPT` and `--workdir`; a folder stands for the entry point in it.
+    ///
+    /// Errors: `Usage` where there is no such script, the folder has no entry point, or several, or the file is nothing that
+    /// can be started.
+    pub(crate) fn find(args: &RunArgs) -> Result<Self, CliError> {
+        let absolute = |path: &Path| {
+            std::path::absolute(path).map_err(|source| CliError::Io { doing: "read", path: path.to_owned(), source })
+        };
+        let folder = args.workdir.as_deref().map(absolute).transpose()?;
+        if let Some(folder) = folder.as_ref().filter(|folder| !folder.is_dir()) {
+            return Err(CliError::Usage(format!("--workdir {} is not a folder", folder.display())));
+        }
+        let named = args.script();
+        let mut script = absolute(named)?;
+        // `--workdir src train.py` where it is not meant from here
+        if let Some(inside) = folder.as_ref().map(|folder| folder.join(named)).filter(|path| path.exists())
+            && !script.exists()
+        {
+            script = inside;
+        }
+        let called = script.clone();
+        if script.is_dir() {
+            let entries: Vec<&str> = ENTRY_POINTS.into_iter().filter(|name| script.join(name).is_file()).collect();
+            let [entry] = entries[..] else {
+                let there = if entries.is_empty() { "none of them".to_owned() } else { entries.join(" and ") };
+                return Err(CliError::Usage(format!(
+                    "{} is not a file; as a folder it should have one of {}, and it has {there}: name the script to run",
+                    named.display(),
+                    ENTRY_POINTS.join(", ")
+                )));
+            };
+            let folder = folder.unwrap_or_else(|| script.clone());
+            return Ok(Self { named: called, script: script.join(entry), folder: Some(folder), start: Start::Python });
+        }
+        match std::fs::metadata(&script) {
+            Ok(metadata) if metadata.is_file() => {
+                let start = Start::of(&script)?;
+                Ok(Self { named: called, script, folder, start })
+            }
+            Ok(_) => Err(CliError::Usage(format!("{} is not a file; name the script to run", named.display()))),
+            Err(source) if source.kind() == std::io::ErrorKind::NotFound => {
+                if args.runtime.as_deref() == Some(PLAIN) && !named.to_string_lossy().contains('/') {
+                    return Ok(Self {
+                        script: named.to_owned(),
+                        named: named.to_owned(),
+                        folder,
+                        start: Start::Command,
+                    });
+                }
+                Err(missing(named, &script))
+            }
+            Err(source) => Err(CliError::Io { doing: "read", path: named.to_owned(), source }),
+        }
+    }
+
+    /// The script's path from this folder on.
+    pub(crate) fn inside(&self, folder: &Path) -> Result<PathBuf, CliError> {
+        let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let inside = self.script.strip_prefix(folder).map(Path::to_owned);
+        inside.or_else(|_| real(&self.script).strip_prefix(real(folder)).map(Path::to_owned)).map_err(|_| {
+            CliError::Usage(format!(
+                "{} is not in --workdir {}, which is all that a cluster's pods are sent",
+                self.script.display(),
+                folder.display()
+            ))
+        })
+    }
+
+    /// Where its processes start on this machine: the folder, or where the caller is.
+    pub(crate) fn directory(&self) -> PathBuf {
+        self.folder.clone().unwrap_or_else(|| std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/")))
+    }
+
+    /// The script as people call it.
+    pub(crate) fn title(&self) -> String {
+        self.script.file_name().unwrap_or(self.script.as_os_str()).to_string_lossy().into_owned()
+    }
+}
+
+impl Start {
+    /// By the file's name and its first bytes. What has neither the name nor the first line of something else is Python.
+    ///
+    /// Errors: a program that nobody may execute.
+    fn of(script: &Path) -> Result<Self, CliError> {
+        let extension = script.extension().unwrap_or_default().to_string_lossy().to_lowercase();
+        if matches!(extension.as_str(), "py" | "pyw" | "pyz") {
+            return Ok(Self::Python);
+        }
+        if let Some(words) = shebang(script) {
+            let is_python = words.iter().any(|word| word.rsplit('/').next().is_some_and(|w| w.starts_with("python")));
+            return Ok(if is_python { Self::Python } else { Self::Program(words) });
+        }
+        let mut head = Vec::new();
+        if let Ok(file) = std::fs::File::open(script) {
+            // who may not read it is told so later, with whom it concerns
+            let _ = file.take(4).read_to_end(&mut head);
+        }
+        if BINARIES.iter().any(|magic| head.starts_with(magic)) {
+            let runs = nix::unistd::access(script, nix::unistd::AccessFlags::X_OK);
+            return runs.map(|()| Self::Program(Vec::new())).map_err(|error| {
+                CliError::Usage(format!(
+                    "{path} is a program that cannot be run: {why}\n  allow it: chmod +x {path}",
+                    path = script.display(),
+                    why = error.desc()
+                ))
+            });
+        }
+        Ok(match extension.as_str() {
+            "sh" => Self::Program(vec!["sh".to_owned()]),
+            "bash" | "zsh" | "ksh" => Self::Program(vec![extension]),
+            _ => Self::Python,
+        })
+    }
+}
+
+/// There is no such file: which one was meant, or how a command is run.
+fn missing(named: &Path, script: &Path) -> CliError {
+    let beside: Vec<String> = script
+        .parent()
+        .and_then(|folder| std::fs::read_dir(folder).ok())
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect();
+    let mut beside: Vec<&str> = beside.iter().map(String::as_str).collect();
+    beside.sort_unstable();
+    let meant = did_you_mean(&named.file_name().unwrap_or_default().to_string_lossy(), beside);
+    let path = std::env::var("PATH").unwrap_or_default();
+    let name = named.to_string_lossy();
+    let command = !name.contains('/') && crate::python::find(&name, &path, Path::new("/")).path().is_some();
+    let advice =
+        if command { format!("\n  for the command {name}: --runtime {PLAIN} -- {name}") } else { String::new() };
+    CliError::Usage(format!("cannot read {name}: there is no such file{meant}{advice}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Cli, Command};
+    use crate::exit;
+    use clap::Parser;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn find(words: &[&str]) -> Result<Code, CliError> {
+        match Cli::parse_from([&["trainyard", "run"], words].concat()).command {
+            Command::Run(args) => Code::find(&args),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_folder_stands_for_its_entry_point() {
+        let root = std::env::temp_dir().join(format!("trainyard-code-{}", std::process::id()));
+        std::fs::create_dir_all(root.join("src")).unwrap();
+        std::fs::write(root.join("src/main.py"), "").unwrap();
+        let src = root.join("src").to_string_lossy().into_owned();
+        let of_folder = find(&[&src]).unwrap();
+        assert_eq!((of_folder.script, of_folder.folder), (root.join("src/main.py"), Some(root.join("src"))));
+        assert_eq!(of_folder.named, root.join("src"));
+        let inside = find(&["--workdir", &src, "main.py"]).unwrap();
+        assert_eq!(inside.script, root.join("src/main.py"));
+        std::fs::write(root.join("src/train.py"), "").unwrap();
+        let typo = root.join("src/trian.py").to_string_lossy().into_owned();
+        for (words, told) in [
+            (&[src.as_str()][..], "has main.py and train.py"),
+            (&[root.to_str().unwrap()], "has none of them"),
+            (&["--workdir", "/nowhere", "main.py"], "is not a folder"),
+            (&[&typo], "there is no such file; did you mean \"train.py\"?"),
+            (&["--runtime", "plain", "./sh"], "cannot read ./sh: there is no such file"),
+            (&["sh"], "for the command sh: --runtime plain -- sh"),
+        ] {
+            let error = find(words).unwrap_err();
+            assert!(error.to_string().contains(told), "{words:?}: {error}");
+            assert_eq!(error.exit_code(), exit::USAGE);
+        }
+        std::fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    fn files_say_how_they_are_started() {
+        let root = std::env::temp_dir().join(format!("trainyard-start-{}", std::process::id()));
+        std::fs::create_dir_all(&root).unwrap();
+        let program = |words: &[&str]| Start::Program(words.iter().map(|word| (*word).to_owned()).collect());
+        let cases = [
+            ("a.py", "", 0o644, Start::Python),
+            ("b", "print('no name says what it is')", 0o644, Start::Python),
+            ("c", "#!/usr/bin/env python3\n", 0o644, Start::Python),
+            ("d.sh", "echo", 0o644, program(&["sh"])),
+            ("e", "#!/bin/bash -e\n", 0o755, program(&["/bin/bash", "-e"])),
+            ("f", "\x7fELF...", 0o755, program(&[])),
+        ];
+        for (name, text, mode, start) in cases {
+            let path = root.join(name);
+            std::fs::write(&path, text).unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+            assert_eq!(Start::of(&path).unwrap(), start, "{name}");
+        }
+        std::fs::set_permissions(root.join("f"), std::fs::Permissions::from_mode(0o644)).unwrap();
+        assert!(Start::of(&root.join("f")).unwrap_err().to_string().contains("chmod +x"));
+        assert_eq!(find(&["--runtime", "plain", "--", "sh", "-c", "exit"]).unwrap().start, Start::Command);
+        std::fs::remove_dir_all(root).unwrap();
+    }
+}

@@ -1,0 +1,325 @@
+//! The TrainJob that `run` makes of a script and flags.
+
+use crate::args::RunArgs;
+use crate::code::{Code, PLAIN};
+use crate::launcher::{Launcher, Setting};
+use crate::preflight::Ready;
+use crate::ship::MOUNT;
+use api::object;
+use api::trainer::API_VERSION;
+use api::trainer::annotations::{FAILURE_POLICY, RETRIES, RETRY_BACKOFF};
+use api::trainer::names::{LABEL_ANCESTOR, LABEL_FRAMEWORK, LABEL_JOBSET_NAME, NODE, RANK_FIELD_PATH, TRAINER_PORT};
+use serde_json::{Map, Value, json};
+use std::path::{Path, PathBuf};
+
+/// Name of the pods' volume with the code that was sent.
+pub(crate) const VOLUME: &str = "trainyard-code";
+/// Who patches the runtime of a job, to mount that volume.
+const PATCH_MANAGER: &str = "trainyard.dev/run";
+
+/// Wait before the first retry of `--retries`; doubled before each further one.
+const FIRST_RETRY_AFTER: &str = "1s";
+
+/// How long a generated name's stem may be: the API server adds five characters, and pods' host names must fit in 63.
+const STEM_MAX: usize = 30;
+
+/// Where the pods find the code.
+#[derive(Debug)]
+pub(crate) enum Pods {
+    /// They are processes of this machine.
+    Here,
+    /// They are sent it.
+    Elsewhere {
+        /// The script's path in the pods.
+        script: PathBuf,
+        /// The pods' volume with the files.
+        volume: Value,
+        /// The runtime's replicated jobs that get it.
+        steps: Vec<String>,
+    },
+    /// They are sent nothing: their image has it.
+    Image,
+}
+
+/// What a job is made of.
+#[derive(Clone, Copy)]
+pub(crate) struct Draft<'a> {
+    pub args: &'a RunArgs,
+    pub code: &'a Code,
+    pub setting: &'a Setting,
+    pub ready: &'a Ready,
+}
+
+/// The steps of a runtime that run the user's code (trainer.md: in containers called `node`), by the names of its
+/// replicated jobs; of MPI's the launcher and the nodes.
+pub(crate) fn steps(runtime: &Value) -> Vec<String> {
+    let jobs = runtime["spec"]["template"]["spec"]["replicatedJobs"].as_array();
+    let runs_code = |job: &&Value| {
+        let ancestor = job["template"]["metadata"]["labels"][LABEL_ANCESTOR].as_str().unwrap_or_default();
+        let containers = job["template"]["spec"]["template"]["spec"]["containers"].as_array();
+        !ancestor.ends_with("-initializer") && containers.into_iter().flatten().any(|c| c["name"] == NODE)
+    };
+    jobs.into_iter().flatten().filter(runs_code).map(|job| object::text(job, "name").to_owned()).collect()
+}
+
+/// What a framework's plugin would say, for processes without one: who they are, how many there are, and where the first is.
+fn ranks(draft: Draft<'_>) -> Vec<Value> {
+    let Draft { args, ready, .. } = draft;
+    let nodes =
+        args.nodes.map(i64::from).or_else(|| ready.runtime["spec"]["mlPolicy"]["numNodes"].as_i64()).unwrap_or(1);
+    let step = steps(&ready.runtime).pop().unwrap_or_else(|| NODE.to_owned());
+    let field = |path: &str| json!({"fieldRef": {"fieldPath": path}});
+    vec![
+        json!({"name": "TRAINYARD_JOB", "valueFrom": field(&format!("metadata.labels['{LABEL_JOBSET_NAME}']"))}),
+        json!({"name": "RANK", "valueFrom": field(RANK_FIELD_PATH)}),
+        json!({"name": "WORLD_SIZE", "value": nodes.to_string()}),
+        json!({"name": "MASTER_ADDR", "value": format!("$(TRAINYARD_JOB)-{step}-0-0.$(TRAINYARD_JOB)")}),
+        json!({"name": "MASTER_PORT", "value": TRAINER_PORT.to_string()}),
+    ]
+}
+
+pub(crate) fn manifest(draft: Draft<'_>, pods: &Pods) -> Value {
+    let Draft { args, code, setting, ready } = draft;
+    let framework = object::label(&ready.runtime, LABEL_FRAMEWORK).unwrap_or_default();
+    let mut env: Vec<Value> = Vec::new();
+    let mut add = |name: &str, value: &str| {
+        if !setting.given.iter().any(|(given, _)| given == name) {
+            env.push(json!({"name": name, "value": value}));
+        }
+    };
+    let here = matches!(pods, Pods::Here);
+    if here {
+        setting.inherited.iter().for_each(|(name, value)| add(name, value));
+    }
+    // lines as they are printed, not when a buffer is full
+    add("PYTHONUNBUFFERED", "1");
+    if framework.starts_with("torch") && args.nproc_per_node.is_some_and(|n| n > 1) {
+        // torchrun marks each line with its local rank, from which the rank is shown
+        add("PET_TEE", "3");
+    }
+    if framework == PLAIN {
+        env.extend(
+            ranks(draft)
+                .into_iter()
+                .filter(|variable| !setting.given.iter().any(|(given, _)| variable["name"] == given.as_str())),
+        );
+    }
+    env.extend(setting.given.iter().map(|(name, value)| json!({"name": name, "value": value})));
+
+    // the script sees the caller's directory, as it would without us; elsewhere the one that was sent, or the image's own
+    let (script, directory) = match pods {
+        Pods::Here => (code.script.as_path(), Some(setting.folder.clone())),
+        Pods::Elsewhere { script, .. } => (script.as_path(), code.folder.as_ref().map(|_| PathBuf::from(MOUNT))),
+        Pods::Image => (code.script.as_path(), None),
+    };
+    let names = env.iter().map(|variable| object::text(variable, "name"));
+    let python = setting.python.as_deref().filter(|_| here);
+    let mut words = Launcher::of(framework).words(&code.start, &script.to_string_lossy(), python, names);
+    words.extend(args.script_args().iter().cloned());
+    let command = match &directory {
+        Some(directory) => {
+            words.insert(0, directory.to_string_lossy().into_owned());
+            json!(["sh", "-c", "cd \"$0\" && exec \"$@\""])
+        }
+        None => json!([words.remove(0)]),
+    };
+
+    let mut trainer = json!({"command": command, "args": words, "env": env});
+    if let Some(image) = &args.image {
+        trainer["image"] = image.as_str().into();
+    }
+    if let Some(nodes) = args.nodes {
+        trainer["numNodes"] = nodes.into();
+    }
+    if let Some(processes) = args.nproc_per_node {
+        trainer["numProcPerNode"] = processes.into();
+    }
+    let mut resources = Map::new();
+    let gpus = args.gpus.map(|gpus| gpus.to_string());
+    for (name, quantity) in [("cpu", &args.cpus), ("memory", &args.memory), ("nvidia.com/gpu", &gpus)] {
+        if let Some(quantity) = quantity {
+            resources.insert(name.to_owned(), quantity.clone().into());
+        }
+    }
+    if !resources.is_empty() {
+        trainer["resourcesPerNode"] = json!({"requests": resources, "limits": resources});
+    }
+    let metadata = match &args.name {
+        Some(name) => json!({"name": name}),
+        None => json!({"generateName": format!("{}-", stem(&code.named))}),
+    };
+    let mut job = json!({
+        "apiVersion": API_VERSION, "kind": "TrainJob", "metadata": metadata,
+        "spec": {"runtimeRef": {"name": object::meta(&ready.runtime, "name"), "kind": ready.kind}, "trainer": trainer},
+    });
+    let mut annotations = Map::new();
+    // A script that fails will fail again: nothing is restarted that was not asked for.
+    annotations.insert(FAILURE_POLICY.to_owned(), "fail-fast".into());
+    if let Some(retries) = args.retries.filter(|retries| *retries > 0) {
+        annotations.insert(RETRIES.to_owned(), retries.to_string().into());
+        annotations.insert(RETRY_BACKOFF.to_owned(), FIRST_RETRY_AFTER.into());
+    }
+    if let Some(timeout) = args.timeout {
+        // The deadline counts from the creation, whose time has lost its fraction of a second.
+        let seconds = timeout.as_secs() + u64::from(timeout.subsec_nanos() > 0);
+        job["spec"]["activeDeadlineSeconds"] = seconds.saturating_add(1).min(i64::MAX as u64).into();
+    }
+    if let (Pods::Here, Some(directory)) = (pods, &directory) {
+        annotations.insert("trainyard.dev/directory".to_owned(), directory.to_string_lossy().into());
+    }
+    job["metadata"]["annotations"] = annotations.into();
+    match pods {
+        Pods::Here => {}
+        Pods::Image => {}
+        Pods::Elsewhere { volume, steps, .. } => {
+            let mounts = json!([{"name": VOLUME, "mountPath": MOUNT, "readOnly": true}]);
+            let pod = json!({"volumes": [volume], "containers": [{"name": NODE, "volumeMounts": mounts}]});
+            let step = |name: &String| json!({"name": name, "template": {"spec": {"template": {"spec": pod}}}});
+            let replicated: Vec<Value> = steps.iter().map(step).collect();
+            job["spec"]["runtimePatches"] = json!([{
+                "manager": PATCH_MANAGER,
+                "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": replicated}}},
+            }]);
+        }
+    }
+    job
+}
+
+/// A name from the script's file name: lower case, digits and dashes, beginning with a letter.
+pub(crate) fn stem(script: &Path) -> String {
+    let stem = script.file_stem().map(|s| s.to_string_lossy().to_lowercase()).unwrap_or_default();
+    let mut name: String = stem.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+    name = name.trim_matches('-').to_owned();
+    if !name.starts_with(|c: char| c.is_ascii_lowercase()) {
+        name.insert_str(0, "job-");
+    }
+    name.truncate(STEM_MAX);
+    name.trim_end_matches('-').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Cli, Command};
+    use crate::code::Start;
+    use clap::Parser;
+
+    fn run_args(words: &[&str]) -> RunArgs {
+        match Cli::parse_from([&["trainyard", "run"], words].concat()).command {
+            Command::Run(args) => args,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn code(script: &str, folder: Option<&str>) -> Code {
+        Code { script: script.into(), named: script.into(), folder: folder.map(PathBuf::from), start: Start::Python }
+    }
+
+    fn job(args: &RunArgs, code: &Code, pods: &Pods, runtime: &Value, kind: &'static str) -> Value {
+        let given = args.env.iter().filter_map(|flag| flag.split_once('='));
+        let given = given.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        let setting = Setting::of(args, code, given);
+        manifest(Draft { args, code, setting: &setting, ready: &Ready { runtime: runtime.clone(), kind } }, pods)
+    }
+
+    #[test]
+    fn names_come_from_the_script() {
+        let cases = [("train.py", "train"), ("/a/My_Model v2.py", "my-model-v2"), ("0.py", "job-0"), ("é.py", "job")];
+        for (script, name) in cases {
+            assert_eq!(stem(Path::new(script)), name, "{script}");
+        }
+        assert!(stem(Path::new(&format!("{}.py", "x".repeat(80)))).len() <= STEM_MAX);
+    }
+
+    #[test]
+    fn flags_become_the_job() {
+        let args =
+            run_args(&["--nodes", "2", "--nproc-per-node", "2", "--gpus", "1", "-e", "A=b=c", "t.py", "--lr", "1"]);
+        let runtime = json!({"metadata": {"labels": {"trainer.kubeflow.org/framework": "torch"}}});
+        let job = job(&args, &code("/w/t.py", None), &Pods::Here, &runtime, "ClusterTrainingRuntime");
+        let trainer = &job["spec"]["trainer"];
+        assert_eq!(trainer["numNodes"], 2);
+        assert_eq!(trainer["numProcPerNode"], 2);
+        assert_eq!(trainer["resourcesPerNode"]["limits"]["nvidia.com/gpu"], "1");
+        let words = trainer["args"].as_array().unwrap();
+        assert_eq!(words[1..], [json!("torchrun"), json!("/w/t.py"), json!("--lr"), json!("1")]);
+        let env = trainer["env"].as_array().unwrap();
+        assert!(env.contains(&json!({"name": "A", "value": "b=c"})));
+        assert!(env.contains(&json!({"name": "PET_TEE", "value": "3"})));
+        assert_eq!(job["metadata"]["generateName"], "t-");
+    }
+
+    #[test]
+    fn every_rank_of_mpi_gets_the_variables() {
+        let args = run_args(&["-e", "A=b", "-e", "OMPI_MCA_btl=self", "t.py"]);
+        let runtime = json!({"metadata": {"labels": {"trainer.kubeflow.org/framework": "mlx"}}});
+        let job = job(&args, &code("/w/t.py", None), &Pods::Here, &runtime, "ClusterTrainingRuntime");
+        let words = job["spec"]["trainer"]["args"].as_array().unwrap();
+        let words: Vec<&str> = words.iter().filter_map(Value::as_str).collect();
+        assert_eq!(words[1..5], ["mpirun", "--hostfile", "/etc/mpi/hostfile", "--tag-output"]);
+        assert_eq!(words[words.len() - 2..], ["python3", "/w/t.py"]);
+        let given: Vec<&str> = words.windows(2).filter(|pair| pair[0] == "-x").map(|pair| pair[1]).collect();
+        assert!(given.contains(&"A") && given.contains(&"PYTHONUNBUFFERED"), "{given:?}");
+        assert!(!given.contains(&"OMPI_MCA_btl"), "{given:?}");
+    }
+
+    #[test]
+    fn without_a_framework_processes_are_told_their_ranks() {
+        let args = run_args(&["--nodes", "3", "--runtime", "plain", "-e", "MASTER_PORT=1234", "t.py"]);
+        let steps =
+            json!([{"name": "work", "template": {"spec": {"template": {"spec": {"containers": [{"name": NODE}]}}}}}]);
+        let runtime = json!({"metadata": {"name": "plain", "labels": {LABEL_FRAMEWORK: "plain"}},
+            "spec": {"template": {"spec": {"replicatedJobs": steps}}}});
+        let job = job(&args, &code("/w/t.py", None), &Pods::Here, &runtime, "ClusterTrainingRuntime");
+        let env = job["spec"]["trainer"]["env"].as_array().unwrap();
+        let of = |name: &str| env.iter().filter(|variable| variable["name"] == name).collect::<Vec<_>>();
+        assert_eq!(of("RANK")[0]["valueFrom"]["fieldRef"]["fieldPath"], RANK_FIELD_PATH);
+        assert_eq!(of("WORLD_SIZE")[0]["value"], "3");
+        assert_eq!(of("MASTER_ADDR")[0]["value"], "$(TRAINYARD_JOB)-work-0-0.$(TRAINYARD_JOB)");
+        assert_eq!(of("MASTER_PORT"), [&json!({"name": "MASTER_PORT", "value": "1234"})], "--env wins");
+        let words = job["spec"]["trainer"]["args"].as_array().unwrap();
+        assert_eq!(words[1..], [json!("python3"), json!("/w/t.py")]);
+    }
+
+    #[test]
+    fn on_a_cluster_the_code_is_mounted_where_the_users_code_runs() {
+        let step = |name: &str, ancestor: &str| {
+            json!({"name": name, "template": {"metadata": {"labels": {LABEL_ANCESTOR: ancestor}},
+                "spec": {"template": {"spec": {"containers": [{"name": NODE}]}}}}})
+        };
+        let jobs = [step("dataset-initializer", "dataset-initializer"), step("node", ""), step("launcher", "trainer")];
+        let runtime = json!({"metadata": {"labels": {LABEL_FRAMEWORK: "torch"}},
+            "spec": {"template": {"spec": {"replicatedJobs": jobs}}}});
+        assert_eq!(steps(&runtime), ["node", "launcher"]);
+        let pods = |script: &str| Pods::Elsewhere {
+            script: script.into(),
+            volume: json!({"name": VOLUME}),
+            steps: steps(&runtime),
+        };
+        let args = run_args(&["--image", "mine:1", "-e", "A=b", "train.py", "--lr", "1"]);
+        let of = |code: &Code, pods: &Pods| job(&args, code, pods, &runtime, "TrainingRuntime");
+        let alone = of(&code("/w/train.py", None), &pods("/mnt/trainyard/train.py"));
+        let trainer = &alone["spec"]["trainer"];
+        assert_eq!(trainer["command"], json!(["torchrun"]));
+        assert_eq!(trainer["args"], json!(["/mnt/trainyard/train.py", "--lr", "1"]));
+        assert_eq!(trainer["image"], "mine:1");
+        let env = json!([{"name": "PYTHONUNBUFFERED", "value": "1"}, {"name": "A", "value": "b"}]);
+        assert_eq!(trainer["env"], env, "nothing of this machine");
+        let patch = &alone["spec"]["runtimePatches"][0];
+        let replicated = patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"].as_array().unwrap();
+        assert_eq!(replicated.len(), 2);
+        let pod = &replicated[1]["template"]["spec"]["template"]["spec"];
+        assert_eq!(pod["containers"][0]["volumeMounts"][0]["mountPath"], MOUNT);
+        assert!(pod["containers"][0].get("env").is_none(), "Trainer refuses that");
+
+        let folder = of(&code("/w/src/train.py", Some("/w")), &pods("/mnt/trainyard/src/train.py"));
+        let words = folder["spec"]["trainer"]["args"].as_array().unwrap();
+        assert_eq!(words[..3], [json!(MOUNT), json!("torchrun"), json!("/mnt/trainyard/src/train.py")]);
+        assert!(
+            code("/w/src/train.py", Some("/w"))
+                .inside(Path::new("/w"))
+                .is_ok_and(|path| path == Path::new("src/train.py"))
+        );
+        assert!(code("/x/train.py", Some("/w")).inside(Path::new("/w")).is_err());
+    }
+}
