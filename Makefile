@@ -1,12 +1,15 @@
 # Thin: what each target does is written here, how is in xtask, e2e/ and benches/.
 .DEFAULT_GOAL := help
-.PHONY: help install uninstall example test check unit sim e2e release bench fmt tools mpi shells kubernetes clean
+.PHONY: help install uninstall wheel deb example test check unit sim e2e release bench fmt tools mpi shells kubernetes clean
 
 TRAINYARD := target/release/trainyard
 PREFIX ?= $(if $(HOME),$(HOME)/.local)
 VENV := .venv
 RERUNS ?= 1
 export CARGO_TERM_PROGRESS_WHEN := never
+# what Debian has and this machine has not: installed by root, named to everybody else
+debian = { [ "$$(id -u)" = 0 ] || { echo "$(1) is missing: as root, apt-get install $(1); then run make again" >&2; exit 1; }; \
+	apt-get update -qq && apt-get install -y -qq $(1); }
 
 help: ## what there is
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -39,8 +42,17 @@ release: tools ## the binary: target/release/trainyard
 	@test -x $(TRAINYARD) || echo "building trainyard for the first time: Cargo fetches and compiles some 300 libraries, about five minutes on two cores" >&2
 	cargo build --release --package trainyard
 
+wheel: release $(VENV)/packaging ## a Python wheel, dist/trainyard-*.whl, for pip and uv
+	@rm -f dist/trainyard-*.whl
+	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" maturin build --release --out dist
+
+deb: release ## a Debian package, dist/trainyard_*.deb
+	@rm -f dist/trainyard_*.deb
+	@command -v objdump >/dev/null || $(call debian,binutils)
+	packaging/deb.sh $(TRAINYARD) dist
+
 # One more try for a test that fails, told in the summary: these are whole systems of many processes on whatever machine there is.
-e2e: release mpi shells kubernetes $(VENV)/frameworks ## the binary through real clients, and the recordings
+e2e: release wheel deb mpi shells kubernetes $(VENV)/frameworks ## the binary through real clients, and the recordings
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/python -m pytest e2e -q -ra --durations=15 --reruns $(RERUNS)
 
 bench: release $(VENV)/e2e ## ratios against real peers
@@ -51,8 +63,7 @@ fmt: ## format all code
 
 tools: # what a fresh Debian machine may lack
 	@command -v cargo >/dev/null || { echo "Rust is missing: install it with rustup, then run make again" >&2; exit 1; }
-	@command -v cc >/dev/null || { apt-get update -qq && apt-get install -y -qq build-essential; }
-	@python3 -c 'import venv, ensurepip' 2>/dev/null || { apt-get update -qq && apt-get install -y -qq python3-venv; }
+	@command -v cc >/dev/null || $(call debian,build-essential)
 
 mpi: # for jobs that mpirun starts; without it their tests are left out, and say so
 	@command -v mpirun >/dev/null && command -v ssh-keygen >/dev/null \
@@ -71,9 +82,15 @@ kubernetes: # upstream's control plane and controllers, to compare with; built o
 		else echo "NO GO: nothing will be compared with upstream's live controllers" >&2; fi
 
 $(VENV)/bin/python: | tools
+	@python3 -c 'import venv, ensurepip' 2>/dev/null || $(call debian,python3-venv)
 	python3 -m venv $(VENV)
 
 $(VENV)/example: examples/torch-digits/requirements.txt | $(VENV)/bin/python
+	@echo "pip puts PyTorch and scikit-learn into $(VENV): some gigabytes, a few minutes, not a word meanwhile" >&2
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
+
+$(VENV)/packaging: packaging/requirements.txt | $(VENV)/bin/python
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
 	@touch $@
 
