@@ -8,6 +8,7 @@ import yaml
 
 from conftest import Yard, wait_for
 
+kubernetes = pytest.importorskip("kubernetes")
 kubeflow = pytest.importorskip("kubeflow.trainer")
 
 
@@ -117,3 +118,35 @@ def test_a_failing_job_is_tried_again(client):
 
     wait_for("an event that tells of the failure", failed, 120)
     client.delete_job(name)
+
+
+def test_a_followed_log_waits_for_the_start(yard: Yard):
+    """As soon as the pod has a node; before, upstream's answer is an empty log."""
+    core = kubernetes.client.CoreV1Api(kubernetes.config.new_client_from_config(yard.kubeconfig))
+    pod = {
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "slow-start"},
+        "spec": {"restartPolicy": "Never", "initContainers": [{"name": "first", "image": "none", "command": ["sleep", "1"]}],
+                 "containers": [{"name": "node", "image": "none", "command": ["echo", "here at last"]}]},
+    }  # fmt: skip
+    wait_for("the service account", lambda: core.list_namespaced_service_account("default").items, 20)
+    core.create_namespaced_pod("default", pod)
+    wait_for("a node", lambda: core.read_namespaced_pod("slow-start", "default").spec.node_name, 20)
+    options = {"name": "slow-start", "namespace": "default", "container": "node"}
+    with pytest.raises(kubernetes.client.ApiException) as refused:
+        core.read_namespaced_pod_log(**options)
+    assert refused.value.status == 400 and "ContainerCreating" in refused.value.body
+    lines = kubernetes.watch.Watch().stream(core.read_namespaced_pod_log, follow=True, **options)
+    assert list(lines) == ["here at last"]
+    core.delete_namespaced_pod("slow-start", "default")
+
+
+def test_the_optimizer_client_asks_for_katib(yard: Yard):
+    """What README and COMPATIBILITY.md say of it: no kind of Trainer's, and no silent success."""
+    optimizer = pytest.importorskip("kubeflow.optimizer")
+    client = optimizer.OptimizerClient(backend_config=kubeflow.KubernetesBackendConfig(config_file=yard.kubeconfig))
+    with pytest.raises(RuntimeError) as refused:
+        client.list_jobs()
+    assert refused.value.__cause__.status == 404
+    from kubeflow.optimizer.constants import constants
+
+    assert (constants.GROUP, constants.EXPERIMENT_PLURAL) == ("kubeflow.org", "experiments")

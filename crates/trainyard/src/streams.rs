@@ -7,12 +7,21 @@ use apiserver::streams::{LogOptions, PodStreams, Socket, StreamKind, StreamOptio
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::{BoxStream, StreamExt};
+use node::logs::LogError;
 use node::poddir::PodDir;
 use serde_json::Value;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
+use tokio::time::sleep;
+
+/// How long a follower's request waits for the container's start. Upstream's kubelet refuses it at once (400, ContainerCreating), and so
+/// do we after that: who follows a pod that was just made gets its lines, who asks for a pod that cannot start still hears so.
+const START_MAX: Duration = Duration::from_secs(10);
+/// How often it looks: a start is a matter of tens of milliseconds.
+const START_LOOK: Duration = Duration::from_millis(10);
 
 /// The pods of the agent that keeps its data here.
 pub struct NodeStreams {
@@ -51,8 +60,13 @@ impl PodStreams for NodeStreams {
                 timestamps,
                 limit_bytes: unsigned(limit_bytes),
             };
-            let stream = node::logs::read(&dir, &name, &container, asked)
-                .map_err(|error| Status::bad_request(error.to_string()))?;
+            let until = Instant::now() + START_MAX;
+            let stream = loop {
+                match node::logs::read(&dir, &name, &container, asked.clone()) {
+                    Err(LogError::NotStarted { .. }) if follow && Instant::now() < until => sleep(START_LOOK).await,
+                    answer => break answer.map_err(|error| Status::bad_request(error.to_string()))?,
+                }
+            };
             // a file that cannot be read any further ends the log: there is nobody to tell in the middle of a body
             Ok(stream
                 .take_while(|chunk| std::future::ready(chunk.is_ok()))
