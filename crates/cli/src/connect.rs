@@ -5,6 +5,7 @@ use crate::daemon;
 use crate::error::{CliError, is_not_served};
 use crate::home::Home;
 use crate::near::near;
+use crate::usage::quoted;
 use api::object::Gvk;
 use kube::api::{DynamicObject, ListParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -292,7 +293,7 @@ fn flags(global: &Global) -> String {
     let mut flags = String::new();
     let mut add = |flag: &str, value: Option<String>| {
         if let Some(value) = value {
-            flags += &format!(" {flag} {value}");
+            flags += &format!(" {flag} {}", quoted(&value));
         }
     };
     add("--kubeconfig", global.kubeconfig.as_ref().map(|path| path.display().to_string()));

@@ -85,6 +85,7 @@ impl CliError {
                  trainyard doctor"
                     .to_owned()
             }
+            Self::Io { doing: "create", .. } => "choose another folder: --home DIR or TRAINYARD_HOME".to_owned(),
             Self::NotFound { near, .. } if !near.is_empty() => near.clone(),
             Self::NotFound { kind: "TrainJob", .. } => "see which there are: trainyard get".to_owned(),
             Self::NotFound { .. } | Self::Usage(_) | Self::Api(_) | Self::Io { .. } | Self::Kubeconfig { .. } => {

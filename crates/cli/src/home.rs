@@ -39,9 +39,15 @@ impl Home {
             })?,
             None => {
                 let data = std::env::var_os("XDG_DATA_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
-                let data = data.or_else(|| std::env::home_dir().map(|home| home.join(".local/share")));
+                // an empty $HOME is none, and must not mean the current folder
+                let home = std::env::home_dir().filter(|home| home.is_absolute());
+                let data = data.or_else(|| home.map(|home| home.join(".local/share")));
                 let data = data.ok_or_else(|| {
-                    CliError::Usage("there is no home directory to keep data in; set TRAINYARD_HOME".to_owned())
+                    CliError::Usage(format!(
+                        "there is no home directory to keep data in: HOME is not set, and this user (id {}) has none; say where: --home DIR or \
+                         TRAINYARD_HOME",
+                        nix::unistd::getuid()
+                    ))
                 })?;
                 data.join("trainyard")
             }

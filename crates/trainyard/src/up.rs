@@ -15,6 +15,7 @@ use cli::args::{Format, Global, StatusServerAt, UpArgs};
 use cli::error::CliError;
 use cli::exit;
 use cli::home::{Home, Running};
+use cli::usage::quoted;
 use driver::Driver;
 use jiff::Timestamp;
 use kube::Client;
@@ -377,7 +378,7 @@ fn announce(running: &Running, format: Format, took: Option<Duration>) {
             println!("  server      {}", running.server);
             println!("  kubeconfig  {}", running.kubeconfig.display());
             println!("  run a job:  trainyard run train.py");
-            println!("  kubectl:    export KUBECONFIG={}", running.kubeconfig.display());
+            println!("  kubectl:    export KUBECONFIG={}", quoted(&running.kubeconfig.to_string_lossy()));
         }
     }
     use std::io::Write;
