@@ -30,6 +30,19 @@ def apply(yard: Yard, name: str, runtime: str, script: str, nodes: int = 1, **an
     yard.kubectl("apply", "-f", "-", input=json.dumps(job))
 
 
+def restarting(name: str, backoff: int = 0) -> dict:
+    """A runtime whose containers are started again in their pods."""
+    return {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "ClusterTrainingRuntime",
+        "metadata": {"name": name, "labels": {"trainer.kubeflow.org/framework": "plain"}},
+        "spec": {"mlPolicy": {"numNodes": 1}, "template": {"spec": {"replicatedJobs": [{
+            "name": "node", "template": {
+                "metadata": {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}},
+                "spec": {"backoffLimit": backoff, "template": {"spec": {"restartPolicy": "OnFailure", "containers": [
+                    {"name": "node", "image": "none"}]}}}}}]}}},
+    }  # fmt: skip
+
+
 def ended(yard: Yard, name: str) -> None:
     yard.run("wait", name, "--for", "finished", "--timeout", "60", check=False)
 
@@ -115,6 +128,52 @@ def test_every_attempt_of_a_retried_job_is_kept(yard: Yard, plain: str) -> None:
     yard.run("delete", "retried")
 
 
+def lines(yard: Yard, *words: str) -> list[str]:
+    return yard.run("logs", *words).stdout.splitlines()
+
+
+def test_logs_show_every_attempt(yard: Yard, plain: str, tmp_path: pathlib.Path) -> None:
+    count = tmp_path / "count"
+    script = f"n=$(cat {count}-$JOB_COMPLETION_INDEX); echo $((n + 1)) > {count}-$JOB_COMPLETION_INDEX; echo try $n; echo end; exit 3"
+    for rank in (0, 1):
+        pathlib.Path(f"{count}-{rank}").write_text("1")
+    apply(yard, "shown", plain, script, nodes=2, retries="2", **{"retry-backoff": "0s", "failure-policy": "fail-fast"})
+    ended(yard, "shown")
+    pods_are_gone(yard, "shown")
+    done = yard.run("logs", "shown")
+    assert done.stdout.splitlines() == ["[rank 0] try 3", "[rank 0] end", "[rank 1] try 3", "[rank 1] end"]
+    assert "the last of 3 attempts" in done.stderr and "logs shown --previous" in done.stderr
+    assert lines(yard, "shown", "--previous", "--rank", "1") == ["[rank 1] try 2", "[rank 1] end"]
+    assert lines(yard, "shown", "--attempt", "1", "--grep", "t.y", "--no-prefix") == ["try 1", "try 1"]
+    assert lines(yard, "shown", "--attempt", "all", "--rank", "0", "--tail", "1") == [
+        f"[rank 0, attempt {n}] end" for n in (1, 2, 3)
+    ]
+    data = [json.loads(line) for line in lines(yard, "shown", "--rank", "1", "-o", "json")]
+    assert [(line["line"], line["attempt"], line["step"]) for line in data] == [("try 3", 3, "node-1"), ("end", 3, "node-1")]
+    assert lines(yard, "shown", "--since", data[0]["time"], "--rank", "1") == ["[rank 1] try 3", "[rank 1] end"]
+    assert lines(yard, "shown", "--since", "2100-01-01T00:00:00Z") == []
+    wrong = yard.run("logs", "shown", "--attempt", "4", check=False)
+    assert wrong.returncode == 2 and "its attempts are 1 to 3" in wrong.stderr
+    followed = yard.run("logs", "-f", "shown", check=False)
+    assert followed.returncode == 3 and followed.stdout.count("try 3") == 2 and "try 2" not in followed.stdout
+    yard.run("delete", "shown")
+
+
+def test_a_run_prints_every_line_of_pods_that_are_gone_at_once(yard: Yard, tmp_path: pathlib.Path) -> None:
+    """A Job that may restart its containers deletes its pods as soon as it fails: what they printed is read all the same."""
+    yard.kubectl("apply", "-f", "-", input=json.dumps(restarting("short")))
+    script = tmp_path / "short.py"
+    script.write_text("print('\\n'.join(f'line {n}' for n in range(5000)))\nraise SystemExit(5)\n")
+    done = yard.run("run", "-o", "json", "--runtime", "short", "--nodes", "2", "--name", "short", str(script), check=False)
+    assert done.returncode == 5, done.stderr
+    data = [json.loads(line) for line in done.stdout.splitlines()]
+    for rank in (0, 1):
+        printed = [line["line"] for line in data if line["rank"] == rank and line["attempt"] == 1]
+        assert printed == [f"line {n}" for n in range(5000)], len(printed)
+    assert not any(pod["live"] for pod in history(yard, "short")["pods"])
+    yard.run("delete", "short")
+
+
 def test_a_suspended_jobs_logs_are_kept(yard: Yard, plain: str, tmp_path: pathlib.Path) -> None:
     flag = tmp_path / "flag"
     apply(yard, "paused", plain, f"echo run; test -e {flag} || sleep 100")
@@ -133,16 +192,7 @@ def test_a_suspended_jobs_logs_are_kept(yard: Yard, plain: str, tmp_path: pathli
 
 def test_restarts_of_a_container_are_runs_of_their_own(yard: Yard, tmp_path: pathlib.Path) -> None:
     """Upstream's semantics, by kubectl: the container is started again in its pod, and the job is deleted after its end."""
-    runtime = {
-        "apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "ClusterTrainingRuntime",
-        "metadata": {"name": "restarting", "labels": {"trainer.kubeflow.org/framework": "plain"}},
-        "spec": {"mlPolicy": {"numNodes": 1}, "template": {"spec": {"replicatedJobs": [{
-            "name": "node", "template": {
-                "metadata": {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}},
-                "spec": {"backoffLimit": 1, "template": {"spec": {"restartPolicy": "OnFailure", "containers": [
-                    {"name": "node", "image": "none"}]}}}}}]}}},
-    }  # fmt: skip
-    yard.kubectl("apply", "-f", "-", input=json.dumps(runtime))
+    yard.kubectl("apply", "-f", "-", input=json.dumps(restarting("restarting", backoff=1)))
     count = tmp_path / "count"
     apply(yard, "restarts", "restarting", f"echo x >> {count}; echo run $(wc -l < {count}); exit 4")
     ended(yard, "restarts")

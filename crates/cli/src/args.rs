@@ -1,5 +1,6 @@
 //! Flags and subcommands.
 
+use crate::runs::Which;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::fmt;
 use std::net::SocketAddr;
@@ -236,15 +237,67 @@ pub struct LogsArgs {
     /// Only this step: node-0, dataset-initializer, …
     #[arg(long, value_name = "STEP")]
     pub step: Option<String>,
+    /// Attempt N of each rank: its Nth start, from 1, whether its container, its pod or the job was started again; or `all`
+    /// [default: the last]
+    #[arg(long, value_name = "N|all", value_parser = attempt, conflicts_with = "follow")]
+    pub attempt: Option<Attempt>,
+    /// The attempt before the last of each rank
+    #[arg(short, long, conflicts_with_all = ["attempt", "follow"])]
+    pub previous: bool,
     /// Only the last N lines of each pod
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i64).range(0..))]
     pub tail: Option<i64>,
+    /// Only lines since then: a time (2026-01-02T03:04:05Z), or how long ago (90s, 10m, 2h)
+    #[arg(long, value_name = "TIME|DURATION", value_parser = since)]
+    pub since: Option<jiff::Timestamp>,
+    /// Only lines that match this regular expression
+    #[arg(long, value_name = "REGEX")]
+    pub grep: Option<regex::Regex>,
+    /// What torchrun says of itself, too; else it is folded into one line
+    #[arg(long)]
+    pub all: bool,
     /// Print the lines alone, without rank
     #[arg(long)]
     pub no_prefix: bool,
-    /// `json` prints one object a line: {"step", "rank", "pod", "line"}
+    /// `json` prints one object a line: {"step", "rank", "pod", "attempt", "time", "line"}
     #[command(flatten)]
     pub output: Output,
+}
+
+/// Which attempts to show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attempt {
+    All,
+    Nth(i64),
+}
+
+impl LogsArgs {
+    pub(crate) fn which(&self) -> Which {
+        match self.attempt {
+            Some(Attempt::All) => Which::All,
+            Some(Attempt::Nth(n)) => Which::Nth(n),
+            None if self.previous => Which::Previous,
+            None => Which::Last,
+        }
+    }
+}
+
+fn attempt(text: &str) -> Result<Attempt, String> {
+    match text.parse::<i64>() {
+        Ok(n @ 1..) => Ok(Attempt::Nth(n)),
+        _ if text == "all" => Ok(Attempt::All),
+        _ => Err("attempts are counted from 1; or `all`".to_owned()),
+    }
+}
+
+/// A time, or how long ago.
+fn since(text: &str) -> Result<jiff::Timestamp, String> {
+    if let Ok(time) = text.parse() {
+        return Ok(time);
+    }
+    let ago = duration(text)
+        .map_err(|_| format!("{text:?} is neither a time (2026-01-02T03:04:05Z) nor a duration (10m)"))?;
+    jiff::Timestamp::now().checked_sub(ago).map_err(|error| error.to_string())
 }
 
 /// How `metrics` prints.

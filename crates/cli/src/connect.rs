@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 const USER_AGENT: &str = concat!("trainyard/", env!("CARGO_PKG_VERSION"));
 
 /// A client and the namespace to work in.
+#[derive(Clone)]
 pub struct Cluster {
     pub client: Client,
     pub namespace: String,

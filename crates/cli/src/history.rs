@@ -39,15 +39,16 @@ pub(crate) async fn of(cluster: &Cluster, job: &str) -> Result<Option<Past>, Cli
     }
 }
 
-/// The lines of a run, each beginning with its time and a blank.
-pub(crate) async fn stream(
+/// The log of a run, each line beginning with its time and a blank; with `follow` to the run's end.
+pub(crate) async fn open(
     cluster: &Cluster,
     job: &str,
     run: RunOf<'_>,
     window: Window,
-) -> Result<impl AsyncBufRead + use<>, CliError> {
+    follow: bool,
+) -> kube::Result<impl AsyncBufRead + use<>> {
     let mut path = format!(
-        "{}/{}?pod={}&container={}&attempt={}&timestamps=true",
+        "{}/{}?pod={}&container={}&attempt={}&timestamps=true&follow={follow}",
         job_history::path(&cluster.namespace, job),
         job_history::LOG,
         run.pod,
@@ -60,7 +61,7 @@ pub(crate) async fn stream(
     if let Some(since) = window.since {
         path += &format!("&sinceTime={since}");
     }
-    Ok(cluster.client.request_stream(get(path)).await?)
+    cluster.client.request_stream(get(path)).await
 }
 
 /// The lines of a run, with the time of each.
@@ -71,7 +72,7 @@ pub(crate) async fn lines(
     window: Window,
 ) -> Result<Vec<(String, String)>, CliError> {
     let mut bytes = Vec::new();
-    let mut stream = std::pin::pin!(stream(cluster, job, run, window).await?);
+    let mut stream = std::pin::pin!(open(cluster, job, run, window, false).await?);
     stream.read_to_end(&mut bytes).await.map_err(|error| CliError::Api(format!("a log broke off: {error}")))?;
     let text = String::from_utf8_lossy(&bytes);
     Ok(text.lines().map(stamped).map(|(time, line)| (time.to_owned(), line.to_owned())).collect())

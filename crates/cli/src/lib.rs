@@ -14,11 +14,14 @@ mod doctor;
 pub mod error;
 pub mod exit;
 mod explain;
+mod fold;
 mod follow;
 mod history;
 pub mod home;
 mod jobs;
 mod launcher;
+mod lines;
+mod logs;
 mod man;
 mod manifest;
 mod metrics;
@@ -29,7 +32,10 @@ mod output;
 mod preflight;
 mod progress;
 mod python;
+mod reader;
 mod run;
+mod runs;
+mod screen;
 mod ship;
 mod trials;
 pub mod usage;
@@ -80,7 +86,7 @@ async fn ask(command: Command, cluster: &Cluster) -> Result<u8, CliError> {
     match command {
         Command::Get(args) => jobs::get(cluster, &args).await,
         Command::Describe(args) => describe::describe(cluster, &args).await,
-        Command::Logs(args) => follow::logs(cluster, &args).await,
+        Command::Logs(args) => logs::logs(cluster, &args).await,
         Command::Metrics(args) => metrics::metrics(cluster, &args).await,
         Command::Delete(args) => jobs::delete(cluster, &args).await,
         Command::Suspend(args) => jobs::set_suspend(cluster, &args, true).await,

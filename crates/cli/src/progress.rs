@@ -13,7 +13,11 @@ pub(crate) fn percentage(job: &Value) -> Option<i64> {
 
 /// One line on where the job stands: `running 2/2 pods [#####     ] 42% 1m10s left loss=0.31`.
 pub(crate) fn line(job: &Value, pods_running: usize, pods: usize) -> String {
-    let phase = Phase::of(job);
+    line_in(job, Phase::of(job), pods_running, pods)
+}
+
+/// The same of a job in this phase, which its own status may not tell yet.
+pub(crate) fn line_in(job: &Value, phase: Phase, pods_running: usize, pods: usize) -> String {
     let mut parts = vec![phase.as_str().to_lowercase()];
     if pods > 0 {
         parts.push(format!("{pods_running}/{pods} pods"));

@@ -144,14 +144,24 @@ impl Evidence {
         let name = wanted.name.clone();
         let open = move || {
             let missing = |what: &str| Status::bad_request(format!("TrainJob {name:?} has had no {what}"));
-            let dir = self.dir(&job, &pod).ok_or_else(|| missing(&format!("pod with uid {pod:?}")))?;
-            let about = read_pod(&dir).unwrap_or_default();
-            let known = runs::of(&dir, &about).map_err(|error| failed("a pod's journal", error))?;
-            let run = known.iter().filter(|known| known.name == container).flat_map(|known| &known.attempts);
-            if !run.into_iter().any(|run| run.attempt == attempt) {
-                return Err(missing(&format!("attempt {attempt} of container {container:?} in pod {pod:?}")));
+            let find = || self.dir(&job, &pod).ok_or_else(|| missing(&format!("pod with uid {pod:?}")));
+            let mut dir = find()?;
+            loop {
+                let about = read_pod(&dir).unwrap_or_default();
+                let known = runs::of(&dir, &about).map_err(|error| failed("a pod's journal", error))?;
+                let mut known = known.iter().filter(|known| known.name == container).flat_map(|known| &known.attempts);
+                let is_there = known.any(|run| run.attempt == attempt);
+                let lines = logs::read_attempt(&dir, &container, attempt, options.clone());
+                // moved away meanwhile: what was opened may be nothing
+                if !dir.path().exists() {
+                    dir = find()?;
+                    continue;
+                }
+                if !is_there {
+                    return Err(missing(&format!("attempt {attempt} of container {container:?} in pod {pod:?}")));
+                }
+                return lines.map_err(|error| failed("a log", error));
             }
-            logs::read_attempt(&dir, &container, attempt, options).map_err(|error| failed("a log", error))
         };
         let lines = tokio::task::spawn_blocking(open).await.expect("opening does not panic")?;
         // a file that cannot be read any further ends the log: there is nobody to tell in the middle of a body
@@ -201,7 +211,13 @@ fn options(query: &Query) -> Result<LogOptions, Status> {
         "" => None,
         text => Some(text.parse().map_err(|error| wrong(&error))?),
     };
-    Ok(LogOptions { since, tail_lines: tail, timestamps: query.flag("timestamps"), ..LogOptions::default() })
+    Ok(LogOptions {
+        since,
+        tail_lines: tail,
+        timestamps: query.flag("timestamps"),
+        follow: query.flag("follow"),
+        ..LogOptions::default()
+    })
 }
 
 impl Delegate for Evidence {

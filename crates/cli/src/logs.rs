@@ -1,0 +1,286 @@
+//! `trainyard logs`: the lines of a job's runs, also when its pods are gone.
+
+use crate::args::{Format, LogsArgs};
+use crate::connect::{Cluster, Kind};
+use crate::error::CliError;
+use crate::exit;
+use crate::fold::Fold;
+use crate::follow::follow_from;
+use crate::history::{self, RunOf, Window};
+use crate::lines::{Line, Show};
+use crate::mpirun::Pieces;
+use crate::output::is_fancy;
+use crate::runs::{Run, Runs, Which};
+use crate::view::{self, Phase};
+use api::object;
+use futures::{AsyncBufRead, AsyncBufReadExt, TryStreamExt};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube::api::LogParams;
+use serde_json::Value;
+use std::collections::{BTreeSet, VecDeque};
+use std::io::Write;
+use std::pin::Pin;
+use std::sync::Arc;
+
+/// How much later than its start a container may print its first line before we say that lines may be missing.
+const SILENT_MAX: SignedDuration = SignedDuration::from_secs(30);
+/// What torchrun may say of itself at a log's end: `--tail` counts lines that are shown.
+const NOISE_MAX: i64 = 1000;
+
+/// `trainyard logs`.
+pub(crate) async fn logs(cluster: &Cluster, args: &LogsArgs) -> Result<u8, CliError> {
+    let job = cluster.job(&args.job).await?;
+    let show = Show {
+        rank: args.rank,
+        step: args.step.clone(),
+        tail: args.tail,
+        since: args.since,
+        grep: args.grep.clone(),
+        all: args.all,
+        no_prefix: args.no_prefix,
+        attempts: args.which() == Which::All,
+        json: matches!(args.output.output, Format::Json),
+        progress: args.follow && !matches!(args.output.output, Format::Json),
+    };
+    let past = history::of(cluster, &args.job).await?;
+    let is_kept = past.is_some();
+    let (runs, pods) = match past {
+        Some(past) => (Runs::of_past(&past), past.pods.into_iter().filter(|pod| pod.live).map(|pod| pod.pod).collect()),
+        None => {
+            let pods = cluster.pods(&args.job).await?;
+            (Runs::of_pods(&pods), pods)
+        }
+    };
+    if args.follow {
+        let ended = follow_from(cluster, &args.job, &show, runs, Phase::of(&job).is_finished()).await?;
+        return Ok(ended.exit_code());
+    }
+    let which = args.which();
+    show.check(&args.job, &runs.sources())?;
+    let chosen = runs.choose(&args.job, which, |source| show.wants_pod(source))?;
+    let mut printer = Printer::new(&show);
+    let mut failed = None;
+    for run in chosen {
+        match printer.print(cluster, &args.job, run, is_kept).await {
+            Ok(()) => {}
+            // Its job ended meanwhile and took it along.
+            Err(Unread::Api(status)) if is_gone(&status, &run.source.pod) => {}
+            // one node that does not answer should not hide the others' logs
+            Err(Unread::Api(status)) if status.code != 403 => {
+                eprintln!("no log of pod {} from node {}: {}", run.source.pod, run.on, status.message.trim());
+                failed = Some(exit::FAILURE);
+            }
+            Err(Unread::Api(status)) => return Err(kube::Error::Api(status).into()),
+            Err(Unread::Other(error)) => return Err(error),
+        }
+    }
+    if printer.printed == 0 {
+        say_why_nothing(&job, &args.job, &pods, &runs, &show);
+    }
+    let most = runs.most(|source| show.wants_pod(source));
+    if which == Which::Last && most > 1 {
+        let (job, flags) = (&args.job, &cluster.flags);
+        eprintln!(
+            "this was the last of {most} attempts; earlier ones: trainyard logs {job}{flags} --previous, --attempt N or --attempt all"
+        );
+    }
+    Ok(failed.unwrap_or(exit::OK))
+}
+
+/// Why a log could not be read.
+enum Unread {
+    Api(Box<kube::core::Status>),
+    Other(CliError),
+}
+
+impl From<kube::Error> for Unread {
+    fn from(error: kube::Error) -> Self {
+        match error {
+            kube::Error::Api(status) => Self::Api(status),
+            error => Self::Other(error.into()),
+        }
+    }
+}
+
+struct Printer<'a> {
+    show: &'a Show,
+    colour: bool,
+    printed: usize,
+}
+
+impl<'a> Printer<'a> {
+    fn new(show: &'a Show) -> Self {
+        Self { show, colour: is_fancy(&std::io::stdout()), printed: 0 }
+    }
+
+    /// Prints the lines of one run.
+    async fn print(&mut self, cluster: &Cluster, job: &str, run: &Run, is_kept: bool) -> Result<(), Unread> {
+        let mut lines = open(cluster, job, run, self.show, is_kept).await?.lines();
+        let (mut pieces, mut fold) = (Pieces::default(), Fold::new());
+        let mut last: VecDeque<String> = VecDeque::new();
+        let mut is_first = true;
+        loop {
+            let next = lines.try_next().await;
+            let next =
+                next.map_err(|error| CliError::Api(format!("the log of pod {} broke off: {error}", run.source.pod)));
+            let Some(raw) = next.map_err(Unread::Other)? else { break };
+            let (time, text) = history::stamped(&raw);
+            if std::mem::take(&mut is_first) {
+                self.say_what_is_missing(run, time, is_kept);
+            }
+            let text = run.source.whole(&mut pieces, text);
+            self.take(line(run, time, text), &mut fold, &mut last);
+        }
+        for text in pieces.rest() {
+            self.take(line(run, "", text), &mut fold, &mut last);
+        }
+        fold.finish().into_iter().for_each(|folded| self.show(Line::of(folded), &mut last));
+        for text in last {
+            self.put(&text);
+        }
+        let _ = std::io::stdout().flush();
+        Ok(())
+    }
+
+    fn take(&mut self, line: Line, fold: &mut Fold<Line>, last: &mut VecDeque<String>) {
+        if self.show.folds() {
+            fold.push(line).into_iter().for_each(|folded| self.show(Line::of(folded), last));
+        } else {
+            self.show(line, last);
+        }
+    }
+
+    /// Prints a line, or keeps it where only the last ones are wanted.
+    fn show(&mut self, line: Line, last: &mut VecDeque<String>) {
+        let Some(text) = self.show.render(&line, self.colour, "--all shows them") else { return };
+        match self.show.tail.map(|tail| usize::try_from(tail).unwrap_or(0)) {
+            None => self.put(&text),
+            Some(tail) => {
+                last.push_back(text);
+                if last.len() > tail {
+                    last.pop_front();
+                }
+            }
+        }
+    }
+
+    fn put(&mut self, text: &str) {
+        self.printed += 1;
+        // a closed pipe (`| head`) ends us: nobody reads on
+        if writeln!(std::io::stdout().lock(), "{text}").is_err() {
+            std::process::exit(i32::from(exit::OK));
+        }
+    }
+
+    /// A log that does not begin where the run did.
+    fn say_what_is_missing(&self, run: &Run, first: &str, is_kept: bool) {
+        if self.show.tail.is_some() || self.show.since.is_some() {
+            return;
+        }
+        let pod = &run.source.pod;
+        if is_kept {
+            if run.cut {
+                eprintln!("the beginning of the log of pod {pod} is gone: only the newest part of a long log is kept");
+            }
+            return;
+        }
+        let (Ok(first), Ok(started)) = (first.parse::<Timestamp>(), run.started.parse::<Timestamp>()) else { return };
+        let silent = first.duration_since(started);
+        if silent > SILENT_MAX {
+            eprintln!(
+                "the log of pod {pod} begins {} after its start: what it printed before, if anything, was rotated away by its node",
+                view::short_duration(silent.as_secs())
+            );
+        }
+    }
+}
+
+fn line(run: &Run, time: &str, text: String) -> Line {
+    Line { source: Arc::clone(&run.source), time: time.to_owned(), text, folded: 0 }
+}
+
+/// The lines of a run with their times: from what is kept, or from the pod.
+async fn open(
+    cluster: &Cluster,
+    job: &str,
+    run: &Run,
+    show: &Show,
+    is_kept: bool,
+) -> Result<Pin<Box<dyn AsyncBufRead + Send>>, Unread> {
+    // what is left out of the lines afterwards must not be counted before
+    let tail = show.tail.filter(|_| show.grep.is_none() && show.rank.is_none());
+    let tail = tail.map(|tail| if show.folds() { tail.saturating_add(NOISE_MAX) } else { tail });
+    if is_kept {
+        let window = Window { tail, since: show.since };
+        let attempt = u32::try_from(run.restarts).unwrap_or(0);
+        let run = RunOf { pod: &run.pod, container: &run.container, attempt };
+        return Ok(Box::pin(history::open(cluster, job, run, window, false).await?));
+    }
+    let api: Api<Pod> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
+    let parameters = |previous| LogParams {
+        container: Some(run.container.clone()),
+        previous,
+        timestamps: true,
+        tail_lines: tail,
+        since_time: show.since,
+        ..LogParams::default()
+    };
+    let pod = cluster.find(Kind::Pod, &run.source.pod).await.map_err(Unread::Other)?.unwrap_or_default();
+    let mut statuses = crate::runs::statuses(&pod);
+    let now =
+        statuses.find(|status| status["name"] == *run.container).and_then(|status| status["restartCount"].as_i64());
+    let is_previous = now.is_some_and(|now| now > run.restarts);
+    Ok(Box::pin(api.log_stream(&run.source.pod, &parameters(is_previous)).await?))
+}
+
+fn say_why_nothing(job: &Value, name: &str, pods: &[Value], runs: &Runs, show: &Show) {
+    let state = Phase::of(job).as_str().to_lowercase();
+    if !runs.is_empty() && (show.grep.is_some() || show.since.is_some() || show.rank.is_some()) {
+        eprintln!("no log lines: TrainJob \"{name}\" is {state}, and of what it printed nothing is like that");
+        return;
+    }
+    let reasons: BTreeSet<String> = pods.iter().filter_map(why_silent).collect();
+    let pods = match pods.len() {
+        0 => "no pods".to_owned(),
+        1 => "1 pod".to_owned(),
+        n => format!("{n} pods"),
+    };
+    eprintln!("no log lines: TrainJob \"{name}\" is {state}, with {pods}");
+    reasons.iter().for_each(|reason| eprintln!("  {reason}"));
+}
+
+/// Whether a log is not there because its pod is not. That a pod's node is gone is said in the same words, with its name.
+pub(crate) fn is_gone(status: &kube::core::Status, pod: &str) -> bool {
+    status.code == 404 && status.details.as_ref().is_none_or(|about| about.name.is_empty() || about.name == pod)
+}
+
+/// Why a pod has no log.
+fn why_silent(pod: &Value) -> Option<String> {
+    let unbound = || {
+        let name = object::meta(pod, "name");
+        object::text(&pod["spec"], "nodeName")
+            .is_empty()
+            .then(|| format!("pod {name} is on no node, and logs are read from nodes"))
+    };
+    view::why_pending(pod).or_else(unbound)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_lost_node_is_told_from_a_pod_that_is_gone() {
+        let answer = |code: u16, details: Value| {
+            let status = json!({"code": code, "message": "m", "reason": "NotFound", "details": details});
+            is_gone(&serde_json::from_value(status).expect("a Status"), "p")
+        };
+        assert!(answer(404, json!({"name": "p", "kind": "pods"})));
+        assert!(answer(404, json!({})));
+        assert!(!answer(404, json!({"name": "node-1", "kind": "pods"})));
+        assert!(!answer(500, json!({})));
+    }
+}

@@ -1,0 +1,287 @@
+//! Which runs a job's steps had: all starts of a step's container, counted from 1 in the order of their times, whatever
+//! started it again: the container in its pod, the pod in its Job, or the whole job.
+
+use crate::error::CliError;
+use crate::history::Past;
+use crate::lines::Source;
+use crate::view::step;
+use api::object;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// One run whose log can be read.
+#[derive(Clone, Debug)]
+pub(crate) struct Run {
+    pub source: Arc<Source>,
+    /// Uid of its pod.
+    pub pod: String,
+    pub container: String,
+    /// How often the container was restarted in its pod before.
+    pub restarts: i64,
+    /// RFC 3339; empty where it is not known.
+    pub started: String,
+    /// The beginning of its log is gone.
+    pub cut: bool,
+    /// Its pod's object is there.
+    pub live: bool,
+    /// The node that its pod is on.
+    pub on: String,
+}
+
+/// Which of them to show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Which {
+    /// The last of each step.
+    Last,
+    /// The one before that.
+    Previous,
+    /// The nth of each step.
+    Nth(i64),
+    All,
+}
+
+/// A step and one of its containers.
+type Key = (String, String);
+
+/// All runs, by what they are runs of, oldest first.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Runs(BTreeMap<Key, Vec<Run>>);
+
+impl Runs {
+    /// The runs of which something is kept, or still there.
+    pub(crate) fn of_past(past: &Past) -> Self {
+        let mut runs = Self::default();
+        for pod in &past.pods {
+            for container in &pod.containers {
+                for run in &container.attempts {
+                    let started = run.started_at.map(|at| format!("{at:.9}")).unwrap_or_default();
+                    runs.add(&pod.pod, &container.name, run.attempt.into(), started, run.log_cut, pod.live);
+                }
+            }
+        }
+        runs.number();
+        runs
+    }
+
+    /// The runs whose logs a cluster still has: the last one of each container, and the one before.
+    pub(crate) fn of_pods(pods: &[Value]) -> Self {
+        let mut runs = Self::default();
+        for pod in pods {
+            for status in statuses(pod) {
+                let name = object::text(status, "name");
+                let restarts = status["restartCount"].as_i64().unwrap_or(0);
+                let started = |state: &str, kind: &str| status[state][kind]["startedAt"].as_str().map(str::to_owned);
+                let last = started("lastState", "terminated");
+                let is_waiting = status["state"].get("waiting").is_some();
+                let now = started("state", "running").or_else(|| started("state", "terminated"));
+                match (now, last) {
+                    (Some(now), last) => {
+                        if let Some(last) = last.filter(|_| restarts > 0) {
+                            runs.add(pod, name, restarts - 1, last, false, true);
+                        }
+                        runs.add(pod, name, restarts, now, false, true);
+                    }
+                    (None, Some(last)) if is_waiting => runs.add(pod, name, restarts, last, false, true),
+                    (None, _) => {}
+                }
+            }
+        }
+        runs.number();
+        runs
+    }
+
+    fn add(&mut self, pod: &Value, container: &str, restarts: i64, started: String, cut: bool, live: bool) {
+        let run = Run {
+            source: Arc::new(Source::of(pod, restarts + 1)),
+            pod: object::uid(pod).to_owned(),
+            container: container.to_owned(),
+            restarts,
+            started,
+            cut,
+            live,
+            on: object::text(&pod["spec"], "nodeName").to_owned(),
+        };
+        self.0.entry((run.source.step.clone(), container.to_owned())).or_default().push(run);
+    }
+
+    /// Counts the runs of each step. A container that was restarted before anybody looked has had as many runs.
+    fn number(&mut self) {
+        for runs in self.0.values_mut() {
+            runs.sort_by(|a, b| (&a.started, a.restarts).cmp(&(&b.started, b.restarts)));
+            let mut last = 0;
+            for run in runs {
+                last = next(last, run.restarts);
+                run.source = Arc::new(Source { attempt: last, ..(*run.source).clone() });
+            }
+        }
+    }
+
+    /// The number of a run that has begun.
+    pub(crate) fn begin(&mut self, pod: &Value, container: &str, restarts: i64) -> Arc<Source> {
+        let runs = self.0.entry((step(pod), container.to_owned())).or_default();
+        if let Some(run) = runs.iter().find(|run| run.pod == object::uid(pod) && run.restarts == restarts) {
+            return Arc::clone(&run.source);
+        }
+        let attempt = next(runs.last().map_or(0, |run| run.source.attempt), restarts);
+        let source = Arc::new(Source::of(pod, attempt));
+        let (uid, on) = (object::uid(pod).to_owned(), object::text(&pod["spec"], "nodeName").to_owned());
+        let (started, container) = (String::new(), container.to_owned());
+        let run =
+            Run { source: Arc::clone(&source), pod: uid, container, restarts, started, cut: false, live: true, on };
+        runs.push(run);
+        source
+    }
+
+    /// The runs that nobody waits for who begins to follow now: all but the last of each step, and of a job that goes on those
+    /// whose pods are gone.
+    pub(crate) fn earlier(&self, is_finished: bool) -> impl Iterator<Item = &Run> {
+        self.0.values().flat_map(move |runs| {
+            let last = runs.len().saturating_sub(1);
+            runs.iter()
+                .enumerate()
+                .filter(move |(at, run)| *at < last || !(is_finished || run.live))
+                .map(|(_, run)| run)
+        })
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn sources(&self) -> Vec<&Source> {
+        self.0.values().flatten().map(|run| &*run.source).collect()
+    }
+
+    /// How often the steps that are `wanted` ran at most.
+    pub(crate) fn most(&self, wanted: impl Fn(&Source) -> bool) -> i64 {
+        let runs = self.0.values().flatten().filter(|run| wanted(&run.source));
+        runs.map(|run| run.source.attempt).max().unwrap_or(0)
+    }
+
+    /// The runs to show, by step.
+    ///
+    /// Errors: `Usage` where no step had such a run.
+    pub(crate) fn choose(
+        &self,
+        job: &str,
+        which: Which,
+        wanted: impl Fn(&Source) -> bool,
+    ) -> Result<Vec<&Run>, CliError> {
+        let most = self.most(&wanted);
+        let mut chosen: Vec<&Run> = Vec::new();
+        for runs in self.0.values() {
+            let runs: Vec<&Run> = runs.iter().filter(|run| wanted(&run.source)).collect();
+            match which {
+                Which::Last => chosen.extend(runs.last()),
+                Which::Previous => chosen.extend(runs.len().checked_sub(2).map(|at| runs[at])),
+                Which::Nth(n) => chosen.extend(runs.iter().filter(|run| run.source.attempt == n)),
+                Which::All => chosen.extend(runs),
+            }
+        }
+        if chosen.is_empty() && most > 0 {
+            let had = match most {
+                1 => "it ran once".to_owned(),
+                n => format!("its attempts are 1 to {n}"),
+            };
+            match which {
+                Which::Previous => {
+                    return Err(CliError::Usage(format!("TrainJob \"{job}\" has no attempt before its last: {had}")));
+                }
+                Which::Nth(n) => {
+                    return Err(CliError::Usage(format!("TrainJob \"{job}\" has no log of an attempt {n}: {had}")));
+                }
+                Which::Last | Which::All => {}
+            }
+        }
+        chosen.sort_by_key(|run| {
+            let source = &run.source;
+            (source.attempt * i64::from(which == Which::All), source.node.is_some(), source.node, source.step.clone())
+        });
+        Ok(chosen)
+    }
+}
+
+fn next(last: i64, restarts: i64) -> i64 {
+    (last + 1).max(restarts + 1)
+}
+
+/// The statuses of a pod's containers.
+pub(crate) fn statuses(pod: &Value) -> impl Iterator<Item = &Value> {
+    let lists = ["initContainerStatuses", "containerStatuses"];
+    lists.into_iter().flat_map(|list| pod["status"][list].as_array().into_iter().flatten())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use api::job_history::{PastContainer, PastPod};
+    use serde_json::json;
+
+    fn pod(uid: &str, index: &str, status: Value) -> Value {
+        json!({"metadata": {"name": uid, "uid": uid, "labels": {"jobset.sigs.k8s.io/replicatedjob-name": "node",
+            "batch.kubernetes.io/job-completion-index": index}}, "status": {"containerStatuses": [status]}})
+    }
+
+    fn past(pod: Value, live: bool, starts: &[i64]) -> PastPod {
+        let run = |(attempt, at): (usize, &i64)| api::job_history::Run {
+            attempt: u32::try_from(attempt).unwrap(),
+            started_at: jiff::Timestamp::from_second(*at).ok(),
+            ..Default::default()
+        };
+        let attempts = starts.iter().enumerate().map(run).collect();
+        PastPod { pod, live, attempt: 1, containers: vec![PastContainer { name: "node".to_owned(), attempts }] }
+    }
+
+    fn told(chosen: Result<Vec<&Run>, CliError>) -> String {
+        match chosen {
+            Ok(runs) => runs
+                .iter()
+                .map(|run| format!("{}/{}={}", run.pod, run.restarts, run.source.attempt))
+                .collect::<Vec<_>>()
+                .join(" "),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn runs_are_counted_whatever_started_them_again() {
+        let pods = vec![
+            past(pod("late", "0", json!({})), true, &[30]),
+            past(pod("early", "0", json!({})), false, &[10, 20]),
+            past(pod("other", "1", json!({})), true, &[11]),
+        ];
+        let runs = Runs::of_past(&Past { pods, ..Past::default() });
+        let choose = |which| told(runs.choose("j", which, |_| true));
+        assert_eq!(choose(Which::Last), "late/0=3 other/0=1");
+        assert_eq!(choose(Which::Previous), "early/1=2");
+        assert_eq!(choose(Which::Nth(1)), "early/0=1 other/0=1");
+        assert_eq!(choose(Which::All), "early/0=1 other/0=1 early/1=2 late/0=3");
+        assert_eq!(choose(Which::Nth(4)), "TrainJob \"j\" has no log of an attempt 4: its attempts are 1 to 3");
+        let second = |which| told(runs.choose("j", which, |source| source.node == Some(1)));
+        assert_eq!(second(Which::Previous), "TrainJob \"j\" has no attempt before its last: it ran once");
+    }
+
+    #[test]
+    fn a_cluster_has_the_last_two_runs_of_a_container() {
+        let running = json!({"name": "node", "restartCount": 4, "state": {"running": {"startedAt": "5"}},
+            "lastState": {"terminated": {"startedAt": "4"}}});
+        let waiting = json!({"name": "node", "restartCount": 2, "state": {"waiting": {}},
+            "lastState": {"terminated": {"startedAt": "4"}}});
+        let fresh = json!({"name": "node", "restartCount": 0, "state": {"waiting": {}}, "lastState": {}});
+        let runs = |status: Value| told(Runs::of_pods(&[pod("p", "0", status)]).choose("j", Which::All, |_| true));
+        assert_eq!(runs(running), "p/3=4 p/4=5");
+        assert_eq!(runs(waiting), "p/2=3");
+        assert_eq!(runs(fresh), "");
+    }
+
+    #[test]
+    fn a_run_that_begins_is_the_next() {
+        let mut runs =
+            Runs::of_past(&Past { pods: vec![past(pod("a", "0", json!({})), false, &[1])], ..Past::default() });
+        let at = |runs: &mut Runs, uid, restarts| runs.begin(&pod(uid, "0", json!({})), "node", restarts).attempt;
+        assert_eq!((at(&mut runs, "a", 0), at(&mut runs, "b", 0), at(&mut runs, "b", 1)), (1, 2, 3));
+        assert_eq!(at(&mut runs, "b", 0), 2);
+        assert_eq!(at(&mut Runs::default(), "b", 5), 6, "it was restarted before anybody looked");
+    }
+}

@@ -1,0 +1,234 @@
+//! What a followed job looks like: log lines on stdout, where it stands on stderr.
+
+use crate::exit;
+use crate::lines::{Line, Show};
+use crate::output::is_fancy;
+use crate::progress;
+use crate::view::{self, Phase, step};
+use api::object;
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::io::{IsTerminal, Write};
+
+/// Columns of a terminal that does not say.
+const COLUMNS: usize = 80;
+
+pub(crate) struct Screen<'a> {
+    show: &'a Show,
+    /// How to see what is folded.
+    unfold: String,
+    colour: bool,
+    /// Redraw the status in place; otherwise it is printed when it changes.
+    live: bool,
+    status: Status,
+    shown_reasons: BTreeSet<String>,
+}
+
+/// The line that says where the job stands.
+#[derive(Debug, Default)]
+struct Status {
+    text: String,
+    has_run: bool,
+    /// How many pods ran at most since all of them were pending.
+    most: usize,
+}
+
+impl Status {
+    /// Follows the job; whether the line has changed. While pods end, one after the other, a job is neither pending nor
+    /// running again: nothing is said until it is known what comes of it.
+    fn follow<'p>(&mut self, job: &Value, pods: impl Iterator<Item = &'p Value>, live: bool) -> bool {
+        let (mut running, mut over, mut all) = (0, 0, 0);
+        for pod in pods.filter(|pod| !object::is_terminating(pod)) {
+            all += 1;
+            match pod["status"]["phase"].as_str() {
+                Some("Running") => running += 1,
+                Some("Succeeded" | "Failed") => over += 1,
+                _ => {}
+            }
+        }
+        let mut phase = Phase::of(job);
+        if phase.is_finished() {
+            let was = std::mem::take(&mut self.text);
+            return !was.is_empty();
+        }
+        if all == over && self.has_run && phase != Phase::Suspended {
+            return false;
+        }
+        // the job's own status comes after those of its pods
+        if phase == Phase::Pending && running > 0 && running + over == all {
+            phase = Phase::Running;
+        }
+        self.has_run |= running > 0;
+        if over == 0 {
+            self.most = running;
+        }
+        if !live && running < self.most {
+            return false;
+        }
+        let text = progress::line_in(job, phase, running, all);
+        let changed = text != self.text;
+        self.text = text;
+        changed
+    }
+}
+
+impl<'a> Screen<'a> {
+    pub(crate) fn new(show: &'a Show, unfold: String) -> Self {
+        let is_terminal = std::io::stderr().is_terminal() && std::io::stdout().is_terminal();
+        let is_dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
+        Self {
+            show,
+            unfold,
+            colour: is_fancy(&std::io::stdout()),
+            live: is_terminal && !is_dumb,
+            status: Status::default(),
+            shown_reasons: BTreeSet::new(),
+        }
+    }
+
+    pub(crate) fn print(&mut self, line: &Line) {
+        let Some(text) = self.show.render(line, self.colour, &self.unfold) else { return };
+        self.clear();
+        // a closed pipe (`| head`) ends us: nobody reads on
+        if writeln!(std::io::stdout().lock(), "{text}").is_err() {
+            std::process::exit(i32::from(exit::OK));
+        }
+        self.redraw();
+    }
+
+    pub(crate) fn status<'p>(&mut self, job: &Value, pods: impl Iterator<Item = &'p Value>) {
+        if !self.show.progress {
+            return;
+        }
+        let was_drawn = !self.status.text.is_empty();
+        if !self.status.follow(job, pods, self.live) {
+            return;
+        }
+        if self.live {
+            if was_drawn {
+                erase();
+            }
+            self.redraw();
+        } else if !self.status.text.is_empty() {
+            eprintln!("{}: {}", object::meta(job, "name"), self.status.text);
+        }
+    }
+
+    /// Says once why a pod cannot start, and each time that a container is tried again.
+    pub(crate) fn note_pending<'p>(&mut self, pods: impl Iterator<Item = &'p Value>) {
+        for pod in pods.filter(|pod| !object::is_terminating(pod)) {
+            let waits = view::why_pending(pod).map(|reason| format!("waiting: {reason}"));
+            let again = view::restarts(pod).into_iter().map(|text| format!("{}: {text}", step(pod)));
+            for note in waits.into_iter().chain(again) {
+                if self.shown_reasons.insert(note.clone()) {
+                    self.clear();
+                    eprintln!("{note}");
+                    self.redraw();
+                }
+            }
+        }
+    }
+
+    pub(crate) fn clear(&self) {
+        if self.live && !self.status.text.is_empty() {
+            erase();
+        }
+    }
+
+    fn redraw(&self) {
+        if self.live && !self.status.text.is_empty() {
+            let columns = terminal_size::terminal_size_of(std::io::stderr());
+            let columns = columns.map_or(COLUMNS, |(width, _)| usize::from(width.0));
+            let text = fit(&self.status.text, columns);
+            if self.colour {
+                eprint!("\x1b[2m{text}\x1b[0m");
+            } else {
+                eprint!("{text}");
+            }
+            let _ = std::io::stderr().flush();
+        }
+    }
+}
+
+fn erase() {
+    eprint!("\r\x1b[K");
+    let _ = std::io::stderr().flush();
+}
+
+/// As much of a line as stays on one row: a full row would wrap when the next character comes.
+fn fit(text: &str, columns: usize) -> String {
+    let most = columns.saturating_sub(1);
+    if text.chars().count() <= most {
+        return text.to_owned();
+    }
+    let mut short: String = text.chars().take(most.saturating_sub(1)).collect();
+    if most > 0 {
+        short.push('…');
+    }
+    short
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_status_fits_into_any_width() {
+        let text = "running 2/2 pods [############            ] 50% 70s left loss=0.3";
+        assert_eq!(fit(text, 200), text);
+        assert_eq!(fit(text, 20), "running 2/2 pods […");
+        for columns in 0..100 {
+            assert!(fit(text, columns).chars().count() <= columns.saturating_sub(1), "{columns}");
+        }
+    }
+
+    #[test]
+    fn states_do_not_flap_at_the_end() {
+        let job = |status: Value| json!({"status": status});
+        let pods = |phases: &[&str]| phases.iter().map(|p| json!({"status": {"phase": p}})).collect::<Vec<_>>();
+        let ready = job(json!({"jobsStatus": [{"ready": 1}]}));
+        let idle = job(json!({}));
+        let done = job(json!({"conditions": [{"type": "Complete", "status": "True"}],
+            "trainerStatus": {"progressPercentage": 100}}));
+        let course = [
+            (&idle, pods(&[])),
+            (&idle, pods(&["Pending", "Pending"])),
+            (&idle, pods(&["Running", "Pending"])),
+            (&idle, pods(&["Running", "Running"])),
+            (&ready, pods(&["Running", "Running"])),
+            (&ready, pods(&["Running", "Succeeded"])),
+            (&ready, pods(&["Succeeded", "Succeeded"])),
+            (&idle, pods(&["Succeeded", "Succeeded"])),
+            (&idle, pods(&[])),
+            (&done, pods(&[])),
+        ];
+        let told = |live: bool| {
+            let mut status = Status::default();
+            let mut told = Vec::new();
+            for (job, pods) in &course {
+                if status.follow(job, pods.iter(), live) {
+                    told.push(status.text.clone());
+                }
+            }
+            told
+        };
+        let rise = ["pending", "pending 0/2 pods", "pending 1/2 pods", "running 2/2 pods"];
+        assert_eq!(told(true), [&rise[..], &["running 1/2 pods", ""]].concat());
+        assert_eq!(told(false), [&rise[..], &[""]].concat(), "a log is not redrawn");
+    }
+
+    #[test]
+    fn a_job_that_starts_again_is_pending_again() {
+        let mut status = Status::default();
+        let job = json!({});
+        let mut told = Vec::new();
+        for phases in [&["Running"][..], &["Failed"], &["Failed", "Pending"], &["Failed", "Running"]] {
+            let pods: Vec<Value> = phases.iter().map(|p| json!({"status": {"phase": p}})).collect();
+            if status.follow(&job, pods.iter(), true) {
+                told.push(status.text.clone());
+            }
+        }
+        assert_eq!(told, ["running 1/1 pods", "pending 0/2 pods", "running 1/2 pods"]);
+    }
+}
