@@ -70,6 +70,11 @@ pub enum Command {
     ///
     /// Prints the log lines of all ranks and returns the exit code of the first process that failed. Ctrl-C suspends the job.
     Run(RunArgs),
+    /// Write a commented job.yaml for a script, to start from
+    ///
+    /// The file is for kubectl: here as it is, on a cluster with an image. The runtime is chosen by what the script imports; `plain`,
+    /// which clusters lack, is written to runtime.yaml.
+    Init(InitArgs),
     /// List jobs, or show one
     Get(GetArgs),
     /// Everything about a job: settings, pods, events, and why it is pending or failed
@@ -121,7 +126,7 @@ pub enum Command {
     Shim(ShimArgs),
 }
 
-#[derive(Args, Debug)]
+#[derive(Args, Debug, Default)]
 #[command(override_usage = "trainyard run [OPTIONS] SCRIPT [ARGS]...")]
 pub struct RunArgs {
     /// Name of the job [default: made from the script's name]
@@ -137,6 +142,15 @@ pub struct RunArgs {
     /// Python, and for a script that does not import torch where torch is not installed]
     #[arg(long)]
     pub runtime: Option<String>,
+    /// Python to run with on this machine: a file, or a name on the PATH [default: the one of torchrun, else python3]
+    #[arg(long, value_name = "PYTHON", conflicts_with_all = ["venv", "uv"])]
+    pub python: Option<PathBuf>,
+    /// Virtual environment to run in on this machine; it need not be active
+    #[arg(long, value_name = "DIR", conflicts_with = "uv")]
+    pub venv: Option<PathBuf>,
+    /// Run in the environment of uv's project (or of the script's own dependencies, PEP 723), which uv updates first
+    #[arg(long)]
+    pub uv: bool,
     /// Environment variable for all processes; may be repeated
     #[arg(long = "env", short = 'e', value_name = "NAME=VALUE")]
     pub env: Vec<String>,
@@ -188,6 +202,30 @@ impl RunArgs {
     pub fn script_args(&self) -> &[String] {
         self.words.get(1..).unwrap_or_default()
     }
+}
+
+#[derive(Args, Debug, Default)]
+pub struct InitArgs {
+    /// The script [default: __main__.py, main.py or train.py in this folder]
+    pub script: Option<PathBuf>,
+    /// Name of the job [default: the script's]
+    #[arg(long)]
+    pub name: Option<String>,
+    /// Runtime to run with [default: the one for what the script imports]
+    #[arg(long)]
+    pub runtime: Option<String>,
+    /// Number of nodes [default: 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..))]
+    pub nodes: Option<i32>,
+    /// Number of processes on each node [default: 1]
+    #[arg(long, value_name = "M", value_parser = clap::value_parser!(i32).range(1..))]
+    pub nproc_per_node: Option<i32>,
+    /// Folder to run in [default: here]
+    #[arg(long, value_name = "DIR")]
+    pub workdir: Option<PathBuf>,
+    /// Write over files that exist
+    #[arg(long)]
+    pub force: bool,
 }
 
 #[derive(Args, Debug)]

@@ -1,7 +1,9 @@
 //! How a framework's processes are started, and the environment that they start in.
 
 use crate::args::RunArgs;
+use crate::choice;
 use crate::code::{Code, Start};
+use crate::error::CliError;
 use crate::python::Variables;
 use std::path::{Path, PathBuf};
 
@@ -79,9 +81,32 @@ pub(crate) struct Setting {
 
 impl Setting {
     /// The caller's, with what flags say. `given`: the variables of `--env`.
-    pub(crate) fn of(_args: &RunArgs, code: &Code, given: Vec<(String, String)>) -> Self {
+    ///
+    /// Errors: flags name an interpreter that is not there.
+    pub(crate) fn of(args: &RunArgs, code: &Code, given: Vec<(String, String)>) -> Result<Self, CliError> {
         let inherited = INHERITED.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?)));
-        Self { inherited: inherited.collect(), given, python: None, folder: code.directory() }
+        let mut setting = Self { inherited: inherited.collect(), given, python: None, folder: code.directory() };
+        if let Some(python) = choice::interpreter(args, code, &setting)? {
+            setting.take(python);
+        }
+        Ok(setting)
+    }
+
+    /// Lets this interpreter come first: programs beside it are found before others, and its virtual environment is active.
+    fn take(&mut self, python: PathBuf) {
+        let beside = python.parent().unwrap_or(Path::new("/")).to_owned();
+        let venv = beside.parent().filter(|root| root.join("pyvenv.cfg").exists()).map(Path::to_owned);
+        self.inherited.retain(|(name, _)| name != "VIRTUAL_ENV");
+        if let Some(venv) = venv {
+            self.inherited.push(("VIRTUAL_ENV".to_owned(), venv.to_string_lossy().into_owned()));
+        }
+        // a PATH of --env is the user's own word
+        let beside = beside.to_string_lossy().into_owned();
+        match self.inherited.iter_mut().find(|(name, _)| name == "PATH") {
+            Some((_, path)) => *path = format!("{beside}:{path}"),
+            None => self.inherited.push(("PATH".to_owned(), beside)),
+        }
+        self.python = Some(python);
     }
 
     /// All variables by which a job differs from the caller.
@@ -97,6 +122,22 @@ impl Setting {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_chosen_interpreter_comes_first_with_its_environment() {
+        let root = std::env::temp_dir().join(format!("trainyard chosen {}", std::process::id()));
+        std::fs::create_dir_all(root.join("bin")).unwrap();
+        std::fs::write(root.join("pyvenv.cfg"), "").unwrap();
+        let old = [("PATH".to_owned(), "/bin".to_owned()), ("VIRTUAL_ENV".to_owned(), "/old".to_owned())];
+        let mut setting = Setting { inherited: old.to_vec(), ..Setting::default() };
+        setting.take(root.join("bin/python"));
+        assert_eq!(setting.path(), format!("{}/bin:/bin", root.display()));
+        assert_eq!(setting.variables()["VIRTUAL_ENV"], root.to_string_lossy());
+        let mut setting = Setting { inherited: old.to_vec(), ..Setting::default() };
+        setting.take("/opt/python/bin/python3.13".into());
+        assert!(!setting.variables().contains_key("VIRTUAL_ENV"), "another environment's");
+        std::fs::remove_dir_all(root).unwrap();
+    }
 
     #[test]
     fn each_framework_starts_scripts_programs_and_commands() {

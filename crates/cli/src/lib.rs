@@ -5,6 +5,7 @@
 //! server and no node: it is a client like any other.
 
 pub mod args;
+mod choice;
 mod code;
 pub mod complete;
 pub mod connect;
@@ -18,6 +19,7 @@ mod fold;
 mod follow;
 mod history;
 pub mod home;
+mod init;
 mod jobs;
 mod launcher;
 mod lines;
@@ -70,6 +72,7 @@ pub fn execute(command: Command, global: &args::Global) -> BoxFuture<'_, Result<
 async fn carry_out(command: Command, global: &args::Global) -> Result<u8, CliError> {
     match command {
         Command::Run(args) => run::run(&args, global).await,
+        Command::Init(args) => init::init(&args).await,
         Command::Down(args) => daemon::down(&args, global),
         Command::Status(args) => daemon::status(&args, global).await,
         Command::Kubeconfig => daemon::kubeconfig(global),
@@ -94,7 +97,7 @@ async fn ask(command: Command, cluster: &Cluster) -> Result<u8, CliError> {
         Command::Wait(args) => jobs::wait(cluster, &args).await,
         Command::Runtimes(args) => jobs::runtimes(cluster, &args).await,
         Command::Trials(args) => trials::trials(cluster, &args).await,
-        Command::Run(_) | Command::Down(_) | Command::Status(_) | Command::Kubeconfig => {
+        Command::Run(_) | Command::Init(_) | Command::Down(_) | Command::Status(_) | Command::Kubeconfig => {
             unreachable!("carried out without a cluster, or with one of their own")
         }
         Command::Completions(_) | Command::Man(_) => unreachable!("carried out without a cluster"),

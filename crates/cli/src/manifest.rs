@@ -218,7 +218,7 @@ mod tests {
     fn job(args: &RunArgs, code: &Code, pods: &Pods, runtime: &Value, kind: &'static str) -> Value {
         let given = args.env.iter().filter_map(|flag| flag.split_once('='));
         let given = given.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-        let setting = Setting::of(args, code, given);
+        let setting = Setting::of(args, code, given).unwrap();
         manifest(Draft { args, code, setting: &setting, ready: &Ready { runtime: runtime.clone(), kind } }, pods)
     }
 

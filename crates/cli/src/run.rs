@@ -26,8 +26,13 @@ pub(crate) async fn run(args: &RunArgs, global: &Global) -> Result<u8, CliError>
     if let Some(note) = usage::meant_for_us(args) {
         eprintln!("{note}");
     }
-    let setting = Setting::of(args, &code, variables(&args.env)?);
     let place = connect::place(global)?;
+    let chosen = [("--python", args.python.is_some()), ("--venv", args.venv.is_some()), ("--uv", args.uv)];
+    if let Some((flag, _)) = chosen.iter().find(|(_, given)| *given && place == Where::Elsewhere) {
+        let why = "a cluster's pods have the Python of their image; choose that with --image";
+        return Err(CliError::Usage(format!("{flag} is for jobs on this machine: {why}")));
+    }
+    let setting = Setting::of(args, &code, variables(&args.env)?)?;
     let mut look = Preflight::begin(args, &code, &setting, place != Where::Elsewhere)?;
     if place == Where::HereStopped {
         // nothing is started for what cannot run

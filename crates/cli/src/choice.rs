@@ -1,0 +1,89 @@
+//! The interpreter that the flags of `run` choose: `--python`, `--venv`, `--uv`.
+
+use crate::args::RunArgs;
+use crate::code::{Code, Start};
+use crate::error::CliError;
+use crate::launcher::Setting;
+use crate::python::{Found, find};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// First line of what a script says about itself for tools (PEP 723): Python version and dependencies.
+const SCRIPT_METADATA: &str = "# /// script";
+/// What an interpreter is asked for.
+const WHERE: &str = "import sys; print(sys.executable)";
+
+/// The interpreter's path; `None` without such a flag.
+///
+/// Errors: it is not there, or uv is not, or uv cannot make the project's environment.
+pub(crate) fn interpreter(args: &RunArgs, code: &Code, setting: &Setting) -> Result<Option<PathBuf>, CliError> {
+    let here = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
+    if let Some(folder) = &args.venv {
+        // the folder itself, without `..`; its python is a link that must stay one
+        let root = here.join(folder);
+        let python = root.canonicalize().unwrap_or(root).join("bin/python");
+        return match find(&python.to_string_lossy(), "", &here) {
+            Found::At(python) => Ok(Some(python)),
+            Found::Unusable(_, why) => Err(CliError::Usage(format!(
+                "--venv {}: its bin/python cannot be run: {why}\n  make it anew: python3 -m venv --clear {0}",
+                folder.display()
+            ))),
+            Found::Nowhere => Err(CliError::Usage(format!(
+                "--venv {}: it is not a virtual environment, for it has no bin/python\n  make one: python3 -m venv {0}",
+                folder.display()
+            ))),
+        };
+    }
+    if let Some(python) = &args.python {
+        let name = python.to_string_lossy();
+        return match find(&name, &setting.path(), &here) {
+            Found::At(path) => Ok(Some(path)),
+            Found::Unusable(path, why) => {
+                Err(CliError::Usage(format!("--python {name}: {} cannot be run: {why}", path.display())))
+            }
+            Found::Nowhere if name.contains('/') => {
+                Err(CliError::Usage(format!("--python {name}: there is no such file")))
+            }
+            Found::Nowhere => Err(CliError::Usage(format!("--python {name}: there is none on the PATH"))),
+        };
+    }
+    if args.uv { uv(code, setting).map(Some) } else { Ok(None) }
+}
+
+/// The interpreter of the environment in which `uv run` would run the script: the project's, or the script's own (PEP 723). uv
+/// makes or updates it first, and says so on stderr.
+fn uv(code: &Code, setting: &Setting) -> Result<PathBuf, CliError> {
+    let Some(uv) = find("uv", &setting.path(), &setting.folder).path() else {
+        return Err(CliError::Usage(
+            "--uv: uv is not on the PATH\n  install it: python3 -m pip install uv; or name an environment: --venv DIR"
+                .to_owned(),
+        ));
+    };
+    let script = code.script.to_string_lossy();
+    let said = if code.start == Start::Python && has_metadata(&code.script) {
+        ask(&uv, &["sync", "--script", &script], setting)?;
+        ask(&uv, &["python", "find", "--script", &script], setting)?
+    } else {
+        ask(&uv, &["run", "python", "-c", WHERE], setting)?
+    };
+    let python = said.lines().last().map(|line| PathBuf::from(line.trim())).unwrap_or_default();
+    if python.is_absolute() {
+        return Ok(python);
+    }
+    Err(CliError::Usage(format!("--uv: uv names no interpreter, but says {said:?}")))
+}
+
+fn ask(uv: &Path, words: &[&str], setting: &Setting) -> Result<String, CliError> {
+    let mut command = Command::new(uv);
+    command.args(words).current_dir(&setting.folder).stdin(Stdio::null()).stderr(Stdio::inherit());
+    let output = command.output().map_err(|source| CliError::Io { doing: "run", path: uv.to_owned(), source })?;
+    if !output.status.success() {
+        let folder = setting.folder.display();
+        return Err(CliError::Usage(format!("--uv: uv {} in {folder} ends with {}", words.join(" "), output.status)));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+fn has_metadata(script: &Path) -> bool {
+    std::fs::read_to_string(script).is_ok_and(|text| text.lines().any(|line| line.trim_end() == SCRIPT_METADATA))
+}

@@ -1,0 +1,86 @@
+"""The everyday conveniences of the command line: which Python, `init`, `queue`, and `run` with --watch, --sweep and --output."""
+
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from conftest import Yard, wait_for
+
+PLAIN = ("run", "--runtime", "plain")
+
+
+def write(path: pathlib.Path, text: str, mode: int = 0o644) -> pathlib.Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(mode)
+    return path
+
+
+@pytest.fixture(scope="module")
+def venv(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A virtual environment with one package, with a blank in its path."""
+    folder = tmp_path_factory.mktemp("with a blank") / "my venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    (site,) = folder.glob("lib/python3*/site-packages")
+    write(site / "only_here.py", "text = 'found'\n")
+    return folder
+
+
+def test_the_python_that_flags_choose(yard: Yard, venv: pathlib.Path, tmp_path: pathlib.Path):
+    write(tmp_path / "a.py", """
+import os, shutil, sys, only_here
+print(only_here.text, sys.prefix, os.environ.get("VIRTUAL_ENV"), os.path.dirname(shutil.which("python")))
+""")
+    wanted = f"[rank 0] found {venv} {venv} {venv}/bin\n"
+    uv = write(tmp_path / "bin/uv", f'#!/bin/sh\n[ "$1 $2" = "run python" ] || exit 3\nshift 2\nexec "{venv}/bin/python" "$@"\n', 0o755)
+    with_uv = {**yard.env, "PATH": f"{uv.parent}:{yard.env['PATH']}"}
+    for flags in (["--venv", os.path.relpath(venv, tmp_path)], ["--python", f"{venv}/bin/python3"], ["--uv"]):
+        done = yard.run(*PLAIN, *flags, "a.py", cwd=tmp_path, env=with_uv)
+        assert done.stdout == wanted, (flags, done.stderr)
+
+    without_uv = {**yard.env, "PATH": f"{venv}/bin:/usr/bin:/bin"}
+    cases = {
+        ("--venv", "nowhere"): "--venv nowhere: it is not a virtual environment",
+        ("--python", "python9.99"): "--python python9.99: there is none on the PATH",
+        ("--python", "./python"): "--python ./python: there is no such file",
+        ("--uv",): "--uv: uv is not on the PATH",
+        ("--uv", "--venv", "x"): "cannot be used with",
+    }
+    for flags, told in cases.items():
+        done = yard.run(*PLAIN, *flags, "a.py", cwd=tmp_path, env=without_uv, check=False)
+        assert done.returncode == 2 and told in done.stderr, done.stderr
+
+
+@pytest.mark.skipif(shutil.which("torchrun") is None, reason="PyTorch is not on the PATH")
+def test_torchrun_of_a_chosen_python(yard: Yard, tmp_path: pathlib.Path):
+    """Without torchrun on the PATH, and with ranks that torchrun gives."""
+    script = write(tmp_path / "a.py", "import os, sys\nprint(os.environ['RANK'], 'of', os.environ['WORLD_SIZE'], sys.executable)\n")
+    python = pathlib.Path(shutil.which("torchrun")).parent / "python"
+    env = {**yard.env, "PATH": "/usr/bin:/bin"}
+    done = yard.run("run", "--python", str(python), "--nproc-per-node", "2", str(script), env=env)
+    assert {f"[rank {n}] {n} of 2 {python}" for n in (0, 1)} <= set(done.stdout.splitlines())
+
+
+def test_a_written_job_runs_by_kubectl(yard: Yard, tmp_path: pathlib.Path):
+    folder = tmp_path / "my code"
+    write(folder / "hello.py", "import os\nprint('hello', os.getcwd(), os.environ['JOB_COMPLETION_INDEX'])\n")
+    done = yard.run("init", "--nodes", "2", "hello.py", cwd=folder)
+    assert done.stdout.split() == ["job.yaml", "runtime.yaml"]
+    for file in ("runtime.yaml", "job.yaml"):
+        yard.kubectl("apply", "-f", str(folder / file))
+    yard.run("wait", "hello", "--timeout", "60s")
+    assert set(yard.run("logs", "hello").stdout.splitlines()) == {f"[rank {n}] hello {folder} {n}" for n in (0, 1)}
+    before = (folder / "job.yaml").read_text()
+    again = yard.run("init", "--nodes", "3", "hello.py", cwd=folder, check=False)
+    assert again.returncode == 2 and "job.yaml exists" in again.stderr and (folder / "job.yaml").read_text() == before
+    yard.run("init", "--nodes", "3", "--force", "hello.py", cwd=folder)
+    assert "numNodes: 3" in (folder / "job.yaml").read_text()
+    write(folder / "train.py", "import torch\n")
+    yard.run("init", "--force", cwd=folder)
+    assert '"torch-distributed"' in (folder / "job.yaml").read_text() and "torchrun" in (folder / "job.yaml").read_text()
