@@ -4,6 +4,8 @@
 //! documented in [`exit`]. `up` and the hidden `shim` are composed in the `trainyard` crate, because this one knows no
 //! server and no node: it is a client like any other.
 
+#![cfg_attr(test, allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should"))]
+
 pub mod args;
 mod choice;
 mod code;

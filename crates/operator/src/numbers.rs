@@ -112,7 +112,7 @@ impl Readers {
             if good.len() >= GOOD_MAX {
                 good.clear();
             }
-            good.insert(digest, now + GOOD_FOR);
+            good.insert(digest, api::time::after(now, GOOD_FOR));
         }
         Ok(standing)
     }

@@ -279,7 +279,7 @@ fn write_private(path: &Path, text: &str) -> Result<()> {
 
 /// Until when something that begins now may take.
 fn deadline(limit: Duration) -> Instant {
-    Instant::now() + limit
+    api::time::after(Instant::now(), limit)
 }
 
 #[cfg(test)]
