@@ -37,6 +37,7 @@ mod preflight;
 mod progress;
 mod python;
 mod reader;
+mod retried;
 mod run;
 mod runs;
 mod screen;

@@ -69,7 +69,7 @@ enum Chore {
         #[arg(long)]
         out: Option<PathBuf>,
     },
-    /// Build Helm, pinned in e2e/helm, into the cache, and print its path.
+    /// Build Helm 3 and 4, pinned in e2e/helm, into the cache, and print their paths.
     Helm,
     /// Write into COMPATIBILITY.md how many of the recorded scenarios pass.
     Conformance {
