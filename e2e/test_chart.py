@@ -291,9 +291,21 @@ def test_one_apply_installs_everything(helm: Helm, bare: Cluster, tmp_path: path
             assert pod.process.poll() is None
             log = pod.log.read_text()
             assert "forbidden" not in log and "Read-only" not in log, log
+            assert not unnamed(log), "a clean install has no errors, and each warning says of what it is"
             assert pod.replace() == 0
         finally:
             pod.end()
+
+
+# What a line of the log names an object, a request or a part of the readiness probe by.
+NAMES = {"object", "kind", "request", "part", "lease", "secret", "about", "job", "job.name", "webhook", "address", "collector"}
+
+
+def unnamed(log: str) -> list[dict]:
+    """Errors, and warnings that name nothing."""
+    lines = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
+    assert any(line["level"] == "INFO" for line in lines), log
+    return [line for line in lines if line["level"] == "ERROR" or (line["level"] == "WARN" and not NAMES & line["fields"].keys())]
 
 
 def restricted(cluster: Cluster, *templates: dict) -> None:

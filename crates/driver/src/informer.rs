@@ -95,7 +95,9 @@ impl Informers {
         let served = loop {
             match self.shared.requests.discover().await {
                 Ok(served) => break served,
-                Err(error) => tracing::warn!(error = %chain(&error), "discovery failed; trying again"),
+                Err(error) => {
+                    tracing::warn!(request = "GET /apis", error = %chain(&error), "cannot ask what is served; trying again")
+                }
             }
             tokio::select! {
                 () = tokio::time::sleep(RETRY) => {}

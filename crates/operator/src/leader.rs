@@ -256,8 +256,12 @@ impl Elector {
         };
         match tokio::time::timeout(self.election.retry, given_back).await {
             Ok(Ok(())) => tracing::info!(lease = self.election.name, "gave the lease back"),
-            Ok(Err(error)) => tracing::warn!(%error, "could not give the lease back; it will run out"),
-            Err(_) => tracing::warn!("could not give the lease back in time; it will run out"),
+            Ok(Err(error)) => {
+                tracing::warn!(lease = self.election.name, %error, "could not give the lease back; it will run out")
+            }
+            Err(_) => {
+                tracing::warn!(lease = self.election.name, "could not give the lease back in time; it will run out")
+            }
         }
     }
 }
