@@ -181,6 +181,12 @@ pub struct RunArgs {
     /// Do not look whether the job can run (interpreter, framework, syntax, names, resources) before it is created
     #[arg(long)]
     pub no_checks: bool,
+    /// Fork the processes from one that has imported torch already; remembered for this folder until --no-warm
+    #[arg(long, conflicts_with = "no_warm")]
+    pub warm: bool,
+    /// Start this folder's runs cold again
+    #[arg(long)]
+    pub no_warm: bool,
     /// Start the job and return at once, printing its name
     #[arg(long, short)]
     pub detach: bool,

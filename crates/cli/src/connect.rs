@@ -27,6 +27,8 @@ pub struct Cluster {
     pub local: bool,
     /// Whose processes those are; `None` elsewhere.
     pub pods_user: Option<u32>,
+    /// The directory of the local control plane.
+    pub home: Option<PathBuf>,
     /// The server's URL.
     pub server: String,
     /// The kubeconfig's context.
@@ -194,6 +196,7 @@ impl Cluster {
         local: bool,
     ) -> Result<Self, CliError> {
         let context = context(global, &kubeconfig, &path)?;
+        let home = path.parent().filter(|_| local).map(Path::to_owned);
         let options = KubeConfigOptions { context: Some(context.clone()), ..KubeConfigOptions::default() };
         let mut config = Config::from_custom_kubeconfig(kubeconfig, &options)
             .await
@@ -203,7 +206,7 @@ impl Cluster {
         let namespace = global.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
         let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
         let flags = flags(global);
-        Ok(Self { client: Client::try_from(config)?, namespace, local, pods_user: None, server, context, flags })
+        Ok(Self { client: Client::try_from(config)?, namespace, local, pods_user: None, home, server, context, flags })
     }
 
     /// The objects of a kind in our namespace.

@@ -4,8 +4,6 @@
 //! documented in [`exit`]. `up` and the hidden `shim` are composed in the `trainyard` crate, because this one knows no
 //! server and no node: it is a client like any other.
 
-#![cfg_attr(test, allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should"))]
-
 pub mod args;
 mod choice;
 mod code;
@@ -37,7 +35,6 @@ mod preflight;
 mod progress;
 mod python;
 mod reader;
-mod retried;
 mod run;
 mod runs;
 mod screen;
@@ -45,6 +42,7 @@ mod ship;
 mod trials;
 pub mod usage;
 mod view;
+mod warm;
 
 use args::Command;
 use connect::Cluster;

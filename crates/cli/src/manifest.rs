@@ -17,6 +17,9 @@ pub(crate) const VOLUME: &str = "trainyard-code";
 /// Who patches the runtime of a job, to mount that volume.
 const PATCH_MANAGER: &str = "trainyard.dev/run";
 
+/// A program that every pod of this machine finds: it starts a command warm if it can, else as it stands.
+const WARM: &str = "trainyard-warm";
+
 /// Wait before the first retry of `--retries`; doubled before each further one.
 const FIRST_RETRY_AFTER: &str = "1s";
 
@@ -48,6 +51,8 @@ pub(crate) struct Draft<'a> {
     pub code: &'a Code,
     pub setting: &'a Setting,
     pub ready: &'a Ready,
+    /// The ranks are forked from a process that waits with torch.
+    pub warm: bool,
 }
 
 /// The steps of a runtime that run the user's code (trainer.md: in containers called `node`), by the names of its
@@ -79,7 +84,7 @@ fn ranks(draft: Draft<'_>) -> Vec<Value> {
 }
 
 pub(crate) fn manifest(draft: Draft<'_>, pods: &Pods) -> Value {
-    let Draft { args, code, setting, ready } = draft;
+    let Draft { args, code, setting, ready, warm } = draft;
     let framework = object::label(&ready.runtime, LABEL_FRAMEWORK).unwrap_or_default();
     let mut env: Vec<Value> = Vec::new();
     let mut add = |name: &str, value: &str| {
@@ -96,6 +101,10 @@ pub(crate) fn manifest(draft: Draft<'_>, pods: &Pods) -> Value {
     if framework.starts_with("torch") && args.nproc_per_node.is_some_and(|n| n > 1) {
         // torchrun marks each line with its local rank, from which the rank is shown
         add("PET_TEE", "3");
+    }
+    if framework.starts_with("torch") && here {
+        // how often torchrun looks whether its processes have ended
+        add("PET_MONITOR_INTERVAL", "0.05");
     }
     if framework == PLAIN {
         env.extend(
@@ -116,6 +125,9 @@ pub(crate) fn manifest(draft: Draft<'_>, pods: &Pods) -> Value {
     let python = setting.python.as_deref().filter(|_| here);
     let mut words = Launcher::of(framework).words(&code.start, &script.to_string_lossy(), python, names);
     words.extend(args.script_args().iter().cloned());
+    if warm {
+        words.insert(0, WARM.to_owned());
+    }
     let command = match &directory {
         Some(directory) => {
             words.insert(0, directory.to_string_lossy().into_owned());
@@ -219,7 +231,10 @@ mod tests {
         let given = args.env.iter().filter_map(|flag| flag.split_once('='));
         let given = given.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
         let setting = Setting::of(args, code, given).unwrap();
-        manifest(Draft { args, code, setting: &setting, ready: &Ready { runtime: runtime.clone(), kind } }, pods)
+        manifest(
+            Draft { args, code, setting: &setting, ready: &Ready { runtime: runtime.clone(), kind }, warm: false },
+            pods,
+        )
     }
 
     #[test]

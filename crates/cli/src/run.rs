@@ -7,17 +7,18 @@ use crate::error::CliError;
 use crate::exit;
 use crate::follow::{Show, follow};
 use crate::jobs::suspended;
-use crate::launcher::Setting;
+use crate::launcher::{Launcher, Setting};
 use crate::manifest::{Draft, Pods, VOLUME, manifest, stem, steps};
 use crate::output;
 use crate::preflight::Preflight;
-use crate::retried;
 use crate::ship::{Bundle, MOUNT};
 use crate::usage;
 use crate::view::{Phase, condition, final_message};
+use crate::warm::Folders;
 use api::names::env_name_faults;
 use api::object;
 use api::trainer::API_VERSION;
+use api::trainer::names::LABEL_FRAMEWORK;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -42,7 +43,8 @@ pub(crate) async fn run(args: &RunArgs, global: &Global) -> Result<u8, CliError>
     let cluster = Cluster::started(global).await?;
     let checked = async {
         let ready = look.ready(&cluster).await?;
-        run_on(&cluster, Draft { args, code: &code, setting: &setting, ready: &ready }).await
+        let warm = starts_warm(&cluster, args, &setting.folder, &ready.runtime)?;
+        run_on(&cluster, Draft { args, code: &code, setting: &setting, ready: &ready, warm }).await
     };
     checked.await.map_err(|error| error.at(&cluster))
 }
@@ -73,7 +75,6 @@ async fn run_on(cluster: &Cluster, draft: Draft<'_>) -> Result<u8, CliError> {
     };
     let ended = tokio::select! {
         ended = follow(cluster, &name, &show) => ended?,
-        never = retried::tell(cluster, &created) => never,
         _ = tokio::signal::ctrl_c() => return interrupted(cluster, &name).await,
     };
     match &ended.job {
@@ -88,6 +89,36 @@ async fn run_on(cluster: &Cluster, draft: Draft<'_>) -> Result<u8, CliError> {
         return Ok(exit::TIMEOUT);
     }
     Ok(ended.exit_code())
+}
+
+/// Whether the ranks are forked from a process that has imported torch: by flag, or as the folder's last flag said.
+///
+/// Errors: `Usage` where it is asked for and cannot be.
+fn starts_warm(cluster: &Cluster, args: &RunArgs, folder: &Path, runtime: &Value) -> Result<bool, CliError> {
+    let Some(home) = &cluster.home else {
+        if args.warm {
+            return Err(CliError::Usage(format!("--warm is for this machine; {} is a cluster", cluster.server)));
+        }
+        return Ok(false);
+    };
+    let framework = object::label(runtime, LABEL_FRAMEWORK).unwrap_or_default();
+    if Launcher::of(framework) != Launcher::Torchrun {
+        if args.warm {
+            return Err(CliError::Usage(format!(
+                "--warm is for torch; runtime {} is for {framework}",
+                object::meta(runtime, "name")
+            )));
+        }
+        return Ok(false);
+    }
+    let folders = Folders::of(home);
+    if !args.warm && !args.no_warm {
+        return Ok(folders.has(folder));
+    }
+    if folders.set(folder, args.warm)? && args.warm {
+        eprintln!("runs of {} start warm from now on; --no-warm ends that", folder.display());
+    }
+    Ok(args.warm)
 }
 
 fn is_past_deadline(job: &Value) -> bool {

@@ -9,6 +9,7 @@ use crate::poddir::PodDir;
 use crate::prepare::Settings;
 use crate::programs;
 use crate::registry::Registry;
+use crate::warm::{self, Zygotes};
 use crate::wire::Isolation;
 use crate::worker::{Desired, Worker};
 use crate::world::{PodEvent, World};
@@ -181,7 +182,18 @@ impl<W: World> Agent<W> {
         tokio::select! {
             () = self.keep_registered() => {}
             () = self.follow_pods(stop) => {}
+            () = self.keep_warm() => {}
         }
+    }
+
+    /// Answers the launchers of warm starts, forever; without it they start cold.
+    async fn keep_warm(&self) {
+        let error = match Zygotes::new(warm::directory(&self.shared.config.data)) {
+            Ok(zygotes) => zygotes.serve().await,
+            Err(error) => error,
+        };
+        tracing::warn!(%error, "no warm starts: all starts are cold");
+        std::future::pending().await
     }
 
     /// Keeps the Node object and its lease fresh, forever.
@@ -191,7 +203,7 @@ impl<W: World> Agent<W> {
         let mut renewed = Timestamp::now();
         loop {
             // A machine that slept has been given up meanwhile; monotonic clocks do not count that time.
-            let slept = Timestamp::now().duration_since(renewed).unsigned_abs() > LEASE_INTERVAL.saturating_mul(3);
+            let slept = Timestamp::now().duration_since(renewed).unsigned_abs() > LEASE_INTERVAL * 3;
             if slept || registered.is_none_or(|at| at.elapsed() >= NODE_STATUS_INTERVAL) {
                 let machine = Machine {
                     name: &config.node_name,

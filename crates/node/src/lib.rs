@@ -8,8 +8,6 @@
 //!
 //! It runs pods, and knows nothing of who made them.
 
-#![cfg_attr(test, allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should"))]
-
 pub mod agent;
 mod env;
 pub mod evidence;
@@ -31,6 +29,7 @@ pub mod shim;
 pub mod status;
 pub mod usage;
 mod volumes;
+mod warm;
 pub mod wire;
 mod worker;
 pub mod world;

@@ -1,7 +1,8 @@
 //! What every container finds: the environment it begins with, and a few programs around its PATH.
 //!
 //! Last on the PATH, for machines that lack them: `python` and `pip` for those that have `python3` only, and a `torchrun`
-//! and an `mpirun` that say what to install. First on the PATH: `ssh`. MPI starts its processes through `ssh`, to a server
+//! and an `mpirun` that say what to install. First on the PATH: `trainyard-warm COMMAND`, which starts a command warm if it
+//! can (`shim::warm`), and `ssh`. MPI starts its processes through `ssh`, to a server
 //! in every pod; on one machine those servers would fight for one port (and need an installed, configured sshd). So `ssh`
 //! to another pod of the same headless service runs the command there through that pod's shim, `ssh` to anywhere else is
 //! the machine's own, and a pod whose program is `sshd` just waits to be stopped.
@@ -106,6 +107,12 @@ pub fn make(bin: &Path, shim: &[OsString]) -> std::io::Result<()> {
         words.join(" "),
         quoted(&pods.to_string_lossy())
     );
+    let warm = format!(
+        "#!/bin/sh\n# Written by trainyard: starts a command from a process that waits with what it would import.\n\
+         exec {} --warm {} \"$@\"\n",
+        words.join(" "),
+        quoted(&crate::warm::directory(bin.parent().unwrap_or(bin)).to_string_lossy())
+    );
     fs::create_dir_all(bin.join("first"))?;
     let programs = [
         ("python", PYTHON),
@@ -114,6 +121,7 @@ pub fn make(bin: &Path, shim: &[OsString]) -> std::io::Result<()> {
         ("mpirun", MPIRUN),
         ("sshd", SSHD),
         ("first/ssh", ssh.as_str()),
+        ("first/trainyard-warm", warm.as_str()),
     ];
     programs.into_iter().try_for_each(|(name, text)| write_program(&bin.join(name), text))
 }

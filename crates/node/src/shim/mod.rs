@@ -10,6 +10,7 @@ mod mounts;
 mod process;
 mod ssh;
 mod supervisor;
+mod warm;
 
 use crate::poddir::{JournalWriter, PodDir};
 use crate::wire::{Event, Isolation, Launch};
@@ -29,7 +30,7 @@ use supervisor::Supervisor;
 pub const READY: &str = "ready\n";
 
 /// Runs the shim: `<pod directory>`; or `--probe <directory>` to find out what isolation this machine allows; or
-/// `--ssh <pods' directory> <ssh's arguments>`, the `ssh` of pods.
+/// `--ssh <pods' directory> <ssh's arguments>`, the `ssh` of pods; or `--warm <directory of warm starts> <command>`.
 ///
 /// Must be called before any thread is started.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
@@ -41,6 +42,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             ExitCode::SUCCESS
         }
         [flag, pods, words @ ..] if flag == "--ssh" => ssh::main(Path::new(pods), words),
+        [flag, dir, words @ ..] if flag == "--warm" => warm::main(Path::new(dir), words),
         [dir] => match run(PodDir::new(PathBuf::from(dir))) {
             Ok(()) => ExitCode::SUCCESS,
             Err(e) => {

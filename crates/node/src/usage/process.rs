@@ -82,11 +82,15 @@ impl Table {
 
 /// A line of `/proc/PID/stat`. The second field is a name that may hold anything, parentheses and spaces too.
 fn parse(pid: i32, stat: &str) -> Option<Process> {
-    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_ascii_whitespace().collect();
+    let (name, fields) = stat.rsplit_once(')')?;
+    let fields: Vec<&str> = fields.split_ascii_whitespace().collect();
     let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
+    // a warm rank's guardian is a child of the process that it was forked from; by its name it belongs to a launcher
+    let launcher = name.split_once("(warm ").and_then(|(_, launcher)| launcher.parse().ok());
+    let parent = launcher.or_else(|| fields.get(1)?.parse().ok())?;
     // user and system time, own and of children
     let ticks: u64 = (11..15).map(number).sum::<Option<u64>>()?;
-    Some(Process { id: Id { pid, started: number(19)? }, parent: fields.get(1)?.parse().ok()?, cpu: duration(ticks) })
+    Some(Process { id: Id { pid, started: number(19)? }, parent, cpu: duration(ticks) })
 }
 
 /// Time in ticks of the clock by which the kernel counts for programs.
@@ -141,6 +145,8 @@ mod tests {
         assert_eq!((process.id, process.parent), (Id { pid: 41, started: 777 }, 40));
         assert_eq!(process.cpu, duration(500));
         assert_eq!(parse(41, "41 (short) S 40"), None);
+        let guardian = line.replace("(a) (b c)", "(warm 39)");
+        assert_eq!(parse(41, &guardian).unwrap().parent, 39);
     }
 
     #[test]

@@ -76,12 +76,9 @@ pub fn build(root: &Path, with: With) -> Result<()> {
     Ok(())
 }
 
-/// Builds Helm 3 and 4 into the cache, and says where they are.
+/// Builds Helm into the cache, and says where it is.
 pub fn helm(root: &Path) -> Result<()> {
-    // one by one: Go names both `helm`
-    for name in ["helm", "helm4"] {
-        println!("{}", Programs::build(root, &[name])?.path(name)?.display());
-    }
+    println!("{}", Programs::build(root, &["helm"])?.path("helm")?.display());
     Ok(())
 }
 
@@ -282,7 +279,7 @@ fn write_private(path: &Path, text: &str) -> Result<()> {
 
 /// Until when something that begins now may take.
 fn deadline(limit: Duration) -> Instant {
-    api::time::after(Instant::now(), limit)
+    Instant::now() + limit
 }
 
 #[cfg(test)]

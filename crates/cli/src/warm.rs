@@ -1,0 +1,76 @@
+//! `run --warm`, remembered by folder: a file of the home that names the folders whose runs start warm, one in a line.
+
+use crate::error::CliError;
+use nix::fcntl::{Flock, FlockArg};
+use std::collections::BTreeSet;
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Seek, Write};
+use std::path::{Path, PathBuf};
+
+/// The folders of one home whose runs start warm.
+#[derive(Debug)]
+pub(crate) struct Folders {
+    file: PathBuf,
+}
+
+impl Folders {
+    pub(crate) fn of(home: &Path) -> Self {
+        Self { file: home.join("warm-folders") }
+    }
+
+    pub(crate) fn has(&self, folder: &Path) -> bool {
+        std::fs::read_to_string(&self.file).is_ok_and(|text| parse(&text).contains(&line(folder)))
+    }
+
+    /// Adds or removes a folder; whether that changed anything.
+    pub(crate) fn set(&self, folder: &Path, warm: bool) -> Result<bool, CliError> {
+        let failed = |source| CliError::Io { doing: "write", path: self.file.clone(), source };
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&self.file);
+        // two runs may do this at once
+        let locked = Flock::lock(file.map_err(failed)?, FlockArg::LockExclusive);
+        let mut file: Flock<File> = locked.map_err(|(_, error)| failed(error.into()))?;
+        let mut text = String::new();
+        file.read_to_string(&mut text).map_err(failed)?;
+        let mut folders = parse(&text);
+        let changed = if warm { folders.insert(line(folder)) } else { folders.remove(&line(folder)) };
+        if changed {
+            let text: String = folders.iter().map(|folder| format!("{folder}\n")).collect();
+            file.rewind()
+                .and_then(|()| file.set_len(0))
+                .and_then(|()| file.write_all(text.as_bytes()))
+                .map_err(failed)?;
+        }
+        Ok(changed)
+    }
+}
+
+fn parse(text: &str) -> BTreeSet<String> {
+    text.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect()
+}
+
+/// A folder as it is written; line ends in its name are escaped.
+fn line(folder: &Path) -> String {
+    let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+    folder.to_string_lossy().replace('\\', r"\\").replace('\n', r"\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_are_remembered_until_they_are_forgotten() {
+        let home = std::env::temp_dir().join(format!("trainyard-warm-{}", std::process::id()));
+        std::fs::create_dir_all(&home).unwrap();
+        let folders = Folders::of(&home);
+        let (one, two) = (Path::new("/nowhere/a b"), Path::new("/nowhere/two\nlines"));
+        assert!(!folders.has(one));
+        assert!(folders.set(one, true).unwrap());
+        assert!(folders.set(two, true).unwrap());
+        assert!(!folders.set(one, true).unwrap(), "it was there");
+        assert!(folders.has(one) && folders.has(two) && !folders.has(Path::new("/nowhere")));
+        assert!(folders.set(one, false).unwrap());
+        assert!(!folders.has(one) && folders.has(two));
+        std::fs::remove_dir_all(home).unwrap();
+    }
+}
