@@ -84,3 +84,28 @@ def test_a_written_job_runs_by_kubectl(yard: Yard, tmp_path: pathlib.Path):
     write(folder / "train.py", "import torch\n")
     yard.run("init", "--force", cwd=folder)
     assert '"torch-distributed"' in (folder / "job.yaml").read_text() and "torchrun" in (folder / "job.yaml").read_text()
+
+
+def test_the_queue_says_what_would_let_a_job_run(yard: Yard, tmp_path: pathlib.Path):
+    node = json.loads(yard.kubectl("get", "nodes", "-o", "json").stdout)["items"][0]
+    cpus = int(node["status"]["allocatable"]["cpu"])
+    script = write(tmp_path / "sleeps.py", "import time\ntime.sleep(600)\n")
+    assert json.loads(yard.run("queue", "-o", "json").stdout)["waiting"] == []
+    yard.run(*PLAIN, "--detach", "--name", "runs", "--cpus", str(cpus), str(script))
+    yard.run("wait", "runs", "--for", "running", "--timeout", "60s")
+    for name in ("waits", "waits-too"):
+        yard.run(*PLAIN, "--detach", "--name", name, "--cpus", "1", str(script))
+
+    def waiting() -> dict:
+        found = {entry["name"]: entry for entry in json.loads(yard.run("queue", "-o", "json").stdout)["waiting"]}
+        return found if len(found) == 2 and all(entry["heldBy"] == "scheduler" for entry in found.values()) else {}
+
+    found = wait_for("both to wait", waiting)
+    assert found["waits"]["position"] == 1 and found["waits"]["ahead"] == [] and found["waits-too"]["ahead"] == ["waits"]
+    told = f"1 CPU more (it needs 1 CPU; free: 0 of {cpus}); held by: runs {cpus}"
+    assert found["waits"]["wouldLetItRun"] == [told] and found["waits"]["needs"]["cpu"] == "1"
+    assert f"would let it run: {told}" in yard.run("queue").stdout
+    yard.run("delete", "runs")
+    yard.run("wait", "waits", "--for", "running", "--timeout", "60s")
+    yard.run("delete", "waits", "waits-too")
+    assert "nothing waits in namespace default" in yard.run("queue").stderr

@@ -93,6 +93,10 @@ pub enum Command {
     Wait(WaitArgs),
     /// List the runtimes that jobs can use
     Runtimes(ListArgs),
+    /// Jobs that wait: what is ahead of each, and what would let it run
+    ///
+    /// Compares what pods without a node need with what the nodes have left; of jobs that Kueue holds back, tells what Kueue says.
+    Queue(ListArgs),
     /// List searches for parameters (OptimizationJobs), or the trials of one
     Trials(TrialsArgs),
     /// Start the control plane on this machine

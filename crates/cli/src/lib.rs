@@ -4,6 +4,7 @@
 //! documented in [`exit`]. `up` and the hidden `shim` are composed in the `trainyard` crate, because this one knows no
 //! server and no node: it is a client like any other.
 
+mod amounts;
 pub mod args;
 mod choice;
 mod code;
@@ -34,6 +35,7 @@ mod output;
 mod preflight;
 mod progress;
 mod python;
+mod queue;
 mod reader;
 mod run;
 mod runs;
@@ -97,6 +99,7 @@ async fn ask(command: Command, cluster: &Cluster) -> Result<u8, CliError> {
         Command::Resume(args) => jobs::set_suspend(cluster, &args, false).await,
         Command::Wait(args) => jobs::wait(cluster, &args).await,
         Command::Runtimes(args) => jobs::runtimes(cluster, &args).await,
+        Command::Queue(args) => queue::queue(cluster, &args).await,
         Command::Trials(args) => trials::trials(cluster, &args).await,
         Command::Run(_) | Command::Init(_) | Command::Down(_) | Command::Status(_) | Command::Kubeconfig => {
             unreachable!("carried out without a cluster, or with one of their own")

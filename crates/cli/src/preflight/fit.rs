@@ -1,15 +1,12 @@
 //! Whether a job's pods could ever run: what they ask for, against what the nodes have in all.
 
+use crate::amounts::{Amounts, GPU, amounts, requested, shown};
 use crate::args::RunArgs;
 use api::object;
 use api::quantity::Quantity;
 use api::trainer::names::NODE;
 use serde_json::Value;
 use std::collections::BTreeMap;
-
-const GPU: &str = "nvidia.com/gpu";
-
-type Amounts = BTreeMap<String, Quantity>;
 
 /// What a job asks for.
 #[derive(Debug)]
@@ -119,35 +116,6 @@ fn times(held: Quantity, amount: Quantity) -> i64 {
         return held.value() / amount.value().max(1);
     }
     held.milli_value() / amount_millis
-}
-
-fn amounts(list: &Value) -> Amounts {
-    let list = list.as_object().into_iter().flatten();
-    list.filter_map(|(name, value)| Some((name.clone(), Quantity::from_json(value).ok()?))).collect()
-}
-
-/// Requests, with limits where there is no request.
-fn requested(container: &Value) -> Amounts {
-    let mut found = amounts(&container["resources"]["limits"]);
-    found.extend(amounts(&container["resources"]["requests"]));
-    found
-}
-
-/// An amount as people say it: `2 CPUs`, `7.7Gi of memory`, `0 GPUs`.
-pub(crate) fn shown(resource: &str, amount: Quantity) -> String {
-    let plural = |n: &str, one: &str| if n == "1" { format!("1 {one}") } else { format!("{n} {one}s") };
-    match resource {
-        "cpu" => plural(&amount.to_string(), "CPU"),
-        "memory" => {
-            let bytes = amount.value() as f64;
-            match bytes / f64::from(1 << 30) {
-                gib if gib >= 1.0 => format!("{gib:.1}Gi of memory"),
-                gib => format!("{:.0}Mi of memory", gib * 1024.0),
-            }
-        }
-        GPU => plural(&amount.to_string(), "GPU"),
-        other => format!("{amount} of {other}"),
-    }
 }
 
 #[cfg(test)]

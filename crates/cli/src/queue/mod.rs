@@ -1,0 +1,130 @@
+//! `trainyard queue`: jobs that wait, what is ahead of each, and what would let it run.
+
+mod line;
+
+use crate::amounts::{Amounts, GPU, shown};
+use crate::args::{Format, ListArgs};
+use crate::connect::{Cluster, Kind, value};
+use crate::error::CliError;
+use crate::exit;
+use crate::output;
+use api::object;
+use jiff::Timestamp;
+use kube::api::ListParams;
+use line::{Facts, KUEUE_QUEUE, Queue};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Versions of Kueue's API, the newest first.
+const KUEUE_VERSIONS: [&str; 2] = ["v1beta2", "v1beta1"];
+
+/// Prints the queue of the namespace.
+pub(crate) async fn queue(cluster: &Cluster, args: &ListArgs) -> Result<u8, CliError> {
+    let queue = Queue::of(&read(cluster).await?, Timestamp::now());
+    match args.output.output {
+        Format::Json | Format::Yaml => output::print(&queue.json(), args.output.output),
+        Format::Name => queue.waiting.iter().for_each(|waiting| println!("{}", waiting.name)),
+        Format::Table | Format::Wide if queue.waiting.is_empty() => {
+            eprintln!("nothing waits in namespace {}{}", cluster.namespace, free(&queue));
+        }
+        Format::Table | Format::Wide => {
+            let rows = queue.waiting.iter().map(|waiting| {
+                let ahead = match waiting.ahead.as_slice() {
+                    [] => "-".to_owned(),
+                    [one] => one.clone(),
+                    [next, rest @ ..] => format!("{next} and {} more", rest.len()),
+                };
+                vec![
+                    waiting.position.map_or("-".to_owned(), |position| position.to_string()),
+                    waiting.name.clone(),
+                    waiting.pods.to_string(),
+                    told(&waiting.needs),
+                    ahead,
+                ]
+            });
+            output::table(&["PLACE", "NAME", "PODS", "NEEDS", "AHEAD"], rows.collect());
+            for waiting in &queue.waiting {
+                println!("\n{}: {}", waiting.name, waiting.why);
+                waiting.would.iter().for_each(|would| println!("  would let it run: {would}"));
+            }
+            eprintln!("{}", free(&queue).trim_start_matches("; "));
+        }
+    }
+    Ok(exit::OK)
+}
+
+/// `2 CPUs, 1 GPU`: what people count.
+fn told(amounts: &Amounts) -> String {
+    let counted = amounts.iter().filter(|(name, _)| name.as_str() != "pods");
+    let told: Vec<String> = counted.map(|(name, amount)| shown(name, *amount)).collect();
+    if told.is_empty() { "-".to_owned() } else { told.join(", ") }
+}
+
+/// What the nodes have left; nothing where they may not be listed.
+fn free(queue: &Queue) -> String {
+    let of = |name: &str| {
+        let (free, all) = (queue.free.get(name)?, queue.capacity.get(name)?);
+        Some(format!("{} (of {all})", shown(name, *free)))
+    };
+    let told: Vec<String> = ["cpu", GPU].into_iter().filter_map(of).collect();
+    if told.is_empty() { String::new() } else { format!("; free: {}", told.join(", ")) }
+}
+
+/// Jobs must be readable; all else is read as far as it may be.
+async fn read(cluster: &Cluster) -> Result<Facts, CliError> {
+    let everywhere = async |kind: Kind| -> Option<Vec<Value>> {
+        let listed = cluster.api_all(kind).list(&ListParams::default()).await.ok()?;
+        Some(listed.items.iter().map(value).collect())
+    };
+    let (jobs, pods, nodes) =
+        tokio::join!(cluster.list(Kind::TrainJob, ""), everywhere(Kind::Pod), everywhere(Kind::Node));
+    let (jobs, mut nodes) = (jobs?, nodes.unwrap_or_default());
+    let pods = match pods {
+        Some(pods) => pods,
+        None => {
+            // what others' pods hold is unknown, and so what is free
+            nodes.clear();
+            cluster.list(Kind::Pod, "").await?
+        }
+    };
+    let queues: BTreeSet<&str> = jobs.iter().filter_map(|job| object::label(job, KUEUE_QUEUE)).collect();
+    let (workloads, positions) = if queues.is_empty() { Default::default() } else { kueue(cluster, &queues).await };
+    Ok(Facts { pods, nodes, workloads, positions, jobs })
+}
+
+/// Kueue's Workloads of the namespace, and their positions where its visibility API answers.
+async fn kueue(cluster: &Cluster, queues: &BTreeSet<&str>) -> (Vec<Value>, BTreeMap<String, (i64, i64)>) {
+    let namespace = &cluster.namespace;
+    let mut workloads = Vec::new();
+    let mut positions = BTreeMap::new();
+    for version in KUEUE_VERSIONS {
+        let path = format!("/apis/kueue.x-k8s.io/{version}/namespaces/{namespace}/workloads");
+        let Some(mut list) = get(cluster, path).await else { continue };
+        if let Value::Array(items) = list["items"].take() {
+            workloads = items;
+        }
+        break;
+    }
+    for queue in queues {
+        for version in KUEUE_VERSIONS {
+            let group = format!("/apis/visibility.kueue.x-k8s.io/{version}");
+            let Some(list) =
+                get(cluster, format!("{group}/namespaces/{namespace}/localqueues/{queue}/pendingworkloads")).await
+            else {
+                continue;
+            };
+            for item in list["items"].as_array().into_iter().flatten() {
+                let place = |member: &str| item[member].as_i64().unwrap_or(0);
+                let places = (place("positionInLocalQueue"), place("positionInClusterQueue"));
+                positions.insert(object::meta(item, "name").to_owned(), places);
+            }
+            break;
+        }
+    }
+    (workloads, positions)
+}
+
+async fn get(cluster: &Cluster, path: String) -> Option<Value> {
+    let request = http::Request::get(path).body(Vec::new()).expect("invariant: names are path segments");
+    cluster.client.request(request).await.ok()
+}
