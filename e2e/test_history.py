@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import json
+import math
 import pathlib
+import ssl
 import stat
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+import yaml
 from conftest import Yard, wait_for
 
 
@@ -203,3 +210,71 @@ def test_restarts_of_a_container_are_runs_of_their_own(yard: Yard, tmp_path: pat
     assert not pod["live"], "a Job that failed deletes what could start again"
     yard.run("delete", "restarts")
     wait_for("what was kept to be removed", lambda: not kept(yard))
+
+
+class Kubelets(ThreadingHTTPServer):
+    """A cluster's API server before ours: without history, and with a kubelet that is restarted while its first log is read, which
+    ends the stream as if it were the log's end."""
+
+    daemon_threads = True
+
+    def __init__(self, yard: Yard):
+        config = yaml.safe_load((yard.home / "kubeconfig").read_text())
+        self.to = config["clusters"][0]["cluster"]["server"].removeprefix("https://")
+        self.token = config["users"][0]["user"]["token"]
+        self.trust = ssl._create_unverified_context()
+        self.logs = 0
+        super().__init__(("127.0.0.1", 0), Passing)
+        config["clusters"][0]["cluster"] = {"server": f"http://127.0.0.1:{self.server_port}"}
+        self.kubeconfig = yard.home / "through.kubeconfig"
+        self.kubeconfig.write_text(yaml.safe_dump(config))
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+
+class Passing(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Kubelets
+
+    def do_GET(self) -> None:
+        if self.path.startswith("/apis/history.trainyard.dev"):
+            return self.send_error(404)
+        server = self.server
+        connection = http.client.HTTPSConnection(server.to, context=server.trust)
+        connection.request("GET", self.path, headers={"Authorization": f"Bearer {server.token}", "Accept": "application/json"})
+        answer = connection.getresponse()
+        self.send_response(answer.status)
+        self.send_header("Content-Type", answer.getheader("Content-Type", "application/json"))
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        lines_left = math.inf
+        if "/log?" in self.path:
+            server.logs += 1
+            lines_left = 15 if server.logs == 1 else math.inf
+        with contextlib.suppress(OSError):
+            while lines_left > 0 and (line := answer.readline()):
+                self.wfile.write(b"%x\r\n%s\r\n" % (len(line), line))
+                self.wfile.flush()
+                lines_left -= 1
+            self.wfile.write(b"0\r\n\r\n")
+        connection.close()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_the_end_of_a_stream_is_not_the_end_of_a_container(yard: Yard, plain: str, tmp_path: pathlib.Path) -> None:
+    go = tmp_path / "go"
+    script = f"for n in $(seq 30); do echo line $n; done; until test -e {go}; do sleep 0.05; done; for n in $(seq 31 60); do echo line $n; done; exit 6"
+    cluster = Kubelets(yard)
+    apply(yard, "kubelet", plain, script)
+    env = {**yard.env, "KUBECONFIG": str(cluster.kubeconfig)}
+    env.pop("TRAINYARD_HOME")
+    followed = yard.spawn("logs", "-f", "kubelet", "--no-prefix", env=env)
+    wait_for("the log to be read on", lambda: cluster.logs > 1)
+    go.touch()
+    printed, _ = followed.communicate(timeout=60)
+    assert printed.splitlines() == [f"line {n}" for n in range(1, 61)]
+    assert followed.returncode == 6
+    assert lines(yard, "kubelet", "--tail", "1", "--kubeconfig", str(cluster.kubeconfig)) == ["[rank 0] line 60"]
+    yard.run("delete", "kubelet")
+    cluster.shutdown()

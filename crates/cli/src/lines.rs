@@ -5,6 +5,7 @@ use crate::fold::{Folded, Text};
 use crate::mpirun::{self, Pieces};
 use crate::view::{node_rank, processes_per_node, step};
 use api::object;
+use jiff::Timestamp;
 use regex::Regex;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -17,7 +18,7 @@ pub(crate) struct Show {
     pub step: Option<String>,
     pub tail: Option<i64>,
     /// Only lines written at or after this time.
-    pub since: Option<jiff::Timestamp>,
+    pub since: Option<Timestamp>,
     /// Only lines that match.
     pub grep: Option<Regex>,
     /// What torchrun says of itself, too.
@@ -144,6 +145,11 @@ impl Show {
     pub(crate) fn render(&self, line: &Line, colour: bool, unfold: &str) -> Option<String> {
         let (rank, text) = line.source.rank_of(&line.text);
         if self.rank.is_some() && rank != self.rank {
+            return None;
+        }
+        // pods are asked by whole seconds
+        let is_earlier = |since| line.time.parse::<Timestamp>().is_ok_and(|time| time < since);
+        if self.since.is_some_and(is_earlier) {
             return None;
         }
         if self.grep.as_ref().is_some_and(|grep| line.folded > 0 || !grep.is_match(text)) {

@@ -10,6 +10,7 @@ use crate::history::{self, RunOf, Window};
 use crate::lines::{Line, Show};
 use crate::mpirun::Pieces;
 use crate::output::is_fancy;
+use crate::reader::whole_second;
 use crate::runs::{Run, Runs, Which};
 use crate::view::{self, Phase};
 use api::object;
@@ -224,7 +225,7 @@ async fn open(
         previous,
         timestamps: true,
         tail_lines: tail,
-        since_time: show.since,
+        since_time: show.since.map(whole_second),
         ..LogParams::default()
     };
     let pod = cluster.find(Kind::Pod, &run.source.pod).await.map_err(Unread::Other)?.unwrap_or_default();

@@ -132,7 +132,7 @@ impl Reader {
             previous: stands == Stands::Previous,
             timestamps: true,
             tail_lines: self.tail(seen),
-            since_time: self.since(seen),
+            since_time: self.since(seen).map(whole_second),
             ..LogParams::default()
         };
         Ok(Box::pin(api.log_stream(&self.source.pod, &parameters).await?))
@@ -192,6 +192,11 @@ impl Reader {
         }
         true
     }
+}
+
+/// A pod's log is asked for by whole seconds, and the client would round to the nearest one, which may be the next.
+pub(crate) fn whole_second(time: Timestamp) -> Timestamp {
+    Timestamp::from_second(time.as_second()).unwrap_or(time)
 }
 
 /// What was read so far.
