@@ -81,6 +81,11 @@ class Yard:
             [BINARY, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
         )
 
+    def spawn_in(self, terminal: int, *words: str) -> subprocess.Popen:
+        """`trainyard WORDS…` in a terminal, by its descriptor."""
+        ends = {"stdin": terminal, "stdout": terminal, "stderr": terminal}
+        return subprocess.Popen([BINARY, *words], env=self.env, start_new_session=True, **ends)
+
     def kubectl(self, *words: str, check: bool = True, program: str = "kubectl", **options) -> subprocess.CompletedProcess:
         options.setdefault("timeout", 60)
         done = subprocess.run(

@@ -1,10 +1,17 @@
-"""What pods use: `kubectl top` and `metrics.k8s.io`."""
+"""What pods use (`metrics.k8s.io`, `kubectl top`, `trainyard top`), and commands in them (`trainyard exec`, `shell`)."""
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import json
+import os
+import pty
 import re
+import signal
+import struct
 import sys
+import termios
 
 import pytest
 from conftest import Yard, wait_for
@@ -59,3 +66,104 @@ def test_the_api_is_metrics_servers(yard: Yard, busy: str) -> None:
         "the right to look",
         lambda: yard.kubectl("auth", "can-i", "list", "pods.metrics.k8s.io", "--as", "eve", check=False).returncode == 0,
     )
+
+
+@pytest.fixture(scope="module")
+def job(yard: Yard, plain: str) -> str:
+    """Two nodes that work until they are told to stop."""
+    container = {"command": ["sh", "-c", "while true; do :; done"]}
+    spec = {"runtimeRef": {"name": plain}, "trainer": {"numNodes": 2, **container}}
+    body = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "metadata": {"name": "works"}, "spec": spec}
+    yard.kubectl("apply", "-f", "-", input=json.dumps(body))
+    yard.run("wait", "works", "--for", "running")
+    wait_for("both nodes", lambda: len(json.loads(yard.run("top", "works", "-o", "json").stdout)) == 2)
+    return "works"
+
+
+def test_trainyard_top(yard: Yard, job: str) -> None:
+    def used() -> list[dict]:
+        return json.loads(yard.run("top", job, "-o", "json").stdout)
+
+    wait_for("processor time on both", lambda: min(row["cpus"] for row in used()) > 0.05)
+    first, second = used()
+    assert (first["step"], second["step"]) == ("node-0", "node-1") and first["job"] == job
+    assert first["memoryBytes"] > 100_000 and first["gpuPercent"] is None
+    table = yard.run("top", job).stdout.splitlines()
+    assert table[0].split()[:4] == ["STEP", "RANKS", "CPUS", "MEMORY"] and table[2].startswith("node-1")
+    jobs = yard.run("top").stdout.splitlines()
+    assert jobs[1].split()[:2] == [job, "2"]
+    missing = yard.run("top", "nobody", check=False)
+    assert missing.returncode == 3 and "not found" in missing.stderr
+
+
+def test_trainyard_exec(yard: Yard, job: str) -> None:
+    done = yard.run("exec", job, "--rank", "1", "--", "sh", "-c", "hostname; echo no >&2; exit 9", check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (9, "works-node-0-1\n", "no\n")
+    done = yard.run("exec", job, "-i", "--step", "node-0", "--", "sha256sum", input="x" * 3_000_000)
+    assert done.stdout.split()[0] == hashlib.sha256(b"x" * 3_000_000).hexdigest()
+    done = yard.run("exec", job, "--rank", "7", "--", "true", check=False)
+    assert done.returncode == 2 and "its ranks are 0 to 1" in done.stderr
+    done = yard.run("exec", job, "--", "no-such-program", check=False)
+    assert done.returncode == 1 and "no-such-program" in done.stderr
+
+
+def test_trainyard_shell(yard: Yard, job: str) -> None:
+    """A real terminal: its size and changes of it, Ctrl-C for what runs there and not for us."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 31, 97, 0, 0))
+    before = termios.tcgetattr(theirs)
+    shell = yard.spawn_in(theirs, "shell", job, "--rank", "1")
+    os.set_blocking(ours, False)
+    heard = b""
+
+    def says(text: bytes) -> bool:
+        nonlocal heard
+        try:
+            heard += os.read(ours, 65536)
+        except (BlockingIOError, OSError):
+            pass
+        return text in heard
+
+    def type(text: str) -> None:
+        os.write(ours, text.encode())
+
+    type("echo host=$(hostname) size=$(stty size)\r")
+    wait_for("the shell", lambda: says(b"host=works-node-0-1 size=31 97"))
+    fcntl.ioctl(ours, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
+    os.kill(shell.pid, signal.SIGWINCH)
+    type("until test \"$(stty size)\" = '40 120'; do :; done; echo re''sized; sleep 1000\r")
+    wait_for("the new size", lambda: says(b"resized"))
+    type("\x03")
+    type("echo inter''rupted $?\r")
+    wait_for("the prompt", lambda: says(b"interrupted 130"))
+    type("exit 5\r")
+    assert shell.wait(20) == 5
+    assert termios.tcgetattr(theirs) == before, "the terminal is as it was"
+    os.close(ours)
+    os.close(theirs)
+    piped = yard.run("shell", job, input="echo from-$(hostname)\nexit 6\n", check=False)
+    assert (piped.returncode, piped.stdout) == (6, "from-works-node-0-0\n")
+
+
+def test_top_in_a_terminal_ends_with_the_job(yard: Yard, job: str) -> None:
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 10, 30, 0, 0))
+    top = yard.spawn_in(theirs, "top", job, "--interval", "1s")
+    os.close(theirs)
+    os.set_blocking(ours, False)
+    heard = b""
+
+    def says(text: bytes) -> bool:
+        nonlocal heard
+        try:
+            heard += os.read(ours, 65536)
+        except (BlockingIOError, OSError):
+            pass
+        return text in heard
+
+    wait_for("a second table", lambda: says(b"\x1b[3A"))
+    yard.run("delete", job)
+    assert top.wait(20) == 3, "the job is gone"
+    lines = re.sub(rb"\x1b\[\w+", b"", heard).replace(b"\r", b"").split(b"\n")
+    assert max(len(line) for line in lines if not line.startswith(b"error")) <= 30
+    os.close(ours)

@@ -81,6 +81,14 @@ pub enum Command {
     Describe(JobArgs),
     /// Print a job's logs, all ranks merged
     Logs(LogsArgs),
+    /// What jobs use at present: CPUs, memory, GPUs, disk; of one job by rank
+    Top(TopArgs),
+    /// Run a command in a running job, where one of its ranks runs
+    ///
+    /// Returns the command's exit code. The command sees the container's files and environment.
+    Exec(ExecArgs),
+    /// Open a shell in a running job, where one of its ranks runs
+    Shell(ShellArgs),
     /// What a job reported of its progress and metrics, from start to end
     Metrics(MetricsArgs),
     /// Delete jobs, with their pods
@@ -348,6 +356,54 @@ fn since(text: &str) -> Result<jiff::Timestamp, String> {
     jiff::Timestamp::now().checked_sub(ago).map_err(|error| error.to_string())
 }
 
+#[derive(Args, Debug)]
+pub struct TopArgs {
+    /// Name of a job [default: all jobs, a line for each]
+    pub job: Option<String>,
+    /// Print one table and end, as where the output is no terminal
+    #[arg(long)]
+    pub once: bool,
+    /// Time between two tables: seconds, or with a unit (5s, 1m); at least 1s
+    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = interval)]
+    pub interval: std::time::Duration,
+    /// json and yaml: one list, an element for each pod
+    #[command(flatten)]
+    pub output: Output,
+}
+
+#[derive(Args, Debug)]
+pub struct ExecArgs {
+    /// Name of the job
+    pub job: String,
+    /// Where this rank runs [default: rank 0]
+    #[arg(long, value_name = "N", conflicts_with = "step")]
+    pub rank: Option<i64>,
+    /// Where this step runs: node-0, dataset-initializer, …
+    #[arg(long, value_name = "STEP")]
+    pub step: Option<String>,
+    /// Pass our input on
+    #[arg(short = 'i', long)]
+    pub stdin: bool,
+    /// Run it in a terminal
+    #[arg(short, long)]
+    pub tty: bool,
+    /// The command and its arguments, after --
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub command: Vec<String>,
+}
+
+#[derive(Args, Debug)]
+pub struct ShellArgs {
+    /// Name of the job
+    pub job: String,
+    /// Where this rank runs [default: rank 0]
+    #[arg(long, value_name = "N", conflicts_with = "step")]
+    pub rank: Option<i64>,
+    /// Where this step runs: node-0, dataset-initializer, …
+    #[arg(long, value_name = "STEP")]
+    pub step: Option<String>,
+}
+
 /// How `metrics` prints.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum MetricsFormat {
@@ -508,6 +564,12 @@ pub struct ManArgs {
 pub struct ShimArgs {
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     pub args: Vec<std::ffi::OsString>,
+}
+
+/// A duration of at least a second: nobody measures more often.
+fn interval(text: &str) -> Result<std::time::Duration, String> {
+    let least = std::time::Duration::from_secs(1);
+    duration(text).and_then(|asked| if asked < least { Err("at least 1s".to_owned()) } else { Ok(asked) })
 }
 
 /// `90`, `90s`, `10m`, `2h`, `1d`.

@@ -14,6 +14,7 @@ pub mod daemon;
 mod describe;
 mod doctor;
 pub mod error;
+mod exec;
 pub mod exit;
 mod explain;
 mod fold;
@@ -41,6 +42,8 @@ mod run;
 mod runs;
 mod screen;
 mod ship;
+mod terminal;
+mod top;
 mod trials;
 pub mod usage;
 mod view;
@@ -93,6 +96,9 @@ async fn ask(command: Command, cluster: &Cluster) -> Result<u8, CliError> {
         Command::Get(args) => jobs::get(cluster, &args).await,
         Command::Describe(args) => describe::describe(cluster, &args).await,
         Command::Logs(args) => logs::logs(cluster, &args).await,
+        Command::Top(args) => top::top(cluster, &args).await,
+        Command::Exec(args) => exec::exec(cluster, &args).await,
+        Command::Shell(args) => exec::shell(cluster, &args).await,
         Command::Metrics(args) => metrics::metrics(cluster, &args).await,
         Command::Delete(args) => jobs::delete(cluster, &args).await,
         Command::Suspend(args) => jobs::set_suspend(cluster, &args, true).await,

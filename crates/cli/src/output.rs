@@ -21,6 +21,11 @@ pub(crate) fn yaml(value: &Value) -> String {
 
 /// Prints rows under a header, aligned as kubectl does.
 pub(crate) fn table(header: &[&str], rows: Vec<Vec<String>>) {
+    table_lines(header, rows).iter().for_each(|line| println!("{line}"));
+}
+
+/// Rows under a header, as lines.
+pub(crate) fn table_lines(header: &[&str], rows: Vec<Vec<String>>) -> Vec<String> {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(header);
@@ -28,9 +33,7 @@ pub(crate) fn table(header: &[&str], rows: Vec<Vec<String>>) {
     for column in table.column_iter_mut() {
         column.set_padding((0, 2));
     }
-    for line in table.lines() {
-        println!("{}", line.trim_end());
-    }
+    table.lines().map(|line| line.trim_end().to_owned()).collect()
 }
 
 /// Whether to use colours and redraw lines on this stream.

@@ -1,0 +1,346 @@
+//! `top`: what jobs use at present, by rank.
+
+use crate::args::{Format, TopArgs};
+use crate::connect::{Cluster, Kind, pods_of};
+use crate::error::CliError;
+use crate::exit;
+use crate::output;
+use crate::terminal;
+use crate::view::{Phase, ranks, step};
+use api::object;
+use api::quantity::Quantity;
+use api::trainer::names::LABEL_JOBSET_NAME;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::io::{IsTerminal, Write};
+use std::ops::AddAssign;
+
+/// What something uses. `None`: the server does not say.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Amounts {
+    cpus: f64,
+    memory_bytes: i64,
+    gpu_percent: Option<i64>,
+    gpu_memory_bytes: Option<i64>,
+    disk_read_bytes: Option<i64>,
+    disk_written_bytes: Option<i64>,
+}
+
+impl Amounts {
+    /// From `usage` of metrics.k8s.io; what begins with `trainyard.dev/` is this machine's control plane's own.
+    fn of(usage: &Value) -> Self {
+        let quantity = |name: &str| Quantity::from_json(usage.get(name)?).ok();
+        let number = |name: &str| quantity(name).map(Quantity::value);
+        Self {
+            cpus: quantity("cpu").map_or(0.0, |cpu| cpu.milli_value() as f64 / 1000.0),
+            memory_bytes: number("memory").unwrap_or(0),
+            gpu_percent: number("trainyard.dev/gpu-percent"),
+            gpu_memory_bytes: number("trainyard.dev/gpu-memory"),
+            disk_read_bytes: number("trainyard.dev/disk-read"),
+            disk_written_bytes: number("trainyard.dev/disk-written"),
+        }
+    }
+}
+
+impl AddAssign for Amounts {
+    /// The greater of two loads of GPUs stands for both.
+    fn add_assign(&mut self, other: Self) {
+        let sum = |a: Option<i64>, b: Option<i64>| a.map_or(b, |a| Some(a + b.unwrap_or(0)));
+        self.cpus += other.cpus;
+        self.memory_bytes += other.memory_bytes;
+        self.gpu_percent = self.gpu_percent.max(other.gpu_percent);
+        self.gpu_memory_bytes = sum(self.gpu_memory_bytes, other.gpu_memory_bytes);
+        self.disk_read_bytes = sum(self.disk_read_bytes, other.disk_read_bytes);
+        self.disk_written_bytes = sum(self.disk_written_bytes, other.disk_written_bytes);
+    }
+}
+
+/// One pod of a job.
+#[derive(Clone, Debug, PartialEq)]
+struct Row {
+    job: String,
+    step: String,
+    /// `rank 1`, `ranks 4 to 7`; empty for what is no node.
+    ranks: String,
+    pod: String,
+    node: String,
+    used: Amounts,
+}
+
+/// `trainyard top`.
+pub(crate) async fn top(cluster: &Cluster, args: &TopArgs) -> Result<u8, CliError> {
+    let job = match &args.job {
+        Some(name) => Some(cluster.job(name).await?),
+        None => None,
+    };
+    match args.output.output {
+        format @ (Format::Json | Format::Yaml) => {
+            output::print(&as_json(&read(cluster, args).await?), format);
+        }
+        Format::Name => {
+            read(cluster, args).await?.iter().for_each(|row| println!("pod/{}", row.pod));
+        }
+        Format::Table | Format::Wide if args.once || !std::io::stdout().is_terminal() => {
+            let rows = read(cluster, args).await?;
+            if rows.is_empty() {
+                eprintln!("{}", nothing(cluster, args, job.as_ref()));
+            } else {
+                lines(&rows, args).iter().for_each(|line| println!("{line}"));
+            }
+        }
+        Format::Table | Format::Wide => return live(cluster, args).await,
+    }
+    Ok(exit::OK)
+}
+
+/// Shows it again and again, until Ctrl-C or the job's end.
+async fn live(cluster: &Cluster, args: &TopArgs) -> Result<u8, CliError> {
+    let mut drawn = 0;
+    loop {
+        let job = match &args.job {
+            Some(name) => Some(cluster.job(name).await?),
+            None => None,
+        };
+        let rows = read(cluster, args).await?;
+        let mut shown = lines(&rows, args);
+        if rows.is_empty() {
+            shown = vec![nothing(cluster, args, job.as_ref())];
+        }
+        draw(&shown, &mut drawn);
+        if let (Some(name), Some(job)) = (&args.job, &job)
+            && Phase::of(job).is_finished()
+        {
+            eprintln!("TrainJob \"{name}\" is {}", Phase::of(job).as_str().to_lowercase());
+            return Ok(exit::OK);
+        }
+        tokio::select! {
+            () = tokio::time::sleep(args.interval) => {}
+            _ = tokio::signal::ctrl_c() => return Ok(exit::OK),
+        }
+    }
+}
+
+/// Writes lines over those that were drawn last, cut to the terminal.
+fn draw(lines: &[String], drawn: &mut usize) {
+    let (columns, rows) = terminal::size().map_or((80, 24), |(columns, rows)| (columns.into(), rows.into()));
+    let mut text = if *drawn > 0 { format!("\x1b[{drawn}A") } else { String::new() };
+    let shown: Vec<&String> = lines.iter().take(usize::max(rows, 2) - 1).collect();
+    for line in &shown {
+        let cut: String = line.chars().take(columns).collect();
+        text += &format!("\r{cut}\x1b[K\n");
+    }
+    text += "\x1b[J";
+    *drawn = shown.len();
+    let mut out = std::io::stdout().lock();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush()); // a terminal that is gone shows nothing
+}
+
+/// What is said where there is nothing to show.
+fn nothing(cluster: &Cluster, args: &TopArgs, job: Option<&Value>) -> String {
+    match (&args.job, job) {
+        (Some(name), Some(job)) => {
+            let state = Phase::of(job).as_str().to_lowercase();
+            format!("TrainJob \"{name}\" is {state}, and no pod of it runs; more: trainyard describe {name}")
+        }
+        _ => format!("no job runs in namespace {}; all jobs: trainyard get", cluster.namespace),
+    }
+}
+
+async fn read(cluster: &Cluster, args: &TopArgs) -> Result<Vec<Row>, CliError> {
+    let labels = args.job.as_deref().map_or(LABEL_JOBSET_NAME.to_owned(), pods_of);
+    let query = format!("labelSelector={}", labels.replace('=', "%3D").replace('/', "%2F"));
+    let path = format!("/apis/metrics.k8s.io/v1beta1/namespaces/{}/pods?{query}", cluster.namespace);
+    let request = http::Request::get(path).body(Vec::new()).expect("names of objects fit into a path");
+    let measured = match cluster.client.request::<Value>(request).await {
+        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 503) => return Err(unmeasured()),
+        answer => answer?,
+    };
+    let pods = cluster.list(Kind::Pod, &labels).await?;
+    Ok(rows(&measured, &pods))
+}
+
+fn unmeasured() -> CliError {
+    CliError::Api(
+        "the server does not say what pods use (metrics.k8s.io): install metrics-server on the cluster, and wait a minute"
+            .to_owned(),
+    )
+}
+
+/// What was measured of pods that still are, by job, rank and step.
+fn rows(measured: &Value, pods: &[Value]) -> Vec<Row> {
+    let measured: BTreeMap<&str, &Value> =
+        measured["items"].as_array().into_iter().flatten().map(|item| (object::meta(item, "name"), item)).collect();
+    let mut rows: Vec<(Option<i64>, Row)> = pods
+        .iter()
+        .filter_map(|pod| {
+            let name = object::meta(pod, "name");
+            let mut used = Amounts::default();
+            for container in measured.get(name)?["containers"].as_array().into_iter().flatten() {
+                used += Amounts::of(&container["usage"]);
+            }
+            let row = Row {
+                job: object::label(pod, LABEL_JOBSET_NAME).unwrap_or_default().to_owned(),
+                step: step(pod),
+                ranks: ranks(pod).unwrap_or_default(),
+                pod: name.to_owned(),
+                node: object::text(&pod["spec"], "nodeName").to_owned(),
+                used,
+            };
+            Some((crate::view::node_rank(pod), row))
+        })
+        .collect();
+    rows.sort_by(|(a_rank, a), (b_rank, b)| (&a.job, a_rank, &a.step).cmp(&(&b.job, b_rank, &b.step)));
+    rows.into_iter().map(|(_, row)| row).collect()
+}
+
+/// The table: of one job a line for each pod, of all jobs a line for each job.
+fn lines(rows: &[Row], args: &TopArgs) -> Vec<String> {
+    let has = |of: fn(&Amounts) -> Option<i64>| rows.iter().any(|row| of(&row.used).is_some());
+    let (gpus, disks) = (has(|used| used.gpu_percent.or(used.gpu_memory_bytes)), has(|used| used.disk_read_bytes));
+    let amounts = |used: &Amounts| {
+        let dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+        let mut cells = vec![format!("{:.2}", used.cpus), bytes(used.memory_bytes)];
+        if gpus {
+            cells.push(dash(used.gpu_percent.map(|percent| format!("{percent}%"))));
+            cells.push(dash(used.gpu_memory_bytes.map(bytes)));
+        }
+        if disks {
+            cells.push(dash(used.disk_read_bytes.map(|b| bytes(b) + "/s")));
+            cells.push(dash(used.disk_written_bytes.map(|b| bytes(b) + "/s")));
+        }
+        cells
+    };
+    let mut header = vec!["CPUS", "MEMORY"];
+    if gpus {
+        header.extend(["GPU", "GPU-MEMORY"]);
+    }
+    if disks {
+        header.extend(["DISK-READ", "DISK-WRITTEN"]);
+    }
+    if args.job.is_some() {
+        let header: Vec<&str> = ["STEP", "RANKS"].into_iter().chain(header).chain(["POD", "NODE"]).collect();
+        let cells = rows.iter().map(|row| {
+            let ranks = if row.ranks.is_empty() {
+                "-"
+            } else {
+                row.ranks.trim_start_matches("ranks ").trim_start_matches("rank ")
+            };
+            let mut cells = vec![row.step.clone(), ranks.to_owned()];
+            cells.extend(amounts(&row.used));
+            cells.extend([row.pod.clone(), row.node.clone()]);
+            cells
+        });
+        return output::table_lines(&header, cells.collect());
+    }
+    let mut jobs: BTreeMap<&str, (usize, Amounts)> = BTreeMap::new();
+    for row in rows {
+        let (pods, used) = jobs.entry(&row.job).or_default();
+        *pods += 1;
+        *used += row.used;
+    }
+    let header: Vec<&str> = ["JOB", "PODS"].into_iter().chain(header).collect();
+    let cells = jobs.iter().map(|(job, (pods, used))| {
+        let mut cells = vec![(*job).to_owned(), pods.to_string()];
+        cells.extend(amounts(used));
+        cells
+    });
+    output::table_lines(&header, cells.collect())
+}
+
+/// `999B`, `1.5Ki`, `153Mi`.
+fn bytes(number: i64) -> String {
+    const UNITS: [&str; 6] = ["B", "Ki", "Mi", "Gi", "Ti", "Pi"];
+    let (mut amount, mut unit) = (number as f64, 0);
+    while amount >= 1024.0 && unit + 1 < UNITS.len() {
+        amount /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 || amount >= 10.0 {
+        format!("{amount:.0}{}", UNITS[unit])
+    } else {
+        format!("{amount:.1}{}", UNITS[unit])
+    }
+}
+
+fn as_json(rows: &[Row]) -> Value {
+    let of = |row: &Row| {
+        let Row { job, step, ranks, pod, node, used } = row;
+        json!({
+            "job": job, "step": step, "ranks": ranks, "pod": pod, "node": node,
+            "cpus": used.cpus,
+            "memoryBytes": used.memory_bytes,
+            "gpuPercent": used.gpu_percent,
+            "gpuMemoryBytes": used.gpu_memory_bytes,
+            "diskReadBytesPerSecond": used.disk_read_bytes,
+            "diskWrittenBytesPerSecond": used.disk_written_bytes,
+        })
+    };
+    rows.iter().map(of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod(job: &str, rank: i64) -> Value {
+        json!({
+            "metadata": {"name": format!("{job}-{rank}"), "labels": {
+                LABEL_JOBSET_NAME: job,
+                "jobset.sigs.k8s.io/replicatedjob-name": "node",
+                "batch.kubernetes.io/job-completion-index": rank.to_string(),
+            }},
+            "spec": {"nodeName": "n", "containers": [{"env": [{"name": "PET_NPROC_PER_NODE", "value": "2"}]}]},
+        })
+    }
+
+    fn measured(names: &[&str], usage: &Value) -> Value {
+        let item = |name: &&str| json!({"metadata": {"name": name}, "containers": [{"name": "c", "usage": usage}]});
+        json!({"items": names.iter().map(item).collect::<Vec<_>>()})
+    }
+
+    fn args(job: Option<&str>) -> TopArgs {
+        TopArgs {
+            job: job.map(str::to_owned),
+            once: true,
+            interval: std::time::Duration::from_secs(2),
+            output: crate::args::Output::default(),
+        }
+    }
+
+    #[test]
+    fn ranks_are_in_order_and_jobs_are_sums() {
+        let usage = json!({"cpu": "1500000000n", "memory": "2048Ki", "trainyard.dev/gpu-percent": "40",
+            "trainyard.dev/gpu-memory": "1073741824"});
+        let pods = [pod("b", 0), pod("a", 10), pod("a", 2), pod("gone", 0)];
+        let rows = rows(&measured(&["a-10", "a-2", "b-0", "unknown"], &usage), &pods);
+        let names: Vec<&str> = rows.iter().map(|row| row.pod.as_str()).collect();
+        assert_eq!(names, ["a-2", "a-10", "b-0"]);
+        let of_job = lines(&rows[..2], &args(Some("a")));
+        assert_eq!(
+            of_job.iter().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect::<Vec<_>>(),
+            [
+                "STEP RANKS CPUS MEMORY GPU GPU-MEMORY POD NODE",
+                "node-2 4 to 5 1.50 2.0Mi 40% 1.0Gi a-2 n",
+                "node-10 20 to 21 1.50 2.0Mi 40% 1.0Gi a-10 n",
+            ]
+        );
+        let all = lines(&rows, &args(None));
+        assert_eq!(all[1].split_whitespace().collect::<Vec<_>>(), ["a", "2", "3.00", "4.0Mi", "40%", "2.0Gi"]);
+    }
+
+    #[test]
+    fn what_a_cluster_does_not_say_has_no_column() {
+        let rows = rows(&measured(&["a-0"], &json!({"cpu": "250m", "memory": "153Mi"})), &[pod("a", 0)]);
+        let table = lines(&rows, &args(None));
+        assert_eq!(table[0].split_whitespace().collect::<Vec<_>>(), ["JOB", "PODS", "CPUS", "MEMORY"]);
+        assert_eq!(as_json(&rows)[0]["gpuPercent"], Value::Null);
+    }
+
+    #[test]
+    fn bytes_are_short() {
+        for (number, text) in [(0, "0B"), (1023, "1023B"), (1536, "1.5Ki"), (160_432_128, "153Mi"), (5 << 30, "5.0Gi")]
+        {
+            assert_eq!(bytes(number), text);
+        }
+    }
+}
