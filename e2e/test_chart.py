@@ -13,6 +13,7 @@ import pathlib
 import shutil
 import subprocess
 import tarfile
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -57,13 +58,19 @@ class Helm:
 
 
 @pytest.fixture(scope="module")
-def helm(tmp_path_factory: pytest.TempPathFactory) -> Helm:
+def helms(tmp_path_factory: pytest.TempPathFactory) -> list[Helm]:
+    """Helm 3 and Helm 4."""
     if shutil.which("go") is None:
         pytest.skip("SKIPPED FOR WANT OF GO: the chart was not tried with Helm")
     built = subprocess.run(["cargo", "xtask", "helm"], cwd=ROOT, capture_output=True, text=True)
     if built.returncode != 0:
         pytest.skip(f"NOT BUILT: the chart was not tried with Helm: {built.stderr[-1000:]}")
-    return Helm(built.stdout.strip(), tmp_path_factory.mktemp("helm"))
+    return [Helm(path, tmp_path_factory.mktemp("helm")) for path in built.stdout.split()]
+
+
+@pytest.fixture(scope="module")
+def helm(helms: list[Helm]) -> Helm:
+    return helms[0]
 
 
 @pytest.fixture(scope="module")
@@ -284,9 +291,21 @@ def test_one_apply_installs_everything(helm: Helm, bare: Cluster, tmp_path: path
             assert pod.process.poll() is None
             log = pod.log.read_text()
             assert "forbidden" not in log and "Read-only" not in log, log
+            assert not unnamed(log), "a clean install has no errors, and each warning says of what it is"
             assert pod.replace() == 0
         finally:
             pod.end()
+
+
+# What a line of the log names an object, a request or a part of the readiness probe by.
+NAMES = {"object", "kind", "request", "part", "lease", "secret", "about", "job", "job.name", "webhook", "address", "collector"}
+
+
+def unnamed(log: str) -> list[dict]:
+    """Errors, and warnings that name nothing."""
+    lines = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
+    assert any(line["level"] == "INFO" for line in lines), log
+    return [line for line in lines if line["level"] == "ERROR" or (line["level"] == "WARN" and not NAMES & line["fields"].keys())]
 
 
 def restricted(cluster: Cluster, *templates: dict) -> None:
@@ -336,6 +355,50 @@ def test_a_release_comes_changes_and_goes(helm: Helm, bare: Cluster):
     # and comes again, for the kinds are known as its own
     release("install", "trainyard", CHART)
     release("uninstall", "trainyard")
+
+
+def played(cluster: Cluster, done: threading.Event, phase: str) -> None:
+    """The doctor's pod ends, as a kubelet would have it."""
+    status = {"status": {"phase": phase, "conditions": [{"type": "Ready", "status": "False", "reason": "PodCompleted"}]}}
+    words = ["-n", NAMESPACE, "patch", "pod", "trainyard-doctor", "--subresource=status", "-p", json.dumps(status)]
+    while not done.wait(0.3):
+        cluster.kubectl(*words, check=False)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("version", [3, 4])
+def test_nothing_of_a_release_stays(helms: list[Helm], bare: Cluster, version: int):
+    """With both Helms: over what kubectl installed, and `helm test` leaves nothing behind, however it ends."""
+    helm = helms[version - 3]
+    assert f"v{version}." in helm.run("version").stdout
+    where = ["--kubeconfig", bare.kubeconfig, "--namespace", NAMESPACE]
+    over = ["--take-ownership", "--force-conflicts"] if version == 4 else ["--take-ownership"]
+    bare.kubectl("apply", "--server-side", "--force-conflicts", "-k", MANIFESTS / "overlays/manager")
+    image = {"spec": {"template": {"spec": {"containers": [{"name": "manager", "image": "registry.example/mine:1"}]}}}}
+    bare.kubectl("-n", NAMESPACE, "patch", "deployment", ACCOUNT, "--field-manager=somebody", "-p", json.dumps(image))
+    helm.run("install", "trainyard", CHART, *over, *where)
+    (container,) = bare.get("-n", NAMESPACE, "deployment", ACCOUNT)["spec"]["template"]["spec"]["containers"]
+    assert container["image"] != "registry.example/mine:1", "what others wrote is the release's now"
+    # what the doctor proposes for a release
+    helm.run("upgrade", "trainyard", CHART, "--reuse-values", *where)
+    kinds = "serviceaccounts,configmaps,pods,clusterroles,clusterrolebindings"
+    for phase in ("Succeeded", "Failed"):
+        done = threading.Event()
+        kubelet = threading.Thread(target=played, args=(bare, done, phase))
+        kubelet.start()
+        try:
+            ended = helm.run("test", "trainyard", "--timeout=2m", *where, check=False)
+        finally:
+            done.set()
+            kubelet.join()
+        assert (ended.returncode == 0) == (phase == "Succeeded"), ended.stdout + ended.stderr
+        left = [o["kind"] for o in bare.items("-n", NAMESPACE, kinds) if o["metadata"]["name"] == "trainyard-doctor"]
+        assert not left, left
+    helm.run("uninstall", "trainyard", *where)
+    kinds += ",deployments,services,roles,rolebindings,secrets,poddisruptionbudgets,validatingwebhookconfigurations,mutatingwebhookconfigurations"
+    left = [f"{o['kind']}/{o['metadata']['name']}" for o in bare.items("-n", NAMESPACE, kinds)
+            if "trainyard" in json.dumps(o["metadata"].get("labels", {})) or o["metadata"]["name"].startswith("kubeflow-trainer")]  # fmt: skip
+    assert not left, left
 
 
 @pytest.mark.timeout(600)

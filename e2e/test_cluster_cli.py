@@ -12,6 +12,8 @@ import pathlib
 import shutil
 import signal
 import subprocess
+import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -251,12 +253,27 @@ def operated(cluster: Cluster, tmp_path: pathlib.Path, request: pytest.FixtureRe
         cluster.kubectl("delete", "namespace", namespace, "--wait=false")
 
 
-def pods_become(cluster: Cluster, namespace: str, phase: str, count: int, exit_code: int = 0) -> None:
+def in_namespace(cluster: Cluster, namespace: str, folder: pathlib.Path) -> User:
+    """A user whose kubeconfig names this namespace."""
+    kubeconfig = folder / "user.yaml"
+    kubeconfig.touch(mode=0o600)
+    config = yaml.safe_load(pathlib.Path(cluster.kubeconfig).read_text())
+    for context in config["contexts"]:
+        context["context"]["namespace"] = namespace
+    kubeconfig.write_text(yaml.safe_dump(config))
+    return User(folder, kubeconfig)
+
+
+def now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+def pods_become(cluster: Cluster, namespace: str, phase: str, count: int, exit_code: int = 0, lines: str = "") -> None:
     """What the kubelet would write, once there are so many pods."""
     kubectl = lambda *words, **options: cluster.kubectl("-n", namespace, *words, **options)  # noqa: E731
     pods = wait_for(f"{count} pods", lambda: (found := cluster.items("-n", namespace, "pods")) and len(found) == count and found, 120)
     for pod in pods:
-        state = {"running": {}} if phase == "Running" else {"terminated": {"exitCode": exit_code}}
+        state = {"running": {}} if phase == "Running" else {"terminated": {"exitCode": exit_code, "message": lines, "finishedAt": now()}}
         container = {"name": "node", "image": "x", "imageID": "", "ready": phase == "Running", "restartCount": 0, "state": state}
         ready = {"type": "Ready", "status": str(phase == "Running")}
         status = {"status": {"phase": phase, "containerStatuses": [container], "conditions": [ready]}}
@@ -273,13 +290,7 @@ def bind(cluster: Cluster, namespace: str, pod: str, node: str) -> None:
 def test_on_kubernetes(operated: tuple[Cluster, str], tmp_path: pathlib.Path):
     """Real API server, JobSet and Job controllers: the pods that are made have the files, and the job is followed to its end."""
     cluster, namespace = operated
-    kubeconfig = tmp_path / "user.yaml"
-    kubeconfig.touch(mode=0o600)
-    config = yaml.safe_load(pathlib.Path(cluster.kubeconfig).read_text())
-    for context in config["contexts"]:
-        context["context"]["namespace"] = namespace
-    kubeconfig.write_text(yaml.safe_dump(config))
-    user = User(tmp_path, kubeconfig)
+    user = in_namespace(cluster, namespace, tmp_path)
     user.write("src/train.py", "from pkg import x\n")
     user.write("src/pkg/x.py", "")
     assert "plain-cli" in user.run("runtimes").stdout
@@ -315,6 +326,67 @@ def test_on_kubernetes(operated: tuple[Cluster, str], tmp_path: pathlib.Path):
 
 
 @pytest.mark.timeout(600)
+def test_evidence_outlives_the_pods(operated: tuple[Cluster, str], tmp_path: pathlib.Path):
+    """The job ends with its first failure and the script's exit code; what failed is told by an event once all pods are gone."""
+    cluster, namespace = operated
+    user = in_namespace(cluster, namespace, tmp_path)
+    user.write("bad.py", "raise SystemExit(3)\n")
+    following = user.spawn("run", "--runtime", "plain-cli", "--name", "bad", "bad.py")
+    try:
+        pods_become(cluster, namespace, "Running", 1)
+        pods_become(cluster, namespace, "Failed", 1, 3, "Traceback (most recent call last):\nValueError: no\n")
+        out, errors = following.communicate(timeout=120)
+    finally:
+        following.kill()
+    assert following.returncode == 3, out + errors
+    assert "Kubernetes" not in errors, "nothing is tried again"
+    told = lambda: [e for e in cluster.items("-n", namespace, "events", "--field-selector", "reason=PodFailed")]  # noqa: E731
+    (event,) = wait_for("the event", told)
+    uid = cluster.get("-n", namespace, "trainjob", "bad")["metadata"]["uid"]
+    assert (event["involvedObject"]["kind"], event["involvedObject"]["uid"], event["count"]) == ("TrainJob", uid, 1)
+    assert event["message"].startswith("pod bad-node-0-0-") and event["message"].endswith("exit code 3\nTraceback (most recent call last):\nValueError: no")
+    cluster.kubectl("-n", namespace, "delete", "jobsets", "--all", "--cascade=foreground", "--grace-period=0", "--force")
+
+
+@pytest.mark.timeout(600)
+def test_run_where_another_controller_retries(theirs: Cluster, tmp_path: pathlib.Path):
+    """Upstream's passes over our annotation: each failure is told at once, with what is tried again and how to end it."""
+    namespace = "retried"
+    theirs.namespace(namespace)
+    runtime = plain_runtime("plain-theirs")
+    # as shipped ones are: Kubernetes' defaults hold
+    runtime["spec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"] = {"template": {"spec": {"containers": [{"name": "node", "image": "none"}]}}}
+    wait_for("upstream's webhooks", lambda: theirs.kubectl("apply", "-f", "-", input=json.dumps(runtime), check=False), 180)
+    user = in_namespace(theirs, namespace, tmp_path)
+    user.write("bad.py", "raise SystemExit(3)\n")
+    heard: list[str] = []
+    following = user.spawn("run", "--runtime", "plain-theirs", "--name", "bad", "bad.py")
+    listener = threading.Thread(target=lambda: heard.extend(iter(following.stderr.readline, "")))
+    listener.start()
+    try:
+        pods_become(theirs, namespace, "Running", 1)
+        (pod,) = theirs.items("-n", namespace, "pods")
+        restarted = {"name": "node", "image": "x", "imageID": "", "ready": True, "restartCount": 1, "state": {"running": {}},
+                     "lastState": {"terminated": {"exitCode": 3, "finishedAt": now()}}}  # fmt: skip
+        theirs.kubectl("-n", namespace, "patch", "pod", pod["metadata"]["name"], "--subresource=status", "--type=merge", "-p",
+                       json.dumps({"status": {"phase": "Running", "containerStatuses": [restarted]}}))  # fmt: skip
+        told = "rank 0 failed: container node of pod bad-node-0-0-"
+        wait_for("the failure to be told", lambda: any(line.startswith(told) for line in heard))
+        (line,) = [line for line in heard if line.startswith(told)]
+        assert "exit code 3. Kubernetes starts the container again, up to 6 times in all" in line, line
+        hint = wait_for("the hint", lambda: [line for line in heard if "stop it: trainyard delete bad" in line])
+        assert len(hint) == 1, heard
+        assert "Running" in user.run("get").stdout, "it goes on, as Kubernetes has it"
+        user.run(*hint[0].strip().removeprefix("stop it: trainyard ").split())
+        assert following.wait(60) != 0
+    finally:
+        following.kill()
+        listener.join()
+        theirs.kubectl("delete", "clustertrainingruntime", "plain-theirs", check=False)
+        theirs.kubectl("delete", "namespace", namespace, "--wait=false")
+
+
+@pytest.mark.timeout(600)
 def test_a_user_with_few_rights(operated: tuple[Cluster, str], tmp_path: pathlib.Path):
     """What is forbidden is told at once, with what to do, and nothing is left behind."""
     cluster, namespace = operated
@@ -341,4 +413,4 @@ def test_a_user_with_few_rights(operated: tuple[Cluster, str], tmp_path: pathlib
     assert "pods is forbidden" in errors, errors
     found = json.loads(user.run("doctor", "-n", namespace, "-o", "json").stdout)
     lacks = [f["message"] for f in found if f["check"] == "rights" and f["object"] == f"Namespace/{namespace}"]
-    assert any("you may not create, patch, delete configmaps" in message for message in lacks), lacks
+    assert len(lacks) == 1 and "create, patch, delete configmaps (needed for: run)" in lacks[0], lacks

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import shlex
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -11,10 +12,13 @@ from collections.abc import Iterator
 import pytest
 import yaml
 
-from cluster import Cluster, Operator, running, trainjob, url
-from conftest import BINARY, Yard, stop, wait_for
+from cluster import MANIFESTS, Cluster, Operator, running, trainjob, url
+from conftest import BINARY, ROOT, Yard, stop, wait_for
 
-MEMBERS = {"severity", "check", "object", "message", "remedy"}
+MEMBERS = {"severity", "check", "object", "message", "remedy", "command"}
+# Every command that the cases in the code propose; they are written by their test.
+REMEDIES = (ROOT / "crates/cli/src/doctor/rules/remedies.txt").read_text().splitlines()
+WRITES = {"apply", "create", "delete", "patch", "scale"}
 
 
 def doctor(kubeconfig: str | pathlib.Path, *flags: str, code: int | None = None) -> list[dict]:
@@ -164,6 +168,44 @@ def test_on_kubernetes(cluster: Cluster, tmp_path: pathlib.Path):
     with running(Operator(cluster, tmp_path, url())):
         cluster.kubectl("-n", "examined", "delete", "trainjobs", "--all", "--wait=false")
         cluster.kubectl("delete", "namespace", "examined", "--wait=false")
+
+
+def test_each_remedy_can_be_typed(cluster: Cluster):
+    """Real kubectl takes it; what writes is dry-run by the server, over fields that somebody else has written."""
+    cluster.namespace("team")
+    deployment = ["-n", "kubeflow-system", "patch", "deployment", "kubeflow-trainer-controller-manager"]
+    image = {"spec": {"template": {"spec": {"containers": [{"name": "manager", "image": "registry.example/mine:1"}]}}}}
+    cluster.kubectl(*deployment, "--field-manager=somebody", "-p", json.dumps(image))
+    plain = ["apply", "--server-side", "-k", MANIFESTS / "overlays/manager", "--dry-run=server"]
+    done = subprocess.run(["kubectl", "--kubeconfig", cluster.kubeconfig, *plain], capture_output=True, text=True)
+    assert "conflict" in done.stderr, "so that it means something below"
+    tried = 0
+    for line in REMEDIES:
+        lexer = shlex.shlex(line, posix=True, punctuation_chars="&;|")
+        lexer.whitespace_split = True
+        words: list[list[str]] = [[]]
+        for word in lexer:
+            if set(word) <= set("&;|"):
+                words.append([])
+            else:
+                words[-1].append(word)
+        for program, *flags in words:
+            if program == "kubectl":
+                verb = next(word for at, word in enumerate(flags) if not word.startswith("-") and flags[at - 1] != "-n")
+                flags += ["--dry-run=server"] if verb in WRITES else []
+                done = subprocess.run([program, "--kubeconfig", cluster.kubeconfig, *flags], cwd=ROOT, capture_output=True, text=True, timeout=120)
+                # objects and kinds of the cases are not there
+                absent = verb not in ("apply", "create") and any(part in done.stderr for part in ("NotFound", "not found", "doesn't have a resource type"))
+                assert done.returncode == 0 or absent, (line, done.stderr)
+                tried += 1
+            elif program == "trainyard":
+                done = subprocess.run([BINARY, *flags, "--kubeconfig", cluster.kubeconfig], capture_output=True, text=True, timeout=60)
+                assert done.returncode == 0 or "not found" in done.stderr, (line, done.stderr)
+                tried += 1
+            else:
+                assert program in ("grep", "helm"), line
+    assert tried > len(REMEDIES) - 3
+    cluster.kubectl("apply", "--server-side", "--force-conflicts", "-k", MANIFESTS / "overlays/manager")
 
 
 def server(cluster: Cluster) -> str:

@@ -157,6 +157,36 @@ def in_cluster(cluster: Cluster) -> Iterator[None]:
             cluster.kubectl("delete", kind, name, check=False)
 
 
+@pytest.mark.timeout(300)
+def test_configurations_of_others_are_left_alone(cluster: Cluster, tmp_path: pathlib.Path):
+    """Once another operator has them, and after the word to stop, a replica writes nothing into them."""
+    kind, name = CONFIGURATIONS[0]
+    bundle = lambda: cluster.get(kind, name)["webhooks"][0]["clientConfig"].get("caBundle")  # noqa: E731
+    patch = lambda path, value: cluster.kubectl("patch", kind, name, "--type=json", "-p", json.dumps(  # noqa: E731
+        [{"op": "replace", "path": f"/webhooks/0/clientConfig{path}", "value": value}]))  # fmt: skip
+    with in_cluster(cluster):
+        replica = Replica(cluster, tmp_path, "manager-9", {}, "--certificate-period=1")
+        try:
+            replica.ready()
+            own = bundle()
+            patch("", {"service": {"namespace": "other", "name": "theirs", "path": "/x", "port": 443}, "caBundle": "eA=="})
+            told = f"MutatingWebhookConfiguration {name} leads to Service other/theirs"
+            wait_for("it to be told", lambda: told in replica.fetch(replica.health, "/readyz"))
+            assert bundle() == "eA==", "it is theirs"
+            cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", MANIFESTS / "base/webhook/manifests.yaml")
+            wait_for("it to be ours again", lambda: bundle() == own)
+            wait_for("it to be ready", replica.is_ready)
+
+            replica.process.send_signal(signal.SIGTERM)
+            wait_for("it to stop", lambda: "another replica serves" in replica.fetch(replica.health, "/readyz"))
+            patch("/caBundle", "eA==")
+            version = cluster.get(kind, name)["metadata"]["resourceVersion"]
+            assert replica.end() == 0
+            assert cluster.get(kind, name)["metadata"]["resourceVersion"] == version, "nothing was written any more"
+        finally:
+            replica.end(signal.SIGKILL)
+
+
 def post(replica: Replica, authority: str, path: str, token: str, body: dict) -> tuple[int, dict]:
     """A report of progress, as a pod sends it: to the Service's name, trusting the authority that it is told."""
     context = ssl.create_default_context(cadata=authority)
@@ -281,6 +311,15 @@ def reports(cluster: Cluster, replica: Replica) -> None:
     assert post(replica, authority, path, good, {"trainerStatus": {"progressPercentage": 101, "lastUpdatedTime": "2026-01-02T03:04:06Z"}})[0] == 422
     assert post(replica, authority, "/healthz", good, {})[0] == 404
     assert written() == status
+
+    # every report is kept, and read without more than a kubeconfig
+    last = {**status, "progressPercentage": 100, "lastUpdatedTime": "2026-01-02T03:05:05Z"}
+    assert post(replica, authority, path, good, {"trainerStatus": last})[0] == 200
+    kept = lambda: cluster.get("-n", "pods", "configmap", "reports.progress").get("data", {}).get("reports.jsonl", "")  # noqa: E731
+    wait_for("the history", lambda: len(kept().splitlines()) == 2)
+    done = subprocess.run([BINARY, "metrics", "reports", "-n", "pods", "--kubeconfig", cluster.kubeconfig, "-o", "json"],
+                          capture_output=True, text=True, timeout=60)  # fmt: skip
+    assert (done.returncode, done.stderr, json.loads(done.stdout)["reports"]) == (0, "", [status, last])
 
 
 

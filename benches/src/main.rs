@@ -6,6 +6,8 @@
 //! Debian's `etcd` for the store alone; a peer that is missing is said and its ratio left out. Never run as a test: what
 //! it prints is to be read.
 
+#![cfg_attr(test, allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should"))]
+
 mod allocations;
 mod api;
 mod etcd;

@@ -324,7 +324,7 @@ impl Cluster {
             "kind": {"group": "trainer.kubeflow.org", "version": "v1alpha1", "kind": "TrainJob"},
             "resource": {"group": "trainer.kubeflow.org", "version": "v1alpha1", "resource": "trainjobs"},
         }}).to_string().into_bytes();
-        let mut ticks = tokio::time::interval(Duration::from_secs(1) / REVIEWS_PER_SECOND);
+        let mut ticks = tokio::time::interval(Duration::from_secs(1).div_f64(f64::from(REVIEWS_PER_SECOND)));
         let mut asked = tokio::task::JoinSet::new();
         for _ in 0..REVIEWS_PER_SECOND * REVIEW_SECONDS {
             let due = ticks.tick().await;

@@ -165,7 +165,7 @@ pub fn certificate(pem: &[u8]) -> Result<Vec<u8>> {
 
 /// Tries until it succeeds; the last error after `limit`.
 pub async fn until<T, F: Future<Output = Result<T>>>(limit: Duration, mut attempt: impl FnMut() -> F) -> Result<T> {
-    let deadline = Instant::now() + limit;
+    let deadline = api::time::after(Instant::now(), limit);
     loop {
         match attempt().await {
             Ok(value) => return Ok(value),

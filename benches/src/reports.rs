@@ -36,7 +36,7 @@ pub async fn measure(setting: &Setting) -> Result<Vec<Figure>> {
 
     eprintln!("reports: each reports {ROUNDS} times, every {PERIOD:?}");
     let before = writes(&api).await?;
-    let begin = Instant::now() + Duration::from_millis(100);
+    let begin = api::time::after(Instant::now(), Duration::from_millis(100));
     let mut asked = tokio::task::JoinSet::new();
     for n in 0..jobs {
         let (server, tokens) = (server.clone(), tokens.clone());
@@ -44,7 +44,7 @@ pub async fn measure(setting: &Setting) -> Result<Vec<Figure>> {
             let mut took = Vec::new();
             for round in 0..ROUNDS {
                 // spread over the period, as jobs that began at different times are
-                let due = begin + PERIOD.mul_f64(round as f64 + n as f64 / jobs as f64);
+                let due = api::time::after(begin, PERIOD.mul_f64(round as f64 + n as f64 / jobs as f64));
                 tokio::time::sleep_until(due.into()).await;
                 let done = if round + 1 == ROUNDS { 99 } else { 10 * (round + 1) };
                 post(&server, n, &tokens[n], done).await?;

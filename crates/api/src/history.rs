@@ -1,8 +1,9 @@
 //! `metrics.trainyard.dev/v1alpha1`: the history of what TrainJobs reported of their progress, to be read only.
 //!
 //! An API group of its own, because a CRD has no room for subresources that hold data: `trainyard up` answers for it
-//! itself, and on a cluster an aggregated API can. A TrainJobHistory has the TrainJob's name and namespace, and `reports`:
-//! oldest first, each as `status.trainerStatus` of the TrainJob had it.
+//! itself. A TrainJobHistory has the TrainJob's name and namespace, and `reports`: oldest first, each as
+//! `status.trainerStatus` of the TrainJob had it. On a cluster the operator keeps the same lines in a ConfigMap beside
+//! the TrainJob.
 
 use serde_json::{Value, json};
 
@@ -16,6 +17,14 @@ pub const PLURAL: &str = "trainjobs";
 /// The path of a TrainJob's history.
 pub fn path(namespace: &str, name: &str) -> String {
     format!("/apis/{GROUP}/{VERSION}/namespaces/{namespace}/{PLURAL}/{name}")
+}
+
+/// Key of that ConfigMap: the reports as JSON lines, oldest first.
+pub const REPORTS: &str = "reports.jsonl";
+
+/// Name of the ConfigMap in which a cluster's operator keeps a TrainJob's history.
+pub fn config_map(job: &str) -> String {
+    format!("{job}.progress")
 }
 
 /// A history as an object.

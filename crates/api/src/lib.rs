@@ -4,6 +4,8 @@
 //! Modules are grouped by API group; `field` holds Kubernetes' field errors, which both admission and
 //! schema validation speak.
 
+#![cfg_attr(test, allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should"))]
+
 pub mod config;
 pub mod field;
 pub mod history;
@@ -16,4 +18,5 @@ pub mod quantity;
 pub mod quota;
 #[cfg(feature = "schema")]
 pub mod schema;
+pub mod time;
 pub mod trainer;

@@ -164,7 +164,7 @@ impl Quantity {
         if format == Format::BinarySi && nanos < NANOS && nanos > 0 {
             format = Format::DecimalSi;
         }
-        Ok(Self { nanos: if parts.negative { -nanos } else { nanos }, format })
+        Ok(Self { nanos: if parts.negative { nanos.saturating_neg() } else { nanos }, format })
     }
 
     /// From JSON: a text or a number.

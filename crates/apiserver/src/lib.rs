@@ -3,6 +3,8 @@
 //! `resource` is the seam between the generic machinery (which knows no kind) and `builtin` (which knows core, batch and
 //! the other kinds of Kubernetes itself). Custom resources go through the same seam with a strategy made from their CRD.
 
+#![cfg_attr(test, allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should"))]
+
 pub mod admission;
 pub mod auth;
 pub mod builtin;

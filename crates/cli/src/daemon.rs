@@ -57,7 +57,7 @@ pub(crate) fn down(args: &DownArgs, global: &Global) -> Result<u8, CliError> {
     if let Err(error) = kill(pid, Signal::SIGTERM) {
         return Err(CliError::Api(format!("cannot stop process {}: {}", running.pid, error.desc())));
     }
-    let deadline = Instant::now() + STOP_MAX;
+    let deadline = api::time::after(Instant::now(), STOP_MAX);
     while home.is_locked() {
         if Instant::now() > deadline {
             return Err(CliError::Api(format!(

@@ -4,6 +4,8 @@
 //! documented in [`exit`]. `up` and the hidden `shim` are composed in the `trainyard` crate, because this one knows no
 //! server and no node: it is a client like any other.
 
+#![cfg_attr(test, allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should"))]
+
 mod amounts;
 pub mod args;
 mod choice;
@@ -38,6 +40,7 @@ mod progress;
 mod python;
 mod queue;
 mod reader;
+mod retried;
 mod run;
 mod runs;
 mod screen;

@@ -11,6 +11,7 @@ use crate::launcher::{Launcher, Setting};
 use crate::manifest::{Draft, Pods, VOLUME, manifest, stem, steps};
 use crate::output;
 use crate::preflight::Preflight;
+use crate::retried;
 use crate::ship::{Bundle, MOUNT};
 use crate::usage;
 use crate::view::{Phase, condition, final_message};
@@ -75,6 +76,7 @@ async fn run_on(cluster: &Cluster, draft: Draft<'_>) -> Result<u8, CliError> {
     };
     let ended = tokio::select! {
         ended = follow(cluster, &name, &show) => ended?,
+        never = retried::tell(cluster, &created) => never,
         _ = tokio::signal::ctrl_c() => return interrupted(cluster, &name).await,
     };
     match &ended.job {

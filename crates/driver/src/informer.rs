@@ -95,7 +95,9 @@ impl Informers {
         let served = loop {
             match self.shared.requests.discover().await {
                 Ok(served) => break served,
-                Err(error) => tracing::warn!(error = %chain(&error), "discovery failed; trying again"),
+                Err(error) => {
+                    tracing::warn!(request = "GET /apis", error = %chain(&error), "cannot ask what is served; trying again")
+                }
             }
             tokio::select! {
                 () = tokio::time::sleep(RETRY) => {}
@@ -190,7 +192,7 @@ impl Shared {
             }
             let is_served = self.requests.served(&gvk).is_some();
             let wait = if is_served { RETRY } else { absent };
-            absent = (absent * 2).min(ABSENT_MAX);
+            absent = absent.saturating_mul(2).min(ABSENT_MAX);
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}
                 // a server may tell of a definition a little before it serves it: soon again, then rarer
@@ -279,7 +281,7 @@ impl Shared {
                 // never an error: the sender is ours
                 _ = definitions.changed() => again = RETRY,
                 // a server may tell of a definition a little before it serves it
-                () = tokio::time::sleep(again), if again < ABSENT_MAX => again *= 2,
+                () = tokio::time::sleep(again), if again < ABSENT_MAX => again = again.saturating_mul(2),
                 () = self.stop.cancelled() => break,
             }
             let Ok(served) = self.requests.discover().await else { continue };

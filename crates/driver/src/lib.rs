@@ -7,6 +7,8 @@
 //!
 //! Start reading at [`Driver::run`].
 
+#![cfg_attr(test, allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should"))]
+
 pub mod cache;
 mod controller;
 mod events;

@@ -28,12 +28,13 @@ impl Limiter {
 
     /// Reserves a token; returns how long until it is there.
     fn reserve(&self, now: Instant) -> Duration {
-        let one = Duration::from_secs_f64(1.0 / self.per_second);
-        let full = Duration::from_secs_f64(self.burst / self.per_second);
+        let seconds = |seconds: f64| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
+        let one = seconds(1.0 / self.per_second);
+        let full = seconds(self.burst / self.per_second);
         let mut empty_at = self.empty_at.lock().unwrap_or_else(PoisonError::into_inner);
         // a bucket holds no more than `burst`
         let earliest = now.checked_sub(full).unwrap_or(now);
-        let next = empty_at.map_or(earliest, |at| at.max(earliest)) + one;
+        let next = api::time::after(empty_at.map_or(earliest, |at| at.max(earliest)), one);
         *empty_at = Some(next);
         next.saturating_duration_since(now)
     }

@@ -64,7 +64,7 @@ impl Queue {
 
     /// Makes the key ready after a delay; of several delays the shortest counts.
     pub(crate) fn add_after(&self, target: Target, delay: Duration) {
-        let at = Instant::now() + delay;
+        let at = api::time::after(Instant::now(), delay);
         let mut state = self.state();
         match state.timers.get(&target).copied() {
             Some(earlier) if earlier <= at => return,

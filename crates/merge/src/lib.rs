@@ -3,6 +3,8 @@
 //!
 //! Pure: no I/O, no clock. Times that end up in managed fields are arguments.
 
+#![cfg_attr(test, allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should"))]
+
 pub mod apply;
 pub mod bounds;
 pub mod builtin;

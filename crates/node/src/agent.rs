@@ -203,7 +203,7 @@ impl<W: World> Agent<W> {
         let mut renewed = Timestamp::now();
         loop {
             // A machine that slept has been given up meanwhile; monotonic clocks do not count that time.
-            let slept = Timestamp::now().duration_since(renewed).unsigned_abs() > LEASE_INTERVAL * 3;
+            let slept = Timestamp::now().duration_since(renewed).unsigned_abs() > LEASE_INTERVAL.saturating_mul(3);
             if slept || registered.is_none_or(|at| at.elapsed() >= NODE_STATUS_INTERVAL) {
                 let machine = Machine {
                     name: &config.node_name,

@@ -239,7 +239,7 @@ impl LogReader {
             }
             if self.file.is_none() || !self.has_more() {
                 tokio::time::sleep(pause).await;
-                pause = (pause + pause / 4).min(FOLLOW_MAX);
+                pause = pause.mul_f32(1.25).min(FOLLOW_MAX);
             }
         }
     }

@@ -13,6 +13,7 @@ use crate::status::{self, Observed, PodView, Problem};
 use crate::volumes::{self, Place, Tokens};
 use crate::wire::{Event, Request};
 use crate::world::{EventType, TokenAsk, World, WorldError};
+use api::time::after;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
@@ -100,7 +101,7 @@ pub struct Worker<W> {
 impl<W: World> Worker<W> {
     pub fn new(shared: Arc<Shared<W>>, uid: &str, peer: Peer, desired: watch::Receiver<Desired>) -> Self {
         let dir = PodDir::of(&shared.config.data, uid);
-        let refresh_at = Instant::now() + shared.config.refresh;
+        let refresh_at = after(Instant::now(), shared.config.refresh);
         let start_time = {
             let pod = &desired.borrow().pod;
             let known = pod.status.as_ref().and_then(|s| s.start_time.as_ref()).map(|t| t.0);
@@ -148,8 +149,8 @@ impl<W: World> Worker<W> {
                 Ok(Round::Wait) => {}
                 Err(why) => {
                     tracing::warn!(why, "trying again");
-                    self.retry_at = Some(Instant::now() + self.retry);
-                    self.retry = (self.retry * 2).min(RETRY_MAX);
+                    self.retry_at = Some(after(Instant::now(), self.retry));
+                    self.retry = self.retry.saturating_mul(2).min(RETRY_MAX);
                 }
             }
             self.wait().await;
@@ -545,7 +546,7 @@ impl<W: World> Worker<W> {
         if Instant::now() < self.refresh_at {
             return;
         }
-        self.refresh_at = Instant::now() + self.shared.config.refresh;
+        self.refresh_at = after(Instant::now(), self.shared.config.refresh);
         let has_projections =
             pod.spec.iter().flat_map(|s| s.volumes.iter().flatten()).any(|v| {
                 v.config_map.is_some() || v.secret.is_some() || v.projected.is_some() || v.downward_api.is_some()

@@ -51,6 +51,8 @@ const SERVERS: &[Grant] = &[
     ("authentication.k8s.io", "tokenreviews", &["create"]),
     ("authorization.k8s.io", "subjectaccessreviews", &["create"]),
     ("", "pods", &["list", "watch"]),
+    // what jobs reported
+    ("", "configmaps", &["create", "get", "patch"]),
 ];
 
 /// What a controller watches.

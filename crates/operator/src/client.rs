@@ -57,11 +57,15 @@ where
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let method = request.method().clone();
         let (metrics, host) = (self.metrics.clone(), self.host.clone());
+        let path = request.uri().path().to_owned();
         let answer = self.inner.call(request);
         Box::pin(async move {
             let answer = answer.await;
             let code = answer.as_ref().ok().map(Response::status);
             let code = code.as_ref().map_or("<error>", |code| code.as_str());
+            if answer.as_ref().map_or(true, |answer| answer.status().is_server_error()) {
+                tracing::debug!(request = format!("{method} {path}"), code, "the API server did not do it");
+            }
             metrics.add(&REQUESTS, &[("code", code), ("host", &host), ("method", method.as_str())], 1.0);
             answer
         })

@@ -153,6 +153,7 @@ impl Operator {
             if let Some(listener) = listen("the status server", &address, shared).await? {
                 let server = StatusServer::new(self.client.clone())
                     .within(self.watch_namespace.as_deref())
+                    .with_config_maps()
                     .paced(configuration.status_server.limit());
                 let (tls, ends) = (tls.clone(), ends.clone());
                 servers.spawn(async move { server.serve(listener, &tls, ends).await });

@@ -128,10 +128,10 @@ impl Keeper {
             let now = Timestamp::now();
             let period = SignedDuration::try_from(self.period)?;
             let settled = memory.trusted.as_ref().is_some_and(|(bundle, since)| {
-                *bundle == material.bundle() && now.duration_since(*since) >= period * SETTLE_LOOKS
+                *bundle == material.bundle() && now.duration_since(*since) >= period.saturating_mul(SETTLE_LOOKS)
             });
             let before = material.clone();
-            material = advance(material, &self.names, now, settled, period * RETIRE_LOOKS)?;
+            material = advance(material, &self.names, now, settled, period.saturating_mul(RETIRE_LOOKS))?;
             if held.is_none() || material != before {
                 let exists = held.is_some();
                 let mut secret = held.unwrap_or_else(|| {

@@ -7,6 +7,7 @@
 use api::config::LeaderElection;
 use api::config::duration_secs;
 use api::object::text;
+use api::time::after;
 use http::{Method, Request};
 use jiff::Timestamp;
 use kube::Client;
@@ -37,7 +38,7 @@ impl Election {
         let field = |name: &str| format!("leaderElection.{name}");
         let duration = |name: &str, text: &str| {
             let secs = duration_secs(text).filter(|secs| *secs > 0.0 && secs.is_finite());
-            secs.map(Duration::from_secs_f64)
+            secs.map(|secs| Duration::try_from_secs_f64(secs).unwrap_or(Duration::MAX))
                 .ok_or_else(|| (field(name), format!("{text:?} is not a duration: try 15s or 1m30s")))
         };
         let lease = duration("leaseDuration", &config.lease_duration)?;
@@ -92,7 +93,7 @@ fn turn(election: &Election, lease: Option<&Value>, seen: &mut Option<Seen>, at:
     let holder = text(&spec, "holderIdentity").to_owned();
     let ours = holder == election.identity;
     let duration = Duration::from_secs(spec["leaseDurationSeconds"].as_u64().unwrap_or(0));
-    if !holder.is_empty() && !ours && at < since + duration {
+    if !holder.is_empty() && !ours && at < after(since, duration) {
         return Turn::Wait { holder };
     }
     let transitions = spec["leaseTransitions"].as_i64().unwrap_or(0);
@@ -177,7 +178,7 @@ impl Elector {
                 () = tokio::time::sleep(self.election.retry) => {}
                 () = stop.cancelled() => return true,
             }
-            let deadline = renewed + self.election.renew;
+            let deadline = after(renewed, self.election.renew);
             let began = Instant::now();
             let tried = tokio::select! {
                 tried = tokio::time::timeout_at(deadline, self.attempt()) => tried,
@@ -255,8 +256,12 @@ impl Elector {
         };
         match tokio::time::timeout(self.election.retry, given_back).await {
             Ok(Ok(())) => tracing::info!(lease = self.election.name, "gave the lease back"),
-            Ok(Err(error)) => tracing::warn!(%error, "could not give the lease back; it will run out"),
-            Err(_) => tracing::warn!("could not give the lease back in time; it will run out"),
+            Ok(Err(error)) => {
+                tracing::warn!(lease = self.election.name, %error, "could not give the lease back; it will run out")
+            }
+            Err(_) => {
+                tracing::warn!(lease = self.election.name, "could not give the lease back in time; it will run out")
+            }
         }
     }
 }

@@ -42,7 +42,7 @@ impl Service for Numbers {
                     return text(StatusCode::FORBIDDEN, format!("Authorization denied for user {user}"));
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "cannot ask the API server who may read metrics");
+                    tracing::warn!(request = "GET /metrics", %error, "cannot ask the API server who may read metrics");
                     return text(StatusCode::INTERNAL_SERVER_ERROR, "Authentication failed");
                 }
             }
@@ -112,7 +112,7 @@ impl Readers {
             if good.len() >= GOOD_MAX {
                 good.clear();
             }
-            good.insert(digest, now + GOOD_FOR);
+            good.insert(digest, api::time::after(now, GOOD_FOR));
         }
         Ok(standing)
     }

@@ -101,7 +101,8 @@ pub async fn serve<S: Service>(
             }
             Err(error) => {
                 // out of file descriptors, most likely: some will be closed soon
-                tracing::warn!(%error, "a connection cannot be accepted");
+                let address = listener.local_addr().map(|address| address.to_string()).unwrap_or_default();
+                tracing::warn!(address, %error, "a connection cannot be accepted; trying again");
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         }

@@ -96,7 +96,7 @@ impl Collector {
         while open {
             let mut batch = Vec::new();
             let Some(first) = spans.recv().await else { return };
-            let deadline = tokio::time::Instant::now() + LINGER;
+            let deadline = api::time::after(tokio::time::Instant::now(), LINGER);
             let mut next = Some(first);
             while let Some(message) = next {
                 match message {

@@ -126,7 +126,7 @@ impl Webhooks {
             Some("UPDATE") => Operation::Update,
             _ => return allow(json!({})),
         };
-        let deadline = tokio::time::Instant::now() + ANSWER_MAX;
+        let deadline = api::time::after(tokio::time::Instant::now(), ANSWER_MAX);
         let mut known = Known::new(Some(&*self.remembered));
         for _ in 0..ROUNDS_MAX {
             let mut object = request["object"].clone();

@@ -298,7 +298,7 @@ fn annotate(job: &Job, live: Option<&Value>, stage: &Stage<'_>, object: &Value) 
 /// A finished TrainJob lives on for its time to live, where it has one.
 fn expire(decision: &mut Decision, job: &Job, status: &Status, object: &Value, now: Timestamp) {
     let (Some(ttl), Some(since)) = (job.options.ttl_secs, status.finished_at()) else { return };
-    let left = SignedDuration::from_secs(ttl) - now.duration_since(since);
+    let left = api::time::left(SignedDuration::from_secs(ttl), since, now);
     if left.is_positive() {
         decision.next = sooner(decision.next, left);
         return;

@@ -3,6 +3,8 @@
 //! Pure: no I/O, no clock, no randomness. [`controller`] holds the reconcilers, [`admission`] what the API server asks before
 //! it stores a TrainJob or a runtime; both see a TrainJob through the same pipeline ([`build`]) of [`plugins`].
 
+#![cfg_attr(test, allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should"))]
+
 pub mod admission;
 pub mod annotations;
 pub mod build;

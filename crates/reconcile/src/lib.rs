@@ -4,6 +4,8 @@
 //! should happen: a [`Decision`] is a value. A shell (`driver` on an API server, `sim` in memory) carries it out. Neither
 //! half of a reconciler does I/O, reads a clock or keeps state between calls: whatever it must remember is in the objects.
 
+#![cfg_attr(test, allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should"))]
+
 pub mod testing;
 
 use api::object::{Gvk, Key, Target};

@@ -203,7 +203,7 @@ impl Model {
             list.push(policy.into());
         }
         if !object::is_terminating(&object) {
-            let at = self.now + jiff::SignedDuration::from_secs(grace);
+            let at = api::time::later_secs(self.now, grace);
             object["metadata"]["deletionTimestamp"] = at.to_string().into();
         }
         object["metadata"]["deletionGracePeriodSeconds"] = grace.into();
@@ -409,7 +409,7 @@ impl Model {
 
     /// Lets time pass.
     pub fn pass(&mut self, seconds: i64) {
-        self.now += jiff::SignedDuration::from_secs(seconds);
+        self.now = api::time::later_secs(self.now, seconds);
     }
 }
 

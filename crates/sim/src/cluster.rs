@@ -277,7 +277,7 @@ impl Cluster {
 
     fn carry_out(&self, actor: &dyn Actor, target: &Target, decision: Decision, mut dice: Option<&mut Dice>) {
         if let Next::After(delay) = decision.next {
-            self.wakes.borrow_mut().push(self.now() + delay.max(SignedDuration::from_secs(1)));
+            self.wakes.borrow_mut().push(api::time::later(self.now(), delay.max(SignedDuration::from_secs(1))));
         }
         let Decision { writes, status, events, .. } = decision;
         let mut failed = false;
@@ -312,7 +312,7 @@ impl Cluster {
         }
         // a failed write is tried again soon
         if failed {
-            self.wakes.borrow_mut().push(self.now() + SignedDuration::from_secs(1));
+            self.wakes.borrow_mut().push(api::time::later_secs(self.now(), 1));
         }
         drop(events);
     }

@@ -5,6 +5,8 @@
 //! may be cut off between any two writes, and may be refused a write. The last part of a run is free of faults and must come
 //! to rest. [`invariants`] hold after every step. The same seed gives the same run.
 
+#![cfg_attr(test, allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should"))]
+
 mod actors;
 mod cluster;
 mod dice;

@@ -1,5 +1,7 @@
 //! Runs seeds, on all cores, and prints the first that breaks a promise.
 
+#![cfg_attr(test, allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should"))]
+
 use clap::Parser;
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -12,6 +12,8 @@
 //! The store knows neither HTTP nor kinds. What an object's revision looks like inside the object, and what bytes
 //! it is on the wire, is the [`Codec`]'s business.
 
+#![cfg_attr(test, allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should"))]
+
 mod log;
 mod memory;
 mod watch;

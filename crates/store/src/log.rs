@@ -117,7 +117,7 @@ impl Log {
             let commit = Instant::now();
             match self.append(acks.iter().flat_map(|(_, events)| events)) {
                 Ok(()) => {
-                    patience = (commit.elapsed() / COME_BACK).min(COME_BACK_MAX);
+                    patience = commit.elapsed().checked_div(COME_BACK).unwrap_or_default().min(COME_BACK_MAX);
                     shared.publish(acks.iter().flat_map(|(_, events)| events));
                     for (ack, events) in acks {
                         drop(ack.send(Ok(events)));

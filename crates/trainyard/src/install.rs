@@ -188,7 +188,7 @@ async fn request(client: &Client, method: &str, path: &str, body: Option<&Value>
 /// Until the server serves a kind in all its versions: it takes definitions up by itself, in milliseconds. Whoever starts
 /// after this finds the kind in discovery.
 async fn wait_for_kind(client: &Client, (path, _): &Manifest) -> Result<(), InstallError> {
-    let limit = tokio::time::Instant::now() + SERVED_MAX;
+    let limit = api::time::after(tokio::time::Instant::now(), SERVED_MAX);
     let held = request(client, "GET", path, None).await?;
     let (group, plural) = (&held["spec"]["group"], &held["spec"]["names"]["plural"]);
     let versions = held["spec"]["versions"].as_array().map_or(&[][..], Vec::as_slice);

@@ -1,5 +1,7 @@
 //! What the binary composes and others may want too: the operator's webhooks as plugins of the embedded API server, and
 //! the kinds and runtimes that `up` installs.
 
+#![cfg_attr(test, allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should"))]
+
 pub mod admission;
 pub mod install;

@@ -136,10 +136,13 @@ async fn connect(global: &Global, within: bool, metrics: Arc<Registry>) -> Resul
 /// What goes on, on stderr; `TRAINYARD_LOG` filters as `RUST_LOG` does elsewhere, and goes before all flags. Spans go to a
 /// collector, where the environment names one.
 fn log(format: LogFormat, verbosity: Verbosity, verbose: u8) -> Result<Option<Traces>, UpError> {
+    // The client's own lines name neither request nor object; whoever asked says what failed, and of what.
     let filter = match verbosity {
-        Verbosity::Error => "error",
-        Verbosity::Info if verbose == 0 => "info",
-        Verbosity::Info | Verbosity::Debug => "info,driver=debug,operator=debug,trainyard=debug",
+        Verbosity::Error => "error,kube_client=off,kube_runtime=off",
+        Verbosity::Info if verbose == 0 => "info,kube_client=off,kube_runtime=off",
+        Verbosity::Info | Verbosity::Debug => {
+            "info,driver=debug,operator=debug,trainyard=debug,kube_client=off,kube_runtime=off"
+        }
         Verbosity::Everything => "debug",
     };
     let filter = EnvFilter::try_from_env("TRAINYARD_LOG").unwrap_or_else(|_| EnvFilter::new(filter));

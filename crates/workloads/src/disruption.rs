@@ -201,7 +201,7 @@ fn evicting(status: &Value, pods: &[Arc<Value>], now: Timestamp) -> (Map<String,
         let name = object::meta(pod, "name");
         let since = &status["disruptedPods"][name];
         let Some(at) = since.as_str().and_then(|text| text.parse::<Timestamp>().ok()) else { continue };
-        let left = DELETION_TIMEOUT - now.duration_since(at);
+        let left = api::time::left(DELETION_TIMEOUT, at, now);
         if left.is_positive() {
             kept.insert(name.to_owned(), since.clone());
             recheck = recheck.into_iter().chain([left]).min();

@@ -1,5 +1,7 @@
 //! Embedded-mode controllers: JobSet, Job, gang scheduler, garbage collection, namespaces.
 
+#![cfg_attr(test, allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should"))]
+
 pub mod aggregation;
 pub mod claims;
 pub mod disruption;

@@ -68,7 +68,7 @@ impl Reconciler for NodeLifecycleController {
     fn decide(&self, observed: &Observed, now: Timestamp) -> Decision {
         let mut decision = Decision::nothing();
         let Some(renewed) = observed.renewed else { return decision };
-        let left = GRACE - now.duration_since(renewed);
+        let left = api::time::left(GRACE, renewed, now);
         if left.is_positive() {
             decision.next = Next::After(left.min(GRACE));
             return decision;

@@ -98,7 +98,7 @@ impl Reconciler for PodGcController {
     fn decide(&self, observed: &Observed, now: Timestamp) -> Decision {
         let Observed { pod, place } = observed;
         let time = |text: &str| text.parse::<Timestamp>().ok();
-        let left = |since: Option<Timestamp>, wait| wait - now.duration_since(since.unwrap_or(now));
+        let left = |since: Option<Timestamp>, wait| api::time::left(wait, since.unwrap_or(now), now);
         let mut decision = Decision::nothing();
         let noted = object::annotation(pod, MISSING_SINCE);
         let note = |value: Value| Op::Patch {

@@ -1,5 +1,7 @@
 //! Repository chores: `cargo xtask <chore>`. Whatever is generated is committed; `--check` says whether it is up to date.
 
+#![cfg_attr(test, allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should"))]
+
 mod chart;
 mod conformance;
 mod control_plane;
@@ -67,7 +69,7 @@ enum Chore {
         #[arg(long)]
         out: Option<PathBuf>,
     },
-    /// Build Helm, pinned in e2e/helm, into the cache, and print its path.
+    /// Build Helm 3 and 4, pinned in e2e/helm, into the cache, and print their paths.
     Helm,
     /// Write into COMPATIBILITY.md how many of the recorded scenarios pass.
     Conformance {

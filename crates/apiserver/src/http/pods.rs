@@ -14,7 +14,6 @@ use axum::extract::ws::Message;
 use bytes::Bytes;
 use futures::StreamExt;
 use http::Response;
-use jiff::SignedDuration;
 use serde_json::Value;
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -202,7 +201,7 @@ fn log_options(ask: &Ask, pod: &Value, now: jiff::Timestamp) -> Result<LogOption
         errors.push(Error::invalid(&Path::new("sinceSeconds"), secs, "must be greater than 0"));
     }
     let since = match (since_secs, since_time) {
-        (Some(secs), _) => Some(now - SignedDuration::from_secs(secs)),
+        (Some(secs), _) => Some(api::time::earlier_secs(now, secs)),
         (None, "") => None,
         (None, text) => Some(text.parse().map_err(|error| Status::bad_request(format!("{error}")))?),
     };

@@ -198,7 +198,7 @@ impl Server {
         let start = self.start(&target, &options)?;
         let secs = options.timeout_secs.and_then(|s| u64::try_from(s).ok()).filter(|s| *s > 0);
         let secs = secs.unwrap_or_else(|| rand::random_range(LONGEST_SECS));
-        let deadline = Instant::now() + Duration::from_secs(secs);
+        let deadline = api::time::after(Instant::now(), Duration::from_secs(secs));
         let encoder = Encoder { target, options, accepted, include, server: self.clone(), columns_sent: false };
         tokio::spawn(run(encoder, start, sender, deadline));
         Ok(())
@@ -231,7 +231,7 @@ async fn run(mut encoder: Encoder, start: Start, sender: mpsc::Sender<Bytes>, de
     let bookmarks = encoder.options.bookmarks;
     let ended = encoder.target.served.custom.as_ref().map(|c| c.ended.clone()).unwrap_or_default();
     let mut last_bookmark = deadline.checked_sub(BOOKMARK_BEFORE_END).filter(|at| *at > Instant::now());
-    let mut next_bookmark = Instant::now() + BOOKMARK_EVERY;
+    let mut next_bookmark = api::time::after(Instant::now(), BOOKMARK_EVERY);
     loop {
         let bookmark_at = last_bookmark.map_or(next_bookmark, |last| last.min(next_bookmark));
         tokio::select! {
@@ -250,7 +250,7 @@ async fn run(mut encoder: Encoder, start: Start, sender: mpsc::Sender<Bytes>, de
                 if last_bookmark.is_some_and(|at| at <= Instant::now()) {
                     last_bookmark = None;
                 }
-                next_bookmark = Instant::now() + BOOKMARK_EVERY;
+                next_bookmark = api::time::after(Instant::now(), BOOKMARK_EVERY);
                 // Only what has been sent may be promised.
                 match watcher.poll() {
                     Ok(batch) => {

@@ -8,7 +8,7 @@ use crate::auth::User;
 use crate::query::{self, Query};
 use crate::status::Status;
 use api::field::{Error, ErrorList, Path};
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use store::{Expect, Op, Txn};
@@ -158,7 +158,7 @@ impl Core {
             let shorter = left.is_none_or(|left| grace < left) && left != Some(0);
             if shorter && (grace > 0 || options.grace_secs.is_some() || pending) {
                 let started = deletion_start(&old).unwrap_or(now);
-                mark(&mut new, started.max(now - SignedDuration::from_secs(0)), grace);
+                mark(&mut new, started.max(now), grace);
                 moved = true;
             }
             if grace == 0 && !pending {
@@ -275,7 +275,7 @@ impl Core {
 
 fn mark(object: &mut Value, now: Timestamp, grace: i64) {
     let meta = meta_mut(object);
-    let at = now + SignedDuration::from_secs(grace);
+    let at = api::time::later_secs(now, grace);
     meta.insert("deletionTimestamp".to_owned(), time(at).into());
     meta.insert("deletionGracePeriodSeconds".to_owned(), grace.into());
 }
@@ -284,7 +284,7 @@ fn mark(object: &mut Value, now: Timestamp, grace: i64) {
 fn deletion_start(object: &Value) -> Option<Timestamp> {
     let at: Timestamp = api::object::meta(object, "deletionTimestamp").parse().ok()?;
     let grace = object["metadata"].get("deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(0);
-    Some(at - SignedDuration::from_secs(grace))
+    Some(api::time::earlier_secs(at, grace))
 }
 
 /// The finalizers that a delete leaves: those of others, plus or minus the garbage collector's.

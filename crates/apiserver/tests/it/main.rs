@@ -1,5 +1,7 @@
 //! The server through real clients: kube-rs in the same process, and the core without any runtime.
 
+#![allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should")]
+
 mod hostile;
 
 use apiserver::auth::User;

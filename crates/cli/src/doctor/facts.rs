@@ -85,6 +85,8 @@ pub(crate) struct Facts {
     pub patience: SignedDuration,
     /// Where rights are asked for, and the dry run is made.
     pub namespace: String,
+    /// Who we are, as the server calls us; empty where it does not say.
+    pub user: String,
     /// The only namespace whose objects were read; `None`: those of all.
     pub only: Option<String>,
     /// Flags of the commands that are proposed.
@@ -154,8 +156,45 @@ pub(crate) struct Finding {
     /// `Kind/name` or `Kind/namespace/name`.
     pub object: String,
     pub message: String,
-    /// A command, or what to do; empty where nothing is to be done.
-    pub remedy: String,
+    pub remedy: Remedy,
+}
+
+/// What to do about a finding: words, a command line that can be typed as it is, or both; neither where nothing is to be done.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Remedy {
+    pub text: String,
+    pub command: String,
+}
+
+impl Remedy {
+    pub(crate) fn none() -> Self {
+        Self::default()
+    }
+
+    /// Something that no command does.
+    pub(crate) fn advise(text: impl Into<String>) -> Self {
+        Self { text: text.into(), command: String::new() }
+    }
+
+    pub(crate) fn run(command: impl Into<String>) -> Self {
+        Self { text: String::new(), command: command.into() }
+    }
+
+    /// A command, and what it is good for.
+    pub(crate) fn why(text: impl Into<String>, command: impl Into<String>) -> Self {
+        Self { text: text.into(), command: command.into() }
+    }
+
+    pub(crate) fn is_none(&self) -> bool {
+        self.text.is_empty() && self.command.is_empty()
+    }
+}
+
+impl std::fmt::Display for Remedy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mark = if self.text.is_empty() || self.command.is_empty() { "" } else { ": " };
+        write!(f, "{}{mark}{}", self.text, self.command)
+    }
 }
 
 /// The findings of one check.
@@ -174,18 +213,18 @@ impl Findings {
         severity: Severity,
         object: impl Into<String>,
         message: impl Into<String>,
-        remedy: impl Into<String>,
+        remedy: Remedy,
     ) {
-        let (object, message, remedy) = (object.into(), message.into(), remedy.into());
+        let (object, message) = (object.into(), message.into());
         self.all.push(Finding { severity, check: self.check, object, message, remedy });
     }
 
     pub(crate) fn ok(&mut self, object: impl Into<String>, message: impl Into<String>) {
-        self.add(Severity::Ok, object, message, "");
+        self.add(Severity::Ok, object, message, Remedy::none());
     }
 
     pub(crate) fn unknown(&mut self, object: impl Into<String>, why: &str) {
-        self.add(Severity::Unknown, object, format!("unknown: {why}"), "");
+        self.add(Severity::Unknown, object, format!("unknown: {why}"), Remedy::none());
     }
 
     /// Says what of these could not be seen.

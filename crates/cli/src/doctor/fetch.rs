@@ -118,15 +118,17 @@ pub(super) async fn facts(
         unknown => unknown,
     };
 
-    let (own, account, probe) = tokio::join!(
+    let (own, account, probe, user) = tokio::join!(
         own_rights(&ask, &cluster.namespace),
         operator_account(&ask, &deployments, &built_in),
         probe(&ask, &cluster.namespace),
+        who(&ask),
     );
     Ok(Facts {
         now: Timestamp::now(),
         patience: SignedDuration::try_from(args.stuck_after).unwrap_or(SignedDuration::MAX),
         namespace: cluster.namespace.clone(),
+        user,
         only,
         flags: cluster.flags.clone(),
         server: cluster.server.clone(),
@@ -278,6 +280,15 @@ impl Scope<'_> {
         }
         let namespace = self.only.unwrap_or(self.fallback);
         self.ask.list(format!("{group}/namespaces/{namespace}/{kind}"), query).await
+    }
+}
+
+/// Our name on this server; empty where it does not tell (Kubernetes before 1.28).
+async fn who(ask: &Ask<'_>) -> String {
+    let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
+    match ask.post("/apis/authentication.k8s.io/v1/selfsubjectreviews", &review).await {
+        Ok(answer) => text(&answer["status"]["userInfo"], "username").to_owned(),
+        Err(_) => String::new(),
     }
 }
 

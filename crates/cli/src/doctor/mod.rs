@@ -56,7 +56,7 @@ fn print(findings: &[Finding], format: Format) {
             for finding in findings {
                 let Finding { severity, check, object, message, remedy } = finding;
                 println!("{:<8} {check:<12} {object}: {message}", severity.as_str());
-                if !remedy.is_empty() {
+                if !remedy.is_none() {
                     println!("{:<8} {:<12}   fix: {remedy}", "", "");
                 }
             }
@@ -65,11 +65,13 @@ fn print(findings: &[Finding], format: Format) {
     }
 }
 
-/// A list whose members stay what they are: `severity`, `check`, `object`, `message`, `remedy`.
+/// A list whose members stay what they are: `severity`, `check`, `object`, `message`, `remedy` (what to do, in words and
+/// commands) and `command` (the command alone, empty where none helps).
 fn json(findings: &[Finding]) -> Value {
     let one = |finding: &Finding| {
         let Finding { severity, check, object, message, remedy } = finding;
-        json!({"severity": severity.as_str(), "check": check, "object": object, "message": message, "remedy": remedy})
+        json!({"severity": severity.as_str(), "check": check, "object": object, "message": message,
+            "remedy": remedy.to_string(), "command": remedy.command})
     };
     findings.iter().map(one).collect()
 }
@@ -87,6 +89,7 @@ fn summary(findings: &[Finding]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::facts::Remedy;
     use super::*;
 
     #[test]
@@ -96,12 +99,13 @@ mod tests {
             check: "kinds",
             object: "o".to_owned(),
             message: "m".to_owned(),
-            remedy: "r".to_owned(),
+            remedy: Remedy::why("r", "c"),
         };
         let findings: Vec<Finding> =
             [Severity::Ok, Severity::Error, Severity::Warning, Severity::Error].map(finding).into();
         assert_eq!(summary(&findings), "2 errors, 1 warning, 1 ok");
-        let member = json!({"severity": "error", "check": "kinds", "object": "o", "message": "m", "remedy": "r"});
+        let member = json!({"severity": "error", "check": "kinds", "object": "o", "message": "m", "remedy": "r: c",
+            "command": "c"});
         assert_eq!(json(&findings)[1], member);
     }
 }

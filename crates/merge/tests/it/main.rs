@@ -1,5 +1,7 @@
 //! The crate against the CRDs that this project ships.
 
+#![allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should")]
+
 use merge::schema::Schema;
 use merge::structural;
 use serde_json::Value;

@@ -108,7 +108,7 @@ impl LogWriter {
 
     /// Until when `flush_old` need not be called.
     pub fn next_flush(&self) -> Option<Instant> {
-        self.pending.iter().filter_map(|p| p.since).min().map(|since| since + PART_AGE_MAX)
+        self.pending.iter().filter_map(|p| p.since).min().map(|since| api::time::after(since, PART_AGE_MAX))
     }
 
     /// Writes unfinished lines that waited long enough.

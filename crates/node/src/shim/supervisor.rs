@@ -8,6 +8,7 @@ use super::log_writer::{LogWriter, Stream};
 use super::process;
 use crate::poddir::{JournalWriter, PodDir};
 use crate::wire::{ContainerLaunch, Event, Exit, Hook, Launch, StopReason};
+use api::time::after;
 use jiff::Timestamp;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal, kill};
@@ -170,7 +171,7 @@ impl<'a> Supervisor<'a> {
         let containers = containers.chain(launch.containers.iter().map(|spec| managed(spec, Role::Main))).collect();
         let deadline = launch.active_deadline_secs.map(|secs| {
             let gone = Timestamp::now().duration_since(launch.start_time).as_secs().max(0).unsigned_abs();
-            Instant::now() + Duration::from_secs(secs.saturating_sub(gone))
+            after(Instant::now(), Duration::from_secs(secs.saturating_sub(gone)))
         });
         Self {
             dir,
@@ -216,7 +217,7 @@ impl<'a> Supervisor<'a> {
         while let Some((at, event)) = self.unwritten.front() {
             if let Err(e) = self.journal.append(*at, event.clone()) {
                 eprintln!("{} journal: {e}", Timestamp::now());
-                self.write_at = Some(Instant::now() + JOURNAL_RETRY);
+                self.write_at = Some(after(Instant::now(), JOURNAL_RETRY));
                 return;
             }
             self.unwritten.pop_front();
@@ -310,7 +311,7 @@ impl<'a> Supervisor<'a> {
                         }
                     }
                     if end_it && matches!(run.stop, Stop::No) {
-                        self.ask_to_stop(index, pod_kill_at.unwrap_or(now + grace));
+                        self.ask_to_stop(index, pod_kill_at.unwrap_or(after(now, grace)));
                     }
                     self.push_stop(index, now);
                 }
@@ -326,7 +327,7 @@ impl<'a> Supervisor<'a> {
         let hook = self.containers[index].spec.pre_stop.clone();
         let until = match hook {
             None => Some(Instant::now()),
-            Some(Hook::SleepSecs(secs)) => Some(Instant::now() + Duration::from_secs(secs)),
+            Some(Hook::SleepSecs(secs)) => Some(after(Instant::now(), Duration::from_secs(secs))),
             Some(Hook::Exec(argv)) => self.run_hook(index, argv, ForWhom::PreStop { container: index }),
         };
         if let State::Running(run) = &mut self.containers[index].state {
@@ -353,7 +354,7 @@ impl<'a> Supervisor<'a> {
 
     /// Asks the pod to stop; a second time, only ever sooner.
     fn stop(&mut self, why: StopReason, grace_secs: u64) {
-        let kill_at = Instant::now() + Duration::from_secs(grace_secs);
+        let kill_at = after(Instant::now(), Duration::from_secs(grace_secs));
         match self.stopping {
             Some(at) => self.stopping = Some(at.min(kill_at)),
             None => {
@@ -441,9 +442,9 @@ impl<'a> Supervisor<'a> {
                 container.back_off = Duration::ZERO;
             }
             let delay = container.back_off;
-            container.back_off = (delay * 2).clamp(BACK_OFF_MIN, BACK_OFF_MAX);
+            container.back_off = delay.saturating_mul(2).clamp(BACK_OFF_MIN, BACK_OFF_MAX);
             container.attempt += 1;
-            container.state = State::Waiting(Some(Instant::now() + delay));
+            container.state = State::Waiting(Some(after(Instant::now(), delay)));
             let attempt = container.attempt;
             if !delay.is_zero() {
                 self.record(Event::Waiting { container: name, attempt, back_off_secs: delay.as_secs() });
@@ -456,7 +457,7 @@ impl<'a> Supervisor<'a> {
         let timeout = match self.next_due() {
             None => PollTimeout::NONE,
             Some(at) => {
-                let left = at.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
+                let left = at.saturating_duration_since(Instant::now()).saturating_add(Duration::from_millis(1));
                 PollTimeout::try_from(left.min(Duration::from_secs(3600))).unwrap_or(PollTimeout::MAX)
             }
         };

@@ -176,7 +176,7 @@ impl Book {
             }
             Outcome::Dropped => {}
         }
-        let due = now + if window.held.is_some() { wait } else { gap };
+        let due = api::time::after(now, if window.held.is_some() { wait } else { gap });
         window.due = Some(due);
         self.due.insert((due, key.clone()));
     }

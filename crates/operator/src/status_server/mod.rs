@@ -11,6 +11,7 @@
 
 mod book;
 mod follow;
+mod kept;
 mod reports;
 mod review;
 mod series;
@@ -24,6 +25,7 @@ use http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Body, Bytes, Incoming};
+use kept::Kept;
 use kube::Client;
 use reports::{Fault, Reports};
 use review::Reviews;
@@ -93,6 +95,13 @@ impl StatusServer {
         self
     }
 
+    /// Keeps every report in a ConfigMap beside its TrainJob.
+    #[must_use]
+    pub fn with_config_maps(mut self) -> Self {
+        self.reports.kept = Some(Kept::new(self.client.clone()));
+        self
+    }
+
     /// Serves a socket over TLS until told to stop; requests under way then have 5 s, and what is held back another 5 s to be
     /// written.
     ///
@@ -108,11 +117,17 @@ impl StatusServer {
         // Writing goes on until the last request is answered.
         let closed = CancellationToken::new();
         let writer = tokio::spawn(reports.clone().run(closed.clone()));
+        let (keeping, ended) = (reports.clone(), closed.clone());
+        let keeper = tokio::spawn(async move {
+            if let Some(kept) = &keeping.kept {
+                kept.run(ended).await;
+            }
+        });
         let (following, ended) = (reports.clone(), closed.clone());
         let follower = tokio::spawn(async move { follow::follow(client, namespace, &following, ended).await });
         serve::serve(listener, Some(Arc::new(tls)), listening, ends).await;
         closed.cancel();
-        drop((writer.await, follower.await));
+        drop((writer.await, follower.await, keeper.await));
     }
 
     /// The answer to one request, as without a socket: nothing is held back.

@@ -1,6 +1,7 @@
 //! Carries out what the book decides: writes statuses, keeps the history, and loses nothing at the end.
 
 use super::book::{Book, Known, Outcome, Verdict, is_complete, time};
+use super::kept::Kept;
 use super::series::Series;
 use api::object::{self, Key};
 use api::trainer::names::MANAGER_STATUS;
@@ -44,6 +45,7 @@ pub(super) enum Fault {
 pub(super) struct Reports {
     client: Client,
     pub series: Option<Series>,
+    pub kept: Option<Kept>,
     book: Mutex<Book>,
     limiter: Option<Limiter>,
     /// What is held back is being written, because the server stops: as fast as it goes.
@@ -79,6 +81,7 @@ impl Reports {
         Self {
             client,
             series: None,
+            kept: None,
             book: Mutex::default(),
             limiter: None,
             flushing: CancellationToken::new(),
@@ -242,7 +245,14 @@ impl Reports {
 
     /// Appends a report to the job's history. One that cannot be appended is missing there, and the log says so.
     async fn record(&self, key: &Key, uid: Option<String>, status: &TrainerStatus) {
-        let (Some(series), Some(uid)) = (self.series.clone(), uid.filter(|uid| !uid.is_empty())) else { return };
+        let Some(uid) = uid.filter(|uid| !uid.is_empty()) else { return };
+        if let Some(kept) = &self.kept {
+            kept.add(key, &uid, status);
+            if is_complete(status) {
+                kept.hurry(key);
+            }
+        }
+        let Some(series) = self.series.clone() else { return };
         let (key, status) = (key.clone(), status.clone());
         let place = format!("{key}");
         let appended = tokio::task::spawn_blocking(move || series.append(&key, &uid, &status)).await;
@@ -259,6 +269,9 @@ impl Reports {
         });
         let reported = object::text(&job["status"]["trainerStatus"], "lastUpdatedTime").parse::<jiff::Timestamp>();
         let reported = reported.ok().map(jiff::Timestamp::as_second);
+        if finished && let Some(kept) = &self.kept {
+            kept.hurry(&Key::of(job));
+        }
         let known = Known { uid: object::uid(job).to_owned(), finished, reported };
         self.book().observe(Key::of(job), known, Instant::now());
         self.changed.notify_one();
@@ -267,6 +280,9 @@ impl Reports {
     /// A TrainJob is gone: its history goes too.
     pub async fn forget(&self, key: &Key, uid: &str) {
         self.book().forget(key);
+        if let Some(kept) = &self.kept {
+            kept.forget(key);
+        }
         self.remove(vec![(key.clone(), uid.to_owned())]).await;
     }
 
@@ -304,6 +320,9 @@ impl Reports {
     /// A pod of this job has ended, so the job may be about to.
     pub fn hurry(&self, key: &Key) {
         self.book().hurry(key, Instant::now());
+        if let Some(kept) = &self.kept {
+            kept.hurry(key);
+        }
         self.changed.notify_one();
     }
 

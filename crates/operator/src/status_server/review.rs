@@ -66,7 +66,7 @@ impl Reviews {
                 good.retain(|_, (_, until)| now < *until);
             }
             if good.len() < GOOD_MAX {
-                good.insert(digest, (key.clone(), now + GOOD_FOR));
+                good.insert(digest, (key.clone(), api::time::after(now, GOOD_FOR)));
             }
         }
         Ok(is_good)

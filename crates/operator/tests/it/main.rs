@@ -1,5 +1,7 @@
 //! The manifests that are written from the code are what the code says.
 
+#![allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should")]
+
 use operator::access;
 use operator::registration::{Place, configurations};
 use serde_json::Value;

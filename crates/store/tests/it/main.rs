@@ -1,5 +1,7 @@
 //! The store from outside: what writers, readers and watchers may rely on, and what a crash may not take away.
 
+#![allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should")]
+
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;

@@ -30,7 +30,7 @@ impl Activity {
     /// Returns once the connection has been idle for too long.
     pub async fn idle(&self) {
         loop {
-            let until = *self.0.borrow() + IDLE_MAX;
+            let until = api::time::after(*self.0.borrow(), IDLE_MAX);
             if until <= Instant::now() {
                 return;
             }

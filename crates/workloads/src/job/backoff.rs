@@ -62,7 +62,7 @@ pub fn remaining(failures: u32, last: Timestamp, now: Timestamp) -> SignedDurati
     }
     // beyond ten doublings it is the longest in any case
     let wait = FIRST.checked_mul(1 << (failures - 1).min(10)).unwrap_or(LONGEST).min(LONGEST);
-    (wait - now.duration_since(last)).max(SignedDuration::ZERO)
+    api::time::left(wait, last, now).max(SignedDuration::ZERO)
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use super::status::{COMPLETE, Condition, FAILED, FAILURE_TARGET, SUCCESS_CRITERI
 use super::{Observed, controlled_by, job_gvk};
 use crate::selector::Selector;
 use api::object::{self, Key, Target};
+use api::time::left;
 use jiff::{SignedDuration, Timestamp};
 use reconcile::{Decision, Event, EventType, Next, OnError, Op, Propagation, Report, StatusWrite, Write};
 use serde_json::Value;
@@ -93,7 +94,7 @@ fn expire(job: &Value, spec: &Spec<'_>, over: &Condition, now: Timestamp) -> Dec
     let (Some(ttl), Some(since), false) = (spec.ttl, over.since(), object::is_terminating(job)) else {
         return decision;
     };
-    let left = SignedDuration::from_secs(ttl) - now.duration_since(since);
+    let left = left(SignedDuration::from_secs(ttl), since, now);
     if left.is_positive() {
         decision.next = Next::After(left);
     } else {
@@ -383,7 +384,7 @@ impl<'a> Sync<'a> {
         let deadline = self.spec.active_deadline.filter(|_| !self.spec.suspend)?;
         let resuming = self.before.is(SUSPENDED).is_some();
         let start = if resuming { self.now } else { self.status.start_time? };
-        Some(SignedDuration::from_secs(deadline) - self.now.duration_since(start))
+        Some(left(SignedDuration::from_secs(deadline), start, self.now))
     }
 
     fn complete(&self) -> bool {
@@ -503,7 +504,7 @@ impl<'a> Sync<'a> {
         }
         let since = object::annotation(self.job, ENDING_SINCE).and_then(|text| text.parse().ok());
         let moment = if ending.reason == POD_FAILURE_POLICY { LAST_MOMENT_OF_POLICY } else { LAST_MOMENT };
-        let left = since.map(|since: Timestamp| moment - self.now.duration_since(since));
+        let left = since.map(|since: Timestamp| left(moment, since, self.now));
         if let Some(left) = left.filter(SignedDuration::is_positive) {
             return self.waits.push(left);
         }

@@ -622,3 +622,18 @@ fn a_job_costs_few_writes() {
     let statuses = play.model.writes.iter().filter(|line| line.starts_with("status")).count();
     assert!(statuses <= 4, "{:?}", play.model.writes);
 }
+
+/// Seconds at their limits once made 40 Jobs panic all workers.
+#[test]
+fn no_number_of_seconds_is_too_large() {
+    for seconds in [1, 1_000_000_000_000, i64::MAX] {
+        let spec =
+            json!({"activeDeadlineSeconds": seconds, "ttlSecondsAfterFinished": i32::MAX, "backoffLimit": i32::MAX});
+        let mut play = Play::of([job(spec)]);
+        play.rest();
+        assert_eq!(pods(&play).len(), 1, "{seconds}");
+        play.kubelet(&json!({"phase": "Succeeded"}));
+        // what is left of the time to live, which rustc's own arithmetic could not hold
+        assert!(play.rest().is_some_and(|left| left.as_secs() > 1_000_000_000), "{seconds}");
+    }
+}

@@ -228,7 +228,7 @@ impl<'a> Pass<'a> {
         let (there, wanted) = (unit.pods.len(), unit.pods.len() + unit.missing);
         let text = format!("gang {} has {there} of {wanted} pods; it starts when all are there", unit.name);
         self.decision.report.note(text.clone());
-        let due = unit.created().unwrap_or(now) + SignedDuration::from_secs(INCOMPLETE_SECS);
+        let due = api::time::later_secs(unit.created().unwrap_or(now), INCOMPLETE_SECS);
         if due > now {
             return self.look_again(due.duration_since(now));
         }
@@ -279,7 +279,7 @@ impl<'a> Pass<'a> {
             if resource.contains('/') { devices.push(left) } else { plain.push(left) }
         }
         let preference = affinity::preference(pod, node);
-        (-preference, std::cmp::Reverse(members), crowd, devices, plain)
+        (preference.saturating_neg(), std::cmp::Reverse(members), crowd, devices, plain)
     }
 
     /// Tells a pod why it has no node, where it was not told so already. Where only amounts have changed, which they do with
@@ -295,7 +295,7 @@ impl<'a> Pass<'a> {
         let news = node::gist(said) != node::gist(why);
         if let Some(held) = held.filter(|_| !news) {
             let told: Timestamp = object::text(held, "lastProbeTime").parse().unwrap_or_default();
-            let due = told + SignedDuration::from_secs(AMOUNTS_SECS);
+            let due = api::time::later_secs(told, AMOUNTS_SECS);
             if due > now {
                 return self.look_again(due.duration_since(now));
             }

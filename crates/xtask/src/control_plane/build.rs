@@ -24,7 +24,7 @@ const KUEUE: &str = "e2e/kubernetes/kueue";
 const HELM: &str = "e2e/helm";
 
 /// All programs; the first three are always wanted.
-pub const PROGRAMS: [Program; 7] = [
+pub const PROGRAMS: [Program; 8] = [
     Program { name: "etcd", module: MAIN, package: "go.etcd.io/etcd/server/v3" },
     Program { name: "kube-apiserver", module: MAIN, package: "k8s.io/kubernetes/cmd/kube-apiserver" },
     Program { name: "kube-controller-manager", module: MAIN, package: "k8s.io/kubernetes/cmd/kube-controller-manager" },
@@ -32,6 +32,7 @@ pub const PROGRAMS: [Program; 7] = [
     Program { name: "trainer", module: MAIN, package: "github.com/kubeflow/trainer/v2/cmd/trainer-controller-manager" },
     Program { name: "kueue", module: KUEUE, package: "sigs.k8s.io/kueue/cmd/kueue" },
     Program { name: "helm", module: HELM, package: "helm.sh/helm/v3/cmd/helm" },
+    Program { name: "helm4", module: HELM, package: "helm.sh/helm/v4/cmd/helm" },
 ];
 
 /// What of a program's source cannot stand where it is not in a container: a text in the one file of its package.

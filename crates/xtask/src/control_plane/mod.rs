@@ -76,9 +76,12 @@ pub fn build(root: &Path, with: With) -> Result<()> {
     Ok(())
 }
 
-/// Builds Helm into the cache, and says where it is.
+/// Builds Helm 3 and 4 into the cache, and says where they are.
 pub fn helm(root: &Path) -> Result<()> {
-    println!("{}", Programs::build(root, &["helm"])?.path("helm")?.display());
+    // one by one: Go names both `helm`
+    for name in ["helm", "helm4"] {
+        println!("{}", Programs::build(root, &[name])?.path(name)?.display());
+    }
     Ok(())
 }
 
@@ -279,7 +282,7 @@ fn write_private(path: &Path, text: &str) -> Result<()> {
 
 /// Until when something that begins now may take.
 fn deadline(limit: Duration) -> Instant {
-    Instant::now() + limit
+    api::time::after(Instant::now(), limit)
 }
 
 #[cfg(test)]

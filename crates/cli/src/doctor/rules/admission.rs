@@ -1,7 +1,8 @@
 //! Webhooks: whether they are there, can be reached, and answer.
 
-use super::INSTALL;
-use crate::doctor::facts::{Facts, Findings, Probe, Seen, Severity};
+use super::controllers::whose;
+use super::install;
+use crate::doctor::facts::{Facts, Findings, Probe, Remedy, Seen, Severity};
 use api::object::{meta, text};
 use serde_json::Value;
 
@@ -32,7 +33,7 @@ pub(super) fn judge(facts: &Facts) -> Findings {
                 // here admission is part of the server
                 if !is_there && !embedded && has_trainjobs(facts) {
                     let message = "not there: TrainJobs are taken as they come, wrong ones too";
-                    found.add(Severity::Error, format!("{kind}/{name}"), message, INSTALL);
+                    found.add(Severity::Error, format!("{kind}/{name}"), message, install(facts));
                 }
             }
             for configuration in configurations {
@@ -49,24 +50,33 @@ pub(super) fn judge(facts: &Facts) -> Findings {
                 Severity::Warning,
                 object,
                 format!("TrainJobs of this namespace are not looked at: the webhooks are for namespaces with {labels}"),
-                "name another namespace (-n), or install the operator for all: kubectl apply --server-side -k manifests/overlays/manager",
+                Remedy::advise("name another namespace (-n), or install the operator for all (docs/cluster.md)"),
             ),
             None => found.add(
                 Severity::Error,
                 object,
                 "a TrainJob without a runtime is taken: no webhook looks at TrainJobs",
-                INSTALL,
+                install(facts),
             ),
         },
         Seen::Known(Probe::NoAnswer(message)) => found.add(
             Severity::Error,
             object,
             format!("TrainJobs cannot be created, for a webhook does not answer: {message}"),
-            "is the operator running? kubectl -n kubeflow-system get pods; kubectl -n kubeflow-system logs deploy/kubeflow-trainer-controller-manager",
+            Remedy::why(
+                "is the operator running",
+                format!("kubectl -n {} get deployments,pods", operator_namespace(facts)),
+            ),
         ),
         Seen::Unknown(why) => found.unknown(object, why),
     }
     found
+}
+
+/// Where the operator is, as far as is known.
+fn operator_namespace(facts: &Facts) -> &str {
+    let ours = facts.deployments.items().iter().find(|one| whose(one) == Some("trainyard"));
+    ours.map_or("kubeflow-system", |operator| meta(operator, "namespace"))
 }
 
 /// The labels of the namespaces to which Trainer's validation keeps; `None` where it has all.
@@ -100,7 +110,7 @@ fn judge_one(facts: &Facts, found: &mut Findings, configuration: &Value) {
             Severity::Warning,
             object.clone(),
             message,
-            format!("if it is left over: kubectl delete {} {name}", kind.to_lowercase()),
+            Remedy::why("if it is left over", format!("kubectl delete {} {name}", kind.to_lowercase())),
         );
     }
     for webhook in &ours {
@@ -108,13 +118,14 @@ fn judge_one(facts: &Facts, found: &mut Findings, configuration: &Value) {
         if config["service"].is_object() && text(config, "caBundle").is_empty() {
             let message =
                 format!("{} has no caBundle, so the API server trusts nobody to answer", text(webhook, "name"));
-            let remedy = "the operator fills it in: is it running, and may it? kubectl -n kubeflow-system get pods";
+            let command = format!("kubectl -n {} get deployments,pods", text(&config["service"], "namespace"));
+            let remedy = Remedy::why("the operator fills it in: is it running", command);
             found.add(Severity::Error, object.clone(), message, remedy);
         }
         if is_trainers && webhook["failurePolicy"] == "Ignore" {
             let message =
                 format!("{} is left out where it does not answer (failurePolicy Ignore)", text(webhook, "name"));
-            found.add(Severity::Warning, object.clone(), message, INSTALL);
+            found.add(Severity::Warning, object.clone(), message, install(facts));
         }
     }
     let mut services = super::services(configuration);
@@ -126,7 +137,9 @@ fn judge_one(facts: &Facts, found: &mut Findings, configuration: &Value) {
                 Severity::Error,
                 object.clone(),
                 format!("nothing is ready behind its Service {namespace}/{service}"),
-                format!("kubectl -n {namespace} describe service {service}; kubectl -n {namespace} get pods"),
+                Remedy::run(format!(
+                    "kubectl -n {namespace} describe service {service}; kubectl -n {namespace} get pods"
+                )),
             ),
             Some(Seen::Known(_)) | None => {}
             Some(Seen::Unknown(why)) => found.unknown(object.clone(), why),

@@ -1,7 +1,7 @@
 //! Who works on our kinds: Deployments, and the Leases by which replicas agree on one of them.
 
-use super::INSTALL;
-use crate::doctor::facts::{Facts, Findings, Probe, Seen, Severity};
+use super::{JOBSET, install};
+use crate::doctor::facts::{Facts, Findings, Probe, Remedy, Seen, Severity};
 use crate::view::short_duration;
 use api::object::{meta, text};
 use jiff::Timestamp;
@@ -14,9 +14,16 @@ const SKEW_SECS: i64 = 60;
 
 /// Whose Deployment it is: `trainyard`, `kubeflow` (upstream's Trainer) or `jobset`; none of these with no replicas.
 pub(in crate::doctor) fn deployed(deployment: &Value) -> Option<&'static str> {
-    if deployment["spec"]["replicas"] == 0 {
-        return None;
-    }
+    if is_idle(deployment) { None } else { whose(deployment) }
+}
+
+/// Whether it is told to have no replicas.
+fn is_idle(deployment: &Value) -> bool {
+    deployment["spec"]["replicas"] == 0
+}
+
+/// The same of those without replicas, too.
+pub(super) fn whose(deployment: &Value) -> Option<&'static str> {
     let containers = deployment["spec"]["template"]["spec"]["containers"].as_array().into_iter().flatten();
     let images: Vec<&str> = containers.map(|container| text(container, "image")).collect();
     // registries may mirror images under other names, but hardly under other last words
@@ -63,7 +70,10 @@ pub(super) fn judge(facts: &Facts) -> Findings {
             (_, true) => (Severity::Warning, elsewhere("TrainJobs have been worked on")),
             (_, false) => (Severity::Error, "none is there: nobody works on TrainJobs".to_owned()),
         };
-        found.add(severity, "controller of TrainJobs", message, INSTALL);
+        match idle(facts, &["trainyard", "kubeflow"]) {
+            Some(deployment) => at_zero(&mut found, deployment, "nobody works on TrainJobs"),
+            None => found.add(severity, "controller of TrainJobs", message, install(facts)),
+        }
     }
     let leads_jobsets = facts
         .leases
@@ -77,14 +87,29 @@ pub(super) fn judge(facts: &Facts) -> Findings {
         .iter()
         .any(|jobset| jobset["status"]["replicatedJobsStatus"].as_array().is_some_and(|steps| !steps.is_empty()));
     if jobset.is_empty() && !leads_jobsets && !has_worked && facts.deployments.known().is_some() {
-        found.add(
-            Severity::Warning,
-            "controller of JobSets",
-            "none is seen, by Deployment or Lease: without it TrainJobs get a JobSet and no pods",
-            "install JobSet 0.12 or newer: https://jobset.sigs.k8s.io/docs/installation",
-        );
+        match idle(facts, &["jobset"]) {
+            Some(deployment) => at_zero(&mut found, deployment, "TrainJobs get a JobSet and no pods"),
+            None => found.add(
+                Severity::Warning,
+                "controller of JobSets",
+                "none is seen, by Deployment or Lease: without it TrainJobs get a JobSet and no pods",
+                Remedy::advise(JOBSET),
+            ),
+        }
     }
     found
+}
+
+/// A Deployment of one of these that has no replicas because it is told so.
+fn idle<'a>(facts: &'a Facts, of: &[&str]) -> Option<&'a Value> {
+    let mut all = facts.deployments.items().iter().filter(|one| is_idle(one));
+    all.find(|one| whose(one).is_some_and(|whose| of.contains(&whose)))
+}
+
+fn at_zero(found: &mut Findings, deployment: &Value, so: &str) {
+    let (namespace, name) = (meta(deployment, "namespace"), meta(deployment, "name"));
+    let command = format!("kubectl -n {namespace} scale deploy/{name} --replicas=2");
+    found.add(Severity::Error, named(deployment), format!("it is scaled to 0 replicas: {so}"), Remedy::run(command));
 }
 
 fn named(deployment: &Value) -> String {
@@ -97,7 +122,8 @@ fn ready(found: &mut Findings, deployment: &Value) {
     let ready = deployment["status"]["readyReplicas"].as_i64().unwrap_or(0);
     let containers = deployment["spec"]["template"]["spec"]["containers"].as_array();
     let image = containers.and_then(|all| all.first()).map_or("", |first| text(first, "image"));
-    let remedy = format!("kubectl -n {namespace} get pods; kubectl -n {namespace} logs deploy/{name}");
+    let command = format!("kubectl -n {namespace} get pods; kubectl -n {namespace} logs deploy/{name}");
+    let remedy = Remedy::run(command);
     match ready {
         0 => found.add(
             Severity::Error,
@@ -128,15 +154,20 @@ fn rivals(found: &mut Findings, ours: &[&Value], theirs: &[&Value]) {
             }
         };
         let (namespace, name) = (meta(other, "namespace"), meta(other, "name"));
-        let remedy = format!("keep one of them: kubectl -n {namespace} scale deploy/{name} --replicas=0");
+        let command = format!("kubectl -n {namespace} scale deploy/{name} --replicas=0");
+        let remedy = Remedy::why("keep one of them", command);
         found.add(severity, named(other), format!("beside {} it {message}", named(first)), remedy);
     }
 }
 
 /// Whether an operator of ours has the TrainJobs of one namespace alone.
-fn keeps_to_one(deployment: &Value) -> bool {
+pub(super) fn keeps_to_one(deployment: &Value) -> bool {
     let args = deployment["spec"]["template"]["spec"]["containers"][0]["args"].as_array();
     args.into_iter().flatten().filter_map(Value::as_str).any(|arg| arg.starts_with("--watch-namespace"))
+}
+
+fn replica() -> Remedy {
+    Remedy::why("is a replica running", "kubectl get deployments -A | grep -E 'trainer|trainyard'")
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -178,20 +209,15 @@ fn leases<'a>(facts: &'a Facts, found: &mut Findings) -> Option<&'a str> {
                 Severity::Error,
                 object,
                 format!("{holder} leads, and {first} in another namespace: two controllers are at work"),
-                "keep one of them; see the Deployments above",
+                Remedy::why("keep one of them", "kubectl get deployments -A | grep -E 'trainer|trainyard'"),
             ),
             (Held::Late(secs), _) => found.add(
                 Severity::Error,
                 object,
                 format!("nobody leads: {holder} has not renewed it in time, {} ago", short_duration(secs)),
-                "is a replica running? kubectl get deploy -A | grep trainer",
+                replica(),
             ),
-            (Held::Free, _) => found.add(
-                Severity::Warning,
-                object,
-                "nobody leads: it was given back",
-                "is a replica running? kubectl get deploy -A | grep trainer",
-            ),
+            (Held::Free, _) => found.add(Severity::Warning, object, "nobody leads: it was given back", replica()),
         }
     }
     leader

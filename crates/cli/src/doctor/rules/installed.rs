@@ -1,7 +1,7 @@
 //! Versions, and the kinds that are installed.
 
-use super::{INSTALL, some};
-use crate::doctor::facts::{Facts, Findings, Seen, Severity};
+use super::{JOBSET, install, some};
+use crate::doctor::facts::{Facts, Findings, Remedy, Seen, Severity};
 use crate::doctor::schema;
 use api::object::meta;
 use serde_json::Value;
@@ -34,7 +34,7 @@ pub(super) fn versions(facts: &Facts) -> Findings {
             Severity::Warning,
             object,
             format!("it is trainyard {theirs}, this command is {ours}"),
-            "trainyard down && trainyard up --detach",
+            Remedy::run("trainyard down && trainyard up --detach"),
         ),
         Some(_) => found.ok(object, format!("trainyard {ours}, as Kubernetes {told}")),
         // providers add to the number: 31+
@@ -46,7 +46,7 @@ pub(super) fn versions(facts: &Facts) -> Findings {
                     "Kubernetes {told} is older than {}.{}, the oldest that Trainer works with",
                     OLDEST.0, OLDEST.1
                 ),
-                "upgrade the cluster",
+                Remedy::advise("upgrade the cluster"),
             ),
             Some(_) => found.ok(object, format!("Kubernetes {told}; this command is trainyard {ours}")),
             None => found.unknown(object, &format!("its version is {told}")),
@@ -67,7 +67,7 @@ pub(super) fn kinds(facts: &Facts) -> Findings {
         let object = format!("CustomResourceDefinition/{name}");
         match facts.installed.get(name) {
             Some(Seen::Known(Some(theirs))) => kind(&mut found, object, ours, theirs),
-            Some(Seen::Known(None)) => missing(&mut found, object, name),
+            Some(Seen::Known(None)) => missing(facts, &mut found, object, name),
             Some(Seen::Unknown(why)) => found.unknown(object, why),
             None => found.unknown(object, "it was not looked for"),
         }
@@ -75,26 +75,26 @@ pub(super) fn kinds(facts: &Facts) -> Findings {
     found
 }
 
-fn missing(found: &mut Findings, object: String, name: &str) {
+fn missing(facts: &Facts, found: &mut Findings, object: String, name: &str) {
     let optional = OPTIONAL.iter().find(|(optional, _)| *optional == name);
     match optional {
         // gangs are asked for by runtimes, which is where their want is told
         Some((_, "")) => {}
-        Some((_, without)) => found.add(Severity::Warning, object, format!("not installed: {without}"), INSTALL),
+        Some((_, without)) => found.add(Severity::Warning, object, format!("not installed: {without}"), install(facts)),
         None if name == "jobsets.jobset.x-k8s.io" => found.add(
             Severity::Error,
             object,
             "not installed: TrainJobs are taken, and nothing is made of them",
-            "install JobSet 0.12 or newer, with its controller: https://jobset.sigs.k8s.io/docs/installation",
+            Remedy::advise(JOBSET),
         ),
-        None => found.add(Severity::Error, object, "not installed", INSTALL),
+        None => found.add(Severity::Error, object, "not installed", install(facts)),
     }
 }
 
 fn kind(found: &mut Findings, object: String, ours: &Value, theirs: &Value) {
     let remedy = |name: &str| match name.ends_with("jobset.x-k8s.io") {
-        true => "install JobSet 0.12 or newer: https://jobset.sigs.k8s.io/docs/installation",
-        false => "kubectl apply --server-side --force-conflicts -k manifests/crds",
+        true => Remedy::advise(JOBSET),
+        false => Remedy::run("kubectl apply --server-side --force-conflicts -k manifests/crds"),
     };
     let remedy = remedy(meta(ours, "name"));
     let served = |definition: &Value| -> Vec<String> {
@@ -108,7 +108,7 @@ fn kind(found: &mut Findings, object: String, ours: &Value, theirs: &Value) {
     for version in &want {
         if !have.contains(version) {
             let message = format!("version {version} is not served; it has {}", some(&have, FIELDS_MAX));
-            found.add(Severity::Error, object.clone(), message, remedy);
+            found.add(Severity::Error, object.clone(), message, remedy.clone());
             continue;
         }
         let lacks: Vec<String> =
@@ -118,7 +118,7 @@ fn kind(found: &mut Findings, object: String, ours: &Value, theirs: &Value) {
                 "{version}, installed {day}, is older than this command's: it lacks {}, which the server drops or refuses",
                 some(&lacks, FIELDS_MAX)
             );
-            found.add(Severity::Warning, object.clone(), message, remedy);
+            found.add(Severity::Warning, object.clone(), message, remedy.clone());
         }
         let more: Vec<String> =
             schema::lacking(schema::of(theirs, version), schema::of(ours, version)).into_iter().collect();
@@ -132,7 +132,7 @@ fn kind(found: &mut Findings, object: String, ours: &Value, theirs: &Value) {
                 Severity::Warning,
                 object.clone(),
                 message,
-                "install a newer trainyard, or keep off these fields",
+                Remedy::advise("install a newer trainyard, or keep off these fields"),
             );
         }
     }
@@ -140,7 +140,8 @@ fn kind(found: &mut Findings, object: String, ours: &Value, theirs: &Value) {
     let refused = conditions.filter(|c| matches!(c["type"].as_str(), Some("Established" | "NamesAccepted")));
     for condition in refused.filter(|c| c["status"] == "False") {
         let message = format!("not served: {}", condition["message"].as_str().unwrap_or_default());
-        found.add(Severity::Error, object.clone(), message, format!("kubectl describe crd {}", meta(ours, "name")));
+        let remedy = Remedy::run(format!("kubectl describe crd {}", meta(ours, "name")));
+        found.add(Severity::Error, object.clone(), message, remedy);
     }
     if found.all.len() == before {
         found.ok(object, format!("{}, installed {day}", some(&have, FIELDS_MAX)));

@@ -1,7 +1,7 @@
 //! Runtimes that are referred to and do not exist, and TrainJobs, JobSets and pods that do not move.
 
-use super::{INSTALL, KUEUE_QUEUE, some};
-use crate::doctor::facts::{Facts, Findings, Seen, Severity};
+use super::{KUEUE_QUEUE, deployed, install, some};
+use crate::doctor::facts::{Facts, Findings, Remedy, Seen, Severity};
 use crate::view::{Attempts, Phase, condition, short_duration, why_pending};
 use api::object::{label, meta, text, uid};
 use api::trainer::names::{LABEL_JOBSET_NAME, MANAGED_BY_TRAINER};
@@ -23,13 +23,13 @@ fn named(kind: &str, object: &Value) -> String {
 }
 
 /// The command that tells more of a TrainJob.
-fn describe(facts: &Facts, job: &Value) -> String {
+fn describe(facts: &Facts, job: &Value) -> Remedy {
     // a namespace that was given once is not given twice
     let flags = match &facts.only {
         Some(_) => facts.flags.clone(),
         None => format!("{} -n {}", facts.flags, meta(job, "namespace")),
     };
-    format!("trainyard describe {}{flags}", meta(job, "name"))
+    Remedy::run(format!("trainyard describe {}{flags}", meta(job, "name")))
 }
 
 fn is_over(job: &Value) -> bool {
@@ -43,7 +43,8 @@ pub(super) fn runtimes(facts: &Facts) -> Findings {
     let (shared, own) = (facts.cluster_runtimes.items(), facts.runtimes.items());
     if shared.is_empty() && own.is_empty() && facts.cluster_runtimes.known().is_some() {
         let message = "there are none, and every TrainJob needs one";
-        found.add(Severity::Warning, "runtimes", message, "kubectl apply --server-side -k manifests/overlays/runtimes");
+        let command = "kubectl apply --server-side --force-conflicts -k manifests/overlays/runtimes";
+        found.add(Severity::Warning, "runtimes", message, Remedy::run(command));
     }
     let clusters: BTreeSet<&str> = shared.iter().map(|runtime| meta(runtime, "name")).collect();
     let namespaced: BTreeSet<(&str, &str)> =
@@ -68,7 +69,8 @@ pub(super) fn runtimes(facts: &Facts) -> Findings {
         let runs = jobset_of(facts, job).is_some();
         let severity = if runs { Severity::Warning } else { Severity::Error };
         let message = if runs { format!("{message} (what was made of it goes on)") } else { message };
-        let remedy = format!("create it, or delete the job; see which there are: trainyard runtimes{}", facts.flags);
+        let command = format!("trainyard runtimes{}", facts.flags);
+        let remedy = Remedy::why("create it, or delete the job; see which there are", command);
         found.add(severity, named("TrainJob", job), message, remedy);
     }
     for runtime in shared.iter().chain(own) {
@@ -81,9 +83,9 @@ pub(super) fn runtimes(facts: &Facts) -> Findings {
                     Severity::Error,
                     named(kind, runtime),
                     format!("it schedules gangs by {member}, and {definition} is not installed"),
-                    format!(
+                    Remedy::advise(format!(
                         "install {member}'s scheduler with its CustomResourceDefinitions, or leave out podGroupPolicy"
-                    ),
+                    )),
                 );
             }
         }
@@ -175,18 +177,18 @@ fn deleting(facts: &Facts, found: &mut Findings, kind: &str, object: &Value) -> 
     let (held, remedy) = if finalizers.is_empty() {
         (
             "nothing; its node may be gone".to_owned(),
-            format!("kubectl -n {namespace} describe {} {name}", kind.to_lowercase()),
+            Remedy::run(format!("kubectl -n {namespace} describe {} {name}", kind.to_lowercase())),
         )
     } else if finalizers.iter().any(|finalizer| finalizer == "foregroundDeletion") {
         let children = format!("kubectl -n {namespace} get jobsets,jobs,pods,configmaps | grep {name}");
-        (format!("finalizers {}: what it owns is not gone", some(&finalizers, TOLD_MAX)), children)
+        (format!("finalizers {}: what it owns is not gone", some(&finalizers, TOLD_MAX)), Remedy::run(children))
     } else {
         let patch = format!(
-            "whoever set it should remove it; where that is gone for good: kubectl -n {namespace} patch {} {name} --type=merge \
-             -p '{{\"metadata\":{{\"finalizers\":null}}}}'",
+            "kubectl -n {namespace} patch {} {name} --type=merge -p '{{\"metadata\":{{\"finalizers\":null}}}}'",
             kind.to_lowercase()
         );
-        (format!("finalizers {}", some(&finalizers, TOLD_MAX)), patch)
+        let remedy = Remedy::why("whoever set it should remove it; where that is gone for good", patch);
+        (format!("finalizers {}", some(&finalizers, TOLD_MAX)), remedy)
     };
     let message = format!("is being deleted for {}, held by {held}", short_duration(secs));
     found.add(Severity::Error, named(kind, object), message, remedy);
@@ -210,10 +212,16 @@ fn trainjob(facts: &Facts, found: &mut Findings, job: &Value) {
         None => {
             let told = job["status"]["conditions"].as_array().is_some_and(|conditions| !conditions.is_empty());
             let silent = if told { "" } else { ", and nobody says why: no controller is at work" };
-            (format!("no JobSet was made of it in {age}{silent}"), format!("{INSTALL}; {}", describe(facts, job)))
+            (format!("no JobSet was made of it in {age}{silent}"), at_work(facts, job))
         }
     };
     found.add(Severity::Error, named("TrainJob", job), message, remedy);
+}
+
+/// What to do about a TrainJob of which nothing was made, and nobody says why.
+fn at_work(facts: &Facts, job: &Value) -> Remedy {
+    let is_there = facts.deployments.items().iter().any(|one| deployed(one).is_some_and(|whose| whose != "jobset"));
+    if is_there || facts.embedded().is_some() { describe(facts, job) } else { install(facts) }
 }
 
 /// The newest warning about an object.
@@ -251,7 +259,9 @@ fn jobset(facts: &Facts, found: &mut Findings, jobset: &Value, pods: &[&Value]) 
                 Severity::Warning,
                 object,
                 format!("waits for Kueue to admit it from queue {queue}"),
-                format!("kubectl -n {namespace} get workloads.kueue.x-k8s.io; kubectl -n {namespace} describe localqueue {queue}"),
+                Remedy::run(format!(
+                    "kubectl -n {namespace} get workloads.kueue.x-k8s.io; kubectl -n {namespace} describe localqueue {queue}"
+                )),
             ),
             (None, true) => {
                 let message = "is suspended, though its TrainJob is not: its controller does not follow";
@@ -266,8 +276,7 @@ fn jobset(facts: &Facts, found: &mut Findings, jobset: &Value, pods: &[&Value]) 
     if !moved("conditions") && !moved("replicatedJobsStatus") && pods.is_empty() {
         let why = warning(facts, "JobSet", jobset).map_or(String::new(), |why| format!(": {why}"));
         let message = format!("it has no status {age} after it was made: JobSet's controller is not at work{why}");
-        let remedy =
-            "kubectl get deploy -A | grep jobset; kubectl -n jobset-system logs deploy/jobset-controller-manager";
+        let remedy = Remedy::run("kubectl get deployments -A | grep jobset");
         found.add(Severity::Error, object, message, remedy);
         return;
     }
@@ -275,7 +284,7 @@ fn jobset(facts: &Facts, found: &mut Findings, jobset: &Value, pods: &[&Value]) 
     let jobs: Vec<&Value> = facts.jobs.items().iter().filter(its).collect();
     if jobs.is_empty() && facts.jobs.known().is_some() {
         let why = warning(facts, "JobSet", jobset).map_or(String::new(), |why| format!(": {why}"));
-        let remedy = format!("kubectl -n {namespace} describe jobset {name}");
+        let remedy = Remedy::run(format!("kubectl -n {namespace} describe jobset {name}"));
         found.add(Severity::Error, object, format!("no Jobs were made of it in {age}{why}"), remedy);
         return;
     }
@@ -288,8 +297,9 @@ fn jobset(facts: &Facts, found: &mut Findings, jobset: &Value, pods: &[&Value]) 
         .collect();
     if !refused.is_empty() && pods.iter().all(|pod| text(&pod["status"], "phase") != "Running") {
         let refused: Vec<String> = refused.into_iter().collect();
-        let remedy =
+        let command =
             format!("kubectl -n {namespace} get resourcequota,limitrange; kubectl -n {namespace} describe jobs");
+        let remedy = Remedy::run(command);
         found.add(Severity::Error, object.clone(), format!("pods are refused: {}", some(&refused, 1)), remedy);
     }
     let waiting: Vec<(&&Value, String)> = pods
@@ -303,7 +313,7 @@ fn jobset(facts: &Facts, found: &mut Findings, jobset: &Value, pods: &[&Value]) 
         let message = format!("{} of {} pods wait: {}", waiting.len(), pods.len(), some(&reasons, TOLD_MAX));
         let remedy = match owner {
             Some(job) => describe(facts, job),
-            None => format!("kubectl -n {namespace} describe pod {}", meta(waiting[0].0, "name")),
+            None => Remedy::run(format!("kubectl -n {namespace} describe pod {}", meta(waiting[0].0, "name"))),
         };
         found.add(Severity::Warning, object, message, remedy);
     }

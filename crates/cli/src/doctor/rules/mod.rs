@@ -8,15 +8,33 @@ mod rights;
 #[cfg(test)]
 mod tests;
 
-use super::facts::{Facts, Finding};
+use super::facts::{Facts, Finding, Remedy};
+use api::object::{self, meta};
 use serde_json::Value;
 
 pub(super) use controllers::deployed;
 
-/// Where the kinds and all else come from.
-const INSTALL: &str = "kubectl apply --server-side -k manifests/overlays/manager";
+/// Where JobSet is to be had.
+const JOBSET: &str = "install JobSet 0.12 or newer: https://jobset.sigs.k8s.io/docs/installation";
 /// Label of a Kueue queue: what it takes in stays suspended until it is admitted.
 const KUEUE_QUEUE: &str = "kueue.x-k8s.io/queue-name";
+
+/// What brings all objects of the operator into their place, also where somebody else has written into them: by the release of
+/// Helm that has it, or by the manifests.
+fn install(facts: &Facts) -> Remedy {
+    let operator = facts.deployments.items().iter().find(|one| controllers::whose(one) == Some("trainyard"));
+    let namespace = operator.map_or("", |operator| meta(operator, "namespace"));
+    match operator {
+        Some(operator) if let Some(release) = object::annotation(operator, "meta.helm.sh/release-name") => {
+            Remedy::run(format!("helm upgrade {release} charts/trainyard --namespace {namespace} --reuse-values"))
+        }
+        Some(operator) if controllers::keeps_to_one(operator) => {
+            let command = "kubectl apply --server-side --force-conflicts -k manifests/overlays/namespaced";
+            Remedy::why(format!("with `namespace: {namespace}` in it"), command)
+        }
+        Some(_) | None => Remedy::run("kubectl apply --server-side --force-conflicts -k manifests/overlays/manager"),
+    }
+}
 
 /// All findings.
 pub(super) fn judge(facts: &Facts) -> Vec<Finding> {

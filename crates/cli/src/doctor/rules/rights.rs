@@ -1,8 +1,13 @@
 //! What this user and the operator may do.
 
-use super::deployed;
-use crate::doctor::facts::{Facts, Findings, Right, Seen, Severity};
+use super::{deployed, install, some};
+use crate::doctor::facts::{Facts, Findings, Remedy, Right, Seen, Severity};
 use std::collections::BTreeMap;
+
+/// How many missing rights are told one by one.
+const TOLD_MAX: usize = 4;
+/// The namespace in the manifests.
+const OPERATOR_NAMESPACE: &str = "kubeflow-system";
 
 pub(super) fn judge(facts: &Facts) -> Findings {
     let mut found = Findings::new("rights");
@@ -42,26 +47,47 @@ fn own(facts: &Facts, found: &mut Findings) {
         found.ok(object, "you may do all that trainyard's commands do");
         return;
     }
-    let targets = missing.into_iter().flat_map(|(commands, rights)| {
-        by_target(rights).into_iter().map(move |(target, rights)| (commands, target, rights))
-    });
-    for (commands, (target, namespace), rights) in targets {
-        let verbs = verbs(&rights);
+    let mut told = Vec::new();
+    for (commands, rights) in missing {
+        for ((target, _), rights) in by_target(rights) {
+            told.push(format!("{} {target} (needed for: {commands})", verbs(&rights).replace(',', ", ")));
+        }
+    }
+    let all = facts.own.iter().filter(|(_, _, seen)| *seen == Seen::Known(false)).map(|(right, ..)| right);
+    found.add(Severity::Warning, object, format!("you may not {}", told.join("; ")), grant(&facts.user, all));
+}
+
+/// The commands by which an administrator gives somebody these rights, and no others: one role for each set of verbs.
+fn grant<'a>(user: &str, missing: impl Iterator<Item = &'a Right>) -> Remedy {
+    let mut roles: BTreeMap<(String, String), Vec<String>> = BTreeMap::new();
+    for ((target, namespace), rights) in by_target(missing) {
+        roles.entry((namespace, verbs(&rights))).or_default().push(target);
+    }
+    let subject = match user.strip_prefix("system:serviceaccount:") {
+        _ if user.is_empty() => return Remedy::advise("ask an administrator for a role with these rights"),
+        Some(account) => format!("--serviceaccount={account}"),
+        None => format!("--user={}", quoted(user)),
+    };
+    let commands = roles.into_iter().enumerate().map(|(at, ((namespace, verbs), targets))| {
         let (role, place) = match namespace.as_str() {
             "" => ("clusterrole", String::new()),
             namespace => ("role", format!(" -n {namespace}")),
         };
+        let name = format!("trainyard-user-{}", at + 1);
         // kubectl takes `pods/log`, and `jobsets.jobset.x-k8s.io`
-        found.add(
-            Severity::Warning,
-            object.clone(),
-            format!("you may not {} {target}, which is needed for: {commands}", verbs.replace(',', ", ")),
-            format!(
-                "as an administrator: kubectl create {role} trainyard-{} --verb={verbs} --resource={target}{place}, and bind it",
-                rights[0].resource
-            ),
-        );
-    }
+        let targets = targets.join(",");
+        format!(
+            "kubectl create {role} {name}{place} --verb={verbs} --resource={targets} && \
+             kubectl create {role}binding {name}{place} --{role}={name} {subject}"
+        )
+    });
+    Remedy::why("as an administrator", commands.collect::<Vec<_>>().join(" && "))
+}
+
+/// For a shell.
+fn quoted(word: &str) -> String {
+    let is_plain = word.chars().all(|c| c.is_ascii_alphanumeric() || "-_.:@/=".contains(c));
+    if is_plain { word.to_owned() } else { format!("'{}'", word.replace('\'', "'\\''")) }
 }
 
 fn operator(facts: &Facts, found: &mut Findings) {
@@ -83,17 +109,67 @@ fn operator(facts: &Facts, found: &mut Findings) {
         return;
     }
     let is_ours = facts.deployments.items().iter().any(|deployment| deployed(deployment) == Some("trainyard"));
-    for ((target, namespace), rights) in targets {
-        let place = if namespace.is_empty() { String::new() } else { format!(" in namespace {namespace}") };
-        let (severity, when) = match is_ours {
-            true => (Severity::Error, "trainyard's operator needs it"),
-            false => (Severity::Warning, "trainyard's operator would need it in the place of the one there"),
+    let (severity, when) = match is_ours {
+        true => (Severity::Error, "trainyard's operator needs it"),
+        false => (Severity::Warning, "trainyard's operator would need it in the place of the one there"),
+    };
+    let told: Vec<String> = targets
+        .iter()
+        .map(|((target, namespace), rights)| {
+            let place = if namespace.is_empty() { String::new() } else { format!(" in namespace {namespace}") };
+            format!("{} {target}{place}", verbs(rights).replace(',', ", "))
+        })
+        .collect();
+    let nothing = account.rights.iter().all(|(_, allowed)| !allowed);
+    let message = match nothing {
+        true => format!("it may do nothing of what it needs, so its role or binding is missing: {when}"),
+        false => format!("it may not {}: {when}", some(&told, TOLD_MAX)),
+    };
+    found.add(severity, object, message, rbac(facts, &account.namespace));
+}
+
+/// What brings the operator's roles and bindings.
+fn rbac(facts: &Facts, namespace: &str) -> Remedy {
+    let whole = install(facts);
+    // a release has its own roles, and so has an operator of one namespace
+    if !whole.command.ends_with("manifests/overlays/manager") {
+        return whole;
+    }
+    let command = "kubectl apply --server-side --force-conflicts -k manifests/base/rbac";
+    match namespace {
+        OPERATOR_NAMESPACE => Remedy::run(command),
+        other => Remedy::why(format!("with `namespace: {other}` in its kustomization"), command),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_set_of_verbs_is_granted_once() {
+        let right = |verb: &str, resource: &str, namespace: &str| Right {
+            verb: verb.to_owned(),
+            resource: resource.to_owned(),
+            namespace: namespace.to_owned(),
+            ..Right::default()
         };
-        found.add(
-            severity,
-            object.clone(),
-            format!("it may not {} {target}{place}: {when}", verbs(&rights).replace(',', ", ")),
-            format!("kubectl apply --server-side --force-conflicts -k manifests/base/rbac -n {}", account.namespace),
+        let rights = [
+            right("get", "pods", "ns"),
+            right("list", "pods", "ns"),
+            right("get", "things", ""),
+            right("get", "jobs", "ns"),
+            right("list", "jobs", "ns"),
+        ];
+        let remedy = grant("o'hara of ml", rights.iter());
+        assert_eq!(
+            remedy.command,
+            "kubectl create clusterrole trainyard-user-1 --verb=get --resource=things && kubectl create clusterrolebinding \
+             trainyard-user-1 --clusterrole=trainyard-user-1 --user='o'\\''hara of ml' && kubectl create role trainyard-user-2 -n ns \
+             --verb=get,list --resource=jobs,pods && kubectl create rolebinding trainyard-user-2 -n ns --role=trainyard-user-2 \
+             --user='o'\\''hara of ml'"
         );
+        assert!(grant("system:serviceaccount:ns:me", rights.iter()).command.contains("--serviceaccount=ns:me"));
+        assert_eq!(grant("", rights.iter()).command, "");
     }
 }

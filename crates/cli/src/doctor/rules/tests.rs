@@ -4,7 +4,7 @@ use super::judge;
 use crate::doctor::facts::{Account, Facts, Probe, Right, Seen, Severity};
 use jiff::SignedDuration;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 const NOW: &str = "2026-01-01T01:00:00Z";
 const LONG_AGO: &str = "2026-01-01T00:50:00Z";
@@ -72,6 +72,7 @@ fn well() -> Facts {
         now: NOW.parse().expect("a time"),
         patience: SignedDuration::from_secs(120),
         namespace: "team".to_owned(),
+        user: "ann".to_owned(),
         only: None,
         flags: String::new(),
         server: "https://k".to_owned(),
@@ -128,7 +129,7 @@ fn told(facts: &Facts) -> Vec<String> {
 #[test]
 fn all_is_well() {
     assert_eq!(told(&well()), [""; 0]);
-    assert!(judge(&well()).iter().all(|finding| finding.remedy.is_empty()));
+    assert!(judge(&well()).iter().all(|finding| finding.remedy.is_none()));
 }
 
 /// What is done to the cluster, and what one finding must begin with and contain.
@@ -154,7 +155,7 @@ fn each_fault_is_found() {
                 f.installed.insert("trainjobs.trainer.kubeflow.org".into(), Seen::Known(None));
             },
             "error kinds CustomResourceDefinition/trainjobs.trainer.kubeflow.org: not installed",
-            "kubectl apply --server-side -k manifests/overlays/manager",
+            "kubectl apply --server-side --force-conflicts -k manifests/overlays/manager",
         ),
         (
             |f| {
@@ -185,17 +186,29 @@ fn each_fault_is_found() {
         // rights
         (
             |f| f.own[0].2 = Seen::Known(false),
-            "warning rights Namespace/team: you may not create configmaps, which is needed for: run",
-            "kubectl create role trainyard-configmaps --verb=create --resource=configmaps -n team",
+            "warning rights Namespace/team: you may not create configmaps (needed for: run)",
+            "as an administrator: kubectl create role trainyard-user-1 -n team --verb=create --resource=configmaps && kubectl create \
+             rolebinding trainyard-user-1 -n team --role=trainyard-user-1 --user=ann",
+        ),
+        (
+            |f| {
+                if let Seen::Known(Some(account)) = &mut f.account {
+                    account.rights[0].1 = false;
+                }
+            },
+            "error rights ServiceAccount/kubeflow-system/manager: it may not list secrets in namespace team",
+            "kubectl apply --server-side --force-conflicts -k manifests/base/rbac",
         ),
         (
             |f| {
                 if let Seen::Known(Some(account)) = &mut f.account {
                     account.rights.iter_mut().for_each(|(_, allowed)| *allowed = false);
                 }
+                let operator = first(&mut f.deployments);
+                operator["metadata"]["annotations"] = json!({"meta.helm.sh/release-name": "yard"});
             },
-            "error rights ServiceAccount/kubeflow-system/manager: it may not list, watch secrets in namespace team",
-            "-k manifests/base/rbac",
+            "error rights ServiceAccount/kubeflow-system/manager: it may do nothing of what it needs, so its role or binding is missing",
+            "helm upgrade yard charts/trainyard --namespace kubeflow-system --reuse-values",
         ),
         (
             |f| f.account = Seen::Unknown("needs create on subjectaccessreviews.authorization.k8s.io".into()),
@@ -237,7 +250,7 @@ fn each_fault_is_found() {
         (
             |f| f.probe = Seen::Known(Probe::NoAnswer("failed calling webhook \"x\": refused".into())),
             "error webhooks TrainJob/team (dry run): TrainJobs cannot be created, for a webhook does not answer: failed calling",
-            "logs deploy/",
+            "is the operator running: kubectl -n kubeflow-system get deployments,pods",
         ),
         (
             |f| {
@@ -252,6 +265,34 @@ fn each_fault_is_found() {
             "-n",
         ),
         // controllers
+        (
+            |f| {
+                first(&mut f.deployments)["spec"]["replicas"] = json!(0);
+                f.leases = Seen::Known(vec![lease("kubeflow-system", "", LONG_AGO)]);
+            },
+            "error controllers Deployment/kubeflow-system/manager: it is scaled to 0 replicas: nobody works on TrainJobs",
+            "kubectl -n kubeflow-system scale deploy/manager --replicas=2",
+        ),
+        (
+            |f| {
+                first(&mut f.deployments)["spec"]["template"]["spec"]["containers"][0]["args"] =
+                    json!(["--watch-namespace=ml"]);
+                first(&mut f.deployments)["metadata"]["namespace"] = json!("ml");
+                f.installed.insert("trainjobs.trainer.kubeflow.org".into(), Seen::Known(None));
+            },
+            "error kinds CustomResourceDefinition/trainjobs.trainer.kubeflow.org: not installed",
+            "with `namespace: ml` in it: kubectl apply --server-side --force-conflicts -k manifests/overlays/namespaced",
+        ),
+        (
+            |f| {
+                let Seen::Known(deployments) = &mut f.deployments else { unreachable!("all is known") };
+                deployments[1]["spec"]["replicas"] = json!(0);
+                f.jobsets = Seen::Known(Vec::new());
+            },
+            "error controllers Deployment/jobset-system/jobset-controller-manager: it is scaled to 0 replicas: TrainJobs get a JobSet \
+             and no pods",
+            "kubectl -n jobset-system scale deploy/jobset-controller-manager --replicas=2",
+        ),
         (
             |f| first(&mut f.deployments)["status"] = json!({}),
             "error controllers Deployment/kubeflow-system/manager: none of 1 replicas of r/trainyard:1 is ready",
@@ -287,7 +328,7 @@ fn each_fault_is_found() {
         (
             |f| f.leases = Seen::Known(vec![lease("kubeflow-system", "a", LONG_AGO)]),
             "error controllers Lease/kubeflow-system/trainer.kubeflow.org: nobody leads: a has not renewed it in time, 9m45s ago",
-            "kubectl get deploy",
+            "kubectl get deployments",
         ),
         (
             |f| {
@@ -433,12 +474,28 @@ fn each_fault_is_found() {
         ),
         (|f| f.pods = Seen::Unknown("needs list on pods".into()), "unknown jobs Pods: unknown: needs list on pods", ""),
     ];
+    let mut commands = BTreeSet::new();
     for (harm, message, remedy) in cases {
         let mut facts = well();
         harm(&mut facts);
+        commands.extend(judge(&facts).into_iter().map(|finding| finding.remedy.command));
         let told = told(&facts);
         assert!(told.iter().any(|line| line.starts_with(message) && line.contains(remedy)), "{message}\n{told:#?}");
     }
+    commands.remove("");
+    for command in &commands {
+        let first = command.split(' ').next().unwrap_or_default();
+        assert!(["kubectl", "helm", "trainyard"].contains(&first), "{command}");
+        assert!(!command.contains("trainyard doctor"), "it leads back to where one is: {command}");
+    }
+    // each is tried on a real cluster (e2e/test_doctor.py)
+    let lines = commands.into_iter().collect::<Vec<_>>().join("\n") + "\n";
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/doctor/rules/remedies.txt");
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(path, &lines).expect("the golden file can be written");
+    }
+    let held = std::fs::read_to_string(path).expect("the golden file is there");
+    assert_eq!(held, lines, "write it anew: UPDATE=1 cargo test -p cli doctor");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use super::{Execution, ForWhom, State, Stop, Supervisor};
 use crate::shim::container::{self, KILL_ALL, Said, View};
 use crate::wire::{ContainerLaunch, Event, Reply, Request, StopReason};
+use api::time::after;
 use jiff::Timestamp;
 use nix::sys::signal::kill;
 use std::fs;
@@ -87,7 +88,7 @@ impl Supervisor<'_> {
                     if let Some(why) = failed {
                         let container = *container;
                         eprintln!("{} post-start hook: {why}", Timestamp::now());
-                        self.ask_to_stop(container, Instant::now() + Duration::from_secs(self.launch.grace_secs));
+                        self.ask_to_stop(container, after(Instant::now(), Duration::from_secs(self.launch.grace_secs)));
                     }
                 }
             }
@@ -126,7 +127,7 @@ impl Supervisor<'_> {
             Request::Kill { container, message } => {
                 eprintln!("{} kill {container}: {message}", Timestamp::now());
                 if let Some(index) = self.find(&container) {
-                    self.ask_to_stop(index, Instant::now() + Duration::from_secs(self.launch.grace_secs));
+                    self.ask_to_stop(index, after(Instant::now(), Duration::from_secs(self.launch.grace_secs)));
                 }
             }
             Request::Started { container } => {
