@@ -33,6 +33,8 @@ NAMESPACE, ACCOUNT = "kubeflow-system", "kubeflow-trainer-controller-manager"
 # What is made of a TrainJob, by whomever.
 CHILDREN = ["jobsets.jobset.x-k8s.io", "jobs.batch", "pods", "services", "configmaps", "secrets",
             "podgroups.scheduling.x-k8s.io", "podgroups.scheduling.volcano.sh"]  # fmt: skip
+# Upstream's default; ours tells pods of the status server.
+AS_UPSTREAM = {"featureGates": {"TrainJobStatus": False}}
 BY_URL = """
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole

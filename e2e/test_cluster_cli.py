@@ -376,7 +376,8 @@ def test_run_where_another_controller_retries(theirs: Cluster, tmp_path: pathlib
         assert "exit code 3. Kubernetes starts the container again, up to 6 times in all" in line, line
         hint = wait_for("the hint", lambda: [line for line in heard if "stop it: trainyard delete bad" in line])
         assert len(hint) == 1, heard
-        assert "Running" in user.run("get").stdout, "it goes on, as Kubernetes has it"
+        goes_on = lambda: any(state in user.run("get").stdout for state in ("Running", "Restarting"))  # noqa: E731
+        wait_for("get to say that it goes on", goes_on)
         user.run(*hint[0].strip().removeprefix("stop it: trainyard ").split())
         assert following.wait(60) != 0
     finally:

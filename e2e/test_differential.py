@@ -27,7 +27,7 @@ from collections.abc import Iterator
 import pytest
 import yaml
 
-from cluster import Cluster, Operator, running, url
+from cluster import AS_UPSTREAM, Cluster, Operator, running, url
 from conftest import ROOT, Yard, stop, wait_for
 from random_trainjobs import Case, make
 
@@ -216,7 +216,7 @@ def at_rest(sides: list[Side], known: set[str]) -> list[dict[str, list[dict]]]:
 @pytest.fixture
 def sides(theirs: Cluster, cluster: Cluster, tmp_path: pathlib.Path) -> Iterator[list[Side]]:
     """Upstream's, and ours in both ways."""
-    operator = Operator(cluster, tmp_path, url(), config={"clientConnection": {"qps": 500, "burst": 1000}})
+    operator = Operator(cluster, tmp_path, url(), config={**AS_UPSTREAM, "clientConnection": {"qps": 500, "burst": 1000}})
     with running(operator):
         cluster.runtimes()
         yard = Yard(tmp_path / "home", "--no-node", "--listen", "127.0.0.1:0")

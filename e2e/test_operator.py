@@ -12,7 +12,7 @@ import time
 import pytest
 import yaml
 
-from cluster import MANIFESTS, NAMESPACE, Cluster, Operator, create, running, trainjob, url
+from cluster import AS_UPSTREAM, MANIFESTS, NAMESPACE, Cluster, Operator, create, running, trainjob, url
 from conftest import BINARY, wait_for
 from test_recordings import GOLDEN, NOT_YET, hold, replay
 
@@ -21,7 +21,7 @@ def test_recordings_on_kubernetes(cluster: Cluster, tmp_path: pathlib.Path):
     """All scenarios of Trainer, with the shipped rights alone, and what was missing before is told."""
     cluster.kubectl("delete", "clustertrainingruntimes", "--all", "--ignore-not-found")  # of tests before
     operator = Operator(cluster, tmp_path, url(), config={
-        "clientConnection": {"qps": 500, "burst": 1000}, "health": {"livenessEndpointName": "alive", "readinessEndpointName": "/prepared"},
+        **AS_UPSTREAM, "clientConnection": {"qps": 500, "burst": 1000}, "health": {"livenessEndpointName": "alive", "readinessEndpointName": "/prepared"},
         "controller": {"groupKindConcurrency": {"TrainJob.trainer.kubeflow.org": 3}},
     })  # fmt: skip
     with running(operator):
@@ -129,7 +129,7 @@ def test_swap_with_upstreams_controller(theirs: Cluster, tmp_path: pathlib.Path)
     cluster.kubectl("delete", "mutatingwebhookconfiguration", "defaulter.trainer.kubeflow.org")
     cluster.kubectl("delete", "validatingwebhookconfiguration", "validator.trainer.kubeflow.org")
     cluster.install()
-    operator = Operator(cluster, tmp_path, url())
+    operator = Operator(cluster, tmp_path, url(), config=AS_UPSTREAM)
     with running(operator):
         wait_for("ours to look at all TrainJobs", lambda: operator.number('controller_runtime_reconcile_total{controller="trainjob_controller"') >= len(jobs))
         nothing_changes(cluster, "swap", settled)

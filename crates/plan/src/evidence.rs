@@ -100,8 +100,8 @@ impl<'a> Failure<'a> {
             Some((text(ended, "finishedAt").parse::<Timestamp>().ok(), text(status, "name"), code, ended))
         });
         let first = failed.min_by_key(|(at, ..)| at.unwrap_or(Timestamp::MAX));
-        let disrupted = pod["status"]["conditions"].as_array().into_iter().flatten();
-        let disrupted = disrupted.filter(|c| c["type"] == "DisruptionTarget" && c["status"] == "True").next_back();
+        let mut conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
+        let disrupted = conditions.find(|c| c["type"] == "DisruptionTarget" && c["status"] == "True");
         let reason = text(&pod["status"], "reason");
         match (disrupted, first) {
             (Some(condition), first) => Self {

@@ -5,6 +5,7 @@
 use crate::leader::form;
 use api::history::{REPORTS, config_map};
 use api::object::{self, Key};
+use api::time::after;
 use api::trainer::{API_VERSION, TrainerStatus};
 use http::{HeaderValue, Method, Request, header};
 use jiff::Timestamp;
@@ -63,7 +64,7 @@ impl Kept {
         let Ok(line) = serde_json::to_string(status) else { return };
         {
             let mut waiting = self.waiting();
-            let fresh = || Waiting { uid: uid.to_owned(), lines: Vec::new(), due: Instant::now() + PERIOD };
+            let fresh = || Waiting { uid: uid.to_owned(), lines: Vec::new(), due: after(Instant::now(), PERIOD) };
             let held = waiting.entry(key.clone()).or_insert_with(fresh);
             if held.uid != uid {
                 *held = fresh();
@@ -131,7 +132,7 @@ impl Kept {
                 let now = waiting.entry(key.clone()).or_insert_with(|| Waiting {
                     uid: held.uid.clone(),
                     lines: Vec::new(),
-                    due: Instant::now() + RETRY,
+                    due: after(Instant::now(), RETRY),
                 });
                 if now.uid == held.uid {
                     now.lines.splice(0..0, held.lines);
