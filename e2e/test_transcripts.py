@@ -21,7 +21,7 @@ from collections.abc import Iterator
 import pytest
 
 from conftest import BINARY, ROOT, wait_for
-from transcripts import Block, Terminal, blocks
+from transcripts import Block, Terminal, blocks, strays
 
 DOCUMENTS = ["README.md", *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").glob("*.md"))]
 BLOCKS = {document: blocks(document, (ROOT / document).read_text()) for document in DOCUMENTS}
@@ -63,6 +63,10 @@ class Reader:
         (tools / "cargo").chmod(0o755)
         shutil.copy2(shutil.which("kubectl"), tools / "kubectl")
         self.environment(user is not None)
+        # what the documents call the reader's own
+        (self.checkout / "train.py").write_text("import os\nprint('trained on', os.environ.get('RANK', '0'))\n")
+        (self.checkout / "train.sh").write_text("#!/bin/sh\necho trained on $RANK\n")
+        (self.checkout / "train.sh").chmod(0o755)
         if user:
             shutil.chown(self.home, user, user)
             subprocess.run(["chown", "-R", f"{user}:{user}", self.home], check=True)
@@ -174,6 +178,11 @@ def test_blocks_that_are_not_run_say_why(capsys: pytest.CaptureFixture):
     assert len([block for document in DOCUMENTS for block in BLOCKS[document] if not block.reason]) >= 5
 
 
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_command_can_be_run_or_says_why_not(document: str):
+    assert strays(document, (ROOT / document).read_text()) == []
+
+
 def test_a_document_is_read_as_it_is_written():
     source = "\n".join([
         "text", "", "<!-- not run: needs a cluster -->", "```sh", "kubectl get", "```", "", '<!-- run: prints "a", "b" -->', "```sh",
@@ -183,6 +192,8 @@ def test_a_document_is_read_as_it_is_written():
     assert (first.reason, first.line) == ("needs a cluster", 4)
     assert second.prints == ("a", "b")
     assert second.commands() == ["echo a \\\n  b   # c", "cat <<END\nx\nEND"]
-    for wrong in ["    kubectl get", "```text\nmake example\n```", "<!-- run: exit 3 -->\ntext"]:
-        with pytest.raises(AssertionError):
-            blocks("d.md", wrong)
+    with pytest.raises(AssertionError):
+        blocks("d.md", "<!-- run: exit 3 -->\ntext")
+    for stray in ["    kubectl get", "```text\nmake example\n```"]:
+        assert len(strays("d.md", stray)) == 1
+    assert strays("d.md", source + "\n    trainyard get [-n NAME]\n```text\n$ trainyard get\n```") == []

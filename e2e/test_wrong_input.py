@@ -127,3 +127,9 @@ def test_our_flags_after_the_script_are_noted(yard: Yard, plain: str, tmp_path: 
     done = yard.run("run", "--runtime", plain, str(tmp_path / "show.py"), "--nodes", "2")
     assert "['--nodes', '2']" in done.stdout, "they are the script's"
     assert done.stderr.count("note: --nodes after") == 1
+
+
+def test_the_command_alone_tells_the_commands_of_a_day(yard: Yard):
+    done = yard.run(check=False)
+    assert done.returncode == 2 and done.stdout == ""
+    assert len(done.stderr.splitlines()) <= 12 and "trainyard run" in done.stderr and "--help" in done.stderr

@@ -68,7 +68,7 @@ def complete(text: str) -> bool:
 
 
 def blocks(document: str, source: str) -> list[Block]:
-    """The `sh` and `python` blocks of a document. Fails where a command stands in a block of another kind, or a comment before none."""
+    """The `sh` and `python` blocks of a document. Fails where a comment stands before none."""
     found: list[Block] = []
     lines = source.splitlines()
     at = 0
@@ -86,24 +86,28 @@ def blocks(document: str, source: str) -> list[Block]:
             if language in ("sh", "python"):
                 found.append(Block(document, at + 1, language, text, **said(pending)))
                 pending = None
-            else:
-                refuse_commands(document, at + 1, lines[at + 1 : end])
             at = end + 1
         else:
-            if line.startswith("    "):
-                refuse_commands(document, at, [line.strip()])
             at += 1
         assert pending is None or not line.strip(), f"{document}:{at}: a comment, but no block after it"
     assert pending is None, f"{document}: a comment, but no block after it"
     return found
 
 
-def refuse_commands(document: str, at: int, lines: list[str]) -> None:
-    for offset, line in enumerate(lines):
+def strays(document: str, source: str) -> list[str]:
+    """Commands that stand in blocks which nobody runs: indented ones, and those of another language than `sh`."""
+    found = []
+    language = None
+    for at, line in enumerate(source.splitlines(), 1):
+        if line.startswith("```"):
+            language = line[3:].strip() if language is None else None
+            continue
+        text = line.strip()
+        indented = language is None and line.startswith("    ")
         # what is shown (`$ …`) and what has choices in it (`[-n NAME]`) is not for copying
-        assert not line.startswith(COMMANDS) or "[" in line, (
-            f"{document}:{at + offset + 1}: `{line}` is a command, but not in a block of language sh, which tests run"
-        )
+        if (indented or language not in (None, "sh", "python")) and text.startswith(COMMANDS) and "[" not in text:
+            found.append(f"{document}:{at}: `{text}`: put it into a block of language sh, which tests run")
+    return found
 
 
 def said(comment: re.Match | None) -> dict:

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-/// Run distributed training from one binary: on a laptop, on Kubernetes, on Slurm.
+/// Run distributed training from one binary, on a laptop and on Kubernetes.
 #[derive(Parser, Debug)]
 #[command(name = "trainyard", version, max_term_width = 110, after_help = EXIT_CODES)]
 pub struct Cli {
@@ -23,23 +23,26 @@ $KUBECONFIG; this machine's control plane where it runs; ~/.kube/config. Without
 Exit codes: 0 done; 1 failed; 2 wrong use; 3 not found; 4 no control plane answers; 5 doctor found errors; 124 timed out; \
 130 interrupted.\n`run` and `logs -f` return the exit code of the job's first failed process.";
 
+/// The heading of the flags of all subcommands in `--help`.
+const GLOBAL: &str = "Options of all commands";
+
 /// Flags of all subcommands.
 #[derive(Args, Debug, Clone)]
 pub struct Global {
-    /// The control plane of this machine, by the folder of its data [default: $XDG_DATA_HOME/trainyard]
-    #[arg(long, global = true, env = "TRAINYARD_HOME", value_name = "DIR")]
+    /// Use the control plane of this machine that keeps its data in this folder [default: $XDG_DATA_HOME/trainyard]
+    #[arg(long, global = true, help_heading = GLOBAL, env = "TRAINYARD_HOME", value_name = "DIR")]
     pub home: Option<PathBuf>,
-    /// The cluster of this kubeconfig
-    #[arg(long, global = true, value_name = "FILE")]
+    /// Use the cluster of this kubeconfig
+    #[arg(long, global = true, help_heading = GLOBAL, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
-    /// The kubeconfig's context (of $KUBECONFIG or ~/.kube/config without --kubeconfig) [default: its current one]
-    #[arg(long, global = true, value_name = "NAME")]
+    /// Use this context of the kubeconfig (of $KUBECONFIG or ~/.kube/config without --kubeconfig) [default: its current one]
+    #[arg(long, global = true, help_heading = GLOBAL, value_name = "NAME")]
     pub context: Option<String>,
     /// Namespace [default: the context's, else "default"]
-    #[arg(short, long, global = true, value_name = "NAME")]
+    #[arg(short, long, global = true, help_heading = GLOBAL, value_name = "NAME")]
     pub namespace: Option<String>,
-    /// More about what goes on, on stderr
-    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    /// Print details of what is done on stderr
+    #[arg(short, long, global = true, help_heading = GLOBAL, action = clap::ArgAction::Count)]
     pub verbose: u8,
 }
 
@@ -77,11 +80,11 @@ pub enum Command {
     Init(InitArgs),
     /// List jobs, or show one
     Get(GetArgs),
-    /// Everything about a job: settings, pods, events, and why it is pending or failed
+    /// Show everything about a job: settings, pods, events, and why it is pending or failed
     Describe(JobArgs),
     /// Print a job's logs, all ranks merged
     Logs(LogsArgs),
-    /// What jobs use at present: CPUs, memory, GPUs, disk; of one job by rank
+    /// Show what jobs use at present: CPUs, memory, GPUs, disk; of one job by rank
     Top(TopArgs),
     /// Run a command in a running job, where one of its ranks runs
     ///
@@ -89,7 +92,7 @@ pub enum Command {
     Exec(ExecArgs),
     /// Open a shell in a running job, where one of its ranks runs
     Shell(ShellArgs),
-    /// What a job reported of its progress and metrics, from start to end
+    /// Show the progress and metrics that a job reported, from start to end
     Metrics(MetricsArgs),
     /// Delete jobs, with their pods
     Delete(DeleteArgs),
@@ -109,13 +112,13 @@ pub enum Command {
     Trials(TrialsArgs),
     /// Start the control plane on this machine
     Up(UpArgs),
-    /// Stop the control plane; running jobs go on
+    /// Stop the control plane (running jobs go on)
     Down(DownArgs),
-    /// Whether the control plane runs, and where
+    /// Show whether the control plane runs, and where it listens
     Status(ListArgs),
-    /// Print the path of the local control plane's kubeconfig
+    /// Print the path of the kubeconfig of this machine's control plane
     Kubeconfig,
-    /// Whether jobs can run on a cluster, and what stands in their way, with remedies
+    /// Check whether jobs can run on a cluster, and say what to do where they cannot
     ///
     /// Looks at versions, kinds (CustomResourceDefinitions), rights (yours and the operator's), webhooks, controllers, runtimes, and
     /// at jobs that do not move; with -n at jobs of that namespace alone. It only reads: one TrainJob is sent as a dry run, to see
@@ -123,7 +126,7 @@ pub enum Command {
     ///
     /// Exit code 5 when there are errors, 0 with warnings, 4 when no server answers.
     Doctor(DoctorArgs),
-    /// Print what makes a shell complete commands, flags, and the names of jobs and runtimes
+    /// Print the completion script of a shell: commands, flags, names of jobs and runtimes
     ///
     /// `make install` and the .deb put it where the shells look for it. By hand: `source <(trainyard completions bash)` in ~/.bashrc,
     /// the same with zsh in ~/.zshrc, `trainyard completions fish | source` in ~/.config/fish/config.fish.

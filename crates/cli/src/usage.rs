@@ -38,6 +38,19 @@ const FLAGS: [(&[&str], &str); 7] = [
 /// Flags of `run` that hardly any script has: after the script they are a slip.
 const OURS: [&str; 7] = ["nodes", "nproc-per-node", "runtime", "cpus", "memory", "gpus", "workdir"];
 
+/// What `trainyard` alone says: the commands of a day.
+const SHORT: &str = "\
+Run distributed training from one binary, on a laptop and on Kubernetes.
+
+  trainyard run --nodes 2 train.py    run a script as a job and follow it
+  trainyard get                       list jobs
+  trainyard logs -f JOB               print what its ranks print
+  trainyard describe JOB              show where it stands, and why
+  trainyard suspend JOB               stop it and keep it; resume goes on
+  trainyard delete JOB                stop it and remove it
+  trainyard --help                    all commands and flags
+";
+
 /// A word as a shell takes it: what we propose to type may have a path with blanks in it.
 pub fn quoted(word: &str) -> Cow<'_, str> {
     let plain = |c: char| c.is_alphanumeric() || "/._-+=:,@%".contains(c);
@@ -51,6 +64,10 @@ pub fn quoted(word: &str) -> Cow<'_, str> {
 /// The command line, or the exit code once it has been told why there is none.
 pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Cli, u8> {
     let words: Vec<OsString> = words.into_iter().collect();
+    if words.len() < 2 {
+        eprint!("{SHORT}");
+        return Err(exit::USAGE);
+    }
     match Cli::try_parse_from(&words) {
         Ok(cli) => match namespace_of_nodes(&cli, &words) {
             Some(line) => {
