@@ -86,15 +86,14 @@ def test_a_source_distribution_has_all_that_is_built(tmp_path: pathlib.Path):
 
 @pytest.fixture
 def root(tmp_path: pathlib.Path) -> pathlib.Path:
-    """A root folder in which dpkg knows the C libraries, as of this machine, and nothing else."""
+    """A root folder with what the binary is linked with and nothing else; dpkg takes it for this machine."""
     if os.getuid() != 0 or not shutil.which("dpkg") or not shutil.which("chroot"):
         pytest.skip("only root on Debian or its like installs Debian packages")
     root = tmp_path / "root"
     (root / "var/lib/dpkg/info").mkdir(parents=True)
     (root / "var/lib/dpkg/updates").mkdir()
     (root / "tmp").mkdir()
-    known = run("dpkg-query", "--status", "libc6", "libgcc-s1", "gcc-12-base") if shutil.which("dpkg-query") else ""
-    (root / "var/lib/dpkg/status").write_text(known)
+    shutil.copy("/var/lib/dpkg/status", root / "var/lib/dpkg/status")
     for line in run("ldd", BINARY).splitlines():
         for path in re.findall(r"(/\S+)", line):
             (root / path.lstrip("/")).parent.mkdir(parents=True, exist_ok=True)
