@@ -84,7 +84,9 @@ impl Evidence {
         };
         let job = get(GroupVersionKind::gvk(GROUP, VERSION, "TrainJob"), "trainjobs").await?.ok_or_else(not_found)?;
         let uid = object::uid(&job).to_owned();
-        let mut jobsets = self.store.jobsets(&uid);
+        let (store, of) = (self.store.clone(), uid.clone());
+        let known = tokio::task::spawn_blocking(move || store.jobsets(&of));
+        let mut jobsets = known.await.expect("reading does not panic");
         // the watch may be late
         let jobset = api::jobset::gvk();
         let jobset = GroupVersionKind::gvk(&jobset.group, &jobset.version, &jobset.kind);

@@ -81,8 +81,9 @@ impl Keep for Store {
     fn place(&self, pod: &Pod) -> Option<PathBuf> {
         let jobset = pod.metadata.labels.as_ref()?.get(JOBSET_UID)?;
         let uid = plain(pod.metadata.uid.as_deref()?)?;
-        // JobSets of others are known at once; what is unknown is looked at again later
-        if self.book().owners.get(jobset).is_some_and(Option::is_none) {
+        // JobSets of others are known at once; what is unknown, or cannot be asked without waiting for the disk, is looked at
+        // again later
+        if self.book.try_lock().is_ok_and(|book| book.owners.get(jobset).is_some_and(Option::is_none)) {
             return None;
         }
         let ended = self.ended();
@@ -454,3 +455,6 @@ fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
     private().write(true).create(true).truncate(true).open(&fresh)?.write_all(bytes)?;
     fs::rename(&fresh, path)
 }
+
+#[cfg(test)]
+mod tests;
