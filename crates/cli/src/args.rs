@@ -82,6 +82,11 @@ pub enum Command {
     Get(GetArgs),
     /// Show everything about a job: settings, pods, events, and why it is pending or failed
     Describe(JobArgs),
+    /// Why a job waits, fails or does not get on, with evidence and the next command to type
+    ///
+    /// Looks at the job, its pods, their events and the ends of their logs. `-o json` prints {state, reason, why, rank, evidence:
+    /// [{source, text}], ruled_out, remedies: [{text, command}]}; the reasons are in docs/reasons.md.
+    Explain(JobArgs),
     /// Print a job's logs, all ranks merged
     Logs(LogsArgs),
     /// Show what jobs use at present: CPUs, memory, GPUs, disk; of one job by rank

@@ -35,6 +35,8 @@ pub struct Cluster {
     pub context: String,
     /// The flags that lead here again, with a blank before them, for commands that we propose; empty without any.
     pub flags: String,
+    /// The same for kubectl, without the namespace.
+    pub kubectl_flags: String,
 }
 
 /// Where to find the API server.
@@ -197,6 +199,13 @@ impl Cluster {
     ) -> Result<Self, CliError> {
         let context = context(global, &kubeconfig, &path)?;
         let home = path.parent().filter(|_| local).map(Path::to_owned);
+        let mut kubectl_flags = String::new();
+        if local || global.kubeconfig.is_some() {
+            kubectl_flags += &format!(" --kubeconfig {}", path.display());
+        }
+        if !local {
+            kubectl_flags += &format!(" --context {context}");
+        }
         let options = KubeConfigOptions { context: Some(context.clone()), ..KubeConfigOptions::default() };
         let mut config = Config::from_custom_kubeconfig(kubeconfig, &options)
             .await
@@ -206,7 +215,8 @@ impl Cluster {
         let namespace = global.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
         let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
         let flags = flags(global);
-        Ok(Self { client: Client::try_from(config)?, namespace, local, pods_user: None, home, server, context, flags })
+        let client = Client::try_from(config)?;
+        Ok(Self { client, namespace, local, pods_user: None, home, server, context, flags, kubectl_flags })
     }
 
     /// The objects of a kind in our namespace.
@@ -300,6 +310,10 @@ fn flags(global: &Global) -> String {
             flags += &format!(" {flag} {}", quoted(&value));
         }
     };
+    // what the environment says, it says to the next command, too
+    let home =
+        global.home.as_ref().filter(|home| std::env::var_os("TRAINYARD_HOME").as_deref() != Some(home.as_os_str()));
+    add("--home", home.map(|path| path.display().to_string()));
     add("--kubeconfig", global.kubeconfig.as_ref().map(|path| path.display().to_string()));
     add("--context", global.context.clone());
     add("-n", global.namespace.clone());
@@ -333,6 +347,7 @@ pub enum Kind {
     ClusterTrainingRuntime,
     OptimizationJob,
     JobSet,
+    Job,
     Pod,
     ConfigMap,
     Event,
@@ -343,7 +358,7 @@ pub enum Kind {
 impl Kind {
     /// Whether its objects are in no namespace.
     fn is_shared(self) -> bool {
-        matches!(self, Self::ClusterTrainingRuntime | Self::Namespace)
+        matches!(self, Self::ClusterTrainingRuntime | Self::Namespace | Self::Node)
     }
 
     fn resource(self) -> ApiResource {
@@ -359,6 +374,7 @@ impl Kind {
                 (Gvk::new("trainer.kubeflow.org", "v1alpha1", "OptimizationJob"), "optimizationjobs")
             }
             Self::JobSet => (api::jobset::gvk(), "jobsets"),
+            Self::Job => (Gvk::new("batch", "v1", "Job"), "jobs"),
             Self::Pod => (Gvk::new("", "v1", "Pod"), "pods"),
             Self::ConfigMap => (Gvk::new("", "v1", "ConfigMap"), "configmaps"),
             Self::Event => (Gvk::new("", "v1", "Event"), "events"),

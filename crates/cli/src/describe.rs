@@ -1,40 +1,37 @@
 //! `describe`: everything about one job, and why it is pending or failed.
 
 use crate::args::{Format, JobArgs};
-use crate::connect::{Cluster, Kind};
+use crate::connect::Cluster;
 use crate::error::CliError;
 use crate::exit;
-use crate::explain::Facts;
+use crate::explain;
+use crate::facts;
 use crate::output;
 use crate::progress;
-use crate::view::{
-    self, Attempts, Phase, RestartCounts, age, container_restarts, failures, final_message, node_rank, step,
-};
+use crate::view::{self, Attempts, Phase, RestartCounts, age, container_restarts, final_message, node_rank, step};
 use api::object;
+use diagnose::{Diagnosis, Facts, Reason};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
-use kube::Api;
-use kube::api::LogParams;
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
 
 /// Lines of a failed pod's log that are shown.
-const LOG_TAIL: i64 = 15;
+const LOG_TAIL: usize = 15;
 
 pub(crate) async fn describe(cluster: &Cluster, args: &JobArgs) -> Result<u8, CliError> {
     let job = cluster.job(&args.job).await?;
-    let mut pods = cluster.pods(&args.job).await?;
+    let facts = facts::of(cluster, job.clone()).await?;
+    let mut pods: Vec<Value> = facts.pods.iter().filter(|pod| pod.live).map(|pod| pod.pod.clone()).collect();
     pods.sort_by_key(|pod| (node_rank(pod).is_some(), node_rank(pod), step(pod)));
-    let events = events_about(cluster, &args.job, &pods).await?;
-    // without the right to read it, or without its kind, there is less to tell
-    let jobset = cluster.find(Kind::JobSet, &args.job).await.ok().flatten().unwrap_or_default();
-    let now = Timestamp::now();
-    let explanation = Facts { job: &job, jobset: &jobset, pods: &pods, events: &events, now }.explain();
+    let events = diagnose::events_of_job(&facts);
+    let jobset = &facts.jobset;
+    let now = facts.now;
+    let diagnosis = diagnose::diagnose(&facts);
     let attempts = Attempts::of(&job);
-    let counts = RestartCounts::of(&jobset, &pods);
+    let counts = RestartCounts::of(jobset, &pods);
     if matches!(args.output.output, Format::Json | Format::Yaml) {
         let all = json!({
-            "job": job, "jobset": jobset, "pods": pods, "events": events, "explanation": explanation,
+            "job": job, "jobset": jobset, "pods": pods, "events": events,
+            "explanation": [diagnosis.why], "diagnosis": explain::json(&diagnosis),
             "attempt": attempts.now, "attempts": attempts.most,
             "restarts": {"jobset": counts.jobset, "containers": counts.containers},
         });
@@ -45,7 +42,8 @@ pub(crate) async fn describe(cluster: &Cluster, args: &JobArgs) -> Result<u8, Cl
     let trainer = &job["spec"]["trainer"];
     println!("Name:       {}", args.job);
     println!("Namespace:  {}", object::meta(&job, "namespace"));
-    println!("{}", format!("State:      {}  {}", phase.as_str(), final_message(&job)).trim_end());
+    let standing = diagnose::standing(&job, jobset, &pods, now);
+    println!("{}", format!("State:      {standing}  {}", final_message(&job)).trim_end());
     println!("Runtime:    {}", object::text(&job["spec"]["runtimeRef"], "name"));
     println!("Nodes:      {}", trainer["numNodes"].as_i64().map_or("the runtime's".to_owned(), |n| n.to_string()));
     if let Some(processes) = trainer["numProcPerNode"].as_i64() {
@@ -61,9 +59,9 @@ pub(crate) async fn describe(cluster: &Cluster, args: &JobArgs) -> Result<u8, Cl
         println!("Restarts:   {} of all pods, {} of containers", counts.jobset, counts.containers);
     }
     println!("Age:        {}", age(&job, now));
-    if !explanation.is_empty() {
+    if !matches!(diagnosis.reason, Reason::Complete | Reason::Running) {
         println!("\nWhy:");
-        explanation.iter().for_each(|line| println!("  {line}"));
+        print!("{}", explain::why(&diagnosis));
     }
     println!("\nPods:");
     if pods.is_empty() {
@@ -84,7 +82,7 @@ pub(crate) async fn describe(cluster: &Cluster, args: &JobArgs) -> Result<u8, Cl
     if events.is_empty() {
         println!("  none");
     }
-    for event in &events {
+    for event in events {
         let seen = view::last_seen(event).parse::<Timestamp>();
         let ago = seen.map_or("-".to_owned(), |at| view::short_duration(now.as_second() - at.as_second()));
         println!(
@@ -97,43 +95,14 @@ pub(crate) async fn describe(cluster: &Cluster, args: &JobArgs) -> Result<u8, Cl
         );
     }
     if phase == Phase::Failed || attempts.waits(now).is_some() {
-        failed_logs(cluster, &pods).await;
+        print_last_lines(&facts, &diagnosis);
     }
     Ok(exit::OK)
 }
 
-/// Events about the job, what it made, and its pods; oldest first.
-async fn events_about(cluster: &Cluster, job: &str, pods: &[Value]) -> Result<Vec<Value>, CliError> {
-    let pods: BTreeSet<&str> = pods.iter().map(|pod| object::meta(pod, "name")).collect();
-    let prefix = format!("{job}-");
-    let mut events = cluster.list(Kind::Event, "").await?;
-    events.retain(|event| {
-        let about = &event["involvedObject"];
-        let name = object::text(about, "name");
-        match object::text(about, "kind") {
-            "TrainJob" | "JobSet" | "PodGroup" => name == job,
-            "Job" => name.starts_with(&prefix),
-            "Pod" => pods.contains(name) || name.starts_with(&prefix),
-            _ => false,
-        }
-    });
-    events.sort_by(|a, b| view::last_seen(a).cmp(view::last_seen(b)));
-    Ok(events)
-}
-
-/// The last lines of the pod that failed first.
-async fn failed_logs(cluster: &Cluster, pods: &[Value]) {
-    let first = pods
-        .iter()
-        .flat_map(|pod| failures(pod).into_iter().map(move |ending| (ending.finished.clone(), pod, ending.container)))
-        .min_by(|a, b| a.0.cmp(&b.0));
-    let Some((_, pod, container)) = first else { return };
-    let api: Api<Pod> = Api::namespaced(cluster.client.clone(), object::meta(pod, "namespace"));
-    let parameters = LogParams { container: Some(container), tail_lines: Some(LOG_TAIL), ..LogParams::default() };
-    if let Ok(text) = api.logs(object::meta(pod, "name"), &parameters).await
-        && !text.trim().is_empty()
-    {
-        println!("\nLast lines of {}:", step(pod));
-        text.lines().for_each(|line| println!("  {line}"));
-    }
+/// The last lines of the process that failed first.
+fn print_last_lines(facts: &Facts, diagnosis: &Diagnosis) {
+    let Some((step, lines)) = explain::last_lines(facts, diagnosis, LOG_TAIL) else { return };
+    println!("\nLast lines of {step}:");
+    lines.iter().for_each(|line| println!("  {line}"));
 }

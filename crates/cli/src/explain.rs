@@ -1,181 +1,161 @@
-//! Why a job is pending, suspended or failed, in sentences: out of its status, JobSet, pods and events.
+//! `explain`: why a job waits, fails or does not get on. The judgement is `diagnose`'s; this module prints it.
 
-use crate::view::{
-    Attempts, Ending, Phase, condition, failures, ranks, restarts, short_duration, signal, step, why_pending,
-};
+use crate::args::{Format, JobArgs};
+use crate::connect::Cluster;
+use crate::error::CliError;
+use crate::exit;
+use crate::facts;
+use crate::output;
+use crate::view::byte;
 use api::object;
-use jiff::Timestamp;
+use diagnose::{Diagnosis, Facts, LogTail, PodFacts, diagnose};
 use serde_json::Value;
-use std::collections::BTreeSet;
 
-/// Events that are told; the newest say it best.
-const EVENTS_MAX: usize = 3;
-/// Label by which Kueue takes a job in.
-const KUEUE_QUEUE: &str = "kueue.x-k8s.io/queue-name";
+/// Columns that sentences keep to. Quotes and commands are never broken.
+const WIDTH: usize = 80;
+/// Last lines of the rank that failed, at the end of a run.
+const LAST_LINES: usize = 8;
 
-/// What there is to explain a job from.
-pub(crate) struct Facts<'a> {
-    pub job: &'a Value,
-    /// Null where there is none, or nobody may read it.
-    pub jobset: &'a Value,
-    pub pods: &'a [Value],
-    /// About the job, what it made, and its pods; oldest first.
-    pub events: &'a [Value],
-    pub now: Timestamp,
+/// `trainyard explain JOB`.
+pub(crate) async fn explain(cluster: &Cluster, args: &JobArgs) -> Result<u8, CliError> {
+    let job = cluster.job(&args.job).await?;
+    let diagnosis = diagnose(&facts::of(cluster, job).await?);
+    match args.output.output {
+        Format::Json | Format::Yaml => output::print(&json(&diagnosis), args.output.output),
+        Format::Name => println!("{}", diagnosis.reason.as_str()),
+        Format::Table | Format::Wide => print!("{}", text(&args.job, &diagnosis)),
+    }
+    Ok(exit::OK)
 }
 
-impl Facts<'_> {
-    /// The likely reasons, most telling first; none where all is well.
-    pub(crate) fn explain(&self) -> Vec<String> {
-        match Phase::of(self.job) {
-            Phase::Complete => Vec::new(),
-            Phase::Running => waits_for_steps(self.jobset).into_iter().chain(self.tried_again()).collect(),
-            Phase::Suspended => vec![self.suspended()],
-            Phase::Pending => self.pending(),
-            Phase::Failed => self.failed(),
-        }
-    }
-
-    fn pending(&self) -> Vec<String> {
-        let manager = object::text(&self.job["spec"], "managedBy");
-        if !matches!(manager, "" | "trainer.kubeflow.org/trainjob-controller") {
-            return vec![format!("it is run elsewhere, by {manager}: nothing is made here")];
-        }
-        let mut told: Vec<String> = Attempts::of(self.job).waits(self.now).into_iter().collect();
-        if !told.is_empty() {
-            told.extend(self.endings());
-            return told;
-        }
-        let reasons: BTreeSet<String> = self.pods.iter().filter_map(why_pending).collect();
-        told.extend(reasons);
-        told.extend(waits_for_steps(self.jobset));
-        told.extend(self.tried_again());
-        // what keeps pods from being made is only said by events: a runtime that is not there, a quota
-        let missing = self.pods.is_empty() || told.is_empty();
-        if missing {
-            told.extend(self.warnings());
-        }
-        if told.is_empty() {
-            told.push(match (self.jobset.is_null(), self.pods.is_empty()) {
-                (true, _) => "no JobSet was made of it yet; if that stays so, no controller is at work".to_owned(),
-                (false, true) => "no pods were made yet".to_owned(),
-                (false, false) => "its pods are starting".to_owned(),
-            });
-        }
-        told
-    }
-
-    /// The newest warnings about the job and what it made, pods excepted: they speak for themselves.
-    fn warnings(&self) -> Vec<String> {
-        let newest = self.events.iter().rev().filter(|event| {
-            object::text(event, "type") == "Warning" && object::text(&event["involvedObject"], "kind") != "Pod"
-        });
-        let mut told: Vec<String> = Vec::new();
-        for event in newest {
-            let text = format!("{}: {}", object::text(event, "reason"), object::text(event, "message").trim());
-            if !told.contains(&text) && told.len() < EVENTS_MAX {
-                told.push(text);
-            }
-        }
-        told
-    }
-
-    /// What failed and is tried again.
-    fn tried_again(&self) -> Vec<String> {
-        let told = self
-            .pods
-            .iter()
-            .flat_map(|pod| restarts(pod).into_iter().map(move |text| format!("{}: {text}", step(pod))));
-        told.collect()
-    }
-
-    fn suspended(&self) -> String {
-        let name = object::meta(self.job, "name");
-        if let Some(queue) = object::label(self.job, KUEUE_QUEUE) {
-            return format!("it is suspended and waits until Kueue admits it from queue {queue}");
-        }
-        let by = suspended_by(self.job).map(|(manager, at)| {
-            let ago = at
-                .map_or(String::new(), |at| format!(" {} ago", short_duration(self.now.as_second() - at.as_second())));
-            format!(" by {manager}{ago}")
-        });
-        format!("it was suspended{}; start it with: trainyard resume {name}", by.unwrap_or_default())
-    }
-
-    fn failed(&self) -> Vec<String> {
-        let told = self.endings();
-        if !told.is_empty() {
-            return told;
-        }
-        let failed = condition(self.job, "Failed");
-        if failed.is_some_and(|failed| failed["reason"] == "DeadlineExceeded") {
-            let limit = self.job["spec"]["activeDeadlineSeconds"].as_i64().unwrap_or(0);
-            return vec![format!("it was active for longer than activeDeadlineSeconds allows ({limit})")];
-        }
-        self.warnings()
-    }
-
-    /// How the containers that failed ended, the first to fail first.
-    fn endings(&self) -> Vec<String> {
-        let mut endings: Vec<(&Value, Ending)> =
-            self.pods.iter().flat_map(|pod| failures(pod).into_iter().map(move |ending| (pod, ending))).collect();
-        endings.sort_by(|(_, a), (_, b)| a.finished.cmp(&b.finished));
-        let told = endings.iter().map(|(pod, ending)| {
-            let ranks = ranks(pod).map_or(String::new(), |ranks| format!(" ({ranks})"));
-            let mut text = format!(
-                "{}{ranks}: container {} ended with exit code {}",
-                step(pod),
-                ending.container,
-                ending.exit_code
-            );
-            let reason = Some(ending.reason.as_str()).filter(|reason| !matches!(*reason, "" | "Error"));
-            if let Some(why) = reason.or_else(|| signal(ending.exit_code)) {
-                text += &format!(" ({why})");
-            }
-            if let Some(last) = ending.message.lines().rev().find(|line| !line.trim().is_empty()) {
-                text += &format!(": {}", last.trim());
-            }
-            text
-        });
-        let mut told: Vec<String> = told.collect();
-        if told.len() > 1 {
-            told[0] += "  (the first to fail)";
-        }
-        told
-    }
+/// `{state, reason, why, rank, evidence, ruled_out, remedies}`.
+pub(crate) fn json(diagnosis: &Diagnosis) -> Value {
+    serde_json::to_value(diagnosis).expect("a diagnosis is JSON")
 }
 
-/// Who set `spec.suspend` last, and when, as far as field management tells.
-fn suspended_by(job: &Value) -> Option<(String, Option<Timestamp>)> {
-    let entries = job["metadata"]["managedFields"].as_array()?;
-    let owns = |entry: &&Value| entry.pointer("/fieldsV1/f:spec/f:suspend").is_some();
-    let newest = entries.iter().filter(owns).max_by_key(|entry| object::text(entry, "time"))?;
-    Some((object::text(newest, "manager").to_owned(), object::text(newest, "time").parse().ok()))
+/// What a person reads.
+fn text(job: &str, diagnosis: &Diagnosis) -> String {
+    let mut text = format!("{job}: {} ({})\n", diagnosis.state.as_str(), diagnosis.reason.as_str());
+    text += &wrapped(&diagnosis.why, 2);
+    text += &evidence(diagnosis);
+    if !diagnosis.ruled_out.is_empty() {
+        text += "\nNot the cause:\n";
+        diagnosis.ruled_out.iter().for_each(|line| text += &wrapped(line, 2));
+    }
+    if !diagnosis.remedies.is_empty() {
+        text += "\nWhat to do:\n";
+    }
+    for remedy in &diagnosis.remedies {
+        text += &wrapped(&remedy.text, 2);
+        if let Some(command) = &remedy.command {
+            text += &format!("      {command}\n");
+        }
+    }
+    text
 }
 
-/// Steps that start only when others are done: `node waits until dataset-initializer is complete`.
-fn waits_for_steps(jobset: &Value) -> Vec<String> {
-    let list = |value: &'_ Value, member: &str| value[member].as_array().cloned().unwrap_or_default();
-    let counters = list(&jobset["status"], "replicatedJobsStatus");
-    let replicated = list(&jobset["spec"], "replicatedJobs");
-    let reached = |name: &str, state: &str| {
-        let wanted = replicated.iter().find(|job| job["name"] == name).and_then(|job| job["replicas"].as_i64());
-        let held = counters.iter().find(|step| step["name"] == name);
-        let count = |counter: &str| held.and_then(|step| step[counter].as_i64()).unwrap_or(0);
-        let done = if state == "Ready" { count("ready") + count("succeeded") } else { count("succeeded") };
-        done >= wanted.unwrap_or(1)
+/// Quotes below their sources, each source once.
+fn evidence(diagnosis: &Diagnosis) -> String {
+    let mut text = String::new();
+    let mut source = "";
+    for evidence in &diagnosis.evidence {
+        if text.is_empty() {
+            text += "\nEvidence:\n";
+        }
+        if evidence.source != source {
+            source = &evidence.source;
+            text += &wrapped(&format!("{source}:"), 2);
+        }
+        evidence.text.lines().for_each(|line| text += &format!("      {line}\n"));
+    }
+    text
+}
+
+/// Words in lines of at most `WIDTH` columns, the first and all others indented.
+fn wrapped(text: &str, indent: usize) -> String {
+    let mut lines = String::new();
+    let mut line = String::new();
+    for word in text.split_whitespace() {
+        if !line.is_empty() && indent + line.chars().count() + 1 + word.chars().count() > WIDTH {
+            lines += &format!("{:indent$}{line}\n", "");
+            line.clear();
+        }
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line += word;
+    }
+    if !line.is_empty() {
+        lines += &format!("{:indent$}{line}\n", "");
+    }
+    lines
+}
+
+/// Says on stderr at the end of a failed `run` what failed, why, and what to do next: the last lines of the process that
+/// failed first, a sentence, a command. `pods` are those that were seen while it ran.
+///
+/// Returns the exit code of that process, where it is known.
+pub(crate) async fn print_end(cluster: &Cluster, job: &Value, pods: &[Value]) -> Option<u8> {
+    let mut facts = match facts::of(cluster, job.clone()).await {
+        Ok(facts) => facts,
+        Err(error) => {
+            // the job is over: that more cannot be read is worth a line, not another end
+            eprintln!("why it failed cannot be read: {error}");
+            Facts { job: job.clone(), home: facts::home(cluster), ..Facts::default() }
+        }
     };
-    let mut told = Vec::new();
-    for job in &replicated {
-        for on in list(job, "dependsOn") {
-            let (name, state) = (object::text(&on, "name"), object::text(&on, "status"));
-            if !reached(name, state) {
-                let state = state.to_lowercase();
-                told.push(format!("{} waits until {name} is {state}", object::text(job, "name")));
-            }
+    for pod in pods {
+        if facts.pods.iter().all(|known| object::uid(&known.pod) != object::uid(pod)) {
+            facts.pods.push(PodFacts { pod: pod.clone(), live: false, attempt: 0 });
         }
     }
-    told
+    let diagnosis = diagnose(&facts);
+    eprint!("{}", end(&facts, &diagnosis));
+    diagnosis.exit_code.map(|code| byte(Some(code)))
+}
+
+/// The sentence, what shows it, and what was ruled out, as a part of a longer text.
+pub(crate) fn why(diagnosis: &Diagnosis) -> String {
+    let mut text = wrapped(&diagnosis.why, 2);
+    for evidence in &diagnosis.evidence {
+        text += &wrapped(&format!("{}:", evidence.source), 4);
+        evidence.text.lines().for_each(|line| text += &format!("      {line}\n"));
+    }
+    text
+}
+
+/// The last lines of the process that failed first, and the step that it belongs to.
+pub(crate) fn last_lines(facts: &Facts, diagnosis: &Diagnosis, most: usize) -> Option<(String, Vec<String>)> {
+    let process = diagnosis.process.as_ref()?;
+    let of_process = |log: &&LogTail| log.uid == process.uid && log.container == process.container;
+    let log = facts.logs.iter().filter(of_process).max_by_key(|log| log.attempt == process.attempt)?;
+    let lines = diagnose::last_lines(log, most);
+    (!lines.is_empty()).then(|| (process.step.clone(), lines))
+}
+
+fn end(facts: &Facts, diagnosis: &Diagnosis) -> String {
+    let name = object::meta(&facts.job, "name");
+    let mut text = String::new();
+    if let Some((step, lines)) = last_lines(facts, diagnosis, LAST_LINES) {
+        let who = diagnosis.rank.map_or(step, |rank| format!("rank {rank}"));
+        text += &format!("last lines of {who}:\n");
+        lines.iter().for_each(|line| text += &format!("  {line}\n"));
+    }
+    text += &format!("job {name} failed: {}\n", diagnosis.reason.as_str());
+    text += &format!("why: {}\n", diagnosis.why);
+    let next = diagnosis.remedies.iter().find(|remedy| remedy.command.is_some()).or(diagnosis.remedies.first());
+    if let Some(remedy) = next {
+        match &remedy.command {
+            Some(command) => text += &format!("next: {command}  # {}\n", remedy.text),
+            None => text += &format!("next: {}\n", remedy.text),
+        }
+    }
+    text += &format!("more: trainyard explain {name}{}\n", flags(facts));
+    text
+}
+
+fn flags(facts: &Facts) -> String {
+    if facts.home.flags.is_empty() { String::new() } else { format!(" {}", facts.home.flags) }
 }
 
 #[cfg(test)]
@@ -183,132 +163,52 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn now() -> Timestamp {
-        "2026-01-01T00:10:00Z".parse().expect("a time")
-    }
-
-    fn explain(job: &Value, jobset: &Value, pods: &[Value], events: &[Value]) -> Vec<String> {
-        Facts { job, jobset, pods, events, now: now() }.explain()
-    }
-
-    fn pod(name: &str, index: &str, status: Value) -> Value {
-        json!({"metadata": {"name": name, "labels": {"jobset.sigs.k8s.io/replicatedjob-name": "node",
-            "batch.kubernetes.io/job-completion-index": index}}, "status": status})
-    }
-
-    fn ended(name: &str, index: &str, code: i64, at: &str, message: &str) -> Value {
-        let terminated = json!({"exitCode": code, "finishedAt": at, "reason": "Error", "message": message});
-        pod(name, index, json!({"containerStatuses": [{"name": "node", "state": {"terminated": terminated}}]}))
-    }
-
-    fn warning(kind: &str, reason: &str, message: &str) -> Value {
-        json!({"type": "Warning", "reason": reason, "message": message, "involvedObject": {"kind": kind, "name": "j"}})
+    fn facts(log: &str) -> Facts {
+        let pod = json!({"metadata": {"name": "j-node-0-0-x", "uid": "p", "labels": {
+            "jobset.sigs.k8s.io/replicatedjob-name": "node", "batch.kubernetes.io/job-completion-index": "0"}},
+            "status": {"phase": "Failed", "containerStatuses": [{"name": "node", "state": {"terminated": {
+                "exitCode": 3, "reason": "Error", "finishedAt": "2026-01-01T00:00:00Z"}}}]}});
+        let lines: Vec<Value> = log.lines().map(|text| json!({"rank": 0, "text": text})).collect();
+        serde_json::from_value(json!({
+            "job": {"metadata": {"name": "j"}, "status": {"conditions": [{"type": "Failed", "status": "True"}]}},
+            "pods": [{"pod": pod}],
+            "logs": [{"pod": "j-node-0-0-x", "uid": "p", "container": "node", "lines": lines}],
+            "home": {"flags": "-n a"},
+        }))
+        .expect("facts")
     }
 
     #[test]
-    fn a_failed_job_names_the_first_failure_first() {
-        let job = json!({"status": {"conditions": [{"type": "Failed", "status": "True"}]}});
-        let pods = [
-            ended("a", "0", 143, "2026-01-01T00:00:05Z", ""),
-            ended("b", "1", 7, "2026-01-01T00:00:02Z", "x\nValueError: y\n"),
-        ];
+    fn the_end_of_a_run_says_why_and_what_next() {
+        let facts = facts(
+            "begins\nTraceback (most recent call last):\n  File \"/w/bad.py\", line 2, in <module>\nValueError: boom",
+        );
+        let told = end(&facts, &diagnose(&facts));
         assert_eq!(
-            explain(&job, &Value::Null, &pods, &[]),
-            [
-                "node-1 (rank 1): container node ended with exit code 7: ValueError: y  (the first to fail)",
-                "node-0 (rank 0): container node ended with exit code 143 (SIGTERM)",
-            ]
+            told,
+            "last lines of rank 0:\n  begins\n  Traceback (most recent call last):\n    File \"/w/bad.py\", line 2, in <module>\n  \
+             ValueError: boom\njob j failed: Exception\nwhy: rank 0 raised ValueError at bad.py:2: boom\nnext: trainyard logs j \
+             --rank 0 --tail 50 -n a  # see its last lines\nmore: trainyard explain j -n a\n"
         );
     }
 
     #[test]
-    fn ranks_of_a_node_are_named_together() {
-        let mut pod = ended("b", "1", 137, "2026-01-01T00:00:02Z", "");
-        pod["spec"] = json!({"containers": [{"env": [{"name": "PET_NPROC_PER_NODE", "value": "4"}]}]});
-        let job = json!({"status": {"conditions": [{"type": "Failed", "status": "True"}]}});
-        let told = explain(&job, &Value::Null, &[pod], &[]);
-        assert_eq!(told, ["node-1 (ranks 4 to 7): container node ended with exit code 137 (SIGKILL)"]);
+    fn members_of_the_json_are_these() {
+        let facts = facts("x");
+        let told = json(&diagnose(&facts));
+        let members: Vec<&str> = told.as_object().expect("an object").keys().map(String::as_str).collect();
+        let mut expected = ["state", "reason", "why", "rank", "evidence", "ruled_out", "remedies"];
+        expected.sort_unstable();
+        let mut sorted = members.clone();
+        sorted.sort_unstable();
+        assert_eq!(sorted, expected);
+        assert_eq!((told["state"].as_str(), told["reason"].as_str()), (Some("failed"), Some("ExitCode")));
     }
 
     #[test]
-    fn a_passed_deadline_says_which() {
-        let job = json!({"spec": {"activeDeadlineSeconds": 5}, "status": {"conditions": [
-            {"type": "Failed", "status": "True", "reason": "DeadlineExceeded"}]}});
-        let told = explain(&job, &Value::Null, &[], &[]);
-        assert_eq!(told, ["it was active for longer than activeDeadlineSeconds allows (5)"]);
-    }
-
-    #[test]
-    fn who_suspended_it_is_told() {
-        let job = json!({"metadata": {"name": "j", "managedFields": [
-            {"manager": "kubectl-create", "time": "2026-01-01T00:00:00Z", "fieldsV1": {"f:spec": {"f:suspend": {}}}},
-            {"manager": "kubectl-patch", "time": "2026-01-01T00:08:00Z", "fieldsV1": {"f:spec": {"f:suspend": {}}}},
-            {"manager": "trainer", "time": "2026-01-01T00:09:00Z", "fieldsV1": {"f:status": {}}}]},
-            "spec": {"suspend": true}});
-        let told = ["it was suspended by kubectl-patch 2m0s ago; start it with: trainyard resume j"];
-        assert_eq!(explain(&job, &Value::Null, &[], &[]), told);
-        let queued = json!({"metadata": {"name": "j", "labels": {KUEUE_QUEUE: "team"}}, "spec": {"suspend": true}});
-        let told = ["it is suspended and waits until Kueue admits it from queue team"];
-        assert_eq!(explain(&queued, &Value::Null, &[], &[]), told);
-    }
-
-    #[test]
-    fn what_pods_wait_for_is_told_once() {
-        let unscheduled = json!({"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False",
-            "message": "0/1 nodes are available: 1 Insufficient cpu."}]});
-        let pods = [pod("a", "0", unscheduled.clone()), pod("b", "1", unscheduled)];
-        let told = ["0/1 nodes are available: 1 Insufficient cpu."];
-        assert_eq!(explain(&json!({}), &json!({"spec": {}}), &pods, &[]), told);
-        let starting = [pod("a", "0", json!({"phase": "Pending"}))];
-        assert_eq!(explain(&json!({}), &json!({"spec": {}}), &starting, &[]), ["its pods are starting"]);
-    }
-
-    #[test]
-    fn steps_wait_for_others() {
-        let jobset = json!({
-            "spec": {"replicatedJobs": [
-                {"name": "dataset-initializer", "replicas": 1}, {"name": "model-initializer", "replicas": 1},
-                {"name": "node", "replicas": 1, "dependsOn": [
-                    {"name": "dataset-initializer", "status": "Complete"}, {"name": "model-initializer", "status": "Complete"}]},
-                {"name": "launcher", "replicas": 1, "dependsOn": [{"name": "node", "status": "Ready"}]}]},
-            "status": {"replicatedJobsStatus": [{"name": "dataset-initializer", "succeeded": 1}, {"name": "node", "ready": 0}]},
-        });
-        let told = ["node waits until model-initializer is complete", "launcher waits until node is ready"];
-        let pods = [pod("a", "0", json!({"phase": "Succeeded"}))];
-        assert_eq!(explain(&json!({}), &jobset, &pods, &[]), told);
-        let initializing = json!({"status": {"jobsStatus": [{"name": "dataset-initializer", "ready": 1}]}});
-        assert_eq!(explain(&initializing, &jobset, &pods, &[]), told);
-    }
-
-    #[test]
-    fn what_keeps_pods_from_being_made_comes_from_events() {
-        let events = [
-            warning("Job", "FailedCreate", "Error creating: exceeded quota: q"),
-            warning("TrainJob", "TrainJobResourcesCreationFailed", "runtime \"x\" not found"),
-            warning("TrainJob", "TrainJobResourcesCreationFailed", "runtime \"x\" not found"),
-            warning("Pod", "BackOff", "about a pod of before"),
-        ];
-        let told = [
-            "TrainJobResourcesCreationFailed: runtime \"x\" not found",
-            "FailedCreate: Error creating: exceeded quota: q",
-        ];
-        assert_eq!(explain(&json!({}), &Value::Null, &[], &events), told);
-        let none = ["no JobSet was made of it yet; if that stays so, no controller is at work"];
-        assert_eq!(explain(&json!({}), &Value::Null, &[], &[]), none);
-        let elsewhere = json!({"spec": {"managedBy": "kueue.x-k8s.io/multikueue"}});
-        let told = ["it is run elsewhere, by kueue.x-k8s.io/multikueue: nothing is made here"];
-        assert_eq!(explain(&elsewhere, &Value::Null, &[], &events), told);
-    }
-
-    #[test]
-    fn between_attempts_the_last_failure_is_told() {
-        let job = json!({"metadata": {"annotations": {"trainyard.dev/retries": "2", "trainyard.dev/attempt": "2",
-            "trainyard.dev/retry-at": "2026-01-01T00:10:20Z"}}});
-        let pods = [ended("a", "0", 9, "2026-01-01T00:00:05Z", "")];
-        let told = [
-            "attempt 1 of 3 has failed; attempt 2 starts in 20s",
-            "node-0 (rank 0): container node ended with exit code 9",
-        ];
-        assert_eq!(explain(&job, &json!({"spec": {}}), &pods, &[]), told);
+    fn sentences_keep_to_the_width() {
+        let text = wrapped(&"word ".repeat(40), 2);
+        assert!(text.lines().all(|line| line.chars().count() <= WIDTH && line.starts_with("  word")), "{text}");
+        assert_eq!(text.split_whitespace().count(), 40);
     }
 }

@@ -4,13 +4,14 @@ use crate::args::{DeleteArgs, Format, GetArgs, JobArgs, ListArgs, WaitArgs, Wait
 use crate::connect::{Cluster, Kind, value};
 use crate::error::CliError;
 use crate::exit;
-use crate::explain::Facts;
+use crate::facts;
 use crate::follow::refused;
 use crate::output;
 use crate::progress;
 use crate::view::{Attempts, Phase, RestartCounts, age, final_message};
 use api::object;
 use api::trainer::names::LABEL_JOBSET_NAME;
+use diagnose::Reason;
 use futures::{StreamExt, TryStreamExt};
 use jiff::Timestamp;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
@@ -41,15 +42,15 @@ pub(crate) async fn get(cluster: &Cluster, args: &GetArgs) -> Result<u8, CliErro
             if args.all_namespaces {
                 header.insert(0, "NAMESPACE");
             }
-            let wide =
-                if format == Format::Wide { Some(Wide::read(cluster, args.all_namespaces).await?) } else { None };
-            if wide.is_some() {
+            if format == Format::Wide {
                 header.extend(["ATTEMPT", "RESTARTS", "MESSAGE"]);
             }
+            let beside = Beside::read(cluster, args.all_namespaces).await;
             let rows = jobs.iter().map(|job| {
+                let (jobset, pods) = beside.of(job);
                 let mut row = vec![
                     name(job).to_owned(),
-                    Phase::of(job).as_str().to_owned(),
+                    diagnose::standing(job, jobset, pods.iter().copied(), now).to_string(),
                     job["spec"]["trainer"]["numNodes"].as_i64().map_or("-".to_owned(), |n| n.to_string()),
                     progress::percentage(job).map_or("-".to_owned(), |p| format!("{p}%")),
                     age(job, now),
@@ -58,8 +59,8 @@ pub(crate) async fn get(cluster: &Cluster, args: &GetArgs) -> Result<u8, CliErro
                 if args.all_namespaces {
                     row.insert(0, object::meta(job, "namespace").to_owned());
                 }
-                if let Some(wide) = &wide {
-                    row.extend(wide.columns(job, now));
+                if format == Format::Wide {
+                    row.extend(wide(cluster, job, jobset, &pods, now));
                 }
                 row
             });
@@ -69,41 +70,46 @@ pub(crate) async fn get(cluster: &Cluster, args: &GetArgs) -> Result<u8, CliErro
     Ok(exit::OK)
 }
 
-/// What the wide table reads beside the jobs.
-struct Wide {
+/// What tables read beside the jobs: what restarts is not said by a job itself.
+struct Beside {
     jobsets: Vec<Value>,
     pods: Vec<Value>,
 }
 
-impl Wide {
-    async fn read(cluster: &Cluster, everywhere: bool) -> Result<Self, CliError> {
-        let list = async |kind: Kind| -> Result<Vec<Value>, CliError> {
+impl Beside {
+    async fn read(cluster: &Cluster, everywhere: bool) -> Self {
+        let list = async |kind: Kind| -> Vec<Value> {
             let api = if everywhere { cluster.api_all(kind) } else { cluster.api(kind) };
-            Ok(api.list(&ListParams::default()).await?.items.iter().map(value).collect())
+            // nobody has to be allowed to read JobSets and pods to see his jobs
+            let list = api.list(&ListParams::default()).await;
+            list.map(|list| list.items.iter().map(value).collect()).unwrap_or_default()
         };
-        // nobody has to be allowed to read JobSets to see his jobs
-        Ok(Self { jobsets: list(Kind::JobSet).await.unwrap_or_default(), pods: list(Kind::Pod).await? })
+        let (jobsets, pods) = futures::join!(list(Kind::JobSet), list(Kind::Pod));
+        Self { jobsets, pods }
     }
 
-    /// Attempt, restarts (of all pods at once, and of containers) and what there is to say: how it ended, or why it waits.
-    fn columns(&self, job: &Value, now: Timestamp) -> [String; 3] {
+    /// The JobSet and the pods of a job.
+    fn of(&self, job: &Value) -> (&Value, Vec<&Value>) {
         let namespace = object::meta(job, "namespace");
         let of_job = |object: &&Value, of: &str| object::meta(object, "namespace") == namespace && of == name(job);
-        let pods: Vec<Value> = self
-            .pods
-            .iter()
-            .filter(|pod| of_job(pod, object::label(pod, LABEL_JOBSET_NAME).unwrap_or_default()))
-            .cloned()
-            .collect();
+        let is_its = |pod: &&Value| of_job(pod, object::label(pod, LABEL_JOBSET_NAME).unwrap_or_default());
         let jobset = self.jobsets.iter().find(|jobset| of_job(jobset, name(jobset))).unwrap_or(&Value::Null);
-        let counts = RestartCounts::of(jobset, &pods);
-        let attempts = Attempts::of(job);
-        let message = match final_message(job) {
-            "" => Facts { job, jobset, pods: &pods, events: &[], now }.explain().into_iter().next().unwrap_or_default(),
-            message => message.to_owned(),
-        };
-        [format!("{}/{}", attempts.now, attempts.most), (counts.jobset + counts.containers).to_string(), message]
+        (jobset, self.pods.iter().filter(is_its).collect())
     }
+}
+
+/// Attempt, restarts (of all pods at once, and of containers) and what there is to say: how it ended, or why it waits.
+fn wide(cluster: &Cluster, job: &Value, jobset: &Value, pods: &[&Value], now: Timestamp) -> [String; 3] {
+    let counts = RestartCounts::of(jobset, pods.iter().copied());
+    let attempts = Attempts::of(job);
+    let diagnosis = diagnose::diagnose(&facts::of_list(cluster, job, jobset, pods, now));
+    let message = match diagnosis.reason {
+        // what the job itself says of its end says more than that nothing is known
+        Reason::Complete | Reason::Unknown => final_message(job).to_owned(),
+        Reason::Running => String::new(),
+        _ => diagnosis.why,
+    };
+    [format!("{}/{}", attempts.now, attempts.most), (counts.jobset + counts.containers).to_string(), message]
 }
 
 fn name(object: &Value) -> &str {

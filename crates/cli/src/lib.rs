@@ -19,6 +19,7 @@ pub mod error;
 mod exec;
 pub mod exit;
 mod explain;
+mod facts;
 mod fold;
 mod follow;
 mod history;
@@ -98,6 +99,7 @@ async fn ask(command: Command, cluster: &Cluster) -> Result<u8, CliError> {
     match command {
         Command::Get(args) => jobs::get(cluster, &args).await,
         Command::Describe(args) => describe::describe(cluster, &args).await,
+        Command::Explain(args) => explain::explain(cluster, &args).await,
         Command::Logs(args) => logs::logs(cluster, &args).await,
         Command::Top(args) => top::top(cluster, &args).await,
         Command::Exec(args) => exec::exec(cluster, &args).await,

@@ -5,6 +5,7 @@ use crate::code::{Code, Start};
 use crate::connect::{self, Cluster, Kind, Where, value};
 use crate::error::CliError;
 use crate::exit;
+use crate::explain;
 use crate::follow::{Show, follow};
 use crate::jobs::suspended;
 use crate::launcher::{Launcher, Setting};
@@ -14,7 +15,7 @@ use crate::preflight::Preflight;
 use crate::retried;
 use crate::ship::{Bundle, MOUNT};
 use crate::usage;
-use crate::view::{Phase, condition, final_message};
+use crate::view::{Phase, condition};
 use crate::warm::Folders;
 use api::names::env_name_faults;
 use api::object;
@@ -79,18 +80,16 @@ async fn run_on(cluster: &Cluster, draft: Draft<'_>) -> Result<u8, CliError> {
         never = retried::tell(cluster, &created) => never,
         _ = tokio::signal::ctrl_c() => return interrupted(cluster, &name).await,
     };
+    let mut told = None;
     match &ended.job {
         Some(job) if Phase::of(job) == Phase::Complete => eprintln!("job {name} complete"),
-        Some(job) => {
-            eprintln!("job {name} failed: {}", final_message(job));
-            eprintln!("  see why: trainyard describe {name}{}", cluster.flags);
-        }
+        Some(job) => told = explain::print_end(cluster, job, &ended.pods).await,
         None => eprintln!("job {name} was deleted"),
     }
     if args.timeout.is_some() && ended.job.as_ref().is_some_and(is_past_deadline) {
         return Ok(exit::TIMEOUT);
     }
-    Ok(ended.exit_code())
+    Ok(told.unwrap_or_else(|| ended.exit_code()))
 }
 
 /// Whether the ranks are forked from a process that has imported torch: by flag, or as the folder's last flag said.

@@ -2,59 +2,13 @@
 
 use api::object;
 use api::trainer::annotations::{ATTEMPT, RETRIES, RETRY_AT};
+pub(crate) use diagnose::pods::{
+    Phase, condition, container_restarts, last_seen, node_rank, processes_per_node, ranks, short_duration, statuses,
+    step,
+};
+use diagnose::{Facts, PodFacts};
 use jiff::Timestamp;
 use serde_json::Value;
-
-/// Where a job stands, derived from its status.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Phase {
-    Pending,
-    Running,
-    Suspended,
-    Complete,
-    Failed,
-}
-
-impl Phase {
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Pending => "Pending",
-            Self::Running => "Running",
-            Self::Suspended => "Suspended",
-            Self::Complete => "Complete",
-            Self::Failed => "Failed",
-        }
-    }
-
-    pub(crate) fn is_finished(self) -> bool {
-        matches!(self, Self::Complete | Self::Failed)
-    }
-
-    /// Of a TrainJob. Finished wins over all; then suspension; then whether any pod is at work.
-    pub(crate) fn of(job: &Value) -> Self {
-        if condition(job, "Failed").is_some() {
-            return Self::Failed;
-        }
-        if condition(job, "Complete").is_some() {
-            return Self::Complete;
-        }
-        if job["spec"]["suspend"] == true {
-            return Self::Suspended;
-        }
-        let at_work = job["status"]["jobsStatus"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .any(|step| ["ready", "succeeded"].iter().any(|counter| step[*counter].as_i64().unwrap_or(0) > 0));
-        if at_work { Self::Running } else { Self::Pending }
-    }
-}
-
-/// A condition that is True.
-pub(crate) fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
-    let conditions = object["status"]["conditions"].as_array()?;
-    conditions.iter().find(|c| c["type"] == kind && c["status"] == "True")
-}
 
 /// The message of the condition that ended the job; empty while it runs.
 pub(crate) fn final_message(job: &Value) -> &str {
@@ -70,46 +24,6 @@ pub(crate) fn age(object: &Value, now: Timestamp) -> String {
     }
 }
 
-/// When an event was last seen, as text that sorts. Recorders of events.k8s.io/v1 leave out what core/v1 asks for.
-pub(crate) fn last_seen(event: &Value) -> &str {
-    let series = object::text(&event["series"], "lastObservedTime");
-    let times = [object::text(event, "lastTimestamp"), series, object::text(event, "eventTime")];
-    times.into_iter().find(|time| !time.is_empty()).unwrap_or_else(|| object::meta(event, "creationTimestamp"))
-}
-
-/// Seconds as `45s`, `12m`, `3h5m`, `2d`.
-pub(crate) fn short_duration(secs: i64) -> String {
-    match secs.max(0) {
-        secs @ 0..120 => format!("{secs}s"),
-        secs @ 120..600 => format!("{}m{}s", secs / 60, secs % 60),
-        secs @ 600..10800 => format!("{}m", secs / 60),
-        secs @ 10800..172_800 => format!("{}h{}m", secs / 3600, secs % 3600 / 60),
-        secs => format!("{}d", secs / 86400),
-    }
-}
-
-/// The step that a pod belongs to, as the Kubeflow SDK names it: `node-2`, `dataset-initializer`.
-pub(crate) fn step(pod: &Value) -> String {
-    let role = object::label(pod, "jobset.sigs.k8s.io/replicatedjob-name").unwrap_or("pod");
-    match (role, node_rank(pod)) {
-        ("dataset-initializer" | "model-initializer", _) | (_, None) => role.to_owned(),
-        (role, Some(rank)) => format!("{role}-{rank}"),
-    }
-}
-
-/// A pod's completion index: the rank of its node.
-pub(crate) fn node_rank(pod: &Value) -> Option<i64> {
-    object::label(pod, "batch.kubernetes.io/job-completion-index")?.parse().ok()
-}
-
-/// Processes of each node: what torchrun is told, 1 where nothing says.
-pub(crate) fn processes_per_node(pod: &Value) -> i64 {
-    let containers = pod["spec"]["containers"].as_array().into_iter().flatten();
-    let mut variables = containers.flat_map(|c| c["env"].as_array().into_iter().flatten());
-    let told = variables.find(|v| v["name"] == "PET_NPROC_PER_NODE");
-    told.and_then(|v| v["value"].as_str()).and_then(|text| text.parse().ok()).unwrap_or(1)
-}
-
 /// Why a pod does not run; `None` where it does or nobody says.
 pub(crate) fn why_pending(pod: &Value) -> Option<String> {
     if pod["status"]["phase"].as_str().unwrap_or("Pending") != "Pending" {
@@ -120,38 +34,12 @@ pub(crate) fn why_pending(pod: &Value) -> Option<String> {
         .filter(|c| c["type"] == "PodScheduled" && c["status"] == "False")
         .find_map(|c| c["message"].as_str().map(str::to_owned));
     unscheduled.or_else(|| {
-        container_statuses(pod).find_map(|status| {
+        statuses(pod).find_map(|status| {
             let waiting = &status["state"]["waiting"];
             let reason =
                 waiting["reason"].as_str().filter(|r| !matches!(*r, "ContainerCreating" | "PodInitializing"))?;
             Some(format!("container {}: {reason}: {}", object::text(status, "name"), object::text(waiting, "message")))
         })
-    })
-}
-
-/// The ranks on a pod's node: `rank 1`, `ranks 4 to 7`; `None` for what is no node.
-pub(crate) fn ranks(pod: &Value) -> Option<String> {
-    let node = node_rank(pod).filter(|_| !step(pod).ends_with("-initializer"))?;
-    Some(match processes_per_node(pod).max(1) {
-        1 => format!("rank {node}"),
-        processes => format!("ranks {} to {}", node * processes, (node + 1) * processes - 1),
-    })
-}
-
-/// The signal that an exit code stands for, as shells and container runtimes count: 128 and its number.
-pub(crate) fn signal(exit_code: i64) -> Option<&'static str> {
-    Some(match exit_code {
-        129 => "SIGHUP",
-        130 => "SIGINT",
-        131 => "SIGQUIT",
-        132 => "SIGILL",
-        134 => "SIGABRT",
-        135 => "SIGBUS",
-        136 => "SIGFPE",
-        137 => "SIGKILL",
-        139 => "SIGSEGV",
-        143 => "SIGTERM",
-        _ => return None,
     })
 }
 
@@ -196,11 +84,6 @@ impl RestartCounts {
     }
 }
 
-/// How often a pod's containers have restarted.
-pub(crate) fn container_restarts(pod: &Value) -> i64 {
-    container_statuses(pod).filter_map(|status| status["restartCount"].as_i64()).sum()
-}
-
 /// The containers of an unfinished pod that failed and are tried again, in sentences: `container node ended with exit code
 /// 1; it is tried again (restart 2)`.
 pub(crate) fn restarts(pod: &Value) -> Vec<String> {
@@ -208,7 +91,7 @@ pub(crate) fn restarts(pod: &Value) -> Vec<String> {
     if is_over || pod["spec"]["restartPolicy"] == "Never" {
         return Vec::new();
     }
-    container_statuses(pod)
+    statuses(pod)
         .filter_map(|status| {
             // between two tries the end is the state, later the last state; the count grows with the next try
             let waits = status["state"]["terminated"]["exitCode"].as_i64().filter(|code| *code != 0);
@@ -223,47 +106,36 @@ pub(crate) fn restarts(pod: &Value) -> Vec<String> {
         .collect()
 }
 
-/// How a pod's process ended: exit code, and when.
+/// A container of a pod that failed, and when.
 pub(crate) struct Ending {
     pub container: String,
     pub exit_code: i64,
-    pub reason: String,
-    pub message: String,
     pub finished: String,
 }
 
 /// The containers of a pod that failed.
 pub(crate) fn failures(pod: &Value) -> Vec<Ending> {
-    container_statuses(pod)
-        .filter_map(|status| {
-            let terminated = [&status["state"]["terminated"], &status["lastState"]["terminated"]]
-                .into_iter()
-                .find(|t| t["exitCode"].as_i64().is_some_and(|code| code != 0))?;
-            Some(Ending {
-                container: object::text(status, "name").to_owned(),
-                exit_code: terminated["exitCode"].as_i64().unwrap_or(1),
-                reason: object::text(terminated, "reason").to_owned(),
-                message: object::text(terminated, "message").trim().to_owned(),
-                finished: object::text(terminated, "finishedAt").to_owned(),
-            })
+    let of_status = |status: &Value| {
+        let ends = [&status["state"]["terminated"], &status["lastState"]["terminated"]];
+        let end = ends.into_iter().find(|end| end["exitCode"].as_i64().is_some_and(|code| code != 0))?;
+        Some(Ending {
+            container: object::text(status, "name").to_owned(),
+            exit_code: end["exitCode"].as_i64()?,
+            finished: object::text(end, "finishedAt").to_owned(),
         })
-        .collect()
+    };
+    statuses(pod).filter_map(of_status).collect()
 }
-
-fn container_statuses(pod: &Value) -> impl Iterator<Item = &Value> {
-    ["initContainerStatuses", "containerStatuses"]
-        .into_iter()
-        .flat_map(|list| pod["status"][list].as_array().into_iter().flatten())
-}
-
-/// What a process ends with that was asked to by SIGTERM: the others of a job, once one of them has failed.
-const TERMINATED: i64 = 143;
 
 /// The exit code of the process that failed first by itself; 1 where none has one. Codes beyond a byte become 1.
 pub(crate) fn exit_code(pods: &[Value]) -> u8 {
-    let mut endings: Vec<Ending> = pods.iter().flat_map(failures).collect();
-    endings.sort_by(|a, b| (a.exit_code == TERMINATED, &a.finished).cmp(&(b.exit_code == TERMINATED, &b.finished)));
-    endings.first().and_then(|e| u8::try_from(e.exit_code).ok()).filter(|code| *code != 0).unwrap_or(1)
+    let pods = pods.iter().map(|pod| PodFacts { pod: pod.clone(), live: true, attempt: 0 }).collect();
+    byte(diagnose::exit_code(&Facts { pods, ..Facts::default() }))
+}
+
+/// An exit code as a process can have it.
+pub(crate) fn byte(code: Option<i64>) -> u8 {
+    code.and_then(|code| u8::try_from(code).ok()).filter(|code| *code != 0).unwrap_or(1)
 }
 
 #[cfg(test)]

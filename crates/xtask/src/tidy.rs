@@ -18,6 +18,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("merge", &["api"]),
     ("reconcile", &["api"]),
     // tier 1
+    ("diagnose", &["api"]),
     ("plan", &["api", "merge", "reconcile"]),
     ("workloads", &["api", "reconcile"]),
     // tier 2
@@ -27,7 +28,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("node", &["api"]),
     // tier 3
     ("operator", &["api", "driver", "plan", "reconcile", "workloads"]),
-    ("cli", &["api"]),
+    ("cli", &["api", "diagnose"]),
     (
         "trainyard",
         &["api", "apiserver", "cli", "driver", "merge", "node", "operator", "plan", "reconcile", "store", "workloads"],
@@ -49,7 +50,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 const TOOLS: [&str; 2] = ["testkit", "sim"];
 
 /// Crates without I/O, clock and chance.
-const PURE: [&str; 5] = ["api", "merge", "reconcile", "plan", "workloads"];
+const PURE: [&str; 6] = ["api", "merge", "reconcile", "diagnose", "plan", "workloads"];
 
 /// Libraries that would carry I/O into a pure crate, however deep.
 const IMPURE_LIBRARIES: [&str; 10] =

@@ -1,0 +1,206 @@
+//! Reads what a diagnosis is made from: a job, what belongs to it, and the ends of its logs.
+
+use crate::connect::{Cluster, Kind, pods_of};
+use crate::error::CliError;
+use crate::history::{self, Past, RunOf, Window};
+use crate::lines::Source;
+use crate::mpirun::Pieces;
+use crate::view::{last_seen, statuses};
+use api::object;
+use diagnose::{Facts, Home, Line, LogTail, PodFacts};
+use futures::StreamExt;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube::api::{ListParams, LogParams};
+use serde_json::Value;
+use std::collections::BTreeSet;
+
+/// Lines of each log that are read.
+const TAIL: i64 = 200;
+/// Logs that are read, those of failures first.
+const LOGS_MAX: usize = 32;
+/// Logs that are read at the same time.
+const AT_ONCE: usize = 8;
+
+/// A run of a container whose log is of interest.
+struct Wanted {
+    pod: Value,
+    container: String,
+    attempt: i64,
+    /// The container's last run but one, as the API server names it.
+    previous: bool,
+    failed: bool,
+    live: bool,
+    /// The server's history has the lines.
+    kept: bool,
+}
+
+/// All facts of a job. What may not be read is left out.
+///
+/// Errors: the pods or events cannot be listed.
+pub(crate) async fn of(cluster: &Cluster, job: Value) -> Result<Facts, CliError> {
+    let mut facts = objects(cluster, job).await?;
+    let past = history::of(cluster, object::meta(&facts.job, "name")).await.unwrap_or_default();
+    if let Some(past) = &past {
+        add(&mut facts, past);
+    }
+    facts.logs = logs(cluster, &facts, past.as_ref()).await;
+    Ok(facts)
+}
+
+/// The same without logs and history.
+async fn objects(cluster: &Cluster, job: Value) -> Result<Facts, CliError> {
+    let name = object::meta(&job, "name").to_owned();
+    let labels = pods_of(&name);
+    let nodes = async {
+        let list = cluster.api_all(Kind::Node).list(&ListParams::default()).await;
+        list.map(|list| list.items.iter().map(crate::connect::value).collect()).unwrap_or_default()
+    };
+    let (pods, events, jobset, jobs, nodes) = futures::join!(
+        cluster.pods(&name),
+        cluster.list(Kind::Event, ""),
+        cluster.find(Kind::JobSet, &name),
+        cluster.list(Kind::Job, &labels),
+        nodes,
+    );
+    let mut events = events?;
+    events.sort_by(|a, b| last_seen(a).cmp(last_seen(b)));
+    let attempt = attempt_of(&job);
+    let pods = pods?.into_iter().map(|pod| PodFacts { pod, live: true, attempt }).collect();
+    Ok(Facts {
+        // without the right to read them, or without their kind, there is less to tell
+        jobset: jobset.ok().flatten().unwrap_or_default(),
+        jobs: jobs.unwrap_or_default(),
+        nodes,
+        pods,
+        events,
+        now: Timestamp::now(),
+        home: home(cluster),
+        job,
+        ..Facts::default()
+    })
+}
+
+/// The attempt that the job is at. While the next one waits, what is there is still of the one before.
+fn attempt_of(job: &Value) -> i64 {
+    use api::trainer::annotations::ATTEMPT;
+    object::annotation(job, ATTEMPT).and_then(|text| text.parse().ok()).unwrap_or(1)
+}
+
+/// What leads a command that is typed back to this server.
+pub(crate) fn home(cluster: &Cluster) -> Home {
+    let namespace = format!(" -n {}", cluster.namespace);
+    Home {
+        flags: cluster.flags.trim().to_owned(),
+        kubectl: format!("kubectl{}{namespace}", cluster.kubectl_flags),
+        local: cluster.local,
+    }
+}
+
+/// Adds the pods that are gone, and says of those that are there which attempt they belong to.
+fn add(facts: &mut Facts, past: &Past) {
+    for old in &past.pods {
+        match facts.pods.iter_mut().find(|pod| object::uid(&pod.pod) == object::uid(&old.pod)) {
+            Some(pod) => pod.attempt = old.attempt,
+            None => facts.pods.push(PodFacts { pod: old.pod.clone(), live: false, attempt: old.attempt }),
+        }
+    }
+}
+
+/// The ends of the logs of containers that failed, and of those at work.
+async fn logs(cluster: &Cluster, facts: &Facts, past: Option<&Past>) -> Vec<LogTail> {
+    let mut wanted: Vec<Wanted> = facts.pods.iter().flat_map(|pod| runs(pod, past)).collect();
+    // a pod that is gone has its log in the history or nowhere
+    wanted.retain(|run| run.live || run.kept);
+    wanted.sort_by_key(|run| (!run.failed, !run.live));
+    wanted.truncate(LOGS_MAX);
+    let job = object::meta(&facts.job, "name");
+    let reads = futures::stream::iter(wanted).map(|run| async move { read(cluster, job, &run).await });
+    let mut logs: Vec<LogTail> = reads.buffer_unordered(AT_ONCE).filter_map(std::future::ready).collect().await;
+    logs.sort_by(|a, b| (&a.pod, &a.container, a.attempt).cmp(&(&b.pod, &b.container, b.attempt)));
+    logs
+}
+
+/// The runs of a pod's containers whose logs are read: the last one that failed, and the one that goes on.
+fn runs(pod: &PodFacts, past: Option<&Past>) -> Vec<Wanted> {
+    let uid = object::uid(&pod.pod);
+    let kept: BTreeSet<(&str, i64)> = past
+        .and_then(|past| past.pods.iter().find(|old| object::uid(&old.pod) == uid))
+        .into_iter()
+        .flat_map(|old| &old.containers)
+        .flat_map(|container| container.attempts.iter().map(|run| (container.name.as_str(), i64::from(run.attempt))))
+        .collect();
+    let mut runs = Vec::new();
+    for status in statuses(&pod.pod) {
+        let container = object::text(status, "name");
+        let restarts = status["restartCount"].as_i64().unwrap_or(0);
+        let failed = |state: &Value| state["terminated"]["exitCode"].as_i64().is_some_and(|code| code != 0);
+        let mut want = |attempt: i64, previous: bool, failed: bool| {
+            runs.push(Wanted {
+                pod: pod.pod.clone(),
+                container: container.to_owned(),
+                attempt,
+                previous,
+                failed,
+                live: pod.live,
+                kept: kept.contains(&(container, attempt)),
+            });
+        };
+        if failed(&status["state"]) {
+            want(restarts, false, true);
+        } else if failed(&status["lastState"]) {
+            // while a container waits to be started again, its last run is what the API server calls its log
+            let waits = status["state"]["waiting"].is_object();
+            want(restarts.saturating_sub(1), !waits, true);
+        }
+        if status["state"]["running"].is_object() {
+            want(restarts, false, false);
+        }
+    }
+    runs
+}
+
+async fn read(cluster: &Cluster, job: &str, run: &Wanted) -> Option<LogTail> {
+    let uid = object::uid(&run.pod);
+    let lines: Vec<(String, String)> = if run.kept {
+        let of = RunOf { pod: uid, container: &run.container, attempt: u32::try_from(run.attempt).unwrap_or(0) };
+        history::lines(cluster, job, of, Window { tail: Some(TAIL), ..Window::default() }).await.ok()?
+    } else {
+        let api: Api<Pod> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
+        let parameters = LogParams {
+            container: Some(run.container.clone()),
+            previous: run.previous,
+            tail_lines: Some(TAIL),
+            timestamps: true,
+            ..LogParams::default()
+        };
+        let text = api.logs(object::meta(&run.pod, "name"), &parameters).await.ok()?;
+        text.lines().map(history::stamped).map(|(time, line)| (time.to_owned(), line.to_owned())).collect()
+    };
+    let source = Source::of(&run.pod, run.attempt);
+    let mut pieces = Pieces::default();
+    let mut read: Vec<Line> = Vec::new();
+    let line = |time: Option<Timestamp>, text: &str| {
+        let (rank, text) = source.rank_of(text);
+        Line { time, rank, text: text.to_owned() }
+    };
+    for (time, text) in lines {
+        let whole = source.whole(&mut pieces, &text);
+        read.push(line(time.parse().ok(), &whole));
+    }
+    read.extend(pieces.rest().map(|text| line(None, &text)));
+    Some(LogTail {
+        pod: object::meta(&run.pod, "name").to_owned(),
+        uid: uid.to_owned(),
+        container: run.container.clone(),
+        attempt: run.attempt,
+        lines: read,
+    })
+}
+
+/// The facts that a list of jobs is judged by: no events, no logs.
+pub(crate) fn of_list(cluster: &Cluster, job: &Value, jobset: &Value, pods: &[&Value], now: Timestamp) -> Facts {
+    let pods = pods.iter().map(|pod| PodFacts { pod: (*pod).clone(), live: true, attempt: 1 }).collect();
+    Facts { job: job.clone(), jobset: jobset.clone(), pods, now, home: home(cluster), ..Facts::default() }
+}

@@ -1,0 +1,78 @@
+//! What a diagnosis is made from: a job, the objects that belong to it, and the ends of its logs.
+
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde_json::Value;
+
+/// All that is known of one job. A part that could not be read is null or empty.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Facts {
+    /// The TrainJob.
+    pub job: Value,
+    pub jobset: Value,
+    /// The batch Jobs of the JobSet.
+    pub jobs: Vec<Value>,
+    pub pods: Vec<PodFacts>,
+    /// Events of the namespace, oldest first. Those of other objects, also of earlier ones of the same name, are passed over.
+    pub events: Vec<Value>,
+    pub nodes: Vec<Value>,
+    /// The runtime that the job names; null where it does not exist or was not read.
+    pub runtime: Value,
+    pub logs: Vec<LogTail>,
+    pub now: Timestamp,
+    pub home: Home,
+}
+
+/// A pod, as it is or as it was when it was deleted.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PodFacts {
+    pub pod: Value,
+    /// Whether it still exists.
+    #[serde(default = "yes")]
+    pub live: bool,
+    /// The attempt of the job that it belongs to; 0 where nobody knows.
+    #[serde(default)]
+    pub attempt: i64,
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// The last lines of one run of one container.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LogTail {
+    /// The pod's name.
+    pub pod: String,
+    pub uid: String,
+    pub container: String,
+    /// How often the container had been restarted before.
+    pub attempt: i64,
+    pub lines: Vec<Line>,
+}
+
+/// One line of a log.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Line {
+    pub time: Option<Timestamp>,
+    /// The rank that wrote it, where the line says so.
+    pub rank: Option<i64>,
+    /// Without a mark of the rank.
+    pub text: String,
+}
+
+/// Where the job is, for commands that are proposed.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Home {
+    /// Flags that lead `trainyard` to the server, with a blank before them; may be empty.
+    pub flags: String,
+    /// `kubectl` with the flags that lead it to the server and namespace.
+    pub kubectl: String,
+    /// The pods are processes of this machine.
+    pub local: bool,
+}

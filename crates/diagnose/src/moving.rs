@@ -1,0 +1,190 @@
+//! Whether a job that is at work gets on: silence, numbers that are none, a loss that stands still, steps that take longer.
+
+use crate::facts::{Facts, Line, LogTail};
+use crate::pods::{short_duration, statuses, step};
+use crate::reason::{Reason, State};
+use crate::tell::Case;
+use crate::waiting;
+use api::object;
+use jiff::Timestamp;
+use serde_json::Value;
+
+/// Silence of all ranks after which a job counts as stuck.
+const SILENT_SECS: i64 = 600;
+/// Reports of one loss that must all be the same.
+const FLAT_MIN: usize = 20;
+/// Reports of steps that are compared, and how much slower the last of them must be.
+const STEPS_MIN: usize = 12;
+const RECENT: usize = 4;
+const SLOWER: i64 = 3;
+const SLOW_SECS: i64 = 10;
+/// Ranks whose last lines are quoted.
+const RANKS_MAX: usize = 4;
+
+/// State and reason of a running job.
+pub(crate) fn of_job(facts: &Facts) -> (State, Case) {
+    // pods of it may wait while others run, for what they cannot have
+    if let Some(case) = waiting::of_pods(facts) {
+        return (State::Pending, case);
+    }
+    if let Some(case) = nan(facts).or_else(|| flat(facts)) {
+        return (State::Running, case);
+    }
+    if let Some(case) = stuck(facts) {
+        return (State::Stuck, case);
+    }
+    if let Some(case) = slow(facts) {
+        return (State::Slow, case);
+    }
+    (State::Running, waiting::steps(facts).unwrap_or_else(|| Case::new(Reason::Running)))
+}
+
+/// The logs of containers that run now.
+fn at_work(facts: &Facts) -> Vec<(&Value, &LogTail)> {
+    let live = facts.pods.iter().filter(|pod| pod.live).map(|pod| &pod.pod);
+    let running = live.flat_map(|pod| {
+        statuses(pod).filter(|status| status["state"].get("running").is_some()).map(move |status| (pod, status))
+    });
+    running
+        .filter_map(|(pod, status)| {
+            let of_container = |log: &&LogTail| {
+                (log.uid == object::uid(pod) || (log.uid.is_empty() && log.pod == object::meta(pod, "name")))
+                    && log.container == object::text(status, "name")
+            };
+            Some((pod, facts.logs.iter().filter(of_container).max_by_key(|log| log.attempt)?))
+        })
+        .collect()
+}
+
+fn source(pod: &Value, log: &LogTail, line: &Line) -> String {
+    let rank = line.rank.map_or(String::new(), |rank| format!(" (rank {rank})"));
+    format!("{}{rank}, container {}, attempt {}, log", step(pod), log.container, log.attempt)
+}
+
+/// The loss that a line reports, as text: what follows the word and at most some marks.
+fn loss(text: &str) -> Option<&str> {
+    let lower = text.to_ascii_lowercase();
+    let at = lower.find("loss")? + "loss".len();
+    let rest = text.get(at..)?.trim_start_matches(|c: char| c.is_whitespace() || "=:'\",(".contains(c));
+    let end = rest.find(|c: char| !(c.is_ascii_alphanumeric() || "+-.".contains(c))).unwrap_or(rest.len());
+    Some(&rest[..end]).filter(|word| !word.is_empty())
+}
+
+fn is_no_number(word: &str) -> bool {
+    let word = word.trim_start_matches(['-', '+']).to_ascii_lowercase();
+    matches!(word.as_str(), "nan" | "inf" | "infinity")
+}
+
+fn nan(facts: &Facts) -> Option<Case> {
+    let reported = facts.job["status"]["trainerStatus"]["metrics"].as_array().into_iter().flatten();
+    for metric in reported {
+        let (name, value) = (object::text(metric, "name"), object::text(metric, "value"));
+        if name.to_ascii_lowercase().contains("loss") && is_no_number(value) {
+            let mut case = Case::new(Reason::NanLoss).with("last", format!("{name} {value}")).with("who", "the job");
+            case.quote("progress that the job reported", &format!("{name}: {value}"));
+            return Some(case);
+        }
+    }
+    for (pod, log) in at_work(facts) {
+        let Some(line) = log.lines.iter().rev().find(|line| loss(&line.text).is_some()) else { continue };
+        if loss(&line.text).is_some_and(is_no_number) {
+            let who = line.rank.map_or_else(|| step(pod), |rank| format!("rank {rank}"));
+            let mut case = Case::new(Reason::NanLoss).with("last", line.text.trim()).with("who", who);
+            case.rank = line.rank;
+            case.quote(&source(pod, log, line), &line.text);
+            return Some(case);
+        }
+    }
+    None
+}
+
+fn flat(facts: &Facts) -> Option<Case> {
+    for (pod, log) in at_work(facts) {
+        let mut ranks: Vec<Option<i64>> = log.lines.iter().map(|line| line.rank).collect();
+        ranks.sort();
+        ranks.dedup();
+        for rank in ranks {
+            let lines = log.lines.iter().filter(|line| line.rank == rank);
+            let losses: Vec<(&Line, &str)> = lines
+                .filter_map(|line| Some((line, loss(&line.text).filter(|word| word.parse::<f64>().is_ok())?)))
+                .collect();
+            let last = losses.last()?;
+            let count = losses.iter().rev().take_while(|(_, word)| *word == last.1).count();
+            if count >= FLAT_MIN {
+                let mut case = Case::new(Reason::LossFlat).with("loss", last.1).with("steps", count.to_string());
+                case.rank = rank;
+                case.quote(&source(pod, log, last.0), &last.0.text);
+                return Some(case);
+            }
+        }
+    }
+    None
+}
+
+fn stuck(facts: &Facts) -> Option<Case> {
+    let logs = at_work(facts);
+    if logs.is_empty() {
+        return None;
+    }
+    let started = facts
+        .pods
+        .iter()
+        .filter(|pod| pod.live)
+        .flat_map(|pod| statuses(&pod.pod))
+        .filter_map(|status| object::text(&status["state"]["running"], "startedAt").parse::<Timestamp>().ok());
+    let reported = object::text(&facts.job["status"]["trainerStatus"], "lastUpdatedTime").parse::<Timestamp>().ok();
+    let written = logs.iter().flat_map(|(_, log)| log.lines.iter().filter_map(|line| line.time));
+    let last = started.chain(reported).chain(written).max()?;
+    let silent = facts.now.as_second().saturating_sub(last.as_second());
+    if silent < SILENT_SECS {
+        return None;
+    }
+    let mut case = Case::new(Reason::Stuck).with("silent", short_duration(silent));
+    let mut last: Vec<(&Value, &LogTail, &Line)> =
+        logs.iter().filter_map(|(pod, log)| Some((*pod, *log, log.lines.last()?))).collect();
+    // who wrote last the longest ago is where to look
+    last.sort_by_key(|(_, _, line)| line.time);
+    case.rank = last.first().and_then(|(_, _, line)| line.rank).filter(|_| last.len() > 1);
+    for (pod, log, line) in last.into_iter().take(RANKS_MAX) {
+        let when = line.time.map_or(String::new(), |time| format!(", written {time}"));
+        case.quote(&format!("{}{when}", source(pod, log, line)), &line.text);
+    }
+    if case.evidence.is_empty() {
+        case.quote("logs of all running containers", "they are empty");
+    }
+    case.ruled_out.push("no pod waits, restarts or has failed".to_owned());
+    Some(case)
+}
+
+fn slow(facts: &Facts) -> Option<Case> {
+    let is_step = |line: &&Line| {
+        ["step", "epoch", "iter", "batch"].iter().any(|word| line.text.to_ascii_lowercase().contains(word))
+    };
+    for (pod, log) in at_work(facts) {
+        let rank = log.lines.iter().find(is_step)?.rank;
+        let lines: Vec<&Line> = log.lines.iter().filter(|line| line.rank == rank).filter(is_step).collect();
+        let times: Vec<i64> = lines.iter().filter_map(|line| line.time).map(Timestamp::as_second).collect();
+        let gaps: Vec<i64> = times.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).collect();
+        if gaps.len() < STEPS_MIN {
+            continue;
+        }
+        let (before, now) = (median(&gaps[..gaps.len() / 2]), median(&gaps[gaps.len() - RECENT..]));
+        if now >= SLOW_SECS && now >= before.max(1).saturating_mul(SLOWER) {
+            let mut case =
+                Case::new(Reason::Slow).with("before", short_duration(before)).with("now", short_duration(now));
+            case.rank = rank;
+            lines.iter().rev().take(2).rev().for_each(|line| {
+                let when = line.time.map_or(String::new(), |time| format!(", written {time}"));
+                case.quote(&format!("{}{when}", source(pod, log, line)), &line.text);
+            });
+            return Some(case);
+        }
+    }
+    None
+}
+
+fn median(gaps: &[i64]) -> i64 {
+    let mut sorted = gaps.to_vec();
+    sorted.sort_unstable();
+    sorted.get(sorted.len() / 2).copied().unwrap_or(0)
+}

@@ -1,0 +1,112 @@
+//! Where a job stands in a word: its phase, or that what it runs fails and is tried again.
+
+use crate::pods::{Phase, container_restarts, statuses};
+use api::object;
+use api::trainer::annotations::{ATTEMPT, RETRY_AT};
+use jiff::Timestamp;
+use serde_json::Value;
+use std::fmt;
+
+/// How long a container must have run after a failure until it counts as running again.
+const STEADY_SECS: i64 = 60;
+
+/// A job's state, as tables show it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    Phase(Phase),
+    /// Something failed and is tried again; how often so far.
+    Restarting(i64),
+    /// Something fails again and again, and waits ever longer in between.
+    CrashLoop(i64),
+}
+
+impl fmt::Display for Standing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Phase(phase) => f.write_str(phase.as_str()),
+            Self::Restarting(0) => f.write_str("Restarting"),
+            Self::Restarting(times) => write!(f, "Restarting ({times})"),
+            Self::CrashLoop(0) => f.write_str("CrashLoop"),
+            Self::CrashLoop(times) => write!(f, "CrashLoop ({times})"),
+        }
+    }
+}
+
+/// Of a job, its JobSet (null where it is not known) and its pods.
+pub fn standing<'a>(
+    job: &Value,
+    jobset: &Value,
+    pods: impl IntoIterator<Item = &'a Value>,
+    now: Timestamp,
+) -> Standing {
+    let phase = Phase::of(job);
+    if phase.is_finished() || phase == Phase::Suspended {
+        return Standing::Phase(phase);
+    }
+    let attempt = object::annotation(job, ATTEMPT).and_then(|text| text.parse::<i64>().ok()).unwrap_or(1);
+    let again = object::annotation(job, RETRY_AT).and_then(|text| text.parse::<Timestamp>().ok());
+    let all_again = jobset["status"]["restarts"].as_i64().unwrap_or(0);
+    let mut times = all_again.saturating_add(attempt.saturating_sub(1).max(0));
+    let (mut fails, mut loops, mut runs) = (again.is_some_and(|again| again > now), false, false);
+    for pod in pods {
+        times = times.saturating_add(container_restarts(pod));
+        if object::text(&pod["status"], "phase") == "Failed" && !object::is_terminating(pod) {
+            times = times.saturating_add(1);
+            fails = true;
+            continue;
+        }
+        for status in statuses(pod) {
+            loops |= status["state"]["waiting"]["reason"] == "CrashLoopBackOff";
+            fails |= is_failing(status, now);
+            runs |= status["state"].get("running").is_some();
+        }
+    }
+    match (fails || loops, loops) {
+        (true, true) => Standing::CrashLoop(times),
+        (true, false) => Standing::Restarting(times),
+        (false, _) if all_again > 0 && !runs => Standing::Restarting(times),
+        (false, _) => Standing::Phase(phase),
+    }
+}
+
+/// Whether a container has failed, and has not run long enough since.
+fn is_failing(status: &Value, now: Timestamp) -> bool {
+    let failed = |state: &Value| state["terminated"]["exitCode"].as_i64().is_some_and(|code| code != 0);
+    let since = object::text(&status["state"]["running"], "startedAt").parse::<Timestamp>();
+    let is_steady = since.is_ok_and(|since| now.as_second().saturating_sub(since.as_second()) >= STEADY_SECS);
+    failed(&status["state"]) || (failed(&status["lastState"]) && !is_steady)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn shown(status: Value) -> String {
+        let pod = json!({"status": {"phase": "Running", "containerStatuses": [status]}});
+        let now = "2026-01-01T00:10:00Z".parse().expect("a time");
+        standing(&json!({}), &Value::Null, [&pod], now).to_string()
+    }
+
+    #[test]
+    fn what_crashes_is_never_pending() {
+        let failed = json!({"terminated": {"exitCode": 3}});
+        let fresh = json!({"running": {"startedAt": "2026-01-01T00:09:50Z"}});
+        let steady = json!({"running": {"startedAt": "2026-01-01T00:01:00Z"}});
+        let waits = json!({"waiting": {"reason": "CrashLoopBackOff"}});
+        assert_eq!(shown(json!({"restartCount": 0, "state": failed})), "Restarting");
+        assert_eq!(shown(json!({"restartCount": 3, "state": fresh, "lastState": failed})), "Restarting (3)");
+        assert_eq!(shown(json!({"restartCount": 3, "state": steady, "lastState": failed})), "Pending");
+        assert_eq!(shown(json!({"restartCount": 2, "state": waits, "lastState": failed})), "CrashLoop (2)");
+    }
+
+    #[test]
+    fn the_end_has_the_last_word() {
+        let now = "2026-01-01T00:10:00Z".parse().expect("a time");
+        let pod = json!({"status": {"phase": "Failed"}});
+        let job = json!({"status": {"conditions": [{"type": "Failed", "status": "True"}]}});
+        assert_eq!(standing(&job, &Value::Null, [&pod], now), Standing::Phase(Phase::Failed));
+        assert_eq!(standing(&json!({}), &Value::Null, [&pod], now), Standing::Restarting(1));
+        assert_eq!(standing(&json!({}), &json!({"status": {"restarts": 2}}), [], now), Standing::Restarting(2));
+    }
+}

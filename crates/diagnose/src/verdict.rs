@@ -1,0 +1,166 @@
+//! What the log of one container run says: the sign or exception that ended it, and where it stands.
+
+use crate::facts::LogTail;
+use crate::lines::{Child, Text, Traceback, Unit, first_child, place, units};
+use crate::pattern::{Vars, captures};
+use crate::reason::Reason;
+use crate::signs::{self, Class, Found};
+use jiff::Timestamp;
+
+/// Lines at the end of a log that are read for signs where no traceback ends it.
+const LAST_LINES: usize = 60;
+/// Exceptions that only say that something else failed, which wrote its own lines before.
+const HOLLOW: [&str; 5] = [
+    "SystemExit",
+    "CalledProcessError",
+    "ProcessExitedException",
+    "ProcessRaisedException",
+    "torch.multiprocessing.spawn",
+];
+
+/// What a log says of its end.
+#[derive(Clone, Debug)]
+pub(crate) struct Verdict {
+    pub reason: Reason,
+    pub class: Class,
+    pub rank: Option<i64>,
+    /// Lines to quote.
+    pub quotes: Vec<String>,
+    /// When the telling line was written.
+    pub time: Option<Timestamp>,
+    pub vars: Vars,
+    /// What torchrun says of the process that failed first.
+    pub child: Option<Child>,
+    /// Lines to the end of the log, launchers' own left out.
+    pub from_end: usize,
+}
+
+/// Reads a log's end; `None` where nothing in it says why.
+pub(crate) fn of(tail: &LogTail) -> Option<Verdict> {
+    let child = first_child(tail);
+    let units = units(tail);
+    let mut verdicts: Vec<Verdict> = units.iter().filter_map(|unit| of_unit(unit, child.as_ref())).collect();
+    let first_rank = child.as_ref().and_then(|child| child.rank);
+    // the first among those of the same class: whom torchrun names, then who wrote it first
+    verdicts.sort_by_key(|verdict| (verdict.class, verdict.rank != first_rank || first_rank.is_none(), verdict.time));
+    let mut first = verdicts.into_iter().next()?;
+    first.rank = first.rank.or(first_rank);
+    Some(first)
+}
+
+fn of_unit(unit: &Unit<'_>, child: Option<&Child>) -> Option<Verdict> {
+    let by_traceback = unit.tracebacks.iter().rev().map(|chain| of_traceback(unit, chain));
+    // of several the last; but one that only tells of another process's end gives way to one of its own
+    let by_traceback = by_traceback.min_by_key(|verdict| verdict.class);
+    let verdict = match by_traceback {
+        Some(verdict) if verdict.reason != Reason::Exception || !is_hollow(&verdict) => Some(verdict),
+        hollow => by_signs(unit).or(hollow),
+    };
+    verdict.map(|verdict| Verdict { child: child.cloned(), ..verdict })
+}
+
+fn is_hollow(verdict: &Verdict) -> bool {
+    let exception = verdict.vars.get("exception").map_or("", String::as_str);
+    HOLLOW.iter().any(|hollow| exception.contains(hollow))
+}
+
+fn of_traceback(unit: &Unit<'_>, chain: &Traceback) -> Verdict {
+    let text = |at: usize| unit.lines[at].text.trim_end();
+    let mut best: Option<(usize, Found)> = None;
+    for at in &chain.messages {
+        if let Some(found) = signs::in_line(text(*at))
+            .filter(|found| found.sign.reason != Reason::MissingVariable || of_environment(unit, chain))
+            && best.as_ref().is_none_or(|(_, best)| best.sign.weight <= found.sign.weight)
+        {
+            best = Some((*at, found));
+        }
+    }
+    let mut vars = Vars::new();
+    let exception = text(chain.exception);
+    match captures("^{exception}: {message}", exception) {
+        Some(held) if held.iter().all(|(name, text)| *name != "exception" || !text.contains(' ')) => vars.extend(held),
+        _ => _ = vars.insert("exception", exception.trim_end_matches(':').to_owned()),
+    }
+    // a message that begins on the next line
+    if !vars.contains_key("message")
+        && let Some(next) = chain.messages.iter().find(|at| **at > chain.exception && !text(**at).trim().is_empty())
+    {
+        vars.insert("message", text(*next).trim().to_owned());
+    }
+    let mut quotes = Vec::new();
+    if let Some(frame) = chain.frame {
+        if let Some((file, line)) = place(text(frame)) {
+            let name = file.rsplit('/').next().unwrap_or(&file).to_owned();
+            vars.insert("place", format!("{name}:{line}"));
+            vars.insert("file", file);
+            vars.insert("line", line);
+        }
+        quotes.push(text(frame).trim().to_owned());
+    }
+    quotes.push(exception.to_owned());
+    let (reason, class) = match best {
+        Some((at, found)) => {
+            if at != chain.exception {
+                quotes.push(text(at).trim().to_owned());
+            }
+            vars.extend(found.captures);
+            (found.sign.reason, found.sign.class)
+        }
+        None => (Reason::Exception, Class::Own),
+    };
+    let from_end = quiet(&unit.lines[chain.end..]).count();
+    Verdict {
+        reason,
+        class,
+        rank: unit.rank,
+        quotes,
+        time: unit.lines[chain.exception].time,
+        vars,
+        child: None,
+        from_end,
+    }
+}
+
+/// Whether a traceback goes through `os.environ`: a KeyError of it is a variable's.
+fn of_environment(unit: &Unit<'_>, chain: &Traceback) -> bool {
+    let signs = ["os.environ", "<frozen os>", "/os.py\""];
+    unit.lines[chain.start..chain.exception].iter().any(|line| signs.iter().any(|sign| line.text.contains(sign)))
+}
+
+/// The lines that are no launcher's.
+fn quiet<'a, 'b>(lines: &'a [Text<'b>]) -> impl DoubleEndedIterator<Item = &'a Text<'b>> {
+    lines.iter().filter(|line| !line.noise && !line.text.trim().is_empty())
+}
+
+/// The sign in the last lines that says most; of equal ones the first.
+fn by_signs(unit: &Unit<'_>) -> Option<Verdict> {
+    let mut best: Option<(usize, &Text<'_>, Found)> = None;
+    for (from_end, line) in quiet(&unit.lines).rev().take(LAST_LINES).enumerate() {
+        let Some(found) = signs::in_line(line.text.trim_end()) else { continue };
+        let is_better = |best: &Found| found.sign.weight >= best.sign.weight;
+        if best.as_ref().is_none_or(|(_, _, best)| is_better(best)) {
+            best = Some((from_end, line, found));
+        }
+    }
+    let (from_end, line, found) = best?;
+    let mut vars = Vars::new();
+    vars.insert("message", line.text.trim().to_owned());
+    vars.extend(found.captures);
+    Some(Verdict {
+        reason: found.sign.reason,
+        class: found.sign.class,
+        rank: unit.rank,
+        quotes: vec![line.text.trim().to_owned()],
+        time: line.time,
+        vars,
+        child: None,
+        from_end,
+    })
+}
+
+/// The last line that is no launcher's.
+pub(crate) fn last_line(tail: &LogTail) -> Option<String> {
+    let units = units(tail);
+    let unit = units.iter().max_by_key(|unit| quiet(&unit.lines).next_back().and_then(|line| line.time))?;
+    Some(quiet(&unit.lines).next_back()?.text.trim().to_owned())
+}
