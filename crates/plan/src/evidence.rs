@@ -3,14 +3,16 @@
 //!
 //! Only of TrainJobs that ask for something beyond upstream's API: the events of all others stay upstream's.
 
+use crate::annotations::Options;
 use crate::controller::trainjob_gvk;
 use crate::names::{EVENT_REPORTER, LABEL_JOBSET_NAME};
-use api::jobset::keys::REPLICATED_JOB_NAME;
+use api::jobset::keys::{REPLICATED_JOB_NAME, RESTART_ATTEMPT};
 use api::object::{self, Gvk, Key, Target, label, meta, text};
-use api::trainer::annotations::ASKED;
+use api::trainer::annotations::{ASKED, ATTEMPT, EVENT_POD};
 use jiff::{SignedDuration, Timestamp};
 use reconcile::{Decision, Op, Primary, Reconciler, Wakes, Watch, World};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Reason of the event.
@@ -140,10 +142,35 @@ fn event(pod: &Value, job: &Value, failure: &Failure<'_>, at: Timestamp) -> Valu
     json!({
         "apiVersion": "v1", "kind": "Event",
         // the pod's uid: told once, however often it is looked at
-        "metadata": {"namespace": meta(job, "namespace"), "name": format!("{}.{}", meta(job, "name"), object::uid(pod))},
+        "metadata": {"namespace": meta(job, "namespace"), "name": format!("{}.{}", meta(job, "name"), object::uid(pod)),
+            "annotations": {EVENT_POD: rest(pod).to_string(), ATTEMPT: Options::of(job).attempt.to_string()}},
         "involvedObject": about, "type": "Warning", "reason": POD_FAILED, "message": message(pod, failure),
         "source": {"component": EVENT_REPORTER}, "reportingComponent": EVENT_REPORTER, "action": "Observing",
         "firstTimestamp": time, "lastTimestamp": time, "count": 1,
+    })
+}
+
+/// What of a pod says how it failed: as a pod, to be read by whoever reads pods.
+fn rest(pod: &Value) -> Value {
+    let (metadata, status) = (&pod["metadata"], &pod["status"]);
+    let labels = [LABEL_JOBSET_NAME, REPLICATED_JOB_NAME, RESTART_ATTEMPT, COMPLETION_INDEX];
+    let labels: BTreeMap<&str, &str> = labels.into_iter().filter_map(|key| Some((key, label(pod, key)?))).collect();
+    let failed = |list: &str| -> Vec<Value> {
+        let statuses = status[list].as_array().into_iter().flatten();
+        let failed =
+            statuses.filter(|status| status["state"]["terminated"]["exitCode"].as_i64().is_some_and(|code| code != 0));
+        failed
+            .map(|status| json!({"name": status["name"], "restartCount": status["restartCount"], "state": status["state"]}))
+            .collect()
+    };
+    let conditions = status["conditions"].as_array().into_iter().flatten();
+    let disrupted: Vec<&Value> = conditions.filter(|condition| condition["type"] == "DisruptionTarget").collect();
+    json!({
+        "metadata": {"name": metadata["name"], "namespace": metadata["namespace"], "uid": metadata["uid"],
+            "creationTimestamp": metadata["creationTimestamp"], "labels": labels},
+        "spec": {"nodeName": pod["spec"]["nodeName"]},
+        "status": {"phase": status["phase"], "reason": status["reason"], "message": status["message"], "conditions": disrupted,
+            "initContainerStatuses": failed("initContainerStatuses"), "containerStatuses": failed("containerStatuses")},
     })
 }
 
@@ -226,6 +253,12 @@ mod tests {
         let message =
             "pod train-node-0-1-abcde (node 1): container \"node\" ended with exit code 3\nTraceback\nValueError: no";
         assert_eq!(event["message"], message, "of the container that failed first");
+        let annotations = &event["metadata"]["annotations"];
+        assert_eq!(annotations["trainyard.dev/attempt"], "1");
+        let rest: Value = serde_json::from_str(annotations[EVENT_POD].as_str().expect("text")).expect("a pod");
+        let state = &failed("Traceback\nValueError: no\n")["containerStatuses"][1]["state"];
+        assert_eq!(&rest["status"]["containerStatuses"][1]["state"], state);
+        assert_eq!(rest["metadata"]["labels"][COMPLETION_INDEX], "1");
     }
 
     #[test]

@@ -30,6 +30,9 @@ pub const RETRY_AT: &str = "trainyard.dev/retry-at";
 /// Written by the controller, with [`LIFECYCLE`] on: how often the JobSet of this attempt has restarted.
 pub const RESTARTS: &str = "trainyard.dev/restarts";
 
+/// On an event PodFailed about a TrainJob: what says how the pod failed, as a pod in JSON, for the pod may be gone.
+pub const EVENT_POD: &str = "trainyard.dev/pod";
+
 /// Those that a user writes: into a TrainJob, or into the template of a runtime for all TrainJobs that say nothing.
 pub const ASKED: [&str; 7] = [TTL_SECONDS, RETRIES, RETRY_BACKOFF, LIFECYCLE, GANG, POD_SECURITY, FAILURE_POLICY];
 /// Those that the controller writes.
