@@ -1,7 +1,7 @@
 //! Who asks: tokens, client certificates, impersonation.
 
 use crate::registry::Core;
-use crate::resource::Tokens;
+use crate::resource::{Lookup, Tokens};
 use crate::status::Status;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -99,9 +99,17 @@ impl Authenticator {
         let inner = Sha256::new().chain_update(pad(0x36)).chain_update(text.as_bytes()).finalize();
         Sha256::new().chain_update(pad(0x5c)).chain_update(inner).finalize().into()
     }
+}
 
-    /// The claims of a token signed here that has not expired.
-    pub fn claims(&self, token: &str, now: Timestamp) -> Option<Value> {
+impl Tokens for Authenticator {
+    fn sign(&self, claims: &Value) -> String {
+        let header = URL_SAFE_NO_PAD.encode(json!({"alg": "HS256", "typ": "JWT"}).to_string());
+        let signed = format!("{header}.{}", URL_SAFE_NO_PAD.encode(claims.to_string()));
+        let signature = URL_SAFE_NO_PAD.encode(self.mac(&signed));
+        format!("{signed}.{signature}")
+    }
+
+    fn claims(&self, token: &str, now: Timestamp) -> Option<Value> {
         let (signed, signature) = token.rsplit_once('.')?;
         let signature = URL_SAFE_NO_PAD.decode(signature).ok()?;
         let expected = self.mac(signed);
@@ -112,15 +120,6 @@ impl Authenticator {
         let (_, claims) = signed.split_once('.')?;
         let claims: Value = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(claims).ok()?).ok()?;
         (claims.get("exp")?.as_i64()? > now.as_second()).then_some(claims)
-    }
-}
-
-impl Tokens for Authenticator {
-    fn sign(&self, claims: &Value) -> String {
-        let header = URL_SAFE_NO_PAD.encode(json!({"alg": "HS256", "typ": "JWT"}).to_string());
-        let signed = format!("{header}.{}", URL_SAFE_NO_PAD.encode(claims.to_string()));
-        let signature = URL_SAFE_NO_PAD.encode(self.mac(&signed));
-        format!("{signed}.{signature}")
     }
 
     fn user(&self, token: &str, now: Timestamp) -> Option<User> {
@@ -168,30 +167,48 @@ pub(crate) fn unauthorized() -> Status {
 }
 
 impl Core {
-    /// The user of a bearer token. A service account's token dies with the account, and with the pod it was made for.
+    /// The user of a bearer token that is meant for this server.
     pub fn authenticate(&self, token: &str) -> Option<User> {
+        let lookup = |group: &str, plural: &str, namespace: &str, name: &str| {
+            crate::admission::Objects::get(self, group, plural, namespace, name)
+        };
         let now = self.world.now();
-        let user = self.tokens.user(token, now)?;
+        let user = bearer(&*self.tokens, token, now, &lookup)?;
         // A token for somebody else is none for this server.
-        if !self.tokens.audiences(token, now).iter().any(|audience| audience == self.tokens.issuer()) {
-            return None;
-        }
-        let Some((namespace, name)) = user.name.strip_prefix("system:serviceaccount:").and_then(|s| s.split_once(':'))
-        else {
-            return Some(user);
-        };
-        let alive = |plural: &str, name: &str, uid: &str| {
-            crate::admission::Objects::get(self, "", plural, namespace, name)
-                .is_some_and(|o| uid.is_empty() || api::object::uid(&o) == uid)
-        };
-        let extra =
-            |key: &str| user.extra.get(&format!("authentication.kubernetes.io/{key}")).and_then(|v| v.first()).cloned();
-        let pod_lives = match (extra("pod-name"), extra("pod-uid")) {
-            (Some(pod), uid) => alive("pods", &pod, uid.as_deref().unwrap_or_default()),
-            (None, _) => true,
-        };
-        (alive("serviceaccounts", name, &user.uid) && pod_lives).then_some(user)
+        self.tokens.audiences(token, now).iter().any(|audience| audience == self.tokens.issuer()).then_some(user)
     }
+}
+
+/// How long a token outlives the deletion of what it is bound to, for what still ends with it (upstream's leeway).
+const DELETED_SECS: i64 = 60;
+
+/// The user of a bearer token. A service account's token dies with the account, and with the pod, secret or node that it was
+/// made for, and comes back with no other of the same name. Requests and TokenReviews are answered by this alone.
+pub(crate) fn bearer(tokens: &dyn Tokens, token: &str, now: Timestamp, lookup: &Lookup<'_>) -> Option<User> {
+    let user = tokens.user(token, now)?;
+    let Some((namespace, name)) = user.name.strip_prefix("system:serviceaccount:").and_then(|s| s.split_once(':'))
+    else {
+        return Some(user);
+    };
+    let claims = tokens.claims(token, now)?;
+    let own = &claims["kubernetes.io"];
+    let alive = |plural: &str, namespace: &str, name: &str, uid: &Value| {
+        lookup("", plural, namespace, name).is_some_and(|object| {
+            let deleted: Option<Timestamp> = api::object::meta(&object, "deletionTimestamp").parse().ok();
+            let gone = deleted.is_some_and(|at| api::time::later_secs(at, DELETED_SECS) < now);
+            uid.as_str() == Some(api::object::uid(&object)) && !gone
+        })
+    };
+    let bound = |claim: &str, plural: &str, namespace: &str| match own.get(claim) {
+        None => true,
+        Some(to) => alive(plural, namespace, api::object::text(to, "name"), &to["uid"]),
+    };
+    // A pod's token names the pod's node as well, which may go before the pod does.
+    let lives = alive("serviceaccounts", namespace, name, &own["serviceaccount"]["uid"])
+        && bound("pod", "pods", namespace)
+        && bound("secret", "secrets", namespace)
+        && (own.get("pod").is_some() || bound("node", "nodes", ""));
+    lives.then_some(user)
 }
 
 /// Who a client certificate is for: the subject's common name, its organisations as groups. The TLS layer has verified it.

@@ -7,6 +7,7 @@
 
 pub mod admission;
 pub mod auth;
+pub(crate) mod authorize;
 pub mod builtin;
 pub mod crd;
 pub mod decode;

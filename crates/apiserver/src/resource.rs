@@ -76,6 +76,8 @@ pub trait Tokens: Send + Sync {
     fn sign(&self, claims: &Value) -> String;
     /// Who a bearer token stands for; `None`: nobody, or it has expired.
     fn user(&self, token: &str, now: Timestamp) -> Option<User>;
+    /// The claims of a token that was signed here and has not expired; `None` for fixed tokens, too.
+    fn claims(&self, token: &str, now: Timestamp) -> Option<Value>;
     /// Whom a token is meant for; the API server's own audience where it does not say.
     fn audiences(&self, token: &str, now: Timestamp) -> Vec<String>;
     /// `iss` of the tokens signed here, also their default audience.

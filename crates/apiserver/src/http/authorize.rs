@@ -4,6 +4,7 @@ use super::Server;
 use super::handle::Ask as Incoming;
 use crate::admission::Objects;
 use crate::auth::User;
+use crate::authorize;
 use crate::builtin::rbac::{self, Ask};
 use crate::route::Path;
 use crate::status::Status;
@@ -22,7 +23,8 @@ impl Server {
         // The namespace is its own place.
         let namespace = if plural == "namespaces" && group.is_empty() { name } else { namespace };
         // Who selects one object by name asks about that object.
-        let selected = if name.is_empty() { selected_name(ask.query.text("fieldSelector")) } else { "" };
+        let selects = name.is_empty() && matches!(verb, "list" | "watch" | "deletecollection");
+        let selected = if selects { selected_name(ask.query.text("fieldSelector")) } else { "" };
         let name = if name.is_empty() { selected } else { name };
         self.authorize_resource(&ask.user, verb, group, plural, subresource, namespace, name)
     }
@@ -41,22 +43,7 @@ impl Server {
         name: &str,
     ) -> Result<(), Status> {
         let resource = if subresource.is_empty() { plural.to_owned() } else { format!("{plural}/{subresource}") };
-        let request = Ask::Resource { verb, group, resource: &resource, namespace, name };
-        if rbac::authorize(user, &request, &|group, plural, namespace| {
-            Objects::list(&*self.core, group, plural, namespace)
-        })
-        .is_some()
-        {
-            return Ok(());
-        }
-        let place = if namespace.is_empty() || (plural == "namespaces" && group.is_empty() && name.is_empty()) {
-            "at the cluster scope".to_owned()
-        } else {
-            format!("in the namespace \"{namespace}\"")
-        };
-        let why =
-            format!("User \"{}\" cannot {verb} resource \"{resource}\" in API group \"{group}\" {place}", user.name);
-        Err(Status::forbidden(group, plural, name, &why))
+        authorize::may(&self.core, user, verb, group, &resource, namespace, name)
     }
 
     /// # Errors

@@ -24,6 +24,10 @@ use std::sync::{Arc, Mutex};
 /// Bodies may have this many bytes (upstream's limit).
 const BODY_MAX: usize = 3 << 20;
 
+/// The names by which pods know an API server. As they are: `kubernetes.default.example.com` is somebody else's.
+const OWN_NAMES: [&str; 5] =
+    ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"];
+
 /// How a request came in.
 #[derive(Clone)]
 pub(crate) enum Caller {
@@ -160,9 +164,7 @@ impl Server {
                 None => authority.rsplit_once(':').map_or(authority, |(host, _)| host),
             };
             host.parse::<std::net::IpAddr>().is_ok()
-                || host.eq_ignore_ascii_case("localhost")
-                || host == "kubernetes"
-                || host.starts_with("kubernetes.default")
+                || OWN_NAMES.iter().any(|own| host.eq_ignore_ascii_case(own))
                 || self.hosts.iter().any(|h| h.eq_ignore_ascii_case(host))
         };
         let text = |name: header::HeaderName| parts.headers.get(name).and_then(|v| v.to_str().ok());

@@ -196,6 +196,10 @@ impl Server {
         if !target.served.resource.verbs.contains(&"get")
             && let Some(parent) = self.parent_of(target, &body)
         {
+            let Target { served, namespace, name, subresource } = &parent;
+            let resource = &served.resource;
+            let (group, plural) = (&resource.group, &resource.plural);
+            self.authorize_resource(&ask.user, "create", group, plural, subresource, namespace, name)?;
             return self.post_subresource(ask, &parent).await;
         }
         let strategy = &target.served.resource.strategy;

@@ -124,6 +124,7 @@ impl Core {
                 if let Some(meta) = merged.get_mut("metadata").and_then(Value::as_object_mut) {
                     meta.remove("resourceVersion");
                 }
+                self.may_create(call)?;
                 self.create(call, &merged, true)
             }
         }

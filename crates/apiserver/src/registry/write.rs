@@ -4,6 +4,7 @@ use super::read::not_found;
 use super::{Answer, Attempt, Core, Object, Pending, Served, Target};
 use crate::admission::Operation;
 use crate::auth::User;
+use crate::authorize;
 use crate::meta;
 use crate::query::WriteOptions;
 use crate::resource::Beside;
@@ -186,6 +187,16 @@ impl Core {
         })))
     }
 
+    /// PUT and PATCH that would make an object need the right to make it, too.
+    ///
+    /// # Errors
+    /// 403, in upstream's words.
+    pub(super) fn may_create(&self, call: &Call<'_>) -> Result<(), Status> {
+        let Target { served, namespace, name, .. } = call.target;
+        let resource = &served.resource;
+        authorize::may(self, call.user, "create", &resource.group, &resource.plural, namespace, name)
+    }
+
     fn writer(&self, target: &Target, _options: &WriteOptions) -> (String,) {
         (target.served.api_version(),)
     }
@@ -248,6 +259,7 @@ impl Core {
         }
         let Some(entry) = self.entry(target) else {
             if resource.strategy.create_on_update() && target.subresource.is_empty() {
+                self.may_create(call)?;
                 return self.create(call, &new, false);
             }
             return Err(not_found(target));

@@ -15,17 +15,28 @@ pub struct Hostile {
 }
 
 impl Hostile {
-    async fn start(database: Option<&Path>) -> Self {
+    pub async fn start(database: Option<&Path>) -> Self {
         let options = Options { database: database.map(Into::into), ..Options::default() };
         let server = tokio::task::spawn_blocking(move || Server::new(options)).await.unwrap().unwrap();
         Self { server }
     }
 
-    /// Status code and body of a request with a body of this media type.
+    /// Status code and body of the administrator's request with a body of this media type.
     pub async fn ask(&self, method: &str, path: &str, media: &str, body: impl Into<Vec<u8>>) -> (u16, Value) {
+        self.ask_as(User::admin(), method, path, media, body).await
+    }
+
+    pub async fn ask_as(
+        &self,
+        user: User,
+        method: &str,
+        path: &str,
+        media: &str,
+        body: impl Into<Vec<u8>>,
+    ) -> (u16, Value) {
         let request = http::Request::builder().method(method).uri(path).header("content-type", media);
         let request = request.body(Full::new(bytes::Bytes::from(body.into()))).unwrap();
-        let response = self.server.service(User::admin()).call(request).await.unwrap();
+        let response = self.server.service(user).call(request).await.unwrap();
         let code = response.status().as_u16();
         let body = response.into_body().collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
         (code, serde_json::from_slice(&body).unwrap_or_default())

@@ -3,6 +3,7 @@
 #![allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should")]
 
 mod hostile;
+mod rights;
 
 use apiserver::auth::User;
 use apiserver::delegate::{Delegate, Text, Wanted};

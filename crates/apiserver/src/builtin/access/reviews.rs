@@ -171,7 +171,7 @@ impl Strategy for TokenReview {
         }
         let asked: Vec<&str> = spec["audiences"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
         let asked = if asked.is_empty() { vec![cx.tokens.issuer()] } else { asked };
-        let status = match cx.tokens.user(token, cx.now) {
+        let status = match crate::auth::bearer(cx.tokens, token, cx.now, cx.lookup) {
             None => json!({"user": {}, "error": "invalid bearer token"}),
             Some(user) => {
                 let good_for = cx.tokens.audiences(token, cx.now);

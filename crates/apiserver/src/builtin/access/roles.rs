@@ -72,13 +72,30 @@ pub struct Role {
     pub plural: &'static str,
 }
 
+fn aggregates(role: &Value) -> bool {
+    role.get("aggregationRule").is_some_and(|rule| !rule.is_null())
+}
+
 impl Role {
-    fn guard(&self, cx: &Context<'_>, role: &Value) -> Result<(), Status> {
+    /// `old`: what an update replaces. What collects the rules of other roles may come to hold any, and who takes the
+    /// collecting away keeps what was collected: both need all rights.
+    fn guard(&self, cx: &Context<'_>, role: &Value, old: Option<&Value>) -> Result<(), Status> {
         let name = api::object::meta(role, "name");
         let pass =
             Ask::Resource { verb: "escalate", group: GROUP, resource: self.plural, namespace: cx.namespace, name };
         let rules = role["rules"].as_array().cloned().unwrap_or_default();
-        refuse_escalation(cx, role, self.plural, &rules, &pass)
+        refuse_escalation(cx, role, self.plural, &rules, &pass)?;
+        if aggregates(role) || old.is_some_and(aggregates) {
+            let all = [
+                json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}),
+                json!({"verbs": ["*"], "nonResourceURLs": ["*"]}),
+            ];
+            refuse_escalation(cx, role, self.plural, &all, &pass).map_err(|_| {
+                let why = "must have cluster-admin privileges to use an aggregationRule";
+                Status::forbidden(GROUP, self.plural, name, why)
+            })?;
+        }
+        Ok(())
     }
 }
 
@@ -92,11 +109,12 @@ impl Strategy for Role {
     }
 
     fn admit_create(&self, cx: &Context<'_>, new: &mut Value) -> Result<(), Status> {
-        self.guard(cx, new)
+        self.guard(cx, new, None)
     }
 
     fn admit_update(&self, cx: &Context<'_>, new: &Value, old: &Value) -> Result<(), Status> {
-        if new["rules"] == old["rules"] { Ok(()) } else { self.guard(cx, new) }
+        let same = ["rules", "aggregationRule"].iter().all(|field| new[*field] == old[*field]);
+        if same { Ok(()) } else { self.guard(cx, new, Some(old)) }
     }
 
     fn generation_changed(&self, _new: &Value, _old: &Value) -> Option<bool> {

@@ -1,0 +1,258 @@
+//! Who may do what: every route, every verb, and roles that give exactly it, all but it, or it elsewhere.
+
+use crate::hostile::Hostile;
+use apiserver::auth::User;
+use serde_json::{Value, json};
+
+const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
+const ADMIN: &str = "system:masters";
+const JSON: &str = "application/json";
+const VERBS: [&str; 8] = ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"];
+
+fn user(name: &str) -> User {
+    User { name: name.to_owned(), groups: vec!["system:authenticated".to_owned()], ..User::default() }
+}
+
+fn admin() -> User {
+    User { name: "admin".to_owned(), groups: vec![ADMIN.to_owned()], ..User::default() }
+}
+
+impl Hostile {
+    /// A user with these rules: in the whole cluster, or in one namespace.
+    async fn grant(&self, name: &str, namespace: Option<&str>, rules: Value) -> User {
+        let role = json!({"metadata": {"name": name}, "rules": rules});
+        let (code, answer) =
+            self.ask_as(admin(), "POST", &format!("{RBAC}/clusterroles"), JSON, role.to_string()).await;
+        assert_eq!(code, 201, "{answer}");
+        let binding = json!({"metadata": {"name": name}, "subjects": [{"kind": "User", "name": name}],
+            "roleRef": {"kind": "ClusterRole", "name": name, "apiGroup": "rbac.authorization.k8s.io"}});
+        let path = match namespace {
+            Some(namespace) => format!("{RBAC}/namespaces/{namespace}/rolebindings"),
+            None => format!("{RBAC}/clusterrolebindings"),
+        };
+        let (code, answer) = self.ask_as(admin(), "POST", &path, JSON, binding.to_string()).await;
+        assert_eq!(code, 201, "{answer}");
+        user(name)
+    }
+}
+
+/// The request that needs a verb: method, whether it names an object, query, media type.
+fn request(verb: &str) -> (&'static str, bool, &'static str, &'static str) {
+    match verb {
+        "get" => ("GET", true, "", ""),
+        "list" => ("GET", false, "", ""),
+        "watch" => ("GET", false, "?watch=1&timeoutSeconds=1&resourceVersion=1", ""),
+        "create" => ("POST", false, "", JSON),
+        "update" => ("PUT", true, "", JSON),
+        "patch" => ("PATCH", true, "", "application/merge-patch+json"),
+        "delete" => ("DELETE", true, "?dryRun=All", ""),
+        _ => ("DELETE", false, "?dryRun=All", ""),
+    }
+}
+
+#[tokio::test]
+async fn every_route_needs_its_verb() {
+    let hostile = Hostile::start(None).await;
+    let catalog = hostile.server.core.catalog();
+    let mut asked = 0;
+    for (i, served) in catalog.kinds.values().enumerate() {
+        let resource = &served.resource;
+        // what everybody may ask about themselves
+        if resource.plural.starts_with("selfsubject") {
+            continue;
+        }
+        let base = if resource.group.is_empty() { "/api".to_owned() } else { format!("/apis/{}", resource.group) };
+        let scope = if resource.namespaced { "/namespaces/default" } else { "" };
+        let collection = format!("{base}/{}{scope}/{}", resource.version, resource.plural);
+        let rule = |verbs: &[&str], names: &[&str]| json!([{"apiGroups": [resource.group], "resources": [resource.plural], "verbs": verbs, "resourceNames": names}]);
+        for verb in VERBS {
+            let others: Vec<&str> = VERBS.iter().copied().filter(|other| *other != verb).collect();
+            let (method, named, query, media) = request(verb);
+            let path = if named { format!("{collection}/one{query}") } else { format!("{collection}{query}") };
+            // a namespace is its own place
+            let namespaced = resource.namespaced;
+            let users = [
+                ("exactly", true, hostile.grant(&format!("exactly-{verb}-{i}"), None, rule(&[verb], &[])).await),
+                ("all but it", false, hostile.grant(&format!("others-{verb}-{i}"), None, rule(&others, &[])).await),
+                ("by name", named, hostile.grant(&format!("named-{verb}-{i}"), None, rule(&[verb], &["one"])).await),
+                ("another", false, hostile.grant(&format!("another-{verb}-{i}"), None, rule(&[verb], &["two"])).await),
+                (
+                    "here",
+                    namespaced,
+                    hostile.grant(&format!("here-{verb}-{i}"), Some("default"), rule(&[verb], &[])).await,
+                ),
+                (
+                    "there",
+                    false,
+                    hostile.grant(&format!("there-{verb}-{i}"), Some("kube-public"), rule(&[verb], &[])).await,
+                ),
+                ("nothing", false, user("nobody")),
+            ];
+            for (role, may, user) in users {
+                if verb == "watch" && may {
+                    continue;
+                }
+                let what = format!("{method} {path} with {role}");
+                let (code, answer) = hostile.ask_as(user, method, &path, media, "{}").await;
+                let refused =
+                    answer["message"].as_str().unwrap_or_default().contains(&format!("cannot {verb} resource"));
+                assert_eq!((code != 403 || !refused, refused), (may, !may), "{what}: {code} {answer}");
+                asked += 1;
+            }
+            // who selects one by name may only look at and delete it so
+            if verb == "create" {
+                let named = user(&format!("named-{verb}-{i}"));
+                let path = format!("{collection}?fieldSelector=metadata.name=one");
+                let (code, answer) = hostile.ask_as(named, method, &path, media, "{}").await;
+                assert_eq!(code, 403, "{path}: {answer}");
+            }
+        }
+    }
+    assert!(asked > 1_000, "{asked}");
+}
+
+#[tokio::test]
+async fn patch_and_put_make_nothing_without_create() {
+    let hostile = Hostile::start(None).await;
+    let rule = |verbs: &[&str]| json!([{"apiGroups": ["", "coordination.k8s.io"], "resources": ["configmaps", "leases"], "verbs": verbs}]);
+    let changes = hostile.grant("changes", None, rule(&["patch", "update", "get"])).await;
+    let makes = hostile.grant("makes", None, rule(&["patch", "update", "create"])).await;
+    let apply = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}});
+    let path = "/api/v1/namespaces/default/configmaps/a?fieldManager=t";
+    let media = "application/apply-patch+yaml";
+    let (code, answer) = hostile.ask_as(changes.clone(), "PATCH", path, media, apply.to_string()).await;
+    assert_eq!(code, 403, "{answer}");
+    assert!(answer["message"].as_str().unwrap().contains("cannot create resource \"configmaps\""), "{answer}");
+    let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "a"}, "spec": {}});
+    let leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases/a";
+    assert_eq!(hostile.ask_as(changes.clone(), "PUT", leases, JSON, lease.to_string()).await.0, 403);
+    assert_eq!(hostile.ask_as(makes.clone(), "PATCH", path, media, apply.to_string()).await.0, 201);
+    assert_eq!(hostile.ask_as(makes, "PUT", leases, JSON, lease.to_string()).await.0, 201);
+    assert_eq!(hostile.ask_as(changes, "PATCH", path, media, apply.to_string()).await.0, 200);
+}
+
+#[tokio::test]
+async fn rights_do_not_grow_by_what_one_may_write() {
+    let hostile = Hostile::start(None).await;
+    let group = "rbac.authorization.k8s.io";
+    let resources = ["roles", "rolebindings", "clusterroles", "clusterrolebindings"];
+    let write = json!([{"apiGroups": [group], "resources": resources, "verbs": ["create", "update", "patch", "get"]}]);
+    let writer = hostile.grant("writer", None, write.clone()).await;
+    let mut pass = write.as_array().unwrap().clone();
+    pass.push(json!({"apiGroups": [group], "resources": ["clusterroles", "roles"], "verbs": ["escalate", "bind"]}));
+    let trusted = hostile.grant("trusted", None, json!(pass)).await;
+    let all = json!([{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]);
+    let role_ref = |kind: &str, name: &str| json!({"apiGroup": group, "kind": kind, "name": name});
+    let subjects = json!([{"kind": "User", "name": "somebody"}]);
+    let collects = json!({"clusterRoleSelectors": [{"matchLabels": {"x": "y"}}]});
+    let plain = json!([{"apiGroups": [group], "resources": ["roles"], "verbs": ["get"]}]);
+    let attempts = [
+        ("clusterroles", "", json!({"rules": all})),
+        ("clusterroles", "", json!({"rules": [{"nonResourceURLs": ["*"], "verbs": ["*"]}]})),
+        ("clusterroles", "", json!({"aggregationRule": collects})),
+        ("clusterroles", "", json!({"aggregationRule": collects, "rules": plain})),
+        ("roles", "/namespaces/default", json!({"rules": all})),
+        ("clusterrolebindings", "", json!({"roleRef": role_ref("ClusterRole", "cluster-admin"), "subjects": subjects})),
+        (
+            "rolebindings",
+            "/namespaces/default",
+            json!({"roleRef": role_ref("ClusterRole", "cluster-admin"), "subjects": subjects}),
+        ),
+    ];
+    for (i, (plural, scope, object)) in attempts.into_iter().enumerate() {
+        let kind = match plural {
+            "clusterroles" => "ClusterRole",
+            "roles" => "Role",
+            "clusterrolebindings" => "ClusterRoleBinding",
+            _ => "RoleBinding",
+        };
+        let mut object = object;
+        object["metadata"] = json!({"name": format!("grows-{i}")});
+        (object["apiVersion"], object["kind"]) = (format!("{group}/v1").into(), kind.into());
+        let path = format!("{RBAC}{scope}/{plural}");
+        let (code, answer) = hostile.ask_as(writer.clone(), "POST", &path, JSON, object.to_string()).await;
+        assert_eq!(code, 403, "{plural}: {answer}");
+        for (method, media) in [("PUT", JSON), ("PATCH", "application/apply-patch+yaml")] {
+            let query = if method == "PATCH" { "?fieldManager=t" } else { "" };
+            let path = format!("{path}/grows-{i}{query}");
+            let (code, answer) = hostile.ask_as(writer.clone(), method, &path, media, object.to_string()).await;
+            assert!(code == 403 || method == "PUT" && code == 404, "{method} {plural}: {code} {answer}");
+        }
+        let (code, answer) = hostile.ask_as(trusted.clone(), "POST", &path, JSON, object.to_string()).await;
+        assert_eq!(code, 201, "{plural}: {answer}");
+    }
+    // to what is there already: `trusted` made the third one, the writer's own role has no rule of that kind
+    let own = json!({"metadata": {"name": "mine"}, "rules": plain});
+    let hers = hostile
+        .grant(
+            "hers",
+            None,
+            json!([
+        {"apiGroups": [group], "resources": ["clusterroles"], "verbs": ["create", "update", "patch", "get"]},
+        {"apiGroups": [group], "resources": ["roles"], "verbs": ["get"]}]),
+        )
+        .await;
+    let path = format!("{RBAC}/clusterroles");
+    assert_eq!(hostile.ask_as(hers.clone(), "POST", &path, JSON, own.to_string()).await.0, 201);
+    for (name, change) in [
+        ("mine", json!({"aggregationRule": collects})),
+        ("mine", json!({"rules": all})),
+        ("grows-3", json!({"aggregationRule": null})),
+    ] {
+        let media = "application/merge-patch+json";
+        let (code, answer) =
+            hostile.ask_as(hers.clone(), "PATCH", &format!("{path}/{name}"), media, change.to_string()).await;
+        assert_eq!(code, 403, "{name} {change}: {answer}");
+    }
+}
+
+#[tokio::test]
+async fn a_token_dies_with_what_it_is_bound_to() {
+    let hostile = Hostile::start(None).await;
+    let ns = "/api/v1/namespaces/default";
+    let review = |token: String| {
+        let hostile = &hostile;
+        async move {
+            let body =
+                json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}});
+            let path = "/apis/authentication.k8s.io/v1/tokenreviews";
+            let (code, answer) = hostile.ask_as(admin(), "POST", path, JSON, body.to_string()).await;
+            assert_eq!(code, 201, "{answer}");
+            let reviewed = answer["status"]["authenticated"] == true;
+            // both ask the same
+            assert_eq!(reviewed, hostile.server.core.authenticate(body["spec"]["token"].as_str().unwrap()).is_some());
+            reviewed
+        }
+    };
+    let account = json!({"metadata": {"name": "sa"}});
+    let secret = json!({"metadata": {"name": "s"}});
+    let pod = json!({"metadata": {"name": "p"}, "spec": {"serviceAccountName": "sa", "containers": [{"name": "c", "image": "i"}]}});
+    let objects = [("serviceaccounts", "sa", &account), ("secrets", "s", &secret), ("pods", "p", &pod)];
+    for (kind, plural, name, object) in
+        [("", "serviceaccounts", "sa", &account), ("Secret", "secrets", "s", &secret), ("Pod", "pods", "p", &pod)]
+    {
+        for (plural, name, object) in objects {
+            if hostile.ask_as(admin(), "GET", &format!("{ns}/{plural}/{name}"), "", "").await.0 == 404 {
+                let (code, answer) =
+                    hostile.ask_as(admin(), "POST", &format!("{ns}/{plural}"), JSON, object.to_string()).await;
+                assert_eq!(code, 201, "{answer}");
+            }
+        }
+        let spec = if kind.is_empty() {
+            json!({"spec": {}})
+        } else {
+            json!({"spec": {"boundObjectRef": {"apiVersion": "v1", "kind": kind, "name": name}}})
+        };
+        let path = format!("{ns}/serviceaccounts/sa/token");
+        let (code, answer) = hostile.ask_as(admin(), "POST", &path, JSON, spec.to_string()).await;
+        assert_eq!(code, 201, "{answer}");
+        let token = answer["status"]["token"].as_str().unwrap().to_owned();
+        assert!(review(token.clone()).await, "{plural}");
+        let path = format!("{ns}/{plural}/{name}?gracePeriodSeconds=0");
+        assert_eq!(hostile.ask_as(admin(), "DELETE", &path, "", "").await.0, 200);
+        assert!(!review(token.clone()).await, "{plural} is gone");
+        let (code, answer) = hostile.ask_as(admin(), "POST", &format!("{ns}/{plural}"), JSON, object.to_string()).await;
+        assert_eq!(code, 201, "{answer}");
+        assert!(!review(token).await, "{plural} is another one of the same name");
+    }
+}
