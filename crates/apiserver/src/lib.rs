@@ -4,6 +4,7 @@
 //! the other kinds of Kubernetes itself). Custom resources go through the same seam with a strategy made from their CRD.
 
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should"))]
+#![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))] // they panic on a full disk
 
 pub mod admission;
 pub mod auth;

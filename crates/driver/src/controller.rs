@@ -11,9 +11,11 @@ use crate::metrics::{
 use crate::queue::Queue;
 use crate::requests::Requests;
 use api::object::{self, Gvk, Key, Target};
+use futures::FutureExt;
 use jiff::Timestamp;
 use reconcile::{Decision, Event, EventType, Next, Primary, Reconciler, Wakes, Watch, World};
 use serde_json::Value;
+use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -46,6 +48,27 @@ impl<R: Reconciler> Decide for R {
         let observed = self.observe(world, target)?;
         Some(Reconciler::decide(self, &observed, now))
     }
+}
+
+/// Between the death of a worker and the next one.
+const WORKER_PAUSE: Duration = Duration::from_millis(100);
+
+/// A key in work: given back whatever happens.
+struct Held<'a> {
+    queue: &'a Queue,
+    target: &'a Target,
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.queue.done(self.target);
+    }
+}
+
+/// What a panic says.
+fn words(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message")
 }
 
 pub(crate) struct Controller {
@@ -135,8 +158,13 @@ impl Wake for Controller {
                     }
                 }
                 Wakes::Keys(keys) => {
-                    for target in keys(&*self.cache as &dyn World, object) {
-                        self.queue.add(target);
+                    // the watch of a kind, which all controllers share, must not end with it
+                    match catch_unwind(AssertUnwindSafe(|| keys(&*self.cache as &dyn World, object))) {
+                        Ok(targets) => targets.into_iter().for_each(|target| self.queue.add(target)),
+                        Err(panic) => {
+                            let (controller, panic) = (self.reconciler.name(), words(&*panic));
+                            tracing::error!(controller, %gvk, object = %Key::of(object), panic, "bug: a watch panicked");
+                        }
                     }
                 }
             }
@@ -182,19 +210,55 @@ impl Controller {
             let span = tracing::trace_span!(
                 target: crate::SPANS, "reconcile", controller = self.reconciler.name(), object = %target, outcome = Empty
             );
+            let held = Held { queue: &self.queue, target: &target };
             let end = self.reconcile_counted(&target, waited).instrument(span.clone()).await;
             span.record("outcome", end.as_str());
-            self.queue.done(&target);
+            drop(held);
         }
     }
 
-    /// A panic in pure code is a bug of ours: it is told where the object is looked at, and other objects go on.
-    fn decide(&self, target: &Target) -> Result<Option<Decision>, String> {
-        let decided = catch_unwind(AssertUnwindSafe(|| self.reconciler.decide(&*self.cache, target, Timestamp::now())));
-        decided.map_err(|panic| {
-            let text = panic.downcast_ref::<String>().map(String::as_str);
-            text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message").to_owned()
-        })
+    /// A worker that does not end before `stop`: what panics outside of a reconciliation costs it a moment.
+    pub(crate) async fn work_on(&self, stop: CancellationToken) {
+        while let Err(panic) = AssertUnwindSafe(self.work(stop.clone())).catch_unwind().await {
+            let panic = words(&*panic);
+            tracing::error!(
+                controller = self.reconciler.name(),
+                panic,
+                "bug: a worker panicked; another takes its place"
+            );
+            tokio::time::sleep(WORKER_PAUSE).await;
+        }
+    }
+
+    /// Looks at one object and carries out what is decided. A panic in any of it is a bug of ours: it is told where the
+    /// object is looked at, the object waits longer each time, and other objects go on.
+    async fn reconcile(&self, target: &Target) -> End {
+        match AssertUnwindSafe(self.decide_and_carry_out(target)).catch_unwind().await {
+            Ok(end) => end,
+            Err(panic) => {
+                self.panicked(target, words(&*panic)).await;
+                End::Panic
+            }
+        }
+    }
+
+    async fn panicked(&self, target: &Target, panic: &str) {
+        let delay = self.queue.bar(target.clone());
+        tracing::error!(controller = self.reconciler.name(), object = %target, ?delay, panic, "bug: the controller panicked on this object");
+        if let Some(object) = self.cache.get(&target.gvk, &target.key) {
+            let event = Event {
+                regarding: None,
+                kind: EventType::Warning,
+                reason: "ControllerPanicked".to_owned(),
+                message: format!(
+                    "a bug in the {} controller stops work on this object: {panic}",
+                    self.reconciler.name()
+                ),
+                reporter: self.reconciler.name(),
+                action: "Reconciling",
+            };
+            self.recorder.record(&object, &event).await;
+        }
     }
 
     async fn reconcile_counted(&self, target: &Target, waited: Duration) -> End {
@@ -221,32 +285,10 @@ impl Controller {
         end
     }
 
-    async fn reconcile(&self, target: &Target) -> End {
-        let decision = match self.decide(target) {
-            Ok(Some(decision)) => decision,
-            Ok(None) => {
-                self.queue.succeeded(target);
-                return End::Success;
-            }
-            Err(panic) => {
-                let delay = self.queue.add_backoff(target.clone());
-                tracing::error!(controller = self.reconciler.name(), object = %target, ?delay, panic, "bug: the controller panicked on this object");
-                if let Some(object) = self.cache.get(&target.gvk, &target.key) {
-                    let event = Event {
-                        regarding: None,
-                        kind: EventType::Warning,
-                        reason: "ControllerPanicked".to_owned(),
-                        message: format!(
-                            "a bug in the {} controller stops work on this object: {panic}",
-                            self.reconciler.name()
-                        ),
-                        reporter: self.reconciler.name(),
-                        action: "Reconciling",
-                    };
-                    self.recorder.record(&object, &event).await;
-                }
-                return End::Panic;
-            }
+    async fn decide_and_carry_out(&self, target: &Target) -> End {
+        let Some(decision) = self.reconciler.decide(&*self.cache, target, Timestamp::now()) else {
+            self.queue.succeeded(target);
+            return End::Success;
         };
         if !decision.report.0.is_empty() {
             tracing::debug!(controller = self.reconciler.name(), object = %target, report = ?decision.report.0, "decided");
@@ -283,6 +325,87 @@ impl Controller {
                 }
                 End::Error
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+    use std::sync::Mutex;
+
+    /// Panics on the objects that say so, and counts its looks.
+    #[derive(Clone, Default)]
+    struct Fragile(Arc<Mutex<BTreeMap<String, u32>>>);
+
+    impl Reconciler for Fragile {
+        type Observed = String;
+
+        fn name(&self) -> &'static str {
+            "fragile"
+        }
+
+        fn primary(&self) -> Primary {
+            Primary::Kind(Gvk::new("", "v1", "Pod"))
+        }
+
+        fn watches(&self) -> Vec<Watch> {
+            let keys = Wakes::Keys(|_, object| panic!("watching {}", object::meta(object, "name")));
+            vec![Watch { gvk: Gvk::new("", "v1", "Node"), wakes: keys }]
+        }
+
+        fn observe(&self, _world: &dyn World, target: &Target) -> Option<String> {
+            let name = target.key.name.clone();
+            *self.0.lock().unwrap().entry(name.clone()).or_default() += 1;
+            assert!(!name.starts_with("observe"), "observing {name}");
+            Some(name)
+        }
+
+        fn decide(&self, name: &String, _now: Timestamp) -> Decision {
+            assert!(!name.starts_with("decide"), "deciding on {name}");
+            Decision::nothing()
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_panic_costs_its_object_alone() {
+        let nobody = tower::service_fn(|_: http::Request<kube::client::Body>| async {
+            Ok::<_, std::convert::Infallible>(
+                http::Response::builder().status(503).body(kube::client::Body::empty()).unwrap(),
+            )
+        });
+        let requests = Arc::new(Requests::new(kube::Client::new(nobody, "default"), &crate::Options::default()));
+        let fragile = Fragile::default();
+        let recorder = Arc::new(Recorder::new(requests.clone()));
+        let controller = Arc::new(Controller::new(fragile.clone(), requests, Arc::default(), recorder));
+        let stop = CancellationToken::new();
+        let workers: Vec<_> = (0..2)
+            .map(|_| {
+                tokio::spawn({
+                    let (controller, stop) = (controller.clone(), stop.clone());
+                    async move { controller.work_on(stop).await }
+                })
+            })
+            .collect();
+        let pod = |name: &str| serde_json::json!({"metadata": {"name": name, "namespace": "ns"}});
+        let wake = |name: &str| controller.wake(&Gvk::new("", "v1", "Pod"), &pod(name));
+        controller.wake(&Gvk::new("", "v1", "Node"), &pod("node"));
+        for second in 0..60 {
+            for i in 0..20 {
+                wake(&format!("observe-{i}"));
+                wake(&format!("decide-{i}"));
+            }
+            wake(&format!("fine-{second}"));
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        let looks = fragile.0.lock().unwrap().clone();
+        assert!((0..60).all(|second| looks.contains_key(&format!("fine-{second}"))), "{looks:?}");
+        // each wait is twice the one before: 5 ms, 10 ms, … 41 s
+        assert!((0..20).all(|i| (2..=16).contains(&looks[&format!("observe-{i}")])), "{looks:?}");
+        stop.cancel();
+        for worker in workers {
+            worker.await.unwrap();
         }
     }
 }

@@ -5,10 +5,11 @@ use crate::cache::Cache;
 use crate::controller::Wake;
 use crate::requests::{Part, RequestError, Requests};
 use api::object::{self, Gvk, Key};
-use futures::StreamExt;
+use futures::{FutureExt, StreamExt};
 use reconcile::Primary;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
@@ -156,7 +157,13 @@ impl Shared {
         running.insert(gvk.clone(), stop.clone());
         let (done, listed) = watch::channel(false);
         let shared = self.clone();
-        tasks.spawn(async move { shared.follow(gvk, stop, done).await });
+        tasks.spawn(async move {
+            let follow = || AssertUnwindSafe(shared.follow(gvk.clone(), stop.clone(), done.clone())).catch_unwind();
+            while follow().await.is_err() {
+                tracing::error!(kind = %gvk, "bug: following this kind panicked; listing again");
+                tokio::time::sleep(RETRY).await;
+            }
+        });
         Some(listed)
     }
 

@@ -8,6 +8,7 @@
 //! Start reading at [`Driver::run`].
 
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should"))]
+#![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))] // they panic on a full disk
 
 pub mod cache;
 mod controller;
@@ -128,7 +129,7 @@ impl Driver {
         self.starts.push(Box::new(move |tasks, stop| {
             for _ in 0..workers {
                 let (controller, stop) = (controller.clone(), stop.clone());
-                tasks.spawn(async move { controller.work(stop).await });
+                tasks.spawn(async move { controller.work_on(stop).await });
             }
         }));
     }

@@ -9,6 +9,7 @@
 //! It runs pods, and knows nothing of who made them.
 
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should"))]
+#![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))] // they panic on a full disk
 
 pub mod agent;
 mod env;
@@ -27,6 +28,7 @@ pub mod prepare;
 mod probes;
 mod programs;
 mod registry;
+mod say;
 pub mod shim;
 pub mod status;
 pub mod usage;

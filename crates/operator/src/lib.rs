@@ -4,6 +4,7 @@
 //! `plan` and `workloads` hold the logic, `driver` runs it; here is only what belongs together and what it is called.
 
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should"))]
+#![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))] // they panic on a full disk
 
 pub mod access;
 pub mod admission;

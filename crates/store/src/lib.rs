@@ -13,6 +13,7 @@
 //! it is on the wire, is the [`Codec`]'s business.
 
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should"))]
+#![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))] // they panic on a full disk
 
 mod log;
 mod memory;

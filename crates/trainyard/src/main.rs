@@ -1,6 +1,7 @@
 //! The `trainyard` binary. It only composes: what it composes is in `up` and in the other crates.
 
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should"))]
+#![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))] // they panic on a full disk
 
 mod evidence;
 mod history;
@@ -54,7 +55,7 @@ fn main() -> ExitCode {
     match result {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
-            eprintln!("{}", error.render());
+            node::say!("{}", error.render());
             ExitCode::from(error.exit_code())
         }
     }

@@ -148,7 +148,8 @@ fn log(format: LogFormat, verbosity: Verbosity, verbose: u8) -> Result<Option<Tr
     let filter = EnvFilter::try_from_env("TRAINYARD_LOG").unwrap_or_else(|_| EnvFilter::new(filter));
     let collector = Collector::told(|name| std::env::var(name).ok()).map_err(UpError::operator)?;
     let (spans, traces) = collector.map(Collector::start).unzip();
-    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(false);
+    let lines =
+        tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(false).log_internal_errors(false);
     let lines = match format {
         LogFormat::Text => lines.boxed(),
         LogFormat::Json => lines.json().boxed(),

@@ -232,7 +232,7 @@ pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
     announce(&running, args.output.output, Some(started.elapsed()));
 
     until_told_to_stop().await;
-    eprintln!("stopping; running jobs go on");
+    node::say!("stopping; running jobs go on");
     stop.cancel();
     let reporting = async {
         if let Some(reporting) = reporting {
@@ -284,7 +284,7 @@ async fn listen(asked: &str, home: &Home) -> Result<(TcpListener, SocketAddr), U
         .parse()
         .map_err(|_| UpError::Usage(format!("--listen {asked:?} is not ADDRESS:PORT (127.0.0.1:6443, [::1]:0)")))?;
     if !address.ip().is_loopback() {
-        eprintln!(
+        node::say!(
             "warning: {address} can be reached from other machines; whoever has the token can start processes here"
         );
     }
@@ -321,7 +321,7 @@ async fn bind(address: SocketAddr, remembered: &Path) -> Result<(TcpListener, So
             Ok(listener) => listener,
             Err(error) => {
                 let fresh = TcpListener::bind(address).await.map_err(failed)?;
-                eprintln!(
+                node::say!(
                     "warning: port {port} of the last start cannot be used ({error}); clients of then do not reach this one"
                 );
                 fresh
@@ -364,25 +364,27 @@ fn node_name(data: &Path) -> Result<String, UpError> {
     Ok(name)
 }
 
-/// Tells that it is ready. The JSON form is one line: a parent process waits for it.
+/// Tells that it is ready. The JSON form is one line: a parent process waits for it. Who started this and reads no more is
+/// no reason to stop.
 fn announce(running: &Running, format: Format, took: Option<Duration>) {
-    match format {
-        Format::Json => println!("{}", serde_json::to_string(running).expect("plain data")),
-        Format::Yaml => print!("{}", serde_saphyr::to_string(running).expect("plain data")),
-        Format::Name => println!("{}", running.kubeconfig.display()),
-        Format::Table | Format::Wide => {
-            match took {
-                Some(took) => println!("ready in {} ms", took.as_millis()),
-                None => println!("ready"),
-            }
-            println!("  server      {}", running.server);
-            println!("  kubeconfig  {}", running.kubeconfig.display());
-            println!("  run a job:  trainyard run train.py");
-            println!("  kubectl:    export KUBECONFIG={}", quoted(&running.kubeconfig.to_string_lossy()));
-        }
-    }
     use std::io::Write;
-    let _ = std::io::stdout().flush();
+    let text = match format {
+        Format::Json => format!("{}\n", serde_json::to_string(running).expect("plain data")),
+        Format::Yaml => serde_saphyr::to_string(running).expect("plain data"),
+        Format::Name => format!("{}\n", running.kubeconfig.display()),
+        Format::Table | Format::Wide => {
+            let ready = took.map_or_else(|| "ready".to_owned(), |took| format!("ready in {} ms", took.as_millis()));
+            let kubeconfig = running.kubeconfig.display();
+            format!(
+                "{ready}\n  server      {}\n  kubeconfig  {kubeconfig}\n  run a job:  trainyard run train.py\n  \
+                 kubectl:    export KUBECONFIG={}\n",
+                running.server,
+                quoted(&running.kubeconfig.to_string_lossy())
+            )
+        }
+    };
+    let mut out = std::io::stdout();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
 pub async fn until_told_to_stop() {
@@ -403,5 +405,10 @@ fn log_to_stderr(verbose: u8) {
     };
     let filter = tracing_subscriber::EnvFilter::try_from_env("TRAINYARD_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(level));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .log_internal_errors(false)
+        .init();
 }

@@ -38,7 +38,10 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     match args.as_slice() {
         [flag, dir] if flag == "--probe" => {
             let isolation = probe(Path::new(dir));
-            println!("{}", serde_json::to_string(&isolation).expect("invariant: isolation is plain data"));
+            let text = serde_json::to_string(&isolation).expect("invariant: isolation is plain data");
+            if writeln!(std::io::stdout(), "{text}").is_err() {
+                return ExitCode::FAILURE;
+            }
             ExitCode::SUCCESS
         }
         [flag, pods, words @ ..] if flag == "--ssh" => ssh::main(Path::new(pods), words),
@@ -46,12 +49,12 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         [dir] => match run(PodDir::new(PathBuf::from(dir))) {
             Ok(()) => ExitCode::SUCCESS,
             Err(e) => {
-                eprintln!("{} shim: {e}", Timestamp::now());
+                crate::say!("{} shim: {e}", Timestamp::now());
                 ExitCode::FAILURE
             }
         },
         _ => {
-            eprintln!("usage: shim <pod directory> | shim --probe <directory>");
+            crate::say!("usage: shim <pod directory> | shim --probe <directory>");
             ExitCode::from(2)
         }
     }

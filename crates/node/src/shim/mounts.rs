@@ -256,7 +256,7 @@ fn copy_by_binding(original: &Path, stage: &Path) -> MountResult<()> {
         let flags = MsFlags::MS_BIND | MsFlags::MS_REC;
         if let Err(e) = mount(Some(&from), &to, NONE, flags, NONE) {
             // An entry that may not be bound (gone meanwhile, a directory we may not enter) is an empty one for the pod.
-            eprintln!("bind {}: {e}", from.display());
+            crate::say!("bind {}: {e}", from.display());
         }
     }
     Ok(())

@@ -28,7 +28,7 @@ pub fn main(pods: &Path, words: &[OsString]) -> ExitCode {
     match execute(&dir, &launch, &command) {
         Ok(code) => ExitCode::from(u8::try_from(code).unwrap_or(SSH_ERROR)),
         Err(e) => {
-            eprintln!("ssh: {}: {e}", host.unwrap_or_default());
+            crate::say!("ssh: {}: {e}", host.unwrap_or_default());
             ExitCode::from(SSH_ERROR)
         }
     }
@@ -106,11 +106,11 @@ fn elsewhere(words: &[OsString]) -> ExitCode {
             && !fs::read(path).is_ok_and(|text| text.starts_with(b"#!/bin/sh\n# Written by trainyard"))
     };
     let Some(program) = std::env::split_paths(&path).map(|dir| dir.join("ssh")).find(is_real) else {
-        eprintln!("ssh: that is no pod of this job, and this machine has no ssh");
+        crate::say!("ssh: that is no pod of this job, and this machine has no ssh");
         return ExitCode::from(SSH_ERROR);
     };
     let error = Command::new(&program).args(words).exec();
-    eprintln!("{}: {error}", program.display());
+    crate::say!("{}: {error}", program.display());
     ExitCode::from(SSH_ERROR)
 }
 

@@ -216,7 +216,7 @@ impl<'a> Supervisor<'a> {
     fn write_journal(&mut self) {
         while let Some((at, event)) = self.unwritten.front() {
             if let Err(e) = self.journal.append(*at, event.clone()) {
-                eprintln!("{} journal: {e}", Timestamp::now());
+                crate::say!("{} journal: {e}", Timestamp::now());
                 self.write_at = Some(after(Instant::now(), JOURNAL_RETRY));
                 return;
             }
@@ -669,7 +669,7 @@ impl<'a> Supervisor<'a> {
 /// A full disk must not end the pod: the log has a hole then, and the shim's own log says why.
 fn complain(result: io::Result<()>) {
     if let Err(e) = result {
-        eprintln!("{} log: {e}", Timestamp::now());
+        crate::say!("{} log: {e}", Timestamp::now());
     }
 }
 

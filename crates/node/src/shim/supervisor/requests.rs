@@ -22,7 +22,7 @@ impl Supervisor<'_> {
         match started {
             Ok(()) => None,
             Err(why) => {
-                eprintln!("{} hook of {}: {why}", Timestamp::now(), self.containers[index].spec.name);
+                crate::say!("{} hook of {}: {why}", Timestamp::now(), self.containers[index].spec.name);
                 Some(Instant::now())
             }
         }
@@ -87,7 +87,7 @@ impl Supervisor<'_> {
                     };
                     if let Some(why) = failed {
                         let container = *container;
-                        eprintln!("{} post-start hook: {why}", Timestamp::now());
+                        crate::say!("{} post-start hook: {why}", Timestamp::now());
                         self.ask_to_stop(container, after(Instant::now(), Duration::from_secs(self.launch.grace_secs)));
                     }
                 }
@@ -125,7 +125,7 @@ impl Supervisor<'_> {
             }
             Request::Stop { grace_secs } => self.stop(StopReason::Deleted, grace_secs),
             Request::Kill { container, message } => {
-                eprintln!("{} kill {container}: {message}", Timestamp::now());
+                crate::say!("{} kill {container}: {message}", Timestamp::now());
                 if let Some(index) = self.find(&container) {
                     self.ask_to_stop(index, after(Instant::now(), Duration::from_secs(self.launch.grace_secs)));
                 }
