@@ -109,3 +109,66 @@ def test_the_queue_says_what_would_let_a_job_run(yard: Yard, tmp_path: pathlib.P
     yard.run("wait", "waits", "--for", "running", "--timeout", "60s")
     yard.run("delete", "waits", "waits-too")
     assert "nothing waits in namespace default" in yard.run("queue").stderr
+
+
+def test_results_of_all_nodes_are_in_one_folder(yard: Yard, tmp_path: pathlib.Path):
+    script = write(tmp_path / "writes.py", "import os\nopen(os.environ['TRAINYARD_OUTPUT'] + '/rank', 'w').write(os.environ['RANK'])\n")
+    folder = tmp_path / "my results"
+    done = yard.run(*PLAIN, "--nodes", "2", "--name", "writes", "--output-dir", folder.name, str(script), cwd=tmp_path)
+    written = {str(file.relative_to(folder)): file.read_text() for file in folder.rglob("*") if file.is_file()}
+    assert written == {"writes/node-0/rank": "0", "writes/node-1/rank": "1"}
+    told = f"{folder}/writes (2 files, 2 B)"
+    assert f"results: {told}" in done.stderr and f"Results:    {told}" in yard.run("describe", "writes").stdout
+    yard.run("delete", "writes")
+    assert (folder / "writes/node-0/rank").exists(), "it outlives the job"
+    (tmp_path / "file").touch()
+    refused = yard.run(*PLAIN, "--output-dir", "file", str(script), cwd=tmp_path, check=False)
+    assert refused.returncode == 2 and "--output-dir " in refused.stderr and "cannot be written" in refused.stderr
+
+
+def test_a_watched_script_runs_again_when_it_changes(yard: Yard, tmp_path: pathlib.Path):
+    script = write(tmp_path / "watched.py", "from helper import text\nprint('first', text)\n")
+    write(tmp_path / "helper.py", "text = 'a'\n")
+    process = yard.spawn(*PLAIN, "--watch", "--name", "watched", str(script))
+    errors: list[str] = []
+
+    def says(stream, text: str) -> None:
+        lines: list[str] = errors if stream is process.stderr else []
+        wait_for(text, lambda: lines.append(stream.readline()) or text in lines[-1] or (not lines[-1] and pytest.fail("".join(errors))))
+
+    says(process.stdout, "first a")
+    says(process.stderr, "waiting for a change of 2 files")
+    write(tmp_path / "helper.py", "text = 'bb'\n")
+    says(process.stdout, "first bb")
+    says(process.stderr, "waiting for a change")
+    script.write_text("print(\n")
+    says(process.stderr, "SyntaxError")
+    script.write_text("import time\nprint('third', flush=True)\ntime.sleep(600)\n")
+    says(process.stdout, "third")
+    script.write_text("import time\nprint('fourth', flush=True)\ntime.sleep(600)\n")  # while it runs
+    says(process.stdout, "fourth")
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert yard.run("get", "watched", check=False).returncode == 3, "it is deleted"
+
+
+@pytest.mark.timeout(240)
+def test_a_sweep_finds_the_best_of_a_grid(yard: Yard, tmp_path: pathlib.Path):
+    from test_optimization import TRIAL
+
+    script = write(tmp_path / "search.py", TRIAL + """
+given = dict(word.lstrip("-").split("=") for word in sys.argv[2:])
+report(loss=abs(float(given["lr"]) - 0.1) + float(os.environ["WD"]))
+""")
+    words = [*PLAIN, "--name", "swept", "--sweep", "lr=0.1,0.2", "--sweep", "WD=0.5,0.25", "--objective", "loss:min", "--parallel-trials", "2"]
+    done = yard.run(*words, str(script), str(tmp_path), timeout=200)
+    assert done.stdout.startswith("best: lr=0.1 WD=0.25  loss 0.25  (swept-trial-1)"), done.stdout + done.stderr
+    for n in range(1, 5):
+        assert f"trial {n}/4: lr=" in done.stderr
+    trials = json.loads(yard.run("trials", "swept", "-o", "json").stdout)["trials"]
+    assert len(trials) == 4 and [trial["name"] for trial in trials if trial["best"]] == ["swept-trial-1"]
+    assert all(trial["state"] == "Complete" for trial in trials)
+    yard.kubectl("delete", "optimizationjob", "swept")
+    refused = yard.run(*PLAIN, "--sweep", "lr=1,2", str(script), check=False)
+    assert refused.returncode == 2 and "--objective" in refused.stderr

@@ -146,7 +146,7 @@ pub enum Command {
     Shim(ShimArgs),
 }
 
-#[derive(Args, Debug, Default)]
+#[derive(Args, Clone, Debug, Default)]
 #[command(override_usage = "trainyard run [OPTIONS] SCRIPT [ARGS]...")]
 pub struct RunArgs {
     /// Name of the job [default: made from the script's name]
@@ -198,6 +198,24 @@ pub struct RunArgs {
     /// End the job, all attempts together, after this long: seconds, or with a unit (90s, 10m, 2h). Exit code 124
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub timeout: Option<std::time::Duration>,
+    /// Folder for what the job writes, on this machine: each node gets a folder of its own in DIR/JOB, by the variable
+    /// TRAINYARD_OUTPUT. It stays when the job is deleted
+    #[arg(long, value_name = "DIR")]
+    pub output_dir: Option<PathBuf>,
+    /// Run again whenever a source file of --workdir changes, or beside the script without it; the job before is deleted.
+    /// Ctrl-C ends
+    #[arg(long, conflicts_with_all = ["detach", "sweep"])]
+    pub watch: bool,
+    /// Search: try each of these values, in every combination with other --sweep flags. A parameter is an argument of the script
+    /// (--NAME=VALUE, or where the arguments say {NAME}), one in capitals is a variable
+    #[arg(long, value_name = "NAME=VALUE,VALUE…", requires = "objective")]
+    pub sweep: Vec<String>,
+    /// The metric that a search is for, as the script reports it, and which way is better [default: min]
+    #[arg(long, value_name = "METRIC[:min|max]", requires = "sweep")]
+    pub objective: Option<String>,
+    /// Trials of a search that run at once
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "sweep", value_parser = clap::value_parser!(i32).range(1..=100))]
+    pub parallel_trials: i32,
     /// Do not look whether the job can run (interpreter, framework, syntax, names, resources) before it is created
     #[arg(long)]
     pub no_checks: bool,

@@ -8,6 +8,7 @@ use crate::explain;
 use crate::facts;
 use crate::output;
 use crate::progress;
+use crate::results;
 use crate::view::{self, Attempts, Phase, RestartCounts, age, container_restarts, final_message, node_rank, step};
 use api::object;
 use diagnose::{Diagnosis, Facts, Reason};
@@ -59,6 +60,9 @@ pub(crate) async fn describe(cluster: &Cluster, args: &JobArgs) -> Result<u8, Cl
         println!("Restarts:   {} of all pods, {} of containers", counts.jobset, counts.containers);
     }
     println!("Age:        {}", age(&job, now));
+    if let Some(written) = results::of(&job) {
+        println!("Results:    {written}");
+    }
     if !matches!(diagnosis.reason, Reason::Complete | Reason::Running) {
         println!("\nWhy:");
         print!("{}", explain::why(&diagnosis));

@@ -4,6 +4,7 @@ use crate::args::RunArgs;
 use crate::code::{Code, PLAIN};
 use crate::launcher::{Launcher, Setting};
 use crate::preflight::Ready;
+use crate::results;
 use crate::ship::MOUNT;
 use api::object;
 use api::trainer::API_VERSION;
@@ -113,6 +114,12 @@ pub(crate) fn manifest(draft: Draft<'_>, pods: &Pods) -> Value {
                 .filter(|variable| !setting.given.iter().any(|(given, _)| variable["name"] == given.as_str())),
         );
     }
+    let output = results::folder(args).filter(|_| here);
+    if let Some(folder) = &output {
+        let known = |name: &Value| env.iter().any(|variable| variable["name"] == *name);
+        let more: Vec<Value> = results::variables(folder).into_iter().filter(|v| !known(&v["name"])).collect();
+        env.extend(more);
+    }
     env.extend(setting.given.iter().map(|(name, value)| json!({"name": name, "value": value})));
 
     // the script sees the caller's directory, as it would without us; elsewhere the one that was sent, or the image's own
@@ -131,7 +138,8 @@ pub(crate) fn manifest(draft: Draft<'_>, pods: &Pods) -> Value {
     let command = match &directory {
         Some(directory) => {
             words.insert(0, directory.to_string_lossy().into_owned());
-            json!(["sh", "-c", "cd \"$0\" && exec \"$@\""])
+            let make = if output.is_some() { results::MAKE } else { "" };
+            json!(["sh", "-c", format!("{make}cd \"$0\" && exec \"$@\"")])
         }
         None => json!([words.remove(0)]),
     };
@@ -178,6 +186,9 @@ pub(crate) fn manifest(draft: Draft<'_>, pods: &Pods) -> Value {
     }
     if let (Pods::Here, Some(directory)) = (pods, &directory) {
         annotations.insert("trainyard.dev/directory".to_owned(), directory.to_string_lossy().into());
+    }
+    if let Some(folder) = &output {
+        annotations.insert(results::ANNOTATION.to_owned(), folder.to_string_lossy().into());
     }
     job["metadata"]["annotations"] = annotations.into();
     match pods {

@@ -14,6 +14,14 @@ pub(crate) fn print(value: &Value, format: Format) {
     }
 }
 
+/// Prints an object that was created: its name, or all of it.
+pub(crate) fn created(object: &Value, format: Format) {
+    match format {
+        Format::Json | Format::Yaml => print(object, format),
+        Format::Table | Format::Wide | Format::Name => println!("{}", api::object::meta(object, "name")),
+    }
+}
+
 /// A value as YAML.
 pub(crate) fn yaml(value: &Value) -> String {
     serde_saphyr::to_string(value).expect("JSON values have a YAML form")

@@ -204,12 +204,12 @@ fn failed(path: &Path) -> impl Fn(std::io::Error) -> CliError {
     move |source| CliError::Io { doing: "read", path: path.to_owned(), source }
 }
 
-fn files(count: usize) -> String {
+pub(crate) fn files(count: usize) -> String {
     if count == 1 { "1 file".to_owned() } else { format!("{count} files") }
 }
 
 /// Bytes for people: `12 B`, `1.5 KiB`, `3.0 MiB`.
-fn size(bytes: u64) -> String {
+pub(crate) fn size(bytes: u64) -> String {
     #[expect(clippy::cast_precision_loss, reason = "one digit is shown")]
     let of = |unit: u64| bytes as f64 / unit as f64;
     match bytes {

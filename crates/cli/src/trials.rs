@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 /// Label of a trial's TrainJob: its OptimizationJob.
-const PARENT: &str = "trainyard.dev/optimizationjob";
+pub(crate) const PARENT: &str = "trainyard.dev/optimizationjob";
 /// Annotation of a trial's TrainJob: its values.
 const PARAMETERS: &str = "trainyard.dev/optimization-parameters";
 
@@ -68,12 +68,7 @@ async fn one(cluster: &Cluster, of: &str, format: Format) -> Result<u8, CliError
     trials.sort_by_key(|trial| trial.index);
     match format {
         Format::Json | Format::Yaml => {
-            let trials: Vec<Value> = trials.iter().map(|trial| trial.json(&search)).collect();
-            let summary = json!({
-                "name": of, "state": state(&search), "metric": metric(&search),
-                "direction": search["spec"]["objectives"][0]["direction"], "trials": trials,
-            });
-            output::print(&summary, format);
+            output::print(&summary(&search, &trials), format);
         }
         Format::Name => {
             trials.iter().for_each(|trial| println!("trainjob.trainer.kubeflow.org/{}", name(trial.object)))
@@ -104,20 +99,29 @@ async fn one(cluster: &Cluster, of: &str, format: Format) -> Result<u8, CliError
     Ok(exit::OK)
 }
 
+/// A search and its trials, as JSON.
+pub(crate) fn summary(search: &Value, trials: &[Trial<'_>]) -> Value {
+    let trials: Vec<Value> = trials.iter().map(|trial| trial.json(search)).collect();
+    json!({
+        "name": name(search), "state": state(search), "metric": metric(search),
+        "direction": search["spec"]["objectives"][0]["direction"], "trials": trials,
+    })
+}
+
 /// One trial's TrainJob.
-struct Trial<'a> {
-    object: &'a Value,
-    index: usize,
-    phase: Phase,
+pub(crate) struct Trial<'a> {
+    pub object: &'a Value,
+    pub index: usize,
+    pub phase: Phase,
     /// The objective, as it was reported.
-    value: Option<String>,
+    pub value: Option<String>,
     /// `name` and `value` of each parameter.
     parameters: Vec<Value>,
 }
 
 impl<'a> Trial<'a> {
     /// A TrainJob as a trial of this search, if it is one.
-    fn of(object: &'a Value, search: &Value) -> Option<Self> {
+    pub(crate) fn of(object: &'a Value, search: &Value) -> Option<Self> {
         let owner = object::controller_of(object)?;
         let (_, index) = name(object).rsplit_once('-').filter(|_| object::text(owner, "uid") == object::uid(search))?;
         let metrics = list(&object["status"]["trainerStatus"], "metrics");
@@ -132,12 +136,12 @@ impl<'a> Trial<'a> {
         })
     }
 
-    fn is_best(&self, search: &Value) -> bool {
+    pub(crate) fn is_best(&self, search: &Value) -> bool {
         search["status"]["result"]["trainJobName"] == name(self.object)
     }
 
     /// A parameter's value.
-    fn told(&self, parameter: &str) -> String {
+    pub(crate) fn told(&self, parameter: &str) -> String {
         let told = self.parameters.iter().find(|told| object::text(told, "name") == parameter);
         told.map_or("-".to_owned(), |told| object::text(told, "value").to_owned())
     }
@@ -159,7 +163,7 @@ fn metric(search: &Value) -> &str {
     object::text(&search["spec"]["objectives"][0], "metric")
 }
 
-fn state(search: &Value) -> &'static str {
+pub(crate) fn state(search: &Value) -> &'static str {
     let is_true = |kind| condition(search, kind).is_some_and(|found| found["status"] == "True");
     match (is_true("Complete"), is_true("Failed"), is_true("Created")) {
         (true, _, _) => "Complete",
