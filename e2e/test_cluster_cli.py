@@ -345,7 +345,22 @@ def test_evidence_outlives_the_pods(operated: tuple[Cluster, str], tmp_path: pat
     uid = cluster.get("-n", namespace, "trainjob", "bad")["metadata"]["uid"]
     assert (event["involvedObject"]["kind"], event["involvedObject"]["uid"], event["count"]) == ("TrainJob", uid, 1)
     assert event["message"].startswith("pod bad-node-0-0-") and event["message"].endswith("exit code 3\nTraceback (most recent call last):\nValueError: no")
-    cluster.kubectl("-n", namespace, "delete", "jobsets", "--all", "--cascade=foreground", "--grace-period=0", "--force")
+    cluster.kubectl("-n", namespace, "delete", "jobsets", "--all", "--cascade=foreground")
+    wait_for("the pods to be gone", lambda: not cluster.items("-n", namespace, "pods"), 120)
+    found = json.loads(user.run("explain", "bad", "-o", "json").stdout)
+    assert found["rank"] == 0 and any("ValueError: no" in evidence["text"] for evidence in found["evidence"]), found
+
+    # a pod that the cluster takes away is no failure of the script, and what is told is not that there were none
+    user.run("run", "--runtime", "plain-cli", "--name", "evicted", "--detach", "bad.py")
+    pods_become(cluster, namespace, "Running", 1)
+    (pod,) = cluster.items("-n", namespace, "pods")
+    target = {"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet", "message": "The node was low on resource: memory."}
+    status = {"status": {"phase": "Failed", "reason": "Evicted", "message": target["message"], "conditions": [target], "containerStatuses": []}}
+    cluster.kubectl("-n", namespace, "patch", "pod", pod["metadata"]["name"], "--subresource=status", "--type=merge", "-p", json.dumps(status))
+    about = "reason=PodFailed,involvedObject.name=evicted"
+    wait_for("the eviction to be told", lambda: cluster.items("-n", namespace, "events", "--field-selector", about))
+    described = user.run("describe", "evicted")
+    assert "low on resource: memory" in described.stdout and "no pods were made" not in described.stdout + described.stderr, described.stdout
 
 
 @pytest.mark.timeout(600)

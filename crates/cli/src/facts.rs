@@ -2,6 +2,7 @@
 
 use crate::connect::{Cluster, Kind, pods_of};
 use crate::error::CliError;
+use crate::gone;
 use crate::history::{self, Past, RunOf, Window};
 use crate::lines::Source;
 use crate::mpirun::Pieces;
@@ -45,6 +46,7 @@ pub(crate) async fn of(cluster: &Cluster, job: Value) -> Result<Facts, CliError>
     if let Some(past) = &past {
         add(&mut facts, past);
     }
+    gone::add(&mut facts);
     facts.logs = logs(cluster, &facts, past.as_ref()).await;
     Ok(facts)
 }

@@ -23,6 +23,7 @@ mod explain;
 mod facts;
 mod fold;
 mod follow;
+mod gone;
 mod history;
 pub mod home;
 mod init;
