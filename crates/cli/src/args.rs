@@ -82,7 +82,7 @@ pub enum Command {
     Get(GetArgs),
     /// Show everything about a job: settings, pods, events, and why it is pending or failed
     Describe(JobArgs),
-    /// Why a job waits, fails or does not get on, with evidence and the next command to type
+    /// Show why a job waits, fails or does not get on, with evidence and the next command to type
     ///
     /// Looks at the job, its pods, their events and the ends of their logs. `-o json` prints {state, reason, why, rank, evidence:
     /// [{source, text}], ruled_out, remedies: [{text, command}]}; the reasons are in docs/reasons.md.
@@ -109,7 +109,7 @@ pub enum Command {
     Wait(WaitArgs),
     /// List the runtimes that jobs can use
     Runtimes(ListArgs),
-    /// Jobs that wait: what is ahead of each, and what would let it run
+    /// List jobs that wait: what is ahead of each, and what would let it run
     ///
     /// Compares what pods without a node need with what the nodes have left; of jobs that Kueue holds back, tells what Kueue says.
     Queue(ListArgs),

@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use std::ffi::OsString;
 
 /// Words of other tools for what a command does here, and what to say of them.
-const COMMANDS: [(&[&str], &str); 9] = [
+const COMMANDS: [(&[&str], &str); 10] = [
     (&["ps", "list", "ls", "jobs", "job"], "to list jobs: trainyard get"),
     (
         &["stop", "cancel", "pause"],
@@ -19,6 +19,7 @@ const COMMANDS: [(&[&str], &str); 9] = [
     (&["submit", "launch", "start", "train", "torchrun", "create"], "to start a job: trainyard run SCRIPT"),
     (&["log", "tail", "follow", "attach"], "to see what a job prints: trainyard logs -f JOB"),
     (&["show", "inspect", "info"], "to see all about a job: trainyard describe JOB"),
+    (&["why", "diagnose", "debug"], "to see why a job waits or failed: trainyard explain JOB"),
     (&["continue", "unsuspend", "restart"], "to go on with a suspended job: trainyard resume JOB"),
     (&["serve", "server", "daemon"], "to start the control plane: trainyard up"),
     (&["completion"], "to complete in a shell: trainyard completions bash"),
@@ -45,7 +46,7 @@ Run distributed training from one binary, on a laptop and on Kubernetes.
   trainyard run --nodes 2 train.py    run a script as a job and follow it
   trainyard get                       list jobs
   trainyard logs -f JOB               print what its ranks print
-  trainyard describe JOB              show where it stands, and why
+  trainyard explain JOB               show why it waits or failed, and what to do
   trainyard suspend JOB               stop it and keep it; resume goes on
   trainyard delete JOB                stop it and remove it
   trainyard --help                    all commands and flags
@@ -114,9 +115,12 @@ fn no_command(word: &str) -> String {
 
 /// `flag` as it was given, perhaps with `=value`. `None` for what is no flag.
 fn no_flag(flag: &str, words: &[OsString]) -> Option<String> {
-    let flag = flag.split('=').next().and_then(|flag| flag.strip_prefix("--"))?;
     let command = Cli::command();
     let sub = words.iter().skip(1).find_map(|word| command.find_subcommand(word));
+    if !flag.starts_with('-') && sub.is_some_and(|sub| sub.get_name() == "status") {
+        return Some(format!("status is the control plane's; where job {flag} stands: trainyard get {flag}"));
+    }
+    let flag = flag.split('=').next().and_then(|flag| flag.strip_prefix("--"))?;
     let flags: Vec<&str> = sub
         .into_iter()
         .chain([&command])
@@ -196,6 +200,7 @@ mod tests {
             (&["run", "--gpu", "4", "t.py"], "did you mean --gpus?"),
             (&["run", "--cpu", "4", "t.py"], "did you mean --cpus?"),
             (&["run", "--mem", "4", "t.py"], "did you mean --memory?"),
+            (&["status", "j"], "where job j stands: trainyard get j"),
             (&["logs", "--folow", "j"], "did you mean --follow?"),
             (&["logs", "--gpu", "j"], "trainyard logs has no flag --gpu (all flags: trainyard logs --help)"),
             (&["run", "-n", "4", "t.py"], "did you mean --nodes 4"),
