@@ -87,7 +87,7 @@ pub enum Command {
     /// Looks at the job, its pods, their events and the ends of their logs. `-o json` prints {state, reason, why, rank, evidence:
     /// [{source, text}], ruled_out, remedies: [{text, command}]}; the reasons are in docs/reasons.md.
     Explain(JobArgs),
-    /// Print a job's logs, all ranks merged
+    /// Print a job's logs, of all ranks and any attempt, also when it has ended
     Logs(LogsArgs),
     /// Show what jobs use at present: CPUs, memory, GPUs, disk; of one job by rank
     Top(TopArgs),

@@ -1,3 +1,5 @@
+//! The store, told of things in every order, over crashes and at its bounds.
+
 use super::*;
 use jiff::Timestamp;
 use node::poddir::JournalWriter;
