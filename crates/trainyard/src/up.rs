@@ -1,5 +1,6 @@
 //! `trainyard up`: store, API server, controllers and node agent in one process.
 
+use crate::ephemeral::NoEphemeralContainers;
 use crate::evidence::{self, Evidence};
 use crate::history::Histories;
 use crate::pki::{self, PkiError};
@@ -168,9 +169,13 @@ pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
         delegates.push(Arc::new(evidence.clone()));
     }
     let database = home.root().join("store.db");
+    let mut plugins = plugins(&controllers);
+    if !args.no_node {
+        plugins.push(Arc::new(NoEphemeralContainers));
+    }
     let options = Options {
         database: Some(database.clone()),
-        plugins: plugins(&controllers),
+        plugins,
         streams,
         usage,
         delegates,
