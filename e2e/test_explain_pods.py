@@ -52,7 +52,7 @@ def played(yard: Yard, name: str, case: dict) -> None:
     if not case.get("no_pods"):
         about["Pod"] = wait_for("its pod", lambda: only(yard, "pod", name), LONG)
     for count, event in enumerate(case.get("events", [])):
-        regarding = about[event.get("on", "Pod")]
+        regarding = about[event.get("about", "Pod")]
         body = {
             "apiVersion": "v1", "kind": "Event", "metadata": {"name": f"{name}.{count}"},
             "involvedObject": {"kind": regarding["kind"], "name": regarding["metadata"]["name"], "namespace": "default",

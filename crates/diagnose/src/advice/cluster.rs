@@ -271,7 +271,7 @@ fn unstarted(reason: Reason) -> Option<Advice> {
             ],
             &[
                 ("see which there are", "{kubectl} get configmaps,secrets"),
-                ("make it; the pod starts by itself then", ""),
+                ("make {missing}; the pod starts by itself then", ""),
             ],
         ),
         Reason::MountFailed => say(
@@ -299,6 +299,10 @@ fn unstarted(reason: Reason) -> Option<Advice> {
             &[
                 ("see how the node is", "{kubectl} describe node {node}"),
                 ("move the pod elsewhere: keep others off this node, then delete it", "{kubectl} cordon {node}"),
+                (
+                    "repair the network plugin or the container runtime of the pod's node; the pod is tried again by itself",
+                    "",
+                ),
             ],
         ),
         Reason::CrashLoop => say(
@@ -344,6 +348,7 @@ fn ended(reason: Reason) -> Option<Advice> {
                 ("see what the node has left", "{kubectl} describe node {node}"),
                 ("ask for what it needs, so that it is placed where there is room", "{rerun_memory}"),
                 ("run it again", "{rerun}"),
+                ("give its containers requests of memory and disk (resourcesPerNode), and make the job again", ""),
             ],
         ),
         Reason::Preempted => say(
