@@ -16,6 +16,7 @@ mod operator;
 mod overhead;
 mod peer;
 mod plan;
+mod ray;
 mod reports;
 mod startup;
 mod store;
@@ -121,12 +122,12 @@ fn report(figures: &[Figure], as_json: bool) {
         println!("{}", Value::from(rows));
         return;
     }
-    println!("{:<34} {:>12} {:>12} {:>8}  unit, peer", "figure", "ours", "peer", "ratio");
+    println!("{:<38} {:>12} {:>12} {:>8}  unit, peer", "figure", "ours", "peer", "ratio");
     for figure in figures {
         let peer = figure.peer.map_or("-".to_owned(), |peer| format!("{peer:.1}"));
         let ratio = figure.ratio().map_or("-".to_owned(), |ratio| format!("{ratio:.2}x"));
         println!(
-            "{:<34} {:>12.1} {peer:>12} {ratio:>8}  {}, {}",
+            "{:<38} {:>12.1} {peer:>12} {ratio:>8}  {}, {}",
             figure.name, figure.ours, figure.unit, figure.against
         );
     }
