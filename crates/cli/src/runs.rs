@@ -71,7 +71,11 @@ impl Runs {
             for status in statuses(pod) {
                 let name = object::text(status, "name");
                 let restarts = status["restartCount"].as_i64().unwrap_or(0);
-                let started = |state: &str, kind: &str| status[state][kind]["startedAt"].as_str().map(str::to_owned);
+                // the time may be left out (core/v1, ContainerStateRunning)
+                let started = |state: &str, kind: &str| {
+                    let state = status[state].get(kind).filter(|state| state.is_object())?;
+                    Some(object::text(state, "startedAt").to_owned())
+                };
                 let last = started("lastState", "terminated");
                 let is_waiting = status["state"].get("waiting").is_some();
                 let now = started("state", "running").or_else(|| started("state", "terminated"));
@@ -273,6 +277,8 @@ mod tests {
         assert_eq!(runs(running), "p/3=4 p/4=5");
         assert_eq!(runs(waiting), "p/2=3");
         assert_eq!(runs(fresh), "");
+        let timeless = json!({"name": "node", "restartCount": 0, "state": {"running": {}}});
+        assert_eq!(runs(timeless), "p/0=1");
     }
 
     #[test]
