@@ -3,7 +3,7 @@
 use crate::context;
 use crate::ending::{Ending, endings};
 use crate::facts::{Facts, PodFacts};
-use crate::pattern::Vars;
+use crate::pattern::{Vars, captures};
 use crate::pods::{condition, is_node, processes_per_node, ranks, short_duration, signal, signal_name, step};
 use crate::reason::Reason;
 use crate::signs::Class;
@@ -28,12 +28,29 @@ pub(crate) fn of_job(facts: &Facts) -> Case {
         case.quote("TrainJob's condition Failed", message);
         return case;
     }
-    of_ends(facts).or_else(|| from_outside(facts)).or_else(|| waiting::of_events(facts)).unwrap_or_else(|| {
-        let mut case = Case::new(Reason::Unknown);
-        let message = failed.map_or("", |failed| object::text(failed, "message"));
-        case.quote("TrainJob's condition Failed", message);
-        case
-    })
+    of_ends(facts)
+        .or_else(|| from_outside(facts))
+        .or_else(|| waiting::of_events(facts))
+        .unwrap_or_else(|| by_conditions(facts))
+}
+
+/// What the job's own conditions say, and those of its Jobs, where no pod is left.
+fn by_conditions(facts: &Facts) -> Case {
+    let failed_jobs = facts.jobs.iter().filter_map(|job| Some((job, condition(job, "Failed")?)));
+    let mut reason = Reason::Unknown;
+    let mut quotes = Vec::new();
+    for (job, failed) in failed_jobs {
+        if object::text(failed, "reason") == "DeadlineExceeded" {
+            reason = Reason::DeadlineExceeded;
+        }
+        let text = format!("{}: {}", object::text(failed, "reason"), object::text(failed, "message"));
+        quotes.push((format!("condition Failed of Job {}", object::meta(job, "name")), text));
+    }
+    let mut case = Case::new(reason);
+    let message = condition(&facts.job, "Failed").map_or("", |failed| object::text(failed, "message"));
+    case.quote("TrainJob's condition Failed", message);
+    quotes.iter().for_each(|(source, text)| case.quote(source, text));
+    case
 }
 
 /// Why containers of the job ended with an error; `None` where none did.
@@ -274,6 +291,11 @@ fn of_pod(facts: &Facts, pod: &PodFacts) -> Option<Case> {
         ("Shutdown" | "Terminated" | "NodeShutdown", _) => Reason::NodeShutdown,
         ("Preempting" | "Preempted", _) | (_, "PreemptionByScheduler") => Reason::Preempted,
         ("SupervisorLost", _) => Reason::SupervisorLost,
+        ("DeadlineExceeded", _) => Reason::DeadlineExceeded,
+        ("UnexpectedAdmissionError", _) => Reason::Busy,
+        ("NodeAffinity", _) => Reason::NodeSelector,
+        (reason, _) if reason.starts_with("OutOf") => Reason::Busy,
+        _ if is_unknown(&pod.pod) => Reason::NodeLost,
         (_, "DeletionByTaintManager" | "DeletionByPodGC") => Reason::NodeLost,
         (_, "EvictionByEvictionAPI") => Reason::NodeShutdown,
         (_, "TerminationByKubelet") => Reason::Evicted,
@@ -294,6 +316,14 @@ fn of_pod(facts: &Facts, pod: &PodFacts) -> Option<Case> {
     vars.insert("pod", name.to_owned());
     vars.insert("node", node.to_owned());
     vars.insert("message", message.trim().to_owned());
+    let resource = object::text(status, "reason").strip_prefix("OutOf").map(str::to_owned).or_else(|| {
+        let held = captures("unavailable for {resource}. ", message)?;
+        held.into_iter().next().map(|(_, resource)| resource)
+    });
+    vars.insert("resource", resource.unwrap_or_default());
+    if let Some(limit) = pod.pod["spec"]["activeDeadlineSeconds"].as_i64() {
+        vars.insert("limit", short_duration(limit));
+    }
     case.rank = crate::pods::node_rank(&pod.pod).filter(|_| is_node(&pod.pod) && processes_per_node(&pod.pod) <= 1);
     let text = if message.is_empty() { reason.meaning() } else { message };
     case.evidence.push(Evidence { source: format!("status of pod {name}"), text: text.trim().to_owned() });
@@ -303,6 +333,11 @@ fn of_pod(facts: &Facts, pod: &PodFacts) -> Option<Case> {
         case.exit_code = Some(code);
     }
     Some(case)
+}
+
+/// A kubelet that came back found no trace of the container.
+fn is_unknown(pod: &Value) -> bool {
+    crate::pods::statuses(pod).any(|status| status["state"]["terminated"]["reason"] == "ContainerStatusUnknown")
 }
 
 fn is_over(pod: &Value) -> bool {

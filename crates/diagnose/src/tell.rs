@@ -137,6 +137,11 @@ impl Case {
         if let Some(logs) = self.logs {
             remedies.push(Remedy { text: "see its last lines".to_owned(), command: Some(logs) });
         }
+        let needs_none = matches!(self.reason, Reason::Complete | Reason::Running | Reason::Starting);
+        if remedies.is_empty() && !needs_none {
+            let command = fill_command("{kubectl} get events --sort-by=.lastTimestamp", &vars);
+            remedies.push(Remedy { text: "see all events".to_owned(), command });
+        }
         Diagnosis {
             state,
             reason: self.reason,

@@ -221,7 +221,7 @@ fn scheduling(facts: &Facts, pod: &Value, message: &str) -> Case {
         let cordoned = facts.nodes.iter().find(|node| node["spec"]["unschedulable"] == true);
         return Case::new(Reason::NodesNotReady).with("node", cordoned.map_or("", |node| object::meta(node, "name")));
     }
-    if message.contains("affinity") || message.contains("node selector") {
+    if ["affinity/selector", "node affinity", "node selector"].iter().any(|text| message.contains(text)) {
         let selector = match &pod["spec"]["nodeSelector"] {
             Value::Object(labels) => labels
                 .iter()
@@ -303,6 +303,9 @@ fn of_waiting(facts: &Facts, pod: &Value, status: &Value) -> Option<Case> {
             case
         }
         "InvalidImageName" => Case::new(Reason::InvalidImage),
+        "CreateContainerConfigError" if message.contains("runAsNonRoot") || message.contains("runAsUser") => {
+            Case::new(Reason::CannotStart)
+        }
         "CreateContainerConfigError" => {
             let patterns = [
                 "configmap \"{missing}\" not found",
@@ -385,7 +388,7 @@ fn claims(facts: &Facts, pod: &Value) -> Option<Case> {
     let about_pod =
         |event: &&Value| object::text(&event["involvedObject"], "name") == name && event["type"] == "Warning";
     let events = events::of_job(facts);
-    let event = events.into_iter().rev().filter(about_pod).find_map(|event| {
+    events.into_iter().rev().filter(about_pod).find_map(|event| {
         let message = object::text(event, "message");
         let mut case = match object::text(event, "reason") {
             "FailedScheduling" => scheduling(facts, pod, message),
@@ -394,8 +397,7 @@ fn claims(facts: &Facts, pod: &Value) -> Option<Case> {
         case.vars.entry("message").or_insert_with(|| message.to_owned());
         case.quote(&events::source(event), message);
         Some(case)
-    });
-    event
+    })
 }
 
 /// Steps that start only when others are done.

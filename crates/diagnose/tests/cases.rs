@@ -7,6 +7,12 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+/// Whether the files are written rather than compared.
+#[expect(clippy::disallowed_methods, reason = "a test's switch")]
+fn is_update() -> bool {
+    std::env::var_os("UPDATE").is_some()
+}
+
 fn folders() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata");
     let entries = std::fs::read_dir(root).expect("testdata");
@@ -32,7 +38,7 @@ fn facts(input: &Path) -> Facts {
 
 #[test]
 fn faults_are_named() {
-    let update = std::env::var_os("UPDATE").is_some();
+    let update = is_update();
     let mut wrong = Vec::new();
     let mut seen = BTreeSet::new();
     for folder in folders() {
@@ -85,7 +91,7 @@ fn reasons_are_documented() {
             }
         }
     }
-    if std::env::var_os("UPDATE").is_some() {
+    if is_update() {
         std::fs::write(&file, &text).expect("docs/reasons.md is written");
     }
     let there = std::fs::read_to_string(&file).expect("docs/reasons.md");
