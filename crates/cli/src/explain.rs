@@ -129,7 +129,7 @@ pub(crate) fn last_lines(facts: &Facts, diagnosis: &Diagnosis, most: usize) -> O
     let process = diagnosis.process.as_ref()?;
     let of_process = |log: &&LogTail| log.uid == process.uid && log.container == process.container;
     let log = facts.logs.iter().filter(of_process).max_by_key(|log| log.attempt == process.attempt)?;
-    let lines = diagnose::last_lines(log, most);
+    let lines = diagnose::last_lines(log, diagnosis.rank, most);
     (!lines.is_empty()).then(|| (process.step.clone(), lines))
 }
 

@@ -7,7 +7,7 @@ use api::quantity::Quantity;
 use serde_json::Value;
 
 /// What `run` sets by itself; all other variables of a job were given with `--env`.
-const INHERITED: [&str; 13] = [
+const INHERITED: [&str; 14] = [
     "PATH",
     "VIRTUAL_ENV",
     "CONDA_PREFIX",
@@ -17,6 +17,7 @@ const INHERITED: [&str; 13] = [
     "HOME",
     "PYTHONUNBUFFERED",
     "PET_TEE",
+    "PET_MONITOR_INTERVAL",
     "RANK",
     "WORLD_SIZE",
     "MASTER_ADDR",
@@ -141,7 +142,8 @@ impl Rerun {
         let retries = object::annotation(job, api::trainer::annotations::RETRIES).filter(|times| *times != "0");
         options.extend(retries.map(|times| ("--retries", times.to_owned())));
         let given = trainer["env"].as_array().into_iter().flatten();
-        for variable in given.filter(|variable| !INHERITED.contains(&object::text(variable, "name"))) {
+        let is_given = |name: &str| !INHERITED.contains(&name) && !name.starts_with("TRAINYARD_");
+        for variable in given.filter(|variable| is_given(object::text(variable, "name"))) {
             if let Some(value) = variable["value"].as_str() {
                 options.push(("--env", format!("{}={value}", object::text(variable, "name"))));
             }

@@ -67,9 +67,9 @@ pub fn exit_code(facts: &Facts) -> Option<i64> {
     ending::endings(facts).first().map(ending::Ending::process_code)
 }
 
-/// The last lines of a log that are not a launcher's about itself.
-pub fn last_lines(log: &LogTail, most: usize) -> Vec<String> {
-    lines::last(log, most)
+/// The last lines of a log that are not a launcher's about itself: of one rank, where its lines can be told from the others'.
+pub fn last_lines(log: &LogTail, rank: Option<i64>, most: usize) -> Vec<String> {
+    lines::last(log, rank, most)
 }
 
 /// What is proposed for a reason, as the documentation lists it: texts without gaps.

@@ -172,18 +172,20 @@ fn tracebacks(lines: &mut [Text<'_>]) -> Vec<Traceback> {
 }
 
 /// The last lines in the order in which they were written, launchers' own left out.
-pub(crate) fn last(tail: &LogTail, most: usize) -> Vec<String> {
+pub(crate) fn last(tail: &LogTail, rank: Option<i64>, most: usize) -> Vec<String> {
     let units = units(tail);
     // units keep the order of lines of one rank: count on from there
     let mut next: Vec<usize> = vec![0; units.len()];
     let mut kept = Vec::new();
+    // where the ranks of a node can be told apart, one's lines are not mixed with another's
+    let only = rank.filter(|rank| units.iter().any(|unit| unit.rank == Some(*rank)));
     for line in &tail.lines {
         let plain = without_colours(&line.text);
-        let rank = marked(&plain).map_or(line.rank, |(rank, _)| Some(rank));
-        let Some(at) = units.iter().position(|unit| unit.rank == rank) else { continue };
+        let of = marked(&plain).map_or(line.rank, |(rank, _)| Some(rank));
+        let Some(at) = units.iter().position(|unit| unit.rank == of) else { continue };
         let Some(text) = units[at].lines.get(next[at]) else { continue };
         next[at] += 1;
-        if !text.noise && !text.text.trim().is_empty() {
+        if !text.noise && !text.text.trim().is_empty() && (only.is_none() || of == only) {
             kept.push(text.text.trim_end().to_owned());
         }
     }
