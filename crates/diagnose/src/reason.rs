@@ -55,7 +55,7 @@ reasons! {
     PermissionDenied: "The process may not read, write or run something.",
     ReadOnlyFileSystem: "The process wrote to a file system that is mounted read-only.",
     BadArguments: "The program refused its command-line arguments.",
-    BadConfiguration: "A configuration file (JSON, YAML, TOML) could not be read.",
+    BadConfiguration: "A configuration file (JSON, YAML, TOML) could not be read, or its values are not valid.",
     MissingVariable: "An environment variable or key that the script needs is not set.",
     Interrupted: "The process was interrupted (Ctrl-C, SIGINT).",
     CommandNotFound: "The command, or one that a shell script calls, does not exist (exit code 127).",

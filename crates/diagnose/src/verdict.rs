@@ -53,6 +53,10 @@ fn of_unit(unit: &Unit<'_>, child: Option<&Child>) -> Option<Verdict> {
     // of several the last; but one that only tells of another process's end gives way to one of its own
     let by_traceback = by_traceback.min_by_key(|verdict| verdict.class);
     let verdict = match by_traceback {
+        // the assertion of a kernel is written before, and whatever CUDA is asked next fails
+        Some(verdict) if verdict.reason == Reason::CudaError => {
+            by_signs(unit).filter(|sign| sign.reason == Reason::CudaAssertion).or(Some(verdict))
+        }
         Some(verdict) if verdict.reason != Reason::Exception || !is_hollow(&verdict) => Some(verdict),
         hollow => by_signs(unit).or(hollow),
     };

@@ -111,7 +111,7 @@ fn exceptions(reason: Reason) -> Option<Advice> {
             &[("see which arguments it takes", "{script_help}"), ("run it again with other arguments", "{rerun}")],
         ),
         Reason::BadConfiguration => say(
-            &["a configuration file cannot be read: {message}", "a configuration file cannot be read"],
+            &["the configuration is not valid: {message}", "the configuration is not valid"],
             &[MEND, ("correct the file, then run it again", "{rerun}")],
         ),
         Reason::MissingVariable => say(

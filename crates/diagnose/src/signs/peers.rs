@@ -95,6 +95,7 @@ pub(super) const SIGNS: &[Sign] = &[
         &[
             "The client socket has failed to connect to any network address of ({address})",
             "RendezvousConnectionError",
+            "connectFullMesh failed",
             "RendezvousError",
             "failed to connect to the C10d store",
         ],

@@ -36,7 +36,7 @@ pub(super) const SIGNS: &[Sign] = &[
         &[
             "Error(s) in loading state_dict for",
             "PytorchStreamReader failed{message}",
-            "invalid load key, {message}",
+            "invalid load key, ",
             "Error while deserializing header: {message}",
             "Weights only load failed",
             "^EOFError: Ran out of input",
@@ -234,6 +234,9 @@ pub(super) const SIGNS: &[Sign] = &[
             "^Error: No such option: {message}",
             "^Error: Invalid value for {message}",
             "^Error: Missing option {message}",
+            "│ Missing option {message}",
+            "│ No such option: {message}",
+            "│ Invalid value for {message}",
             "^Error: Missing argument {message}",
             "unrecognized arguments: {message}",
             "unrecognized option {message}",
