@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pathlib
+import socket
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -81,3 +83,38 @@ def test_copies_of_an_object_into_itself_are_refused(raw: Raw, yard: Yard, tmp_p
     yard.kill()
     yard.up()
     assert Raw(yard).call(f"{CONFIGMAPS}/copied")[0] == 200
+
+
+def test_silent_connections_end_and_hold_nobody_up(raw: Raw) -> None:
+    """500 connections that say nothing, or too little: requests beside them are answered, and they are closed."""
+    host, port = raw.address.rsplit(":", 1)
+    sockets = [socket.create_connection((host, int(port)), timeout=30) for _ in range(500)]
+    wrapped = [raw.tls.wrap_socket(s, server_hostname=host) for s in sockets[:20]]
+    try:
+        begin = time.monotonic()
+        assert raw.call(CONFIGMAPS)[0] == 200
+        assert time.monotonic() - begin < 5
+        for silent in [sockets[-1], *wrapped]:
+            silent.settimeout(30)
+            assert not silent.recv(1), "closed by the server"
+        assert time.monotonic() - begin < 25
+    finally:
+        for s in [*wrapped, *sockets]:
+            s.close()
+
+
+def test_watches_that_read_nothing_cost_little(raw: Raw, yard: Yard) -> None:
+    blob = {"metadata": {"name": "blob"}, "data": {"k": "x" * 200_000}}
+    assert raw.call(CONFIGMAPS, "POST", blob)[0] == 201
+    status = pathlib.Path(f"/proc/{yard.running['pid']}/status")
+    resident = lambda: next(int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith("VmRSS"))  # noqa: E731
+    watches = [raw.open(f"{CONFIGMAPS}?watch=1") for _ in range(100)]
+    before = resident()
+    headers = {"Content-Type": "application/merge-patch+json"}
+    for i in range(100):
+        assert raw.call(f"{CONFIGMAPS}/blob", "PATCH", {"data": {"i": str(i)}}, headers)[0] == 200
+    grown = (resident() - before) // 1024
+    for watch in watches:
+        watch.close()
+    # 20 MB of events for each of 100 watches; the history keeps 64 of them once
+    assert grown < 200, f"{grown} MiB"

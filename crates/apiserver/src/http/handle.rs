@@ -28,6 +28,9 @@ const BODY_MAX: usize = 3 << 20;
 const OWN_NAMES: [&str; 5] =
     ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"];
 
+/// Bodies may take this long.
+const BODY_TIME_MAX: std::time::Duration = std::time::Duration::from_secs(60);
+
 /// How a request came in.
 #[derive(Clone)]
 pub(crate) enum Caller {
@@ -115,9 +118,10 @@ impl Server {
             parts.headers.get(header::ACCEPT_ENCODING).and_then(|v| v.to_str().ok()).is_some_and(|v| {
                 v.split(',').any(|coding| coding.split(';').next().unwrap_or_default().trim() == "gzip")
             });
+        let from_socket = matches!(caller, Caller::Socket { .. });
         let mut response = match self.admit(&parts, caller) {
             Err(status) => failure(&status, &Accepted::default()),
-            Ok(user) => match read(body).await {
+            Ok(user) => match read_in_time(body, from_socket).await {
                 Err(status) => failure(&status, &Accepted::default()),
                 Ok(body) => {
                     let ask = Ask {
@@ -525,6 +529,17 @@ pub(crate) fn verb(ask: &Ask, path: &Path) -> &'static str {
         Method::DELETE => "delete",
         _ => "",
     }
+}
+
+/// A body from a socket must come in time; in this process there need not be a clock.
+async fn read_in_time(body: UnsyncBoxBody<Bytes, String>, from_socket: bool) -> Result<Bytes, Status> {
+    if !from_socket {
+        return read(body).await;
+    }
+    tokio::time::timeout(BODY_TIME_MAX, read(body)).await.unwrap_or_else(|_| {
+        let seconds = BODY_TIME_MAX.as_secs();
+        Err(Status::new(408, "Timeout", format!("the request's body did not come within {seconds} s")))
+    })
 }
 
 async fn read(body: UnsyncBoxBody<Bytes, String>) -> Result<Bytes, Status> {

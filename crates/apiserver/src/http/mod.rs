@@ -5,6 +5,7 @@ mod authorize;
 mod discovery;
 mod handle;
 mod live;
+mod patient;
 mod pods;
 mod proxy;
 mod scale;

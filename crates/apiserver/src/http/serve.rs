@@ -2,16 +2,32 @@
 
 use super::Server;
 use super::handle::Caller;
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use super::patient::Patient;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::TlsAcceptor;
+
+/// Connections at a time; one more is closed at once, so that those that are there go on.
+const CONNECTIONS_MAX: usize = 16_384;
+/// A TLS handshake may take this long, and so may the first request after it.
+const BEGIN_MAX: Duration = Duration::from_secs(10);
+/// A request's head may take this long from the end of the answer before it: also the time that a connection may be idle.
+const HEAD_MAX: Duration = Duration::from_secs(120);
+/// A client of HTTP/2 that is silent for so long is asked whether it is there, and has as long to say so.
+const PING_EVERY: Duration = Duration::from_secs(30);
+/// A client that takes nothing of what waits for it: long enough for somebody who reads a log in a pager.
+const STALL_MAX: Duration = Duration::from_secs(15 * 60);
+/// Bytes of answers that wait for a client's connection; a request's head may not be longer either.
+const BUFFER: usize = 64 << 10;
 
 /// Why TLS cannot be had.
 #[derive(Debug, thiserror::Error)]
@@ -61,6 +77,7 @@ impl Server {
         shutdown: impl Future<Output = ()>,
     ) {
         let acceptor = tls.map(TlsAcceptor::from);
+        let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         let graceful = GracefulShutdown::new();
         tokio::pin!(shutdown);
         loop {
@@ -77,26 +94,39 @@ impl Server {
                     continue;
                 }
             };
-            self.clone().spawn_connection(stream, acceptor.clone(), graceful.watcher());
+            let Ok(place) = places.clone().try_acquire_owned() else {
+                tracing::warn!("there are {CONNECTIONS_MAX} connections; another one is refused");
+                continue;
+            };
+            self.clone().spawn_connection(stream, acceptor.clone(), graceful.watcher(), place);
         }
         drop(listener);
         drop(tokio::time::timeout(Duration::from_secs(2), graceful.shutdown()).await);
     }
 
     /// A function of its own, so that what serves a connection is compiled with this crate, not with whoever calls `serve`.
-    fn spawn_connection(self: Arc<Self>, stream: TcpStream, acceptor: Option<TlsAcceptor>, watcher: Watcher) {
-        tokio::spawn(self.connection(stream, acceptor, watcher));
+    fn spawn_connection(
+        self: Arc<Self>,
+        stream: TcpStream,
+        acceptor: Option<TlsAcceptor>,
+        watcher: Watcher,
+        place: OwnedSemaphorePermit,
+    ) {
+        tokio::spawn(async move {
+            self.connection(stream, acceptor, watcher).await;
+            drop(place);
+        });
     }
 
     async fn connection(self: Arc<Self>, stream: TcpStream, acceptor: Option<TlsAcceptor>, watcher: Watcher) {
         // Small writes of a watch must not wait for each other.
         drop(stream.set_nodelay(true));
         match acceptor {
-            None => self.http(TokioIo::new(stream), None, watcher).await,
-            Some(acceptor) => match tokio::time::timeout(Duration::from_secs(10), acceptor.accept(stream)).await {
+            None => self.http(TokioIo::new(Patient::new(stream, STALL_MAX)), None, watcher).await,
+            Some(acceptor) => match tokio::time::timeout(BEGIN_MAX, acceptor.accept(stream)).await {
                 Ok(Ok(stream)) => {
                     let peer = stream.get_ref().1.peer_certificates().and_then(|c| c.first()).map(|c| c.to_vec());
-                    self.http(TokioIo::new(stream), peer, watcher).await;
+                    self.http(TokioIo::new(Patient::new(stream, STALL_MAX)), peer, watcher).await;
                 }
                 Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
                 Err(_) => tracing::debug!("a TLS handshake took too long"),
@@ -109,14 +139,31 @@ impl Server {
         S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
     {
         let certificate: Option<Arc<[u8]>> = certificate.map(Into::into);
+        let begun = Arc::new(AtomicBool::new(false));
+        let begins = begun.clone();
         let service = hyper::service::service_fn(move |request| {
+            begins.store(true, Ordering::Relaxed);
             let (server, certificate) = (self.clone(), certificate.clone());
             async move { Ok::<_, Infallible>(server.handle(request, Caller::Socket { certificate }).await) }
         });
-        let builder = auto::Builder::new(TokioExecutor::new());
+        let mut builder = auto::Builder::new(TokioExecutor::new());
+        builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_MAX).max_buf_size(BUFFER);
+        let mut http2 = builder.http2();
+        http2.timer(TokioTimer::new()).keep_alive_interval(PING_EVERY).keep_alive_timeout(PING_EVERY);
+        http2.max_send_buf_size(BUFFER);
         let connection = builder.serve_connection_with_upgrades(io, service).into_owned();
-        if let Err(error) = watcher.watch(connection).await {
-            tracing::debug!(%error, "a connection broke");
+        // which version of HTTP it is shows in the first bytes: until they come no timer of hyper's runs
+        let silent = async {
+            tokio::time::sleep(BEGIN_MAX).await;
+            if begun.load(Ordering::Relaxed) {
+                std::future::pending::<()>().await;
+            }
+        };
+        tokio::select! {
+            ended = watcher.watch(connection) => if let Err(error) = ended {
+                tracing::debug!(%error, "a connection broke");
+            },
+            () = silent => tracing::debug!("no request came over a connection"),
         }
     }
 }

@@ -23,8 +23,13 @@ const BOOKMARK_EVERY: Duration = Duration::from_secs(30);
 const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
 /// Watches without a timeout of their own end after 30 to 60 minutes, as upstream, so that clients spread over restarts.
 const LONGEST_SECS: std::ops::Range<u64> = 1800..3600;
-/// Chunks that wait for a slow client; after that the watch waits, and the store cuts it off if it falls too far behind.
-const QUEUE: usize = 16;
+/// Chunks that wait for a slow client; after that the watch waits. Thousands of clients may read nothing: what a watch holds
+/// for its own must be small.
+const QUEUE: usize = 1;
+/// Bytes of a chunk, but for the last event in it.
+const CHUNK: usize = 16 << 10;
+/// How long a client may take for a chunk before it is cut off: it lists again, or it is gone.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What turns events into bytes.
 pub(crate) struct Encoder {
@@ -205,11 +210,21 @@ impl Server {
     }
 }
 
+/// Gives what has been gathered to the client. `false`: it is gone, reads too slowly, or the watch's time is up.
+async fn hand_over(sender: &mpsc::Sender<Bytes>, out: &mut Vec<u8>, deadline: Instant) -> bool {
+    if out.is_empty() {
+        return true;
+    }
+    let patience = api::time::after(Instant::now(), PATIENCE).min(deadline);
+    let sent = tokio::time::timeout_at(patience, sender.send(std::mem::take(out).into())).await;
+    matches!(sent, Ok(Ok(())))
+}
+
 async fn run(mut encoder: Encoder, start: Start, sender: mpsc::Sender<Bytes>, deadline: Instant) {
     let mut out = Vec::new();
     for object in &start.initial {
         encoder.line("ADDED", object, &mut out);
-        if out.len() > 64 << 10 && sender.send(std::mem::take(&mut out).into()).await.is_err() {
+        if out.len() > CHUNK && !hand_over(&sender, &mut out, deadline).await {
             return;
         }
     }
@@ -225,7 +240,7 @@ async fn run(mut encoder: Encoder, start: Start, sender: mpsc::Sender<Bytes>, de
             return;
         }
     };
-    if !out.is_empty() && sender.send(std::mem::take(&mut out).into()).await.is_err() {
+    if !hand_over(&sender, &mut out, deadline).await {
         return;
     }
     let bookmarks = encoder.options.bookmarks;
@@ -239,6 +254,9 @@ async fn run(mut encoder: Encoder, start: Start, sender: mpsc::Sender<Bytes>, de
                 Ok(batch) if batch.events.is_empty() => return,
                 Ok(batch) => for event in &batch.events {
                     encoder.event(event, &mut out);
+                    if out.len() > CHUNK && !hand_over(&sender, &mut out, deadline).await {
+                        return;
+                    }
                 },
                 Err(gone) => {
                     error_line(&expired(&gone), &mut out);
@@ -281,13 +299,8 @@ async fn run(mut encoder: Encoder, start: Start, sender: mpsc::Sender<Bytes>, de
                 return;
             }
         }
-        if !out.is_empty() {
-            let chunk = std::mem::take(&mut out).into();
-            // A client that does not read must not hold the watch beyond its time.
-            match tokio::time::timeout_at(deadline, sender.send(chunk)).await {
-                Ok(Ok(())) => {}
-                Ok(Err(_)) | Err(_) => return,
-            }
+        if !hand_over(&sender, &mut out, deadline).await {
+            return;
         }
     }
 }
