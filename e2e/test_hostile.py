@@ -118,3 +118,14 @@ def test_watches_that_read_nothing_cost_little(raw: Raw, yard: Yard) -> None:
         watch.close()
     # 20 MB of events for each of 100 watches; the history keeps 64 of them once
     assert grown < 200, f"{grown} MiB"
+
+
+def test_no_secret_is_in_arguments(tmp_path: pathlib.Path) -> None:
+    yard = Yard(tmp_path / "home", "--no-node", "--token=not-for-everybody")
+    try:
+        arguments = pathlib.Path(f"/proc/{yard.running['pid']}/cmdline").read_bytes()
+        assert b"up" in arguments and b"not-for-everybody" not in arguments
+        assert Raw(yard).call(CONFIGMAPS)[0] == 200
+        assert "not-for-everybody" in pathlib.Path(yard.kubeconfig).read_text()
+    finally:
+        stop(yard)

@@ -163,7 +163,7 @@ impl Cluster {
             Place::Home(root) => {
                 let home = Home::at(root);
                 if home.running().is_none() {
-                    let running = daemon::start(&home, &[])?;
+                    let running = daemon::start(&home, &[], None)?;
                     eprintln!("started the control plane ({}); stop it with: trainyard down", running.server);
                 }
                 Self::local(global, &home).await

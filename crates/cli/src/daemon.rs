@@ -22,13 +22,16 @@ const STOP_MAX: Duration = Duration::from_secs(20);
 /// ready, which is what this waits for.
 ///
 /// Errors: `NotReady` when the child ends first; its log says why, and the last line of it is in the message.
-pub fn start(home: &Home, flags: &[String]) -> Result<Running, CliError> {
+pub fn start(home: &Home, flags: &[String], token: Option<&str>) -> Result<Running, CliError> {
     home.create()?;
     let io = |doing, path: std::path::PathBuf| move |source| CliError::Io { doing, path, source };
     let log = std::fs::OpenOptions::new().create(true).append(true).open(home.log()).map_err(io("open", home.log()))?;
     let program = std::env::current_exe().map_err(io("find", "the trainyard binary".into()))?;
     let mut command = Command::new(&program);
     command.arg("up").arg("--output=json").arg("--home").arg(home.root()).args(flags);
+    if let Some(token) = token {
+        command.env("TRAINYARD_TOKEN", token);
+    }
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).process_group(0);
     let mut child = command.spawn().map_err(io("start", program))?;
     let stdout = child.stdout.take().expect("stdout is piped");

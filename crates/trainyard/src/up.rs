@@ -119,7 +119,7 @@ pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
     if args.detach {
         let running = match home.running() {
             Some(running) => running,
-            None => cli::daemon::start(&home, &child_flags(args))?,
+            None => cli::daemon::start(&home, &child_flags(args), args.token.as_deref())?,
         };
         announce(&running, args.output.output, None);
         return Ok(exit::OK);
@@ -251,18 +251,16 @@ pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
     Ok(exit::OK)
 }
 
-/// The flags that the background process gets; home and output are `start`'s.
+/// The flags that the background process gets; home and output are `start`'s. The token is none of them: everybody on the
+/// machine may read a process's arguments.
 fn child_flags(args: &UpArgs) -> Vec<String> {
-    let UpArgs { listen, detach: _, no_node, controllers, status_server, token, output: _ } = args;
+    let UpArgs { listen, detach: _, no_node, controllers, status_server, token: _, output: _ } = args;
     let mut flags = vec![format!("--listen={listen}"), format!("--controllers={controllers}")];
     if let Some(address) = status_server {
         flags.push(format!("--status-server={address}"));
     }
     if *no_node {
         flags.push("--no-node".to_owned());
-    }
-    if let Some(token) = token {
-        flags.push(format!("--token={token}"));
     }
     flags
 }

@@ -1,0 +1,152 @@
+//! What an evaluation costs, counted while it runs (`k8s.io/apiserver/pkg/apis/cel`: the limits; units are cel-go's, about one
+//! for each step).
+//!
+//! The library has no such count, so the expression counts for itself: each turn of a comprehension first spends what its
+//! steps cost. What has no loop is as long as its text.
+
+use super::Cel;
+use kube_cel::cel::common::ast::{
+    CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedEntryExpr, IdedExpr, LiteralValue, operators,
+};
+use kube_cel::cel::{Context, ExecutionError};
+use std::cell::Cell;
+
+/// What one evaluation may cost.
+const CALL_MAX: u64 = 1_000_000;
+/// What all rules of one object may cost together.
+pub(crate) const OBJECT_MAX: u64 = 10_000_000;
+/// Elements that a list or characters that a text may grow by for one unit: the library copies them.
+const COPIED_FOR_ONE: u64 = 20;
+
+const SPEND: &str = "@spend";
+const GROWN: &str = "@grown";
+
+/// cel-go's words.
+pub(crate) const EXCEEDED: &str = "operation cancelled: actual cost limit exceeded";
+
+thread_local! {
+    /// What the evaluation on this thread has cost. An evaluation begins and ends on one thread, and none is inside another
+    /// that a user wrote.
+    static SPENT: Cell<u64> = const { Cell::new(0) };
+}
+
+fn spend(units: u64) -> Result<(), ExecutionError> {
+    let spent = SPENT.get().saturating_add(units);
+    SPENT.set(spent);
+    if spent > CALL_MAX { Err(ExecutionError::function_error(SPEND, EXCEEDED)) } else { Ok(()) }
+}
+
+/// Runs an evaluation and says what it cost; `Err`: more than one evaluation may. Then its result means nothing: `||` takes an
+/// error for a side that does not matter.
+pub(super) fn measured<T>(evaluate: impl FnOnce() -> T) -> (T, Result<u64, ()>) {
+    let around = SPENT.replace(0);
+    let result = evaluate();
+    let spent = SPENT.replace(around);
+    (result, if spent > CALL_MAX { Err(()) } else { Ok(spent) })
+}
+
+/// The functions that metered expressions call.
+pub(super) fn add_functions(context: &mut Context<'_>) {
+    context.add_function(SPEND, |units: i64| -> Result<bool, ExecutionError> {
+        spend(units.unsigned_abs()).map(|()| true)
+    });
+    context.add_function(GROWN, |value: Cel| -> Result<Cel, ExecutionError> {
+        let size = match &value {
+            Cel::String(text) => text.len(),
+            Cel::Bytes(bytes) => bytes.len(),
+            Cel::List(items) => items.len(),
+            _ => 0,
+        };
+        spend(size as u64 / COPIED_FOR_ONE)?;
+        Ok(value)
+    });
+}
+
+fn node(id: u64, expr: Expr) -> IdedExpr {
+    IdedExpr { id, expr }
+}
+
+fn call(id: u64, name: &str, args: Vec<IdedExpr>) -> IdedExpr {
+    node(id, Expr::Call(CallExpr { func_name: name.to_owned(), target: None, args }))
+}
+
+/// The expression with its own count in it, and the steps that one turn of it takes, loops apart.
+pub(super) fn meter(expr: &mut IdedExpr) -> u64 {
+    let below = match &mut expr.expr {
+        Expr::Unspecified | Expr::Literal(_) | Expr::Ident(_) => 0,
+        Expr::Select(select) => meter(&mut select.operand),
+        Expr::Call(call) => call.target.iter_mut().map(AsMut::as_mut).chain(&mut call.args).map(meter).sum(),
+        Expr::List(list) => list.elements.iter_mut().map(meter).sum(),
+        Expr::Map(map) => map.entries.iter_mut().map(entry).sum(),
+        Expr::Struct(object) => object.entries.iter_mut().map(entry).sum(),
+        Expr::Comprehension(inner) => comprehension(expr.id, inner),
+    };
+    // a sum of lists or texts is a copy of both
+    if let Expr::Call(sum) = &expr.expr
+        && sum.func_name == operators::ADD
+    {
+        let id = expr.id;
+        let sum = std::mem::replace(expr, node(id, Expr::Unspecified));
+        *expr = call(id, GROWN, vec![sum]);
+    }
+    below.saturating_add(1)
+}
+
+fn entry(entry: &mut IdedEntryExpr) -> u64 {
+    match &mut entry.expr {
+        EntryExpr::StructField(field) => meter(&mut field.value),
+        EntryExpr::MapEntry(entry) => meter(&mut entry.key).saturating_add(meter(&mut entry.value)),
+    }
+}
+
+/// `condition` becomes `@spend(steps) ? condition : false`: an error of the first is the error of all.
+fn comprehension(id: u64, inner: &mut ComprehensionExpr) -> u64 {
+    let once = [&mut inner.iter_range, &mut inner.accu_init, &mut inner.result].into_iter().map(meter).sum();
+    let turn = meter(&mut inner.loop_cond).saturating_add(meter(&mut inner.loop_step));
+    // upstream counts the steps that are taken, which may be half of those that are written
+    let units = i64::try_from(turn / 2).unwrap_or(i64::MAX).max(1);
+    let condition = std::mem::replace(&mut inner.loop_cond, node(id, Expr::Unspecified));
+    let spend = call(id, SPEND, vec![node(id, Expr::Literal(LiteralValue::Int(units.into())))]);
+    let no = node(id, Expr::Literal(LiteralValue::Boolean(false.into())));
+    inner.loop_cond = call(id, operators::CONDITIONAL, vec![spend, condition, no]);
+    once
+}
+
+#[cfg(test)]
+mod tests {
+    use super::EXCEEDED;
+    use crate::cel::Expression;
+    use serde_json::{Value, json};
+
+    fn run(source: &str, elements: usize) -> Result<Value, String> {
+        let object = json!({"l": (0..elements).collect::<Vec<_>>(), "s": "x".repeat(elements)});
+        let expression = Expression::compile(source).map_err(|error| error.to_string())?;
+        expression.evaluate(&[("object", &object)]).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn loops_end() {
+        for source in [
+            "object.l.all(x, object.l.all(y, x >= 0 || y == x))",
+            "object.l.exists(x, object.l.exists(y, x < y && y < 0)) || true",
+            "object.l.map(x, x + 1).size() > 0",
+            "object.l.filter(x, object.l.exists(y, y < 0)).size() > 0",
+            "object.l.exists_one(x, object.l.all(y, object.l.all(z, true)))",
+        ] {
+            let begin = std::time::Instant::now();
+            let result = run(source, 100_000);
+            assert_eq!(result, Err(EXCEEDED.to_owned()), "{source} after {:?}", begin.elapsed());
+        }
+        let doubled = (0..40).fold("a.size() > 0".to_owned(), |text, _| format!("cel.bind(a, a + a, {text})"));
+        let doubled = format!("cel.bind(a, object.s, {doubled})");
+        assert_eq!(run(&doubled, 1000), Err(EXCEEDED.to_owned()));
+    }
+
+    #[test]
+    fn usual_rules_do_not_notice() {
+        assert_eq!(run("object.l.all(x, x >= 0)", 100_000), Ok(json!(true)));
+        assert_eq!(run("object.l.all(x, object.l.exists(y, x == y))", 300), Ok(json!(true)));
+        assert_eq!(run("object.l.map(x, x + 1).size()", 2_000), Ok(json!(2_000)));
+        assert_eq!(run("object.s + object.s == object.s", 100_000), Ok(json!(false)));
+    }
+}
