@@ -40,7 +40,7 @@ def test_exit_code_is_the_jobs(yard: Yard, plain: str, tmp_path: pathlib.Path):
     done = yard.run("run", "--runtime", plain, "--name", "fails", str(script), check=False)
     assert done.returncode == 7
     assert "[rank 0] about to fail" in done.stdout
-    assert "trainyard describe fails" in done.stderr
+    assert "trainyard explain fails" in done.stderr
     told = yard.run("describe", "fails").stdout
     assert "exit code 7" in told and "about to fail" in told
 
