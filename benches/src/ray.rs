@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 const VERSION: &str = "ray[default]==2.60.0";
-const DASHBOARD_PORT: u16 = 18265;
+const DASHBOARD_PORT: u16 = 8299;
 const READY_MAX: Duration = Duration::from_secs(120);
 
 /// A running head node; stopped when dropped.
@@ -32,7 +32,7 @@ impl Ray {
             "start",
             "--block",
             "--head",
-            "--port=16379",
+            "--port=6399",
             "--include-dashboard=true",
             "--disable-usage-stats",
         ]);
