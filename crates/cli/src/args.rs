@@ -73,7 +73,7 @@ pub enum Command {
     /// its folder (--workdir, or a folder instead of SCRIPT), in a ConfigMap that is mounted at /mnt/trainyard and goes with the job.
     ///
     /// Prints the log lines of all ranks and returns the exit code of the first process that failed. Ctrl-C suspends the job.
-    Run(RunArgs),
+    Run(Box<RunArgs>),
     /// Write a commented job.yaml for a script, to start from
     ///
     /// The file is for kubectl: here as it is, on a cluster with an image. The runtime is chosen by what the script imports; `plain`,

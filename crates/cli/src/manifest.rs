@@ -229,7 +229,7 @@ mod tests {
 
     fn run_args(words: &[&str]) -> RunArgs {
         match Cli::parse_from([&["trainyard", "run"], words].concat()).command {
-            Command::Run(args) => args,
+            Command::Run(args) => *args,
             other => panic!("{other:?}"),
         }
     }

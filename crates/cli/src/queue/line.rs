@@ -174,7 +174,7 @@ impl<'a> Candidate<'a> {
     fn order(&self) -> (i64, &str, &str, &str) {
         let priority = self.pods.iter().filter_map(|pod| pod["spec"]["priority"].as_i64()).max().unwrap_or(0);
         let meta = |member| object::meta(self.job, member);
-        (-priority, meta("creationTimestamp"), meta("namespace"), meta("name"))
+        (priority.saturating_neg(), meta("creationTimestamp"), meta("namespace"), meta("name"))
     }
 
     fn title(&self) -> String {
