@@ -157,7 +157,7 @@ def test_every_verb_through_a_kubeconfig(yard: Yard, user: User):
     user.write("fails.py", "import sys\nprint('about to fail')\nsys.exit(7)\n")
     done = user.run("run", "--runtime", "plain", "--name", "fails", *flags, "fails.py", code=7)
     assert "[rank 0] about to fail" in done.stdout
-    assert f"trainyard describe fails --kubeconfig {kubeconfig} --context trainyard -n team" in done.stderr
+    assert f"trainyard explain fails --kubeconfig {kubeconfig} --context trainyard -n team" in done.stderr
     assert "Failed" in user.run("get", *flags).stdout
     assert "exit code 7" in user.run("describe", "fails", *flags).stdout
     assert "about to fail" in user.run("logs", "fails", *flags).stdout
