@@ -134,17 +134,17 @@ mod tests {
             "object.l.exists_one(x, object.l.all(y, object.l.all(z, true)))",
         ] {
             let begin = std::time::Instant::now();
-            let result = run(source, 100_000);
+            let result = run(source, 10_000);
             assert_eq!(result, Err(EXCEEDED.to_owned()), "{source} after {:?}", begin.elapsed());
         }
-        let doubled = (0..40).fold("a.size() > 0".to_owned(), |text, _| format!("cel.bind(a, a + a, {text})"));
+        let doubled = (0..30).fold("a.size() > 0".to_owned(), |text, _| format!("cel.bind(a, a + a, {text})"));
         let doubled = format!("cel.bind(a, object.s, {doubled})");
         assert_eq!(run(&doubled, 1000), Err(EXCEEDED.to_owned()));
     }
 
     #[test]
     fn usual_rules_do_not_notice() {
-        assert_eq!(run("object.l.all(x, x >= 0)", 100_000), Ok(json!(true)));
+        assert_eq!(run("object.l.all(x, x >= 0)", 20_000), Ok(json!(true)));
         assert_eq!(run("object.l.all(x, object.l.exists(y, x == y))", 300), Ok(json!(true)));
         assert_eq!(run("object.l.map(x, x + 1).size()", 2_000), Ok(json!(2_000)));
         assert_eq!(run("object.s + object.s == object.s", 100_000), Ok(json!(false)));

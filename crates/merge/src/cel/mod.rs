@@ -5,6 +5,8 @@
 
 mod check;
 pub(crate) mod cost;
+mod depth;
+pub(crate) mod meter;
 
 pub(crate) use check::{check_message, check_rule};
 
@@ -31,6 +33,10 @@ pub struct CelError(pub String);
 #[derive(Clone, Debug)]
 pub struct Expression {
     expr: Arc<IdedExpr>,
+    /// The same, counting what it costs.
+    metered: Arc<IdedExpr>,
+    /// Evaluating it may take more stack than threads have.
+    deep: bool,
     source: Arc<str>,
 }
 
@@ -65,6 +71,7 @@ static ROOT: LazyLock<Context<'static>> = LazyLock::new(|| {
         pairs.sort_by(|a, b| a.0.partial_cmp(b.0).unwrap_or(std::cmp::Ordering::Equal));
         Ok(Cel::List(Arc::new(pairs.into_iter().map(|(_, item)| item.clone()).collect())))
     });
+    meter::add_functions(&mut context);
     for name in TYPE_NAMES {
         context.add_variable_from_value(name, marker(name));
     }
@@ -133,13 +140,20 @@ impl Expression {
     /// # Errors
     /// Where `source` is no CEL expression.
     pub fn compile(source: &str) -> Result<Self, CelError> {
+        let deep = depth::check(source)?;
+        depth::deeply(|| Self::parse(source, deep))
+    }
+
+    fn parse(source: &str, deep: bool) -> Result<Self, CelError> {
         let parsed = Parser::new().enable_optional_syntax(true).parse(source);
         let mut expr = parsed.map_err(|errors| {
             let texts: Vec<String> = errors.errors.iter().map(|e| syntax_error(source, e.pos, &e.msg)).collect();
             CelError(texts.join("\n"))
         })?;
         expand(&mut expr);
-        Ok(Self { expr: Arc::new(expr), source: source.into() })
+        let mut metered = expr.clone();
+        meter::meter(&mut metered);
+        Ok(Self { expr: Arc::new(expr), metered: Arc::new(metered), deep, source: source.into() })
     }
 
     /// The text that was compiled.
@@ -168,12 +182,22 @@ impl Expression {
     }
 
     /// Evaluates with variables that are already CEL values.
+    ///
+    /// # Errors
+    /// What went wrong, or that it took more than one evaluation may.
     pub(crate) fn run(&self, variables: Vec<(&str, Cel)>) -> Result<Cel, CelError> {
+        self.run_measured(variables).map(|(value, _)| value)
+    }
+
+    /// As [`Expression::run`], with what it cost.
+    pub(crate) fn run_measured(&self, variables: Vec<(&str, Cel)>) -> Result<(Cel, u64), CelError> {
         let mut scope = ROOT.new_inner_scope();
         for (name, value) in variables {
             scope.add_variable_from_value(name, value);
         }
-        scope.resolve(&self.expr).map_err(|error| CelError(error_text(&error)))
+        let (result, cost) = depth::with_enough_stack(self.deep, || meter::measured(|| scope.resolve(&self.metered)));
+        let cost = cost.map_err(|()| CelError(meter::EXCEEDED.to_owned()))?;
+        Ok((result.map_err(|error| CelError(error_text(&error)))?, cost))
     }
 }
 

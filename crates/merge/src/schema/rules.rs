@@ -143,12 +143,14 @@ impl Schema {
     /// Faults of all CEL rules in this subtree.
     pub(super) fn rule_faults(&self, value: &Value, old: Option<&Value>, path: &Path, found: &mut Findings) {
         let ratchet = Ratchet { current: old, parent: None };
-        Walk { found }.node(self, self, value, old, ratchet, path);
+        Walk { found, left: Some(cel::meter::OBJECT_MAX) }.node(self, self, value, old, ratchet, path);
     }
 }
 
 struct Walk<'f> {
     found: &'f mut Findings,
+    /// What the object's rules may still cost. `None`: no more rules are run, and why has been said.
+    left: Option<u64>,
 }
 
 impl Walk<'_> {
@@ -162,7 +164,7 @@ impl Walk<'_> {
         ratchet: Ratchet<'a>,
         path: &Path,
     ) {
-        if value.is_null() || !stated.facts().rules {
+        if value.is_null() || self.left.is_none() || !stated.facts().rules {
             return;
         }
         let old = old.filter(|old| !old.is_null());
@@ -244,9 +246,29 @@ impl Walk<'_> {
                 }
                 scope
             };
-            match expression.run(scope()).map(|result| cel::to_json(&result)) {
-                Ok(Value::Bool(true)) => continue,
+            let Some(left) = self.left else { return };
+            let outcome = expression.run_measured(scope()).map(|(result, cost)| (cel::to_json(&result), cost));
+            if let Ok((_, cost)) = &outcome {
+                // an evaluation without a loop is not free
+                let Some(left) = left.checked_sub(cost.saturating_add(1)) else {
+                    self.left = None;
+                    let why =
+                        "validation failed due to running out of cost budget, no further validation rules will be run";
+                    return self.found.errors.push(Error::invalid(path, kind, why));
+                };
+                self.left = Some(left);
+            }
+            match outcome {
+                Ok((Value::Bool(true), _)) => continue,
                 Ok(_) => {}
+                Err(error) if error.to_string() == cel::meter::EXCEEDED => {
+                    self.left = None;
+                    let why = format!(
+                        "'{error}': no further validation rules will be run due to call cost exceeds limit for rule: {}",
+                        rule.shown()
+                    );
+                    return self.found.errors.push(Error::invalid(path, kind, why));
+                }
                 Err(error) => {
                     let text = error.to_string();
                     let shown = rule.shown();
