@@ -173,6 +173,9 @@ def test_on_kubernetes(cluster: Cluster, tmp_path: pathlib.Path):
 def test_each_remedy_can_be_typed(cluster: Cluster):
     """Real kubectl takes it; what writes is dry-run by the server, over fields that somebody else has written."""
     cluster.namespace("team")
+    # operators of tests before have registered by URL, which no manifest takes back
+    cluster.kubectl("delete", "mutatingwebhookconfiguration", "defaulter.trainer.kubeflow.org", "--ignore-not-found")
+    cluster.kubectl("delete", "validatingwebhookconfiguration", "validator.trainer.kubeflow.org", "--ignore-not-found")
     deployment = ["-n", "kubeflow-system", "patch", "deployment", "kubeflow-trainer-controller-manager"]
     image = {"spec": {"template": {"spec": {"containers": [{"name": "manager", "image": "registry.example/mine:1"}]}}}}
     cluster.kubectl(*deployment, "--field-manager=somebody", "-p", json.dumps(image))
