@@ -195,7 +195,7 @@ def test_a_suspended_jobs_logs_are_kept(yard: Yard, plain: str, tmp_path: pathli
     pods = history(yard, "paused")["pods"]
     assert [log(yard, "paused", pod) for pod in pods] == ["run\n", "run\n"]
     first = pods[0]["containers"][0]["attempts"][0]
-    assert first["exitCode"] == 143
+    assert (first["exitCode"], first["signal"]) == (143, 15)
     yard.run("delete", "paused")
 
 

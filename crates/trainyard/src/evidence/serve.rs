@@ -129,7 +129,10 @@ impl Evidence {
             }
             pods.sort_by_cached_key(|past| {
                 let made = object::meta(&past.pod, "creationTimestamp").to_owned();
-                (past.attempt, made, object::meta(&past.pod, "name").to_owned())
+                // made in the same second: in the order in which they ran
+                let ran =
+                    past.containers.iter().flat_map(|container| &container.attempts).filter_map(|run| run.started_at);
+                (past.attempt, made, ran.min(), object::meta(&past.pod, "name").to_owned())
             });
             let history = JobHistory::new(job.metadata, pods);
             Ok(serde_json::to_value(history).expect("invariant: plain data"))
