@@ -13,7 +13,6 @@ use api::trainer::names::LABEL_JOBSET_NAME;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
-use std::ops::AddAssign;
 
 /// What something uses. `None`: the server does not say.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -42,12 +41,12 @@ impl Amounts {
     }
 }
 
-impl AddAssign for Amounts {
-    /// The greater of two loads of GPUs stands for both.
-    fn add_assign(&mut self, other: Self) {
-        let sum = |a: Option<i64>, b: Option<i64>| a.map_or(b, |a| Some(a + b.unwrap_or(0)));
+impl Amounts {
+    /// Takes others along; the greater of two loads of GPUs stands for both.
+    fn add(&mut self, other: Self) {
+        let sum = |a: Option<i64>, b: Option<i64>| a.map_or(b, |a| Some(a.saturating_add(b.unwrap_or(0))));
         self.cpus += other.cpus;
-        self.memory_bytes += other.memory_bytes;
+        self.memory_bytes = self.memory_bytes.saturating_add(other.memory_bytes);
         self.gpu_percent = self.gpu_percent.max(other.gpu_percent);
         self.gpu_memory_bytes = sum(self.gpu_memory_bytes, other.gpu_memory_bytes);
         self.disk_read_bytes = sum(self.disk_read_bytes, other.disk_read_bytes);
@@ -176,7 +175,7 @@ fn rows(measured: &Value, pods: &[Value]) -> Vec<Row> {
             let name = object::meta(pod, "name");
             let mut used = Amounts::default();
             for container in measured.get(name)?["containers"].as_array().into_iter().flatten() {
-                used += Amounts::of(&container["usage"]);
+                used.add(Amounts::of(&container["usage"]));
             }
             let row = Row {
                 job: object::label(pod, LABEL_JOBSET_NAME).unwrap_or_default().to_owned(),
@@ -236,7 +235,7 @@ fn lines(rows: &[Row], args: &TopArgs) -> Vec<String> {
     for row in rows {
         let (pods, used) = jobs.entry(&row.job).or_default();
         *pods += 1;
-        *used += row.used;
+        used.add(row.used);
     }
     let header: Vec<&str> = ["JOB", "PODS"].into_iter().chain(header).collect();
     let cells = jobs.iter().map(|(job, (pods, used))| {

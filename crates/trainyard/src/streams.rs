@@ -60,7 +60,7 @@ impl PodStreams for NodeStreams {
                 timestamps,
                 limit_bytes: unsigned(limit_bytes),
             };
-            let until = Instant::now() + START_MAX;
+            let until = api::time::after(Instant::now(), START_MAX);
             let stream = loop {
                 match node::logs::read(&dir, &name, &container, asked.clone()) {
                     Err(LogError::NotStarted { .. }) if follow && Instant::now() < until => sleep(START_LOOK).await,

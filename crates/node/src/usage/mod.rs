@@ -157,7 +157,7 @@ fn containers(dir: &PodDir, shim: i32, table: &Table, has_gpus: bool) -> BTreeMa
         let mut cpu = Duration::ZERO;
         for process in table.tree(head) {
             let Process { id, .. } = process;
-            cpu += process.cpu;
+            cpu = cpu.saturating_add(process.cpu);
             container.memory_bytes += process::memory_bytes(id.pid).unwrap_or(0);
             container.disk.extend(process::disk_bytes(id.pid).map(|bytes| (*id, bytes)));
         }

@@ -96,7 +96,7 @@ fn parse(pid: i32, stat: &str) -> Option<Process> {
 /// Time in ticks of the clock by which the kernel counts for programs.
 fn duration(ticks: u64) -> Duration {
     let per_second = nix::unistd::sysconf(nix::unistd::SysconfVar::CLK_TCK).ok().flatten().unwrap_or(100).max(1);
-    Duration::from_secs_f64(ticks as f64 / per_second as f64)
+    Duration::try_from_secs_f64(ticks as f64 / per_second as f64).unwrap_or_default()
 }
 
 /// Memory of a process, shared pages in parts; where the kernel does not say so much, all that is resident.

@@ -226,7 +226,6 @@ impl Pass<'_> {
         let mut conditions = self.jobset.status.conditions.iter();
         let Some(end) = conditions.find(|c| c.status == "True" && ends.contains(&c.type_.as_str())) else { return };
         let left = api::time::left(SignedDuration::from_secs(i64::from(ttl)), end.last_transition_time.0, now);
-        let left = SignedDuration::try_from(left).unwrap_or(SignedDuration::ZERO);
         if left > SignedDuration::ZERO {
             self.decision.next = Next::After(left);
             return;

@@ -32,10 +32,10 @@ pub fn main(dir: &Path, words: &[OsString]) -> ExitCode {
     match prepare(dir, words) {
         Ok((plan, ranks)) => ExitCode::from(ranks::run(ranks, &plan)),
         Err(why) => {
-            eprintln!("trainyard: not a warm start: {why}");
+            crate::say!("trainyard: not a warm start: {why}");
             let Some((program, arguments)) = words.split_first() else { return ExitCode::from(NOT_FOUND) };
             let error = Command::new(program).args(arguments).exec();
-            eprintln!("{}: {error}", program.display());
+            crate::say!("{}: {error}", program.display());
             ExitCode::from(NOT_FOUND)
         }
     }

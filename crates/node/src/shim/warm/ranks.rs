@@ -173,7 +173,7 @@ pub fn run(ranks: Vec<Rank>, plan: &Plan) -> u8 {
         match happened.recv_timeout(wait) {
             Ok(Happened::Signal(signal)) => {
                 tell_all(&guardians, signal as u8);
-                kill_at = kill_at.or(Some(now + GRACE));
+                kill_at = kill_at.or(Some(api::time::after(now, GRACE)));
             }
             Ok(Happened::Drained) => streams -= 1,
             Ok(Happened::Ended { local, how }) => {
@@ -184,7 +184,7 @@ pub fn run(ranks: Vec<Rank>, plan: &Plan) -> u8 {
                 }
                 if failed.is_none() && left > 0 && kill_at.is_none() {
                     tell_all(&guardians, Signal::SIGTERM as u8);
-                    kill_at = Some(now + GRACE);
+                    kill_at = Some(api::time::after(now, GRACE));
                 }
                 if failed.is_none_or(|(first, ..)| at < first) {
                     failed = Some((at, local, code));
@@ -194,7 +194,7 @@ pub fn run(ranks: Vec<Rank>, plan: &Plan) -> u8 {
             Err(RecvTimeoutError::Disconnected) => break,
         }
     }
-    let drained_by = Instant::now() + DRAIN;
+    let drained_by = api::time::after(Instant::now(), DRAIN);
     while streams > 0 {
         match happened.recv_timeout(drained_by.saturating_duration_since(Instant::now())) {
             Ok(Happened::Drained) => streams -= 1,
@@ -205,7 +205,7 @@ pub fn run(ranks: Vec<Rank>, plan: &Plan) -> u8 {
     let Some((_, local, code)) = failed else { return 0 };
     if plan.ranks.len() > 1 {
         let rank = plan.first_rank as usize + local;
-        eprintln!(
+        crate::say!(
             "trainyard: rank {rank} failed first, with exit code {code}; the other ranks of this node were ended"
         );
     }
