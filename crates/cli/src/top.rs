@@ -1,5 +1,7 @@
 //! `top`: what jobs use at present, by rank.
 
+#![allow(clippy::arithmetic_side_effects, reason = "sums of amounts, which are floats")]
+
 use crate::args::{Format, TopArgs};
 use crate::connect::{Cluster, Kind, pods_of};
 use crate::error::CliError;
