@@ -65,7 +65,6 @@ pub struct Output {
 }
 
 #[derive(Subcommand, Debug)]
-#[expect(clippy::large_enum_variant, reason = "there is one of them in a process")]
 pub enum Command {
     /// Run a script as a training job and follow it
     ///

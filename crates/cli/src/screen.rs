@@ -4,7 +4,7 @@ use crate::exit;
 use crate::lines::{Line, Show};
 use crate::output::is_fancy;
 use crate::progress;
-use crate::view::{self, Phase, step};
+use crate::view::{self, Attempts, Phase, step};
 use api::object;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -97,6 +97,9 @@ impl<'a> Screen<'a> {
     }
 
     pub(crate) fn status<'p>(&mut self, job: &Value, pods: impl Iterator<Item = &'p Value>) {
+        if let Some(note) = next_attempt(job) {
+            self.say_once(note);
+        }
         if !self.show.progress {
             return;
         }
@@ -119,13 +122,15 @@ impl<'a> Screen<'a> {
         for pod in pods.filter(|pod| !object::is_terminating(pod)) {
             let waits = view::why_pending(pod).map(|reason| format!("waiting: {reason}"));
             let again = view::restarts(pod).into_iter().map(|text| format!("{}: {text}", step(pod)));
-            for note in waits.into_iter().chain(again) {
-                if self.shown_reasons.insert(note.clone()) {
-                    self.clear();
-                    eprintln!("{note}");
-                    self.redraw();
-                }
-            }
+            waits.into_iter().chain(again).for_each(|note| self.say_once(note));
+        }
+    }
+
+    fn say_once(&mut self, note: String) {
+        if self.shown_reasons.insert(note.clone()) {
+            self.clear();
+            eprintln!("{note}");
+            self.redraw();
         }
     }
 
@@ -148,6 +153,13 @@ impl<'a> Screen<'a> {
             let _ = std::io::stderr().flush();
         }
     }
+}
+
+/// What is said when an attempt has failed and another follows.
+fn next_attempt(job: &Value) -> Option<String> {
+    let Attempts { now, most, .. } = Attempts::of(job);
+    let failed = now.checked_sub(1).filter(|failed| *failed > 0 && !Phase::of(job).is_finished())?;
+    Some(format!("attempt {failed} of {most} failed; all ranks start again (attempt {now})"))
 }
 
 fn erase() {
@@ -181,6 +193,17 @@ mod tests {
         for columns in 0..100 {
             assert!(fit(text, columns).chars().count() <= columns.saturating_sub(1), "{columns}");
         }
+    }
+
+    #[test]
+    fn a_retry_is_told_while_the_job_goes_on() {
+        let job = |attempt: &str, status: Value| json!({"metadata": {"annotations": {"trainyard.dev/retries": "2", "trainyard.dev/attempt": attempt}}, "status": status});
+        assert_eq!(next_attempt(&json!({})), None);
+        assert_eq!(next_attempt(&job("1", json!({}))), None);
+        let told = next_attempt(&job("2", json!({})));
+        assert_eq!(told.as_deref(), Some("attempt 1 of 3 failed; all ranks start again (attempt 2)"));
+        let failed = json!({"conditions": [{"type": "Failed", "status": "True"}]});
+        assert_eq!(next_attempt(&job("3", failed)), None, "its end says more");
     }
 
     #[test]
