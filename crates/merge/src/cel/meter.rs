@@ -133,9 +133,7 @@ mod tests {
             "object.l.filter(x, object.l.exists(y, y < 0)).size() > 0",
             "object.l.exists_one(x, object.l.all(y, object.l.all(z, true)))",
         ] {
-            let begin = std::time::Instant::now();
-            let result = run(source, 10_000);
-            assert_eq!(result, Err(EXCEEDED.to_owned()), "{source} after {:?}", begin.elapsed());
+            assert_eq!(run(source, 10_000), Err(EXCEEDED.to_owned()), "{source}");
         }
         let doubled = (0..30).fold("a.size() > 0".to_owned(), |text, _| format!("cel.bind(a, a + a, {text})"));
         let doubled = format!("cel.bind(a, object.s, {doubled})");
