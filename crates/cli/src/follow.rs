@@ -9,6 +9,7 @@ pub(crate) use crate::lines::Show;
 use crate::reader::Reader;
 use crate::runs::{Runs, statuses};
 use crate::screen::Screen;
+use crate::top;
 use crate::view::{self, Phase};
 use api::jobset::keys::{JOBSET_UID, RESTART_ATTEMPT};
 use api::object;
@@ -21,11 +22,15 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 /// Lines in flight between the readers and the printer; a slow terminal slows the readers, nothing else.
 const LINES_MAX: usize = 1024;
 /// How long after the job's end the last log lines may take to arrive.
 const DRAIN_MAX: Duration = Duration::from_secs(15);
+
+/// How long no rank may write a line before it is said.
+const QUIET: Duration = Duration::from_secs(600);
 
 /// How a followed job ended.
 pub(crate) struct Ended {
@@ -79,10 +84,14 @@ pub(crate) async fn follow_from(
     let mut pod_changes = watcher(cluster.api(Kind::Pod), by_label).default_backoff().boxed();
 
     let mut gone = false;
+    let mut heard = Instant::now();
     loop {
         tokio::select! {
             biased;
-            Some(line) = lines.recv() => screen.print(&line),
+            Some(line) = lines.recv() => {
+                heard = Instant::now();
+                screen.print(&line);
+            }
             change = pod_changes.next() => {
                 match change {
                     Some(Ok(Event::Apply(pod) | Event::InitApply(pod))) => readers.saw(value(&pod)),
@@ -103,6 +112,14 @@ pub(crate) async fn follow_from(
                 },
                 None => {}
             },
+            () = tokio::time::sleep_until(api::time::after(heard, QUIET)) => {
+                heard = Instant::now();
+                if state.as_ref().is_some_and(|job| Phase::of(job) == Phase::Running)
+                    && let Some(note) = silence(job, &cluster.flags, top::is_idle(cluster, job).await)
+                {
+                    screen.say(&note);
+                }
+            }
         }
         if let Some(job) = &state {
             screen.status(job, readers.pods());
@@ -128,6 +145,16 @@ pub(crate) async fn follow_from(
     tasks.shutdown().await;
     screen.clear();
     Ok(Ended { job: if gone { None } else { state }, pods })
+}
+
+/// What is said of a job whose ranks have not written for long; nothing where they compute.
+fn silence(job: &str, flags: &str, is_idle: Option<bool>) -> Option<String> {
+    let what = match is_idle {
+        Some(false) => return None,
+        Some(true) => "no rank has written a line for 10 minutes, and none uses a processor or a GPU",
+        None => "no rank has written a line for 10 minutes",
+    };
+    Some(format!("{what}; see what holds it up: trainyard explain {job}{flags}"))
 }
 
 /// The error of a watch that trying again does not help: its objects may not be read.
@@ -319,6 +346,14 @@ where
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn silence_is_worth_a_line_unless_the_ranks_compute() {
+        assert_eq!(silence("j", "", Some(false)), None);
+        let told = silence("j", " -n team", Some(true)).unwrap();
+        assert!(told.contains("none uses a processor") && told.ends_with("trainyard explain j -n team"), "{told}");
+        assert!(!silence("j", "", None).unwrap().contains("processor"), "nobody has measured that");
+    }
 
     #[test]
     fn the_last_attempt_decides() {

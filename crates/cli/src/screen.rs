@@ -128,10 +128,15 @@ impl<'a> Screen<'a> {
 
     fn say_once(&mut self, note: String) {
         if self.shown_reasons.insert(note.clone()) {
-            self.clear();
-            eprintln!("{note}");
-            self.redraw();
+            self.say(&note);
         }
+    }
+
+    /// Says something beside the log lines.
+    pub(crate) fn say(&mut self, note: &str) {
+        self.clear();
+        eprintln!("{note}");
+        self.redraw();
     }
 
     pub(crate) fn clear(&self) {

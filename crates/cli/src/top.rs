@@ -16,6 +16,9 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
 
+/// Processors that all ranks of a job together use at most while they wait for something.
+const IDLE_CPUS: f64 = 0.05;
+
 /// What something uses. `None`: the server does not say.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Amounts {
@@ -147,8 +150,20 @@ fn nothing(cluster: &Cluster, args: &TopArgs, job: Option<&Value>) -> String {
     }
 }
 
+/// Whether a job's ranks use no processor and no GPU to speak of; `None` where nobody measures.
+pub(crate) async fn is_idle(cluster: &Cluster, job: &str) -> Option<bool> {
+    let rows = of_pods(cluster, &pods_of(job)).await.ok().filter(|rows| !rows.is_empty())?;
+    let mut used = Amounts::default();
+    rows.iter().for_each(|row| used.add(row.used));
+    Some(used.cpus < IDLE_CPUS && used.gpu_percent.unwrap_or(0) == 0)
+}
+
 async fn read(cluster: &Cluster, args: &TopArgs) -> Result<Vec<Row>, CliError> {
     let labels = args.job.as_deref().map_or(LABEL_JOBSET_NAME.to_owned(), pods_of);
+    of_pods(cluster, &labels).await
+}
+
+async fn of_pods(cluster: &Cluster, labels: &str) -> Result<Vec<Row>, CliError> {
     let query = format!("labelSelector={}", labels.replace('=', "%3D").replace('/', "%2F"));
     let path = format!("/apis/metrics.k8s.io/v1beta1/namespaces/{}/pods?{query}", cluster.namespace);
     let request = http::Request::get(path).body(Vec::new()).expect("names of objects fit into a path");
@@ -156,7 +171,7 @@ async fn read(cluster: &Cluster, args: &TopArgs) -> Result<Vec<Row>, CliError> {
         Err(kube::Error::Api(status)) if matches!(status.code, 404 | 503) => return Err(unmeasured()),
         answer => answer?,
     };
-    let pods = cluster.list(Kind::Pod, &labels).await?;
+    let pods = cluster.list(Kind::Pod, labels).await?;
     Ok(rows(&measured, &pods))
 }
 
