@@ -1,6 +1,6 @@
 //! `top`: what jobs use at present, by rank.
 
-#![allow(clippy::arithmetic_side_effects, reason = "sums of amounts, which are floats")]
+#![allow(clippy::arithmetic_side_effects, reason = "floats, and counts of rows")]
 
 use crate::args::{Format, TopArgs};
 use crate::connect::{Cluster, Kind, pods_of};
