@@ -36,6 +36,30 @@ def wait_for(what: str, predicate: Callable[[], object], timeout: float = 60) ->
         time.sleep(0.05)
 
 
+class Screen:
+    """What has come out of a pseudo-terminal so far; it never waits."""
+
+    def __init__(self, terminal: int):
+        os.set_blocking(terminal, False)
+        self.terminal = terminal
+        self.heard = b""
+
+    def says(self, text: bytes) -> bool:
+        try:
+            self.heard += os.read(self.terminal, 65536)
+        except (BlockingIOError, OSError):
+            pass
+        return text in self.heard
+
+
+def write(path: pathlib.Path, text: str, mode: int = 0o644) -> pathlib.Path:
+    """A file, with the folders that it is in."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(mode)
+    return path
+
+
 class Yard:
     """One control plane in a home of its own."""
 

@@ -10,16 +10,9 @@ import sys
 
 import pytest
 
-from conftest import Yard, wait_for
+from conftest import Yard, wait_for, write
 
 PLAIN = ("run", "--runtime", "plain")
-
-
-def write(path: pathlib.Path, text: str, mode: int = 0o644) -> pathlib.Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-    path.chmod(mode)
-    return path
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 
 import pytest
-from conftest import Yard, wait_for
+from conftest import Screen, Yard, wait_for
 
 WIDGETS = {
     "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -232,24 +232,14 @@ def exec_in_a_terminal(k: Kubectl) -> None:
     running = subprocess.Popen([*k.words, "exec", "-it", "server", "--", "sh", "-c", script],
                                stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True)  # fmt: skip
     os.close(theirs)
-    os.set_blocking(ours, False)
-    heard = b""
-
-    def says(text: bytes) -> bool:
-        nonlocal heard
-        try:
-            heard += os.read(ours, 65536)
-        except OSError:
-            pass
-        return text in heard
-
+    screen = Screen(ours)
     try:
-        wait_for("the size", lambda: says(b"31 97"), 20)
+        wait_for("the size", lambda: screen.says(b"31 97"), 20)
         fcntl.ioctl(ours, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
         os.kill(running.pid, signal.SIGWINCH)
-        wait_for("the new size", lambda: says(b"40 120"), 20)
+        wait_for("the new size", lambda: screen.says(b"40 120"), 20)
         os.write(ours, b"\x03")
-        wait_for("the trap", lambda: says(b"caught"), 20)
+        wait_for("the trap", lambda: screen.says(b"caught"), 20)
         assert running.wait(20) == 4
     finally:
         running.kill()

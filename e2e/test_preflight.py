@@ -10,17 +10,10 @@ import sys
 
 import pytest
 
-from conftest import BINARY, Yard
+from conftest import BINARY, Yard, write
 
 # Folders of this interpreter and of the shell alone: no torchrun, whatever is installed beside.
 BARE_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
-
-
-def write(path: pathlib.Path, text: str, mode: int = 0o644) -> pathlib.Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-    path.chmod(mode)
-    return path
 
 
 @pytest.fixture(scope="module")

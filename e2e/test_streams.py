@@ -18,7 +18,7 @@ import termios
 import urllib.request
 
 import pytest
-from conftest import Yard, wait_for
+from conftest import Screen, Yard, wait_for
 
 MEGABYTES = 50
 SERVER = """
@@ -88,23 +88,13 @@ def test_a_terminal_has_a_size_and_takes_ctrl_c(yard: Yard, pod: tuple[str, path
     words = [kubectl, "--kubeconfig", yard.kubeconfig, "exec", "-it", pod[0], "--", "sh", "-c", script]
     running = subprocess.Popen(words, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True)
     os.close(theirs)
-    os.set_blocking(ours, False)
-    heard = b""
-
-    def says(text: bytes) -> bool:
-        nonlocal heard
-        try:
-            heard += os.read(ours, 65536)
-        except (BlockingIOError, OSError):
-            pass
-        return text in heard
-
-    wait_for("the terminal's size", lambda: says(b"31 97"))
+    screen = Screen(ours)
+    wait_for("the terminal's size", lambda: screen.says(b"31 97"))
     fcntl.ioctl(ours, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
     os.kill(running.pid, signal.SIGWINCH)
-    wait_for("the new size", lambda: says(b"40 120"))
+    wait_for("the new size", lambda: screen.says(b"40 120"))
     os.write(ours, b"\x03")
-    wait_for("the trap", lambda: says(b"caught"))
+    wait_for("the trap", lambda: screen.says(b"caught"))
     assert running.wait(20) == 4
     os.close(ours)
 

@@ -14,7 +14,7 @@ import sys
 import termios
 
 import pytest
-from conftest import Yard, wait_for
+from conftest import Screen, Yard, wait_for
 
 HUNGRY = "import time; held = bytearray(b'x') * (150 << 20); print('holds', flush=True)\nwhile True: pass"
 
@@ -113,29 +113,19 @@ def test_trainyard_shell(yard: Yard, job: str) -> None:
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 31, 97, 0, 0))
     before = termios.tcgetattr(theirs)
     shell = yard.spawn_in(theirs, "shell", job, "--rank", "1")
-    os.set_blocking(ours, False)
-    heard = b""
-
-    def says(text: bytes) -> bool:
-        nonlocal heard
-        try:
-            heard += os.read(ours, 65536)
-        except (BlockingIOError, OSError):
-            pass
-        return text in heard
-
+    screen = Screen(ours)
     def type(text: str) -> None:
         os.write(ours, text.encode())
 
     type("echo host=$(hostname) size=$(stty size)\r")
-    wait_for("the shell", lambda: says(b"host=works-node-0-1 size=31 97"))
+    wait_for("the shell", lambda: screen.says(b"host=works-node-0-1 size=31 97"))
     fcntl.ioctl(ours, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
     os.kill(shell.pid, signal.SIGWINCH)
     type("until test \"$(stty size)\" = '40 120'; do :; done; echo re''sized; sleep 1000\r")
-    wait_for("the new size", lambda: says(b"resized"))
+    wait_for("the new size", lambda: screen.says(b"resized"))
     type("\x03")
     type("echo inter''rupted $?\r")
-    wait_for("the prompt", lambda: says(b"interrupted 130"))
+    wait_for("the prompt", lambda: screen.says(b"interrupted 130"))
     type("exit 5\r")
     assert shell.wait(20) == 5
     assert termios.tcgetattr(theirs) == before, "the terminal is as it was"
@@ -150,20 +140,10 @@ def test_top_in_a_terminal_ends_with_the_job(yard: Yard, job: str) -> None:
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 10, 30, 0, 0))
     top = yard.spawn_in(theirs, "top", job, "--interval", "1s")
     os.close(theirs)
-    os.set_blocking(ours, False)
-    heard = b""
-
-    def says(text: bytes) -> bool:
-        nonlocal heard
-        try:
-            heard += os.read(ours, 65536)
-        except (BlockingIOError, OSError):
-            pass
-        return text in heard
-
-    wait_for("a second table", lambda: says(b"\x1b[3A"))
+    screen = Screen(ours)
+    wait_for("a second table", lambda: screen.says(b"\x1b[3A"))
     yard.run("delete", job)
     assert top.wait(20) == 3, "the job is gone"
-    lines = re.sub(rb"\x1b\[\w+", b"", heard).replace(b"\r", b"").split(b"\n")
+    lines = re.sub(rb"\x1b\[\w+", b"", screen.heard).replace(b"\r", b"").split(b"\n")
     assert max(len(line) for line in lines if not line.startswith(b"error")) <= 30
     os.close(ours)
