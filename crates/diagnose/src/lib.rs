@@ -46,10 +46,7 @@ fn unfinished(facts: &Facts, phase: Phase) -> (State, Case) {
     if let Standing::Restarting(_) | Standing::CrashLoop(_) = standing(&facts.job, &facts.jobset, live, facts.now)
         && let Some(mut case) = failed::of_ends(facts).or_else(|| failed::from_outside(facts))
     {
-        if let Some(retry) = waiting::retry(facts) {
-            let wait = retry.tell(facts, State::Restarting);
-            case.ruled_out.push(wait.why);
-        }
+        case.next = waiting::retry(facts).map(Box::new);
         return (State::Restarting, case);
     }
     if phase == Phase::Pending {

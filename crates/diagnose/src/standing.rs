@@ -47,11 +47,13 @@ pub fn standing<'a>(
     let again = object::annotation(job, RETRY_AT).and_then(|text| text.parse::<Timestamp>().ok());
     let all_again = jobset["status"]["restarts"].as_i64().unwrap_or(0);
     let mut times = all_again.saturating_add(attempt.saturating_sub(1).max(0));
-    let (mut fails, mut loops, mut runs) = (again.is_some_and(|again| again > now), false, false);
+    // an attempt that has failed is counted on the job before its pods go
+    let is_counted = again.is_some_and(|again| again > now);
+    let (mut fails, mut loops, mut runs) = (is_counted, false, false);
     for pod in pods {
         times = times.saturating_add(container_restarts(pod));
         if object::text(&pod["status"], "phase") == "Failed" && !object::is_terminating(pod) {
-            times = times.saturating_add(1);
+            times = times.saturating_add(i64::from(!is_counted));
             fails = true;
             continue;
         }
@@ -107,6 +109,8 @@ mod tests {
         let job = json!({"status": {"conditions": [{"type": "Failed", "status": "True"}]}});
         assert_eq!(standing(&job, &Value::Null, [&pod], now), Standing::Phase(Phase::Failed));
         assert_eq!(standing(&json!({}), &Value::Null, [&pod], now), Standing::Restarting(1));
+        let waits = json!({"metadata": {"annotations": {ATTEMPT: "2", RETRY_AT: "2026-01-01T01:00:00Z"}}});
+        assert_eq!(standing(&waits, &Value::Null, [&pod], now), Standing::Restarting(1), "counted once");
         assert_eq!(standing(&json!({}), &json!({"status": {"restarts": 2}}), [], now), Standing::Restarting(2));
     }
 }

@@ -70,6 +70,8 @@ pub(crate) struct Case {
     pub process: Option<Process>,
     /// The command that shows more of the log.
     pub logs: Option<String>,
+    /// What comes next, said after it.
+    pub next: Option<Box<Case>>,
 }
 
 impl Case {
@@ -83,6 +85,7 @@ impl Case {
             exit_code: None,
             process: None,
             logs: None,
+            next: None,
         }
     }
 
@@ -137,6 +140,12 @@ impl Case {
         if let Some(logs) = self.logs {
             remedies.push(Remedy { text: "see its last lines".to_owned(), command: Some(logs) });
         }
+        let mut why = why.unwrap_or_else(|| self.reason.meaning().to_owned());
+        if let Some(next) = self.next {
+            let next = next.tell(facts, state);
+            why += &format!("; {}", next.why);
+            remedies.extend(next.remedies);
+        }
         let needs_none = matches!(self.reason, Reason::Complete | Reason::Running | Reason::Starting);
         if remedies.is_empty() && !needs_none {
             let command = fill_command("{kubectl} get events --sort-by=.lastTimestamp", &vars);
@@ -145,7 +154,7 @@ impl Case {
         Diagnosis {
             state,
             reason: self.reason,
-            why: why.unwrap_or_else(|| self.reason.meaning().to_owned()),
+            why,
             rank: self.rank,
             evidence: self.evidence,
             ruled_out: self.ruled_out,
