@@ -192,7 +192,8 @@ def test_more_ranks_than_slots(yard: Yard):
     needs(mpi=True)
     yard.kubectl("create", "-f", "-", input=mpi_job("many", "mpirun -np 5 hostname"))
     wait_for("mpirun's refusal", lambda: "not enough slots" in yard.run("logs", "many", check=False).stdout, JOB_SECS)
-    wait_for("its status", lambda: "exit code 1" in yard.run("describe", "many").stdout, JOB_SECS)
+    why = lambda: json.loads(yard.run("explain", "many", "-o", "json").stdout)  # noqa: E731
+    wait_for("the reason", lambda: why()["reason"] == "MpiSlots", JOB_SECS)
     yard.run("delete", "many")
 
 
