@@ -98,8 +98,16 @@ impl Source {
             if digits.len() == mark.len() {
                 return None;
             }
-            Some((digits.parse::<i64>().ok()?, line))
+            Some((digits.parse::<i64>().ok()?, line, mark.starts_with("rank")))
         });
+        // torch's own mark before a traceback is the rank among all, and a part of the line
+        let marked = match marked {
+            Some((rank, _, true)) if self.processes > 1 && rank.checked_div(self.processes) == Some(node) => {
+                return (Some(rank), text);
+            }
+            Some((_, _, true)) | None => None,
+            Some((local, line, false)) => Some((local, line)),
+        };
         match marked {
             Some((local, line)) if local < self.processes => (Some(node * self.processes + local), line),
             Some(_) | None if self.processes == 1 => (Some(node), text),
@@ -206,6 +214,9 @@ mod tests {
         assert_eq!(source(1).rank_of("hello"), (Some(1), "hello"));
         assert_eq!(source(2).rank_of("[1]: a list"), (None, "[1]: a list"), "only torchrun's own form counts");
         assert_eq!(source(2).rank_of("[default7]:x"), (None, "[default7]:x"), "no such local rank");
+        let told = "[rank3]: Traceback (most recent call last):";
+        assert_eq!(source(2).rank_of(told), (Some(3), told), "torch names the rank among all");
+        assert_eq!(source(1).rank_of("[rank0]: x"), (Some(1), "[rank0]: x"), "one process: the node's rank");
     }
 
     #[test]
