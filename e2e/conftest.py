@@ -149,17 +149,18 @@ def yard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
     stop(started)
 
 
-def plain_runtime(name: str) -> dict:
+def plain_runtime(name: str, restart_policy: str | None = "Never", backoff_limit: int | None = 0) -> dict:
     """A runtime of one container without a framework, which fails with its first pod: for tests that need processes, not
-    training."""
+    training. `None` leaves a policy to Kubernetes' default, as the shipped runtimes do."""
+    pod = {"restartPolicy": restart_policy, "containers": [{"name": "node", "image": "none"}]}
+    job = {"backoffLimit": backoff_limit, "template": {"spec": {k: v for k, v in pod.items() if v is not None}}}
     return {
         "apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "ClusterTrainingRuntime",
         "metadata": {"name": name, "labels": {"trainer.kubeflow.org/framework": "plain"}},
         "spec": {"mlPolicy": {"numNodes": 1}, "template": {"spec": {"replicatedJobs": [{
             "name": "node", "template": {
                 "metadata": {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}},
-                "spec": {"backoffLimit": 0, "template": {"spec": {"restartPolicy": "Never", "containers": [
-                    {"name": "node", "image": "none"}]}}}}}]}}},
+                "spec": {k: v for k, v in job.items() if v is not None}}}]}}},
     }  # fmt: skip
 
 

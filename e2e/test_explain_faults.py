@@ -32,13 +32,7 @@ def has(module: str) -> bool:
 @pytest.fixture(scope="module")
 def runtimes(yard: Yard) -> dict[bool, str]:
     """A runtime without a framework that says nothing of restarts, and one whose containers are restarted."""
-    bare, again = plain_runtime("bare"), plain_runtime("again")
-    for runtime in (bare, again):
-        job = runtime["spec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]
-        del job["backoffLimit"], job["template"]["spec"]["restartPolicy"]
-    job.update(backoffLimit=6)
-    job["template"]["spec"]["restartPolicy"] = "OnFailure"
-    for runtime in (bare, again):
+    for runtime in (plain_runtime("bare", None, None), plain_runtime("again", "OnFailure", 6)):
         yard.kubectl("apply", "-f", "-", input=json.dumps(runtime))
     return {False: "bare", True: "again"}
 

@@ -22,10 +22,7 @@ LONG = 30
 @pytest.fixture(scope="module")
 def yard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
     started = Yard(tmp_path_factory.mktemp("home"), "--no-node", "--controllers", "all")
-    runtime = plain_runtime("bare")
-    job = runtime["spec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]
-    del job["backoffLimit"], job["template"]["spec"]["restartPolicy"]
-    started.kubectl("apply", "-f", "-", input=json.dumps(runtime))
+    started.kubectl("apply", "-f", "-", input=json.dumps(plain_runtime("bare", None, None)))
     yield started
     stop(started)
 

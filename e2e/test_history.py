@@ -15,7 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 import yaml
-from conftest import Yard, wait_for
+from conftest import Yard, plain_runtime, wait_for
 
 
 def history(yard: Yard, name: str) -> dict:
@@ -36,19 +36,6 @@ def apply(yard: Yard, name: str, runtime: str, script: str, nodes: int = 1, **an
         "spec": {"runtimeRef": {"name": runtime}, "trainer": {"numNodes": nodes, "command": ["sh", "-c", script]}},
     }  # fmt: skip
     yard.kubectl("apply", "-f", "-", input=json.dumps(job))
-
-
-def restarting(name: str, backoff: int = 0) -> dict:
-    """A runtime whose containers are started again in their pods."""
-    return {
-        "apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "ClusterTrainingRuntime",
-        "metadata": {"name": name, "labels": {"trainer.kubeflow.org/framework": "plain"}},
-        "spec": {"mlPolicy": {"numNodes": 1}, "template": {"spec": {"replicatedJobs": [{
-            "name": "node", "template": {
-                "metadata": {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}},
-                "spec": {"backoffLimit": backoff, "template": {"spec": {"restartPolicy": "OnFailure", "containers": [
-                    {"name": "node", "image": "none"}]}}}}}]}}},
-    }  # fmt: skip
 
 
 def ended(yard: Yard, name: str) -> None:
@@ -170,7 +157,7 @@ def test_logs_show_every_attempt(yard: Yard, plain: str, tmp_path: pathlib.Path)
 
 def test_a_run_prints_every_line_of_pods_that_are_gone_at_once(yard: Yard, tmp_path: pathlib.Path) -> None:
     """A Job that may restart its containers deletes its pods as soon as it fails: what they printed is read all the same."""
-    yard.kubectl("apply", "-f", "-", input=json.dumps(restarting("short")))
+    yard.kubectl("apply", "-f", "-", input=json.dumps(plain_runtime("short", "OnFailure")))
     script = tmp_path / "short.py"
     script.write_text("print('\\n'.join(f'line {n}' for n in range(5000)))\nraise SystemExit(5)\n")
     done = yard.run("run", "-o", "json", "--runtime", "short", "--nodes", "2", "--name", "short", str(script), check=False)
@@ -201,7 +188,7 @@ def test_a_suspended_jobs_logs_are_kept(yard: Yard, plain: str, tmp_path: pathli
 
 def test_restarts_of_a_container_are_runs_of_their_own(yard: Yard, tmp_path: pathlib.Path) -> None:
     """Upstream's semantics, by kubectl: the container is started again in its pod, and the job is deleted after its end."""
-    yard.kubectl("apply", "-f", "-", input=json.dumps(restarting("restarting", backoff=1)))
+    yard.kubectl("apply", "-f", "-", input=json.dumps(plain_runtime("restarting", "OnFailure", 1)))
     count = tmp_path / "count"
     apply(yard, "restarts", "restarting", f"echo x >> {count}; echo run $(wc -l < {count}); exit 4")
     ended(yard, "restarts")

@@ -78,13 +78,13 @@ struct Beside {
 
 impl Beside {
     async fn read(cluster: &Cluster, everywhere: bool) -> Self {
-        let list = async |kind: Kind| -> Vec<Value> {
+        let list = async |kind: Kind, labels: &str| -> Vec<Value> {
             let api = if everywhere { cluster.api_all(kind) } else { cluster.api(kind) };
             // nobody has to be allowed to read JobSets and pods to see his jobs
-            let list = api.list(&ListParams::default()).await;
+            let list = api.list(&ListParams::default().labels(labels)).await;
             list.map(|list| list.items.iter().map(value).collect()).unwrap_or_default()
         };
-        let (jobsets, pods) = futures::join!(list(Kind::JobSet), list(Kind::Pod));
+        let (jobsets, pods) = futures::join!(list(Kind::JobSet, ""), list(Kind::Pod, LABEL_JOBSET_NAME));
         Self { jobsets, pods }
     }
 

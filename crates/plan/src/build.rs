@@ -194,6 +194,13 @@ pub(crate) fn entry<'a>(value: &'a mut Value, member: &str) -> &'a mut Map<Strin
     slot.as_object_mut().expect("made an object above")
 }
 
+/// Sets a member that is not there; what is written stays.
+pub(crate) fn fill(object: Option<&mut Map<String, Value>>, member: &str, value: Value) {
+    if let Some(object) = object {
+        object.entry(member).or_insert(value);
+    }
+}
+
 /// A member that is a list; an empty one where absent.
 pub(crate) fn list_mut<'a>(value: &'a mut Value, member: &str) -> &'a mut [Value] {
     value.get_mut(member).and_then(Value::as_array_mut).map(Vec::as_mut_slice).unwrap_or_default()

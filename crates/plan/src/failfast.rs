@@ -4,8 +4,8 @@
 //! A TrainJob has no field for a restart policy or a backoff limit, and Kubernetes' defaults restart a failed container six
 //! times with growing waits. What a runtime says itself stays as it is: whoever wrote a backoff limit wants it.
 
-use crate::build::{entry, list_mut};
-use serde_json::{Map, Value, json};
+use crate::build::{entry, fill, list_mut};
+use serde_json::{Value, json};
 
 /// Fills in all Jobs of a JobSet's spec.
 pub(crate) fn apply(jobset: &mut Value) {
@@ -44,12 +44,6 @@ fn pod_failure_policy() -> Value {
         {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
         {"action": "FailJob", "onExitCodes": {"operator": "NotIn", "values": [0]}},
     ]})
-}
-
-fn fill(object: Option<&mut Map<String, Value>>, member: &str, value: Value) {
-    if let Some(object) = object {
-        object.entry(member).or_insert(value);
-    }
 }
 
 #[cfg(test)]

@@ -2,8 +2,8 @@
 //! (`trainyard.dev/pod-security: restricted`). What is written is left as it is: who asks for more must say so, and the
 //! namespace's own policy has the last word on it.
 
-use crate::build::{entry, list_mut};
-use serde_json::{Map, Value, json};
+use crate::build::{entry, fill, list_mut};
+use serde_json::{Value, json};
 
 /// Fills in all pods of a JobSet's spec.
 pub(crate) fn restrict(jobset: &mut Value) {
@@ -37,12 +37,6 @@ fn restrict_pod(pod: &mut Value) {
             let capabilities = context.entry("capabilities").or_insert_with(|| json!({}));
             fill(capabilities.as_object_mut(), "drop", json!(["ALL"]));
         }
-    }
-}
-
-fn fill(object: Option<&mut Map<String, Value>>, member: &str, value: Value) {
-    if let Some(object) = object {
-        object.entry(member).or_insert(value);
     }
 }
 
