@@ -251,3 +251,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return ("cluster" in fixtures or "theirs" in fixtures) + ("swap" in item.name)
 
     items.sort(key=rank)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo):  # noqa: ANN201 (pytest's own types are private)
+    """What a failed test leaves in its module's control plane goes, so that its second try, and the next test, start clean."""
+    report = yield
+    yard = getattr(item, "funcargs", {}).get("yard")
+    if call.when == "call" and report.failed and isinstance(yard, Yard):
+        yard.kubectl("delete", "trainjobs", "--all", "--timeout=30s", check=False)
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Why the tests failed that were tried again: what failed once is a fault too, of the test or of what it tests."""
+    for report in terminalreporter.stats.get("rerun", []):
+        terminalreporter.section(f"first try of {report.nodeid}")
+        terminalreporter.write_line(report.longreprtext)

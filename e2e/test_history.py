@@ -63,7 +63,8 @@ def test_logs_of_pods_that_are_gone_are_kept(yard: Yard, plain: str) -> None:
     def check() -> None:
         past = history(yard, "gone")
         assert past["metadata"] == live["metadata"]
-        for rank, (pod, was) in enumerate(zip(past["pods"], live["pods"], strict=True)):
+        for pod, was in zip(past["pods"], live["pods"], strict=True):
+            rank = pod["pod"]["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"]
             assert pod["containers"] == was["containers"]
             assert pod["pod"]["status"]["phase"] == "Failed"
             run = pod["containers"][0]["attempts"][0]
@@ -159,7 +160,15 @@ def test_a_run_prints_every_line_of_pods_that_are_gone_at_once(yard: Yard, tmp_p
     """A Job that may restart its containers deletes its pods as soon as it fails: what they printed is read all the same."""
     yard.kubectl("apply", "-f", "-", input=json.dumps(plain_runtime("short", "OnFailure")))
     script = tmp_path / "short.py"
-    script.write_text("print('\\n'.join(f'line {n}' for n in range(5000)))\nraise SystemExit(5)\n")
+    # a rank that fails stops the others: neither does before both have printed
+    script.write_text(
+        "import os, pathlib, time\n"
+        "print('\\n'.join(f'line {n}' for n in range(5000)), flush=True)\n"
+        f"there = pathlib.Path({str(tmp_path)!r})\n"
+        "(there / os.environ['JOB_COMPLETION_INDEX']).touch()\n"
+        "while not all((there / rank).exists() for rank in '01'): time.sleep(0.01)\n"
+        "raise SystemExit(5)\n"
+    )
     done = yard.run("run", "-o", "json", "--runtime", "short", "--nodes", "2", "--name", "short", str(script), check=False)
     assert done.returncode == 5, done.stderr
     data = [json.loads(line) for line in done.stdout.splitlines()]
