@@ -1,4 +1,4 @@
-//! Commands in running containers, and connections to pods: what `kubectl exec` and `port-forward` need.
+//! Commands in running containers: what `kubectl exec` needs.
 
 use crate::link::Link;
 use crate::poddir::PodDir;
@@ -6,14 +6,12 @@ use crate::wire::{Reply, Request};
 use nix::fcntl::OFlag;
 use nix::pty::{Winsize, openpty};
 use std::io;
-use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
-use tokio::net::TcpStream;
 use tokio::net::unix::pipe;
 
 /// What to execute.
@@ -214,13 +212,5 @@ impl AsyncWrite for Terminal {
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
-    }
-}
-
-/// Connects to a port of a pod: at its own address, or, for servers that listen on 127.0.0.1 only, there.
-pub async fn connect(address: Ipv4Addr, port: u16) -> io::Result<TcpStream> {
-    match TcpStream::connect((address, port)).await {
-        Ok(stream) => Ok(stream),
-        Err(_) => TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await,
     }
 }

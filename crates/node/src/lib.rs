@@ -24,6 +24,7 @@ pub mod link;
 pub mod logs;
 pub mod node_object;
 pub mod poddir;
+pub mod ports;
 pub mod prepare;
 mod probes;
 mod programs;

@@ -89,8 +89,8 @@ impl PodStreams for NodeStreams {
     }
 
     fn connect(&self, pod: &Value, port: u16) -> BoxFuture<'static, io::Result<TcpStream>> {
-        let address = object::text(&pod["status"], "podIP").parse();
-        Box::pin(async move { node::exec::connect(address.map_err(io::Error::other)?, port).await })
+        let dir = self.dir(pod);
+        Box::pin(async move { node::ports::connect(&dir, port).await })
     }
 
     fn stream(
@@ -105,12 +105,7 @@ impl PodStreams for NodeStreams {
             match kind {
                 StreamKind::Exec => shells::exec(dir, options, socket).await,
                 StreamKind::Attach => shells::attach(dir, object::meta(&pod, "name"), options, socket).await,
-                StreamKind::PortForward => {
-                    // a pod without address has nothing to connect to; the client sees the end
-                    if let Ok(address) = object::text(&pod["status"], "podIP").parse() {
-                        shells::forward(object::meta(&pod, "name"), address, options, socket).await;
-                    }
-                }
+                StreamKind::PortForward => shells::forward(object::meta(&pod, "name"), &dir, options, socket).await,
             }
         })
     }

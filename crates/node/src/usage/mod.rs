@@ -1,7 +1,7 @@
 //! What pods and the machine use at present: processors, memory, disk, GPUs. Measured when somebody asks, and seldom.
 
 mod gpu;
-mod process;
+pub(crate) mod process;
 
 use crate::gpus::Gpu;
 use crate::host;

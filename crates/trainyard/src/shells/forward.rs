@@ -7,8 +7,8 @@ use super::frames::{Receiver, Sender};
 use super::wire::{Inbound, Outbound, PIECE_BYTES, split};
 use crate::spdy::Frame;
 use apiserver::streams::{Socket, StreamOptions};
+use node::poddir::PodDir;
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
@@ -26,16 +26,16 @@ const CONNECTIONS_MAX: usize = 1000;
 const PAIRING_MAX: Duration = Duration::from_secs(30);
 
 /// Connects the client to ports of a pod.
-pub async fn forward(pod: &str, address: Ipv4Addr, options: StreamOptions, socket: Socket) {
+pub async fn forward(pod: &str, dir: &PodDir, options: StreamOptions, socket: Socket) {
     let speaks_spdy = matches!(socket, Socket::Spdy(_)) || options.protocol == TUNNEL;
     let (from, to, activity) = split(socket);
     tokio::select! {
         () = activity.idle() => {}
         () = async {
             if speaks_spdy {
-                streams(pod, address, from, to).await;
+                streams(pod, dir, from, to).await;
             } else {
-                channels(pod, address, &options.ports, from, to).await;
+                channels(pod, dir, &options.ports, from, to).await;
             }
         } => {}
     }
@@ -52,7 +52,7 @@ struct Request {
     since: Instant,
 }
 
-async fn streams(pod: &str, address: Ipv4Addr, from: Inbound, to: Outbound) {
+async fn streams(pod: &str, dir: &PodDir, from: Inbound, to: Outbound) {
     let sender = Sender::new(to);
     let mut receiver = Receiver::new(from, sender.clone());
     let mut requests: BTreeMap<String, Request> = BTreeMap::new();
@@ -84,9 +84,9 @@ async fn streams(pod: &str, address: Ipv4Addr, from: Inbound, to: Outbound) {
                     requests.remove(&id);
                     let (input, waiting) = tokio::io::duplex(WAITING_BYTES_MAX);
                     inputs.insert(data, input);
-                    let (pod, sender) = (pod.to_owned(), sender.clone());
+                    let (pod, dir, sender) = (pod.to_owned(), dir.clone(), sender.clone());
                     connections.spawn(async move {
-                        connection(&pod, address, port, data, error, waiting, &sender).await;
+                        connection(&pod, &dir, port, data, error, waiting, &sender).await;
                     });
                 }
             }
@@ -109,14 +109,14 @@ async fn streams(pod: &str, address: Ipv4Addr, from: Inbound, to: Outbound) {
 /// Carries one connection; both streams end with it.
 async fn connection(
     pod: &str,
-    address: Ipv4Addr,
+    dir: &PodDir,
     port: u16,
     data: u32,
     error: u32,
     mut input: DuplexStream,
     sender: &Sender,
 ) {
-    match node::exec::connect(address, port).await {
+    match node::ports::connect(dir, port).await {
         Ok(server) => {
             let (mut from, mut to) = server.into_split();
             let writing = async {
@@ -144,7 +144,7 @@ async fn connection(
     sender.data(error, &[], true).await;
 }
 
-async fn channels(pod: &str, address: Ipv4Addr, ports: &[u16], mut from: Inbound, to: Outbound) {
+async fn channels(pod: &str, dir: &PodDir, ports: &[u16], mut from: Inbound, to: Outbound) {
     let to = Arc::new(Mutex::new(to));
     let mut writers = Vec::new();
     let mut readers = JoinSet::new();
@@ -152,7 +152,7 @@ async fn channels(pod: &str, address: Ipv4Addr, ports: &[u16], mut from: Inbound
         let (data, errors) = (2 * index as u8, 2 * index as u8 + 1);
         send(&to, data, &port.to_le_bytes()).await;
         send(&to, errors, &port.to_le_bytes()).await;
-        match node::exec::connect(address, *port).await {
+        match node::ports::connect(dir, *port).await {
             Ok(stream) => {
                 let (mut reader, writer) = stream.into_split();
                 writers.push(Some(writer));
