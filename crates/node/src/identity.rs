@@ -2,8 +2,8 @@
 //!
 //! All pods share the machine's network, so that they can reach the world as any program can. Each has an address of its
 //! own in 127.0.0.0/8 and a hosts file that names its peers. What remains shared is the port space: rendezvous servers
-//! bind all addresses (torchrun: `*:29500`). So the pods of one subdomain keep the rendezvous ports they ask for as long
-//! as nobody else on the machine has them, and otherwise all get the same other port instead.
+//! bind all addresses (torchrun: `*:29500`). So the pods of one subdomain get, for the rendezvous ports that they ask for, ports that
+//! no other job of the machine has (`slots`); never those they ask for, which a program started by hand may take at any time.
 
 use k8s_openapi::api::core::v1::Pod;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,9 +15,6 @@ const PORT_VARIABLES: [&str; 3] = ["PET_MASTER_PORT", "MASTER_PORT", "DMLC_TRACK
 const ADDRESS_VARIABLES: [&str; 2] = ["COORDINATOR_ADDRESS", "RDZV_ENDPOINT"];
 /// Flags that hold one.
 const ADDRESS_FLAGS: [&str; 3] = ["rdzv_endpoint", "rdzv-endpoint", "coordinator_address"];
-/// Where other ports are taken from: below the kernel's ephemeral ports (32768 and up), above the well-known ones.
-const PORTS_FIRST: u16 = 20_000;
-const PORTS_COUNT: u16 = 12_000;
 
 /// The pod's host name: `spec.hostname`, else its name, cut to 63 characters as the kubelet does.
 pub fn hostname(pod: &Pod) -> String {
@@ -163,30 +160,6 @@ fn port_of(address: &str) -> Option<u16> {
     address.trim().rsplit_once(':')?.1.parse().ok()
 }
 
-/// Chooses a port for each wanted one: itself if no other group has it and it can be bound, else the first such port from
-/// the block, beginning at a place made from the group's name.
-pub fn choose_ports(
-    group: &str,
-    wanted: &BTreeSet<u16>,
-    taken: &BTreeSet<u16>,
-    is_free: impl Fn(u16) -> bool,
-) -> BTreeMap<u16, u16> {
-    let mut chosen: BTreeMap<u16, u16> = BTreeMap::new();
-    for &port in wanted {
-        let start = (hash(&[group, &port.to_string()]) % u64::from(PORTS_COUNT)) as u16;
-        let block = (0..PORTS_COUNT).map(|n| PORTS_FIRST + (start + n) % PORTS_COUNT);
-        let usable = |p: &u16| !taken.contains(p) && !chosen.values().any(|c| c == p) && is_free(*p);
-        let found = [port].into_iter().chain(block).find(usable);
-        chosen.insert(port, found.unwrap_or(port));
-    }
-    chosen
-}
-
-/// Whether a server could bind this port on all addresses now.
-pub fn port_is_free(port: u16) -> bool {
-    std::net::TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).is_ok()
-}
-
 /// How texts that name peers are changed for a pod.
 #[derive(Clone, Debug)]
 pub struct Adapt<'a> {
@@ -306,15 +279,12 @@ mod tests {
     }
 
     #[test]
-    fn ports_move_only_when_taken() {
+    fn texts_get_the_ports_that_were_chosen() {
         let pod = pod("a", "train-node-0-0", "train");
         let wanted = wanted_ports(&pod);
         assert_eq!(wanted, [6666, 29400, 29500].into());
-        let free = choose_ports("default/train", &wanted, &BTreeSet::new(), |_| true);
-        assert!(free.iter().all(|(from, to)| from == to));
-        let ports = choose_ports("default/train", &wanted, &[29500].into(), |_| true);
+        let ports: BTreeMap<u16, u16> = wanted.into_iter().zip(20_008..).collect();
         let other = ports[&29500];
-        assert!((20_000..32_000).contains(&other));
         let me = Peer::new(&pod, Ipv4Addr::new(127, 1, 0, 1));
         let adapt = Adapt { me: &me, domain: "cluster.local", ports: &ports, without_names: false };
         assert_eq!(adapt.variable("PET_MASTER_PORT", "29500".into()), other.to_string());

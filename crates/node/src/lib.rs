@@ -31,6 +31,7 @@ mod programs;
 mod registry;
 mod say;
 pub mod shim;
+mod slots;
 pub mod status;
 pub mod usage;
 mod volumes;

@@ -7,7 +7,7 @@ use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, IoSlice};
-use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
@@ -18,10 +18,12 @@ use tokio::process::Command;
 /// How long a new shim may take until it has its pod. On a loaded machine with a slow disk, seconds; never this long.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Starts a shim for the pod directory; returns once it has the pod (or another shim has).
-pub async fn start(shim: &[OsString], dir: &PodDir) -> io::Result<()> {
+/// Starts a shim for the pod directory, which keeps `held` open as long as it lives; returns once it has the pod (or
+/// another shim has).
+pub async fn start(shim: &[OsString], dir: &PodDir, held: Option<OwnedFd>) -> io::Result<()> {
     let log = File::options().append(true).create(true).open(dir.shim_log())?;
-    let mut child = command(shim)?.arg(dir.path()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).spawn()?;
+    let stdin = held.map_or_else(Stdio::null, Stdio::from);
+    let mut child = command(shim)?.arg(dir.path()).stdin(stdin).stdout(Stdio::piped()).stderr(log).spawn()?;
     let mut stdout = child.stdout.take().expect("invariant: stdout is piped");
     let mut said = vec![0; READY.len()];
     let ready = tokio::time::timeout(START_TIMEOUT, stdout.read_exact(&mut said)).await;

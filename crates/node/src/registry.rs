@@ -3,14 +3,18 @@
 use crate::identity::{self, Peer};
 use crate::poddir::PodDir;
 use crate::prepare;
+use crate::slots::{SLOT_PORTS, Slot};
 use crate::wire::Launch;
 use k8s_openapi::api::core::v1::Pod;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::net::Ipv4Addr;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Everything handed out, by pod uid.
 #[derive(Debug, Default)]
@@ -26,6 +30,8 @@ struct Member {
     peer: Peer,
     aliases: Vec<(String, Vec<String>)>,
     ports: BTreeMap<u16, u16>,
+    /// Where its ports are from. `None` though it has ports: an earlier agent took them, and shims hold them.
+    slot: Option<Arc<Slot>>,
     gpus: BTreeMap<String, Vec<u32>>,
 }
 
@@ -34,6 +40,28 @@ struct Member {
 pub struct Given {
     pub ports: BTreeMap<u16, u16>,
     pub gpus: BTreeMap<String, Vec<u32>>,
+}
+
+/// A port for each that was asked for, and the slot they are from.
+type Chosen = (BTreeMap<u16, u16>, Option<Arc<Slot>>);
+
+/// What there is not enough of for a pod to start now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lack {
+    Gpus,
+    Ports,
+}
+
+impl fmt::Display for Lack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Gpus => f.write_str("waiting for GPUs that other pods still hold"),
+            Self::Ports => write!(
+                f,
+                "waiting for {SLOT_PORTS} free ports in a row, which the pods of a job share: other jobs of this machine have all"
+            ),
+        }
+    }
 }
 
 impl Registry {
@@ -50,7 +78,8 @@ impl Registry {
             hostname: launch.hostname.clone(),
             address,
         };
-        let member = Member { peer, aliases: Vec::new(), ports: launch.ports.clone(), gpus: launch.gpus.clone() };
+        let ports = launch.ports.clone();
+        let member = Member { peer, aliases: Vec::new(), ports, slot: None, gpus: launch.gpus.clone() };
         self.members.insert(launch.uid.clone(), member);
     }
 
@@ -65,7 +94,8 @@ impl Registry {
         }
         let taken: BTreeSet<Ipv4Addr> = self.members.values().map(|m| m.peer.address).collect();
         let peer = Peer::new(pod, identity::address(pod, &taken));
-        let member = Member { peer: peer.clone(), aliases, ports: BTreeMap::new(), gpus: BTreeMap::new() };
+        let peer_of = peer.clone();
+        let member = Member { peer: peer_of, aliases, ports: BTreeMap::new(), slot: None, gpus: BTreeMap::new() };
         self.members.insert(uid, member);
         self.tell_peers(&peer);
         peer
@@ -75,6 +105,7 @@ impl Registry {
     pub fn leave(&mut self, uid: &str) {
         if let Some(member) = self.members.remove(uid) {
             self.tell_peers(&member.peer);
+            self.hold_ports_of(&member.peer);
         }
     }
 
@@ -83,46 +114,80 @@ impl Registry {
         if let Some(member) = self.members.get_mut(uid) {
             member.gpus.clear();
             member.ports.clear();
+            member.slot = None;
+            let peer = member.peer.clone();
+            self.hold_ports_of(&peer);
         }
     }
 
-    /// Ports and GPUs for a pod that is about to start. `None`: not enough GPUs are free now.
-    pub fn give(&mut self, pod: &Pod) -> Option<Given> {
+    /// Ports and GPUs for a pod that is about to start.
+    pub fn give(&mut self, pod: &Pod) -> Result<Given, Lack> {
         let uid = pod.metadata.uid.clone().unwrap_or_default();
-        let me = self.members.get(&uid)?.clone();
+        let me = self.members.get(&uid).ok_or(Lack::Gpus)?.clone();
         let mut free = self.gpus.clone();
         for gpu in self.members.values().flat_map(|m| m.gpus.values().flatten()) {
             free.remove(gpu);
         }
-        let gpus = if me.gpus.is_empty() { prepare::allot_gpus(pod, &free)? } else { me.gpus.clone() };
-        let ports = self.choose_ports(pod, &uid, &me.peer);
+        let gpus =
+            if me.gpus.is_empty() { prepare::allot_gpus(pod, &free).ok_or(Lack::Gpus)? } else { me.gpus.clone() };
+        let (ports, slot) = self.choose_ports(pod, &uid, &me.peer)?;
         if let Some(member) = self.members.get_mut(&uid) {
             member.ports.clone_from(&ports);
+            member.slot = slot;
             member.gpus.clone_from(&gpus);
         }
-        Some(Given { ports, gpus })
+        Ok(Given { ports, gpus })
     }
 
-    fn choose_ports(&self, pod: &Pod, uid: &str, me: &Peer) -> BTreeMap<u16, u16> {
-        let mut wanted = identity::wanted_ports(pod);
-        let mut ports = BTreeMap::new();
-        let mut taken = BTreeSet::new();
-        for (other, member) in &self.members {
-            if other == uid || member.peer.is_peer_of(me) {
-                ports.extend(member.ports.iter().map(|(from, to)| (*from, *to)));
-            } else {
-                taken.extend(member.ports.values().copied());
-            }
+    /// Something that keeps the pod's ports taken while a process has it; `None` for a pod without ports.
+    pub fn hold(&self, uid: &str) -> Option<OwnedFd> {
+        self.members.get(uid)?.slot.as_ref()?.share().ok()
+    }
+
+    /// For each port that the pod wants one that its peers have for it, else a free one of the peers' slot, else of a new one.
+    fn choose_ports(&self, pod: &Pod, uid: &str, me: &Peer) -> Result<Chosen, Lack> {
+        let wanted = identity::wanted_ports(pod);
+        if wanted.is_empty() {
+            return Ok((BTreeMap::new(), None));
         }
-        ports.retain(|from, _| wanted.contains(from));
-        wanted.retain(|port| !ports.contains_key(port));
-        taken.extend(ports.values().copied());
-        let group = match me.subdomain.as_str() {
-            "" => uid.to_owned(),
-            subdomain => format!("{}/{subdomain}", me.namespace),
-        };
-        ports.extend(identity::choose_ports(&group, &wanted, &taken, identity::port_is_free));
-        ports
+        let group = self.members.iter().filter(|(other, member)| *other == uid || member.peer.is_peer_of(me));
+        let group: Vec<&Member> = group.map(|(_, member)| member).collect();
+        let mut held: BTreeMap<u16, u16> = BTreeMap::new();
+        held.extend(group.iter().flat_map(|member| &member.ports));
+        let mut slot = group.iter().find_map(|member| member.slot.clone());
+        if slot.is_none() {
+            slot = held.values().next().and_then(|port| Slot::of_port(*port)).map(Arc::new);
+        }
+        let missing: Vec<u16> = wanted.iter().copied().filter(|port| !held.contains_key(port)).collect();
+        if !missing.is_empty() {
+            let fits = |slot: &Arc<Slot>| {
+                let free: Vec<u16> = slot.ports().filter(|port| !held.values().any(|held| held == port)).collect();
+                (free.len() >= missing.len()).then_some(free)
+            };
+            let free = match slot.as_ref().and_then(fits) {
+                Some(free) => free,
+                None => {
+                    let name = match me.subdomain.as_str() {
+                        "" => uid.to_owned(),
+                        subdomain => format!("{}/{subdomain}", me.namespace),
+                    };
+                    let new = Arc::new(Slot::take(&name).ok_or(Lack::Ports)?);
+                    slot = Some(new.clone());
+                    new.ports().collect()
+                }
+            };
+            // more ports than a slot has stay as they are: no job is known to have so many
+            held.extend(missing.into_iter().zip(free));
+        }
+        held.retain(|port, _| wanted.contains(port));
+        Ok((held, slot))
+    }
+
+    /// Takes over what only shims held until now: the last of them may have been the pod's that ended.
+    fn hold_ports_of(&mut self, peer: &Peer) {
+        for member in self.members.values_mut().filter(|member| member.peer.is_peer_of(peer) && member.slot.is_none()) {
+            member.slot = member.ports.values().next().and_then(|port| Slot::of_port(*port)).map(Arc::new);
+        }
     }
 
     /// Writes the hosts file of a pod, in place: it may be mounted.
@@ -188,9 +253,9 @@ mod tests {
         assert_ne!(given[0].ports, given[2].ports);
         assert_eq!((&given[0].gpus["node"], &given[1].gpus["node"]), (&vec![0], &vec![1]));
         registry.enter(&pod("c0", "c", 0, 1));
-        assert_eq!(registry.give(&pod("c0", "c", 0, 1)), None);
+        assert_eq!(registry.give(&pod("c0", "c", 0, 1)), Err(Lack::Gpus));
         registry.leave("a1");
-        assert!(registry.give(&pod("c0", "c", 0, 1)).is_some());
+        assert!(registry.give(&pod("c0", "c", 0, 1)).is_ok());
         let hosts = fs::read_to_string(PodDir::of(tmp.path(), "a0").hosts()).unwrap();
         assert!(!hosts.contains("a-node-0-1"), "{hosts}");
     }

@@ -267,9 +267,7 @@ impl<W: World> Worker<W> {
         let machine = |e: io::Error| PrepareError::Machine(format!("{}: {e}", self.dir.path().display()));
         let (sources, tokens) = self.fetch(pod).await?;
         let given = self.shared.registry().give(pod);
-        let Some(given) = given else {
-            return Err(PrepareError::Machine("waiting for GPUs that other pods still hold".to_owned()));
-        };
+        let given = given.map_err(|lack| PrepareError::Machine(lack.to_string()))?;
         let choice =
             Choice { peer: self.peer.clone(), ports: given.ports, gpus: given.gpus, start_time: self.start_time };
         let launch = prepare::prepare(&self.shared.settings, &self.dir, pod, &choice, &sources, &tokens)?;
@@ -358,7 +356,8 @@ impl<W: World> Worker<W> {
                 journal.append(Timestamp::now(), Event::Finished).map_err(text)?;
                 return Ok(false);
             }
-            link::start(&self.shared.config.shim, &self.dir).await.map_err(text)?;
+            let held = self.shared.registry().hold(&self.dir.uid());
+            link::start(&self.shared.config.shim, &self.dir, held).await.map_err(text)?;
         }
         let mut link = Link::connect(&self.dir).await.map_err(text)?;
         link.send(&Request::Subscribe).await.map_err(text)?;

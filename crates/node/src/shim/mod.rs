@@ -20,6 +20,7 @@ use nix::unistd::{ForkResult, fork, pipe2};
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
+use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -78,7 +79,9 @@ fn run(dir: PodDir) -> std::io::Result<()> {
     listener.set_nonblocking(true)?;
     std::env::set_current_dir("/")?;
     say_ready()?;
-    redirect_output(&dir)?;
+    // what the agent gave us to hold (the pod's ports), until the pod is over
+    let _held = std::io::stdin().as_fd().try_clone_to_owned()?;
+    redirect_streams(&dir)?;
     nix::sys::prctl::set_child_subreaper(true)?;
     let signals = supervisor::take_signals()?;
     let view = mounts::enter_namespaces(&launch.isolation, &launch.hostname)
@@ -103,8 +106,8 @@ fn refuse(launch: &mut Launch, why: &str) {
     }
 }
 
-/// Standard output goes nowhere (the agent's pipe must not break under us), errors to the shim's log.
-fn redirect_output(dir: &PodDir) -> std::io::Result<()> {
+/// Standard input and output go nowhere (the agent's pipe must not break under us), errors to the shim's log.
+fn redirect_streams(dir: &PodDir) -> std::io::Result<()> {
     let log = OpenOptions::new().append(true).create(true).mode(0o600).open(dir.shim_log())?;
     let null = OpenOptions::new().read(true).write(true).open("/dev/null")?;
     nix::unistd::dup2_stdin(&null)?;

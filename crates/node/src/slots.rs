@@ -1,0 +1,109 @@
+//! Ports that only one group of pods on the machine has, whatever control planes there are.
+//!
+//! A group takes a slot: some ports in a row. Who has a slot holds a Unix socket of that slot's name. The kernel gives a name
+//! to one socket at a time and takes it back when the last holder is gone, however that ended; names and ports have the same
+//! scope, the network namespace. The agent holds the socket, and so does the shim of each pod (as its standard input): a slot
+//! stays taken while any of the pods is there, also when the control plane was killed. Binding the ports themselves would
+//! not do: the script's own server has to.
+
+use crate::identity;
+use nix::errno::Errno;
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, SockaddrIn6, SockaddrLike, bind, socket};
+use std::net::{Ipv6Addr, SocketAddrV6};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::UnixDatagram;
+use std::{fmt, io};
+
+/// Where slots are: below the kernel's ephemeral ports (32768 and up), above what services commonly have. No framework's
+/// default port is among them, so that no program started by hand gets in between.
+const FIRST: u16 = 20_000;
+const SLOTS: u16 = 1175;
+/// Ports of a slot: as many rendezvous servers as one job may have.
+pub const SLOT_PORTS: u16 = 8;
+
+/// A slot that this process holds.
+pub struct Slot {
+    first: u16,
+    socket: UnixDatagram,
+}
+
+impl Slot {
+    /// Takes a slot of which all ports are free, beginning at a place made from the group's name. `None`: there is none.
+    pub fn take(group: &str) -> Option<Self> {
+        let start = (identity::hash(&[group]) % u64::from(SLOTS)) as u16;
+        let slots = (0..SLOTS).map(|n| FIRST + (start + n) % SLOTS * SLOT_PORTS);
+        slots.filter_map(Self::hold).find(|slot| slot.ports().all(is_free))
+    }
+
+    /// Takes the slot of this port, if nobody has it.
+    pub fn of_port(port: u16) -> Option<Self> {
+        let at = port.checked_sub(FIRST)? / SLOT_PORTS;
+        (at < SLOTS).then(|| Self::hold(FIRST + at * SLOT_PORTS)).flatten()
+    }
+
+    fn hold(first: u16) -> Option<Self> {
+        let name = std::os::unix::net::SocketAddr::from_abstract_name(format!("trainyard/ports/{first}")).ok()?;
+        Some(Self { first, socket: UnixDatagram::bind_addr(&name).ok()? })
+    }
+
+    /// Its ports, in order.
+    pub fn ports(&self) -> std::ops::Range<u16> {
+        self.first..self.first + SLOT_PORTS
+    }
+
+    /// A descriptor that keeps the slot taken while any process has it.
+    pub fn share(&self) -> io::Result<OwnedFd> {
+        Ok(self.socket.try_clone()?.into())
+    }
+}
+
+impl fmt::Debug for Slot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Slot({})", self.first)
+    }
+}
+
+/// Whether nothing has this port, at any address. Unlike the standard library's listeners this asks without SO_REUSEADDR,
+/// so that a port whose last connections still wait for their end counts as taken.
+fn is_free(port: u16) -> bool {
+    let is_taken = |family, address: &dyn SockaddrLike| {
+        let socket = socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC, None);
+        socket.is_ok_and(|socket| bind(socket.as_raw_fd(), address) == Err(Errno::EADDRINUSE))
+    };
+    let all_v6 = SockaddrIn6::from(SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, port, 0, 0));
+    !is_taken(AddressFamily::Inet, &SockaddrIn::new(0, 0, 0, 0, port)) && !is_taken(AddressFamily::Inet6, &all_v6)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    #[test]
+    fn a_slot_is_one_holders_at_a_time() {
+        let group = format!("a test of slots {}", std::process::id());
+        let first = Slot::take(&group).expect("a slot");
+        let second = Slot::take(&group).expect("a slot");
+        assert!(first.ports().all(|port| !second.ports().contains(&port)), "{first:?} {second:?}");
+        let port = first.ports().start;
+        let held = first.share().expect("a descriptor");
+        drop(first);
+        assert!(Slot::of_port(port + 3).is_none(), "the descriptor holds it");
+        drop(held);
+        assert!(Slot::of_port(port + 3).is_some_and(|slot| slot.ports().start == port));
+        assert!([6666, 29_400, 29_500].into_iter().all(|port| Slot::of_port(port).is_none()), "defaults are no slot's");
+    }
+
+    #[test]
+    fn a_slot_with_a_port_in_use_is_passed_over() {
+        let group = format!("a test of ports {}", std::process::id());
+        let first = Slot::take(&group).expect("a slot");
+        let start = first.ports().start;
+        let listener = TcpListener::bind(("127.0.0.1", start + 1)).expect("a port of the slot");
+        drop(first);
+        let other = Slot::take(&group).expect("a slot");
+        assert_ne!(other.ports().start, start, "one of its ports is in use");
+        drop(listener);
+    }
+}
