@@ -18,6 +18,7 @@ pub mod exec;
 mod fields;
 pub mod gpus;
 pub mod host;
+mod http_get;
 pub mod identity;
 pub mod kube_world;
 pub mod link;

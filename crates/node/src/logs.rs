@@ -139,6 +139,7 @@ impl Attempts {
                 | Event::Waiting { .. }
                 | Event::Taken { .. }
                 | Event::Started { .. }
+                | Event::HookFailed { .. }
                 | Event::Stopping { .. }
                 | Event::Finished
                 | Event::Lost { .. } => {}
@@ -167,6 +168,7 @@ fn is_over(records: &[Record], name: &str, wanted: u32) -> bool {
         | Event::Running { .. }
         | Event::Waiting { .. }
         | Event::Started { .. }
+        | Event::HookFailed { .. }
         | Event::Stopping { .. } => false,
     })
 }

@@ -5,6 +5,7 @@ use crate::fields::Facts;
 use crate::gpus;
 use crate::identity::{self, Adapt, Peer};
 use crate::poddir::PodDir;
+use crate::probes::handlers::http_action;
 use crate::programs;
 use crate::volumes::{self, Place, Tokens, Volumes};
 use crate::wire::{ContainerLaunch, Hook, Isolation, Launch, Mount, RestartPolicy, RestartRule};
@@ -201,8 +202,9 @@ impl Build<'_> {
         }
         let mut working_dir = container.working_dir.as_deref().filter(|d| !d.is_empty()).map_or(work, PathBuf::from);
         let lifecycle = container.lifecycle.as_ref();
-        let mut post_start = lifecycle.and_then(|l| hook(l.post_start.as_ref()?));
-        let mut pre_stop = lifecycle.and_then(|l| hook(l.pre_stop.as_ref()?));
+        let hook = |handler: Option<&LifecycleHandler>| self.hook(container, handler?);
+        let mut post_start = lifecycle.and_then(|l| hook(l.post_start.as_ref()));
+        let mut pre_stop = lifecycle.and_then(|l| hook(l.pre_stop.as_ref()));
         if without_names {
             // No mounts in plain mode: what names a mount path is made to name the volume itself, inner paths first.
             mounts.sort_by_key(|mount| std::cmp::Reverse(mount.target.components().count()));
@@ -216,7 +218,7 @@ impl Build<'_> {
             for hook in [&mut post_start, &mut pre_stop].into_iter().flatten() {
                 match hook {
                     Hook::Exec(argv) => argv.iter_mut().for_each(|word| *word = moved(&adapt.text(word))),
-                    Hook::SleepSecs(_) => {}
+                    Hook::SleepSecs(_) | Hook::HttpGet(_) | Hook::Invalid(_) => {}
                 }
             }
             env.iter_mut().filter(|(name, _)| *name != "PATH").for_each(|(_, value)| *value = moved(value));
@@ -258,6 +260,24 @@ impl Build<'_> {
         })
     }
 
+    /// A lifecycle hook, resolved. `tcpSocket` fails, as it does with a kubelet (it is there for old manifests only).
+    fn hook(&self, container: &Container, handler: &LifecycleHandler) -> Option<Hook> {
+        if let Some(exec) = &handler.exec {
+            return Some(Hook::Exec(exec.command.clone().unwrap_or_default()));
+        }
+        if let Some(action) = &handler.http_get {
+            let address = self.choice.peer.address.to_string();
+            return Some(match http_action(action, container, &address, &self.choice.ports) {
+                Ok(get) => Hook::HttpGet(get),
+                Err(why) => Hook::Invalid(why),
+            });
+        }
+        if let Some(sleep) = &handler.sleep {
+            return Some(Hook::SleepSecs(u64::try_from(sleep.seconds).unwrap_or(0)));
+        }
+        handler.tcp_socket.as_ref().map(|_| Hook::Invalid("tcpSocket is not supported as a lifecycle hook".to_owned()))
+    }
+
     /// What is there before the pod says anything: the host's, the API server's address, the host name, the devices.
     fn base_environment(&self, container: &str) -> Environment {
         let mut env = Environment::default();
@@ -285,15 +305,6 @@ fn restart_rules(container: &Container) -> Vec<RestartRule> {
         .filter_map(|rule| rule.exit_codes.as_ref())
         .map(|codes| RestartRule { not_in: codes.operator == "NotIn", codes: codes.values.clone().unwrap_or_default() })
         .collect()
-}
-
-/// A hook that a process can have: a command or a pause. Others (HTTP) are left out.
-fn hook(handler: &LifecycleHandler) -> Option<Hook> {
-    if let Some(exec) = &handler.exec {
-        return Some(Hook::Exec(exec.command.clone().unwrap_or_default()));
-    }
-    let sleep = handler.sleep.as_ref()?;
-    Some(Hook::SleepSecs(u64::try_from(sleep.seconds).unwrap_or(0)))
 }
 
 fn signal_number(name: &str) -> Option<i32> {

@@ -82,7 +82,7 @@ impl PodView {
         let mut view = Self::default();
         for Record { at, event } in records {
             match event {
-                Event::Taken { .. } => {}
+                Event::Taken { .. } | Event::HookFailed { .. } => {}
                 Event::Running { container, attempt, .. } => {
                     let view = view.containers.entry(container.clone()).or_default();
                     view.remember();

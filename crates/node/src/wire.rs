@@ -156,6 +156,30 @@ pub struct RestartRule {
 pub enum Hook {
     Exec(Vec<String>),
     SleepSecs(u64),
+    /// Any answer will do.
+    HttpGet(HttpGet),
+    /// One that cannot be run, and why: it fails.
+    Invalid(String),
+}
+
+/// A GET request, resolved.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HttpGet {
+    pub https: bool,
+    /// A name or an address, which is without brackets.
+    pub host: String,
+    pub port: u16,
+    /// Begins with `/`; with the query.
+    pub path: String,
+    pub headers: Vec<(String, String)>,
+}
+
+/// Which of a container's two lifecycle hooks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum HookKind {
+    PostStart,
+    PreStop,
 }
 
 /// A bind mount of a file or a directory.
@@ -190,6 +214,8 @@ pub enum Event {
     Waiting { container: String, attempt: u32, back_off_secs: u64 },
     /// A sidecar or container with a startup probe was said to have started by the agent.
     Started { container: String, attempt: u32 },
+    /// A lifecycle hook did not do what it should: after a post-start hook the container is ended, too.
+    HookFailed { container: String, attempt: u32, hook: HookKind, message: String },
     /// The pod is being stopped.
     Stopping { why: StopReason, grace_secs: u64 },
     /// Nothing of the pod runs any more, and nothing will.
@@ -238,8 +264,15 @@ pub enum Request {
     /// Stop the pod; a later stop can only shorten the grace.
     #[serde(rename_all = "camelCase")]
     Stop { grace_secs: u64 },
-    /// End a container with its grace period (a failed liveness probe); the restart policy decides what follows.
-    Kill { container: String, message: String },
+    /// End a container (a failed liveness probe); the restart policy decides what follows.
+    #[serde(rename_all = "camelCase")]
+    Kill {
+        container: String,
+        message: String,
+        /// The pod's grace period if absent.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        grace_secs: Option<u64>,
+    },
     /// A startup probe succeeded.
     Started { container: String },
     /// Run a command in a container. Three descriptors (stdin, stdout, stderr) or, with a terminal, one.

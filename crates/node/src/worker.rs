@@ -8,10 +8,10 @@ use crate::identity::Peer;
 use crate::link::{self, Link};
 use crate::poddir::{JournalReader, JournalWriter, PodDir};
 use crate::prepare::{self, Choice, PrepareError};
-use crate::probes::{Finding, Probes};
-use crate::status::{self, Observed, PodView, Problem};
+use crate::probes::{Finding, Probes, What};
+use crate::status::{self, ContainerState, Observed, PodView, Problem};
 use crate::volumes::{self, Place, Tokens};
-use crate::wire::{Event, Request};
+use crate::wire::{Event, HookKind, Request};
 use crate::world::{EventType, TokenAsk, World, WorldError};
 use api::time::after;
 use jiff::Timestamp;
@@ -93,6 +93,8 @@ pub struct Worker<W> {
     refresh_at: Instant,
     probes: Probes,
     ready: BTreeMap<String, bool>,
+    /// What an earlier agent found of containers that still run: it holds until a probe finds otherwise.
+    ready_before: BTreeMap<String, bool>,
     /// The status that was reported last.
     reported: Value,
     events_sent: usize,
@@ -123,6 +125,7 @@ impl<W: World> Worker<W> {
             retry_at: None,
             refresh_at,
             ready: BTreeMap::new(),
+            ready_before: BTreeMap::new(),
             reported: Value::Null,
             events_sent: 0,
         }
@@ -136,6 +139,8 @@ impl<W: World> Worker<W> {
                 self.stage = Stage::Launched;
                 // Events about what happened before were another agent's to send.
                 self.events_sent = self.read_journal();
+                self.probes.use_ports(launch.ports);
+                self.ready_before = ready_before(&self.desired.borrow().pod, &PodView::of(&self.journal.records));
             }
             Ok(None) => {}
             Err(error) => tracing::error!(%error, "cannot read the launch description"),
@@ -272,6 +277,7 @@ impl<W: World> Worker<W> {
             Choice { peer: self.peer.clone(), ports: given.ports, gpus: given.gpus, start_time: self.start_time };
         let launch = prepare::prepare(&self.shared.settings, &self.dir, pod, &choice, &sources, &tokens)?;
         self.shared.registry().write_hosts(&launch.uid).map_err(machine)?;
+        self.probes.use_ports(launch.ports.clone());
         let as_json = |e: serde_json::Error| machine(e.into());
         self.dir.write_whole(&self.dir.pod(), &serde_json::to_vec(pod.as_ref()).map_err(as_json)?).map_err(machine)?;
         self.dir.write_whole(&self.dir.launch(), &serde_json::to_vec(&launch).map_err(as_json)?).map_err(machine)
@@ -331,8 +337,12 @@ impl<W: World> Worker<W> {
         if desired.is_ending() || desired.is_over() {
             self.send_stop(desired).await;
         }
-        self.probes.follow(&desired.pod, &view);
-        self.ready.retain(|name, _| self.probes.is_followed(name));
+        for container in self.probes.follow(&desired.pod, &view) {
+            self.ready.remove(&container);
+        }
+        for (container, ready) in std::mem::take(&mut self.ready_before) {
+            self.ready.insert(container, ready);
+        }
         self.report(desired).await?;
         self.send_events(desired).await;
         self.refresh(&desired.pod).await;
@@ -375,6 +385,7 @@ impl<W: World> Worker<W> {
             | Event::Exited { .. }
             | Event::Waiting { .. }
             | Event::Started { .. }
+            | Event::HookFailed { .. }
             | Event::Stopping { .. }
             | Event::Finished
             | Event::Lost { .. } => None,
@@ -403,27 +414,46 @@ impl<W: World> Worker<W> {
     }
 
     async fn on_finding(&mut self, finding: Finding) {
-        match finding {
-            Finding::Ready { container, ready } => {
+        if !self.probes.is_current(&finding) {
+            return; // about an attempt that has ended meanwhile
+        }
+        let Finding { container, what, .. } = finding;
+        match what {
+            What::Ready(ready) => {
                 self.ready.insert(container, ready);
             }
-            Finding::Started { container } => {
-                if let Some(link) = &mut self.link {
-                    let _ = link.send(&Request::Started { container }).await;
+            What::Started => {
+                if !self.ask(&Request::Started { container: container.clone() }).await {
+                    self.probes.forget(&container);
                 }
             }
-            Finding::Unhealthy { container, kind, message, kill } => {
+            What::Unhealthy { kind, message, kill } => {
                 let pod = Arc::clone(&self.desired.borrow().pod);
                 let text = format!("{kind} probe failed: {message}");
                 self.shared.world.event(&pod, EventType::Warning, "Unhealthy", &text).await;
-                if kill && let Some(link) = &mut self.link {
-                    let message =
-                        format!("Container {container} failed {} probe, will be restarted", kind.to_lowercase());
+                // While the pod ends, its containers do so anyway.
+                let Some(grace_secs) = kill.filter(|_| !self.desired.borrow().is_ending()) else { return };
+                let restarts = pod.spec.as_ref().and_then(|s| s.restart_policy.as_deref()) != Some("Never");
+                let what_follows = if restarts { ", will be restarted" } else { "" };
+                let message = format!("Container {container} failed {} probe{what_follows}", kind.to_lowercase());
+                let request = Request::Kill { container: container.clone(), message: message.clone(), grace_secs };
+                if self.ask(&request).await {
                     self.shared.world.event(&pod, EventType::Normal, "Killing", &message).await;
-                    let _ = link.send(&Request::Kill { container, message }).await;
+                } else {
+                    self.probes.forget(&container);
                 }
             }
         }
+    }
+
+    /// Sends a request to the shim; whether there was one to take it.
+    async fn ask(&mut self, request: &Request) -> bool {
+        let Some(link) = &mut self.link else { return false };
+        let sent = link.send(request).await.is_ok();
+        if !sent {
+            self.link = None;
+        }
+        sent
     }
 
     async fn round_over(&mut self, desired: &Desired) -> Result<Round, String> {
@@ -532,6 +562,12 @@ impl<W: World> Worker<W> {
                     let text = format!("Back-off {back_off_secs}s restarting failed container {container}");
                     (EventType::Warning, "BackOff", text)
                 }
+                Event::HookFailed { hook: HookKind::PostStart, .. } => {
+                    (EventType::Warning, "FailedPostStartHook", "PostStartHook failed".to_owned())
+                }
+                Event::HookFailed { hook: HookKind::PreStop, .. } => {
+                    (EventType::Warning, "FailedPreStopHook", "PreStopHook failed".to_owned())
+                }
                 Event::Stopping { .. } => (EventType::Normal, "Killing", "Stopping the pod's containers".to_owned()),
                 Event::Lost { message } => (EventType::Warning, "SupervisorLost", message),
                 Event::Exited { .. } | Event::Taken { .. } | Event::Started { .. } | Event::Finished => continue,
@@ -571,6 +607,19 @@ fn next_look(stage: &Stage, retry_at: Option<Instant>, refresh_at: Instant) -> O
         Stage::Launched => retry_at.or(Some(refresh_at)),
         Stage::New | Stage::Over => retry_at,
     }
+}
+
+/// Which probed containers were said to be ready, of those that still run the attempt that it was said of.
+fn ready_before(pod: &Pod, view: &PodView) -> BTreeMap<String, bool> {
+    let statuses =
+        pod.status.iter().flat_map(|s| s.container_statuses.iter().chain(&s.init_container_statuses).flatten());
+    let runs = |name: &str, restarts: i32| {
+        view.containers.get(name).is_some_and(|c| {
+            matches!(c.state, ContainerState::Running { .. }) && i32::try_from(c.attempt) == Ok(restarts)
+        })
+    };
+    let known = statuses.filter(|status| status.ready && runs(&status.name, status.restart_count));
+    known.map(|status| (status.name.clone(), true)).collect()
 }
 
 fn absent_is_none<T>(result: Result<T, WorldError>) -> Result<Option<T>, WorldError> {

@@ -6,7 +6,8 @@
 
 use super::mounts;
 use super::process::{self, Command};
-use crate::wire::ContainerLaunch;
+use crate::http_get;
+use crate::wire::{ContainerLaunch, HttpGet};
 use nix::sched::{CloneFlags, setns};
 use nix::sys::prctl;
 use nix::sys::resource::{UsageWho, getrusage};
@@ -54,6 +55,29 @@ pub fn start(container: &ContainerLaunch, view: View) -> nix::Result<Started> {
 pub fn execute(container: &ContainerLaunch, view: View, streams: [OwnedFd; 3]) -> nix::Result<(Pid, File)> {
     let [stdin, stdout, stderr] = streams;
     Keeper { container, view, adopts: false }.fork(Some(stdin), stdout, stderr)
+}
+
+/// Sends the request of a hook from a process of its own, which says `exited 0` once it is answered, or `failed`.
+pub fn fetch(get: &HttpGet) -> nix::Result<(Pid, File)> {
+    let (status, status_in) = pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
+    #[expect(unsafe_code, reason = "fork without exec: the shim has one thread, so the child is whole")]
+    match unsafe { fork() }? {
+        ForkResult::Parent { child } => Ok((child, status.into())),
+        ForkResult::Child => {
+            let mut status = File::from(status_in);
+            process::close_all_but(&[&status]);
+            process::forget_standard_streams();
+            let _ = prctl::set_name(c"hook");
+            let _ = prctl::set_pdeathsig(Signal::SIGKILL);
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            let result = runtime.map_err(|e| e.to_string()).and_then(|runtime| runtime.block_on(http_get::get(get)));
+            match result {
+                Ok(_) => say(&mut status, "exited 0 0 0"),
+                Err(why) => say(&mut status, &format!("failed {why}")),
+            }
+            process::exit_now(0)
+        }
+    }
 }
 
 /// The container's own process.

@@ -7,7 +7,7 @@ use super::control::Client;
 use super::log_writer::{LogWriter, Stream};
 use super::process;
 use crate::poddir::{JournalWriter, PodDir};
-use crate::wire::{ContainerLaunch, Event, Exit, Hook, Launch, StopReason};
+use crate::wire::{ContainerLaunch, Event, Exit, Hook, HookKind, Launch, StopReason};
 use api::time::after;
 use jiff::Timestamp;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -27,6 +27,8 @@ const BACK_OFF_MIN: Duration = Duration::from_secs(10);
 const BACK_OFF_MAX: Duration = Duration::from_secs(300);
 /// A container that ran this long starts over with the delays.
 const BACK_OFF_RESET: Duration = Duration::from_secs(600);
+/// What a container has to end by itself however long its pre-stop hook took (the kubelet's number).
+const AFTER_HOOK_MIN: Duration = Duration::from_secs(2);
 /// Wait before a record that could not be written is tried again.
 const JOURNAL_RETRY: Duration = Duration::from_secs(1);
 /// Longest termination message, and longest stand-in from the log (Kubernetes' limits).
@@ -88,7 +90,16 @@ struct Run {
     oom_kills: u64,
     /// Known once it has ended.
     peak_memory_bytes: Option<u64>,
+    post_start: PostStart,
     stop: Stop,
+}
+
+/// How far the post-start hook is; containers that come later wait for it.
+enum PostStart {
+    /// It is to run, or runs.
+    Runs,
+    Sleeps(Instant),
+    Over,
 }
 
 /// How far the stopping of an attempt has gone.
@@ -98,9 +109,13 @@ enum Stop {
     Hook {
         until: Option<Instant>,
         kill_at: Instant,
+        /// There was one, and time for it.
+        ran: bool,
     },
     Asked {
         kill_at: Instant,
+        /// However short the grace becomes, not before.
+        not_before: Instant,
     },
     Killed,
 }
@@ -115,8 +130,7 @@ struct Execution {
 
 enum ForWhom {
     Client { id: u64, kill_on_close: bool },
-    PreStop { container: usize },
-    PostStart { container: usize },
+    Hook { container: usize, attempt: u32, kind: HookKind },
 }
 
 /// Runs one pod until nothing of it is left.
@@ -267,6 +281,11 @@ impl<'a> Supervisor<'a> {
                 }
                 Role::Main => {}
             }
+            if let State::Running(run) = &self.containers[index].state
+                && !matches!(run.post_start, PostStart::Over)
+            {
+                return false;
+            }
         }
         false
     }
@@ -301,13 +320,19 @@ impl<'a> Supervisor<'a> {
                     }
                 }
                 State::Running(run) => {
+                    if let PostStart::Sleeps(until) = run.post_start
+                        && until <= now
+                    {
+                        run.post_start = PostStart::Over;
+                    }
                     if let Some(at) = pod_kill_at {
                         match &mut run.stop {
-                            Stop::Hook { kill_at, .. } | Stop::Asked { kill_at } => *kill_at = (*kill_at).min(at),
+                            Stop::Hook { kill_at, .. } => *kill_at = (*kill_at).min(at),
+                            Stop::Asked { kill_at, not_before } => *kill_at = (*kill_at).min(at).max(*not_before),
                             Stop::No | Stop::Killed => {}
                         }
                         if at <= now && matches!(run.stop, Stop::No) {
-                            run.stop = Stop::Asked { kill_at: at };
+                            run.stop = Stop::Asked { kill_at: at, not_before: at };
                         }
                     }
                     if end_it && matches!(run.stop, Stop::No) {
@@ -324,27 +349,33 @@ impl<'a> Supervisor<'a> {
         if !matches!(&self.containers[index].state, State::Running(run) if matches!(run.stop, Stop::No)) {
             return;
         }
-        let hook = self.containers[index].spec.pre_stop.clone();
+        // Who is to be killed at once has no time for a hook.
+        let hook = self.containers[index].spec.pre_stop.as_ref().filter(|_| kill_at > Instant::now());
+        let ran = hook.is_some();
         let until = match hook {
             None => Some(Instant::now()),
-            Some(Hook::SleepSecs(secs)) => Some(after(Instant::now(), Duration::from_secs(secs))),
-            Some(Hook::Exec(argv)) => self.run_hook(index, argv, ForWhom::PreStop { container: index }),
+            Some(Hook::SleepSecs(secs)) => Some(after(Instant::now(), Duration::from_secs(*secs))),
+            Some(hook) => self.run_hook(index, hook, HookKind::PreStop).err().map(|why| {
+                self.hook_failed(index, HookKind::PreStop, why);
+                Instant::now()
+            }),
         };
         if let State::Running(run) = &mut self.containers[index].state {
-            run.stop = Stop::Hook { until, kill_at };
+            run.stop = Stop::Hook { until, kill_at, ran };
         }
     }
 
     /// Next steps: signal once the hook is over, kill once the grace is.
     fn push_stop(&mut self, index: usize, now: Instant) {
         let State::Running(run) = &mut self.containers[index].state else { return };
-        if let Stop::Hook { until, kill_at } = run.stop
+        if let Stop::Hook { until, kill_at, ran } = run.stop
             && (until.is_some_and(|until| until <= now) || kill_at <= now)
         {
             let _ = kill(run.keeper, Signal::SIGTERM);
-            run.stop = Stop::Asked { kill_at };
+            let not_before = if ran { after(now, AFTER_HOOK_MIN) } else { now };
+            run.stop = Stop::Asked { kill_at: kill_at.max(not_before), not_before };
         }
-        if let Stop::Asked { kill_at } = run.stop
+        if let Stop::Asked { kill_at, .. } = run.stop
             && kill_at <= now
         {
             let _ = kill(run.keeper, KILL_ALL);
@@ -391,6 +422,7 @@ impl<'a> Supervisor<'a> {
                     since: Instant::now(),
                     oom_kills: crate::host::oom_kills(),
                     peak_memory_bytes: None,
+                    post_start: if spec.post_start.is_some() { PostStart::Runs } else { PostStart::Over },
                     stop: Stop::No,
                 }));
             }
@@ -514,10 +546,13 @@ impl<'a> Supervisor<'a> {
                 }
                 State::Running(run) => {
                     due.extend(run.log.next_flush());
+                    if let PostStart::Sleeps(until) = run.post_start {
+                        due.push(until);
+                    }
                     match run.stop {
                         Stop::No => due.extend(self.stopping),
-                        Stop::Hook { until, kill_at } => due.extend(until.into_iter().chain([kill_at])),
-                        Stop::Asked { kill_at } => due.push(kill_at),
+                        Stop::Hook { until, kill_at, .. } => due.extend(until.into_iter().chain([kill_at])),
+                        Stop::Asked { kill_at, .. } => due.push(kill_at),
                         Stop::Killed => {}
                     }
                 }
@@ -613,14 +648,7 @@ impl<'a> Supervisor<'a> {
             if let Said::Started(pid) = said {
                 let (name, attempt) = (self.containers[index].spec.name.clone(), self.containers[index].attempt);
                 self.record(Event::Running { container: name, attempt, pid });
-                if let Some(hook) = self.containers[index].spec.post_start.clone() {
-                    match hook {
-                        Hook::Exec(argv) => {
-                            let _ = self.run_hook(index, argv, ForWhom::PostStart { container: index });
-                        }
-                        Hook::SleepSecs(_) => {} // would only delay readiness
-                    }
-                }
+                self.after_start(index);
             }
         }
     }
@@ -639,6 +667,12 @@ impl<'a> Supervisor<'a> {
         let State::Running(run) = &mut self.containers[index].state else { return };
         if run.status.is_some() || run.stdout.is_some() || run.stderr.is_some() {
             return;
+        }
+        // Hooks end with their container.
+        for execution in &self.executions {
+            if matches!(execution.for_whom, ForWhom::Hook { container, .. } if container == index) {
+                let _ = kill(execution.keeper, KILL_ALL);
+            }
         }
         complain(run.log.finish(Timestamp::now()));
         let started_at = run.started_at;

@@ -145,6 +145,11 @@ impl Cluster {
         }
     }
 
+    /// Waits for an event about the pod: reason and message.
+    pub async fn until_event(&self, name: &str, wanted: impl Fn(&(String, String)) -> bool) {
+        let _ = self.until(name, |_| self.events(name).iter().any(&wanted)).await;
+    }
+
     pub async fn until_phase(&self, name: &str, phase: &str) -> Value {
         self.until(name, |pod| pod["status"]["phase"] == phase).await
     }
@@ -276,6 +281,12 @@ impl Node {
         let stream = logs::read(&self.dir(name), name, container, options).unwrap();
         let chunks: Vec<_> = tokio::time::timeout(PATIENCE, stream.collect()).await.unwrap();
         String::from_utf8(chunks.into_iter().flat_map(|c| c.unwrap().to_vec()).collect()).unwrap()
+    }
+
+    /// Waits until the pod runs and has printed this.
+    pub async fn log_has_once_running(&self, name: &str, line: &str) {
+        self.cluster.until_phase(name, "Running").await;
+        self.log_has(name, "node", line).await;
     }
 
     /// Waits for a line in a log.

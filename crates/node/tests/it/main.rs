@@ -6,5 +6,6 @@
 mod cluster;
 mod lifecycle;
 mod pods;
+mod probes;
 
 use cluster::Node;

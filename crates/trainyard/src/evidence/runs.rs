@@ -61,6 +61,7 @@ fn from_journal(records: &[Record]) -> Vec<PastContainer> {
             Event::Taken { .. }
             | Event::Waiting { .. }
             | Event::Started { .. }
+            | Event::HookFailed { .. }
             | Event::Stopping { .. }
             | Event::Finished => {}
         }

@@ -1,8 +1,8 @@
 //! What runs in containers beside their main process: hooks, and commands that the agent asked for.
 
-use super::{Execution, ForWhom, State, Stop, Supervisor};
+use super::{Execution, ForWhom, PostStart, State, Stop, Supervisor};
 use crate::shim::container::{self, KILL_ALL, Said, View};
-use crate::wire::{ContainerLaunch, Event, Reply, Request, StopReason};
+use crate::wire::{ContainerLaunch, Event, Hook, HookKind, Reply, Request, StopReason};
 use api::time::after;
 use jiff::Timestamp;
 use nix::sys::signal::kill;
@@ -12,19 +12,79 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 impl Supervisor<'_> {
-    /// `None` if the hook runs, the time to go on if it could not be started.
-    pub(super) fn run_hook(&mut self, index: usize, argv: Vec<String>, for_whom: ForWhom) -> Option<Instant> {
-        let streams = || -> io::Result<[OwnedFd; 3]> {
-            let open = || fs::OpenOptions::new().read(true).write(true).open("/dev/null").map(OwnedFd::from);
-            Ok([open()?, open()?, open()?])
+    /// A container was started: its post-start hook is due.
+    pub(super) fn after_start(&mut self, index: usize) {
+        let state = match &self.containers[index].spec.post_start {
+            None => return,
+            Some(Hook::SleepSecs(secs)) => PostStart::Sleeps(after(Instant::now(), Duration::from_secs(*secs))),
+            Some(hook) => match self.run_hook(index, hook, HookKind::PostStart) {
+                Ok(()) => PostStart::Runs,
+                Err(why) => {
+                    self.hook_failed(index, HookKind::PostStart, why);
+                    PostStart::Over
+                }
+            },
         };
-        let started = streams().map_err(|e| e.to_string()).and_then(|s| self.execute(index, argv, s, false, for_whom));
-        match started {
-            Ok(()) => None,
-            Err(why) => {
-                crate::say!("{} hook of {}: {why}", Timestamp::now(), self.containers[index].spec.name);
-                Some(Instant::now())
+        if let State::Running(run) = &mut self.containers[index].state {
+            run.post_start = state;
+        }
+    }
+
+    /// Starts a hook that takes a process; pauses are not its business.
+    pub(super) fn run_hook(&mut self, index: usize, hook: &Hook, kind: HookKind) -> Result<(), String> {
+        let for_whom = ForWhom::Hook { container: index, attempt: self.containers[index].attempt, kind };
+        match hook {
+            Hook::Exec(argv) => {
+                let open = || fs::OpenOptions::new().read(true).write(true).open("/dev/null").map(OwnedFd::from);
+                let streams = || -> io::Result<[OwnedFd; 3]> { Ok([open()?, open()?, open()?]) };
+                let streams = streams().map_err(|e| e.to_string())?;
+                self.execute(index, argv.clone(), streams, false, for_whom)
             }
+            Hook::HttpGet(get) => {
+                let (keeper, status) = container::fetch(get).map_err(|e| e.desc().to_owned())?;
+                self.executions.push(Execution { keeper, status: Some(status), buffer: Vec::new(), for_whom });
+                Ok(())
+            }
+            Hook::Invalid(why) => Err(why.clone()),
+            Hook::SleepSecs(_) => Ok(()),
+        }
+    }
+
+    /// Writes down that a hook failed; without its post-start hook a container does not go on.
+    pub(super) fn hook_failed(&mut self, index: usize, hook: HookKind, why: String) {
+        let (name, attempt) = (self.containers[index].spec.name.clone(), self.containers[index].attempt);
+        crate::say!("{} {hook:?} hook of {name}: {why}", Timestamp::now());
+        self.record(Event::HookFailed { container: name, attempt, hook, message: why });
+        match hook {
+            HookKind::PostStart => {
+                self.ask_to_stop(index, after(Instant::now(), Duration::from_secs(self.launch.grace_secs)));
+            }
+            HookKind::PreStop => {}
+        }
+    }
+
+    /// A hook said something.
+    fn on_hook(&mut self, index: usize, attempt: u32, kind: HookKind, said: &Said) {
+        let failed = match said {
+            Said::Started(_) => return,
+            Said::Exited { code: 0, .. } => None,
+            Said::Exited { code, .. } => Some(format!("exit code {code}")),
+            Said::Failed { message } => Some(message.clone()),
+        };
+        if self.containers[index].attempt != attempt {
+            return;
+        }
+        let State::Running(run) = &mut self.containers[index].state else { return };
+        match kind {
+            HookKind::PostStart => run.post_start = PostStart::Over,
+            HookKind::PreStop => {
+                if let Stop::Hook { until, .. } = &mut run.stop {
+                    *until = Some(Instant::now());
+                }
+            }
+        }
+        if let Some(why) = failed {
+            self.hook_failed(index, kind, why);
         }
     }
 
@@ -56,6 +116,7 @@ impl Supervisor<'_> {
         let Some(pipe) = &mut execution.status else { return };
         let (lines, ended) = container::read_status(pipe, &mut execution.buffer);
         let mut over = ended;
+        let has_said = lines.iter().any(|said| !matches!(said, Said::Started(_)));
         for said in lines {
             let execution = &self.executions[at];
             over |= !matches!(said, Said::Started(_));
@@ -71,29 +132,20 @@ impl Supervisor<'_> {
                         client.reply(&reply);
                     }
                 }
-                ForWhom::PreStop { container } => {
-                    if !matches!(said, Said::Started(_))
-                        && let State::Running(run) = &mut self.containers[*container].state
-                        && let Stop::Hook { until, .. } = &mut run.stop
-                    {
-                        *until = Some(Instant::now());
-                    }
-                }
-                ForWhom::PostStart { container } => {
-                    let failed = match &said {
-                        Said::Started(_) => None,
-                        Said::Exited { code, .. } => (*code != 0).then(|| format!("exit code {code}")),
-                        Said::Failed { message } => Some(message.clone()),
-                    };
-                    if let Some(why) = failed {
-                        let container = *container;
-                        crate::say!("{} post-start hook: {why}", Timestamp::now());
-                        self.ask_to_stop(container, after(Instant::now(), Duration::from_secs(self.launch.grace_secs)));
-                    }
+                ForWhom::Hook { container, attempt, kind } => {
+                    let (container, attempt, kind) = (*container, *attempt, *kind);
+                    self.on_hook(container, attempt, kind, &said);
                 }
             }
         }
         if over {
+            // One that was killed has said nothing.
+            if let ForWhom::Hook { container, attempt, kind } = self.executions[at].for_whom
+                && !has_said
+            {
+                let said = Said::Exited { code: 137, signal: Some(9), peak_memory_bytes: None };
+                self.on_hook(container, attempt, kind, &said);
+            }
             self.executions.remove(at);
         }
     }
@@ -124,10 +176,11 @@ impl Supervisor<'_> {
                 }
             }
             Request::Stop { grace_secs } => self.stop(StopReason::Deleted, grace_secs),
-            Request::Kill { container, message } => {
+            Request::Kill { container, message, grace_secs } => {
                 crate::say!("{} kill {container}: {message}", Timestamp::now());
+                let grace = Duration::from_secs(grace_secs.unwrap_or(self.launch.grace_secs));
                 if let Some(index) = self.find(&container) {
-                    self.ask_to_stop(index, after(Instant::now(), Duration::from_secs(self.launch.grace_secs)));
+                    self.ask_to_stop(index, after(Instant::now(), grace));
                 }
             }
             Request::Started { container } => {
