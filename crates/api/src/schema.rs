@@ -83,7 +83,7 @@ fn rule(schema: &mut Schema, rule: &str, message: &str) {
     }
 }
 
-/// The field cannot be changed once it is set (it may be added and removed, Q-01 of trainer.md).
+/// The field cannot be changed once it is set; like upstream's rule, it does not look at additions and removals.
 pub fn immutable(schema: &mut Schema) {
     rule(schema, "self == oldSelf", "field is immutable");
 }

@@ -56,7 +56,7 @@ pub(crate) struct Draft<'a> {
     pub warm: bool,
 }
 
-/// The steps of a runtime that run the user's code (trainer.md: in containers called `node`), by the names of its
+/// The steps of a runtime that run the user's code (in containers called `node`), by the names of its
 /// replicated jobs; of MPI's the launcher and the nodes.
 pub(crate) fn steps(runtime: &Value) -> Vec<String> {
     let jobs = runtime["spec"]["template"]["spec"]["replicatedJobs"].as_array();

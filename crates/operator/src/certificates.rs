@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Whose certificates they are (trainer.md §9.4).
+/// Whose certificates they are.
 const AUTHORITY: &str = "kubeflow-trainer-ca";
 const ORGANISATION: &str = "kubeflow-trainer";
 const DAY: SignedDuration = SignedDuration::from_hours(24);

@@ -1,5 +1,5 @@
 //! Who works: leader election over a Lease, in client-go's protocol, so that upstream's controller and ours are never at work
-//! at the same time (trainer.md §9.3).
+//! at the same time.
 //!
 //! A record that does not change for its duration, by our own clock since we first saw it, has no leader any more: clocks of
 //! different machines are never compared.

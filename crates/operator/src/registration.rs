@@ -1,4 +1,5 @@
-//! The webhook configurations: what they say (trainer.md §5.1), and how the certificate authority gets into them.
+//! The webhook configurations: what they say, and how the certificate authority gets into them.
+//! Source: upstream's `pkg/webhooks`.
 
 use crate::admission::Webhook;
 use crate::leader::form;

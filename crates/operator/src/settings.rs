@@ -18,7 +18,7 @@ pub const KINDS: [(&str, &str); 3] = [
     ("ClusterTrainingRuntime.trainer.kubeflow.org", "clustertrainingruntime"),
 ];
 
-/// Why a configuration cannot be used, in upstream's words (trainer.md §1.5).
+/// Why a configuration cannot be used, in upstream's words.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
     #[error("failed to read config file: {path}")]

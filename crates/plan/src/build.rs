@@ -1,4 +1,5 @@
-//! From a runtime and a TrainJob to the children: [`new_info`], then the plugins, point by point (spec §3).
+//! From a runtime and a TrainJob to the children: [`new_info`], then the plugins, point by point.
+//! Source: upstream's `pkg/runtime/core`.
 
 use crate::info::{Container, Info, Main, PodSet, Scheduler};
 use crate::job::{Job, list};
@@ -148,7 +149,7 @@ fn container(value: &Value) -> Container {
     }
 }
 
-/// Whether `resourcesPerNode` goes into this replicated job (§3.5).
+/// Whether `resourcesPerNode` goes into this replicated job.
 // Q-13 (kept): nothing without an ML policy; Kueue computes quota from the same rule.
 fn takes_resources(runtime: &Runtime, replicated: &Value) -> bool {
     let launcher_as_node = matches!(&runtime.framework, Framework::Mpi(mpi) if mpi.run_launcher_as_node());

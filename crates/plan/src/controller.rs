@@ -1,4 +1,5 @@
-//! The TrainJob controller: keeps a TrainJob's children as the pipeline builds them, and its status as they are (§2.3).
+//! The TrainJob controller: keeps a TrainJob's children as the pipeline builds them, and its status as they are.
+//! Source: upstream's `pkg/controller/trainjob_controller.go`.
 
 use crate::annotations::Options;
 use crate::build;
@@ -25,7 +26,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
-/// Where the error goes in an event's message, as far as it fits (§2.3).
+/// Where the error goes in an event's message, as far as it fits.
 const API_ERROR: &str = "{error:950}";
 
 /// Reconciles TrainJobs.
@@ -350,7 +351,7 @@ fn delete(job: &Job, live: &Value, propagation: Propagation) -> Option<Write> {
     })
 }
 
-/// When a TrainJob has been active for too long (§2.6).
+/// When a TrainJob has been active for too long.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Deadline {
     /// There is none, or it does not count: suspended or finished.
@@ -375,7 +376,7 @@ impl Deadline {
     }
 }
 
-/// Reconciles runtimes of one kind: takes away the finalizer that releases before 2.3 put on runtimes in use (§2.7).
+/// Reconciles runtimes of one kind: takes away the finalizer that releases before 2.3 put on runtimes in use.
 #[derive(Clone, Copy, Debug)]
 pub struct RuntimeController {
     kind: RuntimeKind,

@@ -1,5 +1,6 @@
 //! The picture of a TrainJob's JobSet that plugins look at and paint on: one [`PodSet`] for each replicated job of the
-//! runtime, over the JobSet template they came from (spec §3.2, §3.3).
+//! runtime, over the JobSet template they came from.
+//! Source: upstream's `pkg/runtime/runtime.go`.
 
 use crate::job::{Job, list};
 use crate::names::{Ancestor, NODE};
@@ -71,7 +72,7 @@ pub struct PodSet {
     pub containers: Vec<Container>,
     /// Core/v1 Volumes: the template's, plus plugins'. Use [`crate::upsert::volume`].
     pub volumes: Vec<Value>,
-    /// What one pod requests (spec §3.6), computed before plugins add containers.
+    /// What one pod requests, computed before plugins add containers.
     pub requests: ResourceList,
     /// What gang scheduling puts on these pods, beside what it puts on all.
     pub scheduler: Scheduler,
@@ -153,8 +154,8 @@ impl Info {
             .collect()
     }
 
-    /// Resources of the first container `node` of the replicated jobs that are named `node` or are the trainer step (§4
-    /// "runtime resources"), even where it has none. Where the ML policy is set, `resourcesPerNode` is already part of it.
+    /// Resources of the first container `node` of the replicated jobs that are named `node` or are the trainer step,
+    /// even where it has none. Where the ML policy is set, `resourcesPerNode` is already part of it.
     pub fn runtime_resources(&self) -> Value {
         let jobs = self.template.get("replicatedJobs").and_then(Value::as_array);
         let mut found = self.pod_sets.iter().zip(jobs.into_iter().flatten()).filter_map(|(set, job)| {
@@ -165,7 +166,7 @@ impl Info {
         found.next().and_then(|node| node.get("resources")).cloned().unwrap_or(Value::Null)
     }
 
-    /// GPUs of one node (§4): of the TrainJob's `resourcesPerNode` where it names any, else of what the pod gets.
+    /// GPUs of one node: of the TrainJob's `resourcesPerNode` where it names any, else of what the pod gets.
     // Q-16 (fixed): upstream looks at the TrainJob's part alone, so that memory given on a GPU runtime hides its GPUs.
     pub fn gpus_per_node(&self, job: &Job) -> i64 {
         let own = own_resources(job);

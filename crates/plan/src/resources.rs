@@ -1,4 +1,5 @@
-//! Resources of pods: what one requests (§3.6), and how many devices a node has (§4).
+//! Resources of pods: what one requests, and how many devices a node has.
+//! Source: upstream's `pkg/runtime/runtime.go`.
 
 use crate::job::list;
 use api::object;

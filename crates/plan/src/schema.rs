@@ -1,4 +1,4 @@
-//! How a runtime patch merges into a JobSet's spec: the lists of the patchable part (§3.4) that merge by key.
+//! How a runtime patch merges into a JobSet's spec: the lists of the patchable part that merge by key.
 //!
 //! Every list that is not named here is replaced as a whole, every object merges member by member. The keys are those of
 //! Kubernetes' and JobSet's Go types, which strategic merge patch goes by; not those of the CRDs, which differ for mounts.

@@ -1,5 +1,6 @@
-//! The runtime snapshot: a ConfigMap that freezes a TrainJob's runtime as it was when its children were first built (§2.5),
+//! The runtime snapshot: a ConfigMap that freezes a TrainJob's runtime as it was when its children were first built,
 //! so that editing or deleting a runtime changes nothing for TrainJobs that run on it.
+//! Source: upstream's `pkg/runtime/core/snapshot.go`.
 
 use crate::job::Job;
 use crate::names::{SNAPSHOT_KEY, SUFFIX_RUNTIME_SNAPSHOT};

@@ -1,6 +1,7 @@
-//! Putting variables, ports, volumes and mounts into lists of a pod template: replace in place or append (spec §3.7).
+//! Putting variables, ports, volumes and mounts into lists of a pod template: replace in place or append.
 //!
 //! Every list stays unique by the key that server-side apply of a JobSet merges it by.
+//! Source: upstream's `pkg/apply/apply.go`.
 
 use serde_json::{Map, Value, json};
 

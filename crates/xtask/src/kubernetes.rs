@@ -1,7 +1,7 @@
 //! Kubernetes' own types inside our CRDs: the table of crate `merge`, in the form that `controller-gen` gives them.
 //!
 //! That form differs from Kubernetes' OpenAPI document in a few points that clients can see, all of them here: metadata of
-//! templates has five fields, quantities have a pattern, and some empty defaults are written out (trainer.md §1.0).
+//! templates has five fields, quantities have a pattern, and some empty defaults are written out.
 
 use anyhow::{Context, Result, bail};
 use serde_json::{Map, Value, json};

@@ -6,6 +6,7 @@ mod chart;
 mod conformance;
 mod control_plane;
 mod crds;
+mod documents;
 mod elf;
 mod image;
 mod kubernetes;
@@ -17,7 +18,8 @@ mod tidy;
 mod yaml;
 
 use anyhow::{Context, Result, ensure};
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -167,6 +169,11 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// The names of all chores.
+fn chores() -> BTreeSet<String> {
+    Arguments::command().get_subcommands().map(|chore| chore.get_name().to_owned()).collect()
 }
 
 /// The repository's root: two folders above this crate.

@@ -3,6 +3,7 @@
 //! Every rule looks at facts (`cargo metadata`, files that git knows) and returns its findings as lines; all rules run, so
 //! that one run shows everything.
 
+use crate::documents::{self, Facts};
 use crate::licences;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
@@ -91,6 +92,7 @@ pub fn run(root: &Path) -> Result<()> {
     findings.extend(purity(&metadata)?);
     findings.extend(licences::check(&metadata, &read(root, "Cargo.lock")?)?);
     findings.extend(architecture(root)?);
+    findings.extend(documents(root, &metadata, &files)?);
     let mut long = Vec::new();
     for file in &files {
         let Ok(text) = std::fs::read_to_string(root.join(file)) else { continue };
@@ -225,6 +227,44 @@ fn architecture(root: &Path) -> Result<Vec<String>> {
     let missing = there.difference(&named).map(|name| format!("ARCHITECTURE.md does not name crates/{name}"));
     let gone = named.difference(&there).map(|name| format!("ARCHITECTURE.md names crates/{name}, which is not there"));
     Ok(missing.chain(gone).collect())
+}
+
+/// Arrows, absences, paths and commands of the pages (`documents`).
+fn documents(root: &Path, metadata: &Value, files: &[String]) -> Result<Vec<String>> {
+    let members: BTreeSet<&str> = list(metadata, "workspace_members").filter_map(Value::as_str).collect();
+    let ours = || list(metadata, "packages").filter(|package| members.contains(text(package, "id")));
+    let names: BTreeSet<&str> = ours().map(|package| text(package, "name")).collect();
+    let mut arrows = BTreeMap::new();
+    for package in ours() {
+        let normal = list(package, "dependencies").filter(|dependency| dependency["kind"].is_null());
+        let on = normal.map(|dependency| text(dependency, "name")).filter(|on| names.contains(on));
+        arrows.insert(text(package, "name").to_owned(), on.map(str::to_owned).collect());
+    }
+    let texts: Vec<(&String, String)> =
+        files.iter().filter_map(|file| Some((file, std::fs::read_to_string(root.join(file)).ok()?))).collect();
+    let makefile = read(root, "Makefile")?;
+    let targets = makefile.lines().filter_map(|line| line.split_once(':')).map(|(target, _)| target.to_owned());
+    let chores = crate::chores();
+    let sources = texts.iter().filter(|(file, _)| {
+        [".rs", ".py", ".sh", "Makefile"].iter().any(|end| file.ends_with(end)) && !file.starts_with("e2e/golden")
+    });
+    let sources = sources.map(|(_, text)| text.as_str()).collect::<Vec<_>>().join("\n");
+    let facts = Facts { files, arrows, targets: targets.collect(), chores, sources };
+    let page = read(root, "ARCHITECTURE.md")?;
+    let mut findings = documents::arrows(&page, &facts.arrows);
+    let rust = || texts.iter().filter(|(file, _)| file.ends_with(".rs"));
+    let lines = rust()
+        .filter(|(file, _)| !is_test_file(file))
+        .flat_map(|(file, text)| code(text).map(move |(number, line)| (file.as_str(), number, line)));
+    findings.extend(documents::absences(&page, lines));
+    for name in documents::PAGES {
+        findings.extend(documents::claims(name, &read(root, name)?, &facts));
+    }
+    let ours = texts.iter().filter(|(file, _)| file.ends_with(".rs") || file.ends_with(".py"));
+    // the check's own cases are not here
+    let ours = ours.filter(|(file, _)| !file.starts_with("crates/xtask/src/documents"));
+    findings.extend(ours.flat_map(|(file, text)| documents::comments(file, text, files)));
+    Ok(findings)
 }
 
 /// No file names the host of a package registry: which mirror is used is the builder's business. Put together here so that

@@ -1,6 +1,6 @@
 //! The words of Kubeflow Trainer's contract: labels, annotations, suffixes of children, volumes, variables, conditions.
 //!
-//! Source: trainer.md §14.1 and `pkg/constants` of Kubeflow Trainer 2.3. Clients, Kueue and running images read these
+//! Source: `pkg/constants` of Kubeflow Trainer 2.3. Clients, Kueue and running images read these
 //! strings, so none of them may change.
 
 /// Which step of a TrainJob a replicated job plays; a label of the Job template, see [`Ancestor`].

@@ -1,5 +1,4 @@
-//! The status server: training code posts its progress here, and it becomes `status.trainerStatus` of its TrainJob
-//! (trainer.md §4.9.2, §4.9.3; feature gate `TrainJobStatus`).
+//! The status server: training code posts its progress here, and it becomes `status.trainerStatus` of its TrainJob.
 //!
 //! One path, one method. Who may post is the API server's word (`review`): a token made for exactly this TrainJob's
 //! audience, by a service account of its namespace. What may be posted is the CRD's: the write is refused there or it is
@@ -8,6 +7,7 @@
 //! A job may report as often as it likes: its status is written once in a few seconds, with the newest report (`book`
 //! decides, `reports` does it), and every report goes into the job's history (`series`). So that none is lost at the end,
 //! `follow` watches for jobs and pods that end.
+//! Source: upstream's `pkg/statusserver` (feature gate `TrainJobStatus`).
 
 mod book;
 mod follow;

@@ -1,7 +1,8 @@
-//! What the API server asks before it stores a TrainJob or a runtime (§5): defaults, faults and warnings.
+//! What the API server asks before it stores a TrainJob or a runtime: defaults, faults and warnings.
 //!
 //! Pure functions over untyped objects. Whoever runs them turns a [`Denial`] into the answer of the webhook that upstream
 //! has in its place: that webhook's name ([`TRAINJOB_DEFAULTER`] and the others) is part of the text.
+//! Source: upstream's `pkg/webhooks`.
 
 mod decode;
 mod runtimes;

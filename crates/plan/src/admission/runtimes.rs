@@ -1,4 +1,5 @@
-//! Runtimes: the replicated jobs that TrainJobs speak about must be as the builder expects them (§5.4, §5.5).
+//! Runtimes: the replicated jobs that TrainJobs speak about must be as the builder expects them.
+//! Source: upstream's `pkg/webhooks/clustertrainingruntime_webhook.go`.
 
 use super::{Denial, deprecation, verdict};
 use crate::annotations;

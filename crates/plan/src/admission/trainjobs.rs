@@ -1,4 +1,5 @@
-//! TrainJobs: the times of runtime patches, and everything that only shows against the runtime (§5.2, §5.3).
+//! TrainJobs: the times of runtime patches, and everything that only shows against the runtime.
+//! Source: upstream's `pkg/webhooks/trainjob_webhook.go`.
 
 use super::{Denial, deprecation, forbidden, not_found, verdict};
 use crate::annotations;

@@ -113,7 +113,7 @@ impl Reconciler for OptimizationController {
         if !self.reports {
             decision.report.note("no status server: trials could not report their metric");
             let text = "no trial is started: training code cannot report metrics here, for the control plane runs \
-                        without a status server; start it with --status-server 127.0.0.1:0";
+                        without a status server; start it with --status-server ADDRESS:PORT";
             decision.events.push(warning(EVENT_NO_METRICS, text));
             return decision;
         }

@@ -1,4 +1,4 @@
-//! OptimizationJob: a search for the parameters with which TrainJobs do best (spec §1.3, KEP-3562 of Kubeflow Trainer).
+//! OptimizationJob: a search for the parameters with which TrainJobs do best (KEP-3562 of Kubeflow Trainer).
 //!
 //! Upstream has the kind and a proposal, no controller. The proposal's facts hold here: trials are TrainJobs, parameters
 //! reach them as variables `KUBEFLOW_TRAINER_OPT_<NAME>`, metrics come back in `status.trainerStatus`, conditions are

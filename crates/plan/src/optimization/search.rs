@@ -55,7 +55,7 @@ impl Search {
     /// Reads an OptimizationJob that the schema has let through.
     ///
     /// # Errors
-    /// What the schema cannot say (§1.3 has what it can): see [`Space::parse`], and [`template::faults`]; two parameters
+    /// What the schema cannot say: see [`Space::parse`], and [`template::faults`]; two parameters
     /// with one variable, a name that is too long for the trials' names, an unknown algorithm.
     pub fn parse(object: &Value) -> Result<Self, ErrorList> {
         let spec = object.get("spec").unwrap_or(&Value::Null);

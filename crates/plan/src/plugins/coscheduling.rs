@@ -1,4 +1,5 @@
-//! CoScheduling: a PodGroup of scheduler-plugins, and the label by which pods name it (§4.7.1).
+//! CoScheduling: a PodGroup of scheduler-plugins, and the label by which pods name it.
+//! Source: upstream's `pkg/runtime/framework/plugins/coscheduling`.
 
 use super::{Build, BuildError, Plugin, Settings, apply, gang};
 use crate::info::Info;

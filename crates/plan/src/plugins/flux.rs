@@ -1,4 +1,5 @@
-//! Flux: an HPC scheduler of its own inside the pods, installed into any image by an init container (§4.6).
+//! Flux: an HPC scheduler of its own inside the pods, installed into any image by an init container.
+//! Source: upstream's `pkg/runtime/framework/plugins/flux`.
 
 use super::{Build, BuildError, Findings, Plugin, Settings, Validation, apply, keys};
 use crate::info::{Container, Info};

@@ -1,4 +1,5 @@
-//! JAX: the variables that `jax.distributed.initialize` needs, one process a node (§4.3).
+//! JAX: the variables that `jax.distributed.initialize` needs, one process a node.
+//! Source: upstream's `pkg/runtime/framework/plugins/jax`.
 
 use super::{BuildError, Plugin};
 use crate::info::Info;

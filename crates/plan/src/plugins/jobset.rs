@@ -1,4 +1,5 @@
-//! JobSet: writes the picture back into the template, and validates what needs the template (§4.8, §5.3).
+//! JobSet: writes the picture back into the template, and validates what needs the template.
+//! Source: upstream's `pkg/runtime/framework/plugins/jobset`.
 
 use super::{Build, BuildError, Findings, Plugin, Validation, apply};
 use crate::build::{entry, list_mut};
@@ -53,7 +54,7 @@ impl Plugin for JobSet {
         let running =
             cx.view.get(&target(cx.job)).is_some_and(|live| live.pointer("/spec/suspend") != Some(&json!(true)));
         if running && !cx.job.suspend {
-            // §4.8.3: a running JobSet is never touched.
+            // a running JobSet is never touched.
             return Ok(Vec::new());
         }
         Ok(vec![apply(jobset(cx.info, cx.job))])
@@ -243,7 +244,7 @@ fn entry_value<'a>(value: &'a mut Value, member: &str) -> &'a mut Value {
     &mut value[member]
 }
 
-/// §5.3 a–f: sections of the TrainJob need replicated jobs of their name in the runtime.
+/// Sections of the TrainJob need replicated jobs of their name in the runtime.
 fn initializers(cx: &Validation<'_>, findings: &mut Findings) {
     let initializer = &cx.new.initializer;
     let steps = [
@@ -272,7 +273,7 @@ fn initializers(cx: &Validation<'_>, findings: &mut Findings) {
     }
 }
 
-/// §5.3 g–i: patches change only around a suspension, and not under running pods.
+/// Patches change only around a suspension, and not under running pods.
 fn patches_may_change(cx: &Validation<'_>, findings: &mut Findings) {
     let Some(old) = cx.old else { return };
     if old.patches == cx.new.patches {
@@ -296,7 +297,7 @@ fn patches_may_change(cx: &Validation<'_>, findings: &mut Findings) {
     }
 }
 
-/// §5.3 j–n: who patches, and what.
+/// Who patches, and what.
 fn patches(cx: &Validation<'_>, findings: &mut Findings) {
     let field = Path::new("spec").child("runtimePatches");
     let invalid = |detail: String| {

@@ -1,4 +1,5 @@
-//! MPI: SSH keys and a hostfile for `mpirun` in the launcher, which reaches into the pods of `node` (§4.5).
+//! MPI: SSH keys and a hostfile for `mpirun` in the launcher, which reaches into the pods of `node`.
+//! Source: upstream's `pkg/runtime/framework/plugins/mpi`.
 
 use super::{Build, BuildError, Findings, Plugin, Settings, Validation, apply, keys};
 use crate::info::{Container, Info, PodSet};

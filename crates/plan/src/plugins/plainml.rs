@@ -1,4 +1,5 @@
-//! PlainML: node counts and the user's variables, for runtimes whose framework needs nothing else (§4.1).
+//! PlainML: node counts and the user's variables, for runtimes whose framework needs nothing else.
+//! Source: upstream's `pkg/runtime/framework/plugins/plainml`.
 
 use super::{BuildError, Plugin};
 use crate::info::Info;

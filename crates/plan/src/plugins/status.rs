@@ -1,6 +1,7 @@
-//! TrainJobStatus: what training code needs to report its progress to the status server (§4.9.1).
+//! TrainJobStatus: what training code needs to report its progress to the status server.
 //!
 //! Off unless the process has a status server (feature gate `TrainJobStatus`).
+//! Source: upstream's `pkg/runtime/framework/plugins/trainjobstatus`.
 
 use super::{Build, BuildError, CaSource, Plugin, Settings, StatusServer, apply};
 use crate::info::Info;

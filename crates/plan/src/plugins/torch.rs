@@ -1,4 +1,5 @@
-//! Torch: the `PET_*` variables that `torchrun` reads, and their injection into other containers (§4.2).
+//! Torch: the `PET_*` variables that `torchrun` reads, and their injection into other containers.
+//! Source: upstream's `pkg/runtime/framework/plugins/torch/torch.go`.
 
 use super::{BuildError, Findings, Plugin, Validation, torchtune};
 use crate::info::{Container, Info};

@@ -1,4 +1,5 @@
-//! torchtune: the command `tune run` completed with recipe, configuration and the runtime's paths (§4.2.3, §4.2.4).
+//! torchtune: the command `tune run` completed with recipe, configuration and the runtime's paths.
+//! Source: upstream's `pkg/runtime/framework/plugins/torch/torchtune.go`.
 
 use super::torch::Processes;
 use super::{Findings, Validation};

@@ -1,4 +1,5 @@
-//! Volcano: a PodGroup, and the annotation by which pods name it (§4.7.2).
+//! Volcano: a PodGroup, and the annotation by which pods name it.
+//! Source: upstream's `pkg/runtime/framework/plugins/volcano`.
 
 use super::{Build, BuildError, Findings, Plugin, Settings, Validation, apply, gang};
 use crate::info::Info;

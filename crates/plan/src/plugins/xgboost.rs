@@ -1,4 +1,5 @@
-//! XGBoost: the variables of its collective tracker (§4.4). Node count and the user's variables come from PlainML.
+//! XGBoost: the variables of its collective tracker. Node count and the user's variables come from PlainML.
+//! Source: upstream's `pkg/runtime/framework/plugins/xgboost`.
 
 use super::{BuildError, Findings, Plugin, Validation};
 use crate::info::Info;

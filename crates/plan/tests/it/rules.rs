@@ -111,7 +111,7 @@ fn every_crd_of_trainjobs_is_looked_at() {
     }
 }
 
-/// The texts of trainer.md §4 and §5, `*` for what depends on the object.
+/// Upstream's texts, `*` for what depends on the object.
 #[test]
 fn every_message_of_admission_is_an_answer() {
     let answers: Vec<String> = list(&yaml("testdata/admission.yaml"))

@@ -1,6 +1,6 @@
 //! JobSet `jobset.x-k8s.io/v1alpha2`: several groups of Jobs that run, fail, restart and finish as one.
 //!
-//! [`JobSetController`] decides, one pass at a time, in upstream's order (`spec/jobset-and-mpi.md`, A.5): what finished Jobs
+//! [`JobSetController`] decides, one pass at a time, in the order of upstream's `pkg/controllers/jobset_controller.go`: what finished Jobs
 //! make of the JobSet comes before anything new is made. [`admission`] is what its webhooks do, [`pods`] what its pod
 //! webhooks do, [`placement`] repairs exclusive placement. Feature gates that are off upstream by default (InPlaceRestart,
 //! RestartJob, ElasticJobSet) are off: admission refuses what needs them.

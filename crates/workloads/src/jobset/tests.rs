@@ -1,5 +1,5 @@
 //! The JobSet controller from a JobSet's creation to its end, on a world in memory; Jobs are played by the tests.
-//! The scenarios are those of `e2e/golden/jobset` and of upstream's quirks (`QUIRKS-jobset-mpi.md`).
+//! The scenarios are those of `e2e/golden/jobset` and of upstream's quirks.
 
 use super::*;
 use api::jobset::keys;
