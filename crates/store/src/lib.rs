@@ -6,7 +6,8 @@
 //!
 //! With SQLite behind, one thread writes. It takes all transactions that wait, evaluates them in turn, makes them durable
 //! together (one commit, one fsync) and only then shows them to readers and watchers and acknowledges them: nothing
-//! is visible that a crash could take back. Without (`Store::memory`), a write is carried out by the caller at once, with
+//! is visible that a crash could take back. A disk that cannot be written costs the writes meanwhile, which are refused, and
+//! nothing else ([`Health`]). Without (`Store::memory`), a write is carried out by the caller at once, with
 //! no thread at all, which is what a deterministic simulator needs.
 //!
 //! The store knows neither HTTP nor kinds. What an object's revision looks like inside the object, and what bytes
@@ -15,10 +16,15 @@
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should"))]
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))] // they panic on a full disk
 
+mod copy;
+mod health;
+mod layout;
 mod log;
 mod memory;
 mod watch;
 
+pub use copy::adopt;
+pub use health::{Health, SECONDS, SetAside, Trouble};
 pub use log::OpenError;
 pub use memory::{Commit, Snapshot, Store};
 pub use watch::{Batch, Gone, Watcher};
@@ -123,8 +129,15 @@ pub enum WriteError {
     /// An expectation did not hold: read again and retry. What the write lost to is visible by now.
     #[error("the object has changed meanwhile")]
     Conflict,
-    /// The database could not be written. The store takes no more writes until it is opened again.
-    #[error("the store cannot write: {0}")]
+    /// There is no room on the disk. The store takes writes again by itself once there is.
+    #[error(
+        "the disk is full ({0}): make room on the disk of the control plane's home, then try again; running jobs go on"
+    )]
+    Full(String),
+    /// The database could not be written. The store tries by itself whether it can again.
+    #[error(
+        "the database cannot be written ({0}): see to the disk of the control plane's home, then try again; running jobs go on"
+    )]
     Failed(String),
 }
 

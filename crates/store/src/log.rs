@@ -2,19 +2,21 @@
 //!
 //! The file holds the objects as they are and the last revision. What happened before is not kept on disk: after a restart
 //! watches resume from the revision at which the store was opened, older ones list again.
+//!
+//! Memory holds all that was acknowledged, so a write that fails loses nothing: it is refused, and the disk is brought in step
+//! with memory ([`Log::heal`]) before the next one.
 
-use crate::memory::{Ack, Pending, Shared};
-use crate::{Entry, Event, Key, Revision, Txn, WriteError};
-use bytes::Bytes;
-use rusqlite::types::{FromSql, ToSqlOutput, ValueRef};
-use rusqlite::{Connection, OptionalExtension, Row, ToSql, params};
-use std::path::Path;
-use std::sync::Arc;
-use std::sync::mpsc::Receiver;
+use crate::health::{SetAside, Trouble};
+use crate::layout::{self, Loaded};
+use crate::memory::{Ack, Pending, Placed, Shared};
+use crate::{Entry, Event, Revision, Txn, WriteError};
+use rusqlite::{Connection, ErrorCode};
+use std::collections::HashMap;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// Version of the file's layout.
-const LAYOUT: i64 = 1;
 /// Transactions committed together at most.
 const GROUP: usize = 512;
 /// Which part of the time that the last commit took the next one may wait for the writers of the last to come back.
@@ -24,53 +26,108 @@ const COME_BACK_MAX: Duration = Duration::from_millis(1);
 /// Bytes of a database page. A row that does not fit a quarter of a page (SQLite's rule for rows inside an index) takes
 /// overflow pages of its own: with SQLite's usual 4096 every object beyond 1000 bytes would cost a page more to write.
 const PAGE: u32 = 8192;
-
-const TABLES: &str = "
-    CREATE TABLE IF NOT EXISTS objects (
-        bucket TEXT NOT NULL, namespace TEXT NOT NULL, name TEXT NOT NULL,
-        created INTEGER NOT NULL, revision INTEGER NOT NULL, value BLOB NOT NULL,
-        PRIMARY KEY (bucket, namespace, name)) WITHOUT ROWID;
-    CREATE TABLE IF NOT EXISTS set_aside (
-        bucket, namespace, name, created, revision, value, why TEXT NOT NULL);
-    CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
-";
+/// What the file is called that is to replace a damaged one, once it is whole.
+const REPLACEMENT: &str = ".replacement";
+/// A disk that failed is tried again, whether or not somebody writes, after this many times what the last try took...
+const TRY_AGAIN: u32 = 10;
+/// ... but at least and at most this.
+const TRY_AGAIN_MIN: Duration = Duration::from_millis(5);
+const TRY_AGAIN_MAX: Duration = Duration::from_secs(1);
+/// Reads of a file that fails, or that seems damaged in another way each time.
+const READS: usize = 5;
 
 /// Why a store could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    #[error("the database cannot be opened; another process may have it open")]
+    #[error("{}", explain(.0))]
     Database(#[from] rusqlite::Error),
-    #[error("the database has layout {0}, which this version does not know")]
-    Layout(i64),
+    #[error(
+        "it was written by trainyard {by} in format {format}, and this is trainyard {}, which knows formats up to {known}: \
+         use the version that wrote it or a newer one; or restore a backup that this version made, `trainyard restore FILE --force`",
+        env!("CARGO_PKG_VERSION")
+    )]
+    Newer { format: i64, by: String, known: i64 },
+    #[error("a file cannot be written or put in its place")]
+    File(#[from] std::io::Error),
     #[error("the writer thread cannot be started")]
     Thread(#[source] std::io::Error),
 }
 
-pub(crate) struct Log {
-    db: Connection,
+fn explain(error: &rusqlite::Error) -> &'static str {
+    match error.sqlite_error_code() {
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => "another process has the database open",
+        Some(ErrorCode::DiskFull) => "the disk is full; make room, then start again",
+        Some(ErrorCode::ReadOnly) => "the database or its disk is read-only; make it writable, then start again",
+        Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => {
+            "the file is damaged; `trainyard restore FILE --force` puts a backup in its place"
+        }
+        _ => "the database cannot be opened",
+    }
 }
 
-type Loaded = (Log, Revision, Vec<(Arc<str>, Entry)>);
+pub(crate) struct Log {
+    /// `None`: it is to be opened again.
+    db: Option<Connection>,
+    path: PathBuf,
+}
+
+/// A store as it was found.
+pub(crate) struct Opened {
+    pub(crate) log: Log,
+    pub(crate) loaded: Loaded,
+    pub(crate) set_aside: Vec<SetAside>,
+}
 
 impl Log {
-    pub(crate) fn open(path: &Path) -> Result<Loaded, OpenError> {
-        let mut db = Connection::open(path)?;
-        // Only a new file takes it; others keep theirs.
-        db.pragma_update(None, "page_size", PAGE)?;
-        // One process owns the file; WAL then needs no shared memory. FULL: a commit is on disk when it returns.
-        db.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
-        db.pragma_update(None, "journal_mode", "WAL")?;
-        db.pragma_update(None, "synchronous", "FULL")?;
-        db.execute_batch(&format!("BEGIN IMMEDIATE; {TABLES} COMMIT;"))?;
-        let layout = meta(&db, "layout")?;
-        match layout {
-            None => set_meta(&db, "layout", LAYOUT)?,
-            Some(LAYOUT) => {}
-            Some(other) => return Err(OpenError::Layout(other)),
+    pub(crate) fn open(path: &Path) -> Result<Opened, OpenError> {
+        finish_replacement(path)?;
+        let mut damage = None;
+        for more in (0..READS).rev() {
+            match Self::open_once(path, &mut damage) {
+                Ok(Some(opened)) => return Ok(opened),
+                Err(OpenError::Database(error)) if more > 0 && may_pass(&error) => {}
+                Err(error) => return Err(error),
+                Ok(None) => {}
+            }
         }
-        let revision = meta(&db, "revision")?.unwrap_or(0).cast_unsigned();
-        let entries = load(&mut db)?;
-        Ok((Self { db }, revision, entries))
+        Err(rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_IOERR_READ), None).into())
+    }
+
+    /// Opens the file and reads it. `None`: some of it seems to be damaged, otherwise than at the last try.
+    fn open_once(path: &Path, damage: &mut Option<String>) -> Result<Option<Opened>, OpenError> {
+        let mut db = connect(path)?;
+        layout::prepare(&mut db)?;
+        let mut loaded = layout::load(&db)?;
+        let found = loaded.damage();
+        if found.is_some() && *damage != found {
+            *damage = found;
+            return Ok(None);
+        }
+        let aside = match loaded.broken.take() {
+            Some(error) => Err(error),
+            None => layout::set_aside(&mut db, &loaded.damaged),
+        };
+        match aside {
+            Err(error) if layout::is_damage(&error) => {
+                drop(db);
+                let read = loaded.entries.len();
+                let what = format!(
+                    "parts of the database were damaged ({error}): {read} objects could be read, others may be missing"
+                );
+                let entries = loaded.entries.iter().map(|(bucket, entry)| (bucket.as_ref(), entry));
+                replace(path, loaded.revision, entries, &what)?;
+                db = connect(path)?;
+            }
+            other => other?,
+        }
+        if loaded.leapt {
+            tracing::error!(revision = loaded.revision, "the stored revision is damaged; revisions go on far above it");
+            let tx = db.transaction()?;
+            layout::set_revision(&tx, loaded.revision)?;
+            tx.commit()?;
+        }
+        let set_aside = layout::read_set_aside(&db)?;
+        Ok(Some(Opened { log: Self { db: Some(db), path: path.to_owned() }, loaded, set_aside }))
     }
 
     /// Writes until the last sender is gone.
@@ -79,9 +136,38 @@ impl Log {
     /// would make all others wait for a commit more. So a commit waits a little until as many are there as last time. A
     /// writer that is alone never waits.
     pub(crate) fn run(mut self, shared: &Shared, waiting: &Receiver<(Txn, Ack)>) {
-        let mut failed: Option<WriteError> = None;
         let (mut expected, mut patience) = (0, Duration::ZERO);
-        while let Ok(first) = waiting.recv() {
+        // in trouble: when the disk was tried last, and how long not to try it again
+        let mut tried = (Instant::now(), Duration::ZERO);
+        loop {
+            let first = match shared.vitals.trouble() {
+                None => {
+                    let Ok(first) = waiting.recv() else { return };
+                    first
+                }
+                Some(trouble) => {
+                    let rest = tried.1.saturating_sub(tried.0.elapsed());
+                    match waiting.recv_timeout(rest) {
+                        // what takes long is not done for each of many writes
+                        Ok((_, ack)) if !tried.1.saturating_sub(tried.0.elapsed()).is_zero() => {
+                            drop(ack.send(Err(refusal(&trouble))));
+                            continue;
+                        }
+                        Ok(first) => {
+                            if let Some(trouble) = self.heal(shared, &mut tried) {
+                                drop(first.1.send(Err(refusal(&trouble))));
+                                continue;
+                            }
+                            first
+                        }
+                        Err(RecvTimeoutError::Timeout) => {
+                            self.heal(shared, &mut tried);
+                            continue;
+                        }
+                        Err(RecvTimeoutError::Disconnected) => return,
+                    }
+                }
+            };
             let begin = Instant::now();
             let mut pending = Pending::new(shared.revision());
             let mut acks: Vec<(Ack, Vec<Event>)> = Vec::new();
@@ -90,11 +176,7 @@ impl Log {
             let mut lost: Vec<Ack> = Vec::new();
             let mut next = Some(first);
             while let Some((txn, ack)) = next {
-                let result = match &failed {
-                    Some(error) => Err(error.clone()),
-                    None => shared.evaluate(txn, &mut pending),
-                };
-                match result {
+                match shared.evaluate(txn, &mut pending) {
                     Ok(events) => acks.push((ack, events)),
                     Err(WriteError::Conflict) if !acks.is_empty() => lost.push(ack),
                     // A client that has gone away does not read its answer.
@@ -117,7 +199,9 @@ impl Log {
             let commit = Instant::now();
             match self.append(acks.iter().flat_map(|(_, events)| events)) {
                 Ok(()) => {
-                    patience = commit.elapsed().checked_div(COME_BACK).unwrap_or_default().min(COME_BACK_MAX);
+                    let took = commit.elapsed();
+                    shared.vitals.committed(took, acks.len());
+                    patience = took.checked_div(COME_BACK).unwrap_or_default().min(COME_BACK_MAX);
                     shared.publish(acks.iter().flat_map(|(_, events)| events));
                     for (ack, events) in acks {
                         drop(ack.send(Ok(events)));
@@ -127,134 +211,193 @@ impl Log {
                     }
                 }
                 Err(error) => {
-                    // What is on disk is no longer known, so nothing more may be promised.
-                    tracing::error!(%error, "the store cannot write; it takes no more writes");
-                    let error = WriteError::Failed(error.to_string());
+                    shared.vitals.failed();
+                    tried = (Instant::now(), TRY_AGAIN_MIN);
+                    let trouble = self.failed(&error);
+                    let refusal = refusal(&trouble);
+                    shared.vitals.set_trouble(Some(trouble));
                     for ack in acks.into_iter().map(|(ack, _)| ack).chain(lost) {
-                        drop(ack.send(Err(error.clone())));
+                        drop(ack.send(Err(refusal.clone())));
                     }
-                    failed = Some(error);
                 }
             }
         }
     }
 
     fn append<'a>(&mut self, events: impl Iterator<Item = &'a Event>) -> rusqlite::Result<()> {
-        let tx = self.db.transaction()?;
-        {
-            let mut put = tx.prepare_cached(
-                "INSERT INTO objects (bucket, namespace, name, created, revision, value) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
-                 ON CONFLICT DO UPDATE SET revision = excluded.revision, value = excluded.value",
-            )?;
-            let mut delete =
-                tx.prepare_cached("DELETE FROM objects WHERE bucket = ?1 AND namespace = ?2 AND name = ?3")?;
-            let mut revision = 0;
-            for event in events {
-                let Entry { key, created, bytes, .. } = &*event.entry;
-                revision = event.revision.cast_signed();
-                if event.deleted {
-                    delete.execute(params![&*event.bucket, key.namespace, key.name])?;
-                } else {
-                    put.execute(params![
-                        &*event.bucket,
-                        key.namespace,
-                        key.name,
-                        created.cast_signed(),
-                        revision,
-                        &bytes[..]
-                    ])?;
-                }
+        let tx = open(&mut self.db)?.transaction()?;
+        let mut revision = 0;
+        for event in events {
+            revision = event.revision;
+            if event.deleted {
+                layout::delete(&tx, &event.bucket, &event.entry.key)?;
+            } else {
+                layout::put(&tx, &event.bucket, &event.entry)?;
             }
-            set_meta(&tx, "revision", revision)?;
         }
+        layout::set_revision(&tx, revision)?;
         tx.commit()
     }
-}
 
-fn meta(db: &Connection, key: &str) -> rusqlite::Result<Option<i64>> {
-    db.query_row("SELECT value FROM meta WHERE key = ?1", [key], |row| row.get(0)).optional()
-}
+    /// What a failed write means. Unless the disk was only full, it is no longer known what is on it: the file is opened again.
+    fn failed(&mut self, error: &rusqlite::Error) -> Trouble {
+        let full = error.sqlite_error_code() == Some(ErrorCode::DiskFull);
+        if !full {
+            self.db = None;
+        }
+        Trouble { full, message: error.to_string() }
+    }
 
-fn set_meta(db: &Connection, key: &str, value: i64) -> rusqlite::Result<()> {
-    let sql = "INSERT INTO meta (key, value) VALUES (?1, ?2) ON CONFLICT DO UPDATE SET value = excluded.value";
-    db.prepare_cached(sql)?.execute(params![key, value]).map(drop)
-}
+    /// Tries whether the disk can be written again; brings what is on it in step with what was acknowledged. Returns what is
+    /// wrong, if anything still is.
+    fn heal(&mut self, shared: &Shared, tried: &mut (Instant, Duration)) -> Option<Trouble> {
+        let begin = Instant::now();
+        let result = match self.db {
+            Some(_) => self.probe(shared.revision()),
+            None => self.repair(shared),
+        };
+        let trouble = match result {
+            Ok(()) => None,
+            Err(OpenError::Database(error)) => Some(self.failed(&error)),
+            Err(OpenError::File(error)) => {
+                Some(Trouble { full: error.kind() == std::io::ErrorKind::StorageFull, message: error.to_string() })
+            }
+            Err(other) => Some(Trouble { full: false, message: other.to_string() }),
+        };
+        shared.vitals.set_trouble(trouble.clone());
+        let pause = begin.elapsed().saturating_mul(TRY_AGAIN).clamp(TRY_AGAIN_MIN, TRY_AGAIN_MAX);
+        *tried = (Instant::now(), if trouble.is_some() { pause } else { Duration::ZERO });
+        trouble
+    }
 
-/// All objects. A row that cannot be read is moved to the table `set_aside`, where nothing is lost: one damaged object must
-/// not keep all others from being served, at this start and every later one.
-fn load(db: &mut Connection) -> Result<Vec<(Arc<str>, Entry)>, OpenError> {
-    let mut out: Vec<(Arc<str>, Entry)> = Vec::new();
-    let mut damaged = Vec::new();
-    {
-        let mut rows = db.prepare(
-            "SELECT bucket, namespace, name, created, revision, value FROM objects ORDER BY bucket, namespace, name",
-        )?;
-        let mut rows = rows.query([])?;
-        while let Some(row) = rows.next()? {
-            match entry(row) {
-                Ok((bucket, entry)) => {
-                    // Objects of a bucket follow each other: they share its name.
-                    let bucket: Arc<str> = match out.last() {
-                        Some((last, _)) if **last == *bucket => last.clone(),
-                        _ => bucket.into(),
-                    };
-                    out.push((bucket, entry));
-                }
-                Err(why) => {
-                    damaged.push(([Part::read(row, 0)?, Part::read(row, 1)?, Part::read(row, 2)?], why));
-                }
+    fn probe(&mut self, revision: Revision) -> Result<(), OpenError> {
+        let tx = open(&mut self.db)?.transaction()?;
+        layout::set_revision(&tx, revision)?;
+        Ok(tx.commit()?)
+    }
+
+    /// Opens the file again and makes it hold what memory holds. A file that is damaged is replaced.
+    fn repair(&mut self, shared: &Shared) -> Result<(), OpenError> {
+        let (revision, entries) = shared.all();
+        finish_replacement(&self.path)?;
+        self.db = Some(match self.compare(revision, &entries) {
+            Err(OpenError::Database(error)) if layout::is_damage(&error) => {
+                let what = format!("the database was damaged ({error}) and written anew from memory");
+                replace(&self.path, revision, entries.iter().map(|(b, e)| (b.as_ref(), e.as_ref())), &what)?;
+                connect(&self.path)?
+            }
+            other => other?,
+        });
+        Ok(())
+    }
+
+    /// A write may be on disk although it was refused, and pages that could not be written may be gone although the kernel holds
+    /// them for clean. So rows are compared, then each page is written anew.
+    fn compare(&self, revision: Revision, entries: &[Placed]) -> Result<Connection, OpenError> {
+        let mut wanted: HashMap<_, _> =
+            entries.iter().map(|(bucket, entry)| ((bucket.to_string(), entry.key.clone()), entry)).collect();
+        let mut db = connect(&self.path)?;
+        layout::prepare(&mut db)?;
+        let loaded = layout::load(&db)?;
+        if let Some(error) = loaded.broken {
+            return Err(error.into());
+        }
+        let tx = db.transaction()?;
+        // what memory does not hold was never acknowledged
+        layout::remove(&tx, &loaded.damaged)?;
+        for (bucket, found) in &loaded.entries {
+            match wanted.remove(&(bucket.to_string(), found.key.clone())) {
+                Some(entry) if entry.revision == found.revision => {}
+                Some(entry) => layout::put(&tx, bucket, entry)?,
+                None => layout::delete(&tx, bucket, &found.key)?,
             }
         }
-    }
-    if damaged.is_empty() {
-        return Ok(out);
-    }
-    let tx = db.transaction()?;
-    for (key, why) in damaged {
-        let [bucket, namespace, name] = key.each_ref().map(|part| String::from_utf8_lossy(&part.0));
-        tracing::error!(%bucket, %namespace, %name, why, "a stored object cannot be read; it is set aside, the rest is served");
-        tx.execute(
-            "INSERT INTO set_aside SELECT bucket, namespace, name, created, revision, value, ?4 FROM objects
-             WHERE bucket = ?1 AND namespace = ?2 AND name = ?3",
-            params![key[0], key[1], key[2], why],
-        )?;
-        tx.execute("DELETE FROM objects WHERE bucket = ?1 AND namespace = ?2 AND name = ?3", key)?;
-    }
-    tx.commit()?;
-    Ok(out)
-}
-
-/// A text of the database as it is there, UTF-8 or not.
-struct Part(Vec<u8>);
-
-impl Part {
-    fn read(row: &Row<'_>, index: usize) -> rusqlite::Result<Self> {
-        match row.get_ref(index)? {
-            ValueRef::Text(text) | ValueRef::Blob(text) => Ok(Self(text.to_vec())),
-            other => Err(rusqlite::Error::InvalidColumnType(index, "objects' key".to_owned(), other.data_type())),
+        for ((bucket, _), entry) in wanted {
+            layout::put(&tx, &bucket, entry)?;
         }
+        layout::set_revision(&tx, revision)?;
+        tx.commit()?;
+        db.pragma_update(None, "temp_store", "MEMORY")?;
+        db.execute_batch("VACUUM")?;
+        db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, i64>(0))?;
+        Ok(db)
     }
 }
 
-impl ToSql for Part {
-    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
-        Ok(ToSqlOutput::Borrowed(ValueRef::Text(&self.0)))
+fn open(db: &mut Option<Connection>) -> rusqlite::Result<&mut Connection> {
+    db.as_mut().ok_or(rusqlite::Error::InvalidQuery)
+}
+
+fn refusal(trouble: &Trouble) -> WriteError {
+    match trouble.full {
+        true => WriteError::Full(trouble.message.clone()),
+        false => WriteError::Failed(trouble.message.clone()),
     }
 }
 
-/// An object from its row, or what is wrong with the row.
-fn entry(row: &Row<'_>) -> Result<(String, Entry), String> {
-    fn column<T: FromSql>(row: &Row<'_>, index: usize) -> Result<T, String> {
-        row.get(index).map_err(|error| error.to_string())
+/// Whether another try may go better: the disk failed, or what it gave was wrong.
+fn may_pass(error: &rusqlite::Error) -> bool {
+    layout::is_damage(error) || error.sqlite_error_code() == Some(ErrorCode::SystemIoFailure)
+}
+
+/// Opens the file for this process alone; makes it where there is none, for its owner alone.
+fn connect(path: &Path) -> Result<Connection, OpenError> {
+    if !is_uri(path) {
+        // SQLite would give it the mode that the process's mask leaves, and its log the same mode
+        std::fs::OpenOptions::new().create(true).append(true).mode(0o600).open(path)?;
     }
-    let bytes: Vec<u8> = column(row, 5)?;
-    let value = serde_json::from_slice(&bytes).map_err(|error| format!("the value is not JSON: {error}"))?;
-    let entry = Entry {
-        key: Key { namespace: column(row, 1)?, name: column(row, 2)? },
-        created: column::<i64>(row, 3)?.cast_unsigned(),
-        revision: column::<i64>(row, 4)?.cast_unsigned(),
-        value: Arc::new(value),
-        bytes: Bytes::from(bytes),
-    };
-    Ok((column(row, 0)?, entry))
+    let db = Connection::open(path)?;
+    // Only a new file takes it; others keep theirs.
+    db.pragma_update(None, "page_size", PAGE)?;
+    // One process owns the file; WAL then needs no shared memory. FULL: a commit is on disk when it returns.
+    db.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
+    db.pragma_update(None, "journal_mode", "WAL")?;
+    db.pragma_update(None, "synchronous", "FULL")?;
+    Ok(db)
+}
+
+/// A file that SQLite finds in some way of its own (`file:...?vfs=...`).
+fn is_uri(path: &Path) -> bool {
+    path.as_os_str().as_encoded_bytes().starts_with(b"file:")
+}
+
+fn with(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    PathBuf::from(name)
+}
+
+/// Puts a new file with these objects in the place of a damaged one, which is kept beside it.
+fn replace<'a>(
+    path: &Path,
+    revision: Revision,
+    entries: impl Iterator<Item = (&'a str, &'a Entry)>,
+    what: &str,
+) -> Result<(), OpenError> {
+    let seconds = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |time| time.as_secs());
+    let kept = with(path, &format!(".damaged-{seconds}"));
+    let why = format!("{what}; the damaged file is kept as {}", kept.display());
+    let new = with(path, ".new");
+    crate::copy::write(&new, revision, entries, &[SetAside::of_all(&why)])?;
+    tracing::error!("{why}");
+    std::fs::copy(path, &kept)?;
+    if with(path, "-wal").exists() {
+        std::fs::copy(with(path, "-wal"), with(&kept, "-wal"))?;
+    }
+    // from here on the new file is the one that counts, whatever happens
+    crate::copy::put_in_place(&new, &with(path, REPLACEMENT))?;
+    finish_replacement(path)
+}
+
+/// Ends what a crash may have interrupted: a damaged file's log must not be applied to the file that replaces it.
+fn finish_replacement(path: &Path) -> Result<(), OpenError> {
+    let replacement = with(path, REPLACEMENT);
+    if is_uri(path) || !replacement.exists() {
+        return Ok(());
+    }
+    match std::fs::remove_file(with(path, "-wal")) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
+        _ => {}
+    }
+    Ok(crate::copy::put_in_place(&replacement, path)?)
 }

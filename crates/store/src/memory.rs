@@ -1,12 +1,13 @@
 //! The visible state, and the store that keeps it.
 
-use crate::log::{Log, OpenError};
+use crate::health::{Health, Vitals};
+use crate::log::{Log, OpenError, Opened};
 use crate::watch::{Batch, Gone, History, Watcher};
 use crate::{Codec, Entry, Event, Expect, Key, Limits, Op, Revision, Txn, WriteError};
 use bytes::Bytes;
 use rpds::RedBlackTreeMapSync;
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, mpsc};
 use std::task::{Context, Poll};
@@ -14,6 +15,9 @@ use std::thread::JoinHandle;
 use tokio::sync::oneshot;
 
 type Map = RedBlackTreeMapSync<Key, Arc<Entry>>;
+
+/// An object with the bucket that it is in.
+pub(crate) type Placed = (Arc<str>, Arc<Entry>);
 
 struct Bucket {
     map: Map,
@@ -39,9 +43,21 @@ pub(crate) struct Shared {
     state: RwLock<State>,
     codec: Box<dyn Codec>,
     limits: Limits,
+    pub(crate) vitals: Vitals,
 }
 
 impl Shared {
+    /// All objects as they are, with their buckets, and the revision.
+    pub(crate) fn all(&self) -> (Revision, Vec<Placed>) {
+        let (revision, maps) = {
+            let state = self.read();
+            let maps: Vec<_> = state.buckets.iter().map(|(name, bucket)| (name.clone(), bucket.map.clone())).collect();
+            (state.revision, maps)
+        };
+        let entries = maps.iter().flat_map(|(name, map)| map.values().map(|entry| (name.clone(), entry.clone())));
+        (revision, entries.collect())
+    }
+
     // A panic while the lock is held can only come from a broken codec; the state itself is replaced as a whole, so
     // readers may go on.
     fn read(&self) -> RwLockReadGuard<'_, State> {
@@ -175,6 +191,8 @@ pub(crate) type Ack = oneshot::Sender<Result<Vec<Event>, WriteError>>;
 
 struct Inner {
     shared: Arc<Shared>,
+    /// Where the database is, where there is one.
+    path: Option<PathBuf>,
     backend: Backend,
 }
 
@@ -206,7 +224,7 @@ impl Store {
     /// As [`Store::memory`], with bounds of its own.
     pub fn memory_with(codec: impl Codec, limits: Limits) -> Self {
         let shared = Arc::new(shared(0, codec, limits));
-        Self { inner: Arc::new(Inner { shared, backend: Backend::Memory(Mutex::new(())) }) }
+        Self { inner: Arc::new(Inner { shared, path: None, backend: Backend::Memory(Mutex::new(())) }) }
     }
 
     /// A store in the SQLite file at `path`, made if absent. Reads it all into memory; history begins empty.
@@ -222,11 +240,13 @@ impl Store {
     /// # Errors
     /// As [`Store::open`].
     pub fn open_with(path: &Path, codec: impl Codec, limits: Limits) -> Result<Self, OpenError> {
-        let (log, revision, entries) = Log::open(path)?;
+        let Opened { log, loaded, set_aside } = Log::open(path)?;
+        let revision = loaded.revision;
         let shared = shared(revision, codec, limits);
+        shared.vitals.found(set_aside);
         {
             let mut state = shared.write();
-            for (bucket, entry) in entries {
+            for (bucket, entry) in loaded.entries {
                 let bucket = state.buckets.entry(bucket).or_insert_with(|| Bucket::new(revision));
                 bucket.map.insert_mut(entry.key.clone(), Arc::new(entry));
             }
@@ -239,7 +259,7 @@ impl Store {
             .spawn(move || log.run(&writer, &waiting))
             .map_err(OpenError::Thread)?;
         let backend = Backend::Log { queue: Some(queue), thread: Some(thread) };
-        Ok(Self { inner: Arc::new(Inner { shared, backend }) })
+        Ok(Self { inner: Arc::new(Inner { shared, path: Some(path.to_owned()), backend }) })
     }
 
     /// Starts a write. With SQLite behind it goes on in the writer thread whether or not the answer is awaited.
@@ -330,6 +350,34 @@ impl Store {
         self.inner.shared.revision()
     }
 
+    /// How the store is: whether it can write, and what it has written.
+    pub fn health(&self) -> Health {
+        let size = |path: &Path| std::fs::metadata(path).map_or(0, |metadata| metadata.len());
+        let bytes = self.inner.path.as_ref().map_or(0, |path| {
+            let mut log = path.as_os_str().to_owned();
+            log.push("-wal");
+            size(path).saturating_add(size(Path::new(&log)))
+        });
+        self.inner.shared.vitals.health(bytes)
+    }
+
+    /// How many objects there are, by bucket.
+    pub fn counts(&self) -> Vec<(Arc<str>, usize)> {
+        let state = self.inner.shared.read();
+        state.buckets.iter().map(|(name, bucket)| (name.clone(), bucket.map.size())).collect()
+    }
+
+    /// Writes all objects as they are at one moment to a database of its own, for its owner alone, while writes go on. Blocks for
+    /// as long as that takes; returns the revision.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn back_up(&self, to: &Path) -> Result<Revision, OpenError> {
+        let (revision, entries) = self.inner.shared.all();
+        crate::copy::write(to, revision, entries.iter().map(|(bucket, entry)| (bucket.as_ref(), entry.as_ref())), &[])?;
+        Ok(revision)
+    }
+
     /// Forgets the history up to now: watches can start from here on, not from before.
     pub fn compact(&self) {
         let mut state = self.inner.shared.write();
@@ -343,7 +391,7 @@ impl Store {
 
 fn shared(revision: Revision, codec: impl Codec, limits: Limits) -> Shared {
     let state = State { revision, floor: revision, buckets: HashMap::new() };
-    Shared { state: RwLock::new(state), codec: Box::new(codec), limits }
+    Shared { state: RwLock::new(state), codec: Box::new(codec), limits, vitals: Vitals::default() }
 }
 
 fn stopped() -> WriteError {

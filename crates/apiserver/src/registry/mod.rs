@@ -240,6 +240,10 @@ impl Core {
             WriteError::Conflict if self.store.revision() > seen => Ok(()),
             // A request that expects what was never there would be computed for ever.
             WriteError::Conflict => Err(internal("the write does not fit the state from which it was computed")),
+            // for what etcd says of itself when it is full, upstream answers 500; 507 says what it is
+            WriteError::Full(_) => {
+                Err(Status::new(507, "InsufficientStorage", format!("Internal error occurred: {error}")))
+            }
             WriteError::Failed(_) => Err(internal(error.to_string())),
         }
     }

@@ -2,6 +2,10 @@
 
 #![allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should")]
 
+mod damage;
+mod disk;
+mod faults;
+
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;

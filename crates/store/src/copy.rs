@@ -1,0 +1,71 @@
+//! Whole files of objects: backups, and what is put in the place of a damaged file.
+
+use crate::health::SetAside;
+use crate::layout::{self, LEAP};
+use crate::log::OpenError;
+use crate::{Entry, Revision};
+use rusqlite::Connection;
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+/// Writes a database with these objects to `path`, for its owner alone; it is on disk when this returns. What lay there is
+/// replaced.
+pub(crate) fn write<'a>(
+    path: &Path,
+    revision: Revision,
+    entries: impl Iterator<Item = (&'a str, &'a Entry)>,
+    set_aside: &[SetAside],
+) -> Result<(), OpenError> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
+        _ => {}
+    }
+    // SQLite would give it the mode that the process's mask leaves
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    let mut db = Connection::open(path)?;
+    // Nobody else sees the file before it is whole, and a broken one is thrown away.
+    db.pragma_update(None, "journal_mode", "OFF")?;
+    db.pragma_update(None, "synchronous", "OFF")?;
+    layout::prepare(&mut db)?;
+    let tx = db.transaction()?;
+    for (bucket, entry) in entries {
+        layout::put(&tx, bucket, entry)?;
+    }
+    for SetAside { why, .. } in set_aside {
+        layout::note_damage(&tx, why)?;
+    }
+    layout::set_revision(&tx, revision)?;
+    tx.commit()?;
+    drop(db);
+    Ok(file.sync_all()?)
+}
+
+/// Moves a file over another, durably.
+pub(crate) fn put_in_place(from: &Path, to: &Path) -> io::Result<()> {
+    fs::rename(from, to)?;
+    let folder = to.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    fs::File::open(folder)?.sync_all()
+}
+
+/// Checks a backup's database and makes it fit to go on from: revisions continue far above all that clients can have seen since
+/// the backup was made, so that a watch or a write of theirs that remembers a later state is told so, instead of meeting another
+/// object under the same revision. Returns how many objects there are, and the revision.
+///
+/// # Errors
+/// The file is no database of a known format, or damaged.
+pub fn adopt(path: &Path) -> Result<(usize, Revision), OpenError> {
+    let mut db = Connection::open_with_flags(path, rusqlite::OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    layout::prepare(&mut db)?;
+    let loaded = layout::load(&db)?;
+    if let Some(error) = loaded.broken {
+        return Err(error.into());
+    }
+    layout::set_aside(&mut db, &loaded.damaged)?;
+    let revision = loaded.revision.saturating_add(LEAP);
+    let tx = db.transaction()?;
+    layout::set_revision(&tx, revision)?;
+    tx.commit()?;
+    Ok((loaded.entries.len(), revision))
+}
