@@ -257,10 +257,26 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo):  # noqa: ANN201 (pytest's own types are private)
     """What a failed test leaves in its module's control plane goes, so that its second try, and the next test, start clean."""
     report = yield
+    nothing_is_left_out(report)
     yard = getattr(item, "funcargs", {}).get("yard")
     if call.when == "call" and report.failed and isinstance(yard, Yard):
         yard.kubectl("delete", "trainjobs", "--all", "--timeout=30s", check=False)
     return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector):  # noqa: ANN201, ARG001
+    report = yield
+    nothing_is_left_out(report)
+    return report
+
+
+def nothing_is_left_out(report: pytest.TestReport | pytest.CollectReport) -> None:
+    """In the gate (`TRAINYARD_GATE`) a test that is skipped has failed: a green gate has run everything."""
+    if report.skipped and os.environ.get("TRAINYARD_GATE") and not hasattr(report, "wasxfail"):
+        report.outcome = "failed"
+        why = report.longrepr[-1] if isinstance(report.longrepr, tuple) else report.longrepr
+        report.longrepr = f"{report.nodeid} was left out, and the gate leaves nothing out: {why}"
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
