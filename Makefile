@@ -1,6 +1,6 @@
 # Thin: what each target does is written here, how is in xtask, e2e/ and benches/.
 .DEFAULT_GOAL := help
-.PHONY: help install uninstall wheel deb example test fast check unit sim e2e release bench fmt tools mpi shells kubernetes clean
+.PHONY: help install uninstall wheel deb example test fast check unit sim e2e soak release bench fmt tools mpi shells kubernetes clean
 
 TRAINYARD := target/release/trainyard
 PREFIX ?= $(if $(HOME),$(HOME)/.local)
@@ -62,6 +62,9 @@ deb: release ## a Debian package, dist/trainyard_*.deb
 # One more try for a test that fails, told in the summary: these are whole systems of many processes on whatever machine there is.
 e2e: release wheel deb mpi shells kubernetes $(VENV)/frameworks ## the binary through real clients, and the recordings [K=EXPRESSION: some tests]
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/python -m pytest e2e -q -ra --durations=15 --reruns $(RERUNS) $(if $(K),-k "$(K)")
+
+soak: release $(VENV)/e2e ## what the gate does a tenth of: thousands of watches for a minute
+	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" WATCHES=$${WATCHES:-3000} SOAK_SECONDS=$${SOAK_SECONDS:-60} $(VENV)/bin/python -m pytest e2e/test_watchers.py -q -s
 
 bench: release $(VENV)/e2e ## ratios against real peers
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" cargo run --release --quiet --package benches

@@ -24,7 +24,7 @@ impl Encoding {
 }
 
 /// What objects are turned into.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Form {
     Object,
     Table,

@@ -16,22 +16,27 @@
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should"))]
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))] // they panic on a full disk
 
+mod archive;
+mod commit;
 mod copy;
 mod health;
+mod history;
 mod layout;
 mod log;
 mod memory;
 mod watch;
 
+pub use commit::Commit;
 pub use copy::adopt;
 pub use health::{Health, SECONDS, SetAside, Trouble};
 pub use log::OpenError;
-pub use memory::{Commit, Snapshot, Store};
-pub use watch::{Batch, Gone, Watcher};
+pub use memory::{Snapshot, Store};
+pub use watch::{Batch, Gone, Interest, Watcher};
 
 use bytes::Bytes;
 use serde_json::Value;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A point in the store's history. 0 is before all.
 pub type Revision = u64;
@@ -149,17 +154,29 @@ pub trait Codec: Send + Sync + 'static {
     fn encode(&self, bucket: &str, value: &Value) -> Vec<u8>;
 }
 
-/// Bounds of the history that a bucket keeps for watches that resume.
+/// Bounds of the history that is kept for watches that resume.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Events kept for a bucket at most.
+    /// Events kept in memory for a bucket at most.
     pub events: usize,
     /// Encoded bytes of the events kept for a bucket at most (the newest 64 events are kept whatever their size).
     pub bytes: usize,
+    /// Bytes of the history on disk at most, of all buckets together and compressed.
+    pub archive_bytes: u64,
+    /// How long the history on disk is kept at least, within `archive_bytes`.
+    pub archive_time: Duration,
+    /// Bytes of the history on disk that are kept also after their time.
+    pub archive_kept: u64,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { events: 10_000, bytes: 8 << 20 }
+        Self {
+            events: 10_000,
+            bytes: 8 << 20,
+            archive_bytes: 512 << 20,
+            archive_time: Duration::from_secs(6 * 60),
+            archive_kept: 16 << 20,
+        }
     }
 }

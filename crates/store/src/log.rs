@@ -1,14 +1,16 @@
 //! The disk: one SQLite file, one writer thread, group commit.
 //!
-//! The file holds the objects as they are and the last revision. What happened before is not kept on disk: after a restart
-//! watches resume from the revision at which the store was opened, older ones list again.
+//! The file holds the objects as they are and the last revision. What happened before is kept beside it
+//! ([`crate::archive`]), for watches that resume.
 //!
 //! Memory holds all that was acknowledged, so a write that fails loses nothing: it is refused, and the disk is brought in step
 //! with memory ([`Log::heal`]) before the next one.
 
+use crate::archive::Keeper;
+use crate::commit::Ack;
 use crate::health::{SetAside, Trouble};
 use crate::layout::{self, Loaded};
-use crate::memory::{Ack, Pending, Placed, Shared};
+use crate::memory::{Pending, Placed, Shared};
 use crate::{Entry, Event, Revision, Txn, WriteError};
 use rusqlite::{Connection, ErrorCode};
 use std::collections::HashMap;
@@ -99,7 +101,8 @@ impl Log {
         layout::prepare(&mut db)?;
         let mut loaded = layout::load(&db)?;
         let found = loaded.damage();
-        if found.is_some() && *damage != found {
+        let lossy = found.is_some();
+        if lossy && *damage != found {
             *damage = found;
             return Ok(None);
         }
@@ -122,6 +125,11 @@ impl Log {
         }
         if loaded.leapt {
             tracing::error!(revision = loaded.revision, "the stored revision is damaged; revisions go on far above it");
+        } else if lossy {
+            // Objects are gone of which no event tells: the history ends before this revision, and who watched lists again.
+            loaded.revision = loaded.revision.saturating_add(1);
+        }
+        if lossy {
             let tx = db.transaction()?;
             layout::set_revision(&tx, loaded.revision)?;
             tx.commit()?;
@@ -136,6 +144,7 @@ impl Log {
     /// would make all others wait for a commit more. So a commit waits a little until as many are there as last time. A
     /// writer that is alone never waits.
     pub(crate) fn run(mut self, shared: &Shared, waiting: &Receiver<(Txn, Ack)>) {
+        let keeper = shared.archive.as_ref().and_then(|archive| Keeper::start(archive.clone()).ok());
         let (mut expected, mut patience) = (0, Duration::ZERO);
         // in trouble: when the disk was tried last, and how long not to try it again
         let mut tried = (Instant::now(), Duration::ZERO);
@@ -150,12 +159,12 @@ impl Log {
                     match waiting.recv_timeout(rest) {
                         // what takes long is not done for each of many writes
                         Ok((_, ack)) if !tried.1.saturating_sub(tried.0.elapsed()).is_zero() => {
-                            drop(ack.send(Err(refusal(&trouble))));
+                            ack.send(Err(refusal(&trouble)));
                             continue;
                         }
                         Ok(first) => {
                             if let Some(trouble) = self.heal(shared, &mut tried) {
-                                drop(first.1.send(Err(refusal(&trouble))));
+                                first.1.send(Err(refusal(&trouble)));
                                 continue;
                             }
                             first
@@ -180,7 +189,7 @@ impl Log {
                     Ok(events) => acks.push((ack, events)),
                     Err(WriteError::Conflict) if !acks.is_empty() => lost.push(ack),
                     // A client that has gone away does not read its answer.
-                    Err(error) => drop(ack.send(Err(error))),
+                    Err(error) => ack.send(Err(error)),
                 }
                 next = if acks.len() + lost.len() >= GROUP {
                     None
@@ -197,17 +206,21 @@ impl Log {
                 continue;
             }
             let commit = Instant::now();
-            match self.append(acks.iter().flat_map(|(_, events)| events)) {
+            // Both are on their way at the same time; nothing is shown before both are there.
+            let kept = keeper.as_ref().map(|keeper| keeper.keep(acks.iter().flat_map(|(_, events)| events)));
+            let appended = self.append(acks.iter().flat_map(|(_, events)| events));
+            _ = kept.map(|kept| kept.recv());
+            match appended {
                 Ok(()) => {
                     let took = commit.elapsed();
                     shared.vitals.committed(took, acks.len());
                     patience = took.checked_div(COME_BACK).unwrap_or_default().min(COME_BACK_MAX);
                     shared.publish(acks.iter().flat_map(|(_, events)| events));
                     for (ack, events) in acks {
-                        drop(ack.send(Ok(events)));
+                        ack.send(Ok(events));
                     }
                     for ack in lost {
-                        drop(ack.send(Err(WriteError::Conflict)));
+                        ack.send(Err(WriteError::Conflict));
                     }
                 }
                 Err(error) => {
@@ -216,8 +229,11 @@ impl Log {
                     let trouble = self.failed(&error);
                     let refusal = refusal(&trouble);
                     shared.vitals.set_trouble(Some(trouble));
+                    if let Some(archive) = &shared.archive {
+                        archive.reset(shared.revision());
+                    }
                     for ack in acks.into_iter().map(|(ack, _)| ack).chain(lost) {
-                        drop(ack.send(Err(refusal.clone())));
+                        ack.send(Err(refusal.clone()));
                     }
                 }
             }

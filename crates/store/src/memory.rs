@@ -1,18 +1,18 @@
 //! The visible state, and the store that keeps it.
 
+use crate::archive::{Archive, Hint};
+use crate::commit::{Ack, Commit, stopped};
 use crate::health::{Health, Vitals};
+use crate::history::History;
 use crate::log::{Log, OpenError, Opened};
-use crate::watch::{Batch, Gone, History, Watcher};
+use crate::watch::{Batch, Gone, Interest, Portion, Watcher};
 use crate::{Codec, Entry, Event, Expect, Key, Limits, Op, Revision, Txn, WriteError};
 use bytes::Bytes;
 use rpds::RedBlackTreeMapSync;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, mpsc};
-use std::task::{Context, Poll};
 use std::thread::JoinHandle;
-use tokio::sync::oneshot;
 
 type Map = RedBlackTreeMapSync<Key, Arc<Entry>>;
 
@@ -22,12 +22,11 @@ pub(crate) type Placed = (Arc<str>, Arc<Entry>);
 struct Bucket {
     map: Map,
     history: History,
-    wake: tokio::sync::watch::Sender<Revision>,
 }
 
 impl Bucket {
     fn new(floor: Revision) -> Self {
-        Self { map: Map::new_sync(), history: History::new(floor), wake: tokio::sync::watch::Sender::new(0) }
+        Self { map: Map::new_sync(), history: History::new(floor) }
     }
 }
 
@@ -38,12 +37,21 @@ struct State {
     buckets: HashMap<Arc<str>, Bucket>,
 }
 
+impl State {
+    /// Everything in the bucket after this revision is in memory.
+    fn oldest(&self, bucket: &str) -> Revision {
+        self.buckets.get(bucket).map_or(self.floor, |found| found.history.floor())
+    }
+}
+
 /// What readers, watchers and the writer share.
 pub(crate) struct Shared {
     state: RwLock<State>,
     codec: Box<dyn Codec>,
     limits: Limits,
     pub(crate) vitals: Vitals,
+    /// The history on disk; a store without a disk has none.
+    pub(crate) archive: Option<Arc<Archive>>,
 }
 
 impl Shared {
@@ -68,21 +76,45 @@ impl Shared {
         self.state.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn events(&self, bucket: &str, after: Revision, limit: usize) -> Result<Batch, Gone> {
-        let state = self.read();
-        let Some(found) = state.buckets.get(bucket) else {
-            return if after < state.floor {
-                Err(Gone { asked: after, oldest: state.floor })
-            } else {
-                Ok(Batch { events: Vec::new(), revision: state.revision.max(after) })
+    /// Some of the events of interest after `after`, from memory or from the disk.
+    pub(crate) fn events(
+        &self,
+        bucket: &str,
+        interest: &Interest,
+        after: Revision,
+        portion: Portion,
+        hint: &mut Option<Hint>,
+    ) -> Result<Batch, Gone> {
+        let (visible, oldest) = {
+            let state = self.read();
+            let found = match state.buckets.get(bucket) {
+                Some(found) => found.history.after(interest, after, portion),
+                None => (after >= state.floor).then_some((Vec::new(), false)),
             };
+            if let Some((events, more)) = found {
+                let revision = match events.last() {
+                    Some(last) if more => last.revision,
+                    _ => state.revision.max(after),
+                };
+                return Ok(Batch { events, revision, more });
+            }
+            (state.revision, state.oldest(bucket))
         };
-        let events = found.history.after(after, limit).ok_or(Gone { asked: after, oldest: found.history.floor() })?;
-        let revision = match events.last() {
-            Some(last) if events.len() == limit => last.revision,
-            _ => state.revision.max(after),
-        };
-        Ok(Batch { events, revision })
+        let archive = self.archive.as_ref();
+        match archive.and_then(|archive| archive.read(bucket, interest, after, visible, portion, hint)) {
+            Some((events, revision)) => Ok(Batch { events, revision, more: revision < visible }),
+            None => Err(Gone { asked: after, oldest: archive.map_or(oldest, |a| a.floor().min(oldest)) }),
+        }
+    }
+
+    pub(crate) fn waits(&self, bucket: &str, interest: &Interest, after: Revision, bytes: usize) -> bool {
+        self.read().buckets.get(bucket).is_some_and(|found| found.history.waits(interest, after, bytes))
+    }
+
+    pub(crate) fn unsubscribe(&self, bucket: &str, interest: &Interest, bell: tokio::sync::watch::Receiver<Revision>) {
+        if let Some(found) = self.write().buckets.get_mut(bucket) {
+            found.history.unsubscribe(interest, bell);
+        }
     }
 
     /// Evaluates a transaction against the visible state and what `pending` holds on top of it; adds its events there.
@@ -156,7 +188,7 @@ impl Shared {
         }
         for name in touched {
             if let Some(bucket) = state.buckets.get(&name) {
-                bucket.wake.send_replace(state.revision);
+                bucket.history.ring(state.revision);
             }
         }
     }
@@ -186,8 +218,6 @@ enum Backend {
         thread: Option<JoinHandle<()>>,
     },
 }
-
-pub(crate) type Ack = oneshot::Sender<Result<Vec<Event>, WriteError>>;
 
 struct Inner {
     shared: Arc<Shared>,
@@ -223,11 +253,12 @@ impl Store {
 
     /// As [`Store::memory`], with bounds of its own.
     pub fn memory_with(codec: impl Codec, limits: Limits) -> Self {
-        let shared = Arc::new(shared(0, codec, limits));
+        let shared = Arc::new(shared(0, codec, limits, None));
         Self { inner: Arc::new(Inner { shared, path: None, backend: Backend::Memory(Mutex::new(())) }) }
     }
 
-    /// A store in the SQLite file at `path`, made if absent. Reads it all into memory; history begins empty.
+    /// A store in the SQLite file at `path`, made if absent. Reads all objects into memory; what happened in the last
+    /// minutes stays on disk, in a folder beside it.
     ///
     /// # Errors
     /// The file cannot be opened or is no store, or another process has it open.
@@ -242,7 +273,8 @@ impl Store {
     pub fn open_with(path: &Path, codec: impl Codec, limits: Limits) -> Result<Self, OpenError> {
         let Opened { log, loaded, set_aside } = Log::open(path)?;
         let revision = loaded.revision;
-        let shared = shared(revision, codec, limits);
+        let archive = Arc::new(Archive::open(path, revision, limits));
+        let shared = shared(revision, codec, limits, Some(archive));
         shared.vitals.found(set_aside);
         {
             let mut state = shared.write();
@@ -276,7 +308,7 @@ impl Store {
                 Commit::Done(Some(result))
             }
             Backend::Log { queue, .. } => {
-                let (ack, answer) = oneshot::channel();
+                let (ack, answer) = Ack::new();
                 match queue.as_ref().map(|queue| queue.send((txn, ack))) {
                     Some(Ok(())) => Commit::Waiting(answer),
                     _ => Commit::Done(Some(Err(stopped()))),
@@ -328,21 +360,32 @@ impl Store {
     /// # Errors
     /// Some of it is forgotten.
     pub fn watch(&self, bucket: &str, from: Revision) -> Result<Watcher, Gone> {
-        let mut state = self.inner.shared.write();
+        self.watch_some(bucket, Interest::All, from)
+    }
+
+    /// As [`Store::watch`], for some of the bucket's objects. What happens to others does not wake the watcher.
+    ///
+    /// # Errors
+    /// Some of what happened in the bucket is forgotten.
+    pub fn watch_some(&self, bucket: &str, interest: Interest, from: Revision) -> Result<Watcher, Gone> {
+        let shared = &self.inner.shared;
+        let mut state = shared.write();
         let floor = state.floor;
-        let (name, found) = match state.buckets.get_key_value(bucket) {
-            Some((name, found)) => (name.clone(), found),
-            None => {
-                let name: Arc<str> = bucket.into();
-                (name.clone(), &*state.buckets.entry(name).or_insert_with(|| Bucket::new(floor)))
-            }
+        let (bucket, found) = match state.buckets.get_key_value(bucket) {
+            Some((name, _)) => (name.clone(), state.buckets.get_mut(bucket)),
+            None => (bucket.into(), None),
         };
-        let oldest = found.history.floor();
+        let found = match found {
+            Some(found) => found,
+            None => state.buckets.entry(bucket.clone()).or_insert_with(|| Bucket::new(floor)),
+        };
+        let memory = found.history.floor();
+        let oldest = shared.archive.as_ref().map_or(memory, |archive| archive.floor().min(memory));
         if from < oldest {
             return Err(Gone { asked: from, oldest });
         }
-        let wake = found.wake.subscribe();
-        Ok(Watcher { shared: self.inner.shared.clone(), bucket: name, cursor: from, wake })
+        let wake = found.history.subscribe(&interest);
+        Ok(Watcher { shared: shared.clone(), bucket, interest, cursor: from, wake, hint: None })
     }
 
     /// Revision of the last visible write.
@@ -386,57 +429,15 @@ impl Store {
         for bucket in state.buckets.values_mut() {
             bucket.history.compact(revision);
         }
+        if let Some(archive) = &self.inner.shared.archive {
+            archive.reset(revision);
+        }
     }
 }
 
-fn shared(revision: Revision, codec: impl Codec, limits: Limits) -> Shared {
+fn shared(revision: Revision, codec: impl Codec, limits: Limits, archive: Option<Arc<Archive>>) -> Shared {
     let state = State { revision, floor: revision, buckets: HashMap::new() };
-    Shared { state: RwLock::new(state), codec: Box::new(codec), limits, vitals: Vitals::default() }
-}
-
-fn stopped() -> WriteError {
-    WriteError::Failed("the writer has stopped".to_owned())
-}
-
-/// The answer to a write, when it comes: the events it made, in the order of its operations.
-pub enum Commit {
-    Done(Option<Result<Vec<Event>, WriteError>>),
-    Waiting(oneshot::Receiver<Result<Vec<Event>, WriteError>>),
-}
-
-impl Commit {
-    /// Blocks the thread until the write is durable: for callers without a runtime and for moments, such as a start, where
-    /// a runtime's thread may stand still for milliseconds. Async code awaits the value instead.
-    ///
-    /// # Errors
-    /// An expectation did not hold, or the database cannot be written.
-    pub fn wait(self) -> Result<Vec<Event>, WriteError> {
-        struct Unpark(std::thread::Thread);
-        impl std::task::Wake for Unpark {
-            fn wake(self: Arc<Self>) {
-                self.0.unpark();
-            }
-        }
-        let waker = Arc::new(Unpark(std::thread::current())).into();
-        let mut commit = std::pin::pin!(self);
-        loop {
-            match commit.as_mut().poll(&mut Context::from_waker(&waker)) {
-                Poll::Ready(result) => return result,
-                Poll::Pending => std::thread::park(),
-            }
-        }
-    }
-}
-
-impl Future for Commit {
-    type Output = Result<Vec<Event>, WriteError>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        match &mut *self {
-            Self::Done(result) => Poll::Ready(result.take().unwrap_or_else(|| Err(stopped()))),
-            Self::Waiting(answer) => Pin::new(answer).poll(cx).map(|answer| answer.unwrap_or_else(|_| Err(stopped()))),
-        }
-    }
+    Shared { state: RwLock::new(state), codec: Box::new(codec), limits, vitals: Vitals::default(), archive }
 }
 
 /// A bucket at one revision.

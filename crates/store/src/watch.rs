@@ -1,72 +1,37 @@
-//! History of a bucket and the readers that follow it.
+//! Readers that follow a bucket.
 //!
 //! A watcher owns no queue: it holds the last revision it has seen and reads on from the bucket's history. So replay and
 //! live events are one thing, a slow reader costs nothing, and one that the history has left behind learns that it has
 //! missed something ([`Gone`]) instead of missing it silently.
 
+use crate::archive::Hint;
 use crate::memory::Shared;
-use crate::{Event, Limits, Revision};
-use std::collections::VecDeque;
+use crate::{Event, Key, Revision};
 use std::sync::Arc;
 
-const KEPT_ALWAYS: usize = 64;
-
-/// The recent events of a bucket, in order of revision.
-#[derive(Debug)]
-pub(crate) struct History {
-    events: VecDeque<Event>,
-    bytes: usize,
-    /// Everything after this revision is in `events`.
-    floor: Revision,
+/// Which objects of a bucket a watcher hears of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Interest {
+    All,
+    Namespace(String),
+    Object(Key),
 }
 
-impl History {
-    pub(crate) fn new(floor: Revision) -> Self {
-        Self { events: VecDeque::new(), bytes: 0, floor }
-    }
-
-    pub(crate) fn push(&mut self, event: Event, limits: Limits) {
-        self.bytes += event.entry.bytes.len();
-        self.events.push_back(event);
-        while self.events.len() > limits.events || (self.bytes > limits.bytes && self.events.len() > KEPT_ALWAYS) {
-            if let Some(event) = self.events.pop_front() {
-                self.bytes -= event.entry.bytes.len();
-                self.floor = event.revision;
-            }
+impl Interest {
+    pub fn covers(&self, key: &Key) -> bool {
+        match self {
+            Self::All => true,
+            Self::Namespace(namespace) => key.namespace == *namespace,
+            Self::Object(wanted) => key == wanted,
         }
     }
+}
 
-    /// Forgets everything up to and including `revision`.
-    pub(crate) fn compact(&mut self, revision: Revision) {
-        while self.events.front().is_some_and(|e| e.revision <= revision) {
-            if let Some(event) = self.events.pop_front() {
-                self.bytes -= event.entry.bytes.len();
-            }
-        }
-        self.floor = self.floor.max(revision);
-    }
-
-    pub(crate) fn floor(&self) -> Revision {
-        self.floor
-    }
-
-    /// Events after `revision`, at most `limit`; `None` where some of them are forgotten.
-    pub(crate) fn after(&self, revision: Revision, limit: usize) -> Option<Vec<Event>> {
-        if revision < self.floor {
-            return None;
-        }
-        let start = self.events.partition_point(|e| e.revision <= revision);
-        Some(self.events.range(start..).take(limit).cloned().collect())
-    }
-
-    /// All events after `revision`, newest first, to walk a map back to what it was.
-    pub(crate) fn back_to(&self, revision: Revision) -> Option<impl Iterator<Item = &Event>> {
-        if revision < self.floor {
-            return None;
-        }
-        let start = self.events.partition_point(|e| e.revision <= revision);
-        Some(self.events.range(start..).rev())
-    }
+/// Events handed over at once, at most (in bytes, but for the last of them).
+#[derive(Clone, Copy)]
+pub(crate) struct Portion {
+    pub(crate) events: usize,
+    pub(crate) bytes: usize,
 }
 
 /// The reader's position is older than the history that the store keeps.
@@ -84,35 +49,46 @@ pub struct Batch {
     pub events: Vec<Event>,
     /// Everything up to here has now been delivered to the reader.
     pub revision: Revision,
+    /// There is more to be read at once.
+    pub more: bool,
 }
 
-/// Follows one bucket from a revision on. Dropping it costs nothing.
+/// Follows one bucket from a revision on.
 pub struct Watcher {
     pub(crate) shared: Arc<Shared>,
     pub(crate) bucket: Arc<str>,
+    pub(crate) interest: Interest,
     pub(crate) cursor: Revision,
     pub(crate) wake: tokio::sync::watch::Receiver<Revision>,
+    /// Where on disk it reads on.
+    pub(crate) hint: Option<Hint>,
 }
 
 impl Watcher {
-    /// Events handed over at once at most.
-    const BATCH: usize = 512;
+    /// Small, as a reader that waits for a slow client keeps it alive.
+    const PORTION: Portion = Portion { events: 512, bytes: 64 << 10 };
 
-    /// What has happened since the last call; empty where nothing has.
+    /// Some of what has happened since the last call; empty where nothing has, or where nothing of it is of interest yet.
     pub fn poll(&mut self) -> Result<Batch, Gone> {
-        let batch = self.shared.events(&self.bucket, self.cursor, Self::BATCH)?;
+        let batch = self.shared.events(&self.bucket, &self.interest, self.cursor, Self::PORTION, &mut self.hint)?;
         self.cursor = batch.revision;
         Ok(batch)
     }
 
-    /// Waits until something has happened in the bucket.
+    /// Waits until something of interest has happened in the bucket.
     ///
     /// Cancel-safe. Also returns, with an empty batch, when the store is gone.
     pub async fn next(&mut self) -> Result<Batch, Gone> {
         loop {
             self.wake.mark_unchanged();
             let batch = self.poll()?;
-            if !batch.events.is_empty() || self.wake.changed().await.is_err() {
+            if !batch.events.is_empty() {
+                return Ok(batch);
+            }
+            if batch.more {
+                // it reads from the disk
+                tokio::task::yield_now().await;
+            } else if self.wake.changed().await.is_err() {
                 return Ok(batch);
             }
         }
@@ -121,5 +97,19 @@ impl Watcher {
     /// Up to where the reader has seen everything.
     pub fn revision(&self) -> Revision {
         self.cursor
+    }
+
+    /// Whether more than `bytes` of events wait for this reader.
+    pub fn is_behind(&self, bytes: usize) -> bool {
+        self.shared.waits(&self.bucket, &self.interest, self.cursor, bytes)
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        if self.interest != Interest::All {
+            let (_, silent) = tokio::sync::watch::channel(0);
+            self.shared.unsubscribe(&self.bucket, &self.interest, std::mem::replace(&mut self.wake, silent));
+        }
     }
 }

@@ -4,6 +4,7 @@ mod answer;
 mod authorize;
 mod discovery;
 mod handle;
+mod lines;
 mod live;
 mod patient;
 mod pods;
@@ -73,6 +74,7 @@ pub struct Server {
     pub(crate) hosts: Vec<String>,
     definitions: Arc<Mutex<Definitions>>,
     pub(crate) openapi: crate::openapi::Cache,
+    lines: lines::Lines,
 }
 
 impl Server {
@@ -111,11 +113,15 @@ impl Server {
             hosts: options.hosts,
             definitions: Arc::default(),
             openapi: crate::openapi::Cache::default(),
+            lines: lines::Lines::default(),
         });
+        let new = server.core.store.revision() == 0;
         server.bootstrap(options.usage.is_some().then(usage::role));
         server.sync_definitions();
-        // Nobody can have seen what came before.
-        server.core.store.compact();
+        if new {
+            // Nobody can have seen what came before.
+            server.core.store.compact();
+        }
         Ok(server)
     }
 

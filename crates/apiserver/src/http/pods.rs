@@ -150,7 +150,7 @@ impl Server {
         accepted: Accepted,
         include: Include,
     ) -> Result<Response<Body>, Status> {
-        let (sender, mut receiver) = mpsc::channel::<Bytes>(16);
+        let (sender, mut receiver) = mpsc::channel::<Vec<Bytes>>(1);
         self.spawn_watch(target, options, accepted, include, sender)?;
         let upgrade = upgrade::to_websocket(&ask)?;
         Ok(upgrade.on_upgrade(move |mut socket| async move {
@@ -158,7 +158,8 @@ impl Server {
                 tokio::select! {
                     chunk = receiver.recv() => {
                         let Some(chunk) = chunk else { break };
-                        for line in chunk.split(|b| *b == b'\n').filter(|line| !line.is_empty()) {
+                        let lines = chunk.iter().flat_map(|lines| lines.split(|b| *b == b'\n'));
+                        for line in lines.filter(|line| !line.is_empty()) {
                             let text = String::from_utf8_lossy(line).into_owned();
                             if socket.send(Message::Text(text.into())).await.is_err() {
                                 return;

@@ -1,7 +1,8 @@
-//! Watches: events of the store as a stream of JSON lines.
+//! Watches: events of the store as a stream of JSON lines, each encoded once for all who see it the same way.
 
 use super::Server;
 use super::answer::{Body, object_bytes, response};
+use super::lines::{Change, View};
 use crate::negotiate::{Accepted, Form};
 use crate::query::ListOptions;
 use crate::registry::{Object, Served, Target, parse_revision, too_large};
@@ -13,7 +14,7 @@ use serde_json::{Value, json};
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
-use store::{Event, Gone, Revision, Watcher};
+use store::{Event, Gone, Interest, Key, Revision, Watcher};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
@@ -31,6 +32,12 @@ const CHUNK: usize = 16 << 10;
 /// How long a client may take for a chunk before it is cut off: it lists again, or it is gone.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// A client that has taken nothing for so long is cut off if more events wait for it than [`BEHIND`].
+const STALL: Duration = Duration::from_secs(1);
+/// Bytes of events that may wait for a client that takes nothing. Upstream ends such a watch, too; the client goes on from the
+/// last event that it got, or lists again.
+const BEHIND: usize = 4 << 20;
+
 /// What turns events into bytes.
 pub(crate) struct Encoder {
     pub(crate) target: Target,
@@ -44,13 +51,12 @@ pub(crate) struct Encoder {
 
 impl Encoder {
     fn selects(&self, object: &Value) -> bool {
-        let namespace = &self.target.namespace;
-        (namespace.is_empty() || api::object::meta(object, "namespace") == namespace)
-            && self.target.served.selects(&self.options, object)
+        self.target.served.selects(&self.options, object)
     }
 
     /// One line: `{"type":…,"object":…}`.
-    fn line(&mut self, kind: &str, object: &Object, out: &mut Vec<u8>) {
+    fn line(&self, kind: &str, object: &Object) -> Vec<u8> {
+        let mut out = Vec::with_capacity(64);
         out.extend_from_slice(br#"{"type":""#);
         out.extend_from_slice(kind.as_bytes());
         out.extend_from_slice(br#"","object":"#);
@@ -67,9 +73,10 @@ impl Encoder {
             }
         }
         out.extend_from_slice(b"}\n");
+        out
     }
 
-    fn shaped(&mut self, kind: &str, object: &Value) -> Value {
+    fn shaped(&self, kind: &str, object: &Value) -> Value {
         let version = self.accepted.form_version;
         if matches!(self.accepted.form, Form::Metadata | Form::MetadataList) {
             return table::metadata(object, version);
@@ -85,46 +92,73 @@ impl Encoder {
             }
         }
         let columns = (!self.columns_sent).then(|| table::columns(served));
-        self.columns_sent = true;
         let meta = json!({"resourceVersion": api::object::resource_version(object)});
         table::table(columns, vec![row], meta, version)
     }
 
-    fn bookmark(&mut self, revision: Revision, initial_end: bool, out: &mut Vec<u8>) {
+    fn bookmark(&mut self, revision: Revision, initial_end: bool) -> Bytes {
         let served = &self.target.served;
         let mut meta = json!({"resourceVersion": revision.to_string()});
         if initial_end {
             meta["annotations"] = json!({"k8s.io/initial-events-end": "true"});
         }
         let object = json!({"kind": served.resource.kind, "apiVersion": served.api_version(), "metadata": meta});
-        self.line("BOOKMARK", &Object::Made(Arc::new(object)), out);
+        let line = self.line("BOOKMARK", &Object::Made(Arc::new(object)));
+        self.columns_sent = true;
+        line.into()
     }
 
-    /// An event as the watch's selectors see it.
-    fn event(&mut self, event: &Event, out: &mut Vec<u8>) {
+    /// An object that there was when the watch began.
+    fn initial(&mut self, object: &Object) -> Vec<u8> {
+        let line = self.line("ADDED", object);
+        self.columns_sent = true;
+        line
+    }
+
+    /// An event as the watch's selectors see it: encoded once for all who see it so.
+    fn event(&mut self, event: &Event) -> Option<Bytes> {
         let served = self.target.served.clone();
-        let before = event.previous.as_ref().map(|entry| served.present(entry)).filter(|o| self.selects(o.value()));
-        let now = served.present(&event.entry);
-        let after = (!event.deleted && self.selects(now.value())).then_some(&now);
-        match (before, after) {
-            (None, None) => {}
-            (None, Some(now)) => self.line("ADDED", now, out),
-            (Some(_), Some(now)) => self.line("MODIFIED", now, out),
-            (Some(_), None) if event.deleted => self.line("DELETED", &now, out),
-            (Some(before), None) => {
-                // Left the selection: what it was, as of now.
-                let mut last = (**before.value()).clone();
-                last["metadata"]["resourceVersion"] = event.revision.to_string().into();
-                self.line("DELETED", &Object::Made(Arc::new(last)), out);
+        let change = if self.options.labels.is_empty() && self.options.fields.is_empty() {
+            match (&event.previous, event.deleted) {
+                (Some(_), true) => Change::Deleted,
+                (None, false) => Change::Added,
+                (Some(_), false) => Change::Modified,
+                (None, true) => return None,
             }
-        }
+        } else {
+            let before = event.previous.as_ref().is_some_and(|previous| self.selects(served.present(previous).value()));
+            let after = !event.deleted && self.selects(served.present(&event.entry).value());
+            match (before, after) {
+                (false, false) => return None,
+                (false, true) => Change::Added,
+                (true, true) => Change::Modified,
+                (true, false) if event.deleted => Change::Deleted,
+                (true, false) => Change::Left,
+            }
+        };
+        let Accepted { form, form_version, .. } = self.accepted;
+        let columns = form == Form::Table && !self.columns_sent;
+        let view = View::new(&served, event.revision, change, form, form_version, self.include, columns);
+        let line = self.server.lines.get(view, || match (change, &event.previous) {
+            (Change::Left, Some(previous)) => {
+                // What it was, as of now.
+                let mut last = (*served.present_value(previous)).clone();
+                last["metadata"]["resourceVersion"] = event.revision.to_string().into();
+                self.line("DELETED", &Object::Made(Arc::new(last))).into()
+            }
+            (change, _) => self.line(change.name(), &served.present(&event.entry)).into(),
+        });
+        self.columns_sent = true;
+        Some(line)
     }
 }
 
-fn error_line(status: &Status, out: &mut Vec<u8>) {
+fn error_line(status: &Status) -> Bytes {
+    let mut out = Vec::new();
     out.extend_from_slice(br#"{"type":"ERROR","object":"#);
     out.extend_from_slice(status.to_json().trim_end().as_bytes());
     out.extend_from_slice(b"}\n");
+    out.into()
 }
 
 fn expired(gone: &Gone) -> Status {
@@ -138,6 +172,21 @@ struct Start {
     mark_initial_end: bool,
     from: Revision,
     watcher: Result<Watcher, Gone>,
+}
+
+/// Whose changes can be seen through a watch at all; nobody else's wake it.
+fn interest(target: &Target, options: &ListOptions) -> Interest {
+    let pinned = options.fields.pinned("metadata.namespace");
+    let namespace = match target.namespace.as_str() {
+        "" if target.served.resource.namespaced => pinned,
+        "" => Some(""),
+        namespace => Some(namespace),
+    };
+    match (namespace, options.fields.pinned("metadata.name")) {
+        (Some(namespace), Some(name)) => Interest::Object(Key::new(namespace, name)),
+        (Some(""), None) | (None, _) => Interest::All,
+        (Some(namespace), None) => Interest::Namespace(namespace.to_owned()),
+    }
 }
 
 impl Server {
@@ -163,12 +212,12 @@ impl Server {
             } else {
                 Vec::new()
             };
-            let watcher = store.watch(&served.bucket, snapshot.revision);
+            let watcher = store.watch_some(&served.bucket, interest(target, options), snapshot.revision);
             // Upstream ends the initial events with a mark also where they were not asked for by name.
             let mark_initial_end = shows_state && options.bookmarks;
             return Ok(Start { initial, mark_initial_end, from: snapshot.revision, watcher });
         }
-        let watcher = store.watch(&served.bucket, revision);
+        let watcher = store.watch_some(&served.bucket, interest(target, options), revision);
         Ok(Start { initial: Vec::new(), mark_initial_end: false, from: revision, watcher })
     }
 
@@ -180,11 +229,16 @@ impl Server {
         accepted: Accepted,
         include: Include,
     ) -> Result<Response<Body>, Status> {
-        let (sender, receiver) = mpsc::channel::<Bytes>(QUEUE);
+        let (sender, receiver) = mpsc::channel::<Vec<Bytes>>(QUEUE);
         self.spawn_watch(target, options, accepted, include, sender)?;
-        let stream = futures::stream::unfold(receiver, |mut receiver| async move {
-            let chunk = receiver.recv().await?;
-            Some((Ok::<_, Infallible>(chunk), receiver))
+        let none = Vec::new().into_iter();
+        let stream = futures::stream::unfold((receiver, none), |(mut receiver, mut chunk)| async move {
+            loop {
+                if let Some(line) = chunk.next() {
+                    return Some((Ok::<_, Infallible>(line), (receiver, chunk)));
+                }
+                chunk = receiver.recv().await?.into_iter();
+            }
         });
         let mut answer = response(200, "application/json", Bytes::new());
         *answer.body_mut() = Body::from_stream(stream);
@@ -198,7 +252,7 @@ impl Server {
         options: ListOptions,
         accepted: Accepted,
         include: Include,
-        sender: mpsc::Sender<Bytes>,
+        sender: mpsc::Sender<Vec<Bytes>>,
     ) -> Result<(), Status> {
         let start = self.start(&target, &options)?;
         let secs = options.timeout_secs.and_then(|s| u64::try_from(s).ok()).filter(|s| *s > 0);
@@ -210,37 +264,87 @@ impl Server {
     }
 }
 
-/// Gives what has been gathered to the client. `false`: it is gone, reads too slowly, or the watch's time is up.
-async fn hand_over(sender: &mpsc::Sender<Bytes>, out: &mut Vec<u8>, deadline: Instant) -> bool {
-    if out.is_empty() {
-        return true;
-    }
-    let patience = api::time::after(Instant::now(), PATIENCE).min(deadline);
-    let sent = tokio::time::timeout_at(patience, sender.send(std::mem::take(out).into())).await;
-    matches!(sent, Ok(Ok(())))
+/// Lines on their way to one client.
+struct Outlet {
+    sender: mpsc::Sender<Vec<Bytes>>,
+    lines: Vec<Bytes>,
+    bytes: usize,
+    /// When the watch's time is up.
+    deadline: Instant,
 }
 
-async fn run(mut encoder: Encoder, start: Start, sender: mpsc::Sender<Bytes>, deadline: Instant) {
-    let mut out = Vec::new();
-    for object in &start.initial {
-        encoder.line("ADDED", object, &mut out);
-        if out.len() > CHUNK && !hand_over(&sender, &mut out, deadline).await {
-            return;
+impl Outlet {
+    fn push(&mut self, line: Bytes) {
+        self.bytes = self.bytes.saturating_add(line.len());
+        self.lines.push(line);
+    }
+
+    fn lines_of(&mut self, encoder: &mut Encoder, event: &Event) {
+        if let Some(line) = encoder.event(event) {
+            self.push(line);
         }
     }
+
+    fn is_full(&self) -> bool {
+        self.bytes > CHUNK
+    }
+
+    /// Gives what has been gathered to the client. `false`: it is gone, reads too slowly, or the watch's time is up.
+    async fn hand_over(&mut self, watcher: Option<&Watcher>) -> bool {
+        if self.lines.is_empty() {
+            return true;
+        }
+        let patience = api::time::after(Instant::now(), PATIENCE).min(self.deadline);
+        loop {
+            let look = api::time::after(Instant::now(), STALL).min(patience);
+            match tokio::time::timeout_at(look, self.sender.reserve()).await {
+                Ok(Ok(place)) => {
+                    place.send(std::mem::take(&mut self.lines));
+                    self.bytes = 0;
+                    return true;
+                }
+                Ok(Err(_)) => return false,
+                Err(_) if Instant::now() >= patience => return false,
+                Err(_) if watcher.is_some_and(|watcher| watcher.is_behind(BEHIND)) => {
+                    tracing::debug!("a watch ends whose client does not read");
+                    return false;
+                }
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// The last lines: whether the client takes them is its own affair.
+    async fn finish(mut self, line: Option<Bytes>) {
+        self.lines.extend(line);
+        self.hand_over(None).await;
+    }
+}
+
+async fn run(mut encoder: Encoder, start: Start, sender: mpsc::Sender<Vec<Bytes>>, deadline: Instant) {
+    let mut outlet = Outlet { sender, lines: Vec::new(), bytes: 0, deadline };
+    let mut chunk = Vec::new();
+    for object in &start.initial {
+        chunk.extend_from_slice(&encoder.initial(object));
+        if chunk.len() > CHUNK {
+            outlet.push(std::mem::take(&mut chunk).into());
+            if !outlet.hand_over(start.watcher.as_ref().ok()).await {
+                return;
+            }
+        }
+    }
+    if !chunk.is_empty() {
+        outlet.push(chunk.into());
+    }
     if start.mark_initial_end {
-        encoder.bookmark(start.from, true, &mut out);
+        outlet.push(encoder.bookmark(start.from, true));
     }
     drop(start.initial);
     let mut watcher = match start.watcher {
         Ok(watcher) => watcher,
-        Err(gone) => {
-            error_line(&expired(&gone), &mut out);
-            drop(sender.send(out.into()).await);
-            return;
-        }
+        Err(gone) => return outlet.finish(Some(error_line(&expired(&gone)))).await,
     };
-    if !hand_over(&sender, &mut out, deadline).await {
+    if !outlet.hand_over(Some(&watcher)).await {
         return;
     }
     let bookmarks = encoder.options.bookmarks;
@@ -252,17 +356,14 @@ async fn run(mut encoder: Encoder, start: Start, sender: mpsc::Sender<Bytes>, de
         tokio::select! {
             batch = watcher.next() => match batch {
                 Ok(batch) if batch.events.is_empty() => return,
-                Ok(batch) => for event in &batch.events {
-                    encoder.event(event, &mut out);
-                    if out.len() > CHUNK && !hand_over(&sender, &mut out, deadline).await {
+                Ok(batch) => for event in batch.events {
+                    outlet.lines_of(&mut encoder, &event);
+                    drop(event);
+                    if outlet.is_full() && !outlet.hand_over(Some(&watcher)).await {
                         return;
                     }
                 },
-                Err(gone) => {
-                    error_line(&expired(&gone), &mut out);
-                    drop(sender.send(out.into()).await);
-                    return;
-                }
+                Err(gone) => return outlet.finish(Some(error_line(&expired(&gone)))).await,
             },
             () = tokio::time::sleep_until(bookmark_at), if bookmarks => {
                 if last_bookmark.is_some_and(|at| at <= Instant::now()) {
@@ -273,33 +374,29 @@ async fn run(mut encoder: Encoder, start: Start, sender: mpsc::Sender<Bytes>, de
                 match watcher.poll() {
                     Ok(batch) => {
                         for event in &batch.events {
-                            encoder.event(event, &mut out);
+                            outlet.lines_of(&mut encoder, event);
                         }
-                        encoder.bookmark(watcher.revision(), false, &mut out);
+                        outlet.push(encoder.bookmark(watcher.revision(), false));
                     }
-                    Err(gone) => {
-                        error_line(&expired(&gone), &mut out);
-                        drop(sender.send(out.into()).await);
-                        return;
-                    }
+                    Err(gone) => return outlet.finish(Some(error_line(&expired(&gone)))).await,
                 }
             },
             () = tokio::time::sleep_until(deadline) => return,
-            () = sender.closed() => return,
+            () = outlet.sender.closed() => return,
             // What happened to the objects as their kind went is still to be told.
             () = ended.cancelled() => {
-                if let Ok(batch) = watcher.poll() {
+                while let Ok(batch) = watcher.poll() {
                     for event in &batch.events {
-                        encoder.event(event, &mut out);
+                        outlet.lines_of(&mut encoder, event);
+                    }
+                    if !batch.more || !outlet.hand_over(Some(&watcher)).await {
+                        break;
                     }
                 }
-                if !out.is_empty() {
-                    drop(sender.send(out.into()).await);
-                }
-                return;
+                return outlet.finish(None).await;
             }
         }
-        if !hand_over(&sender, &mut out, deadline).await {
+        if !outlet.hand_over(Some(&watcher)).await {
             return;
         }
     }
