@@ -1,5 +1,6 @@
 //! The node agent: follows the pods bound to its node, and runs a worker for each.
 
+use crate::cgroup::{self, Support};
 use crate::evidence::Keep;
 use crate::gpus;
 use crate::identity::Peer;
@@ -45,6 +46,8 @@ pub struct Config {
     pub shim: Vec<OsString>,
     /// `None`: as much as the machine allows.
     pub isolation: Option<Isolation>,
+    /// `None`: what the machine lends.
+    pub cgroups: Option<Support>,
     /// Host and port of the API server, as pods reach it.
     pub api_server: Option<(String, u16)>,
     /// The node's address (127.0.0.1 on a machine of one).
@@ -74,6 +77,7 @@ impl Config {
             node_name: node_name.to_owned(),
             shim,
             isolation: None,
+            cgroups: None,
             api_server: None,
             host_ip: Ipv4Addr::LOCALHOST,
             log_bytes_max: 10 << 20,
@@ -93,6 +97,7 @@ impl Config {
 pub struct Shared<W> {
     pub config: Config,
     pub settings: Settings,
+    pub cgroups: Support,
     pub world: W,
     registry: Mutex<Registry>,
 }
@@ -143,7 +148,12 @@ impl<W: World> Agent<W> {
             Some(gpus) => gpus.clone(),
             None => gpus::detect().await,
         };
+        let cgroups = match &config.cgroups {
+            Some(cgroups) => cgroups.clone(),
+            None => cgroup::detect(&config.data),
+        };
         let settings = Settings {
+            cgroup: cgroups.group.clone(),
             data: config.data.clone(),
             isolation,
             host_ip: config.host_ip,
@@ -158,6 +168,9 @@ impl<W: World> Agent<W> {
         };
         let indices: BTreeSet<u32> = gpus.iter().map(|gpu| gpu.index).collect();
         let mut registry = Registry::new(&config.data, &settings.domain, indices);
+        if let Some(group) = &cgroups.group {
+            cgroup::clear(group, |uid| PodDir::of(&config.data, uid).path().exists());
+        }
         for dir in pod_dirs(&config)? {
             match dir.read_launch() {
                 Ok(Some(launch)) => registry.adopt(&launch),
@@ -165,7 +178,8 @@ impl<W: World> Agent<W> {
                 Err(error) => tracing::warn!(dir = %dir.path().display(), %error, "cannot read a launch description"),
             }
         }
-        Ok(Self { shared: Arc::new(Shared { config, settings, world, registry: Mutex::new(registry) }), gpus })
+        let shared = Shared { config, settings, cgroups, world, registry: Mutex::new(registry) };
+        Ok(Self { shared: Arc::new(shared), gpus })
     }
 
     /// What pods get on this machine.
@@ -198,7 +212,7 @@ impl<W: World> Agent<W> {
 
     /// Keeps the Node object and its lease fresh, forever.
     async fn keep_registered(&self) {
-        let Shared { config, settings, world, .. } = &*self.shared;
+        let Shared { config, settings, cgroups, world, .. } = &*self.shared;
         let mut registered: Option<Instant> = None;
         let mut renewed = Timestamp::now();
         loop {
@@ -211,6 +225,7 @@ impl<W: World> Agent<W> {
                     data: &config.data,
                     gpus: &self.gpus,
                     isolation: &settings.isolation,
+                    limits: &cgroups.why_not,
                     capacity: &config.capacity,
                     pods_max: config.pods_max,
                     version: &config.version,

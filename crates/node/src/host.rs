@@ -7,13 +7,6 @@ pub fn boot_id() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").map(|id| id.trim().to_owned()).unwrap_or_default()
 }
 
-/// Processes killed for lack of memory since the machine started; 0 where the kernel does not count.
-pub fn oom_kills() -> u64 {
-    let text = fs::read_to_string("/proc/vmstat").unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("oom_kill "));
-    line.and_then(|n| n.trim().parse().ok()).unwrap_or(0)
-}
-
 /// Bytes of memory that the machine has.
 pub fn memory_bytes() -> u64 {
     meminfo("MemTotal:")

@@ -12,10 +12,12 @@
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))] // they panic on a full disk
 
 pub mod agent;
+pub mod cgroup;
 mod env;
 pub mod evidence;
 pub mod exec;
 mod fields;
+mod files;
 pub mod gpus;
 pub mod host;
 mod http_get;
@@ -24,6 +26,7 @@ pub mod kube_world;
 pub mod link;
 pub mod logs;
 pub mod node_object;
+mod orphans;
 pub mod poddir;
 pub mod ports;
 pub mod prepare;

@@ -204,7 +204,7 @@ impl LogReader {
         let file = match options.tail_lines {
             Some(lines) => open_at_tail(&path, lines)?,
             // None for an attempt that could not be started.
-            None => files(&path)?.iter().find_map(|file| File::open(file).ok()),
+            None => files(&path)?.iter().find_map(|file| crate::files::open(file).ok()),
         };
         Ok(Self {
             journal: JournalReader::new(dir.clone()),
@@ -294,7 +294,7 @@ impl LogReader {
     /// At the end of a file: goes on with the next one, if the log was rotated meanwhile.
     fn open_successor(&mut self) -> io::Result<bool> {
         let Some(file) = &self.file else {
-            self.file = File::open(&self.path).ok();
+            self.file = crate::files::open(&self.path).ok();
             return Ok(self.file.is_some());
         };
         let mine = file.metadata()?.ino();
@@ -305,7 +305,7 @@ impl LogReader {
         let place = files.iter().position(|path| fs::metadata(path).is_ok_and(|m| m.ino() == mine));
         // Not among them: it was removed, and the oldest one there is comes next.
         let next = place.map_or(0, |place| place + 1);
-        match files.get(next).map(File::open) {
+        match files.get(next).map(|path| crate::files::open(path)) {
             Some(Ok(file)) => {
                 self.file = Some(file);
                 Ok(true)
@@ -380,7 +380,7 @@ fn open_at_tail(path: &Path, lines: u64) -> io::Result<Option<File>> {
     let mut wanted = usize::try_from(lines).unwrap_or(usize::MAX);
     let mut oldest = None;
     for path in files(path)?.iter().rev() {
-        let mut file = match File::open(path) {
+        let mut file = match crate::files::open(path) {
             Ok(file) => file,
             Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
             Err(e) => return Err(e),

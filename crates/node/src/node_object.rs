@@ -18,6 +18,8 @@ pub const LEASE_SECS: i32 = 40;
 pub const LEASE_NAMESPACE: &str = "kube-node-lease";
 /// Says how isolated pods are, and why not more.
 const ISOLATION_ANNOTATION: &str = "trainyard.dev/isolation";
+/// Says whether limits of memory and processors are enforced, and why not.
+const LIMITS_ANNOTATION: &str = "trainyard.dev/limits";
 
 /// What the Node object is made of.
 #[derive(Debug)]
@@ -27,6 +29,8 @@ pub struct Machine<'a> {
     pub data: &'a Path,
     pub gpus: &'a [Gpu],
     pub isolation: &'a Isolation,
+    /// Why limits of memory or processors are not enforced; empty where both are.
+    pub limits: &'a str,
     /// Resources by name, over what was found (`cpu: "64"` on a laptop that is to hold many small pods).
     pub capacity: &'a BTreeMap<String, String>,
     pub pods_max: u32,
@@ -62,6 +66,10 @@ pub fn node(machine: &Machine<'_>, now: Timestamp) -> Value {
         Isolation::Plain { why } if why.is_empty() => "plain".to_owned(),
         Isolation::Plain { why } => format!("plain: {why}"),
     };
+    let limits = match machine.limits {
+        "" => "enforced".to_owned(),
+        why => format!("not enforced: {why}"),
+    };
     let capacity = capacity(machine);
     json!({
         "apiVersion": "v1",
@@ -69,7 +77,7 @@ pub fn node(machine: &Machine<'_>, now: Timestamp) -> Value {
         "metadata": {
             "name": machine.name,
             "labels": labels,
-            "annotations": {ISOLATION_ANNOTATION: isolation},
+            "annotations": {ISOLATION_ANNOTATION: isolation, LIMITS_ANNOTATION: limits},
         },
         "status": {
             "capacity": capacity,
@@ -175,6 +183,7 @@ mod tests {
             data: Path::new("/"),
             gpus: &gpus,
             isolation: &Isolation::Plain { why: "no".into() },
+            limits: "no cgroup",
             capacity: &capacity,
             pods_max: 500,
             version: "v1.36.3",
@@ -188,6 +197,8 @@ mod tests {
         assert_eq!(new["status"]["capacity"]["cpu"], "64");
         assert_eq!(new["status"]["allocatable"]["nvidia.com/gpu"], "1");
         assert_eq!(new["metadata"]["labels"]["nvidia.com/gpu.product"], "NVIDIA-H200--x");
-        assert_eq!(new["metadata"]["annotations"]["trainyard.dev/isolation"], "plain: no");
+        let annotations =
+            json!({"trainyard.dev/isolation": "plain: no", "trainyard.dev/limits": "not enforced: no cgroup"});
+        assert_eq!(new["metadata"]["annotations"], annotations);
     }
 }

@@ -2,16 +2,17 @@
 
 use crate::env::{self, Environment, Sources, expand};
 use crate::fields::Facts;
+use crate::files;
 use crate::gpus;
 use crate::identity::{self, Adapt, Peer};
 use crate::poddir::PodDir;
 use crate::probes::handlers::http_action;
 use crate::programs;
 use crate::volumes::{self, Place, Tokens, Volumes};
-use crate::wire::{ContainerLaunch, Hook, Isolation, Launch, Mount, RestartPolicy, RestartRule};
+use crate::wire::{ContainerLaunch, Hook, Isolation, Launch, Limits, Mount, RestartPolicy, RestartRule};
 use api::quantity::Quantity;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Container, LifecycleHandler, Pod};
+use k8s_openapi::api::core::v1::{Container, LifecycleHandler, Pod, PodSpec, ResourceRequirements};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::net::Ipv4Addr;
@@ -38,6 +39,8 @@ pub struct Settings {
     pub has_gpus: bool,
     pub cpu_milli: i64,
     pub memory_bytes: i64,
+    /// The agent's group (cgroup v2); `None`: pods get none.
+    pub cgroup: Option<PathBuf>,
     /// What every container's environment begins with.
     pub base_env: Vec<(String, String)>,
 }
@@ -147,6 +150,8 @@ pub fn prepare(
         gpus: choice.gpus.clone(),
         ports: choice.ports.clone(),
         subdomain: choice.peer.subdomain.clone(),
+        cgroup: settings.cgroup.as_ref().map(|group| group.join(dir.uid())),
+        limits: pod_limits(spec),
         log_bytes_max: settings.log_bytes_max,
         log_files_max: settings.log_files_max,
     })
@@ -175,7 +180,7 @@ impl Build<'_> {
         let work = self.dir.work(name);
         fs::create_dir_all(&work).map_err(machine)?;
         let termination_message = self.dir.termination_log(name);
-        fs::write(&termination_message, "").map_err(machine)?;
+        files::make_empty(&termination_message).map_err(machine)?;
 
         let without_names = !self.settings.isolation.is_hosts();
         let adapt =
@@ -253,6 +258,7 @@ impl Build<'_> {
             restart_rules: restart_rules(container),
             sidecar,
             startup_probe: container.startup_probe.is_some(),
+            limits: limits(container.resources.as_ref()),
             post_start,
             pre_stop,
             stop_signal: lifecycle.and_then(|l| signal_number(l.stop_signal.as_deref()?)),
@@ -289,13 +295,46 @@ impl Build<'_> {
             gpus::environment(given).into_iter().for_each(|(name, value)| env.set(name, value));
         }
         env.set("HOSTNAME", self.choice.peer.hostname.clone());
-        env.set("TRAINYARD_POD_UID", self.pod.metadata.uid.clone().unwrap_or_default());
+        env.set(crate::orphans::MARK, self.pod.metadata.uid.clone().unwrap_or_default());
         if let Some((host, port)) = &self.settings.api_server {
             env.set("KUBERNETES_SERVICE_HOST", host.clone());
             env.set("KUBERNETES_SERVICE_PORT", port.to_string());
             env.set("KUBERNETES_SERVICE_PORT_HTTPS", port.to_string());
         }
         env
+    }
+}
+
+/// What a container, or a pod, asks for by itself.
+fn limits(resources: Option<&ResourceRequirements>) -> Limits {
+    let Some(resources) = resources else { return Limits::default() };
+    let quantity = |of: &Option<BTreeMap<String, k8s_openapi::apimachinery::pkg::api::resource::Quantity>>,
+                    name: &str| { Quantity::parse(&of.as_ref()?.get(name)?.0).ok() };
+    let milli = |quantity: Quantity| u64::try_from(quantity.milli_value()).ok().filter(|milli| *milli > 0);
+    let memory = quantity(&resources.limits, "memory").and_then(|quantity| u64::try_from(quantity.value()).ok());
+    Limits {
+        memory_bytes: memory.filter(|bytes| *bytes > 0),
+        cpu_milli: quantity(&resources.limits, "cpu").and_then(milli),
+        cpu_request_milli: quantity(&resources.requests, "cpu").and_then(milli),
+    }
+}
+
+/// Of a pod as a whole: its own where it has them, else the sum of its containers', where all have one (as the kubelet has it).
+/// Init containers run one after another, so the greatest counts.
+fn pod_limits(spec: &PodSpec) -> Limits {
+    let own = limits(spec.resources.as_ref());
+    let sum = |of: fn(&Limits) -> Option<u64>| -> Option<u64> {
+        let asked = |container: &Container| of(&limits(container.resources.as_ref()));
+        let is_sidecar = |container: &&Container| container.restart_policy.as_deref() == Some("Always");
+        let (sidecars, init): (Vec<_>, Vec<_>) = spec.init_containers.iter().flatten().partition(is_sidecar);
+        let beside = sidecars.iter().try_fold(0_u64, |sum, c| Some(sum.saturating_add(asked(c)?)))?;
+        let main = spec.containers.iter().try_fold(beside, |sum, c| Some(sum.saturating_add(asked(c)?)))?;
+        init.iter().try_fold(main, |most, c| Some(most.max(asked(c)?.saturating_add(beside))))
+    };
+    Limits {
+        memory_bytes: own.memory_bytes.or_else(|| sum(|limits| limits.memory_bytes)),
+        cpu_milli: own.cpu_milli.or_else(|| sum(|limits| limits.cpu_milli)),
+        cpu_request_milli: own.cpu_request_milli.or_else(|| sum(|limits| limits.cpu_request_milli)),
     }
 }
 

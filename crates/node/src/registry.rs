@@ -1,5 +1,6 @@
 //! What the pods of a node share: addresses and names, rendezvous ports, GPUs. One lock, held briefly.
 
+use crate::files;
 use crate::identity::{self, Peer};
 use crate::poddir::PodDir;
 use crate::prepare;
@@ -8,13 +9,16 @@ use crate::wire::Launch;
 use k8s_openapi::api::core::v1::Pod;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::fs::{self, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+/// Longest hosts file that is compared: one that is longer is written anew.
+const HOSTS_BYTES_MAX: u64 = 16 << 20;
 
 /// Everything handed out, by pod uid.
 #[derive(Debug, Default)]
@@ -196,7 +200,7 @@ impl Registry {
         let peers: Vec<Peer> = self.members.values().map(|m| m.peer.clone()).collect();
         let text = identity::hosts_file(&member.peer, &peers, &self.domain, &member.aliases);
         let path = PodDir::of(&self.data, uid).hosts();
-        if fs::read(&path).is_ok_and(|old| old == text.as_bytes()) {
+        if files::read(&path, HOSTS_BYTES_MAX).is_ok_and(|old| old == text.as_bytes()) {
             return Ok(());
         }
         let mut file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o644).open(path)?;
@@ -221,6 +225,7 @@ impl Registry {
 mod tests {
     use super::*;
     use serde_json::json;
+    use std::fs;
 
     fn pod(uid: &str, job: &str, index: u32, gpus: u32) -> Pod {
         serde_json::from_value(json!({

@@ -370,7 +370,9 @@ fn is_there(data: &Path, files: &Files) -> io::Result<bool> {
             Ok(sum + if entry.file_type()?.is_dir() { count(&entry.path())? } else { 1 })
         })
     }
-    let same = |(path, (bytes, _)): (&String, &(Vec<u8>, u32))| fs::read(data.join(path)).is_ok_and(|b| b == *bytes);
+    let same = |(path, (bytes, _)): (&String, &(Vec<u8>, u32))| {
+        crate::files::read(&data.join(path), u64::MAX).is_ok_and(|b| b == *bytes)
+    };
     Ok(files.iter().all(same) && count(data).unwrap_or(usize::MAX) == files.len())
 }
 

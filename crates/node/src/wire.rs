@@ -94,6 +94,12 @@ pub struct Launch {
     pub ports: BTreeMap<u16, u16>,
     #[serde(default)]
     pub subdomain: String,
+    /// The pod's group (cgroup v2), which the shim makes; absent where the machine lends none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cgroup: Option<PathBuf>,
+    /// Of the pod as a whole.
+    #[serde(default)]
+    pub limits: Limits,
     /// Bytes after which a log file is rotated, and how many files are kept in all.
     pub log_bytes_max: u64,
     pub log_files_max: u32,
@@ -103,6 +109,21 @@ pub struct Launch {
 pub struct Tmpfs {
     pub path: PathBuf,
     pub size_bytes: Option<u64>,
+}
+
+/// What a container, or a pod, may use and is to have a share of.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Limits {
+    /// Bytes of memory; no limit if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<u64>,
+    /// Thousandths of a processor; no limit if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_milli: Option<u64>,
+    /// Thousandths of a processor that it gets where others want more than there is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_request_milli: Option<u64>,
 }
 
 /// One container, resolved.
@@ -129,6 +150,8 @@ pub struct ContainerLaunch {
     /// Wait for the agent's word (a startup probe) before what comes after a sidecar is started.
     #[serde(default)]
     pub startup_probe: bool,
+    #[serde(default)]
+    pub limits: Limits,
     #[serde(default)]
     pub post_start: Option<Hook>,
     #[serde(default)]

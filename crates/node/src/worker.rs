@@ -2,10 +2,12 @@
 //! removes it when its object goes. Level-triggered: each round looks at everything and does what is missing.
 
 use crate::agent::Shared;
+use crate::cgroup;
 use crate::env::Sources;
 use crate::evidence;
 use crate::identity::Peer;
 use crate::link::{self, Link};
+use crate::orphans;
 use crate::poddir::{JournalReader, JournalWriter, PodDir};
 use crate::prepare::{self, Choice, PrepareError};
 use crate::probes::{Finding, Probes, What};
@@ -326,6 +328,7 @@ impl<W: World> Worker<W> {
         if view.over.is_some() {
             self.link = None;
             self.probes.clear();
+            self.remove_group().await;
             self.shared.registry().release(&self.dir.uid());
             self.stage = Stage::Over;
             return Ok(Round::Again);
@@ -358,7 +361,7 @@ impl<W: World> Worker<W> {
                 return Ok(false);
             }
             if !self.journal.records.is_empty() {
-                return self.write_off().map(|()| false);
+                return self.write_off().await.map(|()| false);
             }
             if desired.is_ending() {
                 // Written, but never started: there is nothing to stop.
@@ -376,9 +379,25 @@ impl<W: World> Worker<W> {
         Ok(true)
     }
 
-    /// The shim died without an end in the journal: so did the pod.
-    fn write_off(&mut self) -> Result<(), String> {
+    /// Removes the pod's cgroup, in which nothing of use runs any more.
+    async fn remove_group(&self) {
+        let Ok(Some(launch)) = self.dir.read_launch() else { return };
+        let Some(group) = launch.cgroup else { return };
+        let removed = tokio::task::spawn_blocking(move || cgroup::remove(&group)).await;
+        if let Ok(Err(error)) = removed {
+            tracing::warn!(%error, "cannot remove the pod's cgroup; the next start tries again");
+        }
+    }
+
+    /// The shim died without an end in the journal: so is the pod to. What is left of it is ended first, so that nobody gets
+    /// its GPUs and ports beside it.
+    async fn write_off(&mut self) -> Result<(), String> {
         let text = |e: io::Error| e.to_string();
+        if let Some(launch) = self.dir.read_launch().map_err(text)? {
+            let records = self.journal.records.clone();
+            let ended = tokio::task::spawn_blocking(move || orphans::end(&launch, &records)).await;
+            ended.map_err(|e| e.to_string())??;
+        }
         let boot = self.journal.records.iter().find_map(|record| match &record.event {
             Event::Taken { boot_id, .. } => Some(boot_id.clone()),
             Event::Running { .. }

@@ -116,6 +116,8 @@ pub(crate) struct Facts {
     pub jobs: Seen<Vec<Value>>,
     /// Pods of JobSets.
     pub pods: Seen<Vec<Value>>,
+    /// Those of a control plane on one machine; others' are their administrators' business.
+    pub nodes: Seen<Vec<Value>>,
     /// Warnings, oldest first.
     pub events: Seen<Vec<Value>>,
 }
@@ -151,7 +153,7 @@ impl Severity {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Finding {
     pub severity: Severity,
-    /// What was looked at: `versions`, `kinds`, `rights`, `webhooks`, `controllers`, `runtimes`, `jobs`.
+    /// What was looked at: `versions`, `kinds`, `rights`, `webhooks`, `controllers`, `nodes`, `runtimes`, `jobs`.
     pub check: &'static str,
     /// `Kind/name` or `Kind/namespace/name`.
     pub object: String,

@@ -103,11 +103,12 @@ pub(super) async fn facts(
         ask.list(format!("{trainer}/clustertrainingruntimes"), ""),
         scope.list(trainer, "trainingruntimes", ""),
     );
-    let (trainjobs, jobsets, jobs, pods, events) = tokio::join!(
+    let (trainjobs, jobsets, jobs, pods, nodes, events) = tokio::join!(
         scope.list(trainer, "trainjobs", ""),
         scope.list("/apis/jobset.x-k8s.io/v1alpha2", "jobsets", ""),
         scope.list("/apis/batch/v1", "jobs", children),
         scope.list("/api/v1", "pods", children),
+        ask.list("/api/v1/nodes".to_owned(), ""),
         scope.list("/api/v1", "events", "fieldSelector=type%3DWarning"),
     );
     let events = match events {
@@ -148,6 +149,7 @@ pub(super) async fn facts(
         jobsets,
         jobs,
         pods,
+        nodes,
         events,
     })
 }

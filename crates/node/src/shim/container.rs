@@ -42,19 +42,24 @@ pub enum View {
 }
 
 /// Starts a container. An error here is one of the machine (no processes, no descriptors).
-pub fn start(container: &ContainerLaunch, view: View) -> nix::Result<Started> {
+pub fn start(container: &ContainerLaunch, view: View, group: Option<&File>) -> nix::Result<Started> {
     let flags = nix::fcntl::OFlag::O_CLOEXEC;
     let (stdout, stdout_in) = pipe2(flags)?;
     let (stderr, stderr_in) = pipe2(flags)?;
-    let keeper = Keeper { container, view, adopts: true };
+    let keeper = Keeper { container, view, group, adopts: true };
     let (keeper, status) = keeper.fork(None, stdout_in, stderr_in)?;
     Ok(Started { keeper, status, stdout: stdout.into(), stderr: stderr.into() })
 }
 
 /// Starts a further command in a container (`container` with another `argv`); what it leaves behind lives on in the pod.
-pub fn execute(container: &ContainerLaunch, view: View, streams: [OwnedFd; 3]) -> nix::Result<(Pid, File)> {
+pub fn execute(
+    container: &ContainerLaunch,
+    view: View,
+    group: Option<&File>,
+    streams: [OwnedFd; 3],
+) -> nix::Result<(Pid, File)> {
     let [stdin, stdout, stderr] = streams;
-    Keeper { container, view, adopts: false }.fork(Some(stdin), stdout, stderr)
+    Keeper { container, view, group, adopts: false }.fork(Some(stdin), stdout, stderr)
 }
 
 /// Sends the request of a hook from a process of its own, which says `exited 0` once it is answered, or `failed`.
@@ -84,6 +89,8 @@ pub fn fetch(get: &HttpGet) -> nix::Result<(Pid, File)> {
 struct Keeper<'a> {
     container: &'a ContainerLaunch,
     view: View,
+    /// Where the container's processes enter its group.
+    group: Option<&'a File>,
     /// Whether orphans of the main process are adopted, and killed when it ends.
     adopts: bool,
 }
@@ -108,6 +115,7 @@ impl Keeper<'_> {
     fn run(&self, shim: Pid, status: &mut File, stdin: Option<OwnedFd>, stdout: OwnedFd, stderr: OwnedFd) {
         let mut keep: Vec<&dyn AsRawFd> = vec![status, &stdout, &stderr];
         keep.extend(stdin.as_ref().map(|fd| fd as &dyn AsRawFd));
+        keep.extend(self.group.map(|file| file as &dyn AsRawFd));
         process::close_all_but(&keep);
         let mut signals = SigSet::empty();
         for signal in [Signal::SIGCHLD, Signal::SIGTERM, KILL_ALL] {
@@ -154,7 +162,7 @@ impl Keeper<'_> {
             }
         }
         let ContainerLaunch { argv, env, working_dir, .. } = self.container;
-        process::spawn(&Command { argv, env, working_dir }, stdin, stdout, stderr)
+        process::spawn(&Command { argv, env, working_dir, cgroup: self.group }, stdin, stdout, stderr)
     }
 
     /// Waits for the main process, reaping whatever else ends meanwhile. Exit code as a shell's, and the signal or 0.

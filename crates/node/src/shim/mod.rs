@@ -7,11 +7,13 @@ mod container;
 mod control;
 pub mod log_writer;
 mod mounts;
+mod oom;
 mod process;
 mod ssh;
 mod supervisor;
 mod warm;
 
+use crate::cgroup::PodGroup;
 use crate::poddir::{JournalWriter, PodDir};
 use crate::wire::{Event, Isolation, Launch};
 use jiff::Timestamp;
@@ -82,6 +84,13 @@ fn run(dir: PodDir) -> std::io::Result<()> {
     // what the agent gave us to hold (the pod's ports), until the pod is over
     let _held = std::io::stdin().as_fd().try_clone_to_owned()?;
     redirect_streams(&dir)?;
+    let group = match PodGroup::enter(&launch) {
+        Ok(group) => group,
+        Err(error) => {
+            crate::say!("{} limits are not enforced: cgroup: {error}", Timestamp::now());
+            None
+        }
+    };
     nix::sys::prctl::set_child_subreaper(true)?;
     let signals = supervisor::take_signals()?;
     let view = mounts::enter_namespaces(&launch.isolation, &launch.hostname)
@@ -89,7 +98,7 @@ fn run(dir: PodDir) -> std::io::Result<()> {
     if let Err(why) = view {
         refuse(&mut launch, &format!("the pod's view of the file system: {why}"));
     }
-    Supervisor::new(dir, &launch, journal, listener, signals).run()
+    Supervisor::new(dir, &launch, group, journal, listener, signals).run()
 }
 
 fn say_ready() -> std::io::Result<()> {

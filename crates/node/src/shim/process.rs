@@ -20,6 +20,8 @@ pub struct Command<'a> {
     pub argv: &'a [String],
     pub env: &'a [(String, String)],
     pub working_dir: &'a Path,
+    /// Where a process writes to enter its group.
+    pub cgroup: Option<&'a File>,
 }
 
 /// Ends this process without running anything that belongs to the process it was forked from.
@@ -110,6 +112,9 @@ fn become_program(
 ) -> Result<std::convert::Infallible, (&'static str, Errno)> {
     let on = |doing| move |e| (doing, e);
     unistd::setsid().map_err(on("new session for"))?;
+    if let Some(procs) = command.cgroup {
+        unistd::write(procs, b"0").map_err(on("cgroup of"))?;
+    }
     if unistd::isatty(stdin).unwrap_or(false) {
         control_terminal(stdin).map_err(on("terminal of"))?;
     }

@@ -1,11 +1,15 @@
 //! The shim's loop: what to start, stop and write down, from what the containers, the agent and the clock say.
 
 mod requests;
+mod streams;
 
 use super::container::{self, KILL_ALL, Said, Started, View};
 use super::control::Client;
 use super::log_writer::{LogWriter, Stream};
+use super::oom::KernelLog;
 use super::process;
+use crate::cgroup::{ContainerGroup, PodGroup};
+use crate::files;
 use crate::poddir::{JournalWriter, PodDir};
 use crate::wire::{ContainerLaunch, Event, Exit, Hook, HookKind, Launch, StopReason};
 use api::time::after;
@@ -16,11 +20,12 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use std::collections::VecDeque;
-use std::fs::{self, File};
-use std::io::{self, Read};
+use std::fs::File;
+use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixListener;
 use std::time::{Duration, Instant};
+use streams::complain;
 
 /// Delay of the second restart; it doubles from there (kubelet's crash loop back-off).
 const BACK_OFF_MIN: Duration = Duration::from_secs(10);
@@ -31,10 +36,8 @@ const BACK_OFF_RESET: Duration = Duration::from_secs(600);
 const AFTER_HOOK_MIN: Duration = Duration::from_secs(2);
 /// Wait before a record that could not be written is tried again.
 const JOURNAL_RETRY: Duration = Duration::from_secs(1);
-/// Longest termination message, and longest stand-in from the log (Kubernetes' limits).
-const TERMINATION_MESSAGE_BYTES_MAX: usize = 4096;
-const TERMINATION_LOG_BYTES_MAX: usize = 2048;
-const TERMINATION_LOG_LINES_MAX: usize = 80;
+/// How long the streams of a container that is gone are waited for, where somebody else holds them open.
+const DRAIN_MAX: Duration = Duration::from_secs(2);
 /// Exit code of a container that could not be started, as containerd has it.
 const START_ERROR_CODE: i32 = 128;
 
@@ -87,11 +90,19 @@ struct Run {
     said: Option<Said>,
     started_at: Timestamp,
     since: Instant,
-    oom_kills: u64,
+    /// Its group (cgroup v2), where the pod has one.
+    group: Option<ContainerGroup>,
+    /// Processes of the group that lack of memory cost; known once it has ended, where somebody counts.
+    oom_kills: Option<u64>,
+    kernel_log: KernelLog,
+    /// The main process, once it was executed.
+    main: Option<i32>,
     /// Known once it has ended.
     peak_memory_bytes: Option<u64>,
     post_start: PostStart,
     stop: Stop,
+    /// The container is gone, but somebody else holds its streams: they are waited for until then.
+    drained_by: Option<Instant>,
 }
 
 /// How far the post-start hook is; containers that come later wait for it.
@@ -137,6 +148,8 @@ enum ForWhom {
 pub struct Supervisor<'a> {
     dir: PodDir,
     launch: &'a Launch,
+    /// `None`: the machine lends no cgroup.
+    group: Option<PodGroup>,
     journal: JournalWriter,
     listener: UnixListener,
     signals: SignalFd,
@@ -167,6 +180,7 @@ impl<'a> Supervisor<'a> {
     pub fn new(
         dir: PodDir,
         launch: &'a Launch,
+        group: Option<PodGroup>,
         journal: JournalWriter,
         listener: UnixListener,
         signals: SignalFd,
@@ -190,6 +204,7 @@ impl<'a> Supervisor<'a> {
         Self {
             dir,
             launch,
+            group,
             journal,
             listener,
             signals,
@@ -250,6 +265,7 @@ impl<'a> Supervisor<'a> {
             self.write_journal();
         }
         self.flush_logs();
+        self.give_up_draining(now);
         if self.stopping.is_none() && self.advance(now) {
             return self.step(); // something was started, or failed to: look again
         }
@@ -281,10 +297,12 @@ impl<'a> Supervisor<'a> {
                 }
                 Role::Main => {}
             }
-            if let State::Running(run) = &self.containers[index].state
-                && !matches!(run.post_start, PostStart::Over)
-            {
-                return false;
+            if let State::Running(run) = &mut self.containers[index].state {
+                match run.post_start {
+                    PostStart::Sleeps(until) if until <= now => run.post_start = PostStart::Over,
+                    PostStart::Runs | PostStart::Sleeps(_) => return false,
+                    PostStart::Over => {}
+                }
             }
         }
         false
@@ -320,11 +338,6 @@ impl<'a> Supervisor<'a> {
                     }
                 }
                 State::Running(run) => {
-                    if let PostStart::Sleeps(until) = run.post_start
-                        && until <= now
-                    {
-                        run.post_start = PostStart::Over;
-                    }
                     if let Some(at) = pod_kill_at {
                         match &mut run.stop {
                             Stop::Hook { kill_at, .. } => *kill_at = (*kill_at).min(at),
@@ -403,12 +416,19 @@ impl<'a> Supervisor<'a> {
             return self.ended(index, START_ERROR_CODE, None, "RunContainerError", why, started_at);
         }
         let log_path = self.dir.log(&spec.name, container.attempt);
-        let _ = fs::write(&spec.termination_message, "");
+        if let Err(e) = files::make_empty(&spec.termination_message) {
+            crate::say!("{} {}: {e}", Timestamp::now(), spec.termination_message.display());
+        }
         let view = if self.launch.isolation.is_hosts() { View::Own } else { View::Pod };
         let log = LogWriter::open(&log_path, self.launch.log_bytes_max, self.launch.log_files_max);
-        let started = log.and_then(|log| Ok((log, container::start(spec, view)?)));
+        let group = self.group.as_ref().map(|group| group.container(&spec.name, container.attempt, &spec.limits));
+        let started = log.and_then(|log| {
+            let group = group.transpose()?;
+            let started = container::start(spec, view, group.as_ref().map(|group| &group.procs))?;
+            Ok((log, group, started))
+        });
         match started {
-            Ok((log, Started { keeper, status, stdout, stderr })) => {
+            Ok((log, group, Started { keeper, status, stdout, stderr })) => {
                 container.started = !spec.startup_probe;
                 container.state = State::Running(Box::new(Run {
                     keeper,
@@ -420,10 +440,14 @@ impl<'a> Supervisor<'a> {
                     said: None,
                     started_at,
                     since: Instant::now(),
-                    oom_kills: crate::host::oom_kills(),
+                    group,
+                    oom_kills: None,
+                    kernel_log: KernelLog::from_now_on(),
+                    main: None,
                     peak_memory_bytes: None,
                     post_start: if spec.post_start.is_some() { PostStart::Runs } else { PostStart::Over },
                     stop: Stop::No,
+                    drained_by: None,
                 }));
             }
             Err(e) => {
@@ -546,6 +570,7 @@ impl<'a> Supervisor<'a> {
                 }
                 State::Running(run) => {
                     due.extend(run.log.next_flush());
+                    due.extend(run.drained_by);
                     if let PostStart::Sleeps(until) = run.post_start {
                         due.push(until);
                     }
@@ -612,28 +637,18 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    fn on_output(&mut self, index: usize, stream: Stream) {
-        let State::Running(run) = &mut self.containers[index].state else { return };
-        let pipe = match stream {
-            Stream::Stdout => &mut run.stdout,
-            Stream::Stderr => &mut run.stderr,
-        };
-        let Some(file) = pipe else { return };
-        let mut chunk = vec![0; 64 * 1024];
-        match file.read(&mut chunk) {
-            Ok(0) => *pipe = None,
-            Ok(n) => complain(run.log.write(stream, &chunk[..n], Timestamp::now())),
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            Err(_) => *pipe = None,
-        }
-    }
-
     fn on_status(&mut self, index: usize) {
         let State::Running(run) = &mut self.containers[index].state else { return };
         let Some(pipe) = &mut run.status else { return };
         let (lines, ended) = container::read_status(pipe, &mut run.status_buffer);
         if ended {
             run.status = None;
+            run.drained_by = Some(after(Instant::now(), DRAIN_MAX));
+            if let Some(group) = run.group.take() {
+                run.oom_kills = group.oom_kills();
+                run.peak_memory_bytes = group.peak_memory_bytes();
+                group.end();
+            }
             if !matches!(run.said, Some(Said::Exited { .. } | Said::Failed { .. })) {
                 // Its process was killed from outside, and with it the main process; orphans of theirs came to us.
                 run.said = Some(Said::Exited { code: 137, signal: Some(9), peak_memory_bytes: None });
@@ -646,6 +661,7 @@ impl<'a> Supervisor<'a> {
             let State::Running(run) = &mut self.containers[index].state else { return };
             run.said = Some(said.clone());
             if let Said::Started(pid) = said {
+                run.main = Some(pid);
                 let (name, attempt) = (self.containers[index].spec.name.clone(), self.containers[index].attempt);
                 self.record(Event::Running { container: name, attempt, pid });
                 self.after_start(index);
@@ -660,65 +676,10 @@ impl<'a> Supervisor<'a> {
         });
         running.chain(self.executions.iter().map(|e| e.keeper)).collect()
     }
-
-    /// Once a container has ended and its streams are drained, writes down how.
-    fn conclude(&mut self, index: usize) {
-        let spec = self.containers[index].spec;
-        let State::Running(run) = &mut self.containers[index].state else { return };
-        if run.status.is_some() || run.stdout.is_some() || run.stderr.is_some() {
-            return;
-        }
-        // Hooks end with their container.
-        for execution in &self.executions {
-            if matches!(execution.for_whom, ForWhom::Hook { container, .. } if container == index) {
-                let _ = kill(execution.keeper, KILL_ALL);
-            }
-        }
-        complain(run.log.finish(Timestamp::now()));
-        let started_at = run.started_at;
-        let was_killed_by_us = matches!(run.stop, Stop::Killed);
-        if let Some(Said::Exited { peak_memory_bytes, .. }) = &run.said {
-            run.peak_memory_bytes = *peak_memory_bytes;
-        }
-        let (code, signal, reason, message) = match run.said.take() {
-            Some(Said::Failed { message }) => (START_ERROR_CODE, None, "StartError", message),
-            Some(Said::Exited { code: 0, .. }) => (0, None, "Completed", String::new()),
-            Some(Said::Exited { code, signal, .. }) => {
-                // No cgroup of its own, so the machine's counter has to tell: SIGKILL, not from us, and the kernel ran
-                // out of memory meanwhile.
-                let oom = signal == Some(9) && !was_killed_by_us && crate::host::oom_kills() > run.oom_kills;
-                (code, signal, if oom { "OOMKilled" } else { "Error" }, String::new())
-            }
-            Some(Said::Started(_)) | None => (137, Some(9), "Error", String::new()),
-        };
-        let message = if message.is_empty() {
-            termination_message(&self.dir, spec, self.containers[index].attempt, code)
-        } else {
-            message
-        };
-        self.ended(index, code, signal, reason, message, started_at)
-    }
-}
-
-/// A full disk must not end the pod: the log has a hole then, and the shim's own log says why.
-fn complain(result: io::Result<()>) {
-    if let Err(e) = result {
-        crate::say!("{} log: {e}", Timestamp::now());
-    }
 }
 
 /// Whether a main container is started again after this exit code.
 fn restarts(spec: &ContainerLaunch, code: i32) -> bool {
     let matches = |rule: &crate::wire::RestartRule| rule.codes.contains(&code) != rule.not_in;
     spec.restart_rules.iter().any(matches) || spec.restart_policy.restarts(code)
-}
-
-/// What the container wrote as its last words, or the end of its log if it failed without any and asked for that.
-fn termination_message(dir: &PodDir, spec: &ContainerLaunch, attempt: u32, code: i32) -> String {
-    let bytes = fs::read(&spec.termination_message).unwrap_or_default();
-    let written = String::from_utf8_lossy(&bytes[..bytes.len().min(TERMINATION_MESSAGE_BYTES_MAX)]).into_owned();
-    if !written.is_empty() || code == 0 || !spec.fallback_to_logs {
-        return written;
-    }
-    crate::logs::last_lines(&dir.log(&spec.name, attempt), TERMINATION_LOG_LINES_MAX, TERMINATION_LOG_BYTES_MAX)
 }

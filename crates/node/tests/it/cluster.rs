@@ -315,8 +315,12 @@ impl Drop for Node {
         }
         // The lock tells which shims live; each takes its pod with it.
         for entry in std::fs::read_dir(self.config.data.join("pods")).into_iter().flatten().flatten() {
-            if let Ok(Some(pid)) = PodDir::new(entry.path()).shim() {
+            let dir = PodDir::new(entry.path());
+            if let Ok(Some(pid)) = dir.shim() {
                 let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL);
+            }
+            if let Ok(Some(node::wire::Launch { cgroup: Some(group), .. })) = dir.read_launch() {
+                let _ = node::cgroup::remove(&group);
             }
         }
     }

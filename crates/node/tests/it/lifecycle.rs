@@ -18,7 +18,7 @@ fn condition<'a>(pod: &'a Value, kind: &str) -> &'a Value {
 }
 
 /// Waits until no process has this text in its command line.
-async fn until_no_process(text: &str) {
+pub async fn until_no_process(text: &str) {
     let found = || {
         let pids = std::fs::read_dir("/proc").unwrap().flatten();
         pids.filter_map(|p| std::fs::read(p.path().join("cmdline")).ok())

@@ -4,6 +4,7 @@
 #![allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should")]
 
 mod cluster;
+mod ends;
 mod lifecycle;
 mod pods;
 mod probes;

@@ -4,6 +4,7 @@ mod admission;
 mod controllers;
 mod installed;
 mod jobs;
+mod nodes;
 mod rights;
 #[cfg(test)]
 mod tests;
@@ -39,7 +40,7 @@ fn install(facts: &Facts) -> Remedy {
 /// All findings.
 pub(super) fn judge(facts: &Facts) -> Vec<Finding> {
     let checks = [installed::versions, installed::kinds, rights::judge, admission::judge, controllers::judge];
-    let more = [jobs::runtimes, jobs::jobs];
+    let more = [nodes::limits, jobs::runtimes, jobs::jobs];
     checks.into_iter().chain(more).flat_map(|check| check(facts).all).collect()
 }
 

@@ -102,8 +102,26 @@ fn well() -> Facts {
         jobsets: Seen::Known(vec![jobset("train")]),
         jobs: Seen::Known(vec![of_jobset("train", json!({"status": {"active": 1}}))]),
         pods: Seen::Known(vec![of_jobset("train", json!({"status": {"phase": "Running"}}))]),
+        nodes: Seen::Known(Vec::new()),
         events: Seen::Known(Vec::new()),
     }
+}
+
+#[test]
+fn a_machine_says_whether_limits_hold() {
+    let node = |said: &str| json!({"metadata": {"name": "here", "annotations": {"trainyard.dev/limits": said}}});
+    let found = |version: &str, said: &str| {
+        let version = Seen::Known(json!({"major": "1", "minor": "36", "gitVersion": version}));
+        let facts = Facts { version, nodes: Seen::Known(vec![node(said)]), ..well() };
+        let of_nodes = judge(&facts).into_iter().filter(|finding| finding.check == "nodes");
+        of_nodes
+            .map(|finding| format!("{} {}: {}", finding.severity.as_str(), finding.object, finding.message))
+            .collect::<Vec<_>>()
+    };
+    let ours = "v1.36.3+trainyard-0.1.0";
+    assert_eq!(found(ours, "enforced"), ["ok Node/here: limits of memory and processors are enforced"]);
+    assert_eq!(found(ours, "not enforced: no cgroup"), ["ok Node/here: limits are not enforced: no cgroup"]);
+    assert!(found("v1.36.3", "enforced").is_empty());
 }
 
 fn push(seen: &mut Seen<Vec<Value>>, object: Value) {

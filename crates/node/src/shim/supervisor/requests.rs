@@ -101,11 +101,12 @@ impl Supervisor<'_> {
             return Err(format!("container {:?} is not running", container.spec.name));
         };
         let view = if self.launch.isolation.is_hosts() { View::Of(run.keeper) } else { View::Pod };
+        let group = run.group.as_ref().map(|group| &group.procs);
         let mut spec = ContainerLaunch { argv, ..container.spec.clone() };
         if tty && !spec.env.iter().any(|(name, _)| name == "TERM") {
             spec.env.push(("TERM".to_owned(), "xterm".to_owned()));
         }
-        let (keeper, status) = container::execute(&spec, view, streams).map_err(|e| e.desc().to_owned())?;
+        let (keeper, status) = container::execute(&spec, view, group, streams).map_err(|e| e.desc().to_owned())?;
         self.executions.push(Execution { keeper, status: Some(status), buffer: Vec::new(), for_whom });
         Ok(())
     }

@@ -1,0 +1,24 @@
+//! The machine of a control plane that runs pods as processes: what it can and cannot hold them to.
+
+use crate::doctor::facts::{Facts, Findings};
+use api::object::{annotation, meta};
+
+/// Says whether limits of memory and processors are enforced, and why not; the node agent writes it.
+const LIMITS: &str = "trainyard.dev/limits";
+
+/// It is no fault of the machine that it lends no cgroup: this is told, and not warned of.
+pub(super) fn limits(facts: &Facts) -> Findings {
+    let mut found = Findings::new("nodes");
+    if facts.embedded().is_none() {
+        return found;
+    }
+    for node in facts.nodes.items() {
+        let text = match annotation(node, LIMITS) {
+            Some("enforced") => "limits of memory and processors are enforced".to_owned(),
+            Some(why_not) => format!("limits are {why_not}"),
+            None => continue,
+        };
+        found.ok(format!("Node/{}", meta(node, "name")), text);
+    }
+    found
+}

@@ -1,0 +1,122 @@
+//! What is left of a pod whose shim and keepers were killed: found and ended by the pod's group where there is one, and by the mark
+//! in the processes' environment or their session otherwise.
+
+use crate::wire::{Event, Launch, Record};
+use jiff::Timestamp;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::collections::BTreeSet;
+use std::fs;
+use std::time::Duration;
+
+/// The variable that every process of a pod begins with; its value is the pod's uid.
+pub const MARK: &str = "TRAINYARD_POD_UID";
+/// How often what was killed is looked for again, and how long apart.
+const LOOKS: usize = 200;
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// Ends every process of a pod that no shim runs any more. Blocks until they are gone, two seconds at most.
+///
+/// # Errors
+/// Processes that live on, by number.
+pub fn end(launch: &Launch, records: &[Record]) -> Result<(), String> {
+    if let Some(group) = &launch.cgroup
+        && let Err(error) = crate::cgroup::remove(group)
+    {
+        tracing::warn!(group = %group.display(), %error, "cannot remove the pod's group");
+    }
+    let sessions = sessions(records);
+    let mut left = Vec::new();
+    for look in 0..LOOKS {
+        if look > 0 {
+            std::thread::sleep(PAUSE);
+        }
+        left = find(&launch.uid, &sessions);
+        if left.is_empty() {
+            return Ok(());
+        }
+        for pid in &left {
+            let _ = kill(Pid::from_raw(*pid), Signal::SIGKILL);
+        }
+    }
+    let numbers: Vec<String> = left.iter().map(i32::to_string).collect();
+    Err(format!("processes of the pod cannot be ended: {}", numbers.join(", ")))
+}
+
+/// The sessions that the pod's processes began: the shim's, and that of each container's main process; with the time from which
+/// the number was theirs.
+fn sessions(records: &[Record]) -> Vec<(i32, Timestamp)> {
+    let boot = crate::host::boot_id();
+    let is_of_this_boot = records.iter().any(|r| matches!(&r.event, Event::Taken { boot_id, .. } if *boot_id == boot));
+    if !is_of_this_boot {
+        return Vec::new(); // other processes have these numbers now
+    }
+    let sessions = records.iter().filter_map(|record| match record.event {
+        Event::Taken { pid, .. } | Event::Running { pid, .. } => Some((pid, record.at)),
+        Event::Exited { .. }
+        | Event::Waiting { .. }
+        | Event::Started { .. }
+        | Event::HookFailed { .. }
+        | Event::Stopping { .. }
+        | Event::Finished
+        | Event::Lost { .. } => None,
+    });
+    sessions.collect()
+}
+
+/// A process as `/proc` shows it.
+struct Process {
+    pid: i32,
+    session: i32,
+    is_zombie: bool,
+    is_marked: bool,
+    started: Timestamp,
+}
+
+/// The living processes of the pod: those with its mark, and those of its sessions whose leaders are gone. While a session has
+/// members its number is nobody else's; where the leader lives but has no mark, the number may have come again.
+fn find(uid: &str, sessions: &[(i32, Timestamp)]) -> Vec<i32> {
+    let mark = format!("{MARK}={uid}");
+    let me = std::process::id() as i32;
+    let all: Vec<Process> = processes(&mark).filter(|process| process.pid != me).collect();
+    let leaders: BTreeSet<i32> = all.iter().filter(|p| p.pid == p.session && !p.is_zombie).map(|p| p.pid).collect();
+    let is_of_session = |process: &Process| {
+        // starts are told to a hundredth of a second
+        let is_after = |at: Timestamp| process.started.duration_since(at).as_millis() >= -1000;
+        sessions.iter().any(|(leader, at)| process.session == *leader && !leaders.contains(leader) && is_after(*at))
+    };
+    let ours = all.iter().filter(|process| !process.is_zombie && (process.is_marked || is_of_session(process)));
+    ours.map(|process| process.pid).collect()
+}
+
+fn processes(mark: &str) -> impl Iterator<Item = Process> {
+    let (ticks, booted) = (ticks_per_second(), booted());
+    let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    pids.filter_map(move |pid| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // The name, in parentheses, may hold anything; the fields follow the last one.
+        let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_ascii_whitespace().collect();
+        let started: i64 = fields.get(19)?.parse().ok()?;
+        let milliseconds = started.saturating_mul(1000).checked_div(ticks)?;
+        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        Some(Process {
+            pid,
+            session: fields.get(3)?.parse().ok()?,
+            is_zombie: matches!(*fields.first()?, "Z" | "X"),
+            is_marked: environment.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes()),
+            started: Timestamp::from_millisecond(booted.saturating_add(milliseconds)).ok()?,
+        })
+    })
+}
+
+fn ticks_per_second() -> i64 {
+    nix::unistd::sysconf(nix::unistd::SysconfVar::CLK_TCK).ok().flatten().filter(|ticks| *ticks > 0).unwrap_or(100)
+}
+
+/// When the machine was started, in milliseconds since 1970.
+fn booted() -> i64 {
+    let text = fs::read_to_string("/proc/uptime").unwrap_or_default();
+    let uptime: f64 = text.split(' ').next().and_then(|seconds| seconds.parse().ok()).unwrap_or(0.0);
+    Timestamp::now().as_millisecond().saturating_sub((uptime * 1000.0) as i64)
+}

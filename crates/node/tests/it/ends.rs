@@ -1,0 +1,169 @@
+//! Ends that somebody stands in the way of: held pipes, FIFOs, killed supervisors; and what stays of pods, which is nothing.
+
+use super::Node;
+use super::cluster::script;
+use super::lifecycle::until_no_process;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use node::cgroup::Support;
+use node::wire::{Event, Record};
+use serde_json::{Value, json};
+use std::fs::{self, OpenOptions};
+
+fn ended(pod: &Value) -> &Value {
+    &pod["status"]["containerStatuses"][0]["state"]["terminated"]
+}
+
+/// The process of the pod's first container.
+fn main_process(node: &Node, pod: &str) -> i32 {
+    let records: Vec<Record> = node.dir(pod).read_journal().unwrap();
+    let running = records.iter().find_map(|record| match record.event {
+        Event::Running { pid, .. } => Some(pid),
+        _ => None,
+    });
+    running.unwrap()
+}
+
+fn parent(pid: i32) -> i32 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    stat.rsplit_once(')').unwrap().1.split_ascii_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+fn without_cgroups() -> Support {
+    Support { group: None, why_not: "not wanted".to_owned() }
+}
+
+#[tokio::test]
+async fn a_held_pipe_does_not_keep_a_pod() {
+    let node = Node::new().await;
+    node.cluster.create("p", script("echo up; until [ -e go ]; do sleep 0.02; done; echo down; exit 3"));
+    node.log_has_once_running("p", "up").await;
+    let path = format!("/proc/{}/fd/1", main_process(&node, "p"));
+    let held = OpenOptions::new().write(true).open(path).unwrap();
+    fs::write(node.dir("p").work("node").join("go"), "").unwrap();
+    let pod = node.cluster.until_phase("p", "Failed").await;
+    assert_eq!(ended(&pod)["exitCode"], 3);
+    assert_eq!(node.log("p", "node").await, "up\ndown\n");
+    drop(held);
+}
+
+#[tokio::test]
+async fn a_fifo_for_the_last_words_is_not_read() {
+    let node = Node::plain().await;
+    let mut spec = script("rm -f /dev/termination-log; mkfifo /dev/termination-log; exit 3");
+    spec["restartPolicy"] = json!("OnFailure");
+    node.cluster.create("p", spec.clone());
+    // started again, it finds a file there once more
+    node.cluster.until("p", |pod| pod["status"]["containerStatuses"][0]["restartCount"].as_i64() > Some(0)).await;
+    spec["restartPolicy"] = json!("Never");
+    spec["containers"][0]["terminationMessagePolicy"] = json!("FallbackToLogsOnError");
+    spec["containers"][0]["command"][2] =
+        json!("echo words; rm -f /dev/termination-log; ln -s /etc/passwd /dev/termination-log; exit 4");
+    node.cluster.create("q", spec);
+    let pod = node.cluster.until_phase("q", "Failed").await;
+    assert_eq!((&ended(&pod)["exitCode"], &ended(&pod)["message"]), (&json!(4), &json!("words\n")));
+}
+
+#[tokio::test]
+async fn what_was_killed_by_hand_did_not_lack_memory() {
+    let node = Node::new().await;
+    node.cluster.create("p", script("kill -9 $$$$"));
+    let pod = node.cluster.until_phase("p", "Failed").await;
+    assert_eq!((&ended(&pod)["exitCode"], &ended(&pod)["reason"]), (&json!(137), &json!("Error")));
+}
+
+/// Kills the shim and the container's keeper at once, so that neither can end what the other leaves.
+async fn kill_supervisors(node: &Node, pod: &str) {
+    let keeper = Pid::from_raw(parent(main_process(node, pod)));
+    let shim = Pid::from_raw(node.dir(pod).shim().unwrap().unwrap());
+    kill(keeper, Signal::SIGSTOP).unwrap();
+    kill(shim, Signal::SIGKILL).unwrap();
+    kill(keeper, Signal::SIGKILL).unwrap();
+}
+
+#[tokio::test]
+async fn orphans_are_ended_by_mark_and_session() {
+    let node = Node::with(|config| config.cgroups = Some(without_cgroups())).await;
+    // One that left the session, one that has no environment any more.
+    let text = "setsid sleep 98771 & env -i sleep 98772 & echo up; sleep 98773";
+    node.cluster.create("p", script(text));
+    node.log_has_once_running("p", "up").await;
+    kill_supervisors(&node, "p").await;
+    let pod = node.cluster.until_phase("p", "Failed").await;
+    assert_eq!(pod["status"]["reason"], "SupervisorLost");
+    // Not "sooner or later": before anybody was told that the pod is over.
+    for number in ["98771", "98772", "98773"] {
+        assert!(!is_running(number), "sleep {number} outlived its pod");
+    }
+}
+
+fn is_running(text: &str) -> bool {
+    let pids = fs::read_dir("/proc").unwrap().flatten();
+    pids.filter_map(|p| fs::read(p.path().join("cmdline")).ok())
+        .any(|line| String::from_utf8_lossy(&line).contains(text))
+}
+
+#[tokio::test]
+async fn orphans_are_ended_by_a_new_agent_and_nothing_stays_of_their_group() {
+    let mut node = Node::new().await;
+    let text = "env -i setsid sleep 98774 & echo up; sleep 98775";
+    node.cluster.create("p", script(text));
+    node.log_has_once_running("p", "up").await;
+    let Some(group) = node.dir("p").read_launch().unwrap().unwrap().cgroup else {
+        eprintln!("not tried here: this machine lends no cgroup");
+        kill(Pid::from_raw(main_process(&node, "p")), Signal::SIGKILL).unwrap();
+        return;
+    };
+    let main = main_process(&node, "p").to_string();
+    let processes = fs::read_to_string(group.join("node.0/cgroup.procs")).unwrap();
+    assert!(processes.lines().any(|pid| pid == main), "{main} in {processes:?}");
+    assert!(processes.lines().count() >= 3, "{processes:?}");
+    node.kill_agent().await;
+    kill_supervisors(&node, "p").await;
+    assert!(is_running("98774"), "it has neither mark nor session: only the group knows it");
+    node.start().await;
+    node.cluster.until_phase("p", "Failed").await;
+    assert!(!is_running("98774") && !is_running("98775"));
+    assert!(!group.exists(), "{} is still there", group.display());
+}
+
+#[tokio::test]
+async fn the_group_of_a_pod_that_ended_is_gone() {
+    let mut node = Node::new().await;
+    node.cluster.create("p", script("exit 0"));
+    node.cluster.until_phase("p", "Succeeded").await;
+    let Some(group) = node.dir("p").read_launch().unwrap().unwrap().cgroup else { return };
+    assert!(!group.exists(), "{} is still there", group.display());
+    // One that nobody knows, of a pod whose directory is gone.
+    let agents = group.parent().unwrap().to_owned();
+    fs::create_dir_all(agents.join("gone/node.0")).unwrap();
+    node.kill_agent().await;
+    node.start().await;
+    assert!(!agents.exists(), "{} is still there", agents.display());
+}
+
+#[tokio::test]
+async fn commands_and_hooks_are_in_the_containers_group() {
+    let node = Node::new().await;
+    let mut spec = script("trap 'exit 0' TERM; echo up; while :; do sleep 0.05; done");
+    let hook = json!({"exec": {"command": ["sh", "-c", "cat /proc/self/cgroup > group"]}});
+    spec["containers"][0]["lifecycle"] = json!({"postStart": hook});
+    node.cluster.create("p", spec);
+    node.log_has_once_running("p", "up").await;
+    let Some(group) = node.dir("p").read_launch().unwrap().unwrap().cgroup else { return };
+    let path = node.dir("p").work("node").join("group");
+    let read = || fs::read_to_string(&path).ok().filter(|text| text.ends_with('\n'));
+    let start = std::time::Instant::now();
+    let text = loop {
+        assert!(start.elapsed().as_secs() < 20, "the hook does not run");
+        match read() {
+            Some(text) => break text,
+            None => tokio::task::yield_now().await,
+        }
+    };
+    let uid = group.file_name().unwrap().to_str().unwrap().to_owned();
+    assert!(text.lines().any(|line| line.ends_with(&format!("/{uid}/node.0"))), "{text}");
+    node.cluster.delete("p", 5);
+    node.cluster.until("p", Value::is_null).await;
+    until_no_process("98776").await;
+}
