@@ -7,6 +7,7 @@ use crate::registry::{Core, Target};
 use crate::status::Status;
 use merge::cel::{CelError, Expression};
 use serde_json::{Map, Value, json};
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
@@ -119,11 +120,19 @@ struct Evaluation<'a> {
     variables: Value,
     /// A variable that could not be computed, as errors of expressions that use variables name it.
     broken: Option<String>,
+    /// What its expressions may still cost together; `None`: they have cost too much.
+    left: Cell<Option<u64>>,
 }
+
+/// What the expressions of a policy may cost together (upstream's `RuntimeCELCostBudget`; what one may is checked as it runs).
+const COST_MAX: u64 = 10_000_000;
+/// In upstream's words.
+const TOO_DEAR: &str = "validation failed due to running out of cost budget, no further validation rules will be run";
 
 impl<'a> Evaluation<'a> {
     fn new(facts: &'a Facts<'a>, policy: &'a Value, params: Value) -> Self {
-        let mut evaluation = Self { facts, policy, params, variables: json!({}), broken: None };
+        let mut evaluation =
+            Self { facts, policy, params, variables: json!({}), broken: None, left: Cell::new(Some(COST_MAX)) };
         for variable in items(&policy["spec"], "variables") {
             let name = text(variable, "name").to_owned();
             match evaluation.evaluate(text(variable, "expression")) {
@@ -145,16 +154,21 @@ impl<'a> Evaluation<'a> {
             return Err(broken.clone());
         }
         let namespace = self.facts.namespace.as_deref().unwrap_or(&none);
-        expression
-            .evaluate(&[
-                ("object", self.facts.object.unwrap_or(&none)),
-                ("oldObject", self.facts.old.unwrap_or(&none)),
-                ("request", &self.facts.request),
-                ("params", &self.params),
-                ("namespaceObject", namespace),
-                ("variables", &self.variables),
-            ])
-            .map_err(|error| error.to_string())
+        let left = self.left.get().ok_or(TOO_DEAR)?;
+        let (result, cost) = expression.evaluate_measured(&[
+            ("object", self.facts.object.unwrap_or(&none)),
+            ("oldObject", self.facts.old.unwrap_or(&none)),
+            ("request", &self.facts.request),
+            ("params", &self.params),
+            ("namespaceObject", namespace),
+            ("variables", &self.variables),
+        ]);
+        // an expression without a loop is not free
+        self.left.set(left.checked_sub(cost.saturating_add(1)));
+        if self.left.get().is_none() {
+            return Err(TOO_DEAR.to_owned());
+        }
+        result.map_err(|error| error.to_string())
     }
 
     /// The validations that fail, in order. An error counts as a failure unless the policy says to ignore those.

@@ -141,7 +141,7 @@ impl Server {
             let call = Call { target, options: &options, user: &ask.user, warnings: &[] };
             self.core.replace(&call, new, &entry, false)
         };
-        let mut answer = self.core.run(attempt).await?;
+        let mut answer = self.core.run(self.core.may_take_long(target, ask.body.len()), attempt).await?;
         answer.object = Object::Made(Arc::new(view(answer.object.value(), paths, true)?));
         Ok(answer::object(&answer, false, &accepted))
     }

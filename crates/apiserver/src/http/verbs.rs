@@ -192,7 +192,8 @@ impl Server {
         }
         let accepted = ask.negotiate(Self::offer(&target.served))?;
         let options = WriteOptions::parse(&ask.query, "CreateOptions", ask.agent(), false)?;
-        let (body, warnings) = self.body_object(ask, &target.served, &options)?;
+        let long = self.core.may_take_long(target, ask.body.len());
+        let (body, warnings) = self.core.apart(long, || self.body_object(ask, &target.served, &options)).await?;
         if !target.served.resource.verbs.contains(&"get")
             && let Some(parent) = self.parent_of(target, &body)
         {
@@ -210,7 +211,7 @@ impl Server {
             return Ok(answer::object(&answer, false, &accepted));
         }
         let call = Call { target, options: &options, user: &ask.user, warnings: &warnings };
-        let answer = self.core.run(|| self.core.create(&call, &body, false)).await;
+        let answer = self.core.run(long, || self.core.create(&call, &body, false)).await;
         let answer = answer.map_err(|status| status.with_warnings(&warnings))?;
         self.one(ask, target, &answer, &accepted)
     }
@@ -218,9 +219,10 @@ impl Server {
     pub(super) async fn update(self: &Arc<Self>, ask: &Ask, target: &Target) -> Result<Response<Body>, Status> {
         let accepted = ask.negotiate(Self::offer(&target.served))?;
         let options = WriteOptions::parse(&ask.query, "UpdateOptions", ask.agent(), false)?;
-        let (body, warnings) = self.body_object(ask, &target.served, &options)?;
+        let long = self.core.may_take_long(target, ask.body.len());
+        let (body, warnings) = self.core.apart(long, || self.body_object(ask, &target.served, &options)).await?;
         let call = Call { target, options: &options, user: &ask.user, warnings: &warnings };
-        let answer = self.core.run(|| self.core.update(&call, &body)).await;
+        let answer = self.core.run(long, || self.core.update(&call, &body)).await;
         let answer = answer.map_err(|status| status.with_warnings(&warnings))?;
         self.one(ask, target, &answer, &accepted)
     }
@@ -246,9 +248,11 @@ impl Server {
         };
         let apply = kind == PatchKind::Apply;
         let options = WriteOptions::parse(&ask.query, "PatchOptions", ask.agent(), apply)?;
-        let (patch, warnings) = decode::patch(&target.served, &ask.body, kind, options.validation)?;
+        let long = self.core.may_take_long(target, ask.body.len());
+        let read = || decode::patch(&target.served, &ask.body, kind, options.validation);
+        let (patch, warnings) = self.core.apart(long, read).await?;
         let call = Call { target, options: &options, user: &ask.user, warnings: &warnings };
-        let answer = self.core.run(|| self.core.patch(&call, kind, &patch)).await?;
+        let answer = self.core.run(long, || self.core.patch(&call, kind, &patch)).await?;
         self.one(ask, target, &answer, &accepted)
     }
 
@@ -270,7 +274,8 @@ impl Server {
     pub(super) async fn delete(self: &Arc<Self>, ask: &Ask, target: &Target) -> Result<Response<Body>, Status> {
         let accepted = ask.negotiate(Self::offer(&target.served))?;
         let options = self.delete_options(ask)?;
-        let answer = self.core.run(|| self.core.delete(target, &options, &ask.user)).await?;
+        let long = self.core.may_take_long(target, 0);
+        let answer = self.core.run(long, || self.core.delete(target, &options, &ask.user)).await?;
         self.one(ask, target, &answer, &accepted)
     }
 
@@ -284,6 +289,7 @@ impl Server {
         let mut options = ListOptions::parse(&ask.query)?;
         options.watch = false;
         let delete = self.delete_options(ask)?;
+        let long = self.core.may_take_long(target, 0);
         let page = self.core.list(target, &options)?;
         let mut items = Vec::new();
         for object in &page.items {
@@ -292,7 +298,7 @@ impl Server {
                 namespace: api::object::meta(object.value(), "namespace").to_owned(),
                 ..target.clone()
             };
-            match self.core.run(|| self.core.delete(&one, &delete, &ask.user)).await {
+            match self.core.run(long, || self.core.delete(&one, &delete, &ask.user)).await {
                 // The list shows what was deleted, as it was.
                 Ok(_) => items.push(object.clone()),
                 Err(status) if status.code == 404 => {}
@@ -373,10 +379,11 @@ impl Server {
                 }
             }
         };
-        let mut answer = self.core.run(attempt).await?;
+        let long = self.core.may_take_long(target, ask.body.len());
+        let mut answer = self.core.run(long, attempt).await?;
         let rest = left.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
         if let Some((options, reply)) = rest {
-            answer = self.core.run(|| delete(&options, &reply)).await?;
+            answer = self.core.run(long, || delete(&options, &reply)).await?;
         }
         Ok(answer::object(&answer, false, &accepted))
     }

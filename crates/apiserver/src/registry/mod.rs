@@ -4,6 +4,7 @@
 //! durable. If the state has moved on, the store refuses and the request is computed again. Async callers use
 //! [`Core::run`], a simulator [`Core::run_now`]; neither has a second code path.
 
+mod apart;
 mod catalog;
 mod delete;
 mod patch;
@@ -154,6 +155,7 @@ pub struct Core {
     pub world: Arc<dyn World>,
     pub tokens: Arc<dyn Tokens>,
     turns: Turns,
+    places: apart::Places,
 }
 
 impl Core {
@@ -164,7 +166,15 @@ impl Core {
         world: Arc<dyn World>,
         tokens: Arc<dyn Tokens>,
     ) -> Self {
-        Self { store, catalog: RwLock::new(Arc::new(catalog)), plugins, world, tokens, turns: Turns::default() }
+        Self {
+            store,
+            catalog: RwLock::new(Arc::new(catalog)),
+            plugins,
+            world,
+            tokens,
+            turns: Turns::default(),
+            places: apart::Places::default(),
+        }
     }
 
     /// The kinds served at present.
@@ -177,17 +187,21 @@ impl Core {
         *self.catalog.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(catalog);
     }
 
-    /// Carries out a write, trying again while others get in between. Each lost race is another writer's success, so
+    /// Carries out a write (`long`: see [`Core::apart`]), trying again while others get in between. Each lost race is another writer's success, so
     /// there is always progress; and whoever lost one waits in the object's row, where it can be overtaken only by the
     /// writes that were already on their way.
     ///
     /// # Errors
     /// What `attempt` says, or 500 where the store cannot write.
-    pub async fn run(&self, attempt: impl Fn() -> Result<Attempt, Status>) -> Result<Answer, Status> {
+    pub(crate) async fn run(
+        &self,
+        long: bool,
+        attempt: impl Fn() -> Result<Attempt, Status>,
+    ) -> Result<Answer, Status> {
         let mut turn = None;
         loop {
             let seen = self.store.revision();
-            match attempt()? {
+            match self.apart(long, &attempt).await? {
                 Attempt::Done(answer) => return Ok(answer),
                 Attempt::Write(pending) => {
                     let (txn, rest) = pending.split()?;

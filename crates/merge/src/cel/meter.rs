@@ -4,7 +4,7 @@
 //! The library has no such count, so the expression counts for itself: each turn of a comprehension first spends what its
 //! steps cost. What has no loop is as long as its text.
 
-use super::Cel;
+use super::{Cel, guard};
 use kube_cel::cel::common::ast::{
     CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedEntryExpr, IdedExpr, LiteralValue, operators,
 };
@@ -12,11 +12,9 @@ use kube_cel::cel::{Context, ExecutionError};
 use std::cell::Cell;
 
 /// What one evaluation may cost.
-const CALL_MAX: u64 = 1_000_000;
+pub(super) const CALL_MAX: u64 = 1_000_000;
 /// What all rules of one object may cost together.
 pub(crate) const OBJECT_MAX: u64 = 10_000_000;
-/// Elements that a list or characters that a text may grow by for one unit: the library copies them.
-const COPIED_FOR_ONE: u64 = 20;
 
 const SPEND: &str = "@spend";
 const GROWN: &str = "@grown";
@@ -30,7 +28,7 @@ thread_local! {
     static SPENT: Cell<u64> = const { Cell::new(0) };
 }
 
-fn spend(units: u64) -> Result<(), ExecutionError> {
+pub(super) fn spend(units: u64) -> Result<(), ExecutionError> {
     let spent = SPENT.get().saturating_add(units);
     SPENT.set(spent);
     if spent > CALL_MAX { Err(ExecutionError::function_error(SPEND, EXCEEDED)) } else { Ok(()) }
@@ -47,26 +45,21 @@ pub(super) fn measured<T>(evaluate: impl FnOnce() -> T) -> (T, Result<u64, ()>) 
 
 /// The functions that metered expressions call.
 pub(super) fn add_functions(context: &mut Context<'_>) {
+    guard::add_functions(context);
     context.add_function(SPEND, |units: i64| -> Result<bool, ExecutionError> {
         spend(units.unsigned_abs()).map(|()| true)
     });
     context.add_function(GROWN, |value: Cel| -> Result<Cel, ExecutionError> {
-        let size = match &value {
-            Cel::String(text) => text.len(),
-            Cel::Bytes(bytes) => bytes.len(),
-            Cel::List(items) => items.len(),
-            _ => 0,
-        };
-        spend(size as u64 / COPIED_FOR_ONE)?;
+        spend(guard::copied(&value))?;
         Ok(value)
     });
 }
 
-fn node(id: u64, expr: Expr) -> IdedExpr {
+pub(super) fn node(id: u64, expr: Expr) -> IdedExpr {
     IdedExpr { id, expr }
 }
 
-fn call(id: u64, name: &str, args: Vec<IdedExpr>) -> IdedExpr {
+pub(super) fn call(id: u64, name: &str, args: Vec<IdedExpr>) -> IdedExpr {
     node(id, Expr::Call(CallExpr { func_name: name.to_owned(), target: None, args }))
 }
 
@@ -81,6 +74,7 @@ pub(super) fn meter(expr: &mut IdedExpr) -> u64 {
         Expr::Struct(object) => object.entries.iter_mut().map(entry).sum(),
         Expr::Comprehension(inner) => comprehension(expr.id, inner),
     };
+    guard::guard(expr);
     // a sum of lists or texts is a copy of both
     if let Expr::Call(sum) = &expr.expr
         && sum.func_name == operators::ADD

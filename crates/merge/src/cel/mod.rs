@@ -6,6 +6,7 @@
 mod check;
 pub(crate) mod cost;
 mod depth;
+mod guard;
 pub(crate) mod meter;
 
 pub(crate) use check::{check_message, check_rule};
@@ -22,6 +23,7 @@ use kube_cel::cel::parser::Parser;
 use kube_cel::cel::{Context, ExecutionError, Value as Cel};
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, LazyLock};
 
 /// Why an expression does not compile or evaluate.
@@ -189,15 +191,33 @@ impl Expression {
         self.run_measured(variables).map(|(value, _)| value)
     }
 
+    /// As [`Expression::evaluate`], and what it cost, failed or not.
+    pub fn evaluate_measured(&self, variables: &[(&str, &Value)]) -> (Result<Value, CelError>, u64) {
+        let scope: Vec<(&str, Cel)> = variables.iter().map(|(name, value)| (*name, to_cel(value, None))).collect();
+        let (result, cost) = self.resolve(scope);
+        (result.map(|value| to_json(&value)), cost)
+    }
+
     /// As [`Expression::run`], with what it cost.
     pub(crate) fn run_measured(&self, variables: Vec<(&str, Cel)>) -> Result<(Cel, u64), CelError> {
+        let (result, cost) = self.resolve(variables);
+        Ok((result?, cost))
+    }
+
+    fn resolve(&self, variables: Vec<(&str, Cel)>) -> (Result<Cel, CelError>, u64) {
         let mut scope = ROOT.new_inner_scope();
         for (name, value) in variables {
             scope.add_variable_from_value(name, value);
         }
-        let (result, cost) = depth::with_enough_stack(self.deep, || meter::measured(|| scope.resolve(&self.metered)));
-        let cost = cost.map_err(|()| CelError(meter::EXCEEDED.to_owned()))?;
-        Ok((result.map_err(|error| CelError(error_text(&error)))?, cost))
+        // the library panics where it was not thought of: that is this expression's fault, not its caller's
+        let resolve = || catch_unwind(AssertUnwindSafe(|| scope.resolve(&self.metered)));
+        let (result, cost) = depth::with_enough_stack(self.deep, || meter::measured(resolve));
+        let result = match (result, cost) {
+            (_, Err(())) => Err(CelError(meter::EXCEEDED.to_owned())),
+            (Err(_panic), _) => Err(CelError("internal error".to_owned())),
+            (Ok(result), Ok(_)) => result.map_err(|error| CelError(error_text(&error))),
+        };
+        (result, cost.unwrap_or(meter::CALL_MAX))
     }
 }
 
