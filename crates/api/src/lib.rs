@@ -12,6 +12,7 @@ pub mod history;
 pub mod job_history;
 pub mod jobset;
 pub mod names;
+pub mod node;
 pub mod object;
 pub mod podgroup;
 pub mod quantity;

@@ -1,7 +1,8 @@
 //! The cluster behind a `kube::Client`: the embedded API server in process, or a real one over the network.
 
-use crate::node_object::{self, LEASE_NAMESPACE, LEASE_SECS};
+use crate::node_object;
 use crate::world::{EventType, PodEvent, TokenAsk, World, WorldError};
+use api::node::{LEASE_NAMESPACE, LEASE_SECS};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use jiff::Timestamp;

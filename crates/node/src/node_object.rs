@@ -11,11 +11,6 @@ use std::fs;
 use std::net::Ipv4Addr;
 use std::path::Path;
 
-/// Seconds after which a node whose lease was not renewed is taken for dead; renewed four times as often (the kubelet's
-/// numbers).
-pub const LEASE_SECS: i32 = 40;
-/// Where leases of nodes live.
-pub const LEASE_NAMESPACE: &str = "kube-node-lease";
 /// Says how isolated pods are, and why not more.
 const ISOLATION_ANNOTATION: &str = "trainyard.dev/isolation";
 /// Says whether limits of memory and processors are enforced, and why not.

@@ -4,6 +4,7 @@
 use crate::actors::Actor;
 use crate::dice::{Dice, Shared};
 use crate::view::{Moment, View};
+use api::jobset::keys;
 use api::object::{self, Gvk, Key, Target};
 use api::trainer::annotations;
 use apiserver::admission::Objects;
@@ -521,7 +522,7 @@ impl Cluster {
                     }
                 }
                 "Pending" | "" => self.run_pod(&pod, "Running", 0),
-                "Running" => {
+                "Running" if !self.waits_for_others(&pod) => {
                     self.report(&pod, "0.5");
                     self.run_pod(&pod, "Succeeded", 0);
                 }
@@ -530,6 +531,24 @@ impl Cluster {
             acted = true;
         }
         acted
+    }
+
+    /// Whether training cannot get on, since members of the pod's gang are missing: as ranks wait in a barrier.
+    fn waits_for_others(&self, pod: &Value) -> bool {
+        let is_of_gang = |object: &Arc<Value>| {
+            [keys::JOBSET_NAME, keys::RESTART_ATTEMPT]
+                .iter()
+                .all(|key| object::label(object, key) == object::label(pod, key))
+        };
+        let pods: Vec<Arc<Value>> = self.all("Pod").into_iter().filter(is_of_gang).collect();
+        self.all("Job").iter().filter(|job| is_of_gang(job)).any(|job| {
+            let is_there = |pod: &&Arc<Value>| {
+                object::controller_of(pod).is_some_and(|owner| object::text(owner, "uid") == object::uid(job))
+                    && matches!(object::text(&pod["status"], "phase"), "Running" | "Succeeded")
+            };
+            let there = i64::try_from(pods.iter().filter(is_there).count()).unwrap_or(i64::MAX);
+            there < job["spec"]["parallelism"].as_i64().unwrap_or(1)
+        })
     }
 
     // ------------------------------------------------------------------------------------------------ the user

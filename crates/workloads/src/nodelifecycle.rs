@@ -3,16 +3,13 @@
 //! Source of the rule: Kubernetes' node lifecycle controller (`--node-monitor-grace-period`, 50 s). Nodes without a Lease are
 //! left alone, for nobody promised to renew one.
 
+use api::node::{LEASE_GRACE as GRACE, LEASE_NAMESPACE};
 use api::object::{self, Gvk, Key, Target};
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use reconcile::{Decision, Event, EventType, Next, Primary, Reconciler, StatusWrite, Wakes, Watch, World};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// How long a Lease may go without renewal before its node counts as dead.
-const GRACE: SignedDuration = SignedDuration::from_secs(50);
-/// Where the Leases of nodes are.
-const LEASE_NAMESPACE: &str = "kube-node-lease";
 const REPORTER: &str = "node-controller";
 /// Conditions that the node itself reports, and that nobody knows once it is silent.
 const REPORTED: [&str; 4] = ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"];
@@ -105,6 +102,7 @@ impl Reconciler for NodeLifecycleController {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use jiff::SignedDuration;
 
     fn decide(renewed: Option<&str>, ready: &str) -> Decision {
         let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}, "status": {"conditions": [

@@ -51,7 +51,7 @@ const WRITE: [&str; 5] = ["create", "delete", "deletecollection", "patch", "upda
 
 /// Namespaces, priority classes, and the roles and bindings that upstream's documentation names.
 pub fn bootstrap() -> Vec<Value> {
-    let mut objects: Vec<Value> = ["default", "kube-system", "kube-public", "kube-node-lease"]
+    let mut objects: Vec<Value> = ["default", "kube-system", "kube-public", api::node::LEASE_NAMESPACE]
         .map(|name| {
             json!({"apiVersion": "v1", "kind": "Namespace",
                 "metadata": {"name": name, "labels": {"kubernetes.io/metadata.name": name}},

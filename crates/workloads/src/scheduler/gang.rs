@@ -2,8 +2,10 @@
 //!
 //! A PodGroup (scheduler-plugins' by label, Volcano's by annotation) says how many of its pods it needs. Without one, all pods
 //! of a JobSet's attempt are a gang, as far as they may start: replicated jobs that wait for others come later, and are a
-//! gang of their own then. Once a member has a node, those that are made anew follow one by one.
+//! gang of their own then. Once a member has a node, those that are made anew follow one by one. As long as others of a gang run,
+//! what a member that failed had is kept for its replacement, which goes before everybody else.
 
+use crate::job::indexes::Indexes;
 use api::jobset::{JobSet, StartupOrder, keys};
 use api::object::{self, Gvk, Key};
 use jiff::Timestamp;
@@ -16,6 +18,9 @@ use std::sync::Arc;
 const POD_GROUP_LABEL: &str = "scheduling.x-k8s.io/pod-group";
 /// Annotation of a pod that belongs to a Volcano PodGroup.
 const POD_GROUP_ANNOTATION: &str = "scheduling.k8s.io/group-name";
+
+/// Annotation of a pod of an indexed Job.
+const INDEX: &str = "batch.kubernetes.io/job-completion-index";
 
 /// Kinds of PodGroups.
 pub(super) fn pod_groups() -> [Gvk; 2] {
@@ -43,6 +48,22 @@ pub(super) struct Unit {
     pub needed: usize,
     /// How many pods are not there yet, or may not be placed yet.
     pub missing: usize,
+    /// It replaces a member of a gang that runs.
+    pub replaces: bool,
+}
+
+/// What a failed member of a running gang had, and its replacement is to have.
+#[derive(Clone, Debug)]
+pub(super) struct Seat {
+    /// The one that failed.
+    pub pod: Arc<Value>,
+}
+
+impl Seat {
+    /// How well it suits a pod: it has to be of its Job, at best of its index.
+    pub(super) fn suits(&self, pod: &Value) -> Option<bool> {
+        (job(&self.pod).is_some() && job(&self.pod) == job(pod)).then(|| index(&self.pod) == index(pod))
+    }
 }
 
 /// The objects that say who belongs together.
@@ -56,6 +77,15 @@ pub(super) struct Facts<'a> {
 
 fn namespaced(pod: &Value, name: &str) -> Key {
     Key::new(object::meta(pod, "namespace"), name)
+}
+
+/// The Job that a pod, or itself, is of, and the attempt.
+fn job(object: &Value) -> Option<(&str, &str, i64)> {
+    Some((object::meta(object, "namespace"), object::label(object, keys::JOB_KEY)?, attempt(object)?))
+}
+
+fn index(pod: &Value) -> Option<i64> {
+    object::annotation(pod, INDEX)?.parse().ok()
 }
 
 fn attempt(object: &Value) -> Option<i64> {
@@ -105,7 +135,8 @@ impl Facts<'_> {
         Some(expected)
     }
 
-    /// Sorts the pods that wait into units, most important first: by priority, then by age. `bound` are the pods that have
+    /// Sorts the pods that wait into units, most important first: those that replace members of running gangs, then by
+    /// priority, then by age. `bound` are the pods that have
     /// a node, whatever became of them. Pods of an attempt that is over are left out: they are about to be deleted.
     pub(super) fn units(&self, waiting: &[Arc<Value>], bound: &[Arc<Value>]) -> Vec<Unit> {
         let mut groups: BTreeMap<Group, Vec<Arc<Value>>> = BTreeMap::new();
@@ -116,8 +147,10 @@ impl Facts<'_> {
         for pod in bound {
             started.entry(self.group(pod)).or_default().insert(replicated_job(pod));
         }
+        let running = self.running(bound);
         let mut units = Vec::new();
         for (group, mut pods) in groups {
+            let alone = |pod| alone(pod, running.contains(&group));
             pods.sort_by_key(|pod| (rank(pod), object::meta(pod, "name").to_owned()));
             let started = started.get(&group);
             match &group {
@@ -151,9 +184,55 @@ impl Facts<'_> {
         }
         units.sort_by_key(|unit| {
             let priority = unit.pods.iter().map(|pod| pod["spec"]["priority"].as_i64().unwrap_or_default()).max();
-            (Reverse(priority), unit.created(), unit.name.clone())
+            (!unit.replaces, Reverse(priority), unit.created(), unit.name.clone())
         });
         units
+    }
+
+    /// The gangs that run: those with a member that has a node and has not ended.
+    fn running(&self, bound: &[Arc<Value>]) -> BTreeSet<Group> {
+        bound.iter().filter(|pod| !super::has_ended(pod)).map(|pod| self.group(pod)).collect()
+    }
+
+    /// The seats that running gangs keep: of each Job that goes on, as many of those that failed as it has pods too few.
+    pub(super) fn seats(&self, bound: &[Arc<Value>]) -> Vec<Seat> {
+        let running = self.running(bound);
+        let mut pods: BTreeMap<_, Vec<&Arc<Value>>> = BTreeMap::new();
+        for pod in bound.iter().filter(|pod| running.contains(&self.group(pod))) {
+            if let Some(job) = job(pod) {
+                pods.entry(job).or_default().push(pod);
+            }
+        }
+        let mut seats = Vec::new();
+        for object in self.jobs {
+            let Some(key) = job(object) else { continue };
+            let Some(pods) = pods.get(&key) else { continue };
+            let jobset = namespaced(object, object::label(object, keys::JOBSET_NAME).unwrap_or_default());
+            let is_over = object["spec"]["suspend"] == true
+                || object::is_terminating(object)
+                || self.restarts(&jobset) > key.2
+                || self.jobsets.get(&jobset).is_none_or(|jobset| object::is_terminating(jobset));
+            if is_over {
+                continue;
+            }
+            let (ended, live): (Vec<&Arc<Value>>, Vec<_>) = pods.iter().partition(|pod| super::has_ended(pod));
+            let wanted = usize::try_from(pods_of(object)).unwrap_or_default();
+            let held: BTreeSet<i64> = live.iter().filter_map(|pod| index(pod)).collect();
+            let lost = Indexes::parse(object::text(&object["status"], "failedIndexes"), u32::MAX);
+            let is_lost = |index: i64| u32::try_from(index).is_ok_and(|index| lost.has(index));
+            let mut failed: Vec<&Arc<Value>> = ended
+                .into_iter()
+                .filter(|pod| pod["status"]["phase"] == "Failed")
+                .filter(|pod| index(pod).is_none_or(|index| !held.contains(&index) && !is_lost(index)))
+                .collect();
+            // the newest of each index; of those without, the newest
+            failed.sort_by_key(|pod| Reverse(object::meta(pod, "creationTimestamp").to_owned()));
+            let mut seen = BTreeSet::new();
+            failed.retain(|pod| index(pod).is_none_or(|index| seen.insert(index)));
+            let missing = wanted.saturating_sub(live.len());
+            seats.extend(failed.into_iter().take(missing).map(|pod| Seat { pod: pod.clone() }));
+        }
+        seats
     }
 
     fn restarts(&self, jobset: &Key) -> i64 {
@@ -169,12 +248,13 @@ impl Facts<'_> {
     }
 }
 
-fn alone(pod: Arc<Value>) -> Unit {
-    Unit { name: String::new(), pods: vec![pod], needed: 1, missing: 0 }
+fn alone(pod: Arc<Value>, replaces: bool) -> Unit {
+    Unit { name: String::new(), pods: vec![pod], needed: 1, missing: 0, replaces }
 }
 
 fn gang(key: &Key, pods: Vec<Arc<Value>>, wanted: usize) -> Unit {
-    Unit { name: key.name.clone(), needed: wanted.min(pods.len()), missing: wanted.saturating_sub(pods.len()), pods }
+    let (needed, missing) = (wanted.min(pods.len()), wanted.saturating_sub(pods.len()));
+    Unit { name: key.name.clone(), needed, missing, pods, replaces: false }
 }
 
 impl Unit {
@@ -196,7 +276,7 @@ fn replicated_job(pod: &Value) -> &str {
 /// Job first, then index in the Job.
 fn rank(pod: &Value) -> (i64, i64) {
     let number = |text: Option<&str>| text.and_then(|text| text.parse().ok()).unwrap_or_default();
-    let index = object::annotation(pod, "batch.kubernetes.io/job-completion-index");
+    let index = object::annotation(pod, INDEX);
     (number(object::label(pod, keys::JOB_GLOBAL_INDEX)), number(index))
 }
 

@@ -19,7 +19,7 @@ mod tests;
 
 use affinity::{Namespaces, Neighbours};
 use api::object::{self, Gvk, Key, Target};
-use gang::{Facts, Unit};
+use gang::{Facts, Seat, Unit};
 use jiff::{SignedDuration, Timestamp};
 use node::{Node, Placed, Reason};
 use reconcile::{
@@ -140,8 +140,8 @@ impl Reconciler for Scheduler {
             decision.report.note("no node has reported yet");
             return decision;
         }
-        let mut pass = Pass::new(observed);
         let facts = Facts { jobsets: &observed.jobsets, jobs: &observed.jobs, pod_groups: &observed.pod_groups };
+        let mut pass = Pass::new(observed, facts.seats(&observed.bound));
         for unit in facts.units(&observed.waiting, &observed.bound) {
             pass.place(&unit, now);
         }
@@ -158,13 +158,15 @@ struct Pass<'a> {
     nodes: Vec<Node>,
     placed: Vec<Placed>,
     by_name: BTreeMap<String, Arc<Value>>,
+    /// What running gangs keep for their own.
+    seats: Vec<Seat>,
     decision: Decision,
     /// Conditions of pods that stay without a node.
     told: Vec<Write>,
 }
 
 impl<'a> Pass<'a> {
-    fn new(observed: &'a Observed) -> Self {
+    fn new(observed: &'a Observed, seats: Vec<Seat>) -> Self {
         let by_name = observed.nodes.iter().map(|node| (object::meta(node, "name").to_owned(), node.clone())).collect();
         let mut nodes: Vec<Node> = observed.nodes.iter().cloned().map(Node::new).collect();
         let indexes: BTreeMap<String, usize> =
@@ -178,7 +180,38 @@ impl<'a> Pass<'a> {
             }
             placed.push(Placed::new(pod.clone(), name));
         }
-        Self { observed, nodes, placed, by_name, decision: Decision::nothing(), told: Vec::new() }
+        let mut pass =
+            Self { observed, nodes, placed, by_name, seats, decision: Decision::nothing(), told: Vec::new() };
+        for seat in pass.seats.clone() {
+            if let Some(node) = pass.node_of(&seat) {
+                node.take(&seat.pod);
+            }
+        }
+        pass
+    }
+
+    fn node_of(&mut self, seat: &Seat) -> Option<&mut Node> {
+        let name = node_of(&seat.pod)?;
+        self.nodes.iter_mut().find(|node| node.name() == name)
+    }
+
+    /// Puts a pod where it goes. If a seat is kept for it, that is free for it alone; it stays kept where it does not go
+    /// anywhere.
+    fn seat(&mut self, pod: &Arc<Value>) -> Result<(), String> {
+        let suited = self.seats.iter().enumerate().filter_map(|(at, seat)| Some((seat.suits(pod)?, at)));
+        let Some(at) = suited.max_by_key(|(same_index, _)| *same_index).map(|(_, at)| at) else { return self.put(pod) };
+        let seat = self.seats.remove(at);
+        if let Some(node) = self.node_of(&seat) {
+            node.give_back(&seat.pod);
+        }
+        let result = self.put(pod);
+        if result.is_err() {
+            if let Some(node) = self.node_of(&seat) {
+                node.take(&seat.pod);
+            }
+            self.seats.push(seat);
+        }
+        result
     }
 
     /// Places the pods that a unit needs, all or none; then the others, each if it can be.
@@ -191,7 +224,7 @@ impl<'a> Pass<'a> {
         let before = if needed.len() > 1 { Some(self.nodes.clone()) } else { None };
         let count = self.placed.len();
         for (index, pod) in needed.iter().enumerate() {
-            let Err(why) = self.put(pod) else { continue };
+            let Err(why) = self.seat(pod) else { continue };
             self.placed.truncate(count);
             if let Some(before) = before {
                 self.nodes = before;

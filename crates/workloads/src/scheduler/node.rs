@@ -100,6 +100,21 @@ impl Node {
         }
     }
 
+    /// Takes back what [`Node::take`] did for a pod.
+    pub(super) fn give_back(&mut self, pod: &Value) {
+        for (resource, amount) in request::of_pod(pod) {
+            if let Some(used) = self.used.get_mut(&resource) {
+                *used = used.minus(amount);
+            }
+        }
+        self.pods_left = self.pods_left.map(|left| left + 1);
+        self.pods = self.pods.saturating_sub(1);
+        let members = object::label(pod, keys::JOBSET_UID).and_then(|jobset| self.members.get_mut(jobset));
+        if let Some(members) = members {
+            *members = members.saturating_sub(1);
+        }
+    }
+
     /// How many pods of the same JobSet are on it.
     pub(super) fn members_like(&self, pod: &Value) -> usize {
         object::label(pod, keys::JOBSET_UID).and_then(|jobset| self.members.get(jobset)).copied().unwrap_or_default()

@@ -337,6 +337,96 @@ fn members_made_anew_follow_one_by_one() {
     assert!(bound(&model).contains(&"train-w-0-0-y:n".to_owned()));
 }
 
+/// A gang of two on a node that is full with it, of which one member has failed.
+fn gang_that_lost_a_member() -> Model {
+    let mut model = jobset("train", &[("w", 2, "2", json!({}))]);
+    model.put(node("n", "4", json!({})));
+    make_pods(&mut model, "");
+    run(&mut model);
+    assert_eq!(bound(&model).len(), 2);
+    let failed = Key::new("ns", "train-w-0-0-x");
+    model.change(&core("Pod"), &failed, |pod| pod["status"]["phase"] = "Failed".into());
+    model.put(pod("stranger", "2", json!({"spec": {"priority": 1000}})));
+    model
+}
+
+/// The pod that the Job controller makes in place of another.
+fn replacement(model: &Model, of: &str, name: &str) -> Value {
+    let mut again = pod(name, "2", json!({}));
+    again["metadata"]["labels"] = model.one("Pod", of).expect("a pod")["metadata"]["labels"].clone();
+    again
+}
+
+#[test]
+fn a_running_gang_keeps_the_seats_of_members_that_failed() {
+    let mut model = gang_that_lost_a_member();
+    // the replacement is not there yet: it waits out its backoff
+    run(&mut model);
+    assert_eq!(bound(&model), ["train-w-0-0-x:n", "train-w-1-0-x:n"]);
+    assert_eq!(told(&model, "stranger"), "0/1 nodes are available: 1 Insufficient cpu (needs 2, 0 free of 4).");
+    model.put(replacement(&model, "train-w-0-0-x", "train-w-0-0-y"));
+    run(&mut model);
+    assert!(bound(&model).contains(&"train-w-0-0-y:n".to_owned()), "{:?}", bound(&model));
+    // nothing is kept for it a second time: another node's worth of room is for all
+    model.put(node("m", "2", json!({})));
+    run(&mut model);
+    assert!(bound(&model).contains(&"stranger:m".to_owned()), "{:?}", bound(&model));
+}
+
+#[test]
+fn a_replacement_goes_before_strangers_that_came_first() {
+    let mut model = gang_that_lost_a_member();
+    model.put(replacement(&model, "train-w-0-0-x", "train-w-0-0-y"));
+    run(&mut model);
+    assert_eq!(bound(&model), ["train-w-0-0-x:n", "train-w-0-0-y:n", "train-w-1-0-x:n"]);
+}
+
+#[test]
+fn a_replacement_takes_no_seat_of_another_gang() {
+    let mut model = gang_that_lost_a_member();
+    // the other member's seat is free, too, and its own is on a node that is gone
+    let mut other = replacement(&model, "train-w-1-0-x", "other");
+    for (label, value) in [(keys::JOBSET_NAME, "other"), (keys::JOB_KEY, "another"), (keys::JOBSET_UID, "x")] {
+        other["metadata"]["labels"][label] = value.into();
+    }
+    let mut running = other.clone();
+    running["metadata"]["name"] = "other-that-runs".into();
+    running["spec"]["nodeName"] = "gone".into();
+    running["status"]["phase"] = "Running".into();
+    model.put(other);
+    model.put(running);
+    run(&mut model);
+    assert!(!bound(&model).iter().any(|line| line == "other:n"), "{:?}", bound(&model));
+}
+
+#[test]
+fn seats_are_kept_for_nobody_who_does_not_come() {
+    let jobs = Gvk::new("batch", "v1", "Job");
+    let failed_job = json!({"conditions": [{"type": "Failed", "status": "True"}]});
+    let ends: [(&str, &dyn Fn(&mut Model)); 4] = [
+        ("its Job failed", &|model| {
+            model.change(&jobs, &Key::new("ns", "train-w-0"), |job| job["status"] = failed_job.clone());
+        }),
+        ("its Job is suspended", &|model| {
+            model.change(&jobs, &Key::new("ns", "train-w-0"), |job| job["spec"]["suspend"] = true.into());
+        }),
+        ("the JobSet starts over", &|model| {
+            let key = Key::new("ns", "train");
+            model.change(&api::jobset::gvk(), &key, |jobset| jobset["status"]["restarts"] = 1.into());
+        }),
+        ("nobody of the gang runs", &|model| {
+            let key = Key::new("ns", "train-w-1-0-x");
+            model.change(&core("Pod"), &key, |pod| pod["status"]["phase"] = "Failed".into());
+        }),
+    ];
+    for (about, end) in ends {
+        let mut model = gang_that_lost_a_member();
+        end(&mut model);
+        run(&mut model);
+        assert!(bound(&model).contains(&"stranger:n".to_owned()), "{about}: {:?}", bound(&model));
+    }
+}
+
 #[test]
 fn pods_of_an_attempt_that_is_over_are_left_alone() {
     let mut model = jobset("train", &[("w", 1, "2", json!({}))]);

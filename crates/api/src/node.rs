@@ -1,0 +1,10 @@
+//! What is agreed between nodes and those who watch over them: where leases are, and for how long silence is nothing.
+
+use jiff::SignedDuration;
+
+/// Where the Leases of nodes are; each has its node's name.
+pub const LEASE_NAMESPACE: &str = "kube-node-lease";
+/// Seconds that a lease names as its duration; a node renews it four times as often (the kubelet's numbers).
+pub const LEASE_SECS: i32 = 40;
+/// How long a Lease may go without renewal before its node counts as dead (upstream's `--node-monitor-grace-period`).
+pub const LEASE_GRACE: SignedDuration = SignedDuration::from_secs(50);
