@@ -65,8 +65,12 @@ pub(crate) struct Archive {
 }
 
 impl Archive {
-    /// The history beside the database at `path`, as far as it leads up to `revision`.
-    pub(crate) fn open(path: &Path, revision: Revision, limits: Limits) -> Self {
+    /// The history beside the database at `path`, as far as it leads up to `revision`. `None`: the path is a URI of SQLite's,
+    /// beside which there is nothing.
+    pub(crate) fn open(path: &Path, revision: Revision, limits: Limits) -> Option<Self> {
+        if path.as_os_str().as_encoded_bytes().starts_with(b"file:") {
+            return None;
+        }
         let mut folder = path.as_os_str().to_owned();
         folder.push("-history");
         let archive = Self { folder: folder.into(), limits, inner: Mutex::default() };
@@ -83,7 +87,7 @@ impl Archive {
             }
         }
         drop(inner);
-        archive
+        Some(archive)
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {

@@ -1,6 +1,7 @@
 //! Answers to writes, on their way from the writer to who waits for them.
 
 use crate::{Event, WriteError};
+use std::any::Any;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -9,16 +10,21 @@ use tokio::sync::oneshot;
 /// Where the answer to a write goes.
 pub(crate) struct Ack {
     answer: oneshot::Sender<Result<Vec<Event>, WriteError>>,
+    /// What the transaction held.
+    hold: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 impl Ack {
-    pub(crate) fn new() -> (Self, oneshot::Receiver<Result<Vec<Event>, WriteError>>) {
+    pub(crate) fn new(
+        hold: Option<Arc<dyn Any + Send + Sync>>,
+    ) -> (Self, oneshot::Receiver<Result<Vec<Event>, WriteError>>) {
         let (answer, waiting) = oneshot::channel();
-        (Self { answer }, waiting)
+        (Self { answer, hold }, waiting)
     }
 
     /// Answers. Who has gone away meanwhile does not hear it.
     pub(crate) fn send(self, result: Result<Vec<Event>, WriteError>) {
+        drop(self.hold);
         drop(self.answer.send(result));
     }
 }

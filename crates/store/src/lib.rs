@@ -35,6 +35,7 @@ pub use watch::{Batch, Gone, Interest, Watcher};
 
 use bytes::Bytes;
 use serde_json::Value;
+use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -108,11 +109,13 @@ impl Op {
 #[derive(Clone, Debug, Default)]
 pub struct Txn {
     pub ops: Vec<Op>,
+    /// Is dropped when the transaction is visible, or has failed; whether or not anybody still waits for the answer.
+    pub hold: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 impl Txn {
     pub fn one(op: Op) -> Self {
-        Self { ops: vec![op] }
+        Self { ops: vec![op], hold: None }
     }
 }
 

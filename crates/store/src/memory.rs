@@ -273,8 +273,8 @@ impl Store {
     pub fn open_with(path: &Path, codec: impl Codec, limits: Limits) -> Result<Self, OpenError> {
         let Opened { log, loaded, set_aside } = Log::open(path)?;
         let revision = loaded.revision;
-        let archive = Arc::new(Archive::open(path, revision, limits));
-        let shared = shared(revision, codec, limits, Some(archive));
+        let archive = Archive::open(path, revision, limits).map(Arc::new);
+        let shared = shared(revision, codec, limits, archive);
         shared.vitals.found(set_aside);
         {
             let mut state = shared.write();
@@ -295,11 +295,13 @@ impl Store {
     }
 
     /// Starts a write. With SQLite behind it goes on in the writer thread whether or not the answer is awaited.
-    pub fn submit(&self, txn: Txn) -> Commit {
+    pub fn submit(&self, mut txn: Txn) -> Commit {
         let shared = &self.inner.shared;
         match &self.inner.backend {
             Backend::Memory(turn) => {
                 let _turn: MutexGuard<'_, ()> = turn.lock().unwrap_or_else(PoisonError::into_inner);
+                // until the end of the block
+                let _hold = txn.hold.take();
                 let mut pending = Pending::new(shared.revision());
                 let result = shared.evaluate(txn, &mut pending);
                 if let Ok(events) = &result {
@@ -308,7 +310,7 @@ impl Store {
                 Commit::Done(Some(result))
             }
             Backend::Log { queue, .. } => {
-                let (ack, answer) = Ack::new();
+                let (ack, answer) = Ack::new(txn.hold.take());
                 match queue.as_ref().map(|queue| queue.send((txn, ack))) {
                     Some(Ok(())) => Commit::Waiting(answer),
                     _ => Commit::Done(Some(Err(stopped()))),

@@ -188,6 +188,7 @@ pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
         .expect("opening the store does not panic")
         .map_err(|source| UpError::Store { path: database, source: Box::new(source) })?;
     tasks.spawn(server.clone().follow_definitions());
+    tasks.spawn(server.clone().expire_events());
     let client = Client::new(server.service(User::admin()), "default");
     evidence.connect(&client);
     install::install(&client, controllers.wants_jobset(), controllers.wants_trainer()).await?;

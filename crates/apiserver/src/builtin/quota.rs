@@ -1,18 +1,20 @@
 //! ResourceQuotas: what they keep out, and their own rules.
 //!
 //! Source: `apiserver/pkg/admission/plugin/resourcequota`, `pkg/quota/v1/evaluator/core` and `ValidateResourceQuota` of
-//! Kubernetes 1.36. Usage is counted from what is stored at the moment, not read from the quota's status, which follows.
+//! Kubernetes 1.36. What is in use is
+//! known from what is stored (`registry::quotas`), not from the quota's status, which follows.
 
-use super::kit::{age, at, int, items, members, text};
-use super::limits::{Amounts, amounts, of_pod};
-use super::podspec;
+use super::kit::{age, at, items, members, text};
+use super::limits::{Amounts, amounts};
 use crate::resource::{Context, Strategy};
 use crate::status::Status;
 use api::field::{Error, ErrorList, Path};
 use api::names;
 use api::quantity::Quantity;
+use api::quota::in_scope;
 use jiff::Timestamp;
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 const COMPUTE: [&str; 6] = ["cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"];
 const STANDARD: [&str; 21] = [
@@ -38,122 +40,6 @@ const STANDARD: [&str; 21] = [
     "storage",
     "count/pods",
 ];
-
-/// What one object takes.
-pub fn usage(group: &str, plural: &str, object: &Value, now: Timestamp) -> Amounts {
-    let mut used = Amounts::new();
-    let one = Quantity::units(1);
-    let counted = if group.is_empty() { format!("count/{plural}") } else { format!("count/{plural}.{group}") };
-    used.insert(counted, one);
-    if !group.is_empty() {
-        return used;
-    }
-    match plural {
-        "pods" => {
-            if finished(object, now) {
-                return used;
-            }
-            used.insert("pods".to_owned(), one);
-            let spec = at(object, "spec");
-            for (name, amount) in of_pod(spec, "requests") {
-                if ["cpu", "memory", "ephemeral-storage"].contains(&name.as_str()) || name.starts_with("hugepages-") {
-                    used.insert(format!("requests.{name}"), amount);
-                    used.insert(name, amount);
-                } else {
-                    used.insert(format!("requests.{name}"), amount);
-                }
-            }
-            for (name, amount) in of_pod(spec, "limits") {
-                if ["cpu", "memory", "ephemeral-storage"].contains(&name.as_str()) {
-                    used.insert(format!("limits.{name}"), amount);
-                }
-            }
-        }
-        "persistentvolumeclaims" => {
-            used.insert(plural.to_owned(), one);
-            let storage = Quantity::from_json(at(object, "spec.resources.requests.storage")).ok();
-            let class = text(object, "spec.storageClassName");
-            if let Some(storage) = storage {
-                used.insert("requests.storage".to_owned(), storage);
-                if !class.is_empty() {
-                    used.insert(format!("{class}.storageclass.storage.k8s.io/requests.storage"), storage);
-                }
-            }
-            if !class.is_empty() {
-                used.insert(format!("{class}.storageclass.storage.k8s.io/persistentvolumeclaims"), one);
-            }
-        }
-        "services" => {
-            used.insert(plural.to_owned(), one);
-            let kind = text(object, "spec.type");
-            if kind == "LoadBalancer" {
-                used.insert("services.loadbalancers".to_owned(), one);
-            }
-            if ["NodePort", "LoadBalancer"].contains(&kind) {
-                let ports = i64::try_from(items(object, "spec.ports").len()).unwrap_or(i64::MAX);
-                used.insert("services.nodeports".to_owned(), Quantity::units(ports));
-            }
-        }
-        "configmaps" | "secrets" | "resourcequotas" | "replicationcontrollers" => {
-            used.insert(plural.to_owned(), one);
-        }
-        _ => {}
-    }
-    used
-}
-
-/// Whether a pod has reached its end, or should have: its deletion's grace period is over.
-fn finished(pod: &Value, now: Timestamp) -> bool {
-    if matches!(text(pod, "status.phase"), "Failed" | "Succeeded") {
-        return true;
-    }
-    let deleted: Option<Timestamp> = text(pod, "metadata.deletionTimestamp").parse().ok();
-    let grace = int(pod, "metadata.deletionGracePeriodSeconds");
-    match (deleted, grace) {
-        (Some(deleted), Some(grace)) => now.as_second() > deleted.as_second().saturating_add(grace),
-        _ => false,
-    }
-}
-
-/// Scopes of a quota, each as a requirement.
-fn scopes(quota: &Value) -> Vec<Value> {
-    let plain = items(quota, "spec.scopes").iter().map(|name| json!({"scopeName": name, "operator": "Exists"}));
-    plain.chain(items(quota, "spec.scopeSelector.matchExpressions").iter().cloned()).collect()
-}
-
-fn in_scope(scope: &Value, plural: &str, object: &Value) -> bool {
-    let spec = at(object, "spec");
-    if plural != "pods" {
-        return false;
-    }
-    let terminating = int(spec, "activeDeadlineSeconds").is_some_and(|secs| secs >= 0);
-    match text(scope, "scopeName") {
-        "Terminating" => terminating,
-        "NotTerminating" => !terminating,
-        "BestEffort" => podspec::qos_class(spec) == "BestEffort",
-        "NotBestEffort" => podspec::qos_class(spec) != "BestEffort",
-        "PriorityClass" => {
-            let class = text(spec, "priorityClassName");
-            let listed = items(scope, "values").iter().any(|v| v == class);
-            match text(scope, "operator") {
-                "Exists" => !class.is_empty(),
-                "DoesNotExist" => class.is_empty(),
-                "In" => listed,
-                _ => !listed,
-            }
-        }
-        "CrossNamespacePodAffinity" => ["podAffinity", "podAntiAffinity"].iter().any(|kind| {
-            let affinity = at(spec, &format!("affinity.{kind}"));
-            let foreign =
-                |term: &Value| !items(term, "namespaces").is_empty() || !at(term, "namespaceSelector").is_null();
-            items(affinity, "requiredDuringSchedulingIgnoredDuringExecution").iter().any(foreign)
-                || items(affinity, "preferredDuringSchedulingIgnoredDuringExecution")
-                    .iter()
-                    .any(|term| foreign(at(term, "podAffinityTerm")))
-        }),
-        _ => false,
-    }
-}
 
 fn pretty(amounts: &Amounts) -> String {
     amounts.iter().map(|(name, amount)| format!("{name}={amount}")).collect::<Vec<_>>().join(",")
@@ -188,23 +74,41 @@ fn unspecified(spec: &Value, hard: &[&str]) -> Option<String> {
     (!parts.is_empty()).then(|| format!("must specify {}", parts.join("; ")))
 }
 
-/// Refuses a new object for which a quota of its namespace has no room.
-pub fn check(cx: &Context<'_>, group: &str, plural: &str, object: &Value) -> Result<(), Status> {
-    let quotas = (cx.list)("", "resourcequotas", cx.namespace);
-    if quotas.is_empty() {
-        return Ok(());
-    }
-    let delta = usage(group, plural, object, cx.now);
+/// The names by which a quota limits objects of this kind.
+fn limits<'a>(hard: &'a Amounts, group: &str, plural: &str) -> Vec<&'a str> {
+    hard.keys().map(String::as_str).filter(|name| concerns(name, group, plural)).collect()
+}
+
+/// Whether any of the quotas limits objects of this kind.
+pub(crate) fn any_limits(quotas: &[Arc<Value>], group: &str, plural: &str) -> bool {
+    quotas.iter().any(|quota| !limits(&amounts(at(quota, "status.hard")), group, plural).is_empty())
+}
+
+/// Refuses an object that uses more by `delta` than a quota of its namespace has room for; says whether any limits it.
+/// `used`: what is in use of what a quota limits.
+///
+/// # Errors
+/// 403 in upstream's words.
+pub(crate) fn check(
+    quotas: &[Arc<Value>],
+    group: &str,
+    plural: &str,
+    object: &Value,
+    delta: &Amounts,
+    new: bool,
+    used: impl Fn(&Value) -> Amounts,
+) -> Result<bool, Status> {
     let refuse = |why: String| Err(Status::forbidden(group, plural, super::shown_name(object), &why));
-    for quota in &quotas {
+    let mut limited = false;
+    for quota in quotas {
         let hard = amounts(at(quota, "status.hard"));
         let name = text(quota, "metadata.name");
-        let names: Vec<&str> = hard.keys().map(String::as_str).filter(|h| concerns(h, group, plural)).collect();
-        let scopes = scopes(quota);
-        if names.is_empty() || !scopes.iter().all(|scope| in_scope(scope, plural, object)) {
+        let names = limits(&hard, group, plural);
+        if names.is_empty() || !in_scope(quota, plural, object) {
             continue;
         }
-        if plural == "pods"
+        if new
+            && plural == "pods"
             && group.is_empty()
             && let Some(why) = unspecified(at(object, "spec"), &names)
         {
@@ -218,27 +122,16 @@ pub fn check(cx: &Context<'_>, group: &str, plural: &str, object: &Value) -> Res
         if requested.is_empty() {
             continue;
         }
-        let mut used: Amounts = requested.keys().map(|name| (name.clone(), Quantity::ZERO)).collect();
-        for other in (cx.list)(group, plural, cx.namespace) {
-            if !scopes.iter().all(|scope| in_scope(scope, plural, &other)) {
-                continue;
-            }
-            for (name, amount) in usage(group, plural, &other, cx.now) {
-                if let Some(sum) = used.get_mut(&name) {
-                    *sum = sum.plus(amount);
-                }
-            }
-        }
-        let exceeds = requested.iter().any(|(name, amount)| {
-            let total = used[name].plus(*amount);
-            hard.get(name).is_some_and(|limit| total > *limit)
-        });
-        if exceeds {
-            let over = |name: &&String| {
-                let total = used[*name].plus(requested[*name]);
-                hard.get(*name).is_some_and(|limit| total > *limit)
-            };
-            let exceeded: Vec<&String> = requested.keys().filter(over).collect();
+        limited = true;
+        let in_use = used(quota);
+        let used: Amounts =
+            requested.keys().map(|name| (name.clone(), in_use.get(name).copied().unwrap_or(Quantity::ZERO))).collect();
+        let over = |name: &&String| {
+            let total = used[*name].plus(requested[*name]);
+            hard.get(*name).is_some_and(|limit| total > *limit)
+        };
+        let exceeded: Vec<&String> = requested.keys().filter(over).collect();
+        if !exceeded.is_empty() {
             let only = |all: &Amounts| -> Amounts {
                 all.iter().filter(|(name, _)| exceeded.contains(name)).map(|(n, a)| (n.clone(), *a)).collect()
             };
@@ -250,7 +143,7 @@ pub fn check(cx: &Context<'_>, group: &str, plural: &str, object: &Value) -> Res
             ));
         }
     }
-    Ok(())
+    Ok(limited)
 }
 
 /// Whether a quota's entry is about objects of this kind.

@@ -32,7 +32,13 @@ use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
+use std::time::Duration;
 use store::{OpenError, Store};
+
+/// How long an event is kept after its last write: upstream's default of `--event-ttl`.
+pub const EVENTS_KEPT: Duration = Duration::from_secs(3600);
+/// Between looks for events that have expired.
+const EVENTS_LOOK: Duration = Duration::from_secs(60);
 
 /// What a server is made of.
 pub struct Options {
@@ -186,7 +192,17 @@ impl Server {
             };
             // Objects with finalizers of their own go when they go.
             let patience = if terminating { 200 } else { 60_000 };
-            drop(tokio::time::timeout(std::time::Duration::from_millis(patience), watcher.next()).await);
+            drop(tokio::time::timeout(Duration::from_millis(patience), watcher.next()).await);
+        }
+    }
+
+    /// Lets events expire for as long as the server lives. To be spawned once.
+    pub async fn expire_events(self: Arc<Self>) {
+        loop {
+            tokio::time::sleep(EVENTS_LOOK).await;
+            if let Err(error) = self.core.expire_events(EVENTS_KEPT).await {
+                tracing::warn!(%error, "events that have expired cannot be deleted");
+            }
         }
     }
 

@@ -291,20 +291,15 @@ impl Server {
         let delete = self.delete_options(ask)?;
         let long = self.core.may_take_long(target, 0);
         let page = self.core.list(target, &options)?;
-        let mut items = Vec::new();
-        for object in &page.items {
-            let one = Target {
-                name: api::object::meta(object.value(), "name").to_owned(),
-                namespace: api::object::meta(object.value(), "namespace").to_owned(),
-                ..target.clone()
-            };
-            match self.core.run(long, || self.core.delete(&one, &delete, &ask.user)).await {
-                // The list shows what was deleted, as it was.
-                Ok(_) => items.push(object.clone()),
-                Err(status) if status.code == 404 => {}
-                Err(status) => return Err(status),
-            }
-        }
+        let targets = page.items.iter().map(|object| Target {
+            name: api::object::meta(object.value(), "name").to_owned(),
+            namespace: api::object::meta(object.value(), "namespace").to_owned(),
+            ..target.clone()
+        });
+        let deleted = self.core.delete_all(long, targets.collect(), &delete, &ask.user).await?;
+        // The list shows what was deleted, as it was.
+        let items: Vec<Object> =
+            page.items.iter().zip(deleted).filter(|(_, gone)| *gone).map(|(o, _)| o.clone()).collect();
         let meta = json!({"resourceVersion": self.core.store.revision().to_string()});
         self.many(&target.served, &items, meta, &accepted, include)
     }

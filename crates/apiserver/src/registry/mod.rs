@@ -7,6 +7,7 @@
 mod apart;
 mod catalog;
 mod delete;
+mod many;
 mod patch;
 mod read;
 mod turns;
@@ -156,6 +157,7 @@ pub struct Core {
     pub tokens: Arc<dyn Tokens>,
     turns: Turns,
     places: apart::Places,
+    pub(crate) ledgers: crate::builtin::Ledgers,
 }
 
 impl Core {
@@ -174,6 +176,7 @@ impl Core {
             tokens,
             turns: Turns::default(),
             places: apart::Places::default(),
+            ledgers: crate::builtin::Ledgers::default(),
         }
     }
 
@@ -210,6 +213,8 @@ impl Core {
                         && let Some(place) = &place
                         && self.turns.has_row(place)
                     {
+                        // what it holds back from others is reserved again when it is its turn
+                        drop(txn);
                         turn = Some(self.turns.join(place.clone()).await);
                         continue;
                     }
@@ -254,11 +259,7 @@ impl Core {
             WriteError::Conflict if self.store.revision() > seen => Ok(()),
             // A request that expects what was never there would be computed for ever.
             WriteError::Conflict => Err(internal("the write does not fit the state from which it was computed")),
-            // for what etcd says of itself when it is full, upstream answers 500; 507 says what it is
-            WriteError::Full(_) => {
-                Err(Status::new(507, "InsufficientStorage", format!("Internal error occurred: {error}")))
-            }
-            WriteError::Failed(_) => Err(internal(error.to_string())),
+            WriteError::Full(_) | WriteError::Failed(_) => Err(not_written(&error)),
         }
     }
 
@@ -397,6 +398,15 @@ impl Pending {
             (None, None) => Object::Made(Arc::default()),
         };
         Answer { code: self.code, object, warnings: self.warnings }
+    }
+}
+
+/// The store cannot write.
+fn not_written(error: &WriteError) -> Status {
+    match error {
+        // for what etcd says of itself when it is full, upstream answers 500; 507 says what it is
+        WriteError::Full(_) => Status::new(507, "InsufficientStorage", format!("Internal error occurred: {error}")),
+        WriteError::Conflict | WriteError::Failed(_) => internal(error.to_string()),
     }
 }
 

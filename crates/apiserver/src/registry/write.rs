@@ -157,6 +157,7 @@ impl Core {
         self.with_context(user, &target.namespace, options.dry_run, |cx| {
             crate::builtin::admit(cx, &resource.group, &resource.plural, &new)
         })?;
+        let hold = self.admit_quotas(target, &new, None, options.dry_run)?;
         let mut more = strategy.warnings(&new, None);
         self.validate(target, Operation::Create, Some(&new), None, user, options.dry_run, &mut more)?;
         let warnings = [warnings, &more].concat();
@@ -179,7 +180,7 @@ impl Core {
         served.to_storage(&mut new);
         let op = Op::Put { bucket: served.bucket.clone(), key, value: new, expect: Expect::Absent };
         Ok(Attempt::Write(Box::new(Pending {
-            txn: Txn::one(op),
+            txn: Txn { ops: vec![op], hold },
             code: 201,
             warnings,
             reply: None,
@@ -387,6 +388,11 @@ impl Core {
         }
         let mut more = let_be;
         more.extend(strategy.warnings(&new, Some(&old)));
+        let hold = if crate::builtin::may_grow(target) {
+            self.admit_quotas(target, &new, Some((&old, entry.revision)), options.dry_run)?
+        } else {
+            None
+        };
         self.validate(target, Operation::Update, Some(&new), Some(&old), user, options.dry_run, &mut more)?;
         let warnings = [warnings, &more].concat();
 
@@ -408,7 +414,7 @@ impl Core {
             Op::Put { bucket, key, value: new, expect: Expect::Revision(entry.revision) }
         };
         Ok(Attempt::Write(Box::new(Pending {
-            txn: Txn::one(op),
+            txn: Txn { ops: vec![op], hold },
             code: 200,
             warnings,
             reply: None,
@@ -464,7 +470,7 @@ impl Core {
             ops.push(Op::Put { bucket: bucket.into(), key, value: object, expect });
         }
         Ok(Attempt::Write(Box::new(Pending {
-            txn: Txn { ops },
+            txn: Txn { ops, hold: None },
             code: 201,
             warnings: Vec::new(),
             reply: Some(Value::Null),

@@ -4,6 +4,7 @@
 
 mod apart;
 mod hostile;
+mod many;
 mod rights;
 
 use apiserver::auth::User;
