@@ -17,12 +17,12 @@ import sys
 import pytest
 import yaml
 
-from conftest import BINARY, ROOT, Yard, plain_runtime, wait_for
+from conftest import BINARY, ROOT, Yard, plain_runtime, wait_for, write
 
 CASES = yaml.safe_load((ROOT / "e2e/faults/processes.yaml").read_text())
 # The machine has two processors, and a dozen interpreters that import torch at once are slow on them.
 AT_ONCE = 6
-LONG = 180
+LONG = 300
 
 
 def has(module: str) -> bool:
@@ -50,8 +50,8 @@ def start(yard: Yard, folder: pathlib.Path, name: str, case: dict, runtimes: dic
         }  # fmt: skip
         yard.kubectl("create", "-f", "-", input=json.dumps(manifest))
         return
-    script = folder / f"{name}.py"
-    script.write_text(case["script"])
+    # of its own: Python looks for modules in the folder of the script
+    script = write(folder / name / ("job.sh" if "shell" in case else "job.py"), case.get("shell") or case["script"])
     path = f"{pathlib.Path(sys.executable).parent}:{yard.env['PATH']}"
     yard.run("run", "--detach", "--name", name, "--runtime", runtime, *flags, str(script), env={**yard.env, "PATH": path})
 

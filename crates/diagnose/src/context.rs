@@ -185,6 +185,8 @@ impl Rerun {
         let mut all = vec![
             ("rerun", self.with(&[])),
             ("rerun_faulthandler", variable("PYTHONFAULTHANDLER=1")),
+            ("rerun_utf8", variable("PYTHONUTF8=1")),
+            ("rerun_offline", variable("WANDB_MODE=offline")),
             ("rerun_threads", variable("OMP_NUM_THREADS=1")),
             ("rerun_segments", variable("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True")),
             ("rerun_blocking", variable("CUDA_LAUNCH_BLOCKING=1")),

@@ -28,6 +28,16 @@ const SIGNS: &[(Reason, &[&str])] = &[
             "no endpoints available for service \"{webhook}\"",
         ],
     ),
+    (Reason::PriorityClassMissing, &["no PriorityClass with name {class} was found"]),
+    (Reason::RuntimeClassMissing, &["RuntimeClass \"{class}\" not found"]),
+    (
+        Reason::LimitRange,
+        &[
+            "is forbidden: {message} per Container is {_}",
+            "is forbidden: {message} per Pod is {_}",
+            "is forbidden: {message} limit to request ratio per",
+        ],
+    ),
     (Reason::AdmissionRefused, &["admission webhook \"{webhook}\" denied the request: {message}"]),
     (
         Reason::ServiceAccountMissing,

@@ -63,6 +63,11 @@ pub(crate) fn of_ends(facts: &Facts) -> Option<Case> {
     {
         return Some(case);
     }
+    if first.was_ended()
+        && let Some(case) = crate::events::case(facts, |reason| reason == Reason::ProbeFailed)
+    {
+        return Some(case.with("container", first.container));
+    }
     let mut case = of_ending(facts, first);
     rule_out(&mut case, first, &all[1..]);
     Some(case)
@@ -92,6 +97,9 @@ fn of_ending(facts: &Facts, ending: &Ending<'_>) -> Case {
     if !is_node(ending.pod) && step(ending.pod).ends_with("-initializer") && is_general(case.reason) {
         case = Case { reason: Reason::InitializerFailed, ..case };
     }
+    if case.reason == Reason::PeerLost {
+        of_lost_peer(&mut case, facts, ending);
+    }
     describe(&mut case, facts, ending, code);
     if ending.reason == "OOMKilled" || case.evidence.is_empty() || signal(code).is_some() {
         let why = match signal(code) {
@@ -112,6 +120,38 @@ fn of_ending(facts: &Facts, ending: &Ending<'_>) -> Case {
         attempt: ending.attempt,
     });
     case
+}
+
+/// A connection that broke: to a rank that was done, or, in a job of one process, to something else.
+fn of_lost_peer(case: &mut Case, facts: &Facts, ending: &Ending<'_>) {
+    if !is_node(ending.pod) {
+        return;
+    }
+    let nodes: Vec<&Value> = facts.pods.iter().map(|pod| &pod.pod).filter(|pod| is_node(pod)).collect();
+    let indices: std::collections::BTreeSet<_> = nodes.iter().map(|pod| crate::pods::node_rank(pod)).collect();
+    // Python's own exceptions; gloo and the like speak of ranks alone
+    let exception = case.vars.get("exception").map_or("", String::as_str);
+    let is_plain =
+        ["BrokenPipeError", "ConnectionResetError", "ConnectionError"].iter().any(|own| exception.ends_with(own));
+    if is_plain && indices.len() == 1 && processes_per_node(ending.pod) == 1 {
+        case.reason = Reason::ConnectionLost;
+        return;
+    }
+    let is_done = |status: &Value| {
+        let end = &status["state"]["terminated"];
+        let at = object::text(end, "finishedAt").parse::<jiff::Timestamp>().ok();
+        end["exitCode"] == 0 && at.is_some() && at <= ending.finished
+    };
+    let done = nodes.into_iter().find(|pod| crate::pods::statuses(pod).any(is_done));
+    if let Some(done) = done {
+        case.reason = Reason::PeerFinished;
+        let who = ranks(done).unwrap_or_else(|| step(done));
+        case.quote(
+            &format!("status of pod {}", object::meta(done, "name")),
+            &format!("{who} ended with exit code 0 before"),
+        );
+        case.vars.insert("peer", who);
+    }
 }
 
 fn status_source(ending: &Ending<'_>) -> String {
@@ -148,6 +188,9 @@ fn by_code(ending: &Ending<'_>, code: i64) -> Case {
         137 => Reason::Killed,
         139 => Reason::SegmentationFault,
         143 => Reason::Terminated,
+        152 => Reason::CpuTimeLimit,
+        153 => Reason::DiskFull,
+        _ if signal(code).is_some() => Reason::Signal,
         _ => Reason::ExitCode,
     };
     let mut case = Case::new(reason);
@@ -164,6 +207,9 @@ fn by_code(ending: &Ending<'_>, code: i64) -> Case {
 fn describe(case: &mut Case, facts: &Facts, ending: &Ending<'_>, code: i64) {
     let rank = ending.rank();
     case.rank = rank;
+    if let Some(signal) = signal(code) {
+        case.vars.insert("signal", signal.to_owned());
+    }
     let job = object::meta(&facts.job, "name");
     let flags = if facts.home.flags.is_empty() { String::new() } else { format!(" {}", facts.home.flags.trim()) };
     let (who, only) = match rank {

@@ -11,6 +11,8 @@ use serde_json::Value;
 
 /// Silence of all ranks after which a job counts as stuck.
 const SILENT_SECS: i64 = 600;
+/// Silence after an exception, from which on its process counts as hanging.
+const HANGS_SECS: i64 = 60;
 /// Reports of one loss that must all be the same.
 const FLAT_MIN: usize = 20;
 /// Reports of steps that are compared, and how much slower the last of them must be.
@@ -26,6 +28,9 @@ pub(crate) fn of_job(facts: &Facts) -> (State, Case) {
     // pods of it may wait while others run, for what they cannot have
     if let Some(case) = waiting::of_pods(facts) {
         return (State::Pending, case);
+    }
+    if let Some(case) = hangs(facts) {
+        return (State::Stuck, case);
     }
     if let Some(case) = nan(facts).or_else(|| flat(facts)) {
         return (State::Running, case);
@@ -117,6 +122,34 @@ fn flat(facts: &Facts) -> Option<Case> {
                 return Some(case);
             }
         }
+    }
+    None
+}
+
+/// A process whose last words, some time ago, are an exception.
+fn hangs(facts: &Facts) -> Option<Case> {
+    for (pod, log) in at_work(facts) {
+        let Some(verdict) = crate::verdict::of(log) else { continue };
+        let Some(time) = verdict.time.filter(|_| verdict.from_end == 0 && verdict.vars.contains_key("exception"))
+        else {
+            continue;
+        };
+        // another rank may go on, and will end this one
+        let written = log.lines.iter().filter_map(|line| line.time).max().unwrap_or(time).max(time);
+        let silent = facts.now.as_second().saturating_sub(written.as_second());
+        if silent < HANGS_SECS {
+            continue;
+        }
+        let who = verdict
+            .rank
+            .or_else(|| crate::pods::node_rank(pod))
+            .map_or_else(|| step(pod), |rank| format!("rank {rank}"));
+        let mut case = Case::new(Reason::HangsAfterFailure).with("who", who).with("silent", short_duration(silent));
+        case.rank = verdict.rank.or_else(|| crate::pods::node_rank(pod));
+        case.vars.extend(verdict.vars);
+        let source = format!("{}, container {}, attempt {}, log", step(pod), log.container, log.attempt);
+        verdict.quotes.iter().for_each(|quote| case.quote(&source, quote));
+        return Some(case);
     }
     None
 }

@@ -108,7 +108,7 @@ fn of_traceback(unit: &Unit<'_>, chain: &Traceback) -> Verdict {
                 quotes.push(text(at).trim().to_owned());
             }
             vars.extend(found.captures);
-            (found.sign.reason, found.sign.class)
+            (of_command(unit, chain, found.sign.reason, &mut vars), found.sign.class)
         }
         None => (Reason::Exception, Class::Own),
     };
@@ -122,6 +122,23 @@ fn of_traceback(unit: &Unit<'_>, chain: &Traceback) -> Verdict {
         vars,
         child: None,
         from_end,
+    }
+}
+
+/// A file that is missing or may not be run is a command's, where the traceback goes through `subprocess`.
+fn of_command(unit: &Unit<'_>, chain: &Traceback, reason: Reason, vars: &mut Vars) -> Reason {
+    let starts = |line: &Text<'_>| line.text.contains("/subprocess.py\"") && line.text.contains("in _execute_child");
+    let of_command = match reason {
+        Reason::MissingFile => Reason::CommandNotFound,
+        Reason::PermissionDenied => Reason::NotExecutable,
+        _ => return reason,
+    };
+    match vars.get("path").cloned() {
+        Some(path) if unit.lines[chain.start..chain.exception].iter().any(starts) => {
+            vars.insert("command", path);
+            of_command
+        }
+        _ => reason,
     }
 }
 

@@ -190,14 +190,15 @@ fn scheduling(facts: &Facts, pod: &Value, message: &str) -> Case {
         case.vars.extend(held);
         return case;
     }
-    if message.contains("unbound immediate PersistentVolumeClaims") || message.contains("volume node affinity conflict")
-    {
+    let is_elsewhere = message.contains("volume node affinity conflict");
+    if message.contains("unbound immediate PersistentVolumeClaims") || is_elsewhere {
         let name = pod["spec"]["volumes"]
             .as_array()
             .into_iter()
             .flatten()
             .find_map(|v| v["persistentVolumeClaim"]["claimName"].as_str());
-        return Case::new(Reason::VolumePending).with("claim", name.unwrap_or_default());
+        let reason = if is_elsewhere { Reason::VolumeElsewhere } else { Reason::VolumePending };
+        return Case::new(reason).with("claim", name.unwrap_or_default());
     }
     if let Some(case) = insufficient(facts, pod, message) {
         return case;
@@ -220,6 +221,12 @@ fn scheduling(facts: &Facts, pod: &Value, message: &str) -> Case {
     if readiness.iter().any(|text| message.contains(text)) {
         let cordoned = facts.nodes.iter().find(|node| node["spec"]["unschedulable"] == true);
         return Case::new(Reason::NodesNotReady).with("node", cordoned.map_or("", |node| object::meta(node, "name")));
+    }
+    if ["pod topology spread", "pod affinity", "pod anti-affinity", "anti-affinity rules"]
+        .iter()
+        .any(|text| message.contains(text))
+    {
+        return Case::new(Reason::PodsApart);
     }
     if ["affinity/selector", "node affinity", "node selector"].iter().any(|text| message.contains(text)) {
         let selector = match &pod["spec"]["nodeSelector"] {
@@ -296,7 +303,11 @@ fn of_waiting(facts: &Facts, pod: &Value, status: &Value) -> Option<Case> {
             let told = pull_event(facts, pod);
             let cause = [message, told.map_or("", |event| object::text(event, "message"))].map(pull_cause);
             let mut case = Case::new(Reason::ImagePull);
-            case.vars.insert("cause", cause.into_iter().find(|cause| !cause.is_empty()).unwrap_or_default().to_owned());
+            let cause = cause.into_iter().find(|cause| !cause.is_empty()).unwrap_or_default();
+            if cause == OTHER_PLATFORM {
+                case.reason = Reason::ImagePlatform;
+            }
+            case.vars.insert("cause", cause.to_owned());
             if let Some(event) = told {
                 case.quote(&events::source(event), object::text(event, "message"));
             }
@@ -304,14 +315,11 @@ fn of_waiting(facts: &Facts, pod: &Value, status: &Value) -> Option<Case> {
         }
         "InvalidImageName" => Case::new(Reason::InvalidImage),
         "CreateContainerConfigError" if message.contains("runAsNonRoot") || message.contains("runAsUser") => {
-            Case::new(Reason::CannotStart)
+            Case::new(Reason::RunsAsRoot)
         }
         "CreateContainerConfigError" => {
-            let patterns = [
-                "configmap \"{missing}\" not found",
-                "secret \"{missing}\" not found",
-                "couldn't find key {missing} in",
-            ];
+            let patterns =
+                ["configmap \"{missing}\" not found", "secret \"{missing}\" not found", "couldn't find key {missing}"];
             let kinds = ["ConfigMap ", "Secret ", "key "];
             let found =
                 patterns.iter().zip(kinds).find_map(|(pattern, kind)| Some((captures(pattern, message)?, kind)));
@@ -359,9 +367,13 @@ fn pull_event<'a>(facts: &'a Facts, pod: &Value) -> Option<&'a Value> {
     events::of_job(facts).into_iter().rev().find(is_it)
 }
 
+const OTHER_PLATFORM: &str = "it is not built for the node's processor";
+
 /// Why an image was not had, in short.
 fn pull_cause(message: &str) -> &'static str {
     let causes = [
+        ("no match for platform", OTHER_PLATFORM),
+        ("no matching manifest for", OTHER_PLATFORM),
         ("not found", "it does not exist"),
         ("manifest unknown", "it does not exist"),
         ("repository does not exist", "it does not exist, or needs a login"),
@@ -376,7 +388,6 @@ fn pull_cause(message: &str) -> &'static str {
         ("connection refused", "the registry does not answer"),
         ("x509", "the registry's certificate is not trusted"),
         ("no space left", "the node's disk is full"),
-        ("no match for platform", "it is not built for the node's processor"),
         ("not present with pull policy of Never", "it is not on the node, and must not be pulled"),
     ];
     causes.iter().find(|(sign, _)| message.contains(sign)).map_or("", |(_, cause)| cause)

@@ -348,6 +348,7 @@ fn ended(reason: Reason) -> Option<Advice> {
                 ("see what the node has left", "{kubectl} describe node {node}"),
                 ("ask for what it needs, so that it is placed where there is room", "{rerun_memory}"),
                 ("run it again", "{rerun}"),
+                ("where it wrote too much: ask for ephemeral-storage (resourcesPerNode), or write to a volume", ""),
                 ("give its containers requests of memory and disk (resourcesPerNode), and make the job again", ""),
             ],
         ),

@@ -5,7 +5,9 @@
 
 mod cluster;
 mod gpu;
+mod habits;
 mod peers;
+mod pods;
 mod process;
 
 use crate::reason::Reason;
@@ -23,8 +25,9 @@ const fn advice(why: &'static [&'static str], remedies: &'static [(&'static str,
 
 /// Each reason is in one of the modules (a test sees to it).
 pub(crate) fn of(reason: Reason) -> Advice {
-    let found = process::advice(reason).or_else(|| gpu::advice(reason));
-    let found = found.or_else(|| peers::advice(reason)).or_else(|| cluster::advice(reason));
+    let found = process::advice(reason).or_else(|| gpu::advice(reason)).or_else(|| habits::advice(reason));
+    let found =
+        found.or_else(|| peers::advice(reason)).or_else(|| pods::advice(reason)).or_else(|| cluster::advice(reason));
     found.unwrap_or(Advice { why: &[], remedies: &[] })
 }
 
@@ -35,8 +38,8 @@ mod tests {
     #[test]
     fn each_reason_has_one_advice_that_says_why() {
         for reason in Reason::groups().into_iter().flat_map(|(_, reasons)| reasons) {
-            let modules =
-                [process::advice(reason), gpu::advice(reason), peers::advice(reason), cluster::advice(reason)];
+            let modules = [process::advice, gpu::advice, habits::advice, peers::advice, pods::advice, cluster::advice]
+                .map(|of| of(reason));
             let given: Vec<Advice> = modules.into_iter().flatten().collect();
             assert_eq!(given.len(), 1, "{reason:?}");
             // the last sentence needs nothing that may be missing

@@ -24,6 +24,7 @@ fn talk(reason: Reason) -> Option<Advice> {
             &["{who} cannot resolve the host name {host}", "{who} cannot resolve a host name"],
             &[
                 ("@local see whether this machine can", "getent hosts {host}"),
+                ("@local see which name servers are asked", "cat /etc/resolv.conf"),
                 ("@cluster see whether the job's service is there", "{kubectl} get service,endpoints {job}"),
                 (
                     "@cluster see whether the cluster's DNS is well",
@@ -123,6 +124,17 @@ fn talk(reason: Reason) -> Option<Advice> {
                     "@local see whether the kernel killed one for memory",
                     "dmesg -T | grep -i -E 'out of memory|oom-kill' | tail",
                 ),
+                ("where a rank was done first: give all as many batches (DistributedSampler with drop_last=True)", ""),
+            ],
+        ),
+        Reason::ConnectionLost => say(
+            &[
+                "the other side of a connection or pipe of {who} closed it ({place})",
+                "the other side of a connection or pipe of {who} closed it",
+            ],
+            &[
+                ("see whether what it talks to still runs, and what it says", "trainyard logs {job} --tail 20{flags}"),
+                ("run it again", "{rerun}"),
             ],
         ),
         Reason::CoordinatorUnreachable => say(
@@ -222,6 +234,33 @@ fn downloads(reason: Reason) -> Option<Advice> {
                 ("where a proxy is needed, pass it on: --env HTTPS_PROXY=…", ""),
                 ("@cluster see which policies restrict traffic", "{kubectl} get networkpolicy"),
                 ("or use files that are there: --env HF_HUB_OFFLINE=1 with a filled cache", ""),
+            ],
+        ),
+        Reason::ProxyFailed => say(
+            &["the proxy does not let {who} through: {message}", "the proxy does not let {who} through"],
+            &[
+                ("@local see which proxy is set", "env | grep -i _proxy"),
+                ("pass on the right one: --env HTTPS_PROXY=…, or exempt the host: --env NO_PROXY=HOST", ""),
+            ],
+        ),
+        Reason::TrackerLogin => say(
+            &["the experiment tracker of {who} has no key, or does not take it"],
+            &[
+                (
+                    "give the job a key: --env WANDB_API_KEY=… (a Secret in the runtime where others may read the job)",
+                    "",
+                ),
+                ("or keep the records on disk", "{rerun_offline}"),
+            ],
+        ),
+        Reason::TlsFailed => say(
+            &[
+                "{who} could not set up an encrypted connection: {message}",
+                "{who} could not set up an encrypted connection",
+            ],
+            &[
+                ("check port and scheme: a server that speaks plain HTTP, or a proxy in between, answers so", ""),
+                ("@local see which proxy is set", "env | grep -i _proxy"),
             ],
         ),
         Reason::HttpError => say(

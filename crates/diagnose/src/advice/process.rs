@@ -36,7 +36,12 @@ fn exceptions(reason: Reason) -> Option<Advice> {
                 "Python cannot read the script: {message}",
                 "Python cannot read the script",
             ],
-            &[("see the place", "python3 -m py_compile {file}"), MEND, AGAIN],
+            &[
+                ("see the place", "python3 -m py_compile {file}"),
+                ("where it is newer syntax (match, type, except*): see which Python runs it", "{python} --version"),
+                MEND,
+                AGAIN,
+            ],
         ),
         Reason::PythonTooOld => say(
             &["the script needs a newer Python than the one that ran it: {message}", "the script needs a newer Python"],
@@ -172,7 +177,10 @@ fn limits(reason: Reason) -> Option<Advice> {
         ),
         Reason::Aborted => say(
             &["a native library gave up in {who} (SIGABRT): {message}", "a native library gave up in {who} (SIGABRT)"],
-            &[("let Python print where it stops", "{rerun_faulthandler}")],
+            &[
+                ("let Python print where it stops", "{rerun_faulthandler}"),
+                ("where its work was done: end the script with torch.distributed.destroy_process_group()", ""),
+            ],
         ),
         Reason::BusError => say(
             &["{who} reached memory that could not be provided (SIGBUS): shared memory or a mapped file"],
@@ -279,11 +287,12 @@ fn limits(reason: Reason) -> Option<Advice> {
             &[MEND, AGAIN],
         ),
         Reason::CheckpointMismatch => say(
+            &["a checkpoint does not fit the model: {message}", "a checkpoint does not fit the model"],
             &[
-                "a checkpoint does not fit the model or is damaged: {message}",
-                "a checkpoint does not fit the model or is damaged",
+                ("load one that was written by this model, or start without it", ""),
+                ("names that begin with module. are DistributedDataParallel's: save model.module.state_dict()", ""),
+                MEND,
             ],
-            &[("load one that was written by this model, or start without it", ""), MEND],
         ),
         Reason::NanLoss => say(
             &["the loss of {who} is no number any more: {last}", "the loss is no number any more (NaN or infinite)"],

@@ -283,6 +283,7 @@ pub(super) const SIGNS: &[Sign] = &[
         45,
         &[
             "terminate called after throwing an instance of '{message}'",
+            "terminate called without an active exception",
             "Fatal Python error: Aborted",
             "*** stack smashing detected",
             "double free or corruption",

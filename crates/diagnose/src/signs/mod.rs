@@ -1,5 +1,6 @@
 //! Signs: what programs write when something is wrong, and which reason it stands for.
 
+mod habits;
 mod machine;
 mod peers;
 mod program;
@@ -48,7 +49,7 @@ pub(crate) struct Found {
 /// The sign of a line that says most; of equal ones the first in the table.
 pub(crate) fn in_line(line: &str) -> Option<Found> {
     let mut best: Option<Found> = None;
-    for sign in [machine::SIGNS, program::SIGNS, peers::SIGNS].into_iter().flatten() {
+    for sign in [machine::SIGNS, program::SIGNS, habits::SIGNS, peers::SIGNS].into_iter().flatten() {
         if best.as_ref().is_some_and(|best| best.sign.weight >= sign.weight) {
             continue;
         }
@@ -82,6 +83,22 @@ mod tests {
             ),
             ("OSError: [Errno 28] No space left on device: '/x'", Reason::DiskFull),
             ("socket.gaierror: [Errno -2] Name or service not known", Reason::NameNotResolved),
+            ("RuntimeError: mat1 and mat2 must have the same dtype, but got Double and Float", Reason::TypeMismatch),
+            ("_pickle.UnpicklingError: Weights only load failed. This file", Reason::CheckpointRefused),
+            ("RuntimeError: PytorchStreamReader failed reading zip archive", Reason::DamagedFile),
+            ("RuntimeError: DataLoader timed out after 1 seconds", Reason::DataLoaderTimeout),
+            ("An attempt has been made to start a new process before the", Reason::ProcessStart),
+            ("_pickle.PicklingError: Can't pickle <function <lambda> at 0x7f>", Reason::NotPicklable),
+            ("ValueError: Input X contains NaN.", Reason::NanData),
+            (
+                "urllib3.exceptions.MaxRetryError: HTTPSConnectionPool(host='huggingface.co', port=443): Max retries exceeded \
+                 (Caused by NameResolutionError(\"Failed to resolve 'huggingface.co'\"))",
+                Reason::HubUnreachable,
+            ),
+            (
+                "HTTPConnectionPool(host='db.example', port=80): Max retries exceeded with url: / (Caused by NameResolutionError())",
+                Reason::NameNotResolved,
+            ),
         ];
         for (line, expected) in cases {
             assert_eq!(reason(line), Some(expected), "{line}");

@@ -244,8 +244,6 @@ pub(super) const SIGNS: &[Sign] = &[
             "SignatureDoesNotMatch",
             "NoCredentialsError",
             "Unable to locate credentials",
-            "api_key not configured",
-            "No API key configured",
             "invalid_api_key",
             "Authentication failed for",
         ],
@@ -277,8 +275,6 @@ pub(super) const SIGNS: &[Sign] = &[
             "couldn't connect to '{url}'",
             "HTTPSConnectionPool(host='{host}'{_}Max retries exceeded",
             "MaxRetryError{_}host='{host}'",
-            "ProxyError",
-            "Unable to connect to proxy",
         ],
     ),
     own(

@@ -17,7 +17,6 @@ pub(super) const SIGNS: &[Sign] = &[
             "enforce fail at{_}pair.cc{_}nbytes",
             "DDP expects same model across all ranks, {message}",
             "appears not to match sizes of the same param in process 0",
-            "Expected to have finished reduction in the prior iteration",
             "Monitored barrier{_}ranks {message}",
         ],
     ),
@@ -33,15 +32,7 @@ pub(super) const SIGNS: &[Sign] = &[
     own(
         Reason::CheckpointMismatch,
         76,
-        &[
-            "Error(s) in loading state_dict for",
-            "PytorchStreamReader failed{message}",
-            "invalid load key, ",
-            "Error while deserializing header: {message}",
-            "Weights only load failed",
-            "^EOFError: Ran out of input",
-            "loaded state dict contains a parameter group that doesn't match",
-        ],
+        &["Error(s) in loading state_dict for", "loaded state dict contains a parameter group that doesn't match"],
     ),
     own(
         Reason::ShapeMismatch,
@@ -94,7 +85,6 @@ pub(super) const SIGNS: &[Sign] = &[
             "loss became NaN",
             "NaN loss",
             "Loss is inf",
-            "Input contains NaN",
             "FloatingPointError: {_}nan",
             "invalid value (nan) encountered in",
             "Current loss scale already at minimum",
@@ -137,7 +127,6 @@ pub(super) const SIGNS: &[Sign] = &[
         68,
         &[
             "^ImportError: cannot import name '{name}' from '{module}'",
-            "^ImportError: cannot import name '{name}' from partially initialized module '{module}'",
             "^AttributeError: module '{module}' has no attribute '{name}'",
         ],
     ),
@@ -146,6 +135,8 @@ pub(super) const SIGNS: &[Sign] = &[
         69,
         &[
             "^KeyError: '{variable}'",
+            "{_}: line {_}: {variable}: unbound variable",
+            "{_}: {_}: {variable}: parameter not set",
             "{variable}: unbound variable",
             "{variable}: parameter not set",
             "environment variable {variable} is not set",
@@ -158,7 +149,6 @@ pub(super) const SIGNS: &[Sign] = &[
         &[
             "environment variable {variable} expected, but not set",
             "Error initializing torch.distributed using env:// rendezvous: environment variable {variable} expected",
-            "Default process group has not been initialized",
         ],
     ),
     own(Reason::ReadOnlyFileSystem, 79, &["Read-only file system: '{path}'", "Read-only file system"]),
@@ -185,9 +175,6 @@ pub(super) const SIGNS: &[Sign] = &[
             "FileNotFoundError: Couldn't find a dataset script at {path}",
             "FileNotFoundError: {_}'{path}'",
             "FileNotFoundError: {path} does not exist",
-            "NotADirectoryError: [Errno 20] Not a directory: '{path}'",
-            "IsADirectoryError: [Errno 21] Is a directory: '{path}'",
-            "FileExistsError: [Errno 17] File exists: '{path}'",
             "cannot access '{path}': No such file or directory",
             "can't cd to {path}",
             "cd: {path}: No such file or directory",
