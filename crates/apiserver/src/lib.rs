@@ -7,6 +7,7 @@
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))] // they panic on a full disk
 
 pub mod admission;
+pub mod audit;
 pub mod auth;
 pub(crate) mod authorize;
 pub mod builtin;

@@ -122,7 +122,7 @@ pub enum Command {
     /// Show whether the control plane runs, and where it listens
     Status(ListArgs),
     /// Print the path of the kubeconfig of this machine's control plane
-    Kubeconfig,
+    Kubeconfig(KubeconfigArgs),
     /// Check whether jobs can run on a cluster, and say what to do where they cannot
     ///
     /// Looks at versions, kinds (CustomResourceDefinitions), rights (yours and the operator's), webhooks, controllers, runtimes, and
@@ -554,8 +554,30 @@ pub struct UpArgs {
     /// Administrator's token instead of a generated one (for tests; a generated one is safer)
     #[arg(long, env = "TRAINYARD_TOKEN", hide_env_values = true, value_name = "TOKEN")]
     pub token: Option<String>,
+    /// Record here who asked for what, and how it was answered: lines of JSON (audit.k8s.io/v1, level Metadata), mode 0600;
+    /// at 64 MiB it becomes FILE.1, and four such are kept
+    #[arg(long, env = "TRAINYARD_AUDIT_LOG", value_name = "FILE")]
+    pub audit_log: Option<PathBuf>,
+    /// Let in who has a certificate of these authorities (PEM), beside this control plane's own: the common name is the
+    /// user, organisations are groups
+    #[arg(long, value_name = "FILE")]
+    pub client_ca_file: Option<PathBuf>,
     #[command(flatten)]
     pub output: Output,
+}
+
+#[derive(Args, Debug)]
+pub struct KubeconfigArgs {
+    /// Print a kubeconfig for this user instead, with a certificate signed by this machine's control plane; what the user may do
+    /// is for RBAC to say
+    #[arg(long, value_name = "NAME")]
+    pub user: Option<String>,
+    /// The user's group
+    #[arg(long, value_name = "NAME", requires = "user")]
+    pub group: Option<String>,
+    /// Days that the certificate is good for
+    #[arg(long, value_name = "DAYS", default_value_t = 365, value_parser = clap::value_parser!(u16).range(1..=3650), requires = "user")]
+    pub days: u16,
 }
 
 #[derive(Args, Debug)]

@@ -90,7 +90,7 @@ async fn carry_out(command: Command, global: &args::Global) -> Result<u8, CliErr
         Command::Init(args) => init::init(&args).await,
         Command::Down(args) => daemon::down(&args, global),
         Command::Status(args) => daemon::status(&args, global).await,
-        Command::Kubeconfig => daemon::kubeconfig(global),
+        Command::Kubeconfig(_) => daemon::kubeconfig(global),
         Command::Completions(args) => complete::print(args.shell),
         Command::Man(args) => man::write(&args.dir),
         command => {
@@ -117,7 +117,7 @@ async fn ask(command: Command, cluster: &Cluster) -> Result<u8, CliError> {
         Command::Runtimes(args) => jobs::runtimes(cluster, &args).await,
         Command::Queue(args) => queue::queue(cluster, &args).await,
         Command::Trials(args) => trials::trials(cluster, &args).await,
-        Command::Run(_) | Command::Init(_) | Command::Down(_) | Command::Status(_) | Command::Kubeconfig => {
+        Command::Run(_) | Command::Init(_) | Command::Down(_) | Command::Status(_) | Command::Kubeconfig(_) => {
             unreachable!("carried out without a cluster, or with one of their own")
         }
         Command::Completions(_) | Command::Man(_) => unreachable!("carried out without a cluster"),

@@ -42,6 +42,7 @@ fn main() -> ExitCode {
     let work: Pin<Box<dyn Future<Output = _>>> = Box::pin(async {
         match command {
             Command::Up(args) => up::up(&args, &global).await,
+            Command::Kubeconfig(args) if args.user.is_some() => up::kubeconfig_of(&args, &global),
             Command::Operator(args) => operator::operator(&args, &global).await,
             Command::Doctor(args) => {
                 cli::doctor(&args, &global, trainyard::install::built_in()).await.map_err(up::UpError::from)

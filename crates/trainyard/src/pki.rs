@@ -10,6 +10,7 @@ use std::io::{self, Write};
 use std::net::IpAddr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Years that the authority lives. Server certificates are made anew at each start.
 const AUTHORITY_YEARS: i32 = 20;
@@ -38,8 +39,14 @@ pub struct Identity {
     pub key: String,
 }
 
-/// The authority of this home (made at the first start) and a fresh certificate for these addresses.
-pub fn identity(home: &Path, addresses: &[IpAddr]) -> Result<Identity, PkiError> {
+/// What signs, and its certificate.
+struct Authority {
+    certificate: String,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+/// The authority of this home, made at the first start.
+fn authority(home: &Path) -> Result<Authority, PkiError> {
     let folder = home.join("pki");
     fs::create_dir_all(&folder).map_err(|source| PkiError::Io { path: folder.clone(), source })?;
     let made = |source| PkiError::Certificate { home: home.to_owned(), source };
@@ -50,10 +57,35 @@ pub fn identity(home: &Path, addresses: &[IpAddr]) -> Result<Identity, PkiError>
         write_private(&certificate_path, &certificate.pem())?;
         write_private(&key_path, &key.serialize_pem())?;
     }
-    let authority = read(&certificate_path)?;
-    let authority_key = KeyPair::from_pem(&read(&key_path)?).map_err(made)?;
-    let issuer = Issuer::new(authority_params(), authority_key);
+    let key = KeyPair::from_pem(&read(&key_path)?).map_err(made)?;
+    Ok(Authority { certificate: read(&certificate_path)?, issuer: Issuer::new(authority_params(), key) })
+}
 
+/// A certificate by which a client is this user, a member of this group, for so many days.
+pub fn client(home: &Path, user: &str, group: Option<&str>, days: u16) -> Result<Identity, PkiError> {
+    let Authority { certificate: authority, issuer } = authority(home)?;
+    let made = |source| PkiError::Certificate { home: home.to_owned(), source };
+    let mut params = CertificateParams::default();
+    params.distinguished_name = name(user);
+    if let Some(group) = group {
+        params.distinguished_name.push(DnType::OrganizationName, group);
+    }
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    let now = std::time::SystemTime::now();
+    // clocks differ
+    let (before, after) = (Duration::from_secs(300), Duration::from_secs(u64::from(days) * 24 * 60 * 60));
+    params.not_before = now.checked_sub(before).unwrap_or(now).into();
+    params.not_after = now.checked_add(after).unwrap_or(now).into();
+    let key = KeyPair::generate().map_err(made)?;
+    let certificate = params.signed_by(&key, &issuer).map_err(made)?;
+    Ok(Identity { authority, certificate: certificate.pem(), key: key.serialize_pem() })
+}
+
+/// The authority of this home (made at the first start) and a fresh certificate for these addresses.
+pub fn identity(home: &Path, addresses: &[IpAddr]) -> Result<Identity, PkiError> {
+    let Authority { certificate: authority, issuer } = authority(home)?;
+    let made = |source| PkiError::Certificate { home: home.to_owned(), source };
     let mut params =
         CertificateParams::new(vec!["localhost".to_owned(), "kubernetes.default.svc".to_owned()]).map_err(made)?;
     params.subject_alt_names.extend(addresses.iter().map(|address| SanType::IpAddress(*address)));
@@ -126,13 +158,26 @@ pub fn write_private(path: &Path, text: &str) -> Result<(), PkiError> {
     fs::rename(&part, path).map_err(failed)
 }
 
-/// A kubeconfig for the administrator.
-pub fn kubeconfig(server: &str, authority: &str, token: &str) -> String {
+/// By what a client says who it is.
+pub enum Credential<'a> {
+    Token(&'a str),
+    Certificate(&'a Identity),
+}
+
+/// A kubeconfig for one user.
+pub fn kubeconfig(server: &str, authority: &str, credential: &Credential<'_>) -> String {
     use base64::Engine;
-    let authority = base64::engine::general_purpose::STANDARD.encode(authority);
+    let encode = |pem: &str| base64::engine::general_purpose::STANDARD.encode(pem);
+    let authority = encode(authority);
+    let user = match credential {
+        Credential::Token(token) => format!("token: {token}"),
+        Credential::Certificate(Identity { certificate, key, .. }) => {
+            format!("client-certificate-data: {}\n    client-key-data: {}", encode(certificate), encode(key))
+        }
+    };
     format!(
         "apiVersion: v1\nkind: Config\nclusters:\n- name: trainyard\n  cluster:\n    server: {server}\n    \
-         certificate-authority-data: {authority}\nusers:\n- name: trainyard\n  user:\n    token: {token}\ncontexts:\n- name: \
+         certificate-authority-data: {authority}\nusers:\n- name: trainyard\n  user:\n    {user}\ncontexts:\n- name: \
          trainyard\n  context:\n    cluster: trainyard\n    user: trainyard\n    namespace: default\ncurrent-context: trainyard\n"
     )
 }

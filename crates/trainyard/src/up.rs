@@ -7,12 +7,13 @@ use crate::pki::{self, PkiError};
 use crate::streams::NodeStreams;
 use crate::usage::NodeUsage;
 use apiserver::admission::Admission;
+use apiserver::audit::{Bounds, Log};
 use apiserver::auth::{Authenticator, User};
 use apiserver::delegate::Delegate;
 use apiserver::streams::PodStreams;
 use apiserver::usage::Usage;
 use apiserver::{Options, ServeError, Server, tls_config};
-use cli::args::{Format, Global, StatusServerAt, UpArgs};
+use cli::args::{Format, Global, KubeconfigArgs, StatusServerAt, UpArgs};
 use cli::error::CliError;
 use cli::exit;
 use cli::home::{Home, Running};
@@ -67,6 +68,14 @@ pub enum UpError {
     Install(#[from] InstallError),
     #[error("cannot start the node agent; without one: trainyard up --no-node")]
     Node(#[source] std::io::Error),
+    #[error("cannot write the audit log {path}")]
+    Audit {
+        path: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("cannot print")]
+    Print(#[source] std::io::Error),
     #[error(transparent)]
     Operator(Box<dyn std::error::Error + Send + Sync>),
 }
@@ -88,6 +97,8 @@ impl UpError {
             | Self::Tls(_)
             | Self::Install(_)
             | Self::Node(_)
+            | Self::Audit { .. }
+            | Self::Print(_)
             | Self::Operator(_) => exit::FAILURE,
         }
     }
@@ -146,7 +157,18 @@ pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
     let mut names = vec![address.ip(), IpAddr::from([127, 0, 0, 1])];
     names.extend(reports.iter().map(|(_, address)| reachable(*address).ip()));
     let identity = pki::identity(home.root(), &names)?;
-    let tls = tls_config(&identity.certificate, &identity.key, None)?;
+    let mut client_authorities = identity.authority.clone();
+    if let Some(path) = &args.client_ca_file {
+        client_authorities +=
+            &std::fs::read_to_string(path).map_err(|source| PkiError::Io { path: path.clone(), source })?;
+    }
+    let tls = tls_config(&identity.certificate, &identity.key, Some(&client_authorities))?;
+    let audit = match &args.audit_log {
+        Some(path) => {
+            Some(Log::open(path, Bounds::default()).map_err(|source| UpError::Audit { path: path.clone(), source })?)
+        }
+        None => None,
+    };
     let token = match &args.token {
         Some(token) => token.clone(),
         None => pki::to_hex(&pki::secret(&home.root().join("token"))?),
@@ -179,6 +201,7 @@ pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
         streams,
         usage,
         delegates,
+        audit,
         authenticator: Authenticator::new(signing_key).with_token(&token, User::admin()),
         ..Options::default()
     };
@@ -194,7 +217,10 @@ pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
     install::install(&client, controllers.wants_jobset(), controllers.wants_trainer()).await?;
 
     let url = format!("https://{address}");
-    pki::write_private(&home.kubeconfig(), &pki::kubeconfig(&url, &identity.authority, &token))?;
+    pki::write_private(
+        &home.kubeconfig(),
+        &pki::kubeconfig(&url, &identity.authority, &pki::Credential::Token(&token)),
+    )?;
     let shutdown = stop.clone().cancelled_owned();
     let serving = tokio::spawn(server.clone().serve(listener, Some(tls.clone()), shutdown));
 
@@ -252,10 +278,37 @@ pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
     Ok(exit::OK)
 }
 
+/// Prints a kubeconfig with a client certificate for the user that is named.
+pub fn kubeconfig_of(args: &KubeconfigArgs, global: &Global) -> Result<u8, UpError> {
+    use std::io::Write;
+    let home = Home::find(global)?;
+    let Some(running) = home.running() else {
+        return Err(CliError::NotRunning { home: home.root().to_owned() }.into());
+    };
+    let user = args.user.as_deref().unwrap_or_default();
+    if user.is_empty() {
+        return Err(UpError::Usage("--user: a name is missing".to_owned()));
+    }
+    let identity = pki::client(home.root(), user, args.group.as_deref(), args.days)?;
+    let text = pki::kubeconfig(&running.server, &identity.authority, &pki::Credential::Certificate(&identity));
+    std::io::stdout().write_all(text.as_bytes()).map_err(UpError::Print)?;
+    Ok(exit::OK)
+}
+
 /// The flags that the background process gets; home and output are `start`'s. The token is none of them: everybody on the
 /// machine may read a process's arguments.
 fn child_flags(args: &UpArgs) -> Vec<String> {
-    let UpArgs { listen, detach: _, no_node, controllers, status_server, token: _, output: _ } = args;
+    let UpArgs {
+        listen,
+        detach: _,
+        no_node,
+        controllers,
+        status_server,
+        token: _,
+        audit_log,
+        client_ca_file,
+        output: _,
+    } = args;
     let mut flags = vec![format!("--listen={listen}"), format!("--controllers={controllers}")];
     if let Some(address) = status_server {
         flags.push(format!("--status-server={address}"));
@@ -263,6 +316,10 @@ fn child_flags(args: &UpArgs) -> Vec<String> {
     if *no_node {
         flags.push("--no-node".to_owned());
     }
+    // the other process has another working directory
+    let whole = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone()).display().to_string();
+    flags.extend(audit_log.as_ref().map(|path| format!("--audit-log={}", whole(path))));
+    flags.extend(client_ca_file.as_ref().map(|path| format!("--client-ca-file={}", whole(path))));
     flags
 }
 

@@ -2,6 +2,7 @@
 
 use super::answer::{self, Body, failure, response};
 use super::{Server, discovery};
+use crate::audit::{Answered, Record};
 use crate::auth::{self, User};
 use crate::delegate::{Delegate, Wanted};
 use crate::negotiate::{self, Accepted, Form, Offer};
@@ -12,13 +13,15 @@ use crate::route::{self, Discovery, Path, Route};
 use crate::status::Status;
 use crate::wire;
 use bytes::Bytes;
-use futures::StreamExt;
 use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt};
 use http::{HeaderMap, Method, Request, Response, header, request::Parts};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Limited};
 use serde_json::{Value, json};
 use std::convert::Infallible;
+use std::net::IpAddr;
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex};
 
 /// Bodies may have this many bytes (upstream's limit).
@@ -37,7 +40,7 @@ pub(crate) enum Caller {
     /// From this process; already known.
     Local(User),
     /// Over a socket; with the client's verified certificate (DER).
-    Socket { certificate: Option<Arc<[u8]>> },
+    Socket { certificate: Option<Arc<[u8]>>, peer: Option<IpAddr> },
 }
 
 /// The parts of a request that handlers look at.
@@ -104,7 +107,14 @@ impl Server {
         request: Request<UnsyncBoxBody<Bytes, String>>,
         caller: Caller,
     ) -> BoxFuture<'static, Response<Body>> {
-        Box::pin(async move { self.answer(request, caller).await })
+        Box::pin(async move {
+            let what = format!("{} {}", request.method(), request.uri().path());
+            let answer = AssertUnwindSafe(self.answer(request, caller)).catch_unwind().await;
+            answer.unwrap_or_else(|_| {
+                tracing::error!(what, "answering a request panicked: this is a bug");
+                failure(&internal("the request could not be answered"), &Accepted::default())
+            })
+        })
     }
 
     async fn answer(
@@ -119,11 +129,20 @@ impl Server {
                 v.split(',').any(|coding| coding.split(';').next().unwrap_or_default().trim() == "gzip")
             });
         let from_socket = matches!(caller, Caller::Socket { .. });
-        let mut response = match self.admit(&parts, caller) {
+        let mut record = match (&caller, &self.audit) {
+            (Caller::Socket { peer, .. }, Some(_)) => {
+                Some(Record::begin(&parts, *peer, self.core.world.uid(), self.core.world.now()))
+            }
+            _ => None,
+        };
+        let mut response = match self.admit(&parts, caller, &mut record) {
             Err(status) => failure(&status, &Accepted::default()),
             Ok(user) => match read_in_time(body, from_socket).await {
                 Err(status) => failure(&status, &Accepted::default()),
                 Ok(body) => {
+                    if let Some(record) = &mut record {
+                        record.read(&body);
+                    }
                     let ask = Ask {
                         method: parts.method.clone(),
                         path: parts.uri.path().to_owned(),
@@ -142,6 +161,10 @@ impl Server {
                 }
             },
         };
+        if let (Some(record), Some(log)) = (record, &self.audit) {
+            let answered = response.extensions().get::<Answered>();
+            log.record(&record.finish(response.status(), answered, self.core.world.now()));
+        }
         if head_only {
             *response.body_mut() = Body::empty();
         }
@@ -149,15 +172,22 @@ impl Server {
     }
 
     /// Who asks, and whether the request is addressed to this server.
-    fn admit(&self, parts: &Parts, caller: Caller) -> Result<User, Status> {
+    fn admit(&self, parts: &Parts, caller: Caller, record: &mut Option<Record>) -> Result<User, Status> {
         let user = match caller {
             Caller::Local(user) => user,
-            Caller::Socket { certificate } => {
+            Caller::Socket { certificate, .. } => {
                 self.check_host(parts)?;
                 self.authenticate(parts, certificate.as_deref())?
             }
         };
-        self.impersonate(parts, user)
+        if let Some(record) = record {
+            record.user = Some(user.clone());
+        }
+        let asked_for = impersonated(parts)?;
+        if let Some(record) = record {
+            record.acts_as.clone_from(&asked_for);
+        }
+        self.may_impersonate(user, asked_for)
     }
 
     /// Browsers must not be led here by names that somebody else's DNS resolves to this machine.
@@ -208,56 +238,38 @@ impl Server {
         }
     }
 
-    /// Carries out `Impersonate-*` headers.
-    fn impersonate(&self, parts: &Parts, user: User) -> Result<User, Status> {
-        let all = |name: &str| -> Vec<String> {
-            parts.headers.get_all(name).iter().filter_map(|v| v.to_str().ok()).map(str::to_owned).collect()
-        };
-        let name = all("impersonate-user").into_iter().next().unwrap_or_default();
-        let mut groups = all("impersonate-group");
-        let uid = all("impersonate-uid").into_iter().next().unwrap_or_default();
-        let mut extra = std::collections::BTreeMap::<String, Vec<String>>::new();
-        for (header, value) in &parts.headers {
-            if let Some(key) = header.as_str().strip_prefix("impersonate-extra-") {
-                let key = query::unescape(key, false).unwrap_or_else(|| key.to_owned());
-                extra.entry(key.to_lowercase()).or_default().push(value.to_str().unwrap_or_default().to_owned());
-            }
-        }
-        if name.is_empty() {
-            if groups.is_empty() && extra.is_empty() && uid.is_empty() {
-                return Ok(user);
-            }
-            return Err(Status::bad_request("requested [] without impersonating a user"));
-        }
-        let account = name.strip_prefix("system:serviceaccount:").and_then(|s| s.split_once(':'));
+    /// Carries out `Impersonate-*` headers. `wanted`: whom they name.
+    fn may_impersonate(&self, user: User, wanted: Option<User>) -> Result<User, Status> {
+        let Some(mut wanted) = wanted else { return Ok(user) };
+        let account = wanted.name.strip_prefix("system:serviceaccount:").and_then(|s| s.split_once(':'));
         let may = |resource: &str, group: &str, namespace: &str, name: &str| {
             self.authorize_resource(&user, "impersonate", group, resource, "", namespace, name)
         };
         match account {
             Some((namespace, account)) => may("serviceaccounts", "", namespace, account)?,
-            None => may("users", "", "", &name)?,
+            None => may("users", "", "", &wanted.name)?,
         }
-        for group in &groups {
+        for group in &wanted.groups {
             may("groups", "", "", group)?;
         }
-        for (key, values) in &extra {
+        for (key, values) in &wanted.extra {
             for value in values {
                 may(&format!("userextras/{key}"), "authentication.k8s.io", "", value)?;
             }
         }
-        if !uid.is_empty() {
-            may("uids", "authentication.k8s.io", "", &uid)?;
+        if !wanted.uid.is_empty() {
+            may("uids", "authentication.k8s.io", "", &wanted.uid)?;
         }
         if let Some((namespace, account)) = account
-            && groups.is_empty()
+            && wanted.groups.is_empty()
         {
-            groups = User::service_account(namespace, account).groups;
+            wanted.groups = User::service_account(namespace, account).groups;
         }
-        let authenticated = if name == "system:anonymous" { "system:unauthenticated" } else { "system:authenticated" };
-        if !groups.iter().any(|g| g == "system:authenticated" || g == "system:unauthenticated") {
-            groups.push(authenticated.to_owned());
+        let of_all = if wanted.name == "system:anonymous" { "system:unauthenticated" } else { "system:authenticated" };
+        if !wanted.groups.iter().any(|g| g == "system:authenticated" || g == "system:unauthenticated") {
+            wanted.groups.push(of_all.to_owned());
         }
-        Ok(User { name, uid, groups, extra })
+        Ok(wanted)
     }
 
     async fn dispatch(self: &Arc<Self>, ask: Ask) -> Result<Response<Body>, Status> {
@@ -496,6 +508,30 @@ impl Server {
     }
 }
 
+/// Whom the headers of a request ask to act as.
+fn impersonated(parts: &Parts) -> Result<Option<User>, Status> {
+    let all = |name: &str| -> Vec<String> {
+        parts.headers.get_all(name).iter().filter_map(|v| v.to_str().ok()).map(str::to_owned).collect()
+    };
+    let name = all("impersonate-user").into_iter().next().unwrap_or_default();
+    let groups = all("impersonate-group");
+    let uid = all("impersonate-uid").into_iter().next().unwrap_or_default();
+    let mut extra = std::collections::BTreeMap::<String, Vec<String>>::new();
+    for (header, value) in &parts.headers {
+        if let Some(key) = header.as_str().strip_prefix("impersonate-extra-") {
+            let key = query::unescape(key, false).unwrap_or_else(|| key.to_owned());
+            extra.entry(key.to_lowercase()).or_default().push(value.to_str().unwrap_or_default().to_owned());
+        }
+    }
+    if !name.is_empty() {
+        return Ok(Some(User { name, uid, groups, extra }));
+    }
+    if groups.is_empty() && extra.is_empty() && uid.is_empty() {
+        return Ok(None);
+    }
+    Err(Status::bad_request("requested [] without impersonating a user"))
+}
+
 /// Asks whoever answers for the group.
 async fn delegated(delegate: &dyn Delegate, ask: &Ask, path: Path) -> Result<Response<Body>, Status> {
     let is_get = ask.method == Method::GET && !path.watch && !path.name.is_empty() && path.rest.is_empty();
@@ -517,9 +553,13 @@ async fn delegated(delegate: &dyn Delegate, ask: &Ask, path: Path) -> Result<Res
 
 /// The API verb of a request.
 pub(crate) fn verb(ask: &Ask, path: &Path) -> &'static str {
+    verb_of(&ask.method, path, &ask.query)
+}
+
+pub(crate) fn verb_of(method: &Method, path: &Path, query: &Query) -> &'static str {
     let collection = path.name.is_empty();
-    match ask.method {
-        Method::GET if path.watch || (collection && ask.query.flag("watch")) => "watch",
+    match *method {
+        Method::GET if path.watch || (collection && query.flag("watch")) => "watch",
         Method::GET | Method::HEAD if collection => "list",
         Method::GET | Method::HEAD => "get",
         Method::POST => "create",

@@ -16,6 +16,7 @@ mod verbs;
 mod watch;
 
 pub use answer::Body;
+pub(crate) use handle::verb_of;
 pub use serve::{ServeError, tls_config};
 
 use crate::admission::Admission;
@@ -53,6 +54,8 @@ pub struct Options {
     pub delegates: Vec<Arc<dyn Delegate>>,
     pub authenticator: Authenticator,
     pub world: Arc<dyn World>,
+    /// Where requests over sockets are recorded.
+    pub audit: Option<crate::audit::Log>,
     /// Host names beside loopback ones that requests may be addressed to.
     pub hosts: Vec<String>,
 }
@@ -67,6 +70,7 @@ impl Default for Options {
             delegates: Vec::new(),
             authenticator: Authenticator::default(),
             world: Arc::new(RealWorld),
+            audit: None,
             hosts: Vec::new(),
         }
     }
@@ -77,6 +81,7 @@ pub struct Server {
     pub core: Arc<Core>,
     pub(crate) streams: Option<Arc<dyn PodStreams>>,
     delegates: Vec<Arc<dyn Delegate>>,
+    audit: Option<crate::audit::Log>,
     pub(crate) hosts: Vec<String>,
     definitions: Arc<Mutex<Definitions>>,
     pub(crate) openapi: crate::openapi::Cache,
@@ -116,6 +121,7 @@ impl Server {
             core,
             streams: options.streams,
             delegates: options.delegates,
+            audit: options.audit,
             hosts: options.hosts,
             definitions: Arc::default(),
             openapi: crate::openapi::Cache::default(),

@@ -9,6 +9,7 @@ use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use std::convert::Infallible;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -123,17 +124,18 @@ impl Server {
     }
 
     async fn connection(self: Arc<Self>, stream: TcpStream, acceptor: Option<TlsAcceptor>, watcher: Watcher) {
+        let from = stream.peer_addr().ok().map(|address| address.ip());
         // Small writes of a watch must not wait for each other.
         drop(stream.set_nodelay(true));
         // The kernel would take megabytes for a client that does not read.
         _ = nix::sys::socket::setsockopt(&stream, nix::sys::socket::sockopt::SndBuf, &BUFFER_KERNEL);
         match acceptor {
-            None => self.http(TokioIo::new(Patient::new(stream, STALL_MAX)), None, watcher).await,
+            None => self.http(TokioIo::new(Patient::new(stream, STALL_MAX)), None, from, watcher).await,
             Some(acceptor) => match tokio::time::timeout(BEGIN_MAX, acceptor.accept(stream)).await {
                 Ok(Ok(mut stream)) => {
                     stream.get_mut().1.set_buffer_limit(Some(BUFFER_TLS));
                     let peer = stream.get_ref().1.peer_certificates().and_then(|c| c.first()).map(|c| c.to_vec());
-                    self.http(TokioIo::new(Patient::new(stream, STALL_MAX)), peer, watcher).await;
+                    self.http(TokioIo::new(Patient::new(stream, STALL_MAX)), peer, from, watcher).await;
                 }
                 Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
                 Err(_) => tracing::debug!("a TLS handshake took too long"),
@@ -141,8 +143,13 @@ impl Server {
         }
     }
 
-    async fn http<S>(self: Arc<Self>, io: TokioIo<S>, certificate: Option<Vec<u8>>, watcher: Watcher)
-    where
+    async fn http<S>(
+        self: Arc<Self>,
+        io: TokioIo<S>,
+        certificate: Option<Vec<u8>>,
+        peer: Option<IpAddr>,
+        watcher: Watcher,
+    ) where
         S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
     {
         let certificate: Option<Arc<[u8]>> = certificate.map(Into::into);
@@ -151,7 +158,7 @@ impl Server {
         let service = hyper::service::service_fn(move |request| {
             begins.store(true, Ordering::Relaxed);
             let (server, certificate) = (self.clone(), certificate.clone());
-            async move { Ok::<_, Infallible>(server.handle(request, Caller::Socket { certificate }).await) }
+            async move { Ok::<_, Infallible>(server.handle(request, Caller::Socket { certificate, peer }).await) }
         });
         let mut builder = auto::Builder::new(TokioExecutor::new());
         builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_MAX).max_buf_size(BUFFER);

@@ -4,6 +4,7 @@ use super::Server;
 use super::answer::{self, Body};
 use super::handle::{Ask, PLAIN, not_allowed};
 use super::upgrade;
+use crate::audit::Answered;
 use crate::decode::{self, Format};
 use crate::negotiate::{self, Accepted, Form, Offer};
 use crate::query::{ListOptions, Query, WriteOptions};
@@ -71,6 +72,7 @@ impl Server {
         if accepted.form != Form::Object {
             answer::warn(&mut response, &answer.warnings);
         }
+        response.extensions_mut().insert(Answered(api::object::meta(value, "name").to_owned()));
         Ok(response)
     }
 

@@ -3,6 +3,7 @@
 #![allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should")]
 
 mod apart;
+mod audit;
 mod hostile;
 mod many;
 mod rights;
