@@ -23,6 +23,7 @@ use jiff::Timestamp;
 use kube::Client;
 use node::agent::{Agent, Config};
 use node::evidence::Keep;
+use node::poddir::PodDir;
 use operator::admission::Webhook;
 use operator::status_server::{Series, StatusServer};
 use operator::{Controllers, Surroundings};
@@ -419,10 +420,27 @@ fn node_name(data: &Path) -> Result<String, UpError> {
     {
         return Ok(name);
     }
-    let name = nix::unistd::gethostname().map_or("localhost".to_owned(), |name| name.to_string_lossy().to_lowercase());
+    // The file is lost, but pods of this machine tell what it was called when they were bound to it.
+    let name = bound_to(data).unwrap_or_else(|| {
+        nix::unistd::gethostname().map_or("localhost".to_owned(), |name| name.to_string_lossy().to_lowercase())
+    });
     std::fs::create_dir_all(data).map_err(UpError::Node)?;
     pki::write_private(&file, &name)?;
     Ok(name)
+}
+
+/// The node that the pods in the agent's directory are bound to, where there are any and they agree.
+fn bound_to(data: &Path) -> Option<String> {
+    let pods = std::fs::read_dir(data.join("pods")).ok()?.flatten();
+    let pods = pods.filter_map(|entry| std::fs::read(PodDir::new(entry.path()).pod()).ok());
+    let names = pods.filter_map(|text| {
+        let pod: serde_json::Value = serde_json::from_slice(&text).ok()?;
+        pod["spec"]["nodeName"].as_str().filter(|name| !name.is_empty()).map(str::to_owned)
+    });
+    let mut names: Vec<String> = names.collect();
+    names.sort();
+    names.dedup();
+    names.pop().filter(|_| names.is_empty())
 }
 
 /// Tells that it is ready. The JSON form is one line: a parent process waits for it. Who started this and reads no more is

@@ -1,14 +1,20 @@
 //! Pods that nobody will end.
 //!
 //! A kubelet reports the end of a pod. Where there never was one (the pod was deleted before it was bound, and a finalizer
-//! holds it) or is none any more (its node was removed), nobody does, and whoever waits for a terminal phase, or for the
-//! pod to go, would wait for ever. Such pods are marked as failed and deleted, after upstream's waiting times.
+//! holds it) or is none any more (its node was removed, or is silent for good), nobody does, and whoever waits for a terminal
+//! phase, or for the pod to go, would wait for ever. Such pods are marked as failed and deleted, after upstream's waiting times.
+//!
+//! A silent node's pods are evicted once their toleration of `node.kubernetes.io/unreachable` is used up: 300 s by default, as
+//! upstream's admission has it. Upstream then waits for the node to confirm that they ended, which may be for ever, and for its
+//! administrator; here a node shares the machine with its control plane, and one that is silent so long does not run.
 //!
 //! When a node's absence was first seen is kept as an annotation of the pod: a node that comes back in time keeps its pods.
 
 use api::object::{self, Gvk, Key, Target};
 use jiff::{SignedDuration, Timestamp};
-use reconcile::{Decision, Next, Op, PatchBody, Primary, Propagation, Reconciler, Wakes, Watch, World};
+use reconcile::{
+    Decision, Event, EventType, Next, Op, PatchBody, Primary, Propagation, Reconciler, Wakes, Watch, World,
+};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -17,6 +23,11 @@ use std::sync::Arc;
 const PATIENCE: SignedDuration = SignedDuration::from_secs(20);
 /// For the return of a node.
 const QUARANTINE: SignedDuration = SignedDuration::from_secs(40);
+/// For a silent node to be heard of again, unless a pod tolerates more or less (upstream's default toleration).
+const TOLERANCE_SECS: i64 = 300;
+/// The taint that stands for a silent node in tolerations.
+const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
+const REPORTER: &str = "taint-eviction-controller";
 /// When the node of a pod was first seen to be missing.
 pub const MISSING_SINCE: &str = "trainyard.dev/node-missing-since";
 
@@ -47,6 +58,31 @@ enum Place {
     Gone,
     /// Bound to a node that had gone, and is back.
     Back,
+    /// Bound to a node that nobody has heard of since then.
+    Silent(Timestamp),
+}
+
+/// Since when a node counts as silent; `None` for one that does not.
+fn silent_since(node: &Value) -> Option<Timestamp> {
+    let mut conditions = node["status"]["conditions"].as_array().into_iter().flatten();
+    let ready = conditions.find(|condition| condition["type"] == "Ready")?;
+    (ready["status"] == "Unknown").then(|| object::text(ready, "lastTransitionTime").parse().ok())?
+}
+
+/// For how many seconds a pod tolerates that its node is silent; `None`: for ever.
+fn tolerance_secs(pod: &Value) -> Option<i64> {
+    let tolerates = |toleration: &&Value| {
+        let (key, effect) = (object::text(toleration, "key"), object::text(toleration, "effect"));
+        let exists = object::text(toleration, "operator") == "Exists";
+        (key == UNREACHABLE && (exists || object::text(toleration, "value").is_empty()) || (key.is_empty() && exists))
+            && matches!(effect, "" | "NoExecute")
+    };
+    let tolerations: Vec<&Value> =
+        pod["spec"]["tolerations"].as_array().into_iter().flatten().filter(tolerates).collect();
+    if tolerations.is_empty() {
+        return Some(TOLERANCE_SECS);
+    }
+    tolerations.iter().filter_map(|toleration| toleration["tolerationSeconds"].as_i64()).min()
 }
 
 fn node_of(pod: &Value) -> &str {
@@ -57,8 +93,10 @@ fn node_of(pod: &Value) -> &str {
 fn pods_of_node(world: &dyn World, node: &Value) -> Vec<Target> {
     let name = object::meta(node, "name");
     let there = world.get(&nodes(), &Key::new("", name)).is_some();
-    let concerned =
-        |pod: &&Arc<Value>| node_of(pod) == name && (!there || object::annotation(pod, MISSING_SINCE).is_some());
+    let is_silent = silent_since(node).is_some();
+    let concerned = |pod: &&Arc<Value>| {
+        node_of(pod) == name && (!there || is_silent || object::annotation(pod, MISSING_SINCE).is_some())
+    };
     world.list(&pods(), None).iter().filter(concerned).map(|pod| Target::of(pod)).collect()
 }
 
@@ -88,9 +126,11 @@ impl Reconciler for PodGcController {
         let place = match node_of(&pod) {
             "" if terminating && !ended => Place::Nowhere,
             "" => return None,
-            node if world.get(&nodes(), &Key::new("", node)).is_none() => Place::Gone,
-            _ if object::annotation(&pod, MISSING_SINCE).is_some() => Place::Back,
-            _ => return None,
+            name => match world.get(&nodes(), &Key::new("", name)) {
+                None => Place::Gone,
+                Some(_) if object::annotation(&pod, MISSING_SINCE).is_some() => Place::Back,
+                Some(node) => Place::Silent(silent_since(&node)?),
+            },
         };
         Some(Observed { pod, place })
     }
@@ -115,6 +155,18 @@ impl Reconciler for PodGcController {
                 return decision;
             }
             (Place::Nowhere, _) => left(time(object::meta(pod, "deletionTimestamp")), PATIENCE),
+            (Place::Silent(since), _) => {
+                let deleted = time(object::meta(pod, "deletionTimestamp"));
+                let end = deleted.map(|at| api::time::left(PATIENCE, at, now));
+                let evicted = tolerance_secs(pod).map(|secs| {
+                    let secs = SignedDuration::from_secs(secs.clamp(0, 10 * TOLERANCE_SECS * TOLERANCE_SECS));
+                    api::time::left(secs, *since, now)
+                });
+                match end.into_iter().chain(evicted).min() {
+                    Some(wait) => wait,
+                    None => return decision,
+                }
+            }
             (Place::Gone, Some(since)) => left(time(since), QUARANTINE),
             (Place::Gone, None) => {
                 let wait = left(time(object::meta(pod, "creationTimestamp")), PATIENCE);
@@ -133,6 +185,16 @@ impl Reconciler for PodGcController {
             return decision;
         }
         decision.report.note("no node will end it");
+        if matches!(place, Place::Silent(_)) && !object::is_terminating(pod) {
+            decision.events.push(Event {
+                regarding: None,
+                kind: EventType::Normal,
+                reason: "TaintManagerEviction".to_owned(),
+                message: format!("Marking for deletion Pod {}", Key::of(pod)),
+                reporter: REPORTER,
+                action: "",
+            });
+        }
         if let Some(status) = failed_status(pod, *place, now) {
             let body = PatchBody::Merge(json!({"metadata": {"uid": object::uid(pod)}, "status": status}));
             decision.writes.push(Op::Patch { target: Target::of(pod), subresource: Some("status"), body }.into());
@@ -158,12 +220,17 @@ fn failed_status(pod: &Value, place: Place, now: Timestamp) -> Option<Value> {
         return None;
     }
     let mut failed = json!({"phase": "Failed"});
-    if place == Place::Gone {
+    let why = match place {
+        Place::Gone => Some(("DeletionByPodGC", "PodGC: node no longer exists")),
+        Place::Silent(_) => Some(("DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint")),
+        Place::Nowhere | Place::Back => None,
+    };
+    if let Some((reason, message)) = why {
         let at = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let mut conditions = status["conditions"].as_array().cloned().unwrap_or_default();
         conditions.retain(|condition| condition["type"] != "DisruptionTarget");
-        conditions.push(json!({"type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC",
-            "message": "PodGC: node no longer exists", "lastProbeTime": null, "lastTransitionTime": at}));
+        conditions.push(json!({"type": "DisruptionTarget", "status": "True", "reason": reason,
+            "message": message, "lastProbeTime": null, "lastTransitionTime": at}));
         failed["conditions"] = conditions.into();
     }
     Some(failed)
@@ -221,6 +288,59 @@ mod tests {
         let pod = model.one("Pod", "p").expect("held");
         assert_eq!((phase(&model).as_deref(), object::is_terminating(&pod)), (Some("Failed"), true));
         assert_eq!(pod["status"]["conditions"][0]["reason"], "DeletionByPodGC");
+    }
+
+    /// A node that was last heard of so many seconds ago.
+    fn silent(model: &mut Model, ago: i64) {
+        let at = api::time::later_secs(model.now, -ago).to_string();
+        let mut node = node();
+        node["status"]["conditions"] = json!([{"type": "Ready", "status": "Unknown", "lastTransitionTime": at}]);
+        model.put(node);
+    }
+
+    #[test]
+    fn pods_of_a_silent_node_are_evicted_when_their_patience_ends() {
+        let toleration = |seconds: Value| json!([{"key": UNREACHABLE, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds}]);
+        let cases = [
+            (json!([]), Some(TOLERANCE_SECS)),
+            (toleration(json!(7)), Some(7)),
+            (toleration(json!(0)), Some(0)),
+            (toleration(Value::Null), None),
+            (json!([{"operator": "Exists"}]), None),
+            (json!([{"key": "gpu", "operator": "Exists", "tolerationSeconds": 1}]), Some(TOLERANCE_SECS)),
+        ];
+        for (tolerations, patience) in cases {
+            let (mut model, target) = model("n");
+            model.change(&pods(), &target.key, |pod| pod["spec"]["tolerations"] = tolerations.clone());
+            silent(&mut model, 0);
+            assert_eq!(pods_of_node(&model, &model.one("Node", "n").expect("a node")), std::slice::from_ref(&target));
+            let expected = match patience {
+                Some(0) | None => Next::AwaitChange,
+                Some(seconds) => Next::After(SignedDuration::from_secs(seconds)),
+            };
+            assert_eq!(model.run(&PodGcController, &target), expected, "{tolerations}");
+            model.pass(patience.unwrap_or(100_000));
+            model.run(&PodGcController, &target);
+            let evicted = patience.map(|_| "Failed".to_owned());
+            assert_eq!(phase(&model), evicted, "{tolerations}");
+            if evicted.is_some() {
+                let pod = model.one("Pod", "p").expect("held");
+                assert_eq!(pod["status"]["conditions"][0]["reason"], "DeletionByTaintManager");
+                assert!(object::is_terminating(&pod));
+                assert_eq!(model.events, ["Normal TaintManagerEviction: Marking for deletion Pod ns/p"]);
+            }
+        }
+    }
+
+    #[test]
+    fn a_pod_that_is_deleted_on_a_silent_node_goes() {
+        let (mut model, target) = model("n");
+        silent(&mut model, 0);
+        model.delete(&target, Propagation::Background, Some(0));
+        assert_eq!(model.run(&PodGcController, &target), Next::After(PATIENCE));
+        model.pass(20);
+        model.run(&PodGcController, &target);
+        assert_eq!(phase(&model).as_deref(), Some("Failed"));
     }
 
     #[test]

@@ -5,6 +5,7 @@
 mod apart;
 mod audit;
 mod hostile;
+mod jobs;
 mod many;
 mod rights;
 

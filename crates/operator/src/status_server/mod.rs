@@ -292,6 +292,21 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_post_with_fields_that_nobody_knows_is_taken_whole() {
+        let (client, written) = api((200, json!({})));
+        let known = json!({"trainerStatus": {"progressPercentage": 30, "lastUpdatedTime": "2026-01-02T03:04:05Z",
+                           "metrics": [{"name": "loss", "value": "0.5"}, {"name": "accuracy", "value": "0.9"}]}});
+        let mut sent = known.clone();
+        sent["more"] = json!({"of": ["this"]});
+        sent["trainerStatus"]["epoch"] = json!(3);
+        sent["trainerStatus"]["metrics"][0]["unit"] = json!("nats");
+        let answer = ask(client, Method::POST, PATH, "Bearer good", &sent.to_string()).await;
+        assert_eq!(answer, (200, known.clone()));
+        let path = format!("{PATH}?fieldManager=trainer-status&force=true");
+        assert_eq!(*written.lock().unwrap(), [json!([path, known])]);
+    }
+
+    #[tokio::test]
     async fn everything_else_is_refused_in_upstreams_words() {
         let invalid =
             json!({"kind": "Status", "status": "Failure", "code": 422, "reason": "Invalid", "message": "too much"});

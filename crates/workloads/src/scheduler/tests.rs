@@ -403,7 +403,8 @@ fn a_replacement_takes_no_seat_of_another_gang() {
 fn seats_are_kept_for_nobody_who_does_not_come() {
     let jobs = Gvk::new("batch", "v1", "Job");
     let failed_job = json!({"conditions": [{"type": "Failed", "status": "True"}]});
-    let ends: [(&str, &dyn Fn(&mut Model)); 4] = [
+    type End<'a> = &'a dyn Fn(&mut Model);
+    let ends: [(&str, End<'_>); 4] = [
         ("its Job failed", &|model| {
             model.change(&jobs, &Key::new("ns", "train-w-0"), |job| job["status"] = failed_job.clone());
         }),

@@ -25,19 +25,32 @@ pub struct Jobs;
 const NAME_LABELS: [&str; 2] = ["job-name", "batch.kubernetes.io/job-name"];
 const UID_LABELS: [&str; 2] = ["controller-uid", "batch.kubernetes.io/controller-uid"];
 
+/// A Job without labels shows those of its template: its own, and those that tie its pods to it.
+fn show_template_labels(job: &mut Value) {
+    let labels = at(job, "spec.template.metadata.labels").clone();
+    if super::kit::unset(at(job, "metadata.labels")) && !super::kit::unset(&labels) {
+        child(job, "metadata")["labels"] = labels;
+    }
+}
+
 impl Strategy for Jobs {
     fn default(&self, object: &mut Value) {
-        let labels = at(object, "spec.template.metadata.labels").clone();
-        if super::kit::unset(at(object, "metadata.labels")) && !super::kit::unset(&labels) {
-            child(object, "metadata")["labels"] = labels;
+        // A new Job gets those of its template once they are complete (`prepare_create`).
+        if !text(object, "metadata.uid").is_empty() {
+            show_template_labels(object);
         }
         spec_defaults(child(object, "spec"));
     }
 
     fn prepare_create(&self, _cx: &Context<'_>, new: &mut Value) {
         new["status"] = json!({});
+        // What is no label value is found in the template, and must not be found twice.
+        let good = api::names::label_value_faults(text(new, "metadata.name")).is_empty();
+        if !good {
+            show_template_labels(new);
+        }
         if is_true(new, "spec.manualSelector") {
-            return;
+            return show_template_labels(new);
         }
         let (name, uid) = (text(new, "metadata.name").to_owned(), text(new, "metadata.uid").to_owned());
         let spec = child(new, "spec");
@@ -49,12 +62,8 @@ impl Strategy for Jobs {
         }
         let matched = map(child(child(spec, "selector"), "matchLabels"));
         matched.entry(UID_LABELS[1]).or_insert_with(|| uid.into());
-        // Upstream defaults again whenever it reads: a Job without labels shows those of its template.
-        // It does so after validation, which therefore must not find a bad label twice.
-        let good = api::names::label_value_faults(&name).is_empty();
-        if good && super::kit::unset(at(new, "metadata.labels")) {
-            let labels = at(new, "spec.template.metadata.labels").clone();
-            child(new, "metadata")["labels"] = labels;
+        if good {
+            show_template_labels(new);
         }
     }
 
