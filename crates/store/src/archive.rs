@@ -23,10 +23,12 @@ use std::time::SystemTime;
 
 /// A segment is closed at this size.
 const SEGMENT: u64 = 4 << 20;
-/// Decoded blocks kept, so that watches that resume together read together.
-const DECODED: usize = 4;
-/// Blocks that one call looks at, at most.
-const LOOK: usize = 16;
+/// Decoded blocks kept, so that watches that resume together read together; and the bytes of their events, but for the last
+/// block.
+const DECODED: usize = 256;
+const DECODED_BYTES: usize = 1 << 20;
+/// Bytes of events that one call looks at, but for the last block: some milliseconds' work.
+const LOOK: usize = 2 << 20;
 
 struct Segment {
     first: Revision,
@@ -48,6 +50,10 @@ struct Inner {
 /// A segment, by its first revision, and an offset in it.
 type Place = (Revision, u64);
 type Block = Arc<Vec<Event>>;
+
+fn bytes(block: &Block) -> usize {
+    block.iter().map(|event| event.entry.bytes.len()).sum()
+}
 
 /// Where a reader goes on.
 #[derive(Clone, Copy, Debug, Default)]
@@ -236,7 +242,8 @@ impl Archive {
     ) -> Option<(Vec<Event>, Revision)> {
         let (mut out, mut bytes, mut reached) = (Vec::new(), 0_usize, after);
         let mut at = hint.filter(|hint| hint.after <= after);
-        for _ in 0..LOOK {
+        let mut looked = 0_usize;
+        while looked < LOOK {
             let Some((place, block)) = self.block(after.max(reached), at).ok()? else {
                 // all that there is
                 reached = visible;
@@ -259,6 +266,7 @@ impl Archive {
                     }
                 }
             }
+            looked = looked.saturating_add(self::bytes(&block));
             at = Some(place);
             *hint = at;
         }
@@ -268,7 +276,7 @@ impl Archive {
     /// The block with the event that follows `after`, and its place; `None` where there is none.
     fn block(&self, after: Revision, hint: Option<Hint>) -> io::Result<Option<(Hint, Block)>> {
         let (mut segment, mut offset, mut known) = (0, 0, 0);
-        let (file, length, newest, epoch) = {
+        let (file, length, epoch) = {
             let inner = self.lock();
             if after < inner.floor() {
                 return Err(io::ErrorKind::NotFound.into());
@@ -282,22 +290,27 @@ impl Archive {
             if let Some(hint) = hint.filter(|hint| hint.segment == segment) {
                 (offset, known) = (hint.offset, hint.after);
             }
-            (found.file.clone(), found.length, inner.decoded.clone(), inner.epoch)
+            (found.file.clone(), found.length, inner.epoch)
         };
         while offset < length {
             let header = Header::read(&file, offset)?;
             if header.last > after {
                 let place = Hint { segment, offset, after: known };
-                if let Some((_, block)) = newest.iter().find(|(at, _)| *at == (segment, offset)) {
-                    return Ok(Some((place, block.clone())));
+                let known = self.lock().decoded.iter().rev().find(|(at, _)| *at == (segment, offset)).cloned();
+                if let Some((_, block)) = known {
+                    return Ok(Some((place, block)));
                 }
                 let decoded: Block = Arc::new(header.events(&file, offset)?);
                 let mut inner = self.lock();
                 if inner.epoch == epoch {
                     inner.decoded.push_back(((segment, offset), decoded.clone()));
                 }
-                if inner.decoded.len() > DECODED {
-                    inner.decoded.pop_front();
+                let mut held: usize = inner.decoded.iter().map(|(_, block)| bytes(block)).sum();
+                while inner.decoded.len() > 1
+                    && (held > DECODED_BYTES || inner.decoded.len() > DECODED)
+                    && let Some((_, oldest)) = inner.decoded.pop_front()
+                {
+                    held = held.saturating_sub(bytes(&oldest));
                 }
                 return Ok(Some((place, decoded)));
             }

@@ -24,13 +24,15 @@ mod history;
 mod layout;
 mod log;
 mod memory;
+mod snapshot;
 mod watch;
 
 pub use commit::Commit;
 pub use copy::adopt;
 pub use health::{Health, SECONDS, SetAside, Trouble};
 pub use log::OpenError;
-pub use memory::{Snapshot, Store};
+pub use memory::Store;
+pub use snapshot::Snapshot;
 pub use watch::{Batch, Gone, Interest, Watcher};
 
 use bytes::Bytes;
@@ -176,7 +178,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             events: 10_000,
-            bytes: 8 << 20,
+            bytes: 4 << 20,
             archive_bytes: 512 << 20,
             archive_time: Duration::from_secs(6 * 60),
             archive_kept: 16 << 20,

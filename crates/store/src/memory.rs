@@ -5,16 +5,17 @@ use crate::commit::{Ack, Commit, stopped};
 use crate::health::{Health, Vitals};
 use crate::history::History;
 use crate::log::{Log, OpenError, Opened};
+use crate::snapshot::{Map, Snapshot, take_back};
 use crate::watch::{Batch, Gone, Interest, Portion, Watcher};
 use crate::{Codec, Entry, Event, Expect, Key, Limits, Op, Revision, Txn, WriteError};
 use bytes::Bytes;
-use rpds::RedBlackTreeMapSync;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, mpsc};
 use std::thread::JoinHandle;
 
-type Map = RedBlackTreeMapSync<Key, Arc<Entry>>;
+/// How often a snapshot of the past reads on from the disk: some 2 MiB each time, which takes tens of milliseconds.
+const BACK_MAX: usize = 16;
 
 /// An object with the bucket that it is in.
 pub(crate) type Placed = (Arc<str>, Arc<Entry>);
@@ -346,15 +347,34 @@ impl Store {
             return Err(gone(state.revision));
         }
         let mut map = found.map.clone();
-        for event in found.history.back_to(revision).ok_or(gone(found.history.floor()))? {
-            match &event.previous {
-                Some(previous) => map.insert_mut(previous.key.clone(), previous.clone()),
-                None => {
-                    map.remove_mut(&event.entry.key);
+        if let Some(events) = found.history.back_to(revision) {
+            for event in events {
+                take_back(&mut map, &event.entry.key, event.previous.as_ref());
+            }
+            return Ok(Snapshot { revision, map });
+        }
+        let (visible, oldest) = (state.revision, found.history.floor());
+        drop(state);
+        // From the disk, if it is not too much; there the oldest comes first.
+        let mut before: HashMap<Key, Option<Arc<Entry>>> = HashMap::new();
+        let (mut reached, mut hint) = (revision, None);
+        for _ in 0..BACK_MAX {
+            let portion = Portion { events: usize::MAX, bytes: usize::MAX };
+            let archive = self.inner.shared.archive.as_ref();
+            let read = archive.and_then(|a| a.read(bucket, &Interest::All, reached, visible, portion, &mut hint));
+            let (events, to) = read.ok_or(gone(oldest))?;
+            for event in events {
+                before.entry(event.entry.key.clone()).or_insert(event.previous);
+            }
+            reached = to;
+            if reached >= visible {
+                for (key, previous) in &before {
+                    take_back(&mut map, key, previous.as_ref());
                 }
+                return Ok(Snapshot { revision, map });
             }
         }
-        Ok(Snapshot { revision, map })
+        Err(gone(oldest))
     }
 
     /// Follows a bucket: everything after `from`, first what has happened, then what happens.
@@ -440,44 +460,4 @@ impl Store {
 fn shared(revision: Revision, codec: impl Codec, limits: Limits, archive: Option<Arc<Archive>>) -> Shared {
     let state = State { revision, floor: revision, buckets: HashMap::new() };
     Shared { state: RwLock::new(state), codec: Box::new(codec), limits, vitals: Vitals::default(), archive }
-}
-
-/// A bucket at one revision.
-#[derive(Clone)]
-pub struct Snapshot {
-    pub revision: Revision,
-    map: Map,
-}
-
-impl Snapshot {
-    /// Number of objects, in all namespaces.
-    pub fn len(&self) -> usize {
-        self.map.size()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.map.is_empty()
-    }
-
-    pub fn get(&self, key: &Key) -> Option<&Arc<Entry>> {
-        self.map.get(key)
-    }
-
-    /// Objects ordered by namespace and name: those of one namespace (`None`: of all), after the key `after`.
-    pub fn iter<'a>(
-        &'a self,
-        namespace: Option<&'a str>,
-        after: Option<&'a Key>,
-    ) -> impl Iterator<Item = &'a Arc<Entry>> + 'a {
-        use std::ops::Bound;
-        let start = match (after, namespace) {
-            (Some(key), _) => Bound::Excluded(key.clone()),
-            (None, Some(namespace)) => Bound::Included(Key::new(namespace, "")),
-            (None, None) => Bound::Unbounded,
-        };
-        self.map
-            .range((start, Bound::Unbounded))
-            .map(|(_, entry)| entry)
-            .take_while(move |entry| namespace.is_none_or(|namespace| entry.key.namespace == namespace))
-    }
 }

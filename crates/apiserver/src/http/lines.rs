@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use store::Revision;
 
 /// Bytes of lines kept.
-const KEPT: usize = 4 << 20;
+const KEPT: usize = 2 << 20;
 
 /// What an event is to a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -148,7 +148,7 @@ mod tests {
             }
         }
         assert_eq!(made, 100);
-        assert_eq!(lines.held(), (41, 41, 4_100_000));
+        assert_eq!(lines.held(), (20, 20, 2_000_000));
         let table = View::new(&served, 99, Change::Added, Form::Table, "v1", Include::None, false);
         assert_eq!(lines.get(table, || Bytes::from_static(b"row")), "row");
     }

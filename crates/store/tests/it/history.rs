@@ -2,6 +2,7 @@
 
 use super::{Plain, put, write};
 use serde_json::json;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use store::{Event, Expect, Gone, Interest, Key, Limits, Op, Revision, Store, Txn, Watcher};
@@ -104,6 +105,20 @@ fn watchers_hear_of_what_they_want_and_of_nothing_else() {
                 let heard: Vec<_> = heard.iter().map(shown).collect();
                 assert_eq!(heard, wanted(&interest, &all[after..]), "seed {seed}, after {from}");
             }
+            // and the past can be seen as it was
+            let after = usize::try_from(dice.roll(all.len() as u64)).unwrap();
+            let mut then = BTreeMap::new();
+            for event in all[..after].iter().filter(|event| &*event.bucket == "b1") {
+                if event.deleted {
+                    then.remove(&event.entry.key)
+                } else {
+                    then.insert(event.entry.key.clone(), event.revision)
+                };
+            }
+            let from = all[..after].last().map_or(0, |event| event.revision);
+            let snapshot = store.snapshot_at("b1", from).unwrap();
+            let found: Vec<_> = snapshot.iter(None, None).map(|entry| (entry.key.clone(), entry.revision)).collect();
+            assert_eq!(found, then.into_iter().collect::<Vec<_>>(), "seed {seed}, at {from}");
         }
     }
 }
@@ -225,4 +240,33 @@ fn the_history_on_disk_has_bounds() {
     let store = Store::open_with(&path, Plain, limits).unwrap();
     write(&store, put("last", json!({}), Expect::Absent)).unwrap();
     assert_eq!(segments(&path).len(), 1);
+}
+
+/// Not a test: what the history of objects like pods' takes on disk, and how long keeping it does. `cargo test --release -p store
+/// --test it measured -- --ignored --nocapture`
+#[test]
+#[ignore = "a measurement"]
+fn measured_history_of_many_writes() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s.sqlite");
+    let store = Store::open(&path, Plain).unwrap();
+    let labels: serde_json::Map<_, _> =
+        (0..40).map(|n| (format!("app.example.com/label-{n}"), "a-value".into())).collect();
+    let begin = std::time::Instant::now();
+    const WRITES: u64 = 8000;
+    std::thread::scope(|scope| {
+        for thread in 0..16 {
+            let (store, labels) = (&store, &labels);
+            scope.spawn(move || {
+                let mut expect = Expect::Absent;
+                for n in 0..WRITES / 16 {
+                    let value = json!({"labels": labels, "n": n, "uid": format!("{:016x}", (n + thread).wrapping_mul(0x9e37_79b9_7f4a_7c15))});
+                    expect = Expect::Revision(write(store, put(&format!("o{thread}"), value, expect)).unwrap());
+                }
+            });
+        }
+    });
+    let bytes: u64 = segments(&path).iter().map(|path| path.metadata().unwrap().len()).sum();
+    let each = store.snapshot("b").iter(None, None).next().unwrap().bytes.len();
+    println!("{WRITES} writes of {each} bytes in {:?}; {} bytes of history each", begin.elapsed(), bytes / WRITES);
 }
