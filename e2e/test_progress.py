@@ -139,6 +139,24 @@ for step in range(1, 61):
     assert len(metrics.split()[-1]) == 32, metrics
 
 
+@pytest.mark.timeout(120)
+def test_explain_reads_the_whole_history(yard: Yard, tmp_path: pathlib.Path):
+    """Nothing of it is in the log, and the status has the last report alone."""
+    start(yard, "flat", tmp_path, REPORTS + """
+for step in range(40):
+    loss = str(3 - step / 10) if step < 10 else "2.3026"
+    assert post({"progressPercentage": step, "metrics": [{"name": "train_loss", "value": loss}]}) == 200
+wait_for_file("stop")
+""")  # fmt: skip
+    try:
+        explained = lambda: json.loads(yard.run("explain", "flat", "-o", "json").stdout)  # noqa: E731
+        wait_for("the loss to be found flat", lambda: explained()["reason"] == "LossFlat")
+        wait_for("all reports", lambda: "last 30 of 40" in explained()["evidence"][0]["text"])
+    finally:
+        (tmp_path / "stop").touch()
+        finished(yard, "flat")
+
+
 @pytest.mark.timeout(180)
 def test_a_token_is_for_its_own_job(yard: Yard, tmp_path: pathlib.Path):
     start(yard, "victim", tmp_path, REPORTS + "assert post({'progressPercentage': 7}) == 200\n")

@@ -5,8 +5,10 @@ use crate::error::CliError;
 use crate::gone;
 use crate::history::{self, Past, RunOf, Window};
 use crate::lines::Source;
+use crate::metrics;
 use crate::mpirun::Pieces;
-use crate::view::{last_seen, statuses};
+use crate::top;
+use crate::view::{Phase, last_seen, statuses};
 use api::object;
 use diagnose::{Facts, Home, Line, LogTail, PodFacts};
 use futures::StreamExt;
@@ -48,6 +50,12 @@ pub(crate) async fn of(cluster: &Cluster, job: Value) -> Result<Facts, CliError>
     }
     gone::add(&mut facts);
     facts.logs = logs(cluster, &facts, past.as_ref()).await;
+    // whether it gets on is asked of jobs at work alone
+    if Phase::of(&facts.job) == Phase::Running {
+        let name = object::meta(&facts.job, "name");
+        (facts.reports, facts.processors) =
+            futures::join!(metrics::kept_reports(cluster, &facts.job), top::processors(cluster, name));
+    }
     Ok(facts)
 }
 

@@ -86,6 +86,20 @@ async fn reports(cluster: &Cluster, job: &Value, name: &str) -> Result<Vec<Value
     }
 }
 
+/// The reports of a job that are kept, oldest first; empty where none are, or they may not be read.
+pub(crate) async fn kept_reports(cluster: &Cluster, job: &Value) -> Vec<Value> {
+    let name = object::meta(job, "name");
+    let path = history::path(object::meta(job, "namespace"), name);
+    let Ok(request) = http::Request::get(path).body(Vec::new()) else { return Vec::new() };
+    match cluster.client.request::<Value>(request).await {
+        Ok(mut history) => match history["reports"].take() {
+            Value::Array(reports) => reports,
+            _ => Vec::new(),
+        },
+        Err(_) => kept(cluster, job, name).await.unwrap_or_default(),
+    }
+}
+
 /// What a cluster's operator keeps of a job's reports, with the last one, which is in the status before.
 async fn kept(cluster: &Cluster, job: &Value, name: &str) -> Result<Vec<Value>, CliError> {
     let Some(map) = cluster.find(Kind::ConfigMap, &history::config_map(name)).await? else { return Ok(Vec::new()) };

@@ -158,21 +158,36 @@ pub(crate) async fn is_idle(cluster: &Cluster, job: &str) -> Option<bool> {
     Some(used.cpus < IDLE_CPUS && used.gpu_percent.unwrap_or(0) == 0)
 }
 
+/// Thousandths of a processor that each pod of a job uses, by the pod's name; empty where nobody measures.
+pub(crate) async fn processors(cluster: &Cluster, job: &str) -> BTreeMap<String, i64> {
+    let measured = measured(cluster, &pods_of(job)).await.unwrap_or_default();
+    let of_pod = |item: &Value| {
+        let containers = item["containers"].as_array().into_iter().flatten();
+        let cpus: f64 = containers.map(|container| Amounts::of(&container["usage"]).cpus).sum();
+        (object::meta(item, "name").to_owned(), (cpus * 1000.0) as i64)
+    };
+    measured["items"].as_array().into_iter().flatten().map(of_pod).collect()
+}
+
 async fn read(cluster: &Cluster, args: &TopArgs) -> Result<Vec<Row>, CliError> {
     let labels = args.job.as_deref().map_or(LABEL_JOBSET_NAME.to_owned(), pods_of);
     of_pods(cluster, &labels).await
 }
 
 async fn of_pods(cluster: &Cluster, labels: &str) -> Result<Vec<Row>, CliError> {
+    let measured = measured(cluster, labels).await?;
+    let pods = cluster.list(Kind::Pod, labels).await?;
+    Ok(rows(&measured, &pods))
+}
+
+async fn measured(cluster: &Cluster, labels: &str) -> Result<Value, CliError> {
     let query = format!("labelSelector={}", labels.replace('=', "%3D").replace('/', "%2F"));
     let path = format!("/apis/metrics.k8s.io/v1beta1/namespaces/{}/pods?{query}", cluster.namespace);
     let request = http::Request::get(path).body(Vec::new()).expect("names of objects fit into a path");
-    let measured = match cluster.client.request::<Value>(request).await {
-        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 503) => return Err(unmeasured()),
-        answer => answer?,
-    };
-    let pods = cluster.list(Kind::Pod, labels).await?;
-    Ok(rows(&measured, &pods))
+    match cluster.client.request::<Value>(request).await {
+        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 503) => Err(unmeasured()),
+        answer => Ok(answer?),
+    }
 }
 
 fn unmeasured() -> CliError {

@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
+use std::collections::BTreeMap;
 
 /// All that is known of one job. A part that could not be read is null or empty.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -20,6 +21,10 @@ pub struct Facts {
     /// The runtime that the job names; null where it does not exist or was not read.
     pub runtime: Value,
     pub logs: Vec<LogTail>,
+    /// What the job reported of its progress, as `trainerStatus` has it, oldest first; empty where no history is kept.
+    pub reports: Vec<Value>,
+    /// Thousandths of a processor that each pod uses now, by name; pods of which nobody knows are not in it.
+    pub processors: BTreeMap<String, i64>,
     pub now: Timestamp,
     pub home: Home,
 }

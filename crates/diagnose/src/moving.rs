@@ -8,9 +8,14 @@ use crate::waiting;
 use api::object;
 use jiff::Timestamp;
 use serde_json::Value;
+use std::collections::BTreeSet;
 
 /// Silence of all ranks after which a job counts as stuck.
 const SILENT_SECS: i64 = 600;
+/// The same where all pods use processors.
+const SILENT_BUSY_SECS: i64 = 3600;
+/// Thousandths of a processor from which on a pod counts as at work.
+const BUSY_MILLI: i64 = 50;
 /// Silence after an exception, from which on its process counts as hanging.
 const HANGS_SECS: i64 = 60;
 /// Reports of one loss that must all be the same.
@@ -32,13 +37,13 @@ pub(crate) fn of_job(facts: &Facts) -> (State, Case) {
     if let Some(case) = hangs(facts) {
         return (State::Stuck, case);
     }
-    if let Some(case) = nan(facts).or_else(|| flat(facts)) {
+    if let Some(case) = nan(facts).or_else(|| flat_reports(facts)).or_else(|| flat(facts)) {
         return (State::Running, case);
     }
     if let Some(case) = stuck(facts) {
         return (State::Stuck, case);
     }
-    if let Some(case) = slow(facts) {
+    if let Some(case) = slow_reports(facts).or_else(|| slow(facts)) {
         return (State::Slow, case);
     }
     (State::Running, waiting::steps(facts).unwrap_or_else(|| Case::new(Reason::Running)))
@@ -103,6 +108,32 @@ fn nan(facts: &Facts) -> Option<Case> {
     None
 }
 
+/// A metric of losses that has been the same in all of its last reports.
+fn flat_reports(facts: &Facts) -> Option<Case> {
+    let names: BTreeSet<&str> = facts.reports.iter().flat_map(metrics).map(|(name, _)| name).collect();
+    for name in names.into_iter().filter(|name| name.to_ascii_lowercase().contains("loss")) {
+        let of_report = |report| metrics(report).find(|(held, _)| *held == name).map(|(_, value)| value);
+        let values: Vec<&str> = facts.reports.iter().filter_map(of_report).collect();
+        let Some(last) = values.last().filter(|last| last.parse::<f64>().is_ok()) else { continue };
+        let count = values.iter().rev().take_while(|value| *value == last).count();
+        if count >= FLAT_MIN {
+            let mut case = Case::new(Reason::LossFlat).with("loss", *last).with("steps", count.to_string());
+            case.quote(
+                "progress that the job reported",
+                &format!("{name}: {last}, in the last {count} of {} reports", values.len()),
+            );
+            return Some(case);
+        }
+    }
+    None
+}
+
+/// Names and values of a report's metrics.
+fn metrics(report: &Value) -> impl Iterator<Item = (&str, &str)> {
+    let metrics = report["metrics"].as_array().into_iter().flatten();
+    metrics.map(|metric| (object::text(metric, "name"), object::text(metric, "value")))
+}
+
 fn flat(facts: &Facts) -> Option<Case> {
     for (pod, log) in at_work(facts) {
         let mut ranks: Vec<Option<i64>> = log.lines.iter().map(|line| line.rank).collect();
@@ -113,7 +144,7 @@ fn flat(facts: &Facts) -> Option<Case> {
             let losses: Vec<(&Line, &str)> = lines
                 .filter_map(|line| Some((line, loss(&line.text).filter(|word| word.parse::<f64>().is_ok())?)))
                 .collect();
-            let last = losses.last()?;
+            let Some(last) = losses.last() else { continue };
             let count = losses.iter().rev().take_while(|(_, word)| *word == last.1).count();
             if count >= FLAT_MIN {
                 let mut case = Case::new(Reason::LossFlat).with("loss", last.1).with("steps", count.to_string());
@@ -165,11 +196,16 @@ fn stuck(facts: &Facts) -> Option<Case> {
         .filter(|pod| pod.live)
         .flat_map(|pod| statuses(&pod.pod))
         .filter_map(|status| object::text(&status["state"]["running"], "startedAt").parse::<Timestamp>().ok());
-    let reported = object::text(&facts.job["status"]["trainerStatus"], "lastUpdatedTime").parse::<Timestamp>().ok();
+    let last_report = facts.reports.last().unwrap_or(&facts.job["status"]["trainerStatus"]);
+    let reported = reported_at(last_report);
     let written = logs.iter().flat_map(|(_, log)| log.lines.iter().filter_map(|line| line.time));
     let last = started.chain(reported).chain(written).max()?;
     let silent = facts.now.as_second().saturating_sub(last.as_second());
-    if silent < SILENT_SECS {
+    // what computes may be silent for longer; what waits for a peer on a GPU is busy as well, so not for ever
+    let names: Vec<&str> = logs.iter().map(|(pod, _)| object::meta(pod, "name")).collect();
+    let used = |name: &str| facts.processors.get(name).copied();
+    let all_busy = names.iter().all(|name| used(name).is_some_and(|milli| milli >= BUSY_MILLI));
+    if silent < if all_busy { SILENT_BUSY_SECS } else { SILENT_SECS } {
         return None;
     }
     let mut case = Case::new(Reason::Stuck).with("silent", short_duration(silent));
@@ -178,6 +214,22 @@ fn stuck(facts: &Facts) -> Option<Case> {
     // who wrote last the longest ago is where to look
     last.sort_by_key(|(_, _, line)| line.time);
     case.rank = last.first().and_then(|(_, _, line)| line.rank).filter(|_| last.len() > 1);
+    // who is idle while the others wait busily is whom they wait for
+    let idle: Vec<&Value> = logs
+        .iter()
+        .map(|(pod, _)| *pod)
+        .filter(|pod| used(object::meta(pod, "name")).is_some_and(|milli| milli < BUSY_MILLI))
+        .collect();
+    if let [only] = idle[..]
+        && names.len() > 1
+        && facts.processors.len() >= names.len()
+    {
+        case.rank = crate::pods::node_rank(only);
+        case.quote(
+            &format!("processors in use by pod {}", object::meta(only, "name")),
+            "none, while the other pods use theirs",
+        );
+    }
     for (pod, log, line) in last.into_iter().take(RANKS_MAX) {
         let when = line.time.map_or(String::new(), |time| format!(", written {time}"));
         case.quote(&format!("{}{when}", source(pod, log, line)), &line.text);
@@ -186,7 +238,36 @@ fn stuck(facts: &Facts) -> Option<Case> {
         case.quote("logs of all running containers", "they are empty");
     }
     case.ruled_out.push("no pod waits, restarts or has failed".to_owned());
+    if all_busy {
+        case.ruled_out.push("its processes do use processors: they compute, or wait busily for each other".to_owned());
+    } else if names.iter().all(|name| used(name).is_some_and(|milli| milli < BUSY_MILLI)) {
+        case.ruled_out.push("it does not compute in silence: its processes use no processor".to_owned());
+    }
     Some(case)
+}
+
+fn reported_at(report: &Value) -> Option<Timestamp> {
+    object::text(report, "lastUpdatedTime").parse().ok()
+}
+
+/// Reports that come ever more slowly.
+fn slow_reports(facts: &Facts) -> Option<Case> {
+    let times: Vec<i64> = facts.reports.iter().filter_map(reported_at).map(Timestamp::as_second).collect();
+    let (before, now) = slower(&times)?;
+    let mut case = Case::new(Reason::Slow).with("before", short_duration(before)).with("now", short_duration(now));
+    let text = format!("one every {} at first, one every {} now", short_duration(before), short_duration(now));
+    case.quote(&format!("times of the {} reports of the job", times.len()), &text);
+    Some(case)
+}
+
+/// What usually lay between two times in the first half, and in the last few; `None` unless it has grown by much.
+fn slower(times: &[i64]) -> Option<(i64, i64)> {
+    let gaps: Vec<i64> = times.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).collect();
+    if gaps.len() < STEPS_MIN {
+        return None;
+    }
+    let (before, now) = (median(&gaps[..gaps.len() / 2]), median(&gaps[gaps.len() - RECENT..]));
+    (now >= SLOW_SECS && now >= before.max(1).saturating_mul(SLOWER)).then_some((before, now))
 }
 
 fn slow(facts: &Facts) -> Option<Case> {
@@ -194,15 +275,10 @@ fn slow(facts: &Facts) -> Option<Case> {
         ["step", "epoch", "iter", "batch"].iter().any(|word| line.text.to_ascii_lowercase().contains(word))
     };
     for (pod, log) in at_work(facts) {
-        let rank = log.lines.iter().find(is_step)?.rank;
+        let Some(rank) = log.lines.iter().find(is_step).map(|line| line.rank) else { continue };
         let lines: Vec<&Line> = log.lines.iter().filter(|line| line.rank == rank).filter(is_step).collect();
         let times: Vec<i64> = lines.iter().filter_map(|line| line.time).map(Timestamp::as_second).collect();
-        let gaps: Vec<i64> = times.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).collect();
-        if gaps.len() < STEPS_MIN {
-            continue;
-        }
-        let (before, now) = (median(&gaps[..gaps.len() / 2]), median(&gaps[gaps.len() - RECENT..]));
-        if now >= SLOW_SECS && now >= before.max(1).saturating_mul(SLOWER) {
+        if let Some((before, now)) = slower(&times) {
             let mut case =
                 Case::new(Reason::Slow).with("before", short_duration(before)).with("now", short_duration(now));
             case.rank = rank;
