@@ -16,14 +16,14 @@ import urllib.parse
 
 import yaml
 
-from random_definitions import custom, definition
+from random_definitions import broken, custom, definition
 
 HERE = pathlib.Path(__file__).parent
 TYPES: dict[str, list[dict]] = json.loads((HERE.parent / "crates/merge/data/kubernetes-types.json").read_text())
 OBJECTS: dict[str, dict] = yaml.safe_load((HERE / "api_objects.yaml").read_text())
 META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 # Kinds that users meet daily are taken more often.
-OFTEN = {"Pod": 6, "Job": 4, "Service": 3, "ConfigMap": 4, "Secret": 2, "PersistentVolumeClaim": 2, "Deployment": 2, "Custom": 14}
+OFTEN = {"Pod": 6, "Job": 4, "Service": 3, "ConfigMap": 4, "Secret": 2, "PersistentVolumeClaim": 2, "Deployment": 2, "Custom": 14, "Definition": 3}
 PATCHES = {"json": "application/json-patch+json", "merge": "application/merge-patch+json",
            "strategic": "application/strategic-merge-patch+json", "apply": "application/apply-patch+yaml"}  # fmt: skip
 TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
@@ -92,9 +92,13 @@ class Maker:
 
     def scenario(self) -> Scenario:
         rng = self.rng
-        kinds = [*OBJECTS, "Custom"]
+        kinds = [*OBJECTS, "Custom", "Definition"]
         self.kind = rng.choices(kinds, [OFTEN.get(k, 1) for k in kinds])[0]
         steps: list[Step] = []
+        if self.kind == "Definition":
+            path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions?dryRun=All"
+            make = lambda: (broken if rng.random() < 0.8 else definition)(rng, self.namespace)  # noqa: E731
+            return Scenario(self.namespace, self.kind, [Step("POST", path, make()) for _ in range(8)])
         if self.kind == "Custom":
             crd = definition(rng, self.namespace)
             self.version = next(v for v in crd["spec"]["versions"] if v["served"])

@@ -58,7 +58,24 @@ def test_explain_and_resources(kubectl):
     resources = kubectl("api-resources").stdout
     for kind in ("TrainJob", "TrainingRuntime", "ClusterTrainingRuntime", "JobSet", "Pod", "Job"):
         assert f" {kind}\n" in resources, kind
-    assert "deployments" not in resources, "what nobody runs is not offered"
+    assert " Deployment\n" in resources, "kept, though nobody runs them"
+
+
+def test_workloads_are_kept_and_not_run(kubectl):
+    """What nobody runs is said when it is made."""
+    made = kubectl("create", "deployment", "kept", "--image=none", "--replicas=2")
+    assert "created" in made.stdout and "Warning: this control plane keeps Deployments but runs none" in made.stderr
+    kubectl("scale", "deployment", "kept", "--replicas=3")
+    assert "0/3" in kubectl("get", "deployments", "kept", "--no-headers").stdout
+    kubectl("delete", "deployment", "kept")
+
+
+def test_the_api_server_has_a_service(kubectl):
+    endpoints = json.loads(kubectl("get", "endpoints", "kubernetes", "-n", "default", "-o", "json").stdout)
+    port = endpoints["subsets"][0]["ports"][0]["port"]
+    assert kubectl("config", "view", "-o", "jsonpath={.clusters[0].cluster.server}").stdout.endswith(f":{port}")
+    service = json.loads(kubectl("get", "service", "kubernetes", "-n", "default", "-o", "json").stdout)
+    assert service["spec"]["ports"][0]["targetPort"] == port and service["spec"]["clusterIP"] == "10.96.0.1"
 
 
 def test_server_side_apply_and_diff(kubectl, request):

@@ -329,8 +329,10 @@ def run_and_expose(k: Kubectl) -> None:
     assert k("run", "once", "--image=none", "--restart=Never", "--rm", "-i", "--quiet", "--command", "--", "sh", "-c", "sleep 0.5; echo done").startswith("done")
 
 
-def rollout_is_not_there(k: Kubectl) -> None:
-    assert "the server doesn't have a resource type" in k.fails("rollout", "status", "deployment/x")
+def rollout(k: Kubectl) -> None:
+    k("create", "deployment", "kept", "--image=none")
+    assert "timed out" in k.fails("rollout", "status", "deployment/kept", "--timeout=1s")
+    assert "restarted" in k("rollout", "restart", "deployment/kept") and "deleted" in k("delete", "deployment", "kept")
 
 
 def delete(k: Kubectl) -> None:
@@ -345,7 +347,7 @@ def delete(k: Kubectl) -> None:
 VERBS: list[Callable[[Kubectl], None]] = [
     apply, diff, create, get, watch, describe, edit, replace, patch, label_and_annotate, scale, explain, api_resources, auth,
     logs, exec, exec_in_a_terminal, attach, cp, port_forward, top, wait, events, cordon_and_drain, debug, run_and_expose,
-    rollout_is_not_there, delete,
+    rollout, delete,
 ]  # fmt: skip
 
 

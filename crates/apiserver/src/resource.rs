@@ -286,6 +286,16 @@ pub trait Strategy: Send + Sync {
         true
     }
 
+    /// The scale subresource: the paths of replicas, as a CRD's `subresources.scale` gives them. `None`: the kind has none.
+    fn scale(&self) -> Option<Value> {
+        None
+    }
+
+    /// The label selector of the pods that are scaled, as text; empty: none. Asked where [`Strategy::scale`] names no path.
+    fn scaled_pods(&self, _object: &Value) -> String {
+        String::new()
+    }
+
     /// Fields that nobody comes to manage through this endpoint because it resets them.
     fn ignored(&self, subresource: &str) -> Ignored {
         match subresource {

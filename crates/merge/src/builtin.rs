@@ -37,11 +37,27 @@ pub enum Shape {
     Fields,
     /// Any JSON.
     Any,
+    /// A CRD's schema, or something else in its place.
+    SchemaOr(Other),
     List(Box<Shape>),
     Map(Box<Shape>),
     /// An object of the named type.
     Message(String),
 }
+
+/// What may stand in the place of a schema inside of a schema.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Other {
+    /// A list of schemas (`items`).
+    Array,
+    /// Whether anything goes (`additionalProperties`).
+    Bool,
+    /// Names of properties (`dependencies`).
+    Strings,
+}
+
+/// The name of the type of a CRD's schema.
+pub const JSON_SCHEMA: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps";
 
 impl Shape {
     fn parse(text: &str) -> Self {
@@ -65,6 +81,9 @@ impl Shape {
             "raw" => Self::Raw,
             "fields" => Self::Fields,
             "any" => Self::Any,
+            "schemaorarray" => Self::SchemaOr(Other::Array),
+            "schemaorbool" => Self::SchemaOr(Other::Bool),
+            "schemaorstrings" => Self::SchemaOr(Other::Strings),
             name => Self::Message(name.to_owned()),
         }
     }
@@ -269,10 +288,14 @@ fn shape_schema(shape: &Shape, open: &mut Vec<String>, done: &mut BTreeMap<Strin
         Shape::Byte => scalar(Type::String, "byte"),
         Shape::Quantity | Shape::IntOrString => scalar(Type::IntOrString, ""),
         Shape::Time | Shape::MicroTime => scalar(Type::String, "date-time"),
-        Shape::Raw | Shape::Fields => {
-            Arc::new(Schema { kind: Type::Object, preserve_unknown: true, ..<Schema as Default>::default() })
-        }
-        Shape::Any => preserve(),
+        // what is raw is one value to those who share an object
+        Shape::Raw | Shape::Fields => Arc::new(Schema {
+            kind: Type::Object,
+            preserve_unknown: true,
+            atomic_map: true,
+            ..<Schema as Default>::default()
+        }),
+        Shape::Any | Shape::SchemaOr(_) => preserve(),
         Shape::List(items) => Arc::new(Schema {
             kind: Type::Array,
             items: Some(shape_schema(items, open, done)),
@@ -352,6 +375,9 @@ fn go_type(shape: &Shape, field: &Field) -> String {
         Shape::Raw => "runtime.RawExtension".to_owned(),
         Shape::Fields => "v1.FieldsV1".to_owned(),
         Shape::Any => "v1.JSON".to_owned(),
+        Shape::SchemaOr(Other::Array) => "v1.JSONSchemaPropsOrArray".to_owned(),
+        Shape::SchemaOr(Other::Bool) => "v1.JSONSchemaPropsOrBool".to_owned(),
+        Shape::SchemaOr(Other::Strings) => "v1.JSONSchemaPropsOrStringArray".to_owned(),
         Shape::List(items) => format!("[]{}", go_type(items, field)),
         Shape::Map(values) if **values == Shape::Quantity => "v1.ResourceList".to_owned(),
         Shape::Map(values) => format!("map[string]{}", go_type(values, field)),
@@ -423,6 +449,14 @@ fn decode_shape(shape: &Shape, field: &Field, value: &mut Value, owner: &str, pa
             Ok(())
         }
         Shape::Raw | Shape::Fields | Shape::Any => Ok(()),
+        Shape::SchemaOr(_) if value.is_object() => decode_message(JSON_SCHEMA, value, owner, path),
+        Shape::SchemaOr(Other::Array) => {
+            for element in value.as_array_mut().into_iter().flatten().filter(|element| element.is_object()) {
+                decode_message(JSON_SCHEMA, element, owner, path)?;
+            }
+            Ok(())
+        }
+        Shape::SchemaOr(_) => Ok(()),
         Shape::List(items) => {
             let Value::Array(elements) = value else { return wrong(&json_kind(value)) };
             for element in elements {
@@ -493,9 +527,14 @@ fn zero(shape: &Shape) -> Value {
         Shape::Int32 | Shape::Int64 | Shape::Number | Shape::IntOrString => json!(0),
         Shape::Quantity => json!("0"),
         Shape::Message(_) => json!({}),
-        Shape::Time | Shape::MicroTime | Shape::Raw | Shape::Fields | Shape::Any | Shape::List(_) | Shape::Map(_) => {
-            Value::Null
-        }
+        Shape::Time
+        | Shape::MicroTime
+        | Shape::Raw
+        | Shape::Fields
+        | Shape::Any
+        | Shape::SchemaOr(_)
+        | Shape::List(_)
+        | Shape::Map(_) => Value::Null,
     }
 }
 
@@ -556,6 +595,10 @@ fn normalize_field(field: &Field, members: &mut Map<String, Value>) {
 fn normalize_shape(shape: &Shape, value: &mut Value) {
     match (shape, value) {
         (Shape::Message(name), value) => normalize(name, value),
+        (Shape::SchemaOr(_), value) if value.is_object() => normalize(JSON_SCHEMA, value),
+        (Shape::SchemaOr(Other::Array), Value::Array(elements)) => {
+            elements.iter_mut().for_each(|element| normalize(JSON_SCHEMA, element));
+        }
         (Shape::List(items), Value::Array(elements)) => {
             for element in elements {
                 normalize_shape(items, element);

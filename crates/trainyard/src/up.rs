@@ -203,6 +203,7 @@ pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
         usage,
         delegates,
         audit,
+        address: Some(address),
         authenticator: Authenticator::new(signing_key).with_token(&token, User::admin()),
         ..Options::default()
     };

@@ -17,6 +17,7 @@ pub const TABLE: &str = "crates/merge/data/kubernetes-types.json";
 /// Go packages below the module root, with the prefix of their types' OpenAPI names.
 const PACKAGES: &[(&str, &str)] = &[
     ("api/core/v1", "io.k8s.api.core.v1"),
+    ("api/apps/v1", "io.k8s.api.apps.v1"),
     ("api/batch/v1", "io.k8s.api.batch.v1"),
     ("api/events/v1", "io.k8s.api.events.v1"),
     ("api/coordination/v1", "io.k8s.api.coordination.v1"),
@@ -59,6 +60,7 @@ const ROOTS: &[(&str, &[&str])] = &[
             "ServiceAccount",
         ],
     ),
+    ("io.k8s.api.apps.v1", &["ControllerRevision", "DaemonSet", "Deployment", "ReplicaSet", "StatefulSet"]),
     ("io.k8s.api.batch.v1", &["CronJob", "Job"]),
     ("io.k8s.api.events.v1", &["Event"]),
     ("io.k8s.api.coordination.v1", &["Lease"]),
@@ -98,7 +100,9 @@ const SPECIAL: &[(&str, &str)] = &[
     ("io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1", "fields"),
     ("io.k8s.apimachinery.pkg.runtime.RawExtension", "raw"),
     ("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSON", "any"),
-    ("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps", "any"),
+    ("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOrArray", "schemaorarray"),
+    ("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOrBool", "schemaorbool"),
+    ("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOrStringArray", "schemaorstrings"),
 ];
 
 /// Generates the table, or with `check` compares it.
@@ -357,9 +361,6 @@ impl Generator {
             let name = reference.rsplit('/').next().unwrap_or(reference);
             if let Some((_, word)) = SPECIAL.iter().find(|(special, _)| name == *special) {
                 return Ok((*word).to_owned());
-            }
-            if name.contains("JSONSchemaPropsOr") {
-                return Ok("any".to_owned());
             }
             self.add(name)?;
             return Ok(name.to_owned());

@@ -1,6 +1,7 @@
 //! Objects that every cluster has from the start.
 
 use serde_json::{Value, json};
+use std::net::{Ipv4Addr, SocketAddr};
 
 /// What everybody who is known may read.
 const DISCOVERY: [&str; 11] = [
@@ -20,7 +21,7 @@ const DISCOVERY: [&str; 11] = [
 const PUBLIC: [&str; 5] = ["/healthz", "/livez", "/readyz", "/version", "/version/"];
 
 /// The kinds of a namespace that its users work with, by group; secrets and roles are apart.
-const WORK: [(&str, &[&str]); 6] = [
+const WORK: [(&str, &[&str]); 7] = [
     (
         "",
         &[
@@ -33,11 +34,31 @@ const WORK: [(&str, &[&str]); 6] = [
             "pods",
             "pods/log",
             "pods/status",
+            "replicationcontrollers",
+            "replicationcontrollers/scale",
+            "replicationcontrollers/status",
             "resourcequotas",
             "resourcequotas/status",
             "serviceaccounts",
             "services",
             "services/status",
+        ],
+    ),
+    (
+        "apps",
+        &[
+            "controllerrevisions",
+            "daemonsets",
+            "daemonsets/status",
+            "deployments",
+            "deployments/scale",
+            "deployments/status",
+            "replicasets",
+            "replicasets/scale",
+            "replicasets/status",
+            "statefulsets",
+            "statefulsets/scale",
+            "statefulsets/status",
         ],
     ),
     ("batch", &["jobs", "jobs/status"]),
@@ -128,6 +149,28 @@ pub fn bootstrap() -> Vec<Value> {
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role}}));
     }
     objects
+}
+
+/// The Service `default/kubernetes` with its Endpoints and EndpointSlice, for a server that listens there.
+pub fn own_service(address: SocketAddr) -> [Value; 3] {
+    let ip = if address.ip().is_unspecified() { Ipv4Addr::LOCALHOST.into() } else { address.ip() };
+    let port = json!({"name": "https", "protocol": "TCP", "port": address.port()});
+    let family = if ip.is_ipv4() { "IPv4" } else { "IPv6" };
+    let meta = |labels: Value| json!({"name": "kubernetes", "namespace": "default", "labels": labels});
+    let first = super::service::first_address();
+    [
+        json!({"apiVersion": "v1", "kind": "Service", "metadata": meta(json!({"component": "apiserver", "provider": "kubernetes"})),
+            "spec": {"type": "ClusterIP", "clusterIP": first, "clusterIPs": [first], "ipFamilies": ["IPv4"],
+                "ipFamilyPolicy": "SingleStack", "internalTrafficPolicy": "Cluster", "sessionAffinity": "None",
+                "ports": [{"name": "https", "protocol": "TCP", "port": 443, "targetPort": address.port()}]},
+            "status": {"loadBalancer": {}}}),
+        json!({"apiVersion": "v1", "kind": "Endpoints",
+            "metadata": meta(json!({"endpointslice.kubernetes.io/skip-mirror": "true"})),
+            "subsets": [{"addresses": [{"ip": ip.to_string()}], "ports": [port]}]}),
+        json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+            "metadata": meta(json!({"kubernetes.io/service-name": "kubernetes"})), "addressType": family,
+            "endpoints": [{"addresses": [ip.to_string()], "conditions": {"ready": true}}], "ports": [port]}),
+    ]
 }
 
 fn cluster_role(name: &str, rules: Vec<Value>) -> Value {

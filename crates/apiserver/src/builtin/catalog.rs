@@ -15,6 +15,8 @@ const STORED: [&str; 8] = ["create", "delete", "deletecollection", "get", "list"
 fn package(group: &str) -> &str {
     match group {
         "" => "io.k8s.api.core.v1",
+        "apps" => "io.k8s.api.apps.v1",
+        "autoscaling" => "io.k8s.api.autoscaling.v1",
         "batch" => "io.k8s.api.batch.v1",
         "events.k8s.io" => "io.k8s.api.events.v1",
         "coordination.k8s.io" => "io.k8s.api.coordination.v1",
@@ -121,6 +123,11 @@ impl Kind {
     pub fn status(self) -> Self {
         let kind = self.resource.kind.clone();
         self.sub("status", "", &kind, &["get", "patch", "update"])
+    }
+
+    /// `scale`: how many replicas there are to be.
+    pub fn scale(self) -> Self {
+        self.sub("scale", "autoscaling", "Scale", &["get", "patch", "update"])
     }
 
     /// A subresource whose bodies are of `kind` in `group` (empty: the kind's own group).

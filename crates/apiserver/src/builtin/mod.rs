@@ -3,6 +3,7 @@
 mod access;
 mod account;
 mod admissionregistration;
+mod apps;
 pub(crate) mod bootstrap;
 mod catalog;
 mod core;
@@ -27,6 +28,7 @@ use crate::resource::{Context, Resource};
 use crate::status::Status;
 pub use access::rbac;
 use access::{AccessReview, Binding, Role, RulesReview, SelfReview, TokenReview};
+use apps::Workload;
 use catalog::Kind;
 use plain::Plain;
 use serde_json::Value;
@@ -73,6 +75,12 @@ pub fn resources() -> Vec<Resource> {
             .sub("resize", "", "Pod", &["get", "patch", "update"])
             .columns("Name,Ready,Status,Restarts,Age,|IP,Node,Nominated Node,Readiness Gates"),
         Kind::new("", "PodTemplate", "podtemplates", core::PodTemplates).columns("Name,Containers,Images,Pod Labels"),
+        Kind::new("", "ReplicationController", "replicationcontrollers", Workload::ReplicationController)
+            .short(&["rc"])
+            .category("all")
+            .status()
+            .scale()
+            .columns("Name,Desired:integer,Current:integer,Ready:integer,Age,|Containers,Images,Selector"),
         Kind::new("", "ResourceQuota", "resourcequotas", quota::ResourceQuotas)
             .short(&["quota"])
             .status()
@@ -87,6 +95,31 @@ pub fn resources() -> Vec<Resource> {
             .short(&["sa"])
             .sub("token", "authentication.k8s.io", "TokenRequest", &["create"])
             .columns("Name,Age"),
+        // apps
+        Kind::new("apps", "ControllerRevision", "controllerrevisions", apps::ControllerRevisions)
+            .columns("Name,Controller,Revision,Age"),
+        Kind::new("apps", "DaemonSet", "daemonsets", Workload::DaemonSet).short(&["ds"]).category("all").status().columns(
+            "Name,Desired:integer,Current:integer,Ready:integer,Up-to-date:integer,Available:integer,Node Selector,Age,\
+             |Containers,Images,Selector",
+        ),
+        Kind::new("apps", "Deployment", "deployments", Workload::Deployment)
+            .short(&["deploy"])
+            .category("all")
+            .status()
+            .scale()
+            .columns("Name,Ready,Up-to-date,Available,Age,|Containers,Images,Selector"),
+        Kind::new("apps", "ReplicaSet", "replicasets", Workload::ReplicaSet)
+            .short(&["rs"])
+            .category("all")
+            .status()
+            .scale()
+            .columns("Name,Desired:integer,Current:integer,Ready:integer,Age,|Containers,Images,Selector"),
+        Kind::new("apps", "StatefulSet", "statefulsets", Workload::StatefulSet)
+            .short(&["sts"])
+            .category("all")
+            .status()
+            .scale()
+            .columns("Name,Ready,Age,|Containers,Images"),
         // batch
         Kind::new("batch", "Job", "jobs", job::Jobs)
             .category("all")

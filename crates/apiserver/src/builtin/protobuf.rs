@@ -9,7 +9,7 @@ use api::object::Gvk;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
-use merge::builtin::{Field, Shape, facts};
+use merge::builtin::{Field, JSON_SCHEMA, Other, Shape, facts};
 use serde_json::{Map, Value, json};
 
 const MAGIC: &[u8] = b"k8s\0";
@@ -155,6 +155,11 @@ fn one(out: &mut Vec<u8>, number: u32, shape: &Shape, value: &Value) -> Option<(
             bytes(&mut inner, 1, value.to_string().as_bytes());
             bytes(out, number, &inner);
         }
+        Shape::SchemaOr(other) => {
+            let mut inner = Vec::new();
+            schema_or(&mut inner, *other, value)?;
+            bytes(out, number, &inner);
+        }
         Shape::List(element) => {
             for item in value.as_array()? {
                 one(out, number, element, item)?;
@@ -183,6 +188,45 @@ fn one(out: &mut Vec<u8>, number: u32, shape: &Shape, value: &Value) -> Option<(
         }
     }
     Some(())
+}
+
+/// A schema of a CRD, or what stands in its place: a message with a field for each.
+fn schema_or(out: &mut Vec<u8>, other: Other, value: &Value) -> Option<()> {
+    let schema = Shape::Message(JSON_SCHEMA.to_owned());
+    match (other, value) {
+        (Other::Bool, Value::Bool(allowed)) => integer(out, 1, i64::from(*allowed)),
+        (Other::Bool, schema_value) => {
+            integer(out, 1, 1);
+            one(out, 2, &schema, schema_value)?;
+        }
+        (Other::Array, list @ Value::Array(_)) => one(out, 2, &Shape::List(Box::new(schema)), list)?,
+        (Other::Strings, list @ Value::Array(_)) => one(out, 2, &Shape::List(Box::new(Shape::String)), list)?,
+        (_, schema_value) => one(out, 1, &schema, schema_value)?,
+    }
+    Some(())
+}
+
+fn decode_schema_or(other: Other, content: &[u8], depth: usize) -> Result<Value, String> {
+    let (mut schema, mut list, mut allowed) = (None, Vec::new(), false);
+    each(content, |number, wire| {
+        match (other, number, wire) {
+            (Other::Bool, 1, Wire::Number(truth)) => allowed = truth != 0,
+            (Other::Bool, 2, Wire::Bytes(inner)) | (_, 1, Wire::Bytes(inner)) => {
+                schema = Some(Value::Object(decode_message(JSON_SCHEMA, inner, depth - 1)?));
+            }
+            (Other::Array, 2, Wire::Bytes(inner)) => {
+                list.push(Value::Object(decode_message(JSON_SCHEMA, inner, depth - 1)?));
+            }
+            (Other::Strings, 2, Wire::Bytes(text)) => list.push(utf8(text)?.into()),
+            _ => {}
+        }
+        Ok(())
+    })?;
+    Ok(match (schema, other) {
+        (Some(schema), _) => schema,
+        (None, Other::Bool) => allowed.into(),
+        (None, Other::Array | Other::Strings) => list.into(),
+    })
 }
 
 /// An object from protobuf, as the JSON that the same client would have sent.
@@ -381,7 +425,7 @@ fn empty(shape: &Shape) -> Value {
         Shape::Int32 | Shape::Int64 | Shape::Number | Shape::IntOrString => 0.into(),
         Shape::List(_) => json!([]),
         Shape::Map(_) | Shape::Message(_) => json!({}),
-        Shape::Time | Shape::MicroTime | Shape::Raw | Shape::Fields | Shape::Any => Value::Null,
+        Shape::Time | Shape::MicroTime | Shape::Raw | Shape::Fields | Shape::Any | Shape::SchemaOr(_) => Value::Null,
     }
 }
 
@@ -430,6 +474,7 @@ fn value(shape: &Shape, wire: Wire<'_>, depth: usize) -> Result<Value, String> {
             }
         }
         (Shape::Message(name), Wire::Bytes(content)) => Value::Object(decode_message(name, content, depth - 1)?),
+        (Shape::SchemaOr(other), Wire::Bytes(content)) => decode_schema_or(*other, content, depth)?,
         (
             Shape::List(_)
             | Shape::Map(_)
@@ -444,6 +489,7 @@ fn value(shape: &Shape, wire: Wire<'_>, depth: usize) -> Result<Value, String> {
             | Shape::Time
             | Shape::MicroTime
             | Shape::Raw
+            | Shape::SchemaOr(_)
             | Shape::Fields
             | Shape::Any
             | Shape::Message(_),
@@ -486,6 +532,15 @@ mod tests {
                     "resources": {"limits": {"cpu": "500m"}}, "livenessProbe": {"httpGet": {"path": "/", "port": "web"}, "periodSeconds": 5}}],
                     "volumes": [{"name": "v", "emptyDir": {}}, {"name": "s", "secret": {"secretName": "x", "optional": false}}],
                     "terminationGracePeriodSeconds": 0, "hostNetwork": true}}),
+            json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "c"},
+            "spec": {"versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {
+                "type": "object", "additionalProperties": false, "properties": {
+                    "a": {"type": "array", "items": {"type": "integer", "minimum": 1.5, "default": 3}, "maxItems": 4},
+                    "b": {"type": "object", "additionalProperties": {"type": "string", "enum": ["x", null, {"y": 1}]}},
+                    "c": {"x-kubernetes-int-or-string": true, "anyOf": [{"type": "integer"}, {"not": {"type": "string"}}]},
+                    "d": {"x-kubernetes-validations": [{"rule": "self > 1", "message": "m"}],
+                        "x-kubernetes-preserve-unknown-fields": true, "dependencies": {"e": ["f"], "g": {"type": "null"}}}
+                }}}}]}}),
             json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "l"},
                 "spec": {"holderIdentity": "me", "renewTime": "2026-01-02T03:04:05.000006Z", "leaseTransitions": 0}}),
             json!({"apiVersion": "v1", "kind": "SecretList", "metadata": {"resourceVersion": "7"},

@@ -27,6 +27,11 @@ fn has_nodes(kind: &str) -> bool {
     matches!(kind, "NodePort" | "LoadBalancer")
 }
 
+/// The address of the Service `default/kubernetes`.
+pub fn first_address() -> String {
+    Ipv4Addr::from(RANGE + 1).to_string()
+}
+
 /// Fills in addresses and node ports, sparing those of other services.
 fn allocate(cx: &Context<'_>, service: &mut Value) {
     let kind = text(service, "spec.type").to_owned();

@@ -29,6 +29,7 @@ use crate::streams::PodStreams;
 use crate::usage::{self, Usage};
 use crate::wire::ObjectCodec;
 use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -56,6 +57,8 @@ pub struct Options {
     pub world: Arc<dyn World>,
     /// Where requests over sockets are recorded.
     pub audit: Option<crate::audit::Log>,
+    /// Where it listens: the Service `default/kubernetes` leads there. `None`: there is no such Service.
+    pub address: Option<SocketAddr>,
     /// Host names beside loopback ones that requests may be addressed to.
     pub hosts: Vec<String>,
 }
@@ -71,6 +74,7 @@ impl Default for Options {
             authenticator: Authenticator::default(),
             world: Arc::new(RealWorld),
             audit: None,
+            address: None,
             hosts: Vec::new(),
         }
     }
@@ -129,6 +133,9 @@ impl Server {
         });
         let new = server.core.store.revision() == 0;
         server.bootstrap(options.usage.is_some().then(usage::role));
+        if let Some(address) = options.address {
+            server.announce(address);
+        }
         server.sync_definitions();
         if new {
             // Nobody can have seen what came before.
@@ -168,6 +175,42 @@ impl Server {
             && let Err(error) = self.core.store.submit(txn).wait()
         {
             tracing::error!(%error, "the objects that every cluster has cannot be made");
+        }
+    }
+
+    /// Keeps the Service `default/kubernetes`, by which clients find the server, and where it leads.
+    fn announce(&self, address: SocketAddr) {
+        use store::{Expect, Key, Op, Txn};
+        let wanted = builtin::bootstrap::own_service(address);
+        self.bootstrap(wanted.clone());
+        let mut txn = Txn::default();
+        let places = [("", "services"), ("", "endpoints"), ("discovery.k8s.io", "endpointslices")];
+        for (object, (group, plural)) in wanted.into_iter().zip(places) {
+            let (bucket, key) = (crate::registry::bucket(group, plural), Key::new("default", "kubernetes"));
+            let Some(entry) = self.core.store.get(&bucket, &key) else { continue };
+            let mut kept = (*entry.value).clone();
+            // the port is another after each start
+            for field in ["subsets", "endpoints", "ports"] {
+                if let Some(value) = object.get(field) {
+                    kept[field] = value.clone();
+                }
+            }
+            if let Some(ports) = object["spec"].get("ports") {
+                kept["spec"]["ports"] = ports.clone();
+            }
+            if kept != *entry.value {
+                txn.ops.push(Op::Put {
+                    bucket: bucket.into(),
+                    key,
+                    value: kept,
+                    expect: Expect::Revision(entry.revision),
+                });
+            }
+        }
+        if !txn.ops.is_empty()
+            && let Err(error) = self.core.store.submit(txn).wait()
+        {
+            tracing::error!(%error, "the Service default/kubernetes cannot be brought up to date");
         }
     }
 

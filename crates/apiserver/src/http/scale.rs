@@ -1,4 +1,4 @@
-//! The scale subresource of custom resources: a view of three of their fields.
+//! The scale subresource: a view of three of an object's fields.
 
 use super::Server;
 use super::answer::{self, Body};
@@ -7,7 +7,7 @@ use crate::decode;
 use crate::jsonpath;
 use crate::negotiate::{Accepted, Form, Offer};
 use crate::query::WriteOptions;
-use crate::registry::{Answer, Attempt, Call, Object, PatchKind, Target, internal};
+use crate::registry::{Answer, Attempt, Call, Object, PatchKind, Served, Target, internal};
 use crate::status::Status;
 use crate::table;
 use api::field::{Error, Path};
@@ -21,7 +21,7 @@ fn text<'a>(scale: &'a Value, field: &str) -> &'a str {
 }
 
 /// The Scale of an object.
-fn view(object: &Value, paths: &Value, writing: bool) -> Result<Value, Status> {
+fn view(served: &Served, object: &Value, paths: &Value, writing: bool) -> Result<Value, Status> {
     let number = |field: &str| jsonpath::simple(object, text(paths, field)).and_then(Value::as_i64);
     // A write may be what sets them.
     let Some(replicas) = number("specReplicasPath").or(writing.then_some(0)) else {
@@ -40,6 +40,10 @@ fn view(object: &Value, paths: &Value, writing: bool) -> Result<Value, Status> {
         && !found.is_empty()
     {
         status["selector"] = found.clone().into();
+    }
+    let scaled = served.resource.strategy.scaled_pods(object);
+    if !scaled.is_empty() {
+        status["selector"] = scaled.into();
     }
     Ok(json!({
         "kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": meta,
@@ -81,12 +85,12 @@ fn set(object: &mut Value, path: &str, value: Value) {
 
 impl Server {
     pub(crate) async fn scale(self: &Arc<Self>, ask: &Ask, target: &Target) -> Result<Response<Body>, Status> {
-        let custom = target.served.custom.as_ref().ok_or_else(not_allowed)?;
-        let paths = custom.scale.as_ref().ok_or_else(not_allowed)?;
+        let paths = &target.served.scale().ok_or_else(not_allowed)?;
+        let builtin = target.served.custom.is_none();
         let accepted =
-            crate::negotiate::accept(ask.header(http::header::ACCEPT), Offer { protobuf: false, forms: true })?;
+            crate::negotiate::accept(ask.header(http::header::ACCEPT), Offer { protobuf: builtin, forms: true })?;
         if ask.method == Method::GET {
-            let scale = view(self.core.get(target)?.value(), paths, false)?;
+            let scale = view(&target.served, self.core.get(target)?.value(), paths, false)?;
             if accepted.form == Form::Table {
                 return Ok(table_of(&scale, &accepted, self.core.world.now()));
             }
@@ -107,7 +111,7 @@ impl Server {
         let attempt = || -> Result<Attempt, Status> {
             let entry = self.core.entry(target).ok_or_else(|| crate::registry::not_found(target))?;
             let old = target.served.present_value(&entry);
-            let scale = view(&old, paths, true)?;
+            let scale = view(&target.served, &old, paths, true)?;
             let wanted = match (&ask.method, kind) {
                 (&Method::PATCH, Some(PatchKind::Json)) => {
                     json_patch::apply(&scale, &body).map_err(|e| Status::bad_request(e.to_string()))?
@@ -130,9 +134,14 @@ impl Server {
             }
             let replicas = wanted["spec"].get("replicas").and_then(Value::as_i64).unwrap_or(0);
             if replicas < 0 {
+                let r = &target.served.resource;
+                if builtin {
+                    let path = Path::new("spec").child("replicas");
+                    let error = Error::invalid(&path, replicas, "must be greater than or equal to 0");
+                    return Err(Status::invalid("autoscaling", "Scale", &target.name, &vec![error]));
+                }
                 let path = Path::new(text(paths, "specReplicasPath"));
                 let error = Error::invalid(&path, replicas, "should be a non-negative integer");
-                let r = &target.served.resource;
                 return Err(Status::invalid(&r.group, &r.kind, &target.name, &vec![error]));
             }
             let mut new = (*old).clone();
@@ -142,7 +151,7 @@ impl Server {
             self.core.replace(&call, new, &entry, false)
         };
         let mut answer = self.core.run(self.core.may_take_long(target, ask.body.len()), attempt).await?;
-        answer.object = Object::Made(Arc::new(view(answer.object.value(), paths, true)?));
+        answer.object = Object::Made(Arc::new(view(&target.served, answer.object.value(), paths, true)?));
         Ok(answer::object(&answer, false, &accepted))
     }
 }

@@ -315,7 +315,7 @@ impl Server {
         match target.subresource.as_str() {
             "log" | "exec" | "attach" | "portforward" => Some(self.pod_stream(ask, target).await),
             "proxy" if target.served.custom.is_none() => Some(self.pod_proxy(ask, target).await),
-            "scale" if target.served.custom.is_some() => Some(self.scale(ask, target).await),
+            "scale" if target.served.scale().is_some() => Some(self.scale(ask, target).await),
             _ if ask.method == Method::POST => Some(self.post_subresource(ask, target).await),
             _ => None,
         }

@@ -233,7 +233,7 @@ fn shape(shape: &Shape, schemas: &mut Map<String, Value>) -> Value {
         Shape::IntOrString => of("string", "int-or-string"),
         Shape::Time | Shape::MicroTime => of("string", "date-time"),
         Shape::Raw | Shape::Fields => json!({"type": "object"}),
-        Shape::Any => json!({"x-kubernetes-preserve-unknown-fields": true}),
+        Shape::Any | Shape::SchemaOr(_) => json!({"x-kubernetes-preserve-unknown-fields": true}),
         Shape::List(items) => json!({"type": "array", "items": self::shape(items, schemas)}),
         Shape::Map(values) => json!({"type": "object", "additionalProperties": self::shape(values, schemas)}),
         Shape::Message(name) => {

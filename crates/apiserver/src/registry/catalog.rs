@@ -66,6 +66,14 @@ impl Served {
         Self { bucket, custom: Some(custom), schema: OnceLock::new(), resource }
     }
 
+    /// The paths of the scale subresource, where there is one.
+    pub fn scale(&self) -> Option<Value> {
+        match &self.custom {
+            Some(custom) => custom.scale.clone(),
+            None => self.resource.strategy.scale(),
+        }
+    }
+
     /// The whole object's schema; a custom resource's is built at first use.
     pub fn schema(&self) -> &Arc<Schema> {
         self.schema.get_or_init(|| match &self.custom {
