@@ -172,8 +172,8 @@ impl<W: World> Agent<W> {
             cgroup::clear(group, |uid| PodDir::of(&config.data, uid).path().exists());
         }
         for dir in pod_dirs(&config)? {
-            match dir.read_launch() {
-                Ok(Some(launch)) => registry.adopt(&launch),
+            match dir.read_held() {
+                Ok(Some(held)) => registry.adopt(&held),
                 Ok(None) => {}
                 Err(error) => tracing::warn!(dir = %dir.path().display(), %error, "cannot read a launch description"),
             }

@@ -1,7 +1,7 @@
 //! What is left of a pod whose shim and keepers were killed: found and ended by the pod's group where there is one, and by the mark
 //! in the processes' environment or their session otherwise.
 
-use crate::wire::{Event, Launch, Record};
+use crate::wire::{Event, Held, Record};
 use jiff::Timestamp;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -19,8 +19,8 @@ const PAUSE: Duration = Duration::from_millis(10);
 ///
 /// # Errors
 /// Processes that live on, by number.
-pub fn end(launch: &Launch, records: &[Record]) -> Result<(), String> {
-    if let Some(group) = &launch.cgroup
+pub fn end(pod: &Held, records: &[Record]) -> Result<(), String> {
+    if let Some(group) = &pod.cgroup
         && let Err(error) = crate::cgroup::remove(group)
     {
         tracing::warn!(group = %group.display(), %error, "cannot remove the pod's group");
@@ -31,7 +31,7 @@ pub fn end(launch: &Launch, records: &[Record]) -> Result<(), String> {
         if look > 0 {
             std::thread::sleep(PAUSE);
         }
-        left = find(&launch.uid, &sessions);
+        left = find(&pod.uid, &sessions);
         if left.is_empty() {
             return Ok(());
         }

@@ -15,7 +15,7 @@
 //!   containers/<container>/work/                the working directory
 //! ```
 
-use crate::wire::{Event, Launch, Record};
+use crate::wire::{Event, Held, Launch, PROTOCOL, Record};
 use jiff::Timestamp;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
@@ -24,6 +24,17 @@ use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+
+/// A pod was started by a later version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the pod was started by a newer trainyard: its shim speaks protocol {protocol}, this one ({}) speaks {PROTOCOL} and older; the \
+     pod is left alone, start the newer one again to see to it",
+    env!("CARGO_PKG_VERSION")
+)]
+pub struct TooNew {
+    pub protocol: u32,
+}
 
 /// The paths of one pod's directory.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -122,9 +133,28 @@ impl PodDir {
     }
 
     /// The launch description, `None` if the pod was never made ready to run.
+    ///
+    /// # Errors
+    /// It cannot be read, or is of a later version than this program's.
     pub fn read_launch(&self) -> io::Result<Option<Launch>> {
+        let Some(bytes) = self.launch_bytes()? else { return Ok(None) };
+        if let Ok(held) = serde_json::from_slice::<Held>(&bytes)
+            && held.protocol > PROTOCOL
+        {
+            return Err(io::Error::other(TooNew { protocol: held.protocol }));
+        }
+        serde_json::from_slice(&bytes).map(Some).map_err(io::Error::other)
+    }
+
+    /// What the pod holds of the machine, whatever version started it; `None` if it was never made ready to run.
+    pub fn read_held(&self) -> io::Result<Option<Held>> {
+        let bytes = self.launch_bytes()?;
+        bytes.map(|bytes| serde_json::from_slice(&bytes)).transpose().map_err(io::Error::other)
+    }
+
+    fn launch_bytes(&self) -> io::Result<Option<Vec<u8>>> {
         match fs::read(self.launch()) {
-            Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(io::Error::other),
+            Ok(bytes) => Ok(Some(bytes)),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(e) => Err(e),
         }

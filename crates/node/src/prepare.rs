@@ -9,7 +9,7 @@ use crate::poddir::PodDir;
 use crate::probes::handlers::http_action;
 use crate::programs;
 use crate::volumes::{self, Place, Tokens, Volumes};
-use crate::wire::{ContainerLaunch, Hook, Isolation, Launch, Limits, Mount, RestartPolicy, RestartRule};
+use crate::wire::{ContainerLaunch, Hook, Isolation, Launch, Limits, Mount, PROTOCOL, RestartPolicy, RestartRule};
 use api::quantity::Quantity;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, LifecycleHandler, Pod, PodSpec, ResourceRequirements};
@@ -133,6 +133,7 @@ pub fn prepare(
     let containers = spec.containers.iter().map(|c| build.container(c, false)).collect::<Result<Vec<_>, _>>()?;
     let seconds = |value: Option<i64>| value.and_then(|v| u64::try_from(v).ok());
     Ok(Launch {
+        protocol: PROTOCOL,
         uid: pod.metadata.uid.clone().unwrap_or_default(),
         namespace: pod.metadata.namespace.clone().unwrap_or_default(),
         name: pod.metadata.name.clone().unwrap_or_default(),

@@ -5,7 +5,7 @@ use crate::identity::{self, Peer};
 use crate::poddir::PodDir;
 use crate::prepare;
 use crate::slots::{SLOT_PORTS, Slot};
-use crate::wire::Launch;
+use crate::wire::Held;
 use k8s_openapi::api::core::v1::Pod;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -74,7 +74,7 @@ impl Registry {
     }
 
     /// Takes over what a pod was given by an earlier agent.
-    pub fn adopt(&mut self, launch: &Launch) {
+    pub fn adopt(&mut self, launch: &Held) {
         let Ok(address) = launch.address.parse() else { return };
         let peer = Peer {
             namespace: launch.namespace.clone(),

@@ -2,12 +2,43 @@
 //! starts), the journal (appended by the shim, read by the agent), and the requests on the shim's socket.
 //!
 //! These files outlive the program that wrote them (a pod may run across an upgrade), so members are only ever added, with
-//! a serde default.
+//! a serde default, and a shim and an agent of different versions talk to each other. [`PROTOCOL`] numbers the versions: an agent
+//! adopts pods of its own version and of all before it, and leaves those of later ones alone.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+
+/// The version of everything in this file. It grows with each change that a program of the version before could misread.
+///
+/// 1. Before versions were written down.
+/// 2. Hooks over HTTP and what became of hooks, groups and limits, a grace of its own for a container that is killed.
+pub const PROTOCOL: u32 = 2;
+
+fn first_protocol() -> u32 {
+    1
+}
+
+/// What an agent has to know of any pod on its machine, of whatever version: these members mean the same in all of them.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Held {
+    #[serde(default = "first_protocol")]
+    pub protocol: u32,
+    pub uid: String,
+    pub namespace: String,
+    pub hostname: String,
+    pub address: String,
+    #[serde(default)]
+    pub subdomain: String,
+    #[serde(default)]
+    pub gpus: BTreeMap<String, Vec<u32>>,
+    #[serde(default)]
+    pub ports: BTreeMap<u16, u16>,
+    #[serde(default)]
+    pub cgroup: Option<PathBuf>,
+}
 
 /// How much of a machine of its own a pod gets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -65,6 +96,9 @@ impl RestartPolicy {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Launch {
+    /// The version of the description; the shim that runs it speaks the same.
+    #[serde(default = "first_protocol")]
+    pub protocol: u32,
     pub uid: String,
     pub namespace: String,
     pub name: String,

@@ -13,7 +13,7 @@ use crate::prepare::{self, Choice, PrepareError};
 use crate::probes::{Finding, Probes, What};
 use crate::status::{self, ContainerState, Observed, PodView, Problem};
 use crate::volumes::{self, Place, Tokens};
-use crate::wire::{Event, HookKind, Request};
+use crate::wire::{Event, Held, HookKind, Record, Request};
 use crate::world::{EventType, TokenAsk, World, WorldError};
 use api::time::after;
 use jiff::Timestamp;
@@ -69,6 +69,8 @@ enum Stage {
     Launched,
     /// Nothing of it runs, or will.
     Over,
+    /// What there is cannot be read, and why: the work of a later version, or a damaged file. What runs is left alone.
+    Foreign(String),
 }
 
 /// Whether the worker goes on.
@@ -145,7 +147,15 @@ impl<W: World> Worker<W> {
                 self.ready_before = ready_before(&self.desired.borrow().pod, &PodView::of(&self.journal.records));
             }
             Ok(None) => {}
-            Err(error) => tracing::error!(%error, "cannot read the launch description"),
+            Err(error) => {
+                // Where nothing was ever started of it, it can be made ready anew.
+                let is_new =
+                    matches!((self.dir.shim(), self.dir.read_journal()), (Ok(None), Ok(records)) if records.is_empty());
+                if !is_new {
+                    self.stage = Stage::Foreign(error.to_string());
+                    self.tell_foreign(&error.to_string()).await;
+                }
+            }
         }
         loop {
             let desired = self.desired.borrow_and_update().clone();
@@ -206,7 +216,30 @@ impl<W: World> Worker<W> {
             Stage::New => self.round_new(desired).await,
             Stage::Launched => self.round_launched(desired).await,
             Stage::Over => self.round_over(desired).await,
+            Stage::Foreign(why) => {
+                let why = why.clone();
+                self.round_foreign(desired, why).await
+            }
         }
+    }
+
+    async fn tell_foreign(&self, why: &str) {
+        let pod = Arc::clone(&self.desired.borrow().pod);
+        self.shared.world.event(&pod, EventType::Warning, "FailedAdoption", why).await;
+    }
+
+    /// A pod that is not for this version: it is let go once its object is to go and its shim has gone by itself.
+    async fn round_foreign(&mut self, desired: &Desired, why: String) -> Result<Round, String> {
+        let text = |e: io::Error| e.to_string();
+        if self.dir.shim().map_err(text)?.is_some() || !desired.is_ending() {
+            return Err(why);
+        }
+        if let Some(held) = self.dir.read_held().map_err(text)? {
+            end_orphans(held, Vec::new()).await?;
+        }
+        self.shared.registry().release(&self.dir.uid());
+        self.stage = Stage::Over;
+        Ok(Round::Again)
     }
 
     async fn round_new(&mut self, desired: &Desired) -> Result<Round, String> {
@@ -393,10 +426,8 @@ impl<W: World> Worker<W> {
     /// its GPUs and ports beside it.
     async fn write_off(&mut self) -> Result<(), String> {
         let text = |e: io::Error| e.to_string();
-        if let Some(launch) = self.dir.read_launch().map_err(text)? {
-            let records = self.journal.records.clone();
-            let ended = tokio::task::spawn_blocking(move || orphans::end(&launch, &records)).await;
-            ended.map_err(|e| e.to_string())??;
+        if let Some(held) = self.dir.read_held().map_err(text)? {
+            end_orphans(held, self.journal.records.clone()).await?;
         }
         let boot = self.journal.records.iter().find_map(|record| match &record.event {
             Event::Taken { boot_id, .. } => Some(boot_id.clone()),
@@ -624,7 +655,7 @@ impl<W: World> Worker<W> {
 fn next_look(stage: &Stage, retry_at: Option<Instant>, refresh_at: Instant) -> Option<Instant> {
     match stage {
         Stage::Launched => retry_at.or(Some(refresh_at)),
-        Stage::New | Stage::Over => retry_at,
+        Stage::New | Stage::Over | Stage::Foreign(_) => retry_at,
     }
 }
 
@@ -639,6 +670,11 @@ fn ready_before(pod: &Pod, view: &PodView) -> BTreeMap<String, bool> {
     };
     let known = statuses.filter(|status| status.ready && runs(&status.name, status.restart_count));
     known.map(|status| (status.name.clone(), true)).collect()
+}
+
+async fn end_orphans(held: Held, records: Vec<Record>) -> Result<(), String> {
+    let ended = tokio::task::spawn_blocking(move || orphans::end(&held, &records)).await;
+    ended.map_err(|e| e.to_string())?
 }
 
 fn absent_is_none<T>(result: Result<T, WorldError>) -> Result<Option<T>, WorldError> {

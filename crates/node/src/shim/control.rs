@@ -1,6 +1,6 @@
 //! The shim's socket: requests in, as JSON lines, with file descriptors; replies and notifications out.
 
-use crate::wire::{Reply, Request};
+use crate::wire::{PROTOCOL, Reply, Request};
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
 use std::io::{self, IoSliceMut, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -52,8 +52,16 @@ impl Client {
         self.buffer.extend_from_slice(&chunk[..size]);
         while let Some(end) = self.buffer.iter().position(|&b| b == b'\n') {
             let line: Vec<u8> = self.buffer.drain(..=end).collect();
-            let request = serde_json::from_slice(&line).ok()?;
-            requests.push((request, std::mem::take(&mut self.descriptors)));
+            let descriptors = std::mem::take(&mut self.descriptors);
+            match serde_json::from_slice(&line) {
+                Ok(request) => requests.push((request, descriptors)),
+                // A later version's: whoever waits for an answer gets one, and the connection goes on.
+                Err(e) => {
+                    let message =
+                        format!("the pod's shim speaks protocol {PROTOCOL} and does not know this request: {e}");
+                    self.reply(&Reply::Refused { message });
+                }
+            }
         }
         Some(requests)
     }

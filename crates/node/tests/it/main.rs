@@ -8,5 +8,6 @@ mod ends;
 mod lifecycle;
 mod pods;
 mod probes;
+mod upgrade;
 
 use cluster::Node;
