@@ -127,6 +127,24 @@ def check_command(command: str, job: str) -> None:
 
 
 @pytest.mark.timeout(120)
+def test_a_manifests_job_runs_again_as_proposed(yard: Yard, runtimes: dict[bool, str]):
+    """Not made by `run`: the command is a pipeline of kubectl, which is typed as it stands."""
+    manifest = {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob",
+        "metadata": {"name": "typed", "annotations": {"trainyard.dev/failure-policy": "fail-fast"}},
+        "spec": {"runtimeRef": {"name": runtimes[False]}, "trainer": {"command": ["sh", "-c", "echo no data; exit 9"]}},
+    }  # fmt: skip
+    yard.kubectl("create", "-f", "-", input=json.dumps(manifest))
+    wait_for("the job to fail", lambda: explained(yard, "typed")["state"] == "failed")
+    (again,) = [r["command"] for r in explained(yard, "typed")["remedies"] if "replace" in (r["command"] or "")]
+    first = yard.job("typed")["metadata"]["uid"]
+    done = subprocess.run(["sh", "-c", again], capture_output=True, text=True, env=yard.env)
+    assert done.returncode == 0, done.stderr
+    assert yard.job("typed")["metadata"]["uid"] != first
+    wait_for("the new job to fail", lambda: explained(yard, "typed")["state"] == "failed")
+
+
+@pytest.mark.timeout(120)
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if "exit" in case and "needs" not in case])
 def test_run_returns_the_scripts_own_exit_code(yard: Yard, runtimes: dict[bool, str], tmp_path: pathlib.Path, name: str):
     case = CASES[name]

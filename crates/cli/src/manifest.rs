@@ -187,6 +187,13 @@ pub(crate) fn manifest(draft: Draft<'_>, pods: &Pods) -> Value {
     if let (Pods::Here, Some(directory)) = (pods, &directory) {
         annotations.insert("trainyard.dev/directory".to_owned(), directory.to_string_lossy().into());
     }
+    if !here {
+        // what was sent, so that the same can be proposed again
+        annotations.insert("trainyard.dev/script".to_owned(), code.script.to_string_lossy().into());
+        if let Some(folder) = &code.folder {
+            annotations.insert("trainyard.dev/workdir".to_owned(), folder.to_string_lossy().into());
+        }
+    }
     if let Some(folder) = &output {
         annotations.insert(results::ANNOTATION.to_owned(), folder.to_string_lossy().into());
     }
@@ -338,7 +345,9 @@ mod tests {
         assert_eq!(pod["containers"][0]["volumeMounts"][0]["mountPath"], MOUNT);
         assert!(pod["containers"][0].get("env").is_none(), "Trainer refuses that");
 
+        assert_eq!(alone["metadata"]["annotations"]["trainyard.dev/script"], "/w/train.py");
         let folder = of(&code("/w/src/train.py", Some("/w")), &pods("/mnt/trainyard/src/train.py"));
+        assert_eq!(folder["metadata"]["annotations"]["trainyard.dev/workdir"], "/w");
         let words = folder["spec"]["trainer"]["args"].as_array().unwrap();
         assert_eq!(words[..3], [json!(MOUNT), json!("torchrun"), json!("/mnt/trainyard/src/train.py")]);
         assert!(

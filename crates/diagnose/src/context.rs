@@ -25,6 +25,9 @@ const INHERITED: [&str; 14] = [
 ];
 /// Annotation of jobs that `run` made on this machine: where they run.
 const DIRECTORY: &str = "trainyard.dev/directory";
+/// Annotations of jobs that `run` made on a cluster: the script and the folder that it sent, where it was typed.
+const SCRIPT: &str = "trainyard.dev/script";
+const WORKDIR: &str = "trainyard.dev/workdir";
 /// Resource of NVIDIA's GPUs.
 const GPU: &str = "nvidia.com/gpu";
 
@@ -89,10 +92,23 @@ pub(crate) fn of(facts: &Facts) -> Vars {
             put("directory", quoted(directory));
         }
     }
-    if let Some(rerun) = Rerun::of(facts) {
-        vars.extend(rerun.variants(facts));
+    match Rerun::of(facts) {
+        Some(rerun) => vars.extend(rerun.variants(facts)),
+        // a job of a manifest: the same is made anew in its place
+        None if !vars["job"].is_empty() && !has_own_files(job) => {
+            let (kubectl, job) = (&vars["kubectl"], &vars["job"]);
+            let again = format!("{kubectl} get trainjob {job} -o yaml | {kubectl} replace --force -f -");
+            vars.insert("rerun", again);
+        }
+        None => {}
     }
     vars
+}
+
+/// Whether files go with the job, which are gone with it: an older `run` sent them, and did not note what.
+fn has_own_files(job: &Value) -> bool {
+    let patches = job["spec"]["runtimePatches"].as_array().into_iter().flatten();
+    patches.into_iter().any(|patch| patch["manager"] == "trainyard.dev/run")
 }
 
 fn variable(job: &Value, name: &str) -> Option<String> {
@@ -101,9 +117,10 @@ fn variable(job: &Value, name: &str) -> Option<String> {
     found["value"].as_str().filter(|text| !text.is_empty()).map(str::to_owned)
 }
 
-/// The `trainyard run` that made a job on this machine, read from the job.
+/// The `trainyard run` that made a job, read from the job.
 struct Rerun {
-    directory: String,
+    /// `--workdir`.
+    directory: Option<String>,
     flags: String,
     /// Flag and value, in the order in which `--help` lists them.
     options: Vec<(&'static str, String)>,
@@ -113,7 +130,11 @@ struct Rerun {
 impl Rerun {
     fn of(facts: &Facts) -> Option<Self> {
         let job = &facts.job;
-        let directory = object::annotation(job, DIRECTORY).filter(|_| facts.home.local)?;
+        let sent = object::annotation(job, SCRIPT).filter(|_| !facts.home.local);
+        let directory = match sent {
+            Some(_) => object::annotation(job, WORKDIR),
+            None => Some(object::annotation(job, DIRECTORY).filter(|_| facts.home.local)?),
+        };
         let trainer = &job["spec"]["trainer"];
         let arguments = trainer["args"].as_array()?;
         let mut words: Vec<&str> = arguments.iter().filter_map(Value::as_str).collect();
@@ -121,11 +142,17 @@ impl Rerun {
         if trainer["command"][0] == "sh" && !words.is_empty() {
             words.remove(0);
         }
-        let is_script = |word: &&str| word.ends_with(".py") || word.ends_with(".sh");
+        // in pods what was sent lies elsewhere
+        let is_sent = |word: &str| sent.is_some_and(|path| path.rsplit('/').next() == word.rsplit('/').next());
+        let is_script = |word: &&str| word.ends_with(".py") || word.ends_with(".sh") || is_sent(word);
         let script = words.iter().position(is_script)?;
         let python = words[..script].iter().find(|word| word.starts_with('/') && word.contains("/python"));
         let python = python.map(|word| (*word).to_owned());
-        let script: Vec<String> = words.split_off(script).into_iter().map(str::to_owned).collect();
+        let python = python.filter(|_| sent.is_none());
+        let mut script: Vec<String> = words.split_off(script).into_iter().map(str::to_owned).collect();
+        if let Some(sent) = sent {
+            script[0] = sent.to_owned();
+        }
         let mut options: Vec<(&'static str, String)> = Vec::new();
         let mut number = |flag, value: &Value| {
             if let Some(number) = value.as_i64() {
@@ -137,6 +164,9 @@ impl Rerun {
         let runtime = object::text(&job["spec"]["runtimeRef"], "name");
         if !matches!(runtime, "" | "torch-distributed") {
             options.push(("--runtime", runtime.to_owned()));
+        }
+        if let Some(image) = trainer["image"].as_str().filter(|_| sent.is_some()) {
+            options.push(("--image", image.to_owned()));
         }
         options.extend(python.map(|python| ("--python", python)));
         let retries = object::annotation(job, api::trainer::annotations::RETRIES).filter(|times| *times != "0");
@@ -154,7 +184,7 @@ impl Rerun {
             }
         }
         let flags = facts.home.flags.trim().to_owned();
-        Some(Self { directory: directory.to_owned(), flags, options, words: script })
+        Some(Self { directory: directory.map(str::to_owned), flags, options, words: script })
     }
 
     /// With some options set to other values.
@@ -174,7 +204,9 @@ impl Rerun {
         if !self.flags.is_empty() {
             text += &format!(" {}", self.flags);
         }
-        text += &format!(" --workdir {}", quoted(&self.directory));
+        if let Some(directory) = &self.directory {
+            text += &format!(" --workdir {}", quoted(directory));
+        }
         options.iter().for_each(|(flag, value)| text += &format!(" {flag} {}", quoted(value)));
         self.words.iter().for_each(|word| text += &format!(" {}", quoted(word)));
         text
