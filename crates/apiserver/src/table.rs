@@ -4,6 +4,7 @@ use crate::jsonpath::JsonPath;
 use crate::registry::Served;
 use crate::resource::Column;
 use jiff::Timestamp;
+use serde::Serialize;
 use serde_json::{Value, json};
 
 /// What rows carry beside their cells.
@@ -53,8 +54,41 @@ pub fn columns(served: &Served) -> Value {
 
 const CREATED: &str = "CreationTimestamp is a timestamp representing the server time when this object was created. It is not guaranteed to be set in happens-before order across separate operations. Clients may not set this value. It is represented in RFC3339 form and is in UTC.\n\nPopulated by the system. Read-only. Null for lists. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata";
 
-/// One row.
-pub fn row(served: &Served, object: &Value, include: Include, version: &str, now: Timestamp) -> Value {
+/// One row. What it carries of the object is borrowed: in long tables that is most of the work.
+#[derive(Serialize)]
+pub struct Row<'a> {
+    cells: Vec<Value>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    conditions: Vec<Value>,
+    object: Included<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Included<'a> {
+    None,
+    Metadata(Metadata<'a>),
+    Object(&'a Value),
+}
+
+/// An object's metadata alone.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Metadata<'a> {
+    api_version: &'static str,
+    kind: &'static str,
+    metadata: &'a Value,
+}
+
+impl<'a> Metadata<'a> {
+    pub fn of(object: &'a Value, version: &str) -> Self {
+        let api_version = if version == "v1beta1" { "meta.k8s.io/v1beta1" } else { "meta.k8s.io/v1" };
+        Self { api_version, kind: "PartialObjectMetadata", metadata: &object["metadata"] }
+    }
+}
+
+/// The row of an object.
+pub fn row<'a>(served: &Served, object: &'a Value, include: Include, version: &str, now: Timestamp) -> Row<'a> {
     let name = api::object::meta(object, "name");
     let cells: Vec<Value> = if served.custom.is_some() {
         let own = served.resource.columns.iter().map(|column| cell(object, column, now));
@@ -64,19 +98,30 @@ pub fn row(served: &Served, object: &Value, include: Include, version: &str, now
     } else {
         served.resource.strategy.row(object, now)
     };
-    let included = match include {
-        Include::None => Value::Null,
-        Include::Metadata => metadata(object, version),
-        Include::Object => object.clone(),
+    let object_of_row = match include {
+        Include::None => Included::None,
+        Include::Metadata => Included::Metadata(Metadata::of(object, version)),
+        Include::Object => Included::Object(object),
     };
     let conditions = match &served.custom {
         Some(_) => Vec::new(),
         None => served.resource.strategy.row_conditions(object),
     };
-    if conditions.is_empty() {
-        return json!({"cells": cells, "object": included});
+    Row { cells, conditions, object: object_of_row }
+}
+
+impl<'a> Row<'a> {
+    /// A row of these cells, with the object's metadata.
+    pub fn of(cells: Vec<Value>, object: &'a Value, version: &str) -> Self {
+        Self { cells, conditions: Vec::new(), object: Included::Metadata(Metadata::of(object, version)) }
     }
-    json!({"cells": cells, "conditions": conditions, "object": included})
+
+    /// Cells that say that there is no object for them to be about.
+    pub fn without_object(&mut self) {
+        for cell in self.cells.iter_mut().filter(|cell| *cell == "<invalid>") {
+            *cell = "<unknown>".into();
+        }
+    }
 }
 
 /// The object's metadata alone.
@@ -174,18 +219,43 @@ pub fn age(then: Timestamp, now: Timestamp) -> String {
     }
 }
 
-/// A whole table.
-pub fn table(columns: Option<Value>, rows: Vec<Value>, meta: Value, version: &str) -> Value {
+/// A whole table in compact JSON.
+pub fn table<'a>(
+    columns: Option<Value>,
+    rows: impl IntoIterator<Item = Row<'a>>,
+    meta: &Value,
+    version: &str,
+) -> Vec<u8> {
     // Kinds without columns of their own have no rows where others have none: Go's nil.
     let plain = columns.as_ref().is_some_and(|c| c[1]["name"] == "Created At");
-    let rows = if plain && rows.is_empty() { Value::Null } else { rows.into() };
-    json!({
-        "kind": "Table",
-        "apiVersion": format!("meta.k8s.io/{version}"),
-        "metadata": meta,
-        "columnDefinitions": columns,
-        "rows": rows,
-    })
+    let head = json!({"kind": "Table", "apiVersion": format!("meta.k8s.io/{version}"), "metadata": meta,
+        "columnDefinitions": columns});
+    let mut rows = rows.into_iter().peekable();
+    let null = plain && rows.peek().is_none();
+    with_list(&head, "rows", (!null).then_some(rows))
+}
+
+/// An object in compact JSON whose last member is a list, which is written as it comes.
+pub fn with_list<T: Serialize>(head: &Value, name: &str, list: Option<impl Iterator<Item = T>>) -> Vec<u8> {
+    let mut out = crate::wire::to_vec(head, false);
+    out.pop();
+    out.extend_from_slice(format!(",\"{name}\":").as_bytes());
+    match list {
+        None => out.extend_from_slice(b"null"),
+        Some(list) => {
+            out.push(b'[');
+            for (i, item) in list.enumerate() {
+                if i > 0 {
+                    out.push(b',');
+                }
+                // writing to memory cannot fail, and keys are strings
+                serde_json::to_writer(&mut out, &item).expect("invariant: a row serialises");
+            }
+            out.push(b']');
+        }
+    }
+    out.push(b'}');
+    out
 }
 
 #[cfg(test)]
@@ -206,5 +276,32 @@ mod tests {
         ] {
             assert_eq!(age(now - jiff::SignedDuration::from_secs(secs), now), text);
         }
+    }
+
+    #[test]
+    fn rows_are_written_as_the_values_that_they_are() {
+        let resource = crate::builtin::resources().into_iter().find(|r| r.plural == "pods").unwrap();
+        let served = Served::builtin(resource);
+        let pod = json!({"metadata": {"name": "p", "labels": {"b": "1", "a": "2"}}, "spec": {"containers": [{}]},
+            "status": {"phase": "Succeeded"}});
+        let now = Timestamp::UNIX_EPOCH;
+        for (include, shown) in
+            [(Include::None, Value::Null), (Include::Metadata, metadata(&pod, "v1")), (Include::Object, pod.clone())]
+        {
+            let row = serde_json::to_string(&row(&served, &pod, include, "v1", now)).unwrap();
+            let value: Value = serde_json::from_str(&row).unwrap();
+            assert_eq!(row, value.to_string(), "keys in the order of all others");
+            assert_eq!((&value["object"], &value["cells"][0]), (&shown, &json!("p")));
+            assert!(value["conditions"].is_array());
+        }
+        let whole = table(Some(columns(&served)), [row(&served, &pod, Include::None, "v1", now)], &json!({}), "v1");
+        let none = table(None, [], &json!({"resourceVersion": "5"}), "v1");
+        assert!(
+            String::from_utf8(whole)
+                .unwrap()
+                .starts_with(r#"{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{},"columnDefinitions":[{"#)
+        );
+        let text = r#"{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"5"},"columnDefinitions":null,"rows":[]}"#;
+        assert_eq!(String::from_utf8(none).unwrap(), text);
     }
 }

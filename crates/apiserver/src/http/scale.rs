@@ -62,13 +62,16 @@ fn table_of(scale: &Value, accepted: &Accepted, now: jiff::Timestamp) -> Respons
     ]);
     let created = api::object::meta(scale, "creationTimestamp").parse();
     let age = created.map_or_else(|_| "<unknown>".to_owned(), |then| table::age(then, now));
-    let row = json!({
-        "cells": [api::object::meta(scale, "name"), scale["spec"]["replicas"], scale["status"]["replicas"], age],
-        "object": table::metadata(scale, accepted.form_version),
-    });
+    let cells = vec![
+        api::object::meta(scale, "name").into(),
+        scale["spec"]["replicas"].clone(),
+        scale["status"]["replicas"].clone(),
+        age.into(),
+    ];
+    let row = table::Row::of(cells, scale, accepted.form_version);
     let meta = json!({"resourceVersion": api::object::resource_version(scale)});
-    let shaped = table::table(Some(columns), vec![row], meta, accepted.form_version);
-    answer::encode(200, crate::wire::to_vec(&shaped, false), accepted)
+    let shaped = table::table(Some(columns), [row], &meta, accepted.form_version);
+    answer::encode(200, shaped, accepted)
 }
 
 /// Sets a field by a path of plain members.

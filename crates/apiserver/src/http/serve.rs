@@ -17,7 +17,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::TlsAcceptor;
 
-/// Connections at a time; one more is closed at once, so that those that are there go on.
+/// Connections at a time, and never more than three quarters of the descriptors that the process may have open; one more is closed
+/// at once, so that those that are there go on, and files can be opened.
 const CONNECTIONS_MAX: usize = 16_384;
 /// A TLS handshake may take this long, and so may the first request after it.
 const BEGIN_MAX: Duration = Duration::from_secs(10);
@@ -73,6 +74,12 @@ pub fn tls_config(cert: &str, key: &str, client_ca: Option<&str>) -> Result<Arc<
     Ok(Arc::new(config))
 }
 
+fn connections_max() -> usize {
+    let descriptors = nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE);
+    let (soft, _) = descriptors.unwrap_or((nix::libc::RLIM_INFINITY, 0));
+    usize::try_from(soft / 4 * 3).map_or(CONNECTIONS_MAX, |most| most.clamp(1, CONNECTIONS_MAX))
+}
+
 impl Server {
     /// Serves a socket until `shutdown` comes true; then lets requests end for at most two seconds.
     pub async fn serve(
@@ -82,7 +89,8 @@ impl Server {
         shutdown: impl Future<Output = ()>,
     ) {
         let acceptor = tls.map(TlsAcceptor::from);
-        let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        let bound = connections_max();
+        let places = Arc::new(Semaphore::new(bound));
         let graceful = GracefulShutdown::new();
         tokio::pin!(shutdown);
         loop {
@@ -100,7 +108,7 @@ impl Server {
                 }
             };
             let Ok(place) = places.clone().try_acquire_owned() else {
-                tracing::warn!("there are {CONNECTIONS_MAX} connections; another one is refused");
+                tracing::warn!("there are {bound} connections; another one is refused");
                 continue;
             };
             self.clone().spawn_connection(stream, acceptor.clone(), graceful.watcher(), place);

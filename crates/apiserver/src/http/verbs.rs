@@ -65,8 +65,8 @@ impl Server {
                 let now = self.core.world.now();
                 let row = table::row(&target.served, value, include, accepted.form_version, now);
                 let meta = json!({"resourceVersion": api::object::resource_version(value)});
-                let shaped = table::table(Some(table::columns(&target.served)), vec![row], meta, accepted.form_version);
-                answer::encode(answer.code, wire::to_vec(&shaped, false), accepted)
+                let shaped = table::table(Some(table::columns(&target.served)), [row], &meta, accepted.form_version);
+                answer::encode(answer.code, shaped, accepted)
             }
         };
         if accepted.form != Form::Object {
@@ -132,22 +132,19 @@ impl Server {
                 ));
             }
             Form::MetadataList => {
-                let items: Vec<Value> =
-                    items.iter().map(|o| table::metadata(o.value(), accepted.form_version)).collect();
-                let list = json!({
+                let version = accepted.form_version;
+                let items = items.iter().map(|o| table::Metadata::of(o.value(), version));
+                let head = json!({
                     "kind": "PartialObjectMetadataList",
-                    "apiVersion": format!("meta.k8s.io/{}", accepted.form_version),
+                    "apiVersion": format!("meta.k8s.io/{version}"),
                     "metadata": meta,
-                    "items": items,
                 });
-                wire::to_vec(&list, false)
+                table::with_list(&head, "items", Some(items))
             }
             Form::Table => {
-                let now = self.core.world.now();
-                let rows =
-                    items.iter().map(|o| table::row(served, o.value(), include, accepted.form_version, now)).collect();
-                let table = table::table(Some(table::columns(served)), rows, meta, accepted.form_version);
-                wire::to_vec(&table, false)
+                let (now, version) = (self.core.world.now(), accepted.form_version);
+                let rows = items.iter().map(|o| table::row(served, o.value(), include, version, now));
+                table::table(Some(table::columns(served)), rows, &meta, version)
             }
         };
         Ok(answer::encode(200, bytes, accepted))

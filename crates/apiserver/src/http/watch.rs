@@ -68,32 +68,26 @@ impl Encoder {
                 }
             },
             Form::Table | Form::Metadata | Form::MetadataList => {
-                let shaped = self.shaped(kind, object.value());
-                out.extend_from_slice(&crate::wire::to_vec(&shaped, false));
+                out.extend_from_slice(&self.shaped(kind, object.value()));
             }
         }
         out.extend_from_slice(b"}\n");
         out
     }
 
-    fn shaped(&self, kind: &str, object: &Value) -> Value {
+    fn shaped(&self, kind: &str, object: &Value) -> Vec<u8> {
         let version = self.accepted.form_version;
         if matches!(self.accepted.form, Form::Metadata | Form::MetadataList) {
-            return table::metadata(object, version);
+            return crate::wire::to_vec(&table::metadata(object, version), false);
         }
         let served: &Served = &self.target.served;
         let mut row = table::row(served, object, self.include, version, self.server.core.world.now());
-        if kind == "BOOKMARK"
-            && let Some(cells) = row["cells"].as_array_mut()
-        {
-            // There is no object that a row could be about.
-            for cell in cells.iter_mut().filter(|c| *c == "<invalid>") {
-                *cell = "<unknown>".into();
-            }
+        if kind == "BOOKMARK" {
+            row.without_object();
         }
         let columns = (!self.columns_sent).then(|| table::columns(served));
         let meta = json!({"resourceVersion": api::object::resource_version(object)});
-        table::table(columns, vec![row], meta, version)
+        table::table(columns, [row], &meta, version)
     }
 
     fn bookmark(&mut self, revision: Revision, initial_end: bool) -> Bytes {
