@@ -149,6 +149,9 @@ def test_ranks_count_to_their_pod_and_end_with_their_launcher(yard: Yard, projec
     (launcher,) = [
         pid for pid in yard.processes() if b"--warm" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     ]
+    groups = {pid: re.findall("^0::.*", pathlib.Path(f"/proc/{pid}/cgroup").read_text(), re.M)
+              for pid in [launcher, *(rank["pid"] for rank in told("".join(lines)))]}  # fmt: skip
+    assert len(set(map(tuple, groups.values()))) == 1, f"the pod's limits hold for its ranks, too: {groups}"
     os.kill(launcher, signal.SIGKILL)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 137, errors

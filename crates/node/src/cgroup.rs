@@ -20,6 +20,8 @@ use std::time::Duration;
 
 /// Controllers that limits need.
 const CONTROLLERS: [&str; 2] = ["memory", "cpu"];
+/// How the names of agents' groups begin.
+const PREFIX: &str = "trainyard-";
 /// Where the shim itself is, in a pod's group.
 const SUPERVISOR: &str = "supervisor";
 /// The length of a period of processor time, in microseconds (the kernel's default, and the kubelet's).
@@ -49,8 +51,8 @@ impl Support {
 pub fn detect(data: &Path) -> Support {
     let (mounts, own) = (read("/proc/self/mountinfo"), read("/proc/self/cgroup"));
     let Some(mount) = mount_point(&mounts) else { return Support::none("cgroup v2 is not mounted") };
-    let own = own.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or("/").trim_start_matches('/');
-    let name = format!("trainyard-{:016x}", crate::identity::hash(&[&data.to_string_lossy()]));
+    let own = own_group(&own).unwrap_or_default();
+    let name = format!("{PREFIX}{:016x}", crate::identity::hash(&[&data.to_string_lossy()]));
     let mut refusals = Vec::new();
     let mut parents = vec![mount.clone(), mount.join(own)];
     parents.dedup();
@@ -249,6 +251,23 @@ impl ContainerGroup {
         let _ = put(&self.dir, "cgroup.kill", "1");
         let _ = fs::remove_dir(&self.dir);
     }
+}
+
+/// Brings a process that was started elsewhere into the group that this one is in, where that is a pod's.
+///
+/// # Errors
+/// The kernel does not let us: the pod's limits would not hold for it.
+pub fn bring(pid: i32) -> io::Result<()> {
+    let own = own_group(&read("/proc/self/cgroup"));
+    let Some(own) = own.filter(|path| path.split('/').any(|part| part.starts_with(PREFIX))) else { return Ok(()) };
+    let mount =
+        mount_point(&read("/proc/self/mountinfo")).ok_or_else(|| io::Error::other("cgroup v2 is not mounted"))?;
+    put(&mount.join(own), "cgroup.procs", &pid.to_string())
+}
+
+/// The group that `/proc/PID/cgroup` names, without the slash that it begins with.
+fn own_group(text: &str) -> Option<String> {
+    text.lines().find_map(|line| line.strip_prefix("0::/")).map(str::to_owned)
 }
 
 /// Whether any process is in the pod's group, or in one below it.

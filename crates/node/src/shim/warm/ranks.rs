@@ -33,7 +33,6 @@ const KILLED: u8 = 137;
 #[serde(untagged)]
 enum Said {
     Ready {
-        #[expect(dead_code, reason = "told for whoever looks at the socket; guardians signal ranks themselves")]
         pid: i32,
     },
     Refused {
@@ -92,7 +91,11 @@ pub fn prepare(plan: &Plan, folder: &Path, connect: impl Fn() -> io::Result<Unix
     }
     for rank in &mut ranks {
         match read(&mut rank.guardian)? {
-            Some(Said::Ready { .. }) => {}
+            Some(Said::Ready { pid }) => {
+                if let Err(e) = crate::cgroup::bring(pid) {
+                    return Ok(Prepared::Refused(format!("the pod's limits would not hold: cgroup: {e}")));
+                }
+            }
             Some(Said::Refused { again: true, .. }) => return Ok(Prepared::Outdated),
             Some(Said::Refused { cold, .. }) => return Ok(Prepared::Refused(cold)),
             Some(Said::Ended { .. }) | None => return Err(io::ErrorKind::UnexpectedEof.into()),
