@@ -95,6 +95,12 @@ fn has_trainjobs(facts: &Facts) -> bool {
     !matches!(facts.installed.get("trainjobs.trainer.kubeflow.org"), Some(Seen::Known(None)))
 }
 
+/// Whether webhooks of an operator outside the cluster are left over: one is on the cluster, or nobody answers.
+fn is_wanted_inside(facts: &Facts) -> bool {
+    let is_deployed = facts.deployments.items().iter().any(|one| whose(one) == Some("trainyard"));
+    is_deployed || matches!(facts.probe, Seen::Known(Probe::NoAnswer(_)))
+}
+
 fn judge_one(facts: &Facts, found: &mut Findings, configuration: &Value) {
     let (kind, name) = (text(configuration, "kind"), meta(configuration, "name"));
     let webhooks = configuration["webhooks"].as_array().into_iter().flatten();
@@ -112,6 +118,17 @@ fn judge_one(facts: &Facts, found: &mut Findings, configuration: &Value) {
             message,
             Remedy::why("if it is left over", format!("kubectl delete {} {name}", kind.to_lowercase())),
         );
+    }
+    if is_trainers && text(&first["clientConfig"], "url") != "" && is_wanted_inside(facts) {
+        let message = format!(
+            "an operator outside the cluster registered it by URL, at {}; kubectl apply of the manifests is refused while it is \
+             there (exactly one of url or service is required)",
+            place(first)
+        );
+        let command = format!("kubectl delete {} {name}", kind.to_lowercase());
+        let remedy =
+            Remedy::why("to run the operator on the cluster: delete it, then apply the manifests again", command);
+        found.add(Severity::Error, object.clone(), message, remedy);
     }
     for webhook in &ours {
         let config = &webhook["clientConfig"];

@@ -255,6 +255,15 @@ fn each_fault_is_found() {
             "the operator fills it in",
         ),
         (
+            |f| {
+                first(&mut f.webhooks)["webhooks"][0]["clientConfig"] =
+                    json!({"caBundle": "eA==", "url": "https://127.0.0.1:9443/x"})
+            },
+            "error webhooks MutatingWebhookConfiguration/defaulter.trainer.kubeflow.org: an operator outside the cluster registered \
+             it by URL, at https://127.0.0.1:9443; kubectl apply of the manifests is refused",
+            "delete it, then apply the manifests again: kubectl delete mutatingwebhookconfiguration defaulter.trainer.kubeflow.org",
+        ),
+        (
             |f| f.endpoints.values_mut().for_each(|ready| *ready = Seen::Known(0)),
             "error webhooks ValidatingWebhookConfiguration/validator.trainer.kubeflow.org: nothing is ready behind its Service \
              kubeflow-system/manager",
