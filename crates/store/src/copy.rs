@@ -49,9 +49,20 @@ pub(crate) fn put_in_place(from: &Path, to: &Path) -> io::Result<()> {
     fs::File::open(folder)?.sync_all()
 }
 
+/// As [`crate::Store::back_up`], of a database that nobody has open. Returns the revision.
+///
+/// # Errors
+/// The database cannot be opened, or the file not written.
+pub fn back_up_closed(path: &Path, to: &Path) -> Result<Revision, OpenError> {
+    let loaded = crate::log::Log::open(path)?.loaded;
+    write(to, loaded.revision, loaded.entries.iter().map(|(bucket, entry)| (bucket.as_ref(), entry)), &[])?;
+    Ok(loaded.revision)
+}
+
 /// Checks a backup's database and makes it fit to go on from: revisions continue far above all that clients can have seen since
 /// the backup was made, so that a watch or a write of theirs that remembers a later state is told so, instead of meeting another
-/// object under the same revision. Returns how many objects there are, and the revision.
+/// object under the same revision. They continue at the milliseconds since 1970 where that is more: so do two restores of the same
+/// backup, one after the other. Returns how many objects there are, and the revision.
 ///
 /// # Errors
 /// The file is no database of a known format, or damaged.
@@ -63,7 +74,9 @@ pub fn adopt(path: &Path) -> Result<(usize, Revision), OpenError> {
         return Err(error.into());
     }
     layout::set_aside(&mut db, &loaded.damaged)?;
-    let revision = loaded.revision.saturating_add(LEAP);
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let now = Revision::try_from(since.as_millis()).unwrap_or(0);
+    let revision = loaded.revision.saturating_add(LEAP).max(now);
     let tx = db.transaction()?;
     layout::set_revision(&tx, revision)?;
     tx.commit()?;

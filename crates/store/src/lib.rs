@@ -28,7 +28,7 @@ mod snapshot;
 mod watch;
 
 pub use commit::Commit;
-pub use copy::adopt;
+pub use copy::{adopt, back_up_closed};
 pub use health::{Health, SECONDS, SetAside, Trouble};
 pub use log::OpenError;
 pub use memory::Store;

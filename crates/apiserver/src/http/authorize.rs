@@ -50,14 +50,18 @@ impl Server {
     /// 403 where the user may not read a path that is no resource.
     pub(crate) fn authorize_path(&self, ask: &Incoming) -> Result<(), Status> {
         let verb = ask.method.as_str().to_lowercase();
-        let request = Ask::Path { verb: &verb, path: &ask.path };
-        let list = |group: &str, plural: &str, namespace: &str| Objects::list(&*self.core, group, plural, namespace);
-        if rbac::authorize(&ask.user, &request, &list).is_some() {
+        if self.allows_path(&ask.user, &verb, &ask.path) {
             return Ok(());
         }
         let message = format!("forbidden: User \"{}\" cannot {verb} path \"{}\"", ask.user.name, ask.path);
         let mut status = Status::new(403, "Forbidden", message);
         status.details = Some(serde_json::json!({}));
         Err(status)
+    }
+
+    /// Whether somebody may do this with a path that is no resource.
+    pub(super) fn allows_path(&self, user: &User, verb: &str, path: &str) -> bool {
+        let list = |group: &str, plural: &str, namespace: &str| Objects::list(&*self.core, group, plural, namespace);
+        rbac::authorize(user, &Ask::Path { verb, path }, &list).is_some()
     }
 }

@@ -135,6 +135,7 @@ impl Server {
             }
             _ => None,
         };
+        let counted = self.metrics.begin(&parts, &self.core.catalog());
         let mut response = match self.admit(&parts, caller, &mut record) {
             Err(status) => failure(&status, &Accepted::default()),
             Ok(user) => match read_in_time(body, from_socket).await {
@@ -165,6 +166,7 @@ impl Server {
             let answered = response.extensions().get::<Answered>();
             log.record(&record.finish(response.status(), answered, self.core.world.now()));
         }
+        counted.end(response.status().as_u16());
         if head_only {
             *response.body_mut() = Body::empty();
         }
@@ -291,7 +293,10 @@ impl Server {
             }
             Route::Other(path) => {
                 self.authorize_path(&ask)?;
-                self.other(&ask, &path)
+                match (&ask.method, path.as_str()) {
+                    (&Method::GET, "/trainyard/backup") => self.backup().await,
+                    _ => self.other(&ask, &path),
+                }
             }
         }
     }
@@ -343,9 +348,7 @@ impl Server {
                 let accepted = ask.negotiate(PLAIN)?;
                 Ok(answer::encode(200, version().to_string().into_bytes(), &accepted))
             }
-            "/healthz" | "/livez" | "/readyz" | "/healthz/ping" | "/livez/ping" | "/readyz/ping" => {
-                Ok(response(200, "text/plain; charset=utf-8", "ok"))
-            }
+            "/metrics" if reads => Ok(self.metrics.answer()),
             "/openapi/v2" if reads => self.openapi_v2(ask),
             "/openapi/v3" if reads => Ok(answer::encode(
                 200,
@@ -360,11 +363,15 @@ impl Server {
                     paths.extend(catalog.versions(group).iter().map(|v| format!("/apis/{group}/{v}")));
                 }
                 paths.extend(
-                    ["/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/readyz", "/version"].map(str::to_owned),
+                    ["/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/version"]
+                        .map(str::to_owned),
                 );
                 Ok(answer::encode(200, json!({"paths": paths}).to_string().into_bytes(), &Accepted::default()))
             }
             _ => {
+                if let Some(answer) = self.health(ask, path) {
+                    return Ok(answer);
+                }
                 if let Some(document) = path.strip_prefix("/openapi/v3/").filter(|_| reads)
                     && let Some(bytes) = self.openapi.document(&self.core.catalog(), document)
                 {

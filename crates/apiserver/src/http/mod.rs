@@ -2,10 +2,13 @@
 
 mod answer;
 mod authorize;
+mod backup;
 mod discovery;
 mod handle;
+mod health;
 mod lines;
 mod live;
+mod metrics;
 mod patient;
 mod pods;
 mod proxy;
@@ -17,6 +20,7 @@ mod watch;
 
 pub use answer::Body;
 pub(crate) use handle::verb_of;
+pub use health::Check;
 pub use serve::{ServeError, tls_config};
 
 use crate::admission::Admission;
@@ -61,6 +65,8 @@ pub struct Options {
     pub address: Option<SocketAddr>,
     /// Host names beside loopback ones that requests may be addressed to.
     pub hosts: Vec<String>,
+    /// What `/readyz` and `/livez` look at beside the server itself.
+    pub checks: Vec<Arc<dyn Check>>,
 }
 
 impl Default for Options {
@@ -76,6 +82,7 @@ impl Default for Options {
             audit: None,
             address: None,
             hosts: Vec::new(),
+            checks: Vec::new(),
         }
     }
 }
@@ -90,6 +97,12 @@ pub struct Server {
     definitions: Arc<Mutex<Definitions>>,
     pub(crate) openapi: crate::openapi::Cache,
     lines: lines::Lines,
+    checks: health::Checks,
+    /// Where a backup is made before it is sent, one after the other.
+    backups: Option<(PathBuf, tokio::sync::Mutex<()>)>,
+    pub(crate) metrics: Arc<metrics::Metrics>,
+    /// The server is shutting down.
+    pub(crate) stops: std::sync::atomic::AtomicBool,
 }
 
 impl Server {
@@ -119,10 +132,16 @@ impl Server {
             Some(path) => Store::open(path, codec)?,
             None => Store::memory(codec),
         };
+        let backups = options.database.map(|path| (path.with_added_extension("backup"), tokio::sync::Mutex::default()));
         let authenticator = Arc::new(options.authenticator);
         let core = Arc::new(Core::new(store, catalog, options.plugins, options.world, authenticator));
+        let metrics = Arc::new(metrics::Metrics::new(core.store.clone()));
         let server = Arc::new(Self {
             core,
+            checks: options.checks,
+            backups,
+            metrics,
+            stops: std::sync::atomic::AtomicBool::new(false),
             streams: options.streams,
             delegates: options.delegates,
             audit: options.audit,

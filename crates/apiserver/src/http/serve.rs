@@ -113,6 +113,7 @@ impl Server {
             };
             self.clone().spawn_connection(stream, acceptor.clone(), graceful.watcher(), place);
         }
+        self.stops.store(true, Ordering::Relaxed);
         drop(listener);
         drop(tokio::time::timeout(Duration::from_secs(2), graceful.shutdown()).await);
     }

@@ -253,7 +253,13 @@ impl Server {
         let secs = secs.unwrap_or_else(|| rand::random_range(LONGEST_SECS));
         let deadline = api::time::after(Instant::now(), Duration::from_secs(secs));
         let encoder = Encoder { target, options, accepted, include, server: self.clone(), columns_sent: false };
-        tokio::spawn(run(encoder, start, sender, deadline));
+        let resource = &encoder.target.served.resource;
+        let namespaced = !encoder.target.namespace.is_empty();
+        let open = self.metrics.watches(&resource.group, &resource.version, &resource.plural, namespaced);
+        tokio::spawn(async move {
+            run(encoder, start, sender, deadline).await;
+            drop(open);
+        });
         Ok(())
     }
 }

@@ -34,12 +34,25 @@ impl Hostile {
         media: &str,
         body: impl Into<Vec<u8>>,
     ) -> (u16, Value) {
+        let (code, body) = self.bytes_as(user, method, path, media, body).await;
+        (code, serde_json::from_slice(&body).unwrap_or_default())
+    }
+
+    /// The same, with the body as it is.
+    pub async fn bytes_as(
+        &self,
+        user: User,
+        method: &str,
+        path: &str,
+        media: &str,
+        body: impl Into<Vec<u8>>,
+    ) -> (u16, bytes::Bytes) {
         let request = http::Request::builder().method(method).uri(path).header("content-type", media);
         let request = request.body(Full::new(bytes::Bytes::from(body.into()))).unwrap();
         let response = self.server.service(user).call(request).await.unwrap();
         let code = response.status().as_u16();
         let body = response.into_body().collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
-        (code, serde_json::from_slice(&body).unwrap_or_default())
+        (code, body)
     }
 
     async fn define(&self) {

@@ -4,6 +4,7 @@
 
 mod apart;
 mod audit;
+mod health;
 mod hostile;
 mod jobs;
 mod many;
