@@ -31,4 +31,4 @@ mod table;
 pub mod usage;
 mod wire;
 
-pub use crate::http::{Body, Local, Options, ServeError, Server, tls_config};
+pub use crate::http::{Body, Check, Local, Options, ServeError, Server, tls_config};

@@ -121,6 +121,16 @@ pub enum Command {
     Down(DownArgs),
     /// Show whether the control plane runs, and where it listens
     Status(ListArgs),
+    /// Write this machine's control plane to a file: its objects, keys, and what jobs left
+    ///
+    /// Also while it runs: the file holds all objects as of one moment, and writes go on. What runs is no part of it. The file holds
+    /// the keys and tokens of the home; only its owner may read it.
+    Backup(BackupArgs),
+    /// Put a backup in the place of what this machine's control plane holds
+    ///
+    /// Refused while a control plane runs, and over one's data without --force. Jobs come back as they were when the backup was made;
+    /// of those that run by then, `up` ends what the backup does not know.
+    Restore(RestoreArgs),
     /// Print the path of the kubeconfig of this machine's control plane
     Kubeconfig(KubeconfigArgs),
     /// Check whether jobs can run on a cluster, and say what to do where they cannot
@@ -578,6 +588,33 @@ pub struct KubeconfigArgs {
     /// Days that the certificate is good for
     #[arg(long, value_name = "DAYS", default_value_t = 365, value_parser = clap::value_parser!(u16).range(1..=3650), requires = "user")]
     pub days: u16,
+}
+
+#[derive(Args, Debug)]
+pub struct BackupArgs {
+    /// The file to write
+    #[arg(value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub file: PathBuf,
+    /// Leave out the logs and reports of jobs, which may be large
+    #[arg(long)]
+    pub no_history: bool,
+    /// Write over a file that exists
+    #[arg(long)]
+    pub force: bool,
+    #[command(flatten)]
+    pub output: Output,
+}
+
+#[derive(Args, Debug)]
+pub struct RestoreArgs {
+    /// The file that `trainyard backup` wrote
+    #[arg(value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub file: PathBuf,
+    /// Replace the data that is there
+    #[arg(long)]
+    pub force: bool,
+    #[command(flatten)]
+    pub output: Output,
 }
 
 #[derive(Args, Debug)]

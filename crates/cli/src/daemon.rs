@@ -9,6 +9,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::json;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -25,7 +26,8 @@ const STOP_MAX: Duration = Duration::from_secs(20);
 pub fn start(home: &Home, flags: &[String], token: Option<&str>) -> Result<Running, CliError> {
     home.create()?;
     let io = |doing, path: std::path::PathBuf| move |source| CliError::Io { doing, path, source };
-    let log = std::fs::OpenOptions::new().create(true).append(true).open(home.log()).map_err(io("open", home.log()))?;
+    let log = std::fs::OpenOptions::new().create(true).append(true).mode(0o600).open(home.log());
+    let log = log.map_err(io("open", home.log()))?;
     let program = std::env::current_exe().map_err(io("find", "the trainyard binary".into()))?;
     let mut command = Command::new(&program);
     command.arg("up").arg("--output=json").arg("--home").arg(home.root()).args(flags);
@@ -41,6 +43,10 @@ pub fn start(home: &Home, flags: &[String], token: Option<&str>) -> Result<Runni
         return Ok(running);
     }
     let _ = child.wait();
+    // somebody else was faster: theirs is as good
+    if let Some(running) = home.wait_running() {
+        return Ok(running);
+    }
     let text = std::fs::read_to_string(home.log()).unwrap_or_default();
     let last = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("(empty)").to_owned();
     Err(CliError::NotReady {

@@ -4,6 +4,10 @@ use crate::args::Global;
 use crate::error::CliError;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How long a control plane may take to start before nobody waits for it any more.
+const START_MAX: Duration = Duration::from_secs(60);
 
 /// A control plane's directory (mode 0700).
 #[derive(Clone, Debug)]
@@ -88,12 +92,28 @@ impl Home {
         self.root.join("up.json")
     }
 
-    /// Makes the directory, for its owner alone.
+    /// Makes the directory, for its owner alone. One that is there keeps its mode: it may be more than ours. What is put into it
+    /// is for its owner alone in any case.
     pub fn create(&self) -> Result<(), CliError> {
-        use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+        use std::os::unix::fs::DirBuilderExt;
         let failed = |source| CliError::Io { doing: "create", path: self.root.clone(), source };
-        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.root).map_err(failed)?;
-        std::fs::set_permissions(&self.root, std::fs::Permissions::from_mode(0o700)).map_err(failed)
+        for folder in ["", "node", "pki", "metrics", "history"] {
+            let path = self.root.join(folder);
+            std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    /// Takes from others the files that earlier versions let everybody read who could come into the home.
+    pub fn close_to_others(&self) {
+        use std::os::unix::fs::PermissionsExt;
+        for name in ["lock", "store.db", "store.db-wal", "up.log", "pki", "node", "metrics", "history"] {
+            let path = self.root.join(name);
+            let mode = if path.is_dir() { 0o700 } else { 0o600 };
+            if path.symlink_metadata().is_ok_and(|found| !found.is_symlink()) {
+                let _ = std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)); // somebody else's: they decide
+            }
+        }
     }
 
     /// The control plane that runs here, if one does: its lock is held and its description is there.
@@ -102,7 +122,24 @@ impl Home {
             return None;
         }
         let text = std::fs::read(self.running_file()).ok()?;
-        serde_json::from_slice(&text).ok()
+        let running: Running = serde_json::from_slice(&text).ok()?;
+        // who holds the lock may have been killed before, and started again without having said so yet
+        let pid = nix::unistd::Pid::from_raw(i32::try_from(running.pid).ok()?);
+        (nix::sys::signal::kill(pid, None) != Err(nix::errno::Errno::ESRCH)).then_some(running)
+    }
+
+    /// As [`Home::running`]; waits for one that is starting. `None` where none does any more, or it takes longer than a minute.
+    pub fn wait_running(&self) -> Option<Running> {
+        let deadline = api::time::after(Instant::now(), START_MAX);
+        loop {
+            if let Some(running) = self.running() {
+                return Some(running);
+            }
+            if !self.is_locked() || Instant::now() > deadline {
+                return None;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 
     /// Whether a process holds the lock.
@@ -116,11 +153,13 @@ impl Home {
 
     /// Takes the lock for as long as the returned value lives; `None` where another process has it.
     pub fn try_lock(&self) -> Result<Option<nix::fcntl::Flock<std::fs::File>>, CliError> {
+        use std::os::unix::fs::OpenOptionsExt;
         let path = self.lock();
         let file = std::fs::OpenOptions::new()
             .create(true)
             .write(true)
             .truncate(false)
+            .mode(0o600)
             .open(&path)
             .map_err(|source| CliError::Io { doing: "open", path: path.clone(), source })?;
         match nix::fcntl::Flock::lock(file, nix::fcntl::FlockArg::LockExclusiveNonblock) {

@@ -79,7 +79,7 @@ pub fn doctor<'a>(
 
 /// Carries out a command that talks to a control plane and returns the process's exit code.
 ///
-/// `Up`, `Operator`, `Doctor` and `Shim` are not for here: the caller composes those.
+/// `Up`, `Backup`, `Restore`, `Operator`, `Doctor` and `Shim` are not for here: the caller composes those.
 pub fn execute(command: Command, global: &args::Global) -> BoxFuture<'_, Result<u8, CliError>> {
     Box::pin(carry_out(command, global))
 }
@@ -121,7 +121,12 @@ async fn ask(command: Command, cluster: &Cluster) -> Result<u8, CliError> {
             unreachable!("carried out without a cluster, or with one of their own")
         }
         Command::Completions(_) | Command::Man(_) => unreachable!("carried out without a cluster"),
-        Command::Up(_) | Command::Operator(_) | Command::Doctor(_) | Command::Shim(_) => {
+        Command::Up(_)
+        | Command::Backup(_)
+        | Command::Restore(_)
+        | Command::Operator(_)
+        | Command::Doctor(_)
+        | Command::Shim(_) => {
             unreachable!("the binary composes these itself")
         }
     }

@@ -233,7 +233,10 @@ impl JournalReader {
         let Some(end) = new.iter().rposition(|&b| b == b'\n') else { return Ok(false) };
         for line in new[..end].split(|&b| b == b'\n') {
             // A line that cannot be read was torn by a crash (or written by a newer version): what follows still counts.
-            if let Ok(record) = serde_json::from_slice(line) {
+            // One that is there twice was written again after an `fsync` that failed.
+            if let Ok(record) = serde_json::from_slice(line)
+                && self.records.last() != Some(&record)
+            {
                 self.records.push(record);
             }
         }
@@ -242,11 +245,31 @@ impl JournalReader {
     }
 }
 
+/// What a journal is written to. A trait, so that a test can fail at each step.
+pub trait Sink {
+    fn put(&mut self, bytes: &[u8]) -> io::Result<()>;
+    /// Returns once all that was written is on disk.
+    fn sync(&mut self) -> io::Result<()>;
+}
+
+impl Sink for File {
+    fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.write_all(bytes)
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.sync_data()
+    }
+}
+
+/// Room on the disk that a journal takes at its start, in bytes: the records of a pod's end fit also when the disk is full.
+const RESERVE: libc::off_t = 16 << 10;
+
 /// Appends to the journal; every record is on disk before `append` returns.
 #[derive(Debug)]
-pub struct JournalWriter {
-    file: File,
-    /// The last line may be incomplete.
+pub struct JournalWriter<S = File> {
+    sink: S,
+    /// The last line may be incomplete, or not on disk.
     torn: bool,
 }
 
@@ -256,9 +279,13 @@ impl JournalWriter {
         let path = dir.journal();
         let torn = fs::read(&path).is_ok_and(|bytes| bytes.last().is_some_and(|&b| b != b'\n'));
         let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
-        Ok(Self { file, torn })
+        // not every file system can reserve room
+        let _ = nix::fcntl::fallocate(&file, nix::fcntl::FallocateFlags::FALLOC_FL_KEEP_SIZE, 0, RESERVE);
+        Ok(Self { sink: file, torn })
     }
+}
 
+impl<S: Sink> JournalWriter<S> {
     /// Appends a record; after an error (a full disk) the same record may be appended again.
     pub fn append(&mut self, at: Timestamp, event: Event) -> io::Result<()> {
         let mut line = serde_json::to_vec(&Record { at, event })?;
@@ -266,9 +293,14 @@ impl JournalWriter {
             line.insert(0, b'\n');
         }
         line.push(b'\n');
+        // until it is on disk: after an `fsync` that failed, what was written may be a hole, which must not run into the next line
         self.torn = true;
-        self.file.write_all(&line)?;
+        self.sink.put(&line)?;
+        self.sink.sync()?;
         self.torn = false;
-        self.file.sync_data()
+        Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -260,6 +260,16 @@ pub(crate) fn set_revision(db: &Connection, revision: Revision) -> rusqlite::Res
     set_meta(db, "revision_check", &!revision)
 }
 
+/// Holds so much room in the file; 0: none.
+pub(crate) fn set_ballast(db: &Connection, bytes: usize) -> rusqlite::Result<()> {
+    db.execute("DELETE FROM meta WHERE key = 'ballast'", [])?;
+    if bytes > 0 {
+        let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+        db.execute("INSERT INTO meta (key, value) VALUES ('ballast', zeroblob(?1))", [bytes])?;
+    }
+    Ok(())
+}
+
 fn meta(db: &Connection, key: &str) -> rusqlite::Result<Option<i64>> {
     db.query_row("SELECT value FROM meta WHERE key = ?1", [key], |row| Ok(row.get(0).ok()))
         .optional()

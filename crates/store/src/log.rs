@@ -35,6 +35,8 @@ const TRY_AGAIN: u32 = 10;
 /// ... but at least and at most this.
 const TRY_AGAIN_MIN: Duration = Duration::from_millis(5);
 const TRY_AGAIN_MAX: Duration = Duration::from_secs(1);
+/// Room that a full disk must have before it counts as well again, at most.
+const PROBE_MAX: usize = 4 << 20;
 /// Reads of a file that fails, or that seems damaged in another way each time.
 const READS: usize = 5;
 
@@ -71,6 +73,8 @@ pub(crate) struct Log {
     /// `None`: it is to be opened again.
     db: Option<Connection>,
     path: PathBuf,
+    /// Bytes of the largest write that was refused since the disk was well: what there must be room for until it is well again.
+    refused: usize,
 }
 
 /// A store as it was found.
@@ -135,7 +139,7 @@ impl Log {
             tx.commit()?;
         }
         let set_aside = layout::read_set_aside(&db)?;
-        Ok(Some(Opened { log: Self { db: Some(db), path: path.to_owned() }, loaded, set_aside }))
+        Ok(Some(Opened { log: Self { db: Some(db), path: path.to_owned(), refused: 0 }, loaded, set_aside }))
     }
 
     /// Writes until the last sender is gone.
@@ -157,6 +161,16 @@ impl Log {
                 Some(trouble) => {
                     let rest = tried.1.saturating_sub(tried.0.elapsed());
                     match waiting.recv_timeout(rest) {
+                        // what is small may fit
+                        Ok(first) if trouble.full && self.db.is_some() => {
+                            let due = tried.1.saturating_sub(tried.0.elapsed()).is_zero();
+                            let now = if due { self.heal(shared, &mut tried) } else { None };
+                            if let Some(now) = now.filter(|now| !now.full) {
+                                first.1.send(Err(refusal(&now)));
+                                continue;
+                            }
+                            first
+                        }
                         // what takes long is not done for each of many writes
                         Ok((_, ack)) if !tried.1.saturating_sub(tried.0.elapsed()).is_zero() => {
                             ack.send(Err(refusal(&trouble)));
@@ -215,6 +229,10 @@ impl Log {
                     let took = commit.elapsed();
                     shared.vitals.committed(took, acks.len());
                     patience = took.checked_div(COME_BACK).unwrap_or_default().min(COME_BACK_MAX);
+                    if self.refused > 0 && size(&acks) >= self.refused {
+                        self.refused = 0;
+                        shared.vitals.set_trouble(None);
+                    }
                     shared.publish(acks.iter().flat_map(|(_, events)| events));
                     for (ack, events) in acks {
                         ack.send(Ok(events));
@@ -225,6 +243,7 @@ impl Log {
                 }
                 Err(error) => {
                     shared.vitals.failed();
+                    self.refused = self.refused.max(size(&acks)).min(PROBE_MAX);
                     tried = (Instant::now(), TRY_AGAIN_MIN);
                     let trouble = self.failed(&error);
                     let refusal = refusal(&trouble);
@@ -280,16 +299,25 @@ impl Log {
             }
             Err(other) => Some(Trouble { full: false, message: other.to_string() }),
         };
+        if trouble.is_none() {
+            self.refused = 0;
+        }
         shared.vitals.set_trouble(trouble.clone());
         let pause = begin.elapsed().saturating_mul(TRY_AGAIN).clamp(TRY_AGAIN_MIN, TRY_AGAIN_MAX);
         *tried = (Instant::now(), if trouble.is_some() { pause } else { Duration::ZERO });
         trouble
     }
 
+    /// Whether there is room for what was refused.
     fn probe(&mut self, revision: Revision) -> Result<(), OpenError> {
-        let tx = open(&mut self.db)?.transaction()?;
-        layout::set_revision(&tx, revision)?;
-        Ok(tx.commit()?)
+        let db = open(&mut self.db)?;
+        for bytes in [self.refused, 0] {
+            let tx = db.transaction()?;
+            layout::set_revision(&tx, revision)?;
+            layout::set_ballast(&tx, bytes)?;
+            tx.commit()?;
+        }
+        Ok(())
     }
 
     /// Opens the file again and makes it hold what memory holds. A file that is damaged is replaced.
@@ -338,6 +366,12 @@ impl Log {
         db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, i64>(0))?;
         Ok(db)
     }
+}
+
+/// Bytes of what is to be written.
+fn size(acks: &[(Ack, Vec<Event>)]) -> usize {
+    let events = acks.iter().flat_map(|(_, events)| events).filter(|event| !event.deleted);
+    events.map(|event| event.entry.bytes.len()).sum::<usize>().max(1)
 }
 
 fn open(db: &mut Option<Connection>) -> rusqlite::Result<&mut Connection> {

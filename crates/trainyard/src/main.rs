@@ -3,10 +3,12 @@
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should"))]
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))] // they panic on a full disk
 
+mod backup;
 mod ephemeral;
 mod evidence;
 mod history;
 mod operator;
+mod parts;
 mod pki;
 mod shells;
 mod spdy;
@@ -33,7 +35,7 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(code) => return ExitCode::from(code),
     };
-    if !matches!(command, Command::Up(_) | Command::Operator(_)) {
+    if !matches!(command, Command::Up(_) | Command::Operator(_) | Command::Restore(_)) {
         end_with_the_reader();
     }
     let runtime =
@@ -43,6 +45,8 @@ fn main() -> ExitCode {
         match command {
             Command::Up(args) => up::up(&args, &global).await,
             Command::Kubeconfig(args) if args.user.is_some() => up::kubeconfig_of(&args, &global),
+            Command::Backup(args) => backup::backup(&args, &global).await,
+            Command::Restore(args) => backup::restore(&args, &global),
             Command::Operator(args) => operator::operator(&args, &global).await,
             Command::Doctor(args) => {
                 cli::doctor(&args, &global, trainyard::install::built_in()).await.map_err(up::UpError::from)

@@ -1,8 +1,10 @@
 //! `trainyard up`: store, API server, controllers and node agent in one process.
 
+use crate::backup::UNFINISHED;
 use crate::ephemeral::NoEphemeralContainers;
 use crate::evidence::{self, Evidence};
 use crate::history::Histories;
+use crate::parts::Part;
 use crate::pki::{self, PkiError};
 use crate::streams::NodeStreams;
 use crate::usage::NodeUsage;
@@ -12,7 +14,7 @@ use apiserver::auth::{Authenticator, User};
 use apiserver::delegate::Delegate;
 use apiserver::streams::PodStreams;
 use apiserver::usage::Usage;
-use apiserver::{Options, ServeError, Server, tls_config};
+use apiserver::{Check, Options, ServeError, Server, tls_config};
 use cli::args::{Format, Global, KubeconfigArgs, StatusServerAt, UpArgs};
 use cli::error::CliError;
 use cli::exit;
@@ -138,11 +140,21 @@ pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
     }
     home.create()?;
     let Some(lock) = home.try_lock()? else {
-        let by =
-            home.running().map_or(String::new(), |running| format!(" (process {}, {})", running.pid, running.server));
+        let by = home
+            .wait_running()
+            .map_or(String::new(), |running| format!(" (process {}, {})", running.pid, running.server));
         return Err(UpError::Usage(format!("a control plane runs already under {}{by}", home.root().display())));
     };
     let started = Instant::now();
+    // of a control plane that was killed
+    let _ = std::fs::remove_file(home.running_file());
+    if home.root().join(UNFINISHED).exists() {
+        return Err(UpError::Usage(format!(
+            "a restore into {} was interrupted; do it again: trainyard restore FILE --force",
+            home.root().display()
+        )));
+    }
+    home.close_to_others();
     log_to_stderr(global.verbose);
     // every pod costs a few file descriptors
     let _ = nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE)
@@ -196,6 +208,14 @@ pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
     if !args.no_node {
         plugins.push(Arc::new(NoEphemeralContainers));
     }
+    let (agent_part, controllers_part) = (Part::new("node-agent"), Part::new("controllers"));
+    let mut checks: Vec<Arc<dyn Check>> = Vec::new();
+    if !args.no_node {
+        checks.push(agent_part.clone());
+    }
+    if !controllers.is_empty() {
+        checks.push(controllers_part.clone());
+    }
     let options = Options {
         database: Some(database.clone()),
         plugins,
@@ -204,6 +224,7 @@ pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
         delegates,
         audit,
         address: Some(address),
+        checks,
         authenticator: Authenticator::new(signing_key).with_token(&token, User::admin()),
         ..Options::default()
     };
@@ -232,7 +253,7 @@ pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
         let agent = agent(&client, node_data, address, keep).await?;
         node = if agent.isolation().is_hosts() { "hosts" } else { "plain" }.to_owned();
         let stop = stop.clone();
-        tasks.spawn(async move { agent.run(stop).await });
+        tasks.spawn(agent_part.run(async move { agent.run(stop).await }));
     }
     if keeps {
         tasks.spawn(evidence::follow(client.clone(), kept));
@@ -250,7 +271,7 @@ pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
     if !controllers.is_empty() {
         let mut driver = Driver::new(client.clone());
         controllers.add_to(&mut driver, &around);
-        tasks.spawn(driver.run(stop.clone()));
+        tasks.spawn(controllers_part.run(driver.run(stop.clone())));
     }
 
     let running = Running {

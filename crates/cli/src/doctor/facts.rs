@@ -94,6 +94,8 @@ pub(crate) struct Facts {
     pub server: String,
     /// The answer of `/version`.
     pub version: Seen<Value>,
+    /// The answer of `/readyz?verbose`, whatever its status.
+    pub health: Seen<String>,
     /// The CustomResourceDefinitions in this binary.
     pub expected: Vec<Value>,
     /// Those that are installed, by name; `None` where one is not.
@@ -153,7 +155,7 @@ impl Severity {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Finding {
     pub severity: Severity,
-    /// What was looked at: `versions`, `kinds`, `rights`, `webhooks`, `controllers`, `nodes`, `runtimes`, `jobs`.
+    /// What was looked at: `versions`, `health`, `kinds`, `rights`, `webhooks`, `controllers`, `nodes`, `runtimes`, `jobs`.
     pub check: &'static str,
     /// `Kind/name` or `Kind/namespace/name`.
     pub object: String,

@@ -58,6 +58,7 @@ pub(super) async fn facts(
         Err(kube::Error::Api(status)) => Seen::Unknown(refused(&status, "get /version")),
         Err(error) => return Err(error.into()),
     };
+    let health = ask.health().await;
     let scope = Scope { ask: &ask, only: only.as_deref(), fallback: &cluster.namespace };
 
     let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
@@ -134,6 +135,7 @@ pub(super) async fn facts(
         flags: cluster.flags.clone(),
         server: cluster.server.clone(),
         version,
+        health,
         expected: built_in.kinds,
         installed,
         own,
@@ -169,6 +171,22 @@ struct Ask<'a> {
 impl Ask<'_> {
     async fn get(&self, path: &str) -> Result<Value, kube::Error> {
         self.client.request(Request::get(path).body(Vec::new()).expect("paths are well-formed")).await
+    }
+
+    /// What the server says of itself, well or not.
+    async fn health(&self) -> Seen<String> {
+        let request = Request::get("/readyz?verbose").body(kube::client::Body::empty()).expect("paths are well-formed");
+        let answer = match self.client.send(request).await {
+            Ok(answer) => answer,
+            Err(error) => return Seen::Unknown(error.to_string()),
+        };
+        if !matches!(answer.status().as_u16(), 200 | 500) {
+            return Seen::Unknown("needs get on /readyz".to_owned());
+        }
+        match http_body_util::BodyExt::collect(answer.into_body()).await {
+            Ok(body) => Seen::Known(String::from_utf8_lossy(&body.to_bytes()).into_owned()),
+            Err(error) => Seen::Unknown(error.to_string()),
+        }
     }
 
     async fn post(&self, path: &str, body: &Value) -> Result<Value, kube::Error> {

@@ -2,6 +2,7 @@
 
 mod admission;
 mod controllers;
+mod health;
 mod installed;
 mod jobs;
 mod nodes;
@@ -39,7 +40,8 @@ fn install(facts: &Facts) -> Remedy {
 
 /// All findings.
 pub(super) fn judge(facts: &Facts) -> Vec<Finding> {
-    let checks = [installed::versions, installed::kinds, rights::judge, admission::judge, controllers::judge];
+    let checks =
+        [installed::versions, health::judge, installed::kinds, rights::judge, admission::judge, controllers::judge];
     let more = [nodes::limits, jobs::runtimes, jobs::jobs];
     checks.into_iter().chain(more).flat_map(|check| check(facts).all).collect()
 }

@@ -77,6 +77,7 @@ fn well() -> Facts {
         flags: String::new(),
         server: "https://k".to_owned(),
         version: Seen::Known(json!({"major": "1", "minor": "33+", "gitVersion": "v1.33.1"})),
+        health: Seen::Known("[+]ping ok\nreadyz check passed\n".to_owned()),
         installed: installed.map(|(name, kind)| ((*name).to_owned(), Seen::Known(Some(kind.clone())))).collect(),
         expected,
         own: vec![(right("create", "configmaps"), "run", Seen::Known(true))],

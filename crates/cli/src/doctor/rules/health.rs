@@ -1,0 +1,34 @@
+//! What the server says of itself, check by check (`/readyz?verbose`).
+
+use crate::doctor::facts::{Facts, Findings, Remedy, Seen, Severity};
+
+pub(super) fn judge(facts: &Facts) -> Findings {
+    let mut found = Findings::new("health");
+    let object = format!("Server/{}", facts.server);
+    let told = match &facts.health {
+        Seen::Known(told) => told,
+        Seen::Unknown(why) => {
+            found.unknown(object, why);
+            return found;
+        }
+    };
+    let mut well = true;
+    for line in told.lines() {
+        if let Some(failure) = line.strip_prefix("[-]") {
+            well = false;
+            let remedy = match failure.starts_with("etcd ") && facts.embedded().is_some() {
+                true => "make room on the disk of its home, or make it writable; writes are taken again by themselves",
+                false => "look into the log of the server",
+            };
+            found.add(Severity::Error, object.clone(), failure.to_owned(), Remedy::advise(remedy));
+        } else if let Some(damage) = line.strip_prefix("[+]stored-objects ok (") {
+            well = false;
+            let remedy = "make them again, or go back to a backup: trainyard restore FILE --force";
+            found.add(Severity::Warning, object.clone(), damage.trim_end_matches(')'), Remedy::advise(remedy));
+        }
+    }
+    if well {
+        found.ok(object, "all of its checks pass");
+    }
+    found
+}
