@@ -63,10 +63,12 @@ deb: release ## a Debian package, dist/trainyard_*.deb
 e2e: release wheel deb mpi shells kubernetes $(VENV)/frameworks ## the binary through real clients, and the recordings [K=EXPRESSION: some tests]
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/python -m pytest e2e -q -ra --durations=15 --reruns $(RERUNS) $(if $(K),-k "$(K)")
 
-soak: release $(VENV)/e2e ## what the gate does a tenth of: thousands of watches, disks that fail, kills under load
+soak: release $(VENV)/e2e ## what the gate does a tenth of: thousands of watches, disks that fail, kills under load, requests made up
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" WATCHES=$${WATCHES:-3000} SOAK_SECONDS=$${SOAK_SECONDS:-60} $(VENV)/bin/python -m pytest e2e/test_watchers.py -q -s
 	SOAK_FAULTS=$${SOAK_FAULTS:-1000} cargo test --quiet --package store --package node on_a_disk_that_fails -- --nocapture
 	SOAK_KILLS=$${SOAK_KILLS:-200} PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/python -m pytest e2e/test_durability.py -q -s -k kills
+	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" CASES=$${CASES:-20000} SEED=$${SEED:-$$$$} $(VENV)/bin/python -m pytest e2e/test_schemas.py -q -s --timeout 0
+	PROPTEST_CASES=$${PROPTEST_CASES:-20000} cargo test --release --package apiserver --test it parsers
 
 bench: release $(VENV)/e2e ## ratios against real peers
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" cargo run --release --quiet --package benches

@@ -501,7 +501,7 @@ pub fn canonical_time(text: &str, micro: bool) -> Result<String, String> {
     // Go reads microseconds only where all six digits stand.
     let digits = text.split_once('.').map(|(_, rest)| rest.bytes().take_while(u8::is_ascii_digit).count());
     if micro && digits != Some(6) && text.len() > 19 {
-        let rest = &text[19..];
+        let rest = text.get(19..).unwrap_or(text);
         return Err(format!("parsing time {text:?} as {layout:?}: cannot parse {rest:?} as \".000000\""));
     }
     let timestamp: Timestamp = match text.parse() {

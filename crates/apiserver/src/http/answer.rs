@@ -7,6 +7,12 @@ use crate::wire;
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
 use serde_json::Value;
+use std::collections::BTreeSet;
+
+/// Characters that all warnings of an answer may have; more, and each of them is cut.
+const WARNINGS_MAX: usize = 4096;
+/// Characters of one warning where they are cut.
+const WARNING_MAX: usize = 256;
 
 /// Bodies of responses.
 pub type Body = axum::body::Body;
@@ -95,14 +101,19 @@ pub(crate) fn object_bytes(object: &Object, custom: bool) -> Vec<u8> {
     }
 }
 
-/// Adds `Warning: 299` headers.
+/// Adds `Warning: 299` headers: each text once, and not more of them than clients take (`k8s.io/apiserver/pkg/endpoints/filters`).
 pub(crate) fn warn(response: &mut Response<Body>, warnings: &[String]) {
-    let mut seen: Vec<&String> = Vec::new();
+    let all: usize = warnings.iter().map(|text| text.chars().count()).sum();
+    let each = if all > WARNINGS_MAX { WARNING_MAX } else { usize::MAX };
+    let mut seen = BTreeSet::new();
+    let mut left = WARNINGS_MAX;
     for text in warnings {
-        if seen.contains(&text) {
+        let text: String = text.chars().take(each).collect();
+        if !seen.insert(text.clone()) {
             continue;
         }
-        seen.push(text);
+        let Some(rest) = left.checked_sub(text.chars().count()) else { break };
+        left = rest;
         let quoted = text.replace('\\', "\\\\").replace('"', "\\\"");
         let clean: String = quoted.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
         if let Ok(value) = HeaderValue::from_bytes(format!("299 - \"{clean}\"").as_bytes()) {
@@ -116,4 +127,23 @@ pub(crate) fn object(answer: &Answer, custom: bool, accepted: &Accepted) -> Resp
     let mut response = encode(answer.code, object_bytes(&answer.object, custom), accepted);
     warn(&mut response, &answer.warnings);
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn warnings_have_a_bound() {
+        let warned = |warnings: &[String]| {
+            let mut response = response(200, "application/json", "{}");
+            warn(&mut response, warnings);
+            response.headers().get_all(header::WARNING).iter().map(|value| value.len()).collect::<Vec<_>>()
+        };
+        let many: Vec<String> = (0..100_000).map(|i| format!("unknown field \"spec.f{i}\"")).collect();
+        let told = warned(&many);
+        assert!(told.len() > 100 && told.iter().sum::<usize>() < 8192, "{told:?}");
+        assert_eq!(warned(&["x".repeat(100_000)]), [WARNING_MAX + "299 - \"\"".len()]);
+        assert_eq!(warned(&["a".to_owned(), "a".to_owned()]).len(), 1);
+    }
 }

@@ -1,5 +1,6 @@
 //! OpenAPI documents, made from the schemas when somebody asks.
 
+mod operations;
 pub(crate) mod v2;
 
 use crate::registry::{Catalog, Served};
@@ -112,10 +113,6 @@ fn gvk(served: &Served) -> Value {
     json!({"group": r.group, "version": r.version, "kind": r.kind})
 }
 
-fn query(name: &str, kind: &str) -> Value {
-    json!({"name": name, "in": "query", "schema": {"type": kind, "uniqueItems": true}})
-}
-
 fn document(kinds: &[&Arc<Served>]) -> Value {
     let mut paths = Map::new();
     let mut schemas = Map::new();
@@ -153,7 +150,7 @@ fn document(kinds: &[&Arc<Served>]) -> Value {
                 "x-kubernetes-group-version-kind": [{"group": r.group, "version": r.version, "kind": r.list_kind}],
             }),
         );
-        operations(served, &name, &mut paths);
+        operations::add(served, &name, &mut paths);
     }
     schemas.insert(
         "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta".to_owned(),
@@ -162,6 +159,7 @@ fn document(kinds: &[&Arc<Served>]) -> Value {
             "resourceVersion": {"type": "string"}, "selfLink": {"type": "string"},
         }}),
     );
+    operations::schemas(&mut schemas);
     schemas.entry("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta").or_insert_with(object_meta);
     json!({
         "openapi": "3.0.0",
@@ -295,62 +293,4 @@ fn publish_metadata(schema: &mut Value) {
     schema["properties"]["metadata"] = json!({
         "description": "Standard object's metadata. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata",
         "allOf": [{"$ref": "#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"}]});
-}
-
-fn operations(served: &Served, component: &str, paths: &mut Map<String, Value>) {
-    let r = &served.resource;
-    let prefix =
-        if r.group.is_empty() { format!("/api/{}", r.version) } else { format!("/apis/{}/{}", r.group, r.version) };
-    let base = if r.namespaced {
-        format!("{prefix}/namespaces/{{namespace}}/{}", r.plural)
-    } else {
-        format!("{prefix}/{}", r.plural)
-    };
-    let writes =
-        || vec![query("dryRun", "string"), query("fieldManager", "string"), query("fieldValidation", "string")];
-    let reference = |name: &str| json!({"$ref": format!("#/components/schemas/{name}")});
-    let operation = |action: &str, parameters: Vec<Value>, schema: &Value| {
-        json!({
-            "x-kubernetes-action": action,
-            "x-kubernetes-group-version-kind": gvk(served),
-            "parameters": parameters,
-            "responses": {"200": {"description": "OK", "content": {"application/json": {"schema": schema}}}},
-        })
-    };
-    let (one, list) = (reference(component), reference(&format!("{component}List")));
-    let mut collection = Map::new();
-    let mut single = Map::new();
-    for verb in &r.verbs {
-        match *verb {
-            "list" => collection.insert("get".to_owned(), operation("list", vec![], &list)),
-            "create" => collection.insert("post".to_owned(), operation("post", writes(), &one)),
-            "deletecollection" => collection
-                .insert("delete".to_owned(), operation("deletecollection", vec![query("dryRun", "string")], &one)),
-            "get" => single.insert("get".to_owned(), operation("get", vec![], &one)),
-            "update" => single.insert("put".to_owned(), operation("put", writes(), &one)),
-            "patch" => {
-                let mut parameters = writes();
-                parameters.push(query("force", "boolean"));
-                single.insert("patch".to_owned(), operation("patch", parameters, &one))
-            }
-            "delete" => single.insert("delete".to_owned(), operation("delete", vec![query("dryRun", "string")], &one)),
-            _ => None,
-        };
-    }
-    if r.namespaced && r.verbs.contains(&"list") {
-        let everywhere = json!({"get": operation("list", vec![], &list)});
-        paths.insert(format!("{prefix}/{}", r.plural), everywhere);
-    }
-    if !collection.is_empty() {
-        paths.insert(base.clone(), collection.into());
-    }
-    if !single.is_empty() {
-        let status = single.clone();
-        paths.insert(format!("{base}/{{name}}"), single.into());
-        if served.subresource("status").is_some() {
-            let kept: Map<String, Value> =
-                status.into_iter().filter(|(verb, _)| matches!(verb.as_str(), "get" | "put" | "patch")).collect();
-            paths.insert(format!("{base}/{{name}}/status"), kept.into());
-        }
-    }
 }

@@ -33,7 +33,11 @@ fn operation(new: &Value) -> Value {
     let mut old = Map::new();
     for (name, value) in new.as_object().into_iter().flatten() {
         let value = match name.as_str() {
-            "parameters" => value.as_array().into_iter().flatten().map(parameter).collect(),
+            "requestBody" => continue,
+            // clients of this version look for these alone
+            "parameters" => {
+                value.as_array().into_iter().flatten().filter(|one| one["in"] == "query").map(parameter).collect()
+            }
             "responses" => {
                 let response = |(code, response): (&String, &Value)| {
                     let shape = schema(&response["content"]["application/json"]["schema"]);

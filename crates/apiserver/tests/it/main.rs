@@ -8,6 +8,7 @@ mod health;
 mod hostile;
 mod jobs;
 mod many;
+mod parsers;
 mod rights;
 
 use apiserver::auth::User;

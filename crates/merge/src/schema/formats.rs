@@ -220,7 +220,7 @@ fn digits_of(text: &str) -> String {
 
 fn is_isbn10(text: &str) -> bool {
     let digits = digits_of(text);
-    if digits.len() != 10 || !digits[..9].bytes().all(|b| b.is_ascii_digit()) {
+    if digits.len() != 10 || !digits.bytes().take(9).all(|b| b.is_ascii_digit()) {
         return false;
     }
     let mut sum = 0;
