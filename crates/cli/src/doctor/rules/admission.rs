@@ -119,7 +119,7 @@ fn judge_one(facts: &Facts, found: &mut Findings, configuration: &Value) {
             Remedy::why("if it is left over", format!("kubectl delete {} {name}", kind.to_lowercase())),
         );
     }
-    if is_trainers && text(&first["clientConfig"], "url") != "" && is_wanted_inside(facts) {
+    if is_trainers && !text(&first["clientConfig"], "url").is_empty() && is_wanted_inside(facts) {
         let message = format!(
             "an operator outside the cluster registered it by URL, at {}; kubectl apply of the manifests is refused while it is \
              there (exactly one of url or service is required)",

@@ -235,6 +235,31 @@ fn warning(facts: &Facts, kind: &str, object: &Value) -> Option<String> {
     Some(format!("{}: {}", text(newest, "reason"), text(newest, "message").trim()))
 }
 
+/// What `explain` says of a job that waits, and the first command that it proposes; `None` where it knows of nothing.
+fn diagnosed(facts: &Facts, job: &Value, jobset: &Value, jobs: &[&Value], pods: &[&Value]) -> Option<(String, Remedy)> {
+    let namespace = meta(job, "namespace");
+    let events = facts.events.items().iter().filter(|event| meta(event, "namespace") == namespace);
+    let flags = match &facts.only {
+        Some(_) => facts.flags.clone(),
+        None => format!("{} -n {namespace}", facts.flags),
+    };
+    let told = diagnose::diagnose(&diagnose::Facts {
+        job: job.clone(),
+        jobset: jobset.clone(),
+        jobs: jobs.iter().map(|job| (*job).clone()).collect(),
+        pods: pods.iter().map(|pod| diagnose::PodFacts { pod: (*pod).clone(), live: true, attempt: 0 }).collect(),
+        events: events.cloned().collect(),
+        now: facts.now,
+        home: diagnose::Home { flags, kubectl: format!("kubectl -n {namespace}"), local: facts.embedded().is_some() },
+        ..diagnose::Facts::default()
+    });
+    if matches!(told.reason, diagnose::Reason::Starting | diagnose::Reason::Running) {
+        return None;
+    }
+    let remedy = told.remedies.into_iter().find_map(|remedy| Some((remedy.text, remedy.command?)));
+    remedy.map(|(text, command)| (format!("{} ({})", told.why, told.reason.as_str()), Remedy::why(text, command)))
+}
+
 /// What is said of a pod that nobody looks at.
 fn unscheduled(pod: &Value) -> Option<String> {
     let is_pending = text(&pod["status"], "phase") == "Pending" && text(&pod["spec"], "nodeName").is_empty();
@@ -310,10 +335,15 @@ fn jobset(facts: &Facts, found: &mut Findings, jobset: &Value, pods: &[&Value]) 
     if !waiting.is_empty() {
         let reasons: BTreeSet<&str> = waiting.iter().map(|(_, why)| why.as_str()).collect();
         let reasons: Vec<String> = reasons.into_iter().map(str::to_owned).collect();
-        let message = format!("{} of {} pods wait: {}", waiting.len(), pods.len(), some(&reasons, TOLD_MAX));
-        let remedy = match owner {
-            Some(job) => describe(facts, job),
-            None => Remedy::run(format!("kubectl -n {namespace} describe pod {}", meta(waiting[0].0, "name"))),
+        let mut message = format!("{} of {} pods wait: {}", waiting.len(), pods.len(), some(&reasons, TOLD_MAX));
+        let told = owner.and_then(|job| diagnosed(facts, job, jobset, &jobs, pods));
+        let remedy = match (owner, told) {
+            (_, Some((why, remedy))) => {
+                message = format!("{} of {} pods wait: {why}", waiting.len(), pods.len());
+                remedy
+            }
+            (Some(job), None) => describe(facts, job),
+            (None, None) => Remedy::run(format!("kubectl -n {namespace} describe pod {}", meta(waiting[0].0, "name"))),
         };
         found.add(Severity::Warning, object, message, remedy);
     }

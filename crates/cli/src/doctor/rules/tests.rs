@@ -492,8 +492,8 @@ fn each_fault_is_found() {
                 first(&mut f.pods)["status"] = json!({"phase": "Pending", "conditions": [{"type": "PodScheduled",
                     "status": "False", "message": "0/3 nodes are available"}]});
             },
-            "warning jobs JobSet/team/train: 1 of 1 pods wait: 0/3 nodes are available",
-            "trainyard describe train -n team",
+            "warning jobs JobSet/team/train: 1 of 1 pods wait: the scheduler finds no node: 0/3 nodes are available (Unschedulable)",
+            "see the nodes: kubectl -n team describe nodes",
         ),
         (
             |f| first(&mut f.pods)["status"] = json!({"phase": "Pending"}),
