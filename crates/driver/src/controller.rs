@@ -2,18 +2,19 @@
 
 use crate::cache::Cache;
 use crate::events::Recorder;
-use crate::execute::{Outcome, execute};
-use crate::informer::{is_primary, is_tracked};
+use crate::execute::execute;
 use crate::metrics::{
     ACTIVE_WORKERS, Labels, MAX_WORKERS, Metric, QUEUE_ADDS, QUEUE_DEPTH, QUEUE_RETRIES, QUEUE_SECONDS,
     QUEUE_WORK_SECONDS, RECONCILE_ERRORS, RECONCILE_PANICS, RECONCILE_SECONDS, RECONCILES, Registry,
 };
 use crate::queue::Queue;
 use crate::requests::Requests;
-use api::object::{self, Gvk, Key, Target};
+use api::object::{Gvk, Key, Target};
 use futures::FutureExt;
 use jiff::Timestamp;
-use reconcile::{Decision, Event, EventType, Next, Primary, Reconciler, Wakes, Watch, World};
+use reconcile::execution::Outcome;
+use reconcile::queue::Settled;
+use reconcile::{Decision, Event, EventType, Next, Primary, Reconciler, Watch, World};
 use serde_json::Value;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -137,35 +138,14 @@ impl Wake for Controller {
     }
 
     fn wake(&self, gvk: &Gvk, object: &Value) {
-        if is_primary(&self.primary, gvk) {
-            self.queue.add(Target { gvk: gvk.clone(), key: Key::of(object) });
-        }
+        self.primary.woken_by(gvk, object).into_iter().for_each(|target| self.queue.add(target));
         for watch in &self.watches {
-            if watch.gvk != *gvk && !(watch.is_every() && is_tracked(gvk)) {
-                continue;
-            }
-            match &watch.wakes {
-                Wakes::Nothing => {}
-                Wakes::ControllerOwner => {
-                    let Some(owner) = object::controller_of(object) else { continue };
-                    let owner_gvk = Gvk::of(owner);
-                    if let Primary::Kind(kind) = &self.primary
-                        && kind.kind == owner_gvk.kind
-                        && kind.group == owner_gvk.group
-                    {
-                        let key = Key::new(object::meta(object, "namespace"), object::text(owner, "name"));
-                        self.queue.add(Target { gvk: kind.clone(), key });
-                    }
-                }
-                Wakes::Keys(keys) => {
-                    // the watch of a kind, which all controllers share, must not end with it
-                    match catch_unwind(AssertUnwindSafe(|| keys(&*self.cache as &dyn World, object))) {
-                        Ok(targets) => targets.into_iter().for_each(|target| self.queue.add(target)),
-                        Err(panic) => {
-                            let (controller, panic) = (self.reconciler.name(), words(&*panic));
-                            tracing::error!(controller, %gvk, object = %Key::of(object), panic, "bug: a watch panicked");
-                        }
-                    }
+            // the watch of a kind, which all controllers share, must not end with it
+            match catch_unwind(AssertUnwindSafe(|| watch.woken_by(&self.primary, &*self.cache, gvk, object))) {
+                Ok(targets) => targets.into_iter().for_each(|target| self.queue.add(target)),
+                Err(panic) => {
+                    let (controller, panic) = (self.reconciler.name(), words(&*panic));
+                    tracing::error!(controller, %gvk, object = %Key::of(object), panic, "bug: a watch panicked");
                 }
             }
         }
@@ -287,44 +267,23 @@ impl Controller {
 
     async fn decide_and_carry_out(&self, target: &Target) -> End {
         let Some(decision) = self.reconciler.decide(&*self.cache, target, Timestamp::now()) else {
-            self.queue.succeeded(target);
+            self.queue.settle(target, &Outcome::Done, Next::AwaitChange);
             return End::Success;
         };
         if !decision.report.0.is_empty() {
             tracing::debug!(controller = self.reconciler.name(), object = %target, report = ?decision.report.0, "decided");
         }
         let next = decision.next;
-        match execute(&self.requests, &self.cache, &self.recorder, target, decision).await {
-            Outcome::Done => match next {
-                Next::AwaitChange => {
-                    self.queue.succeeded(target);
-                    End::Success
-                }
-                Next::After(delay) => {
-                    self.queue.succeeded(target);
-                    let delay = Duration::try_from(delay).unwrap_or(Duration::ZERO);
-                    self.queue.add_after(target.clone(), delay);
-                    End::RequeueAfter
-                }
-                Next::Backoff => {
-                    self.queue.add_backoff(target.clone());
-                    End::Requeue
-                }
-            },
-            Outcome::Again => {
-                self.queue.add_backoff(target.clone());
-                End::Requeue
-            }
-            Outcome::Failed(errors) => {
-                let delay = self.queue.add_backoff(target.clone());
-                tracing::warn!(controller = self.reconciler.name(), object = %target, ?delay, error = errors.join("; "), "could not carry out the decision; will try again");
-                if let Next::After(after) = next
-                    && let Ok(after) = Duration::try_from(after)
-                {
-                    self.queue.add_after(target.clone(), after);
-                }
-                End::Error
-            }
+        let outcome = execute(&self.requests, &self.cache, &self.recorder, target, decision).await;
+        let settled = self.queue.settle(target, &outcome, next);
+        if let (Outcome::Failed(errors, _), Settled::Failed(delay)) = (&outcome, settled) {
+            tracing::warn!(controller = self.reconciler.name(), object = %target, ?delay, error = errors.join("; "), "could not carry out the decision; will try again");
+        }
+        match settled {
+            Settled::Success => End::Success,
+            Settled::After(_) => End::RequeueAfter,
+            Settled::Backoff(_) => End::Requeue,
+            Settled::Failed(_) => End::Error,
         }
     }
 }
@@ -332,6 +291,8 @@ impl Controller {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use api::object;
+    use reconcile::Wakes;
     use std::collections::BTreeMap;
     use std::sync::Mutex;
 

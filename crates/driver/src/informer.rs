@@ -6,7 +6,7 @@ use crate::controller::Wake;
 use crate::requests::{Part, RequestError, Requests};
 use api::object::{self, Gvk, Key};
 use futures::{FutureExt, StreamExt};
-use reconcile::Primary;
+use reconcile::wakes::{is_tracked, states};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::AssertUnwindSafe;
@@ -20,9 +20,6 @@ use tokio_util::sync::CancellationToken;
 const RETRY: Duration = Duration::from_millis(250);
 /// The longest time between two looks for a kind that is not served.
 const ABSENT_MAX: Duration = Duration::from_secs(5);
-
-/// What a reconciler keyed by every kind is not shown: nobody owns or garbage-collects them, and each write makes one.
-const UNTRACKED: [&str; 1] = ["Event"];
 
 /// The kinds that cannot be listed or watched, each with the reason.
 #[derive(Default)]
@@ -141,7 +138,7 @@ fn trackable(served: &BTreeMap<Gvk, crate::requests::Served>) -> Vec<Gvk> {
     let mut seen = BTreeSet::new();
     served
         .iter()
-        .filter(|(gvk, served)| served.watchable && !UNTRACKED.contains(&gvk.kind.as_str()))
+        .filter(|(gvk, served)| served.watchable && is_tracked(gvk))
         .filter(|(gvk, _)| seen.insert((gvk.group.clone(), gvk.kind.clone())))
         .map(|(gvk, _)| gvk.clone())
         .collect()
@@ -242,19 +239,12 @@ impl Shared {
                         if let Some(witness) = &self.options.witness {
                             witness(gvk, old.as_deref(), &object);
                         }
-                        // owners and labels may have moved: whoever the old state concerned must look too
-                        if let Some(old) = old.filter(|old| old["metadata"] != object["metadata"]) {
-                            self.wake(gvk, &old);
-                        }
-                        self.wake(gvk, &object);
+                        states(old.as_deref(), &object).for_each(|state| self.wake(gvk, state));
                     }
                     "DELETED" => {
                         revision = object::resource_version(&object).to_owned();
                         let old = self.cache.tell_deleted(gvk, &object);
-                        if let Some(old) = old.filter(|old| old["metadata"] != object["metadata"]) {
-                            self.wake(gvk, &old);
-                        }
-                        self.wake(gvk, &object);
+                        states(old.as_deref(), &object).for_each(|state| self.wake(gvk, state));
                     }
                     "BOOKMARK" => revision = object::resource_version(&object).to_owned(),
                     // 410: too old; anything else: the same remedy
@@ -312,19 +302,6 @@ impl Shared {
             }
         }
         tasks.shutdown().await;
-    }
-}
-
-/// Whether a reconciler keyed by every kind looks at this one.
-pub(crate) fn is_tracked(gvk: &Gvk) -> bool {
-    !UNTRACKED.contains(&gvk.kind.as_str())
-}
-
-/// Which of a reconciler's keys are concerned by `Primary`.
-pub(crate) fn is_primary(primary: &Primary, gvk: &Gvk) -> bool {
-    match primary {
-        Primary::Kind(kind) => kind == gvk,
-        Primary::Every => is_tracked(gvk),
     }
 }
 

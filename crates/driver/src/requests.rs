@@ -2,12 +2,12 @@
 
 use crate::Options;
 use crate::limit::Limiter;
-use api::object::{Gvk, Key, Target};
+use api::object::{Gvk, Key};
 use futures::{AsyncBufReadExt, Stream, StreamExt, TryStreamExt};
 use http::{Method, Request};
 use kube::Client;
 use kube::discovery::{Discovery, Scope, verbs};
-use reconcile::Fate;
+use reconcile::execution::Call;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::{PoisonError, RwLock};
@@ -19,9 +19,6 @@ use tracing::field::Empty;
 pub(crate) enum RequestError {
     #[error("the server does not serve {0}")]
     UnknownKind(Gvk),
-    /// What the view takes for gone is not.
-    #[error("{0} is still there")]
-    StillThere(Target),
     /// The API server's own words: what upstream's clients print.
     #[error("{message}")]
     Api { code: u16, reason: String, message: String },
@@ -42,10 +39,6 @@ impl RequestError {
 
     pub(crate) fn is(&self, wanted: &str) -> bool {
         matches!(self, Self::Api { reason, .. } if reason == wanted)
-    }
-
-    pub(crate) fn fate(&self) -> Fate {
-        if self.is("Conflict") || matches!(self, Self::StillThere(_)) { Fate::Again } else { Fate::Retry }
     }
 }
 
@@ -165,6 +158,13 @@ impl Requests {
     /// The collection that is listed and watched.
     fn everywhere(&self) -> Key {
         Key::new(&self.namespace, "")
+    }
+
+    /// One of a decision's calls.
+    pub(crate) async fn call(&self, call: &Call) -> Result<Value, RequestError> {
+        let method = Method::from_bytes(call.method().as_bytes()).expect("invariant: a constant of HTTP");
+        let body = Some(&call.body).filter(|body| !body.is_null());
+        self.send(method, &call.target.gvk, &call.target.key, &call.tail(), call.content_type(), body).await
     }
 
     /// One request; `tail` is what follows the object's path (`/status`, `?force=true`).

@@ -1,12 +1,17 @@
 //! The contract between pure controllers and the shells that run them.
 //!
 //! A [`Reconciler`] looks at a [`World`] (`observe`), copies out every fact that its decision needs, and `decide`s what
-//! should happen: a [`Decision`] is a value. A shell (`driver` on an API server, `sim` in memory) carries it out. Neither
-//! half of a reconciler does I/O, reads a clock or keeps state between calls: whatever it must remember is in the objects.
+//! should happen: a [`Decision`] is a value. A shell (`driver` on an API server, `sim` in memory) carries it out, by machines
+//! that are here as well: [`execution`] (what to ask the API for, and what its answers mean), [`queue`] (who is looked at
+//! when) and [`wakes`] (whom a change concerns). Neither half of a reconciler does I/O, reads a clock or keeps state between
+//! calls: whatever it must remember is in the objects.
 
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should"))]
 
+pub mod execution;
+pub mod queue;
 pub mod testing;
+pub mod wakes;
 
 use api::object::{Gvk, Key, Target};
 use jiff::{SignedDuration, Timestamp};

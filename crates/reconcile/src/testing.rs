@@ -4,9 +4,8 @@
 //! uids, generations, finalizers, grace periods of bound pods, owner finalizers by propagation policy. It knows no schema,
 //! no admission and no defaults; lists are replaced by merge patches and by strategic ones alike.
 
-use crate::{
-    Decision, Event, EventType, Next, OnError, Op, PatchBody, Propagation, Reconciler, StatusWrite, World, Write,
-};
+use crate::execution::{Answer, Call, Execution, Outcome, Refusal, Request, Step, Verb};
+use crate::{Decision, Event, Next, Propagation, Reconciler, World};
 use api::object::{self, Gvk, Key, Target};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
@@ -51,12 +50,16 @@ impl Default for Model {
     }
 }
 
-/// Why a write was not done.
-#[derive(Debug, PartialEq)]
-pub enum Refusal {
-    /// The resource version, or uid, is another by now.
-    Conflict,
-    Other(String),
+fn refusal(code: u16, reason: &str, message: impl Into<String>) -> Refusal {
+    Refusal { code, reason: reason.to_owned(), message: message.into() }
+}
+
+fn conflict() -> Refusal {
+    refusal(409, "Conflict", "the object has been modified")
+}
+
+fn not_found(target: &Target) -> Refusal {
+    refusal(404, "NotFound", format!("{target} not found"))
 }
 
 /// Two objects or patches laid over each other, RFC 7386.
@@ -220,165 +223,153 @@ impl Model {
         self.all(kind).into_iter().find(|object| object::meta(object, "name") == name)
     }
 
-    fn refused(&mut self, verb: &str, target: &Target) -> Result<(), Refusal> {
+    fn noted(&mut self, verb: &str, target: &Target) -> Result<(), Refusal> {
         let line = format!("{verb} {} {}", target.gvk.kind, target.key.name);
         if let Some(text) = self.refuse.and_then(|refuse| refuse(&line)) {
-            return Err(Refusal::Other(text));
+            return Err(refusal(403, "Forbidden", text));
         }
         self.writes.push(line);
         Ok(())
     }
 
-    fn update(&mut self, object: &Value) -> Result<bool, Refusal> {
-        let held = self.get(&Gvk::of(object), &Key::of(object)).ok_or(Refusal::Other("not found".to_owned()))?;
+    fn update(&mut self, object: &Value) -> Result<(), Refusal> {
+        let target = Target::of(object);
+        let held = self.get(&target.gvk, &target.key).ok_or_else(|| not_found(&target))?;
         for member in ["resourceVersion", "uid"] {
             let (wanted, has) = (object::meta(object, member), object::meta(&held, member));
             if !wanted.is_empty() && wanted != has {
-                return Err(Refusal::Conflict);
+                return Err(conflict());
             }
         }
         let mut object = object.clone();
         object["metadata"]["resourceVersion"] = held["metadata"]["resourceVersion"].clone();
         self.settle(&held, object);
-        Ok(true)
+        Ok(())
     }
 
-    fn patched(&mut self, target: &Target, body: &PatchBody) -> Result<bool, Refusal> {
-        let Some(held) = self.get(&target.gvk, &target.key) else { return Ok(false) };
+    fn patch(&mut self, call: &Call) -> Result<(), Refusal> {
+        let target = &call.target;
+        let held = self.get(&target.gvk, &target.key).ok_or_else(|| not_found(target))?;
         let mut object = (*held).clone();
-        match body {
-            PatchBody::Merge(body) | PatchBody::Strategic(body) => merge(&mut object, body),
-            PatchBody::Json(body) => json_patch(&mut object, body).map_err(Refusal::Other)?,
+        match call.verb {
+            Verb::JsonPatch => {
+                json_patch(&mut object, &call.body).map_err(|text| refusal(422, "Invalid", text))?;
+            }
+            _ => merge(&mut object, &call.body),
         }
         self.update(&object)
     }
 
-    /// Carries out one write; false where there was nothing left to do.
-    pub fn perform(&mut self, op: &Op) -> Result<bool, Refusal> {
-        match op {
-            Op::Create { object } | Op::CreateGenerated { object, .. } => {
-                let target = Target::of(object);
-                if self.get(&target.gvk, &target.key).is_some() {
-                    return Ok(false);
-                }
-                self.refused("create", &target)?;
-                self.uids += 1;
-                let mut object = object.clone();
-                object["metadata"]["uid"] = format!("uid-{}", self.uids).into();
-                self.put(object);
-                Ok(true)
+    fn create(&mut self, object: &Value) -> Result<(), Refusal> {
+        let target = Target::of(object);
+        if self.get(&target.gvk, &target.key).is_some() {
+            return Err(refusal(409, "AlreadyExists", format!("{target} already exists")));
+        }
+        self.noted("create", &target)?;
+        self.uids += 1;
+        let mut object = object.clone();
+        object["metadata"]["uid"] = format!("uid-{}", self.uids).into();
+        self.put(object);
+        Ok(())
+    }
+
+    fn subresource(&mut self, name: &str, call: &Call) -> Result<(), Refusal> {
+        let target = &call.target;
+        if name == "status" {
+            self.writes.push(format!("status {} {}", target.gvk.kind, target.key.name));
+            return if call.verb == Verb::Put { self.update(&call.body) } else { self.patch(call) };
+        }
+        self.noted(if call.method() == "PATCH" { "patch" } else { name }, target)?;
+        match name {
+            "binding" => {
+                let node = call.body["target"]["name"].clone();
+                self.change(&target.gvk, &target.key, |pod| pod["spec"]["nodeName"] = node);
+                Ok(())
             }
-            Op::Apply { object, .. } => {
-                let target = Target::of(object);
-                self.refused("apply", &target)?;
-                match self.get(&target.gvk, &target.key) {
-                    Some(_) => self.patched(&target, &PatchBody::Merge(object.clone())),
-                    None => {
-                        self.put(object.clone());
-                        Ok(true)
-                    }
-                }
+            "eviction" => {
+                self.delete(target, Propagation::Background, None);
+                Ok(())
             }
-            Op::Update { object } => {
-                self.refused("update", &Target::of(object))?;
-                self.update(object)
-            }
-            Op::Patch { target, subresource: _, body } => {
-                self.refused("patch", target)?;
-                self.patched(target, body)
-            }
-            Op::Subresource { target, subresource, object } => {
-                self.refused(subresource, target)?;
-                match *subresource {
-                    "binding" => {
-                        let node = object["target"]["name"].clone();
-                        self.change(&target.gvk, &target.key, |pod| pod["spec"]["nodeName"] = node);
-                    }
-                    "eviction" => self.delete(target, Propagation::Background, None),
-                    _ => _ = self.update(object)?,
-                }
-                Ok(true)
-            }
-            Op::Delete { target, propagation, uid, resource_version, grace_secs } => {
-                let Some(held) = self.get(&target.gvk, &target.key) else { return Ok(false) };
-                let stale = |wanted: &Option<String>, has: &str| wanted.as_deref().is_some_and(|wanted| wanted != has);
-                if stale(uid, object::uid(&held)) || stale(resource_version, object::resource_version(&held)) {
-                    return Err(Refusal::Conflict);
-                }
-                self.refused("delete", target)?;
-                self.delete(target, *propagation, *grace_secs);
-                Ok(true)
-            }
-            Op::DeleteCollection { gvk, namespace } => {
-                let target = Target { gvk: gvk.clone(), key: Key::new(namespace, "") };
-                self.refused("delete-collection", &target)?;
-                for object in self.list(gvk, Some(namespace)) {
-                    self.delete(&Target::of(&object), Propagation::Background, None);
-                }
-                Ok(true)
-            }
-            Op::Absent { target, uid } => match self.get(&target.gvk, &target.key) {
-                Some(held) if object::uid(&held) == uid => Err(Refusal::Conflict),
-                Some(_) | None => Ok(false),
-            },
+            _ if call.method() == "PATCH" => self.patch(call),
+            _ => self.update(&call.body),
         }
     }
 
-    fn say(&mut self, event: &Event, error: &str) {
-        let about = event.regarding.as_ref().map(|object| format!("{}: ", object::meta(object, "name")));
-        let message = event.about_error(error).message;
-        let kind = match event.kind {
-            EventType::Normal => "Normal",
-            EventType::Warning => "Warning",
+    fn delete_call(&mut self, call: &Call) -> Result<(), Refusal> {
+        let (target, options) = (&call.target, &call.body);
+        let propagation = match object::text(options, "propagationPolicy") {
+            "Foreground" => Propagation::Foreground,
+            "Orphan" => Propagation::Orphan,
+            _ => Propagation::Background,
         };
-        self.events.push(format!("{}{kind} {}: {message}", about.unwrap_or_default(), event.reason));
-    }
-
-    /// Carries out a decision in the driver's order. False: it ended early, by a conflict or a refusal.
-    pub fn execute(&mut self, target: &Target, decision: &Decision) -> bool {
-        let mut fine = true;
-        for Write { op, on_error, on_success } in &decision.writes {
-            match self.perform(op) {
-                Ok(changed) => {
-                    if let (true, Some(event)) = (changed, on_success) {
-                        self.say(event, "");
-                    }
-                }
-                Err(Refusal::Conflict) => return false,
-                Err(Refusal::Other(text)) => {
-                    fine = false;
-                    match on_error {
-                        OnError::Stop => return false,
-                        OnError::Continue => {}
-                        OnError::EventThenStop(event) => {
-                            self.say(event, &text);
-                            return false;
-                        }
-                        OnError::EventThenContinue(event) => self.say(event, &text),
-                        OnError::EventThenStatus(event, status) => {
-                            self.say(event, &text);
-                            _ = self.write_status(target, &status.about_error(&text));
-                            return false;
-                        }
-                    }
-                }
+        if target.key.name.is_empty() {
+            self.noted("delete-collection", target)?;
+            for object in self.list(&target.gvk, Some(&target.key.namespace)) {
+                self.delete(&Target::of(&object), propagation, None);
+            }
+            return Ok(());
+        }
+        let held = self.get(&target.gvk, &target.key).ok_or_else(|| not_found(target))?;
+        for member in ["uid", "resourceVersion"] {
+            let wanted = object::text(&options["preconditions"], member);
+            if !wanted.is_empty() && wanted != object::meta(&held, member) {
+                return Err(conflict());
             }
         }
-        let written = decision.status.as_ref().map_or(Ok(true), |status| self.write_status(target, status));
-        if written.is_err() {
-            return false;
-        }
-        for event in &decision.events {
-            self.say(event, "");
-        }
-        fine
+        self.noted("delete", target)?;
+        self.delete(target, propagation, options["gracePeriodSeconds"].as_i64());
+        Ok(())
     }
 
-    fn write_status(&mut self, target: &Target, status: &StatusWrite) -> Result<bool, Refusal> {
-        self.writes.push(format!("status {} {}", target.gvk.kind, target.key.name));
-        match status {
-            StatusWrite::Replace(object) => self.update(object),
-            StatusWrite::Merge(body) => self.patched(target, &PatchBody::Merge(body.clone())),
+    /// Answers a call as an API server would.
+    fn answer(&mut self, call: &Call) -> Answer {
+        let done = match (call.subresource, call.verb) {
+            (Some(name), _) => self.subresource(name, call),
+            (None, Verb::Get) => Ok(()),
+            (None, Verb::Post) => self.create(&call.body),
+            (None, Verb::Put) => self.noted("update", &call.target).and_then(|()| self.update(&call.body)),
+            (None, Verb::MergePatch | Verb::JsonPatch | Verb::StrategicPatch) => {
+                self.noted("patch", &call.target).and_then(|()| self.patch(call))
+            }
+            (None, Verb::Apply(_)) => self.noted("apply", &call.target).and_then(|()| {
+                if self.get(&call.target.gvk, &call.target.key).is_some() {
+                    return self.patch(call);
+                }
+                self.put(call.body.clone());
+                Ok(())
+            }),
+            (None, Verb::Delete) => self.delete_call(call),
+        };
+        match done.map(|()| self.get(&call.target.gvk, &call.target.key)) {
+            Ok(Some(object)) => Answer::Accepted((*object).clone()),
+            Ok(None) if call.verb == Verb::Get => Answer::Refused(not_found(&call.target)),
+            Ok(None) => Answer::Accepted(Value::Null),
+            Err(refusal) => Answer::Refused(refusal),
+        }
+    }
+
+    fn say(&mut self, event: &Event) {
+        let about = event.regarding.as_ref().map(|object| format!("{}: ", object::meta(object, "name")));
+        let line = format!("{} {}: {}", event.kind.as_str(), event.reason, event.message);
+        self.events.push(about.unwrap_or_default() + &line);
+    }
+
+    /// Carries out a decision. False: it ended early, by a conflict or a refusal.
+    pub fn execute(&mut self, target: &Target, decision: &Decision) -> bool {
+        let mut execution = Execution::new(target.clone(), decision.clone());
+        let mut answer = None;
+        loop {
+            answer = Some(match execution.step(answer) {
+                Step::End(outcome) => return outcome == Outcome::Done,
+                Step::Ask(Request::Call(call)) => self.answer(&call),
+                // keys are as they are described
+                Step::Ask(Request::Fill(object, _)) => Answer::Filled(object),
+                Step::Ask(Request::Show(_)) => Answer::Noted,
+                Step::Ask(Request::Record(event)) => {
+                    self.say(&event);
+                    Answer::Noted
+                }
+            });
         }
     }
 

@@ -1,0 +1,260 @@
+//! A controller's work queue as a value: it holds each key once, never hands a key out twice at a time, and delays retries.
+//!
+//! Time is an argument: how long ago the queue was made. The driver puts a lock, a clock and a way to wait around it; the
+//! simulator has a clock of its own.
+
+use crate::execution::Outcome;
+use crate::{Fate, Next};
+use api::object::Target;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+/// The first backoff; each further failure in a row doubles it.
+pub const BACKOFF_MIN: Duration = Duration::from_millis(5);
+/// The longest backoff; and after how long a failure that only a change can mend is looked at again, in case that change was
+/// one that nobody watches (a webhook of somebody else's, say).
+pub const BACKOFF_MAX: Duration = Duration::from_secs(120);
+
+/// Bounded by the number of objects: a key is ready at most once and has at most one timer.
+#[derive(Debug, Default)]
+pub struct Queue {
+    /// With the time since when.
+    ready: VecDeque<(Target, Duration)>,
+    /// How many were ever made ready.
+    adds: u64,
+    queued: BTreeSet<Target>,
+    working: BTreeSet<Target>,
+    /// Woken while a worker had it: ready again once that worker is done.
+    again: BTreeSet<Target>,
+    timers: BTreeMap<Target, Duration>,
+    by_time: BTreeSet<(Duration, Target)>,
+    failures: BTreeMap<Target, u32>,
+    /// Not to be looked at before, whoever wakes it.
+    barred: BTreeMap<Target, Duration>,
+}
+
+/// How a look at an object ended, and in how long it is looked at again at the latest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Settled {
+    Success,
+    /// To be looked at again at a known time.
+    After(Duration),
+    /// To be looked at again after a backoff: the view was stale, or something is missing.
+    Backoff(Duration),
+    Failed(Duration),
+}
+
+impl Queue {
+    /// Makes the key ready.
+    pub fn add(&mut self, target: Target, now: Duration) {
+        if let Some(at) = self.barred.get(&target).copied() {
+            if at > now {
+                return self.add_at(target, at);
+            }
+            self.barred.remove(&target);
+        }
+        if self.working.contains(&target) {
+            self.again.insert(target);
+        } else if self.queued.insert(target.clone()) {
+            self.adds = self.adds.saturating_add(1);
+            self.ready.push_back((target, now));
+        }
+    }
+
+    /// Makes the key ready at a time; of several times the first counts.
+    pub fn add_at(&mut self, target: Target, at: Duration) {
+        match self.timers.get(&target).copied() {
+            Some(earlier) if earlier <= at => return,
+            Some(later) => {
+                self.by_time.remove(&(later, target.clone()));
+            }
+            None => {}
+        }
+        self.timers.insert(target.clone(), at);
+        self.by_time.insert((at, target));
+    }
+
+    /// Makes the key ready after the backoff that its failures in a row have earned; returns that backoff.
+    pub fn add_backoff(&mut self, target: Target, now: Duration) -> Duration {
+        let failures = self.failures.entry(target.clone()).or_default();
+        let delay = BACKOFF_MIN.saturating_mul(1 << (*failures).min(20)).min(BACKOFF_MAX);
+        *failures = failures.saturating_add(1);
+        self.add_at(target, now.saturating_add(delay));
+        delay
+    }
+
+    /// As [`Queue::add_backoff`]; and no change of anything wakes the key before. For what fails by a bug of ours, which each
+    /// look would meet again.
+    pub fn bar(&mut self, target: Target, now: Duration) -> Duration {
+        let delay = self.add_backoff(target.clone(), now);
+        self.barred.insert(target, now.saturating_add(delay));
+        delay
+    }
+
+    /// Ends the series of failures.
+    pub fn succeeded(&mut self, target: &Target) {
+        self.failures.remove(target);
+        self.barred.remove(target);
+    }
+
+    /// Takes in how a decision was carried out and when it wants to be looked at again.
+    pub fn settle(&mut self, target: &Target, outcome: &Outcome, next: Next, now: Duration) -> Settled {
+        let asked = match next {
+            Next::After(delay) => Some(Duration::try_from(delay).unwrap_or(Duration::ZERO)),
+            Next::AwaitChange | Next::Backoff => None,
+        };
+        match outcome {
+            Outcome::Done => {
+                if next == Next::Backoff {
+                    return Settled::Backoff(self.add_backoff(target.clone(), now));
+                }
+                self.succeeded(target);
+                let Some(delay) = asked else { return Settled::Success };
+                self.add_at(target.clone(), now.saturating_add(delay));
+                Settled::After(delay)
+            }
+            Outcome::Again => Settled::Backoff(self.add_backoff(target.clone(), now)),
+            Outcome::Failed(_, fate) => {
+                let delay = match fate {
+                    Fate::AwaitChange => {
+                        self.add_at(target.clone(), now.saturating_add(BACKOFF_MAX));
+                        BACKOFF_MAX
+                    }
+                    Fate::Retry | Fate::Again => self.add_backoff(target.clone(), now),
+                };
+                if let Some(asked) = asked {
+                    self.add_at(target.clone(), now.saturating_add(asked));
+                }
+                Settled::Failed(delay)
+            }
+        }
+    }
+
+    /// The next ready key, and how long it was ready. It must be given back with [`Queue::done`].
+    pub fn pop(&mut self, now: Duration) -> Option<(Target, Duration)> {
+        while self.by_time.first().is_some_and(|(at, _)| *at <= now) {
+            let Some((_, target)) = self.by_time.pop_first() else { break };
+            self.timers.remove(&target);
+            self.add(target, now);
+        }
+        let (target, since) = self.ready.pop_front()?;
+        self.queued.remove(&target);
+        self.working.insert(target.clone());
+        Some((target, now.saturating_sub(since)))
+    }
+
+    /// A worker is through with the key. True where it is ready again at once.
+    pub fn done(&mut self, target: &Target, now: Duration) -> bool {
+        self.working.remove(target);
+        let woken = self.again.remove(target);
+        if woken {
+            self.add(target.clone(), now);
+        }
+        woken
+    }
+
+    /// When the first timer ends.
+    pub fn next_at(&self) -> Option<Duration> {
+        self.by_time.first().map(|(at, _)| *at)
+    }
+
+    /// How many keys wait for a worker.
+    pub fn depth(&self) -> usize {
+        self.ready.len()
+    }
+
+    /// How many keys were ever made ready.
+    pub fn adds(&self) -> u64 {
+        self.adds
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use api::object::{Gvk, Key};
+    use jiff::SignedDuration;
+
+    fn target(name: &str) -> Target {
+        Target { gvk: Gvk::new("", "v1", "Pod"), key: Key::new("ns", name) }
+    }
+
+    fn secs(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    fn pop(queue: &mut Queue, now: Duration) -> Option<Target> {
+        queue.pop(now).map(|(target, _)| target)
+    }
+
+    #[test]
+    fn a_key_is_held_once_and_by_one_worker() {
+        let mut queue = Queue::default();
+        queue.add(target("a"), secs(0));
+        queue.add(target("a"), secs(0));
+        assert_eq!(queue.pop(secs(3)), Some((target("a"), secs(3))));
+        queue.add(target("a"), secs(3));
+        queue.add(target("b"), secs(3));
+        assert_eq!(pop(&mut queue, secs(3)), Some(target("b")), "a is being worked on");
+        assert!(queue.done(&target("a"), secs(3)), "it was woken meanwhile");
+        assert_eq!(pop(&mut queue, secs(3)), Some(target("a")));
+        assert!(!queue.done(&target("a"), secs(3)));
+        assert_eq!((queue.depth(), queue.adds(), pop(&mut queue, secs(9))), (0, 3, None));
+    }
+
+    #[test]
+    fn timers_end_in_order_and_backoff_grows() {
+        let mut queue = Queue::default();
+        queue.add_at(target("late"), secs(10));
+        queue.add_at(target("soon"), secs(5));
+        queue.add_at(target("soon"), secs(1));
+        queue.add_at(target("soon"), secs(7));
+        assert_eq!((queue.next_at(), pop(&mut queue, secs(0))), (Some(secs(1)), None));
+        assert_eq!(pop(&mut queue, secs(1)), Some(target("soon")));
+        assert_eq!(pop(&mut queue, secs(10)), Some(target("late")));
+        assert_eq!(queue.add_backoff(target("x"), secs(0)), BACKOFF_MIN);
+        assert_eq!(queue.add_backoff(target("x"), secs(0)), BACKOFF_MIN * 2);
+        queue.succeeded(&target("x"));
+        assert_eq!(queue.add_backoff(target("x"), secs(0)), BACKOFF_MIN);
+        let longest = (0..40).map(|_| queue.add_backoff(target("x"), secs(0))).max();
+        assert_eq!(longest, Some(BACKOFF_MAX));
+    }
+
+    #[test]
+    fn what_is_barred_waits_whoever_wakes_it() {
+        let mut queue = Queue::default();
+        let mut now = Duration::ZERO;
+        for _ in 0..8 {
+            let delay = queue.bar(target("x"), now);
+            queue.add(target("x"), now);
+            assert_eq!(pop(&mut queue, now + delay / 2), None);
+            now += delay;
+            assert_eq!(pop(&mut queue, now), Some(target("x")));
+            queue.done(&target("x"), now);
+        }
+        queue.succeeded(&target("x"));
+        queue.add(target("x"), now);
+        assert_eq!(pop(&mut queue, now), Some(target("x")));
+    }
+
+    #[test]
+    fn an_outcome_says_when_to_look_again() {
+        let soon = Next::After(SignedDuration::from_secs(7));
+        let failed = |fate| Outcome::Failed(vec!["no".to_owned()], fate);
+        let cases = [
+            (Outcome::Done, Next::AwaitChange, Settled::Success, None),
+            (Outcome::Done, soon, Settled::After(secs(7)), Some(secs(7))),
+            (Outcome::Done, Next::Backoff, Settled::Backoff(BACKOFF_MIN), Some(BACKOFF_MIN)),
+            (Outcome::Again, soon, Settled::Backoff(BACKOFF_MIN), Some(BACKOFF_MIN)),
+            (failed(Fate::Retry), Next::AwaitChange, Settled::Failed(BACKOFF_MIN), Some(BACKOFF_MIN)),
+            // what only a change can mend waits for one, and for a long time
+            (failed(Fate::AwaitChange), Next::AwaitChange, Settled::Failed(BACKOFF_MAX), Some(BACKOFF_MAX)),
+            (failed(Fate::AwaitChange), soon, Settled::Failed(BACKOFF_MAX), Some(secs(7))),
+        ];
+        for (outcome, next, settled, at) in cases {
+            let mut queue = Queue::default();
+            assert_eq!(queue.settle(&target("x"), &outcome, next, secs(0)), settled, "{outcome:?} {next:?}");
+            assert_eq!(queue.next_at(), at, "{outcome:?} {next:?}");
+        }
+    }
+}
