@@ -1,45 +1,45 @@
-//! The reconcilers under test, behind one type.
+//! The controllers under test: reconcilers behind one type, each with its own view of the world and its own queue, woken by
+//! what its watches tell and by nothing else.
 
-use crate::view::View;
-use api::object::Target;
+use crate::cluster::Cluster;
+use crate::dice::Dice;
+use crate::view::{Change, View};
+use api::object::{Gvk, Target};
 use jiff::Timestamp;
 use plan::controller::TrainJobController;
 use plan::evidence::PodFailureController;
 use plan::optimization::controller::OptimizationController;
 use plan::plugins::{CaSource, Settings, StatusServer};
-use reconcile::{Decision, Primary, Reconciler, Wakes, World};
+use reconcile::execution::{Answer, Execution, Outcome, Request, Step};
+use reconcile::queue::Queue;
+use reconcile::wakes::states;
+use reconcile::{Decision, Next, Primary, Reconciler, Watch};
+use serde_json::Value;
 use std::collections::BTreeSet;
-use workloads::{gc, job, jobset, scheduler, serviceaccount};
+use std::time::Duration;
+use workloads::{gc, job, jobset, podgc, scheduler, serviceaccount};
 
 /// A reconciler without its types.
-pub trait Actor {
+pub trait Logic {
     fn name(&self) -> &'static str;
-    /// What it may be woken for: every object of its kind that it sees, and whatever its watches make of the others.
-    fn targets(&self, view: &View) -> Vec<Target>;
+    fn primary(&self) -> Primary;
+    fn watches(&self) -> Vec<Watch>;
     fn decide(&self, view: &View, target: &Target, now: Timestamp) -> Option<Decision>;
 }
 
 struct Erased<R>(R);
 
-impl<R: Reconciler> Actor for Erased<R> {
+impl<R: Reconciler> Logic for Erased<R> {
     fn name(&self) -> &'static str {
         self.0.name()
     }
 
-    fn targets(&self, view: &View) -> Vec<Target> {
-        let kinds = match self.0.primary() {
-            Primary::Kind(gvk) => vec![gvk],
-            Primary::Every => view.kinds(),
-        };
-        let own = kinds.iter().flat_map(|gvk| view.list(gvk, None)).map(|object| Target::of(&object));
-        let mut targets: BTreeSet<Target> = own.collect();
-        for watch in self.0.watches() {
-            let Wakes::Keys(keys) = watch.wakes else { continue };
-            let kinds = if watch.is_every() { view.kinds() } else { vec![watch.gvk] };
-            let changed = kinds.iter().flat_map(|gvk| view.list(gvk, None));
-            targets.extend(changed.flat_map(|object| keys(view, &object)));
-        }
-        targets.into_iter().collect()
+    fn primary(&self) -> Primary {
+        self.0.primary()
+    }
+
+    fn watches(&self) -> Vec<Watch> {
+        self.0.watches()
     }
 
     fn decide(&self, view: &View, target: &Target, now: Timestamp) -> Option<Decision> {
@@ -47,7 +47,8 @@ impl<R: Reconciler> Actor for Erased<R> {
     }
 }
 
-pub fn actors() -> Vec<Box<dyn Actor>> {
+/// All reconcilers that have something to do in a run.
+pub fn logic() -> Vec<Box<dyn Logic>> {
     // searches want to know that there is a status server, and no more of it
     let status_server = StatusServer { base_url: "https://status".to_owned(), ca: CaSource::Inline(String::new()) };
     let searches = OptimizationController::new(&Settings { status_server: Some(status_server) });
@@ -56,10 +57,136 @@ pub fn actors() -> Vec<Box<dyn Actor>> {
         Box::new(Erased(TrainJobController::default())),
         Box::new(Erased(PodFailureController)),
         Box::new(Erased(jobset::JobSetController)),
+        Box::new(Erased(jobset::placement::PlacementController)),
         Box::new(Erased(job::JobController)),
         Box::new(Erased(job::PodFinalizerController)),
         Box::new(Erased(scheduler::Scheduler)),
         Box::new(Erased(gc::GarbageCollector)),
+        Box::new(Erased(podgc::PodGcController)),
         Box::new(Erased(serviceaccount::ServiceAccountController::new("made up"))),
     ]
+}
+
+/// One controller of a run.
+pub struct Actor {
+    logic: Box<dyn Logic>,
+    primary: Primary,
+    watches: Vec<Watch>,
+    view: View,
+    queue: Queue,
+}
+
+/// How a look at one object ended.
+enum Look {
+    Carried(Outcome, Next),
+    /// The controller was killed on the way.
+    Crashed,
+}
+
+impl Actor {
+    pub fn new(logic: Box<dyn Logic>) -> Self {
+        let (primary, watches) = (logic.primary(), logic.watches());
+        Self { logic, primary, watches, view: View::default(), queue: Queue::default() }
+    }
+
+    /// Sees more of the world, and is woken by what it sees.
+    pub fn catch_up(&mut self, cluster: &Cluster, dice: Option<&mut Dice>) {
+        for Change { gvk, old, new } in self.view.catch_up(cluster, dice) {
+            for state in states(old.as_deref(), &new) {
+                self.wake(&gvk, state, cluster.elapsed());
+            }
+        }
+    }
+
+    fn concerned(&self, gvk: &Gvk, object: &Value) -> Vec<Target> {
+        let mut targets: Vec<Target> = self.primary.woken_by(gvk, object).into_iter().collect();
+        for watch in &self.watches {
+            targets.extend(watch.woken_by(&self.primary, &self.view, gvk, object));
+        }
+        targets
+    }
+
+    fn wake(&mut self, gvk: &Gvk, object: &Value, now: Duration) {
+        self.concerned(gvk, object).into_iter().for_each(|target| self.queue.add(target, now));
+    }
+
+    /// A controller that starts anew has lists of all kinds, and no memory.
+    fn restart(&mut self, cluster: &Cluster) {
+        self.queue = Queue::default();
+        self.view = View::default();
+        self.catch_up(cluster, None);
+    }
+
+    /// Looks at the next object that is due and does what it decides; false where none is. With dice, anything may go wrong
+    /// on the way.
+    pub fn work(&mut self, cluster: &Cluster, dice: Option<&mut Dice>) -> bool {
+        let Some((target, _)) = self.queue.pop(cluster.elapsed()) else { return false };
+        match self.look(cluster, &target, dice) {
+            Look::Carried(outcome, next) => {
+                if let Outcome::Failed(errors, _) = &outcome {
+                    cluster.note(format!("  failed: {}", errors.join("; ")));
+                }
+                let now = cluster.elapsed();
+                self.queue.settle(&target, &outcome, next, now);
+                self.queue.done(&target, now);
+            }
+            Look::Crashed => {
+                cluster.note(format!("{} crashes", self.logic.name()));
+                cluster.remember();
+                self.restart(cluster);
+            }
+        }
+        cluster.remember();
+        true
+    }
+
+    fn look(&mut self, cluster: &Cluster, target: &Target, mut dice: Option<&mut Dice>) -> Look {
+        let Some(decision) = self.logic.decide(&self.view, target, cluster.now()) else {
+            return Look::Carried(Outcome::Done, Next::AwaitChange);
+        };
+        let next = decision.next;
+        let mut execution = Execution::new(target.clone(), decision);
+        let mut answer = None;
+        loop {
+            answer = Some(match execution.step(answer) {
+                Step::End(outcome) => return Look::Carried(outcome, next),
+                Step::Ask(Request::Call(call)) => {
+                    if dice.as_deref_mut().is_some_and(|dice| dice.chance(4)) {
+                        return Look::Crashed;
+                    }
+                    cluster.call(self.logic.name(), target, &call, dice.as_deref_mut())
+                }
+                // keys are nobody's concern here
+                Step::Ask(Request::Fill(object, _)) => Answer::Filled(object),
+                Step::Ask(Request::Show(object)) => {
+                    self.view.show(object);
+                    Answer::Noted
+                }
+                Step::Ask(Request::Record(_)) => Answer::Noted,
+            });
+        }
+    }
+
+    /// When it wants to look at something again, though nothing changes.
+    pub fn next_at(&self) -> Option<Duration> {
+        self.queue.next_at()
+    }
+
+    /// Looks at everything, woken or not: at rest nothing is left to do. What there is, something should have woken it for.
+    ///
+    /// # Errors
+    /// The object that it had forgotten.
+    pub fn look_at_everything(&mut self, cluster: &Cluster) -> Result<(), String> {
+        let everything = self.view.everything();
+        let targets: BTreeSet<Target> =
+            everything.iter().flat_map(|(gvk, object)| self.concerned(gvk, object)).collect();
+        for target in targets {
+            let before = cluster.writes();
+            self.look(cluster, &target, None);
+            if cluster.writes() != before {
+                return Err(format!("{} was not woken for {target}, and had something to do", self.logic.name()));
+            }
+        }
+        Ok(())
+    }
 }

@@ -1,9 +1,8 @@
-//! The world: a real API server over its memory store, a node, a user, a clock; and how decisions are carried out, faults
+//! The world: a real API server over its memory store, a node, a user, a clock; and how calls arrive at it, faults
 //! included.
 
-use crate::actors::Actor;
 use crate::dice::{Dice, Shared};
-use crate::view::{Moment, View};
+use crate::view::Moment;
 use api::jobset::keys;
 use api::object::{self, Gvk, Key, Target};
 use api::trainer::annotations;
@@ -12,14 +11,15 @@ use apiserver::auth::{Authenticator, User};
 use apiserver::registry::{Core, World};
 use apiserver::{Local, Options, Server};
 use http_body_util::{BodyExt, Full};
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use operator::admission::Webhook;
-use reconcile::{Decision, Next, OnError, Op, PatchBody, Propagation, StatusWrite};
+use reconcile::execution::{Answer, Call, Refusal, Verb};
 use serde_json::{Value, json};
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
 use tower::ServiceExt;
 use trainyard::admission::Plugin;
 use trainyard::install;
@@ -27,6 +27,9 @@ use trainyard::install;
 /// The namespace of everything a run makes.
 const NAMESPACE: &str = "default";
 const NODE: &str = "node";
+
+/// When runs begin.
+const START_MILLIS: i64 = 1_800_000_000_000;
 
 /// The clock and chance of a run, as the server sees them.
 struct Surroundings {
@@ -58,20 +61,6 @@ impl World for Surroundings {
     }
 }
 
-/// A refused request.
-struct Refused {
-    code: u64,
-    reason: String,
-    message: String,
-}
-
-/// How a request ended, as far as a decision cares.
-enum Ended {
-    Fine,
-    Conflict,
-    Failed(String),
-}
-
 pub struct Cluster {
     server: Local,
     core: Arc<Core>,
@@ -83,8 +72,6 @@ pub struct Cluster {
     /// Namespaces that decisions tried to reach beside that of their object.
     pub strayed: RefCell<Vec<String>>,
     writes: Cell<usize>,
-    /// When some controller wants to look again.
-    wakes: RefCell<Vec<Timestamp>>,
     jobs_made: Cell<usize>,
 }
 
@@ -128,7 +115,7 @@ fn manifests() -> &'static [Value] {
 impl Cluster {
     pub fn new(dice: &mut Dice) -> Self {
         let around = Arc::new(Surroundings {
-            millis: AtomicI64::new(1_800_000_000_000),
+            millis: AtomicI64::new(START_MILLIS),
             dice: Shared(Mutex::new(Dice::new(dice.next()))),
         });
         let plugins = [
@@ -154,7 +141,6 @@ impl Cluster {
             trace: RefCell::default(),
             strayed: RefCell::default(),
             writes: Cell::new(0),
-            wakes: RefCell::default(),
             jobs_made: Cell::new(0),
         };
         for manifest in manifests() {
@@ -203,12 +189,12 @@ impl Cluster {
         self.writes.get()
     }
 
-    fn note(&self, line: String) {
+    pub fn note(&self, line: String) {
         self.trace.borrow_mut().push(line);
     }
 
     /// One request; nothing waits in a memory store, so it is answered at once.
-    fn send(&self, method: &str, path: &str, content_type: &str, body: &Value) -> Result<Value, Refused> {
+    fn send(&self, method: &str, path: &str, content_type: &str, body: &Value) -> Result<Value, Refusal> {
         let bytes = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
         let request = http::Request::builder()
             .method(method)
@@ -227,7 +213,7 @@ impl Cluster {
             return Ok(answer);
         }
         let text = |member: &str| object::text(&answer, member).to_owned();
-        Err(Refused { code: u64::from(code), reason: text("reason"), message: text("message") })
+        Err(Refusal { code, reason: text("reason"), message: text("message") })
     }
 
     fn path(gvk: &Gvk, key: &Key) -> String {
@@ -256,184 +242,52 @@ impl Cluster {
             let now = Objects::list(&*self.core, &gvk.group, plural, "");
             let moments = moments.entry(gvk.clone()).or_default();
             // the store shares what has not changed
-            let same = moments
-                .last()
-                .is_some_and(|last| last.len() == now.len() && last.values().zip(&now).all(|(a, b)| Arc::ptr_eq(a, b)));
+            let same = moments.last().is_some_and(|last| {
+                last.objects.len() == now.len() && last.objects.values().zip(&now).all(|(a, b)| Arc::ptr_eq(a, b))
+            });
             if !same {
-                moments.push(Arc::new(now.into_iter().map(|object| (Key::of(&object), object)).collect()));
+                let objects = now.into_iter().map(|object| (Key::of(&object), object)).collect();
+                moments.push(Moment { revision: self.core.store.revision(), objects: Arc::new(objects) });
             }
         }
     }
 
-    /// Lets a controller look at one object and does what it decides. With dice, anything may go wrong on the way.
-    ///
-    /// Whatever it did, it sees at once, as the driver promises.
-    pub fn reconcile(&self, actor: &dyn Actor, view: &mut View, target: &Target, dice: Option<&mut Dice>) {
-        let Some(decision) = actor.decide(view, target, self.now()) else { return };
-        let written = written(target, &decision);
-        self.carry_out(actor, target, decision, dice);
-        self.remember();
-        view.see(self, &written);
-    }
-
-    fn carry_out(&self, actor: &dyn Actor, target: &Target, decision: Decision, mut dice: Option<&mut Dice>) {
-        if let Next::After(delay) = decision.next {
-            self.wakes.borrow_mut().push(api::time::later(self.now(), delay.max(SignedDuration::from_secs(1))));
-        }
-        let Decision { writes, status, events, .. } = decision;
-        let mut failed = false;
-        for write in writes {
-            if self.cut_off(actor, dice.as_deref_mut()) {
-                return;
-            }
-            self.check_place(target, &write.op);
-            self.note(format!("{} on {target}: {}", actor.name(), brief(&write.op)));
-            match self.perform(&write.op, dice.as_deref_mut()) {
-                Ended::Fine => {}
-                Ended::Conflict => return,
-                Ended::Failed(message) => {
-                    self.note(format!("  refused: {message}"));
-                    failed = true;
-                    match &write.on_error {
-                        OnError::Stop | OnError::EventThenStop(_) => return,
-                        OnError::EventThenStatus(_, status) => {
-                            return self.write_status(target, &status.about_error(&message), dice);
-                        }
-                        OnError::Continue | OnError::EventThenContinue(_) => {}
-                    }
-                }
-            }
-        }
-        if self.cut_off(actor, dice.as_deref_mut()) {
-            return;
-        }
-        if let Some(status) = status {
-            self.note(format!("{} on {target}: status", actor.name()));
-            self.write_status(target, &status, dice);
-        }
-        // a failed write is tried again soon
-        if failed {
-            self.wakes.borrow_mut().push(api::time::later_secs(self.now(), 1));
-        }
-        drop(events);
-    }
-
-    fn write_status(&self, target: &Target, status: &StatusWrite, dice: Option<&mut Dice>) {
-        let path = format!("{}/status", Self::path(&target.gvk, &target.key));
-        let (method, content_type, body) = match status {
-            StatusWrite::Replace(object) => ("PUT", JSON, object),
-            StatusWrite::Merge(body) => ("PATCH", MERGE, body),
-        };
-        self.write(method, &path, content_type, body, dice);
-    }
-
-    fn cut_off(&self, actor: &dyn Actor, dice: Option<&mut Dice>) -> bool {
-        let crashed = dice.is_some_and(|dice| dice.chance(6));
-        if crashed {
-            self.note(format!("{} crashes", actor.name()));
-        }
-        crashed
-    }
-
-    fn check_place(&self, target: &Target, op: &Op) {
-        let reached = reached(op);
-        let own = &target.key.namespace;
-        if !own.is_empty() && !reached.key.namespace.is_empty() && reached.key.namespace != *own {
+    /// A controller's call. With dice it may be refused, never arrive, or be done while its answer is lost.
+    pub fn call(&self, who: &str, target: &Target, call: &Call, dice: Option<&mut Dice>) -> Answer {
+        let reached = &call.target;
+        let (own, other) = (&target.key.namespace, &reached.key.namespace);
+        if !own.is_empty() && !other.is_empty() && other != own {
             self.strayed.borrow_mut().push(format!("{target} writes {reached}"));
         }
-    }
-
-    fn perform(&self, op: &Op, dice: Option<&mut Dice>) -> Ended {
-        match op {
-            Op::Create { object } | Op::CreateGenerated { object, .. } => {
-                let collection = Key::new(object::meta(object, "namespace"), "");
-                self.write("POST", &Self::path(&Gvk::of(object), &collection), JSON, object, dice)
-            }
-            Op::Apply { object, manager } => {
-                let target = Target::of(object);
-                let path = format!("{}?fieldManager={manager}&force=true", Self::path(&target.gvk, &target.key));
-                self.write("PATCH", &path, "application/apply-patch+yaml", object, dice)
-            }
-            Op::Update { object } => {
-                let target = Target::of(object);
-                self.write("PUT", &Self::path(&target.gvk, &target.key), JSON, object, dice)
-            }
-            Op::Patch { target, subresource, body } => {
-                let tail = subresource.map(|name| format!("/{name}")).unwrap_or_default();
-                let (content_type, body) = match body {
-                    PatchBody::Merge(body) => (MERGE, body),
-                    PatchBody::Json(body) => ("application/json-patch+json", body),
-                    PatchBody::Strategic(body) => ("application/strategic-merge-patch+json", body),
-                };
-                self.write(
-                    "PATCH",
-                    &format!("{}{tail}", Self::path(&target.gvk, &target.key)),
-                    content_type,
-                    body,
-                    dice,
-                )
-            }
-            Op::Subresource { target, subresource, object } => {
-                let method = if matches!(*subresource, "binding" | "eviction") { "POST" } else { "PUT" };
-                self.write(
-                    method,
-                    &format!("{}/{subresource}", Self::path(&target.gvk, &target.key)),
-                    JSON,
-                    object,
-                    dice,
-                )
-            }
-            Op::Delete { target, propagation, uid, resource_version, grace_secs } => {
-                let policy = match propagation {
-                    Propagation::Background => "Background",
-                    Propagation::Foreground => "Foreground",
-                    Propagation::Orphan => "Orphan",
-                };
-                let mut options = json!({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": policy});
-                for (name, value) in [("uid", uid), ("resourceVersion", resource_version)] {
-                    if let Some(value) = value {
-                        options["preconditions"][name] = value.clone().into();
-                    }
-                }
-                if let Some(secs) = grace_secs {
-                    options["gracePeriodSeconds"] = (*secs).into();
-                }
-                self.write("DELETE", &Self::path(&target.gvk, &target.key), JSON, &options, dice)
-            }
-            Op::DeleteCollection { gvk, namespace } => {
-                self.write("DELETE", &Self::path(gvk, &Key::new(namespace, "")), JSON, &Value::Null, dice)
-            }
-            Op::Absent { target, uid } => {
-                match self.send("GET", &Self::path(&target.gvk, &target.key), JSON, &Value::Null) {
-                    Ok(held) if object::uid(&held) == uid => Ended::Conflict,
-                    Ok(_) => Ended::Fine,
-                    Err(refused) if refused.code == 404 => Ended::Fine,
-                    Err(refused) => Ended::Failed(refused.message),
-                }
-            }
+        let is_look = call.verb == Verb::Get;
+        if !is_look {
+            let name = if reached.key.name.is_empty() { object::meta(&call.body, "name") } else { "" };
+            self.note(format!("{who} on {target}: {} {reached}{name}{}", call.method(), call.tail()));
         }
-    }
-
-    fn write(&self, method: &str, path: &str, content_type: &str, body: &Value, dice: Option<&mut Dice>) -> Ended {
-        if let Some(dice) = dice {
-            match dice.below(100) {
-                0..4 => return Ended::Conflict,
-                4..7 => return Ended::Failed("made up: the server is not reachable".to_owned()),
-                _ => {}
-            }
+        let refusal = |code: u16, reason: &str, message: &str| {
+            self.note(format!("  {message}"));
+            Answer::Refused(Refusal { code, reason: reason.to_owned(), message: message.to_owned() })
+        };
+        let fault = dice.map_or(100, |dice| dice.below(100));
+        match fault {
+            0..4 if !is_look => return refusal(409, "Conflict", "made up: a conflict"),
+            4..7 => return refusal(0, "", "made up: the server is not reachable"),
+            _ => {}
         }
         let before = self.core.store.revision();
-        match self.send(method, path, content_type, body) {
-            Ok(_) => {
-                // a write that changed nothing is none
-                if self.core.store.revision() != before {
-                    self.writes.set(self.writes.get() + 1);
-                }
-                Ended::Fine
+        let path = format!("{}{}", Self::path(&reached.gvk, &reached.key), call.tail());
+        let answer = self.send(call.method(), &path, call.content_type(), &call.body);
+        // a write that changed nothing is none
+        if self.core.store.revision() != before {
+            self.writes.set(self.writes.get() + 1);
+        }
+        match answer {
+            _ if (7..10).contains(&fault) => refusal(0, "", "made up: the answer is lost"),
+            Ok(object) => Answer::Accepted(object),
+            Err(refused) => {
+                self.note(format!("  refused: {}", refused.message));
+                Answer::Refused(refused)
             }
-            Err(refused) if refused.reason == "AlreadyExists" || refused.code == 404 => Ended::Fine,
-            Err(refused) if refused.reason == "Conflict" => Ended::Conflict,
-            Err(refused) => Ended::Failed(refused.message),
         }
     }
 
@@ -674,18 +528,17 @@ impl Cluster {
         self.around.millis.fetch_add(secs * 1000, Ordering::Relaxed);
     }
 
-    /// Jumps to when somebody wants to look again; false where nobody does.
-    pub fn jump_to_next_wake(&self) -> bool {
-        let now = self.now();
-        let next = self.wakes.borrow().iter().copied().filter(|at| *at > now).min();
-        self.wakes.borrow_mut().retain(|at| *at > now);
-        match next {
-            Some(at) => {
-                self.around.millis.store(at.as_millisecond(), Ordering::Relaxed);
-                true
-            }
-            None => false,
-        }
+    /// How long the run has lasted, by its own clock.
+    pub fn elapsed(&self) -> Duration {
+        let millis = self.around.millis.load(Ordering::Relaxed) - START_MILLIS;
+        Duration::from_millis(u64::try_from(millis).expect("invariant: time only passes"))
+    }
+
+    /// Lets time pass until then.
+    pub fn jump_to(&self, at: Duration) {
+        // up to the next millisecond, the clock's step
+        let millis = i64::try_from(at.as_millis()).expect("invariant: runs last days at most") + 1;
+        self.around.millis.fetch_max(START_MILLIS + millis, Ordering::Relaxed);
     }
 }
 
@@ -698,41 +551,3 @@ fn is_trial(job: &Value) -> bool {
 pub const JOBSET_NAME: &str = "jobset.sigs.k8s.io/jobset-name";
 const JSON: &str = "application/json";
 const MERGE: &str = "application/merge-patch+json";
-
-/// The kinds that a decision writes.
-fn written(target: &Target, decision: &Decision) -> BTreeSet<Gvk> {
-    let mut kinds: BTreeSet<Gvk> = decision.writes.iter().map(|write| reached(&write.op).gvk).collect();
-    if decision.status.is_some() {
-        kinds.insert(target.gvk.clone());
-    }
-    kinds
-}
-
-/// What a write is about.
-fn reached(op: &Op) -> Target {
-    match op {
-        Op::Create { object }
-        | Op::CreateGenerated { object, .. }
-        | Op::Apply { object, .. }
-        | Op::Update { object } => Target::of(object),
-        Op::Patch { target, .. }
-        | Op::Subresource { target, .. }
-        | Op::Delete { target, .. }
-        | Op::Absent { target, .. } => target.clone(),
-        Op::DeleteCollection { gvk, namespace } => Target { gvk: gvk.clone(), key: Key::new(namespace, "") },
-    }
-}
-
-/// A write in a few words.
-fn brief(op: &Op) -> String {
-    match op {
-        Op::Create { object } | Op::CreateGenerated { object, .. } => format!("create {}", Target::of(object)),
-        Op::Apply { object, .. } => format!("apply {}", Target::of(object)),
-        Op::Update { object } => format!("update {}", Target::of(object)),
-        Op::Patch { target, subresource, .. } => format!("patch {target} {}", subresource.unwrap_or_default()),
-        Op::Subresource { target, subresource, .. } => format!("{subresource} {target}"),
-        Op::Delete { target, .. } => format!("delete {target}"),
-        Op::DeleteCollection { gvk, namespace } => format!("delete all {} in {namespace}", gvk.kind),
-        Op::Absent { target, .. } => format!("make sure that {target} is gone"),
-    }
-}

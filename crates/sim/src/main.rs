@@ -29,7 +29,11 @@ fn main() -> ExitCode {
         None => flags.from..flags.from + flags.seeds,
     };
     let (done, failures) = run_all(seeds);
-    println!("{} writes, {} jobs finished, at rest after at most {} rounds", done.writes, done.finished, done.rounds);
+    let days = done.millis as f64 / 86_400_000.0;
+    println!(
+        "{} writes, {} jobs finished, {days:.0} simulated days, at rest after at most {} rounds",
+        done.writes, done.finished, done.rounds
+    );
     // of several the earliest, whichever was found first
     let Some((seed, failure)) = failures.first_key_value() else {
         println!("{} passed, 0 failed", done.runs);
@@ -47,6 +51,7 @@ struct Done {
     writes: usize,
     finished: usize,
     rounds: usize,
+    millis: u64,
 }
 
 /// Runs the seeds, on every core; no new ones once one has failed. A seed's run does not depend on the others.
@@ -66,6 +71,7 @@ fn run_all(seeds: Range<u64>) -> (Done, BTreeMap<u64, String>) {
                     done.runs += 1;
                     done.writes += summary.writes;
                     done.finished += summary.finished;
+                    done.millis += summary.millis;
                     done.rounds = done.rounds.max(summary.rounds);
                 }
                 Err(failure) => {
