@@ -43,8 +43,9 @@ check: ## formatting, lints, the rules of the house
 unit: ## unit, property and simulator tests
 	cargo test --workspace --quiet
 
-sim: ## SEEDS=1000 seeds of the whole system with faults
+sim: ## SEEDS=1000 seeds of the whole system with faults; then planted bugs, each of which some seed must find
 	cargo run --release --quiet --package sim -- --seeds $(SEEDS)
+	cargo run --release --quiet --package sim -- --seeds $(SEEDS) --bugs
 
 release: tools ## the binary: target/release/trainyard
 	@test -x $(TRAINYARD) || echo "building trainyard for the first time: Cargo fetches and compiles some 300 libraries, about five minutes on two cores" >&2

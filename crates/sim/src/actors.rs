@@ -1,6 +1,7 @@
 //! The controllers under test: reconcilers behind one type, each with its own view of the world and its own queue, woken by
 //! what its watches tell and by nothing else.
 
+use crate::bugs::{Bug, Mistake};
 use crate::cluster::Cluster;
 use crate::dice::Dice;
 use crate::view::{Change, View};
@@ -74,6 +75,7 @@ pub struct Actor {
     watches: Vec<Watch>,
     view: View,
     queue: Queue,
+    bug: Option<Bug>,
 }
 
 /// How a look at one object ended.
@@ -84,14 +86,18 @@ enum Look {
 }
 
 impl Actor {
-    pub fn new(logic: Box<dyn Logic>) -> Self {
+    pub fn new(logic: Box<dyn Logic>, bug: Option<Bug>) -> Self {
         let (primary, watches) = (logic.primary(), logic.watches());
-        Self { logic, primary, watches, view: View::default(), queue: Queue::default() }
+        let bug = bug.filter(|bug| bug.is_in(logic.name()));
+        Self { logic, primary, watches, view: View::default(), queue: Queue::default(), bug }
     }
 
     /// Sees more of the world, and is woken by what it sees.
     pub fn catch_up(&mut self, cluster: &Cluster, dice: Option<&mut Dice>) {
-        for Change { gvk, old, new } in self.view.catch_up(cluster, dice) {
+        for Change { gvk, old, new, is_gone } in self.view.catch_up(cluster, dice) {
+            if self.bug.is_some_and(|bug| bug.drowns(&gvk.kind, is_gone)) {
+                continue;
+            }
             for state in states(old.as_deref(), &new) {
                 self.wake(&gvk, state, cluster.elapsed());
             }
@@ -122,7 +128,14 @@ impl Actor {
     pub fn work(&mut self, cluster: &Cluster, dice: Option<&mut Dice>) -> bool {
         let Some((target, _)) = self.queue.pop(cluster.elapsed()) else { return false };
         match self.look(cluster, &target, dice) {
-            Look::Carried(outcome, next) => {
+            Look::Carried(mut outcome, next) => {
+                match (self.bug.map(|bug| bug.mistake), &outcome) {
+                    (Some(Mistake::NoRetries), Outcome::Failed(..))
+                    | (Some(Mistake::ConflictsAreFine), Outcome::Again) => {
+                        outcome = Outcome::Done;
+                    }
+                    _ => {}
+                }
                 if let Outcome::Failed(errors, _) = &outcome {
                     cluster.note(format!("  failed: {}", errors.join("; ")));
                 }
@@ -141,9 +154,12 @@ impl Actor {
     }
 
     fn look(&mut self, cluster: &Cluster, target: &Target, mut dice: Option<&mut Dice>) -> Look {
-        let Some(decision) = self.logic.decide(&self.view, target, cluster.now()) else {
+        let Some(mut decision) = self.logic.decide(&self.view, target, cluster.now()) else {
             return Look::Carried(Outcome::Done, Next::AwaitChange);
         };
+        if let Some(bug) = self.bug {
+            bug.spoil(&mut decision, target, cluster.chance());
+        }
         let next = decision.next;
         let mut execution = Execution::new(target.clone(), decision);
         let mut answer = None;
@@ -151,7 +167,7 @@ impl Actor {
             answer = Some(match execution.step(answer) {
                 Step::End(outcome) => return Look::Carried(outcome, next),
                 Step::Ask(Request::Call(call)) => {
-                    if dice.as_deref_mut().is_some_and(|dice| dice.chance(4)) {
+                    if cluster.kills.get() && dice.as_deref_mut().is_some_and(|dice| dice.chance(4)) {
                         return Look::Crashed;
                     }
                     cluster.call(self.logic.name(), target, &call, dice.as_deref_mut())

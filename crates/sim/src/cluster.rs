@@ -73,6 +73,8 @@ pub struct Cluster {
     pub strayed: RefCell<Vec<String>>,
     writes: Cell<usize>,
     jobs_made: Cell<usize>,
+    /// Whether controllers are killed.
+    pub kills: Cell<bool>,
 }
 
 /// The kinds that runs are about, with their plurals.
@@ -142,6 +144,7 @@ impl Cluster {
             strayed: RefCell::default(),
             writes: Cell::new(0),
             jobs_made: Cell::new(0),
+            kills: Cell::new(dice.chance(50)),
         };
         for manifest in manifests() {
             let kind = object::text(manifest, "kind");
@@ -183,6 +186,11 @@ impl Cluster {
 
     pub fn now(&self) -> Timestamp {
         self.around.now()
+    }
+
+    /// The server's chance: a number that the seed decides.
+    pub fn chance(&self) -> u64 {
+        self.around.dice.next()
     }
 
     pub fn writes(&self) -> usize {
@@ -357,8 +365,9 @@ impl Cluster {
         }
     }
 
-    /// The node without whims: pods start, succeed, and go when told. Returns whether there was anything to do.
-    pub fn node_settle(&self) -> bool {
+    /// The node without whims: pods start, end (with dice, some of them badly), and go when told. Returns whether there was
+    /// anything to do.
+    pub fn node_settle(&self, mut dice: Option<&mut Dice>) -> bool {
         let mut acted = false;
         for pod in
             self.all("Pod").into_iter().filter(|pod| pod["spec"]["nodeName"] == NODE || object::is_terminating(pod))
@@ -377,8 +386,12 @@ impl Cluster {
                 }
                 "Pending" | "" => self.run_pod(&pod, "Running", 0),
                 "Running" if !self.waits_for_others(&pod) => {
-                    self.report(&pod, "0.5");
-                    self.run_pod(&pod, "Succeeded", 0);
+                    if dice.as_deref_mut().is_some_and(|dice| dice.chance(25)) {
+                        self.run_pod(&pod, "Failed", 1);
+                    } else {
+                        self.report(&pod, "0.5");
+                        self.run_pod(&pod, "Succeeded", 0);
+                    }
                 }
                 _ => continue,
             }

@@ -9,12 +9,14 @@
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should"))]
 
 mod actors;
+pub mod bugs;
 mod cluster;
 mod dice;
 pub mod invariants;
 mod view;
 
-use actors::{Actor, Logic, logic};
+use actors::{Actor, logic};
+use bugs::Bug;
 use cluster::Cluster;
 use dice::Dice;
 use invariants::Watchdog;
@@ -22,8 +24,10 @@ use std::fmt;
 
 /// Steps with faults.
 const STEPS: usize = 240;
-/// Fault-free rounds, each letting every controller do all that is due, before a run counts as not coming to rest.
+/// Rounds after them, each letting every controller do all that is due, before a run counts as not coming to rest.
 const ROUNDS_MAX: usize = 400;
+/// The first of them, in which pods still fail and calls still get lost.
+const FAULTY_ROUNDS: usize = 12;
 /// How many objects a controller may look at in one round.
 const LOOKS_MAX: usize = 2000;
 
@@ -63,13 +67,17 @@ pub struct Summary {
 /// # Errors
 /// The first broken promise.
 pub fn run(seed: u64) -> Result<Summary, Box<Failure>> {
-    run_with(seed, logic())
+    run_with(seed, None)
 }
 
-fn run_with(seed: u64, logic: Vec<Box<dyn Logic>>) -> Result<Summary, Box<Failure>> {
+/// Runs one seed with a bug in a controller.
+///
+/// # Errors
+/// The first broken promise: the bug is found.
+pub fn run_with(seed: u64, bug: Option<Bug>) -> Result<Summary, Box<Failure>> {
     let mut dice = Dice::new(seed);
     let cluster = Cluster::new(&mut dice);
-    let mut actors: Vec<Actor> = logic.into_iter().map(Actor::new).collect();
+    let mut actors: Vec<Actor> = logic().into_iter().map(|logic| Actor::new(logic, bug)).collect();
     let mut watchdog = Watchdog::default();
     let failed =
         |step: usize, what: String| Box::new(Failure { seed, step, what, trace: cluster.trace.borrow().clone() });
@@ -94,15 +102,18 @@ fn run_with(seed: u64, logic: Vec<Box<dyn Logic>>) -> Result<Summary, Box<Failur
         watchdog.check(&cluster).map_err(|what| failed(step, what))?;
     }
 
-    // no more faults: everybody sees everything, until nobody has anything left to do
+    // everybody sees everything, until nobody has anything left to do. Nobody is killed any more: what starts anew looks at
+    // everything, and would hide what it was not woken for. Soon pods succeed, and calls arrive.
     cluster.resume_all();
+    cluster.kills.set(false);
     for round in 0..ROUNDS_MAX {
         let before = cluster.writes();
+        let mut faults = (round < FAULTY_ROUNDS).then_some(&mut dice);
         for actor in &mut actors {
             cluster.remember();
             actor.catch_up(&cluster, None);
             let mut looks = 0;
-            while actor.work(&cluster, None) {
+            while actor.work(&cluster, faults.as_deref_mut()) {
                 actor.catch_up(&cluster, None);
                 watchdog.check(&cluster).map_err(|what| failed(STEPS + round, what))?;
                 looks += 1;
@@ -111,7 +122,7 @@ fn run_with(seed: u64, logic: Vec<Box<dyn Logic>>) -> Result<Summary, Box<Failur
                 }
             }
         }
-        if cluster.node_settle() || cluster.writes() != before {
+        if cluster.node_settle(faults) || cluster.writes() != before {
             continue;
         }
         if let Some(at) = actors.iter().filter_map(Actor::next_at).min() {
@@ -143,6 +154,16 @@ mod tests {
                 panic!("{failure}");
             }
         }
+    }
+
+    #[test]
+    fn bugs_are_planted_where_there_are_controllers() {
+        let names: Vec<&str> = logic().iter().map(|logic| logic.name()).collect();
+        for bug in bugs::BUGS {
+            assert!(bug.actor.is_empty() || names.contains(&bug.actor), "{}: no controller {}", bug.name, bug.actor);
+        }
+        // what seeds make of each: `cargo run --release -p sim -- --bugs`
+        assert!(run_with(1, Some(bugs::BUGS[0])).is_err());
     }
 
     #[test]

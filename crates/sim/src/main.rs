@@ -3,6 +3,8 @@
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should"))]
 
 use clap::Parser;
+use sim::Failure;
+use sim::bugs::{BUGS, Bug};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::process::ExitCode;
@@ -20,6 +22,9 @@ struct Flags {
     /// The first of them
     #[arg(long, default_value_t = 1)]
     from: u64,
+    /// Plant bugs, one after the other: each must fail one of the seeds
+    #[arg(long, conflicts_with = "seed")]
+    bugs: bool,
 }
 
 fn main() -> ExitCode {
@@ -28,7 +33,10 @@ fn main() -> ExitCode {
         Some(seed) => seed..seed + 1,
         None => flags.from..flags.from + flags.seeds,
     };
-    let (done, failures) = run_all(seeds);
+    if flags.bugs {
+        return plant(seeds);
+    }
+    let (done, failures) = run_all(seeds, None);
     let days = done.millis as f64 / 86_400_000.0;
     println!(
         "{} writes, {} jobs finished, {days:.0} simulated days, at rest after at most {} rounds",
@@ -44,6 +52,23 @@ fn main() -> ExitCode {
     ExitCode::FAILURE
 }
 
+/// Runs seeds with each bug until one fails, and says which are never found.
+fn plant(seeds: Range<u64>) -> ExitCode {
+    let mut missed = 0;
+    for bug in BUGS {
+        let (done, failures) = run_all(seeds.clone(), Some(*bug));
+        match failures.first_key_value() {
+            Some((_, failure)) => println!("{}: found after {} seeds: {}", bug.name, done.runs + 1, failure.what),
+            None => {
+                println!("{}: NOT FOUND in {} seeds", bug.name, done.runs);
+                missed += 1;
+            }
+        }
+    }
+    println!("{} bugs found, {missed} not", BUGS.len() - missed);
+    if missed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
 /// What all runs together did.
 #[derive(Default)]
 struct Done {
@@ -55,7 +80,7 @@ struct Done {
 }
 
 /// Runs the seeds, on every core; no new ones once one has failed. A seed's run does not depend on the others.
-fn run_all(seeds: Range<u64>) -> (Done, BTreeMap<u64, String>) {
+fn run_all(seeds: Range<u64>, bug: Option<Bug>) -> (Done, BTreeMap<u64, Box<Failure>>) {
     let (next, failed) = (AtomicU64::new(seeds.start), AtomicBool::new(false));
     let all = Mutex::new((Done::default(), BTreeMap::new()));
     let work = || {
@@ -64,7 +89,7 @@ fn run_all(seeds: Range<u64>) -> (Done, BTreeMap<u64, String>) {
             if seed >= seeds.end {
                 return;
             }
-            let result = sim::run(seed);
+            let result = sim::run_with(seed, bug);
             let (done, failures) = &mut *all.lock().unwrap_or_else(PoisonError::into_inner);
             match result {
                 Ok(summary) => {
@@ -76,7 +101,7 @@ fn run_all(seeds: Range<u64>) -> (Done, BTreeMap<u64, String>) {
                 }
                 Err(failure) => {
                     failed.store(true, Ordering::Relaxed);
-                    failures.insert(seed, failure.to_string());
+                    failures.insert(seed, failure);
                 }
             }
         }

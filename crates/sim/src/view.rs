@@ -21,6 +21,7 @@ pub struct Change {
     pub gvk: Gvk,
     pub old: Option<Arc<Value>>,
     pub new: Arc<Value>,
+    pub is_gone: bool,
 }
 
 #[derive(Default)]
@@ -44,11 +45,11 @@ impl Kind {
         for (key, new) in after.iter() {
             let old = before.get(key);
             if !old.is_some_and(|old| Arc::ptr_eq(old, new)) {
-                changes.push(Change { gvk: gvk.clone(), old: old.cloned(), new: new.clone() });
+                changes.push(Change { gvk: gvk.clone(), old: old.cloned(), new: new.clone(), is_gone: false });
             }
         }
         let gone = before.iter().filter(|(key, _)| !after.contains_key(key));
-        changes.extend(gone.map(|(_, old)| Change { gvk: gvk.clone(), old: None, new: old.clone() }));
+        changes.extend(gone.map(|(_, old)| Change { gvk: gvk.clone(), old: None, new: old.clone(), is_gone: true }));
         self.moment = next.clone();
         self.shown.retain(|_, (revision, _)| *revision > next.revision);
         self.told += 1;
