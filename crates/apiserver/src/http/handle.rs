@@ -15,7 +15,7 @@ use crate::wire;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
-use http::{HeaderMap, Method, Request, Response, header, request::Parts};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, header, request::Parts};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Limited};
 use serde_json::{Value, json};
@@ -203,7 +203,8 @@ impl Server {
                 || OWN_NAMES.iter().any(|own| host.eq_ignore_ascii_case(own))
                 || self.hosts.iter().any(|h| h.eq_ignore_ascii_case(host))
         };
-        let text = |name: header::HeaderName| parts.headers.get(name).and_then(|v| v.to_str().ok());
+        // a name that cannot be read is none of ours
+        let text = |name: header::HeaderName| parts.headers.get(name).map(|v| v.to_str().unwrap_or("?"));
         let host = text(header::HOST).or_else(|| parts.uri.authority().map(http::uri::Authority::as_str));
         if let Some(host) = host
             && !known(host)
@@ -517,17 +518,20 @@ impl Server {
 
 /// Whom the headers of a request ask to act as.
 fn impersonated(parts: &Parts) -> Result<Option<User>, Status> {
-    let all = |name: &str| -> Vec<String> {
-        parts.headers.get_all(name).iter().filter_map(|v| v.to_str().ok()).map(str::to_owned).collect()
+    // What cannot be read must not be taken for what is not there: then the one who asks would act with rights of his own.
+    let read = |value: &HeaderValue| {
+        let text = std::str::from_utf8(value.as_bytes()).map(str::to_owned);
+        text.map_err(|_| Status::bad_request("the headers that say whom to impersonate are not UTF-8"))
     };
-    let name = all("impersonate-user").into_iter().next().unwrap_or_default();
-    let groups = all("impersonate-group");
-    let uid = all("impersonate-uid").into_iter().next().unwrap_or_default();
+    let all = |name: &str| parts.headers.get_all(name).iter().map(read).collect::<Result<Vec<String>, Status>>();
+    let name = all("impersonate-user")?.into_iter().next().unwrap_or_default();
+    let groups = all("impersonate-group")?;
+    let uid = all("impersonate-uid")?.into_iter().next().unwrap_or_default();
     let mut extra = std::collections::BTreeMap::<String, Vec<String>>::new();
     for (header, value) in &parts.headers {
         if let Some(key) = header.as_str().strip_prefix("impersonate-extra-") {
             let key = query::unescape(key, false).unwrap_or_else(|| key.to_owned());
-            extra.entry(key.to_lowercase()).or_default().push(value.to_str().unwrap_or_default().to_owned());
+            extra.entry(key.to_lowercase()).or_default().push(read(value)?);
         }
     }
     if !name.is_empty() {

@@ -256,3 +256,30 @@ async fn a_token_dies_with_what_it_is_bound_to() {
         assert!(!review(token).await, "{plural} is another one of the same name");
     }
 }
+
+/// Who asks for a proxy's users must not get the proxy's rights, however those users are called.
+#[tokio::test]
+async fn names_that_are_not_ascii_are_impersonated_or_refused() {
+    use http_body_util::{BodyExt, Full};
+    use tower::Service;
+    let hostile = Hostile::start(None).await;
+    let ask = async |name: &'static str, value: &[u8]| {
+        let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+        let request = http::Request::post(path).header("content-type", JSON).header(name, value);
+        let request = if name == "impersonate-user" { request } else { request.header("impersonate-user", "u") };
+        let body = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}).to_string();
+        let request = request.body(Full::new(bytes::Bytes::from(body))).unwrap();
+        let response = hostile.server.service(admin()).call(request).await.unwrap();
+        let code = response.status().as_u16();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        (code, serde_json::from_slice::<Value>(&body).unwrap())
+    };
+    let (code, answer) = ask("impersonate-user", "jürgen".as_bytes()).await;
+    assert_eq!((code, &answer["status"]["userInfo"]["username"]), (201, &json!("jürgen")), "{answer}");
+    let (_, answer) = ask("impersonate-group", "größe".as_bytes()).await;
+    assert_eq!(answer["status"]["userInfo"]["groups"][0], "größe");
+    for name in ["impersonate-user", "impersonate-group", "impersonate-uid", "impersonate-extra-k"] {
+        let (code, answer) = ask(name, b"\xff\xfe").await;
+        assert_eq!(code, 400, "{name}: {answer}");
+    }
+}
