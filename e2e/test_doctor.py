@@ -48,7 +48,10 @@ def one(found: list[dict], check: str, object: str, part: str) -> dict:
 def test_a_laptop_is_well(yard: Yard):
     found = doctor(yard.kubeconfig, code=0)
     assert not ill(found)
-    assert {f["check"] for f in found} == {"versions", "kinds", "rights", "webhooks", "controllers", "runtimes", "jobs"}
+    checks = {"versions", "kinds", "rights", "webhooks", "controllers", "nodes", "runtimes", "jobs"}
+    assert {f["check"] for f in found} == checks
+    (limits,) = (f["message"] for f in found if f["check"] == "nodes")
+    assert limits == "limits of memory and processors are enforced" or limits.startswith("limits are not enforced: "), limits
     done = yard.run("doctor")
     assert done.stdout.splitlines()[0].startswith("ok       versions     Server/https://127.0.0.1:")
     assert done.stderr.strip().endswith(" ok")

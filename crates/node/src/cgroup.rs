@@ -310,7 +310,8 @@ fn remove_empty(dir: &Path) -> io::Result<()> {
     fs::remove_dir(dir)
 }
 
-/// Removes the groups of pods that nobody knows any more, in an agent's group.
+/// Removes the groups of pods that nobody knows any more, in an agent's group; and those of other agents in which nothing runs:
+/// their homes may be gone, and who is at home makes its group anew with its next pod.
 pub fn clear(group: &Path, is_known: impl Fn(&str) -> bool) {
     for entry in fs::read_dir(group).into_iter().flatten().flatten() {
         let is_dir = entry.file_type().is_ok_and(|kind| kind.is_dir());
@@ -322,6 +323,12 @@ pub fn clear(group: &Path, is_known: impl Fn(&str) -> bool) {
         }
     }
     let _ = fs::remove_dir(group);
+    for entry in group.parent().and_then(|parent| fs::read_dir(parent).ok()).into_iter().flatten().flatten() {
+        let (name, path) = (entry.file_name(), entry.path());
+        if name.to_string_lossy().starts_with(PREFIX) && path != group && !is_populated(&path) {
+            let _ = remove_empty(&path);
+        }
+    }
 }
 
 #[cfg(test)]

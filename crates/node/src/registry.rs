@@ -175,7 +175,9 @@ impl Registry {
                         "" => uid.to_owned(),
                         subdomain => format!("{}/{subdomain}", me.namespace),
                     };
-                    let new = Arc::new(Slot::take(&name).ok_or(Lack::Ports)?);
+                    // shims of other versions may hold ports without holding their slot
+                    let given = self.members.values().flat_map(|member| member.ports.values().copied()).collect();
+                    let new = Arc::new(Slot::take(&name, &given).ok_or(Lack::Ports)?);
                     slot = Some(new.clone());
                     new.ports().collect()
                 }

@@ -9,6 +9,7 @@
 use crate::identity;
 use nix::errno::Errno;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, SockaddrIn6, SockaddrLike, bind, socket};
+use std::collections::BTreeSet;
 use std::net::{Ipv6Addr, SocketAddrV6};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
@@ -29,11 +30,12 @@ pub struct Slot {
 }
 
 impl Slot {
-    /// Takes a slot of which all ports are free, beginning at a place made from the group's name. `None`: there is none.
-    pub fn take(group: &str) -> Option<Self> {
+    /// Takes a slot of which all ports are free and none is among those given away already, beginning at a place made from the
+    /// group's name. `None`: there is none.
+    pub fn take(group: &str, given: &BTreeSet<u16>) -> Option<Self> {
         let start = (identity::hash(&[group]) % u64::from(SLOTS)) as u16;
         let slots = (0..SLOTS).map(|n| FIRST + (start + n) % SLOTS * SLOT_PORTS);
-        slots.filter_map(Self::hold).find(|slot| slot.ports().all(is_free))
+        slots.filter_map(Self::hold).find(|slot| slot.ports().all(|port| !given.contains(&port) && is_free(port)))
     }
 
     /// Takes the slot of this port, if nobody has it.
@@ -83,8 +85,8 @@ mod tests {
     #[test]
     fn a_slot_is_one_holders_at_a_time() {
         let group = format!("a test of slots {}", std::process::id());
-        let first = Slot::take(&group).expect("a slot");
-        let second = Slot::take(&group).expect("a slot");
+        let first = Slot::take(&group, &BTreeSet::new()).expect("a slot");
+        let second = Slot::take(&group, &BTreeSet::new()).expect("a slot");
         assert!(first.ports().all(|port| !second.ports().contains(&port)), "{first:?} {second:?}");
         let port = first.ports().start;
         let held = first.share().expect("a descriptor");
@@ -98,11 +100,11 @@ mod tests {
     #[test]
     fn a_slot_with_a_port_in_use_is_passed_over() {
         let group = format!("a test of ports {}", std::process::id());
-        let first = Slot::take(&group).expect("a slot");
+        let first = Slot::take(&group, &BTreeSet::new()).expect("a slot");
         let start = first.ports().start;
         let listener = TcpListener::bind(("127.0.0.1", start + 1)).expect("a port of the slot");
         drop(first);
-        let other = Slot::take(&group).expect("a slot");
+        let other = Slot::take(&group, &BTreeSet::new()).expect("a slot");
         assert_ne!(other.ports().start, start, "one of its ports is in use");
         drop(listener);
     }

@@ -137,9 +137,14 @@ async fn the_group_of_a_pod_that_ended_is_gone() {
     // One that nobody knows, of a pod whose directory is gone.
     let agents = group.parent().unwrap().to_owned();
     fs::create_dir_all(agents.join("gone/node.0")).unwrap();
+    // And one of an agent that is not there any more.
+    let others = agents.with_file_name("trainyard-of-a-test");
+    fs::create_dir_all(others.join("gone/node.0")).unwrap();
     node.kill_agent().await;
     node.start().await;
-    assert!(!agents.exists(), "{} is still there", agents.display());
+    for group in [agents, others] {
+        assert!(!group.exists(), "{} is still there", group.display());
+    }
 }
 
 #[tokio::test]
