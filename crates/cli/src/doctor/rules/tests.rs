@@ -579,10 +579,24 @@ fn what_is_as_it_should_be_is_left_alone() {
 }
 
 #[test]
+fn what_the_server_says_of_itself_is_judged() {
+    let mut facts = well();
+    let told = "[+]ping ok\n[-]etcd failed: the disk is full\n[+]stored-objects ok (1 damaged and set aside: /configmaps/a/b)\n";
+    facts.health = Seen::Known(told.to_owned());
+    let findings = judge(&facts);
+    let of_health: Vec<_> = findings.iter().filter(|finding| finding.check == "health").collect();
+    let said: Vec<_> = of_health.iter().map(|finding| (finding.severity, finding.message.as_str())).collect();
+    let damage = "1 damaged and set aside: /configmaps/a/b";
+    assert_eq!(said, [(Severity::Error, "etcd failed: the disk is full"), (Severity::Warning, damage)]);
+    assert!(of_health.iter().all(|finding| !finding.remedy.is_none()));
+}
+
+#[test]
 fn without_any_rights_nothing_is_claimed() {
     let mut facts = well();
     let no = || "needs more".to_owned();
     facts.version = Seen::Unknown(no());
+    facts.health = Seen::Unknown(no());
     facts.installed.values_mut().for_each(|kind| *kind = Seen::Unknown(no()));
     facts.own[0].2 = Seen::Unknown(no());
     facts.account = Seen::Unknown(no());
