@@ -176,6 +176,8 @@ def play(scenario: Scenario, sides: list[Side]) -> tuple[int, list[tuple[str, st
         theirs, ours = (side.ask(step, own) for side, own in zip(sides, said, strict=True))
         count += 1
         if theirs == ours:
+            if step.method == "DELETE" and awaits_a_controller(theirs):
+                break
             continue
         lines = replay.hunks(theirs, ours)
         body = step.body if isinstance(step.body, str) else json.dumps(step.body)
@@ -186,6 +188,12 @@ def play(scenario: Scenario, sides: list[Side]) -> tuple[int, list[tuple[str, st
         if step.method != "GET" and (theirs["code"] < 300 or ours["code"] < 300):
             break
     return count, found
+
+
+def awaits_a_controller(answer: dict) -> bool:
+    """Whether what was deleted is there until a controller takes its finalizers off: upstream's is stopped, ours is not."""
+    body = answer.get("body")
+    return isinstance(body, dict) and bool((body.get("metadata") or {}).get("finalizers"))
 
 
 def reason(about: str, report: str) -> str | None:

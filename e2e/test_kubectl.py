@@ -62,11 +62,15 @@ def test_explain_and_resources(kubectl):
 
 
 def test_workloads_are_kept_and_not_run(kubectl):
-    """What nobody runs is said when it is made."""
+    """`kubectl apply --prune` lists every kind that it may remove; what nobody runs is said when it is made."""
     made = kubectl("create", "deployment", "kept", "--image=none", "--replicas=2")
     assert "created" in made.stdout and "Warning: this control plane keeps Deployments but runs none" in made.stderr
     kubectl("scale", "deployment", "kept", "--replicas=3")
     assert "0/3" in kubectl("get", "deployments", "kept", "--no-headers").stdout
+    manifest = json.dumps({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "pruned", "labels": {"prune": "me"}}})
+    kubectl("apply", "-f", "-", "--prune", "-l", "prune=me", input=manifest)
+    kubectl("apply", "-f", "-", "--prune", "-l", "prune=me", input=manifest.replace("pruned", "stays"))
+    assert "configmap/stays" == kubectl("get", "cm", "-l", "prune=me", "-o", "name").stdout.strip()
     kubectl("delete", "deployment", "kept")
 
 

@@ -100,6 +100,8 @@ pub struct Offer {
     pub protobuf: bool,
     /// Tables and metadata.
     pub forms: bool,
+    /// Streams of changes; only named where nothing fits.
+    pub watch: bool,
 }
 
 /// Chooses the answer's shape.
@@ -109,11 +111,14 @@ pub struct Offer {
 pub fn accept(header: Option<&str>, offer: Offer) -> Result<Accepted, Status> {
     let Some(header) = header.filter(|h| !h.trim().is_empty()) else { return Ok(Accepted::default()) };
     let clauses = clauses(header);
-    if !clauses.iter().any(|c| !encodings(&c.media).is_empty()) {
+    // upstream's handler of custom resources looks at types alone, the router of built-in ones before it does
+    if offer.protobuf && !clauses.iter().any(|c| !encodings(&c.media).is_empty()) {
+        let streams =
+            if offer.watch { format!(", {JSON};stream=watch, {PROTOBUF};stream=watch") } else { String::new() };
         let mut status = Status::new(
             406,
             "NotAcceptable",
-            format!("406: Not Acceptable\n\nAvailable representations: {JSON}, {YAML}, {PROTOBUF}"),
+            format!("406: Not Acceptable\n\nAvailable representations: {JSON}, {YAML}, {PROTOBUF}{streams}"),
         );
         status.details = Some(serde_json::json!({}));
         return Err(status);
@@ -170,7 +175,7 @@ pub fn unsupported(accepted: &[&str]) -> Status {
 mod tests {
     use super::*;
 
-    const ALL: Offer = Offer { protobuf: true, forms: true };
+    const ALL: Offer = Offer { protobuf: true, forms: true, watch: false };
 
     #[test]
     fn chooses() {
@@ -187,7 +192,7 @@ mod tests {
         ] {
             assert_eq!(encoding(header), chosen, "{header}");
         }
-        let custom = Offer { protobuf: false, forms: true };
+        let custom = Offer { protobuf: false, forms: true, watch: false };
         assert!(accept(Some(PROTOBUF), custom).is_err());
     }
 }

@@ -236,6 +236,16 @@ pub trait Strategy: Send + Sync {
         false
     }
 
+    /// What every client of the kind is warned of.
+    fn deprecation(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// Whether somebody who deletes without propagation policy is warned of what stays.
+    fn warns_of_orphans(&self) -> bool {
+        false
+    }
+
     /// Whether a PUT of an object that does not exist creates it.
     fn create_on_update(&self) -> bool {
         false

@@ -243,10 +243,8 @@ impl Parser {
                     return Ok(values);
                 }
                 other => {
-                    return Err(format!(
-                        "unable to parse requirement: found '{}', expected: ',', ')' or identifier",
-                        other.text()
-                    ));
+                    let wanted = if after_comma || values.is_empty() { "',', ')' or identifier" } else { "',' or ')'" };
+                    return Err(format!("unable to parse requirement: found '{}', expected: {wanted}", other.text()));
                 }
             }
         }

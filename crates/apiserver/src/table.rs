@@ -163,10 +163,8 @@ fn cell(object: &Value, column: &Column, now: Timestamp) -> Value {
                 Value::Null
             }
         }
-        "string" => {
-            let texts: Vec<String> = found.iter().map(|v| plain(v)).collect();
-            texts.join(" ").into()
-        }
+        // the first of several: upstream takes a path to lead to one place
+        "string" => plain(first).into(),
         "date" => match first.as_str() {
             Some(text) => match text.parse::<Timestamp>() {
                 Ok(then) => age(then, now).into(),

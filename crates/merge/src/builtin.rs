@@ -330,6 +330,53 @@ pub fn decode(name: &str, value: &mut Value) -> Result<(), String> {
     decode_message(name, value, "", "")
 }
 
+/// Reads a value as [`decode`] does, with the faults of Go's converter of trees, which reads what a strategic patch makes.
+///
+/// # Errors
+/// The converter's words: `cannot restore slice from map`, `unrecognized type: string`.
+pub fn convert(name: &str, value: &mut Value) -> Result<(), String> {
+    match misfit(&Shape::Message(name.to_owned()), value) {
+        Some(why) => Err(why),
+        None => decode(name, value),
+    }
+}
+
+/// What the converter finds first.
+fn misfit(shape: &Shape, value: &Value) -> Option<String> {
+    let kind = match value {
+        Value::Null => return None,
+        Value::Bool(_) => "bool",
+        Value::Number(number) if number.is_f64() => "float64",
+        Value::Number(_) => "int64",
+        Value::String(_) => "string",
+        Value::Array(_) => "slice",
+        Value::Object(_) => "map",
+    };
+    let scalar = |name: &str| Some(format!("unrecognized type: {name}"));
+    match (shape, value) {
+        (Shape::Message(name), Value::Object(members)) => fields(name)
+            .into_iter()
+            .find_map(|field| members.get(&field.name).and_then(|member| misfit(&field.shape, member))),
+        (Shape::Message(_), _) => Some(format!("cannot restore struct from: {kind}")),
+        (Shape::List(items), Value::Array(elements)) => elements.iter().find_map(|element| misfit(items, element)),
+        (Shape::List(_), _) => Some(format!("cannot restore slice from {kind}")),
+        (Shape::Map(values), Value::Object(members)) => members.values().find_map(|member| misfit(values, member)),
+        (Shape::Map(_), _) => Some(format!("cannot restore map from {kind}")),
+        (Shape::Byte, Value::String(_)) => None,
+        (Shape::Byte, _) => Some(format!("cannot restore slice from {kind}")),
+        (Shape::String, _) if kind != "string" => scalar("string"),
+        (Shape::Boolean, _) if kind != "bool" => scalar("bool"),
+        (Shape::Int32 | Shape::Int64, Value::Number(number)) => {
+            let name = if *shape == Shape::Int32 { "int32" } else { "int64" };
+            let whole = number.as_f64().is_none_or(|n| n.fract() == 0.0);
+            (!whole).then(|| format!("cannot convert float64 to {name}"))
+        }
+        (Shape::Int32, _) => scalar("int32"),
+        (Shape::Int64, _) => scalar("int64"),
+        _ => None,
+    }
+}
+
 fn last(name: &str) -> &str {
     name.rsplit('.').next().unwrap_or(name)
 }

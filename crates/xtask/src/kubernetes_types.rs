@@ -74,7 +74,7 @@ const ROOTS: &[(&str, &[&str])] = &[
     ("io.k8s.api.scheduling.v1", &["PriorityClass"]),
     ("io.k8s.api.node.v1", &["RuntimeClass"]),
     ("io.k8s.api.policy.v1", &["Eviction", "PodDisruptionBudget"]),
-    ("io.k8s.api.networking.v1", &["NetworkPolicy"]),
+    ("io.k8s.api.networking.v1", &["Ingress", "NetworkPolicy"]),
     ("io.k8s.api.storage.v1", &["StorageClass"]),
     ("io.k8s.api.discovery.v1", &["EndpointSlice"]),
     ("io.k8s.api.certificates.v1", &["CertificateSigningRequest"]),

@@ -200,6 +200,10 @@ impl Policies {
 }
 
 impl Strategy for Policies {
+    fn unconditional_update(&self) -> bool {
+        false
+    }
+
     fn default(&self, object: &mut Value) {
         let spec = child(object, "spec");
         default(spec, "failurePolicy", "Fail");
@@ -294,6 +298,10 @@ impl PolicyBindings {
 }
 
 impl Strategy for PolicyBindings {
+    fn unconditional_update(&self) -> bool {
+        false
+    }
+
     fn default(&self, object: &mut Value) {
         if let Some(resources) = child_if(child(object, "spec"), "matchResources") {
             match_defaults(resources, &["resourceRules", "excludeResourceRules"]);
@@ -424,6 +432,10 @@ impl Webhooks {
 }
 
 impl Strategy for Webhooks {
+    fn unconditional_update(&self) -> bool {
+        false
+    }
+
     fn default(&self, object: &mut Value) {
         for hook in items_mut(object, "webhooks") {
             default(hook, "failurePolicy", "Fail");

@@ -420,7 +420,8 @@ fn taint_faults(node: &Value) -> ErrorList {
     let mut errors = ErrorList::new();
     let mut seen: Vec<(&str, &str)> = Vec::new();
     for (i, taint) in items(node, "spec.taints").iter().enumerate() {
-        let path = Path::new("spec").child("taints").index(i);
+        // upstream's path
+        let path = Path::new("metadata").child("taints").index(i);
         let (key, value, effect) = (text(taint, "key"), text(taint, "value"), text(taint, "effect"));
         for fault in names::qualified_name_faults(key) {
             errors.push(Error::invalid(&path.child("key"), key, fault));
@@ -486,6 +487,14 @@ impl Strategy for PodTemplates {
 pub struct Endpoints;
 
 impl Strategy for Endpoints {
+    fn deprecation(&self) -> Option<&'static str> {
+        Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice")
+    }
+
+    fn create_on_update(&self) -> bool {
+        true
+    }
+
     fn default(&self, object: &mut Value) {
         for subset in super::kit::items_mut(object, "subsets") {
             for port in super::kit::items_mut(subset, "ports") {

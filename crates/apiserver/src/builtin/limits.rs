@@ -236,6 +236,10 @@ pub fn check(cx: &Context<'_>, plural: &str, object: &Value) -> Result<(), Statu
 pub struct LimitRanges;
 
 impl Strategy for LimitRanges {
+    fn create_on_update(&self) -> bool {
+        true
+    }
+
     fn default(&self, object: &mut Value) {
         let spec = child(object, "spec");
         for item in items_mut(spec, "limits") {

@@ -89,6 +89,10 @@ impl Strategy for PriorityClasses {
 pub struct RuntimeClasses;
 
 impl Strategy for RuntimeClasses {
+    fn create_on_update(&self) -> bool {
+        true
+    }
+
     fn validate_create(&self, _cx: &Context<'_>, new: &Value) -> ErrorList {
         let handler = text(new, "handler");
         let faults = names::label_faults(handler, false);
@@ -101,6 +105,10 @@ impl Strategy for RuntimeClasses {
             return ErrorList::new();
         }
         vec![Error::invalid(&Path::new("handler"), handler, "field is immutable")]
+    }
+
+    fn unconditional_update(&self) -> bool {
+        false
     }
 
     fn generation_changed(&self, _new: &Value, _old: &Value) -> Option<bool> {

@@ -8,6 +8,7 @@ pub(crate) mod bootstrap;
 mod catalog;
 mod core;
 mod event;
+mod ingress;
 mod job;
 mod kit;
 mod ledger;
@@ -166,6 +167,10 @@ pub fn resources() -> Vec<Resource> {
             .short(&["pdb"])
             .status()
             .columns("Name,Min Available,Max Unavailable,Allowed Disruptions:integer,Age"),
+        Kind::new("networking.k8s.io", "Ingress", "ingresses", ingress::Ingresses)
+            .short(&["ing"])
+            .status()
+            .columns("Name,Class,Hosts,Address,Ports,Age"),
         Kind::new("networking.k8s.io", "NetworkPolicy", "networkpolicies", misc::NetworkPolicies)
             .short(&["netpol"])
             .columns("Name,Pod-Selector,Age"),

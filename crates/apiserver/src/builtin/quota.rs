@@ -294,7 +294,8 @@ fn scope_faults(quota: &Value, errors: &mut ErrorList) {
             }
             _ => true,
         };
-        if known.contains(name) && !hard.iter().all(fits) {
+        // what is no standard resource (`count/jobs.batch`) goes with any scope
+        for _ in hard.iter().filter(|resource| STANDARD.contains(&resource.as_str()) && !fits(resource)) {
             errors.push(Error::invalid(&path, list.to_vec(), "unsupported scope applied to resource"));
         }
     }

@@ -199,6 +199,14 @@ impl Strategy for Services {
         errors
     }
 
+    fn validate_subresource(&self, _cx: &Context<'_>, _subresource: &str, new: &Value, _old: &Value) -> ErrorList {
+        let path = Path::new("status").child("loadBalancer").child("ingress");
+        if text(new, "spec.type") != "LoadBalancer" && !items(new, "status.loadBalancer.ingress").is_empty() {
+            return vec![Error::forbidden(&path, "may only be used when `spec.type` is 'LoadBalancer'")];
+        }
+        ErrorList::new()
+    }
+
     fn prepare_subresource(&self, _cx: &Context<'_>, _subresource: &str, new: &mut Value, old: &Value) {
         keep(new, old, "spec");
     }

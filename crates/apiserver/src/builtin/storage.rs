@@ -58,6 +58,19 @@ pub fn claim_spec(spec: &Value, path: &Path) -> ErrorList {
     errors
 }
 
+/// Puts the finalizer on that keeps an object for as long as it is used.
+fn protect(object: &mut Value, finalizer: &str) {
+    let finalizers = map(child(object, "metadata")).entry("finalizers").or_insert_with(|| json!([]));
+    if finalizers.is_null() {
+        *finalizers = json!([]);
+    }
+    if let Some(list) = finalizers.as_array_mut()
+        && !list.iter().any(|f| f == finalizer)
+    {
+        list.push(finalizer.into());
+    }
+}
+
 /// The kind `PersistentVolumeClaim`.
 pub struct Claims;
 
@@ -79,15 +92,7 @@ impl Strategy for Claims {
                 child(new, "spec")["storageClassName"] = text(&class, "metadata.name").into();
             }
         }
-        let finalizers = map(child(new, "metadata")).entry("finalizers").or_insert_with(|| json!([]));
-        if finalizers.is_null() {
-            *finalizers = json!([]);
-        }
-        if let Some(list) = finalizers.as_array_mut()
-            && !list.iter().any(|f| f == PROTECTION)
-        {
-            list.push(PROTECTION.into());
-        }
+        protect(new, PROTECTION);
         Ok(())
     }
 
@@ -168,12 +173,15 @@ impl Strategy for Volumes {
     fn default(&self, object: &mut Value) {
         let spec = child(object, "spec");
         default(spec, "persistentVolumeReclaimPolicy", "Retain");
+        if let Some(host) = super::kit::child_if(spec, "hostPath") {
+            default(host, "type", "");
+        }
         default(spec, "volumeMode", "Filesystem");
         default(child(object, "status"), "phase", "Pending");
     }
 
-    fn prepare_create(&self, _cx: &Context<'_>, new: &mut Value) {
-        new["status"] = json!({"phase": "Pending"});
+    fn prepare_create(&self, cx: &Context<'_>, new: &mut Value) {
+        new["status"] = json!({"phase": "Pending", "lastPhaseTransitionTime": crate::registry::time(cx.now)});
     }
 
     fn validate_create(&self, _cx: &Context<'_>, new: &Value) -> ErrorList {

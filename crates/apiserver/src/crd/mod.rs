@@ -8,6 +8,7 @@ pub(crate) use controller::set_condition;
 pub use controller::{DEFINITIONS, Definitions};
 pub(crate) use definition::DefinitionStrategy;
 
+use crate::registry::compare_versions;
 use crate::registry::{Custom, Served};
 use crate::resource::{Column, Resource, Subresource};
 use merge::schema::Schema;
@@ -57,7 +58,8 @@ pub(crate) fn served(definition: &Arc<Value>, fresh_from: Revision) -> Vec<Serve
         versions.iter().find(|v| v["storage"] == true).map(|v| v["schema"]["openAPIV3Schema"].clone());
     let ended = CancellationToken::new();
     versions
-        .into_iter()
+        .iter()
+        .copied()
         .filter(|version| version["served"] == true)
         .map(|version| {
             let name = text(version, "name");
@@ -107,7 +109,17 @@ pub(crate) fn served(definition: &Arc<Value>, fresh_from: Revision) -> Vec<Serve
             let selectable = version["selectableFields"].as_array().into_iter().flatten();
             let deprecation = (version["deprecated"] == true).then(|| match version["deprecationWarning"].as_str() {
                 Some(warning) => warning.to_owned(),
-                None => format!("{group}/{} {kind} is deprecated", text(version, "name")),
+                None => {
+                    let name = text(version, "name");
+                    let newer = versions
+                        .iter()
+                        .filter(|v| v["served"] == true && v["deprecated"] != true)
+                        .map(|v| text(v, "name"))
+                        .filter(|other| compare_versions(other, &name).is_lt())
+                        .min_by(|a, b| compare_versions(a, b));
+                    let instead = newer.map_or_else(String::new, |newer| format!("; use {group}/{newer} {kind}"));
+                    format!("{group}/{name} {kind} is deprecated{instead}")
+                }
             });
             let custom = Custom {
                 storage_openapi: if version["storage"] == true { None } else { storage_openapi.clone() },

@@ -88,7 +88,7 @@ impl Ask {
     }
 }
 
-pub(super) const PLAIN: Offer = Offer { protobuf: true, forms: false };
+pub(super) const PLAIN: Offer = Offer { protobuf: true, forms: false, watch: false };
 
 impl Server {
     /// Answers a request, whatever kind of body it comes with.
@@ -456,7 +456,10 @@ impl Server {
         {
             return result;
         }
-        let deprecation = target.served.custom.as_ref().and_then(|c| c.deprecation.clone());
+        let deprecation = match &target.served.custom {
+            Some(custom) => custom.deprecation.clone(),
+            None => target.served.resource.strategy.deprecation().map(str::to_owned),
+        };
         let result = self.act(ask, target, verb, path.watch).await;
         let Some(text) = deprecation else { return result };
         match result {

@@ -90,8 +90,10 @@ impl Server {
     pub(crate) async fn scale(self: &Arc<Self>, ask: &Ask, target: &Target) -> Result<Response<Body>, Status> {
         let paths = &target.served.scale().ok_or_else(not_allowed)?;
         let builtin = target.served.custom.is_none();
-        let accepted =
-            crate::negotiate::accept(ask.header(http::header::ACCEPT), Offer { protobuf: builtin, forms: true })?;
+        let accepted = crate::negotiate::accept(
+            ask.header(http::header::ACCEPT),
+            Offer { protobuf: builtin, forms: true, watch: false },
+        )?;
         if ask.method == Method::GET {
             let scale = view(&target.served, self.core.get(target)?.value(), paths, false)?;
             if accepted.form == Form::Table {

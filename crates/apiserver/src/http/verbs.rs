@@ -19,13 +19,13 @@ use std::sync::Arc;
 
 impl Server {
     pub(super) fn offer(served: &Served) -> Offer {
-        Offer { protobuf: served.custom.is_none(), forms: true }
+        Offer { protobuf: served.custom.is_none(), forms: true, watch: false }
     }
 
     pub(super) fn get(&self, ask: &Ask, target: &Target) -> Result<Response<Body>, Status> {
         let accepted = ask.negotiate(Self::offer(&target.served))?;
         let wanted = crate::registry::parse_revision(ask.query.text("resourceVersion"))
-            .map_err(|status| Status::new(500, "", status.message))?;
+            .map_err(|status| Status::new(500, "", status.message.trim_start_matches("invalid resource version: ")))?;
         let current = self.core.store.revision();
         if wanted > current {
             return Err(crate::registry::too_large(wanted, current));
@@ -82,7 +82,7 @@ impl Server {
         mut target: Target,
         old_watch: bool,
     ) -> Result<Response<Body>, Status> {
-        let accepted = ask.negotiate(Self::offer(&target.served))?;
+        let accepted = ask.negotiate(Offer { watch: true, ..Self::offer(&target.served) })?;
         let include = include_for(&ask, &accepted)?;
         let mut options = ListOptions::parse(&ask.query)?;
         options.watch |= old_watch;
@@ -133,13 +133,15 @@ impl Server {
             }
             Form::MetadataList => {
                 let version = accepted.form_version;
-                let items = items.iter().map(|o| table::Metadata::of(o.value(), version));
+                // an empty list is none to Go
+                let listed =
+                    (!items.is_empty()).then(|| items.iter().map(|o| table::Metadata::of(o.value(), version)));
                 let head = json!({
                     "kind": "PartialObjectMetadataList",
                     "apiVersion": format!("meta.k8s.io/{version}"),
                     "metadata": meta,
                 });
-                table::with_list(&head, "items", Some(items))
+                table::with_list(&head, "items", listed)
             }
             Form::Table => {
                 let (now, version) = (self.core.world.now(), accepted.form_version);
@@ -231,7 +233,7 @@ impl Server {
         let custom = target.served.custom.is_some();
         let kind = PatchKind::of(&ask.content_type());
         let kind = match kind {
-            Some(PatchKind::Strategic) if custom => {
+            Some(PatchKind::Strategic) | None if custom => {
                 return Err(negotiate::unsupported(&[
                     "application/json-patch+json",
                     "application/merge-patch+json",

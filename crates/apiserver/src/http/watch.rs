@@ -187,7 +187,8 @@ impl Server {
     fn start(&self, target: &Target, options: &ListOptions) -> Result<Start, Status> {
         let served = &target.served;
         served.check_fields(&options.fields)?;
-        let revision = parse_revision(&options.resource_version)?;
+        let revision = parse_revision(&options.resource_version)
+            .map_err(|status| Status::new(500, "", status.message.trim_start_matches("invalid resource version: ")))?;
         let store = &self.core.store;
         let asks_initial = options.send_initial_events == Some(true);
         if asks_initial && revision > store.revision() {

@@ -122,7 +122,7 @@ impl Core {
         let mut warnings = Vec::new();
         self.validate(target, Operation::Delete, None, Some(&old), user, options.dry_run, &mut warnings)?;
 
-        if options.propagation.is_none() && strategy.default_orphans() {
+        if options.propagation.is_none() && strategy.warns_of_orphans() {
             warnings.push(
                 "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove \
                  them or set propagationPolicy=Orphan to suppress this warning"
@@ -220,7 +220,7 @@ impl Core {
 
     fn check_preconditions(&self, target: &Target, options: &DeleteOptions, old: &Value) -> Result<(), Status> {
         let resource = &target.served.resource;
-        let conflict = |why: String| Status::conflict("", &resource.kind, &target.name, &why);
+        let conflict = |why: String| Status::conflict(&resource.group, &resource.kind, &target.name, &why);
         let uid = api::object::uid(old);
         if let Some(wanted) = &options.uid
             && wanted != uid

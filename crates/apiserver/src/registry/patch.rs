@@ -63,11 +63,16 @@ impl Core {
         if served.custom.is_none() && kind != PatchKind::Strategic && (changes("kind") || changes("apiVersion")) {
             return Err(unfit("the kind and the version of an object cannot be changed".to_owned()));
         }
-        served.decode(&mut new).map_err(unfit)?;
+        match resource.type_name {
+            Some(name) if kind == PatchKind::Strategic => merge::builtin::convert(name, &mut new),
+            _ => served.decode(&mut new),
+        }
+        .map_err(unfit)?;
         let mut warnings = call.warnings.to_vec();
         warnings.extend(decode::prune(served, &mut new, call.options.validation).map_err(unfit)?);
         enforce_namespace(&mut new, target)?;
         same_name(target, &new)?;
+        super::write::readable_version(&new)?;
         let version = api::object::resource_version(&new);
         if !version.is_empty() && version != entry.revision.to_string() {
             return Err(Status::conflict(

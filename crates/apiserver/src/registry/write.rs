@@ -258,9 +258,27 @@ impl Core {
             }
             _ => {}
         }
-        let Some(entry) = self.entry(target) else {
+        let entry = self.entry(target);
+        // upstream's order: whose object it is, how it reads, whether it is there
+        let uid = api::object::uid(&new);
+        let there = entry.as_ref().map_or("", |entry| api::object::uid(&entry.value));
+        if !uid.is_empty() && uid != there {
+            let key = registry_key(target);
+            return Err(Status::conflict(
+                &resource.group,
+                &resource.plural,
+                &target.name,
+                &format!(
+                    "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: \
+                     Precondition failed: UID in precondition: {uid}, UID in object meta: {there}"
+                ),
+            ));
+        }
+        readable_version(&new)?;
+        let Some(entry) = entry else {
             if resource.strategy.create_on_update() && target.subresource.is_empty() {
                 self.may_create(call)?;
+                meta_mut(&mut new).remove("resourceVersion");
                 return self.create(call, &new, false);
             }
             return Err(not_found(target));
@@ -277,18 +295,6 @@ impl Core {
             }
         } else if version != entry.revision.to_string() {
             return Err(Status::conflict(&resource.group, &resource.plural, &target.name, MODIFIED));
-        }
-        let uid = api::object::uid(&new);
-        if !uid.is_empty() && uid != api::object::uid(&entry.value) {
-            return Err(Status::conflict(
-                &resource.group,
-                &resource.plural,
-                &target.name,
-                &format!(
-                    "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
-                    api::object::uid(&entry.value)
-                ),
-            ));
         }
         self.replace(call, new, &entry, false)
     }
@@ -518,6 +524,33 @@ pub(crate) fn enforce_namespace(object: &mut Value, target: &Target) -> Result<(
         meta_mut(object).insert("namespace".to_owned(), target.namespace.clone().into());
     }
     Ok(())
+}
+
+/// Refuses a resource version that is no number.
+///
+/// # Errors
+/// 500, in Go's words.
+pub(crate) fn readable_version(object: &Value) -> Result<(), Status> {
+    let version = api::object::resource_version(object);
+    if version.is_empty() || version.parse::<u64>().is_ok() {
+        return Ok(());
+    }
+    Err(Status::new(500, "", format!("strconv.ParseUint: parsing {version:?}: invalid syntax")))
+}
+
+/// Where upstream keeps the object in etcd: its messages show it.
+fn registry_key(target: &Target) -> String {
+    let resource = &target.served.resource;
+    let place = match (resource.group.as_str(), resource.plural.as_str()) {
+        ("", "endpoints") => "services/endpoints".to_owned(),
+        ("", "services") => "services/specs".to_owned(),
+        ("", "nodes") => "minions".to_owned(),
+        ("", "replicationcontrollers") => "controllers".to_owned(),
+        (group, plural) if resource.custom || group == "apiextensions.k8s.io" => format!("{group}/{plural}"),
+        (_, plural) => plural.to_owned(),
+    };
+    let parts = ["/registry", &place, &target.namespace, &target.name];
+    parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("/")
 }
 
 /// Upstream's scale handler keeps no time with the fields that it manages.

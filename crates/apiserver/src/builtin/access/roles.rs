@@ -100,6 +100,10 @@ impl Role {
 }
 
 impl Strategy for Role {
+    fn create_on_update(&self) -> bool {
+        true
+    }
+
     fn validate_create(&self, _cx: &Context<'_>, new: &Value) -> ErrorList {
         rule_faults(new, self.plural == "roles")
     }
@@ -209,6 +213,10 @@ impl Binding {
 }
 
 impl Strategy for Binding {
+    fn create_on_update(&self) -> bool {
+        true
+    }
+
     fn default(&self, object: &mut Value) {
         if let Some(role) = object.get_mut("roleRef").filter(|role| role.is_object()) {
             kit::default(role, "apiGroup", GROUP);

@@ -130,6 +130,10 @@ impl Strategy for Jobs {
         true
     }
 
+    fn warns_of_orphans(&self) -> bool {
+        true
+    }
+
     fn row(&self, object: &Value, now: Timestamp) -> Vec<Value> {
         let succeeded = int(object, "status.succeeded").unwrap_or_default();
         let completions = match (int(object, "spec.completions"), int(object, "spec.parallelism").unwrap_or_default()) {
