@@ -115,8 +115,8 @@ pub(crate) fn served(definition: &Arc<Value>, fresh_from: Revision) -> Vec<Serve
                         .iter()
                         .filter(|v| v["served"] == true && v["deprecated"] != true)
                         .map(|v| text(v, "name"))
-                        .filter(|other| compare_versions(other, &name).is_lt())
-                        .min_by(|a, b| compare_versions(a, b));
+                        .filter(|other| compare_versions(other, &name).is_gt())
+                        .max_by(|a, b| compare_versions(a, b));
                     let instead = newer.map_or_else(String::new, |newer| format!("; use {group}/{newer} {kind}"));
                     format!("{group}/{name} {kind} is deprecated{instead}")
                 }

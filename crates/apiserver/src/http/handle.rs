@@ -456,6 +456,7 @@ impl Server {
         {
             return result;
         }
+        let builtin = target.served.custom.is_none();
         let deprecation = match &target.served.custom {
             Some(custom) => custom.deprecation.clone(),
             None => target.served.resource.strategy.deprecation().map(str::to_owned),
@@ -467,6 +468,8 @@ impl Server {
                 answer::warn(&mut response, &[text]);
                 Ok(response)
             }
+            // the router refuses before the kind is looked at
+            Err(status) if builtin && status.code == 406 => Err(status),
             Err(status) => Err(status.with_warnings(&[text])),
         }
     }

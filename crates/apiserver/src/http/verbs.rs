@@ -134,8 +134,7 @@ impl Server {
             Form::MetadataList => {
                 let version = accepted.form_version;
                 // an empty list is none to Go
-                let listed =
-                    (!items.is_empty()).then(|| items.iter().map(|o| table::Metadata::of(o.value(), version)));
+                let listed = (!items.is_empty()).then(|| items.iter().map(|o| table::Metadata::of(o.value(), version)));
                 let head = json!({
                     "kind": "PartialObjectMetadataList",
                     "apiVersion": format!("meta.k8s.io/{version}"),

@@ -274,15 +274,16 @@ impl Core {
                 ),
             ));
         }
-        readable_version(&new)?;
         let Some(entry) = entry else {
             if resource.strategy.create_on_update() && target.subresource.is_empty() {
+                readable_version(&new)?;
                 self.may_create(call)?;
                 meta_mut(&mut new).remove("resourceVersion");
                 return self.create(call, &new, false);
             }
             return Err(not_found(target));
         };
+        readable_version(&new)?;
         let version = api::object::resource_version(&new);
         if matches!(version, "" | "0") {
             if target.served.custom.is_some() || !resource.strategy.unconditional_update() {
