@@ -173,7 +173,7 @@ mod tests {
             "job": {"metadata": {"name": "j"}, "status": {"conditions": [{"type": "Failed", "status": "True"}]}},
             "pods": [{"pod": pod}],
             "logs": [{"pod": "j-node-0-0-x", "uid": "p", "container": "node", "lines": lines}],
-            "home": {"flags": "-n a"},
+            "home": {"flags": "-n a", "kubectl": "kubectl -n a"},
         }))
         .expect("facts")
     }
@@ -187,8 +187,8 @@ mod tests {
         assert_eq!(
             told,
             "last lines of rank 0:\n  begins\n  Traceback (most recent call last):\n    File \"/w/bad.py\", line 2, in <module>\n  \
-             ValueError: boom\njob j failed: Exception\nwhy: rank 0 raised ValueError at bad.py:2: boom\nnext: trainyard logs j \
-             --rank 0 --tail 50 -n a  # see its last lines\nmore: trainyard explain j -n a\n"
+             ValueError: boom\njob j failed: Exception\nwhy: rank 0 raised ValueError at bad.py:2: boom\nnext: kubectl -n a get \
+             trainjob j -o yaml | kubectl -n a replace --force -f -  # correct /w/bad.py at line 2, then run it again\nmore: trainyard explain j -n a\n"
         );
     }
 
