@@ -48,7 +48,7 @@ def one(found: list[dict], check: str, object: str, part: str) -> dict:
 def test_a_laptop_is_well(yard: Yard):
     found = doctor(yard.kubeconfig, code=0)
     assert not ill(found)
-    checks = {"versions", "kinds", "rights", "webhooks", "controllers", "nodes", "runtimes", "jobs"}
+    checks = {"versions", "health", "kinds", "rights", "webhooks", "controllers", "nodes", "runtimes", "jobs"}
     assert {f["check"] for f in found} == checks
     (limits,) = (f["message"] for f in found if f["check"] == "nodes")
     assert limits == "limits of memory and processors are enforced" or limits.startswith("limits are not enforced: "), limits
