@@ -4,17 +4,17 @@
 
 use crate::certificates::{Material, advance};
 use crate::health::{Health, Level, Probes};
-use crate::keeper::{CERTIFICATE, Keeper, REGISTRATION};
 use crate::leader::{Election, Elector};
-use crate::numbers::{Numbers, Readers};
+use crate::metrics_server::{MetricsServer, Readers};
 use crate::registration::{Place, Registration};
+use crate::rotation::{CERTIFICATE, REGISTRATION, Rotation};
 use crate::runtimes::Runtimes;
 use crate::serve::{Ends, serve, shared_listener};
 use crate::settings::{KINDS, listen_address};
 use crate::status_server::StatusServer;
 use crate::tls::{Shown, server_config};
 use crate::webhooks::Webhooks;
-use crate::{Controllers, Surroundings, jobs, prerequisites, remembered, told};
+use crate::{Controllers, Surroundings, health_events, jobs, prerequisites, runtime_cache};
 use api::config::{Configuration, GATE_TRAINJOB_STATUS};
 use api::object::{self, Gvk, Key};
 use driver::metrics::{Metric, Registry};
@@ -115,7 +115,7 @@ impl Operator {
         let listener = listen("metrics", &configuration.metrics.bind_address, false).await?;
         if let Some(listener) = listener {
             let readers = configuration.metrics.auth.enabled.then(|| Readers::new(self.client.clone()));
-            let service = Arc::new(Numbers { metrics: metrics.clone(), readers });
+            let service = Arc::new(MetricsServer { metrics: metrics.clone(), readers });
             let tls = configuration.metrics.secure_serving.then(|| tls.clone());
             servers.spawn(serve(listener, tls, service, ends.clone()));
         }
@@ -126,11 +126,11 @@ impl Operator {
                 // replicas on one machine share the address
                 let listener = bind(address, matches!(place, Place::Url(_))).await.map_err(failed)?;
                 tracing::info!(%address, "serving webhooks");
-                let (reader, remembered) = remembered::runtimes(self.client.clone(), self.watch_namespace.clone());
+                let (reader, runtimes) = runtime_cache::runtimes(self.client.clone(), self.watch_namespace.clone());
                 servers.spawn(reader.run(serving.clone()));
-                let webhooks = Webhooks::new(self.client.clone(), metrics.clone(), remembered);
+                let webhooks = Webhooks::new(self.client.clone(), metrics.clone(), runtimes);
                 servers.spawn(serve(listener, Some(tls.clone()), Arc::new(webhooks), ends.clone()));
-                servers.spawn(self.keeper(place, shown, health.clone()).run(stop.clone()));
+                servers.spawn(self.rotation(place, shown, health.clone()).run(stop.clone()));
             }
             None => {
                 health.set(
@@ -190,9 +190,9 @@ impl Operator {
         })
     }
 
-    fn keeper(&self, place: &Place, shown: Arc<Shown>, health: Arc<Health>) -> Keeper {
+    fn rotation(&self, place: &Place, shown: Arc<Shown>, health: Arc<Health>) -> Rotation {
         let management = &self.configuration.cert_management;
-        Keeper {
+        Rotation {
             client: self.client.clone(),
             namespace: self.namespace.clone(),
             secret: management.webhook_secret_name.clone(),
@@ -247,7 +247,7 @@ impl Operator {
         };
         let (client, controllers) = (self.client.clone(), self.controllers.clone());
         let election = self.configuration.leader_election.as_ref().filter(|election| election.leader_elect);
-        let lease = told::lease(election, &self.namespace);
+        let lease = health_events::lease(election, &self.namespace);
         let (numbers, health) = (metrics.clone(), health.clone());
         let runtimes = self.runtimes.clone();
         let work = move |stop: CancellationToken| {
@@ -258,7 +258,7 @@ impl Operator {
             async move {
                 let mut beside = JoinSet::new();
                 beside.spawn(tell_troubles(driver.troubles(), health.clone(), stop.clone()));
-                beside.spawn(told::tell(client.clone(), driver.events(), lease, health.clone()));
+                beside.spawn(health_events::tell(client.clone(), driver.events(), lease, health.clone()));
                 if !runtimes.is_empty() {
                     beside.spawn(Runtimes { client, wanted: runtimes, health }.run(stop.clone()));
                 }

@@ -4,14 +4,14 @@
 //! audience, by a service account of its namespace. What may be posted is the CRD's: the write is refused there or it is
 //! good.
 //!
-//! A job may report as often as it likes: its status is written once in a few seconds, with the newest report (`book`
+//! A job may report as often as it likes: its status is written once in a few seconds, with the newest report (`pacing`
 //! decides, `reports` does it), and every report goes into the job's history (`series`). So that none is lost at the end,
 //! `follow` watches for jobs and pods that end.
 //! Source: upstream's `pkg/statusserver` (feature gate `TrainJobStatus`).
 
-mod book;
 mod follow;
 mod kept;
+mod pacing;
 mod reports;
 mod review;
 mod series;

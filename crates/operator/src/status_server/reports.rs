@@ -1,7 +1,7 @@
-//! Carries out what the book decides: writes statuses, keeps the history, and loses nothing at the end.
+//! Carries out what `pacing` decides: writes statuses, keeps the history, and loses nothing at the end.
 
-use super::book::{Book, Known, Outcome, Verdict, is_complete, time};
 use super::kept::Kept;
+use super::pacing::{Known, Outcome, Pacing, Verdict, is_complete, time};
 use super::series::Series;
 use api::object::{self, Key};
 use api::trainer::names::MANAGER_STATUS;
@@ -46,7 +46,7 @@ pub(super) struct Reports {
     client: Client,
     pub series: Option<Series>,
     pub kept: Option<Kept>,
-    book: Mutex<Book>,
+    pacing: Mutex<Pacing>,
     limiter: Option<Limiter>,
     /// What is held back is being written, because the server stops: as fast as it goes.
     flushing: CancellationToken,
@@ -57,7 +57,7 @@ pub(super) struct Reports {
     settled: Notify,
 }
 
-/// A write under way. Whatever becomes of the task, the book is told.
+/// A write under way. Whatever becomes of the task, it is settled.
 struct Writing<'a> {
     reports: &'a Reports,
     key: &'a Key,
@@ -69,7 +69,7 @@ struct Writing<'a> {
 impl Drop for Writing<'_> {
     fn drop(&mut self) {
         let outcome = std::mem::replace(&mut self.outcome, Outcome::Dropped);
-        self.reports.book().settle(self.key, self.number, outcome, Instant::now());
+        self.reports.pacing().settle(self.key, self.number, outcome, Instant::now());
         drop(self.hand.take());
         self.reports.changed.notify_one();
         self.reports.settled.notify_waiters();
@@ -82,7 +82,7 @@ impl Reports {
             client,
             series: None,
             kept: None,
-            book: Mutex::default(),
+            pacing: Mutex::default(),
             limiter: None,
             flushing: CancellationToken::new(),
             hands: Arc::new(Semaphore::new(HANDS)),
@@ -93,12 +93,12 @@ impl Reports {
 
     /// The same, writing no faster than so: `per_second` in the long run, `burst` at once.
     pub fn paced(self, per_second: f64, burst: f64) -> Self {
-        let book = Mutex::new(Book::paced(per_second));
-        Self { book, limiter: Some(Limiter::new(per_second, burst)), ..self }
+        let pacing = Mutex::new(Pacing::paced(per_second));
+        Self { pacing, limiter: Some(Limiter::new(per_second, burst)), ..self }
     }
 
-    fn book(&self) -> MutexGuard<'_, Book> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    fn pacing(&self) -> MutexGuard<'_, Pacing> {
+        self.pacing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes a report: writes it, or holds it back to be written in time. Either way it is in the history then.
@@ -111,12 +111,12 @@ impl Reports {
             let settled = self.settled.notified();
             tokio::pin!(settled);
             settled.as_mut().enable();
-            let verdict = self.book().offer(key, status, Instant::now(), hand.is_some());
+            let verdict = self.pacing().offer(key, status, Instant::now(), hand.is_some());
             match verdict {
                 Verdict::Held => {
                     drop(hand);
                     self.changed.notify_one();
-                    let uid = self.book().uid(key);
+                    let uid = self.pacing().uid(key);
                     self.record(key, uid, status).await;
                     return Ok(());
                 }
@@ -160,10 +160,10 @@ impl Reports {
         }
         self.flushing.cancel();
         let flush = async {
-            self.book().hurry_all(Instant::now());
+            self.pacing().hurry_all(Instant::now());
             loop {
                 self.start_due(&mut writes);
-                if writes.is_empty() && self.book().held() == 0 {
+                if writes.is_empty() && self.pacing().held() == 0 {
                     return;
                 }
                 tokio::select! {
@@ -173,7 +173,7 @@ impl Reports {
             }
         };
         if tokio::time::timeout(FLUSH_MAX, flush).await.is_err() {
-            let left = self.book().held();
+            let left = self.pacing().held();
             tracing::warn!(left, "some jobs' last reports are not in their status yet; the next start writes them");
         }
     }
@@ -183,8 +183,8 @@ impl Reports {
         loop {
             // with none free, the next one that is tells `changed`
             let hand = self.hands.clone().try_acquire_owned().ok()?;
-            let mut book = self.book();
-            let Some((key, number, status)) = book.pop_due(Instant::now()) else { return book.next_due() };
+            let mut pacing = self.pacing();
+            let Some((key, number, status)) = pacing.pop_due(Instant::now()) else { return pacing.next_due() };
             let reports = self.clone();
             writes.spawn(async move {
                 let outcome = Outcome::Again(status.clone());
@@ -273,13 +273,13 @@ impl Reports {
             kept.hurry(&Key::of(job));
         }
         let known = Known { uid: object::uid(job).to_owned(), finished, reported };
-        self.book().observe(Key::of(job), known, Instant::now());
+        self.pacing().observe(Key::of(job), known, Instant::now());
         self.changed.notify_one();
     }
 
     /// A TrainJob is gone: its history goes too.
     pub async fn forget(&self, key: &Key, uid: &str) {
-        self.book().forget(key);
+        self.pacing().forget(key);
         if let Some(kept) = &self.kept {
             kept.forget(key);
         }
@@ -288,7 +288,7 @@ impl Reports {
 
     /// These are all TrainJobs that there are (by key, with their uids); `files` had a history before they were listed.
     pub async fn retain(&self, listed: &BTreeMap<Key, String>, files: Vec<(Key, String)>) {
-        self.book().retain(|key| listed.contains_key(key));
+        self.pacing().retain(|key| listed.contains_key(key));
         self.remove(files.into_iter().filter(|(key, uid)| listed.get(key) != Some(uid)).collect()).await;
     }
 
@@ -319,7 +319,7 @@ impl Reports {
 
     /// A pod of this job has ended, so the job may be about to.
     pub fn hurry(&self, key: &Key) {
-        self.book().hurry(key, Instant::now());
+        self.pacing().hurry(key, Instant::now());
         if let Some(kept) = &self.kept {
             kept.hurry(key);
         }
@@ -341,14 +341,14 @@ impl Reports {
         });
         for (key, status) in behind.await.unwrap_or_default() {
             tracing::info!(job = %key, "its last report is in the history and not in its status: writing it");
-            let mut book = self.book();
+            let mut pacing = self.pacing();
             // not if the job has reported anew meanwhile
             let now = Instant::now();
-            if !book.is_open(&key)
-                && let Verdict::Write(number) = book.offer(&key, &status, now, false)
+            if !pacing.is_open(&key)
+                && let Verdict::Write(number) = pacing.offer(&key, &status, now, false)
             {
                 // not one that can be held back, so it was never held back
-                book.settle(&key, number, Outcome::Dropped, now);
+                pacing.settle(&key, number, Outcome::Dropped, now);
             }
         }
         self.changed.notify_one();

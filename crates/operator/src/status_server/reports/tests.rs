@@ -1,6 +1,6 @@
 //! Reports on their way, against an API server that notes when each status is written.
 
-use super::super::book::{WINDOW, WRITES_PER_SEC};
+use super::super::pacing::{WINDOW, WRITES_PER_SEC};
 use super::*;
 use http_body_util::BodyExt;
 use std::convert::Infallible;
@@ -128,7 +128,7 @@ async fn ten_thousand_jobs_cost_a_bounded_number_of_writes() {
     running.await.unwrap();
     assert!(names.iter().all(|name| api.progress(name) == Some(i64::from(ROUNDS - 1))));
     assert!(api.writes() - before <= JOBS);
-    assert_eq!(reports.book().held(), 0);
+    assert_eq!(reports.pacing().held(), 0);
 }
 
 #[tokio::test(start_paused = true)]

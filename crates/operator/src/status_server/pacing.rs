@@ -36,9 +36,9 @@ pub(super) struct Known {
 /// What is to become of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// Write it, then [`Book::settle`] under this number.
+    /// Write it, then [`Pacing::settle`] under this number.
     Write(u64),
-    /// It is kept here, and [`Book::pop_due`] hands it out in time.
+    /// It is kept here, and [`Pacing::pop_due`] hands it out in time.
     Held,
     /// Another report of the job is being written, and whether this one is good is for the API server to say: ask again
     /// once that is settled.
@@ -85,7 +85,7 @@ struct Window {
 
 /// The open windows, and the jobs that there are. Bounded by the number of jobs that reported lately.
 #[derive(Default)]
-pub(super) struct Book {
+pub(super) struct Pacing {
     jobs: BTreeMap<Key, Known>,
     windows: BTreeMap<Key, Window>,
     /// The ends of all windows.
@@ -95,7 +95,7 @@ pub(super) struct Book {
     writes_per_sec: Option<f64>,
 }
 
-impl Book {
+impl Pacing {
     /// One that plans so many writes a second.
     pub fn paced(writes_per_sec: f64) -> Self {
         Self { writes_per_sec: Some(writes_per_sec), ..Self::default() }
@@ -327,13 +327,15 @@ mod tests {
         Known { uid: "u".to_owned(), finished, reported: None }
     }
 
-    /// A book that knows the job, and has written a first report of it at `now`.
-    fn opened(now: Instant) -> Book {
-        let mut book = Book::default();
-        book.observe(key(), known(false), now);
-        let Verdict::Write(number) = book.offer(&key(), &report(1), now, true) else { panic!("the first is written") };
-        book.settle(&key(), number, Outcome::Written { complete: false, time: Some(0) }, now);
-        book
+    /// One that knows the job, and has written a first report of it at `now`.
+    fn opened(now: Instant) -> Pacing {
+        let mut pacing = Pacing::default();
+        pacing.observe(key(), known(false), now);
+        let Verdict::Write(number) = pacing.offer(&key(), &report(1), now, true) else {
+            panic!("the first is written")
+        };
+        pacing.settle(&key(), number, Outcome::Written { complete: false, time: Some(0) }, now);
+        pacing
     }
 
     fn secs(n: u64) -> Duration {
@@ -343,65 +345,65 @@ mod tests {
     #[test]
     fn the_newest_of_a_window_is_written_at_its_end() {
         let now = Instant::now();
-        let mut book = opened(now);
-        assert_eq!(book.offer(&key(), &report(2), now + PAUSE / 2, true), Verdict::Held);
-        assert_eq!(book.offer(&key(), &report(3), now + PAUSE, true), Verdict::Held);
-        assert_eq!((book.pop_due(now + secs(4)), book.next_due()), (None, Some(now + WINDOW)));
-        let (_, number, status) = book.pop_due(now + WINDOW).expect("it is time");
+        let mut pacing = opened(now);
+        assert_eq!(pacing.offer(&key(), &report(2), now + PAUSE / 2, true), Verdict::Held);
+        assert_eq!(pacing.offer(&key(), &report(3), now + PAUSE, true), Verdict::Held);
+        assert_eq!((pacing.pop_due(now + secs(4)), pacing.next_due()), (None, Some(now + WINDOW)));
+        let (_, number, status) = pacing.pop_due(now + WINDOW).expect("it is time");
         assert_eq!(status, report(3));
         // one that comes meanwhile opens no second write
-        assert_eq!(book.offer(&key(), &report(4), now + WINDOW, true), Verdict::Held);
-        book.settle(&key(), number, Outcome::Written { complete: false, time: Some(0) }, now + WINDOW);
-        assert_eq!(book.next_due(), Some(now + WINDOW * 2));
-        let (_, number, status) = book.pop_due(now + WINDOW * 2).expect("it is time");
+        assert_eq!(pacing.offer(&key(), &report(4), now + WINDOW, true), Verdict::Held);
+        pacing.settle(&key(), number, Outcome::Written { complete: false, time: Some(0) }, now + WINDOW);
+        assert_eq!(pacing.next_due(), Some(now + WINDOW * 2));
+        let (_, number, status) = pacing.pop_due(now + WINDOW * 2).expect("it is time");
         assert_eq!(status, report(4));
-        book.settle(&key(), number, Outcome::Written { complete: false, time: Some(0) }, now + WINDOW * 2);
+        pacing.settle(&key(), number, Outcome::Written { complete: false, time: Some(0) }, now + WINDOW * 2);
         // a window that nothing comes in is closed, and the next report is a first one
-        assert_eq!((book.pop_due(now + WINDOW * 3), book.next_due()), (None, None));
-        assert!(matches!(book.offer(&key(), &report(5), now + WINDOW * 3, true), Verdict::Write(_)));
+        assert_eq!((pacing.pop_due(now + WINDOW * 3), pacing.next_due()), (None, None));
+        assert!(matches!(pacing.offer(&key(), &report(5), now + WINDOW * 3, true), Verdict::Write(_)));
     }
 
     #[test]
     fn who_reports_now_and_then_does_not_wait() {
         let start = Instant::now();
-        let mut book = opened(start);
+        let mut pacing = opened(start);
         let mut now = start;
         for percent in 0..i32::from(SPARE) {
             now += PAUSE;
-            let verdict = book.offer(&key(), &report(percent), now, true);
+            let verdict = pacing.offer(&key(), &report(percent), now, true);
             let Verdict::Write(number) = verdict else { panic!("{percent}: {verdict:?}") };
-            book.settle(&key(), number, Outcome::Written { complete: false, time: Some(0) }, now);
+            pacing.settle(&key(), number, Outcome::Written { complete: false, time: Some(0) }, now);
         }
-        assert_eq!(book.offer(&key(), &report(50), now + PAUSE, true), Verdict::Held, "it does so all the time");
-        let (_, number, _) = book.pop_due(now + WINDOW).expect("it is time");
-        book.settle(&key(), number, Outcome::Written { complete: false, time: Some(0) }, now + WINDOW);
-        assert_eq!(book.pop_due(now + WINDOW * 2), None, "nothing came in this window");
-        let Verdict::Write(number) = book.offer(&key(), &report(51), now + WINDOW * 2, true) else {
+        assert_eq!(pacing.offer(&key(), &report(50), now + PAUSE, true), Verdict::Held, "it does so all the time");
+        let (_, number, _) = pacing.pop_due(now + WINDOW).expect("it is time");
+        pacing.settle(&key(), number, Outcome::Written { complete: false, time: Some(0) }, now + WINDOW);
+        assert_eq!(pacing.pop_due(now + WINDOW * 2), None, "nothing came in this window");
+        let Verdict::Write(number) = pacing.offer(&key(), &report(51), now + WINDOW * 2, true) else {
             panic!("a first one")
         };
-        book.settle(&key(), number, Outcome::Written { complete: false, time: Some(0) }, now + WINDOW * 2);
-        assert!(matches!(book.offer(&key(), &report(52), now + WINDOW * 2 + PAUSE, true), Verdict::Write(_)));
+        pacing.settle(&key(), number, Outcome::Written { complete: false, time: Some(0) }, now + WINDOW * 2);
+        assert!(matches!(pacing.offer(&key(), &report(52), now + WINDOW * 2 + PAUSE, true), Verdict::Write(_)));
     }
 
     #[test]
     fn the_end_does_not_wait() {
         let now = Instant::now();
-        let mut book = opened(now);
-        let Verdict::Write(number) = book.offer(&key(), &report(100), now, true) else { panic!("100 % is urgent") };
+        let mut pacing = opened(now);
+        let Verdict::Write(number) = pacing.offer(&key(), &report(100), now, true) else { panic!("100 % is urgent") };
         // said again it is not
-        book.settle(&key(), number, Outcome::Written { complete: true, time: Some(0) }, now);
-        assert_eq!(book.offer(&key(), &report(100), now, true), Verdict::Held);
-        assert_eq!(book.pop_due(now), None);
-        book.hurry(&key(), now);
-        assert!(book.pop_due(now).is_some(), "a pod of the job has ended");
+        pacing.settle(&key(), number, Outcome::Written { complete: true, time: Some(0) }, now);
+        assert_eq!(pacing.offer(&key(), &report(100), now, true), Verdict::Held);
+        assert_eq!(pacing.pop_due(now), None);
+        pacing.hurry(&key(), now);
+        assert!(pacing.pop_due(now).is_some(), "a pod of the job has ended");
 
-        let mut book = opened(now);
-        assert_eq!(book.offer(&key(), &report(50), now, true), Verdict::Held);
-        book.observe(key(), known(true), now);
-        let (_, number, status) = book.pop_due(now).expect("the job has ended");
+        let mut pacing = opened(now);
+        assert_eq!(pacing.offer(&key(), &report(50), now, true), Verdict::Held);
+        pacing.observe(key(), known(true), now);
+        let (_, number, status) = pacing.pop_due(now).expect("the job has ended");
         assert_eq!(status, report(50));
-        book.settle(&key(), number, Outcome::Written { complete: false, time: Some(0) }, now);
-        assert!(matches!(book.offer(&key(), &report(51), now, true), Verdict::Write(_)), "a late report");
+        pacing.settle(&key(), number, Outcome::Written { complete: false, time: Some(0) }, now);
+        assert!(matches!(pacing.offer(&key(), &report(51), now, true), Verdict::Write(_)), "a late report");
     }
 
     #[test]
@@ -419,16 +421,16 @@ mod tests {
             with(vec![metric("a", "1"); 257]),
         ];
         for status in doubtful {
-            let mut book = opened(now);
-            let Verdict::Write(number) = book.offer(&key(), &status, now, false) else { panic!("{status:?}") };
-            assert_eq!(book.offer(&key(), &status, now, true), Verdict::Wait);
-            assert_eq!(book.offer(&key(), &report(7), now, true), Verdict::Held);
+            let mut pacing = opened(now);
+            let Verdict::Write(number) = pacing.offer(&key(), &status, now, false) else { panic!("{status:?}") };
+            assert_eq!(pacing.offer(&key(), &status, now, true), Verdict::Wait);
+            assert_eq!(pacing.offer(&key(), &report(7), now, true), Verdict::Held);
             // what is good is not lost with it
-            book.settle(&key(), number, Outcome::Dropped, now);
-            assert_eq!(book.pop_due(now + WINDOW).map(|due| due.2), Some(report(7)));
+            pacing.settle(&key(), number, Outcome::Dropped, now);
+            assert_eq!(pacing.pop_due(now + WINDOW).map(|due| due.2), Some(report(7)));
         }
-        let mut book = Book::default();
-        assert!(matches!(book.offer(&key(), &report(1), now, false), Verdict::Write(_)), "a job nobody knows of");
+        let mut pacing = Pacing::default();
+        assert!(matches!(pacing.offer(&key(), &report(1), now, false), Verdict::Write(_)), "a job nobody knows of");
         assert!(matches!(
             opened(now).offer(&key(), &with(vec![metric("a", &"ü".repeat(64))]), now, true),
             Verdict::Held
@@ -438,39 +440,39 @@ mod tests {
     #[test]
     fn with_no_hand_free_a_first_report_waits_its_turn() {
         let now = Instant::now();
-        let mut book = Book::default();
-        book.observe(key(), known(false), now);
-        assert_eq!(book.offer(&key(), &report(1), now, false), Verdict::Held);
+        let mut pacing = Pacing::default();
+        pacing.observe(key(), known(false), now);
+        assert_eq!(pacing.offer(&key(), &report(1), now, false), Verdict::Held);
         let other = Key::new("ns", "other");
-        book.observe(other.clone(), known(false), now);
-        assert_eq!(book.offer(&other, &report(1), now + secs(1), true), Verdict::Held, "after those that wait");
-        assert_eq!(book.pop_due(now + secs(1)).map(|due| due.0), Some(key()));
-        assert_eq!(book.pop_due(now + secs(1)).map(|due| due.0), Some(other));
+        pacing.observe(other.clone(), known(false), now);
+        assert_eq!(pacing.offer(&other, &report(1), now + secs(1), true), Verdict::Held, "after those that wait");
+        assert_eq!(pacing.pop_due(now + secs(1)).map(|due| due.0), Some(key()));
+        assert_eq!(pacing.pop_due(now + secs(1)).map(|due| due.0), Some(other));
     }
 
     #[test]
     fn a_write_that_failed_is_tried_again_unless_there_is_news() {
         let now = Instant::now();
-        let mut book = opened(now);
-        book.offer(&key(), &report(2), now, true);
-        let (_, number, status) = book.pop_due(now + WINDOW).unwrap();
-        book.settle(&key(), number, Outcome::Again(status), now + WINDOW);
-        let (_, number, status) = book.pop_due(now + WINDOW * 2).unwrap();
+        let mut pacing = opened(now);
+        pacing.offer(&key(), &report(2), now, true);
+        let (_, number, status) = pacing.pop_due(now + WINDOW).unwrap();
+        pacing.settle(&key(), number, Outcome::Again(status), now + WINDOW);
+        let (_, number, status) = pacing.pop_due(now + WINDOW * 2).unwrap();
         assert_eq!(status, report(2));
-        book.offer(&key(), &report(3), now + WINDOW * 2, true);
-        book.settle(&key(), number, Outcome::Again(status), now + WINDOW * 2);
-        assert_eq!(book.pop_due(now + WINDOW * 3).map(|due| due.2), Some(report(3)));
+        pacing.offer(&key(), &report(3), now + WINDOW * 2, true);
+        pacing.settle(&key(), number, Outcome::Again(status), now + WINDOW * 2);
+        assert_eq!(pacing.pop_due(now + WINDOW * 3).map(|due| due.2), Some(report(3)));
     }
 
     #[test]
     fn what_another_replica_wrote_is_not_overwritten_by_something_older() {
         let now = Instant::now();
         for (reported, held) in [(0, 1), (5, 0), (-5, 1)] {
-            let mut book = opened(now);
+            let mut pacing = opened(now);
             // made at 0, as the one before that we wrote ourselves
-            book.offer(&key(), &report(2), now, true);
-            book.observe(key(), Known { reported: Some(reported), ..known(false) }, now);
-            assert_eq!(book.held(), held, "the status has one made at {reported}");
+            pacing.offer(&key(), &report(2), now, true);
+            pacing.observe(key(), Known { reported: Some(reported), ..known(false) }, now);
+            assert_eq!(pacing.held(), held, "the status has one made at {reported}");
         }
     }
 
@@ -478,16 +480,16 @@ mod tests {
     fn a_job_that_is_gone_leaves_nothing_behind() {
         let now = Instant::now();
         for anew in [false, true] {
-            let mut book = opened(now);
-            book.offer(&key(), &report(2), now, true);
-            assert_eq!(book.held(), 1);
+            let mut pacing = opened(now);
+            pacing.offer(&key(), &report(2), now, true);
+            assert_eq!(pacing.held(), 1);
             if anew {
-                book.observe(key(), Known { uid: "another".to_owned(), ..known(false) }, now);
+                pacing.observe(key(), Known { uid: "another".to_owned(), ..known(false) }, now);
             } else {
-                book.retain(|_| false);
+                pacing.retain(|_| false);
             }
-            assert_eq!((book.held(), book.next_due()), (0, None));
-            assert_eq!(book.uid(&key()).is_some(), anew);
+            assert_eq!((pacing.held(), pacing.next_due()), (0, None));
+            assert_eq!(pacing.uid(&key()).is_some(), anew);
         }
     }
 }

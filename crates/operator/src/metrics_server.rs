@@ -23,13 +23,13 @@ const GOOD_FOR: Duration = Duration::from_secs(60);
 const GOOD_MAX: usize = 256;
 
 /// Answers `GET /metrics`.
-pub(crate) struct Numbers {
+pub(crate) struct MetricsServer {
     pub metrics: Arc<Registry>,
     /// Who may read; `None`: everybody.
     pub readers: Option<Readers>,
 }
 
-impl Service for Numbers {
+impl Service for MetricsServer {
     async fn answer(&self, request: Request<Incoming>) -> Answer {
         if request.uri().path() != "/metrics" {
             return text(StatusCode::NOT_FOUND, "not found");

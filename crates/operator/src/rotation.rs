@@ -27,7 +27,7 @@ pub const CERTIFICATE: &str = "webhook-certificate";
 pub const REGISTRATION: &str = "webhook-registration";
 
 /// See the module.
-pub struct Keeper {
+pub struct Rotation {
     pub client: Client,
     pub namespace: String,
     /// The Secret's name.
@@ -53,7 +53,7 @@ struct Memory {
     trusted: Option<(String, Timestamp)>,
 }
 
-impl Keeper {
+impl Rotation {
     /// Looks now and again until `stop`, after which it writes nothing: what comes next may be somebody else's.
     pub async fn run(self, stop: CancellationToken) {
         let mut memory = Memory::default();
