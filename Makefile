@@ -70,6 +70,7 @@ soak: release $(VENV)/e2e ## what the gate does a tenth of: thousands of watches
 	SOAK_KILLS=$${SOAK_KILLS:-200} PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/python -m pytest e2e/test_durability.py -q -s -k kills
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" CASES=$${CASES:-20000} SEED=$${SEED:-$$$$} $(VENV)/bin/python -m pytest e2e/test_schemas.py -q -s --timeout 0
 	PROPTEST_CASES=$${PROPTEST_CASES:-20000} cargo test --release --package apiserver --test it parsers
+	PROPTEST_CASES=$${PROPTEST_CASES:-20000} cargo test --release --package trainyard --bin trainyard shells::properties
 	SEED=$${SEED:-$$$$} CASES=$${CASES:-1200} PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/python -m pytest e2e/test_api_differential.py -q -s
 
 bench: release $(VENV)/e2e ## ratios against real peers

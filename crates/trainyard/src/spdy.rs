@@ -4,6 +4,7 @@
 //!
 //! Source: the SPDY protocol, draft 3 (framing 2.2 to 2.6). Of flow control there is none, as in the peers' library.
 
+use bytes::{Buf, Bytes, BytesMut};
 use flate2::{Decompress, FlushDecompress, Status};
 use std::collections::BTreeMap;
 
@@ -31,7 +32,7 @@ const GO_AWAY: u16 = 7;
 /// Frames are at most 2^24 bytes; peers send far less.
 const FRAME_BYTES_MAX: usize = 1 << 20;
 /// Bytes of a stream's headers once they are inflated; peers send some hundred.
-const HEADER_BYTES_MAX: usize = 64 << 10;
+pub(crate) const HEADER_BYTES_MAX: usize = 64 << 10;
 /// Reasons of `RST_STREAM` and `GOAWAY`: the stream is refused; nothing is wrong.
 const REFUSED_STREAM: u32 = 3;
 const OK: u32 = 0;
@@ -47,7 +48,7 @@ pub enum Frame {
     },
     Data {
         stream: u32,
-        bytes: Vec<u8>,
+        bytes: Bytes,
         fin: bool,
     },
     Reset {
@@ -77,39 +78,44 @@ fn dictionary() -> Vec<u8> {
     bytes
 }
 
-/// Takes a stream of bytes apart.
+/// Takes a stream of bytes apart: a frame at a time, so that what waits is never more than the bytes that came.
 #[derive(Debug)]
 pub struct Reader {
-    buffer: Vec<u8>,
+    buffer: BytesMut,
     inflate: Inflate,
 }
 
 impl Reader {
     pub fn new() -> Self {
-        Self { buffer: Vec::new(), inflate: Inflate::new() }
+        Self { buffer: BytesMut::new(), inflate: Inflate::new() }
     }
 
-    /// Takes bytes in; the frames that are complete with them.
-    pub fn push(&mut self, bytes: &[u8]) -> Result<Vec<Frame>, Malformed> {
+    /// Takes bytes in; `frame` gives the frames that are complete with them.
+    pub fn push(&mut self, bytes: &[u8]) {
         self.buffer.extend_from_slice(bytes);
-        let mut frames = Vec::new();
-        while let Some(head) = self.buffer.first_chunk::<8>() {
-            let word = u32::from_be_bytes([head[0], head[1], head[2], head[3]]);
-            let flags = head[4];
-            let length = u32::from_be_bytes([0, head[5], head[6], head[7]]) as usize;
-            if length > FRAME_BYTES_MAX {
-                return Err(Malformed("a frame is too long"));
-            }
-            if self.buffer.len() < 8 + length {
-                break;
-            }
-            let body: Vec<u8> = self.buffer.drain(..8 + length).skip(8).collect();
-            frames.push(match word >> 31 {
-                0 => Frame::Data { stream: word, bytes: body, fin: flags & 1 != 0 },
-                _ => self.control((word & 0xffff) as u16, flags, &body)?,
-            });
+    }
+
+    /// The next frame that is complete; `None`: it takes more bytes.
+    ///
+    /// # Errors
+    /// The bytes cannot be SPDY, or a frame is larger than any peer's. Nothing that follows can be read.
+    pub fn frame(&mut self) -> Result<Option<Frame>, Malformed> {
+        let Some(head) = self.buffer.first_chunk::<8>() else { return Ok(None) };
+        let word = u32::from_be_bytes([head[0], head[1], head[2], head[3]]);
+        let flags = head[4];
+        let length = u32::from_be_bytes([0, head[5], head[6], head[7]]) as usize;
+        if length > FRAME_BYTES_MAX {
+            return Err(Malformed("a frame is too long"));
         }
-        Ok(frames)
+        if self.buffer.len() < 8 + length {
+            return Ok(None);
+        }
+        self.buffer.advance(8);
+        let body = self.buffer.split_to(length).freeze();
+        match word >> 31 {
+            0 => Ok(Some(Frame::Data { stream: word, bytes: body, fin: flags & 1 != 0 })),
+            _ => self.control((word & 0xffff) as u16, flags, &body).map(Some),
+        }
     }
 
     fn control(&mut self, kind: u16, flags: u8, body: &[u8]) -> Result<Frame, Malformed> {
@@ -329,7 +335,10 @@ mod tests {
         bytes.extend(Writer::default().ping(7));
         let mut frames = Vec::new();
         for chunk in bytes.chunks(5) {
-            frames.extend(reader.push(chunk).unwrap());
+            reader.push(chunk);
+            while let Some(frame) = reader.frame().unwrap() {
+                frames.push(frame);
+            }
         }
         let headers = |name: &str, value: &str| [(name.to_owned(), value.to_owned())].into();
         assert_eq!(
@@ -337,7 +346,7 @@ mod tests {
             [
                 Frame::Open { stream: 1, headers: headers("streamtype", "error"), fin: false },
                 Frame::Open { stream: 3, headers: headers("port", "8080"), fin: false },
-                Frame::Data { stream: 3, bytes: b"hello".to_vec(), fin: true },
+                Frame::Data { stream: 3, bytes: "hello".into(), fin: true },
                 Frame::Ping { id: 7 },
             ]
         );

@@ -18,6 +18,9 @@ const PROTOCOL: &str = "x-stream-protocol-version";
 /// The header in which a server lists its own where none fits.
 const ACCEPTED: &str = "x-accepted-stream-protocol-versions";
 
+/// Bytes of one WebSocket message, however many frames it comes in; kubectl sends 32 KiB at once.
+const MESSAGE_BYTES_MAX: usize = 16 << 20;
+
 /// Whether the client asks for an upgrade to this protocol.
 pub(super) fn wanted(ask: &Ask, protocol: &str) -> bool {
     let has = |name: header::HeaderName, word: &str| {
@@ -36,7 +39,7 @@ pub(super) fn to_websocket(ask: &Ask) -> Result<WebSocketUpgrade, Status> {
     // The extractor waits for nothing: it reads headers.
     let extracted = futures::FutureExt::now_or_never(WebSocketUpgrade::from_request_parts(&mut parts, &()));
     match extracted {
-        Some(Ok(upgrade)) => Ok(upgrade),
+        Some(Ok(upgrade)) => Ok(upgrade.max_message_size(MESSAGE_BYTES_MAX).max_frame_size(MESSAGE_BYTES_MAX)),
         Some(Err(rejection)) => Err(Status::bad_request(rejection.to_string())),
         None => Err(internal("a WebSocket handshake did not end")),
     }

@@ -23,6 +23,9 @@ const CLOSE: u8 = 255;
 /// How long a client may take to open its streams, as a kubelet has it.
 const OPENING_MAX: Duration = Duration::from_secs(30);
 
+/// A terminal's size takes some 30 bytes; more is none.
+pub(super) const SIZE_BYTES_MAX: usize = 4096;
+
 /// Where the client hears something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Channel {
@@ -219,18 +222,8 @@ impl Listener {
     pub async fn next(&mut self) -> Option<Input> {
         match self {
             Self::Channels(from) => loop {
-                let message = from.next().await?;
-                match message.first() {
-                    Some(&STDIN) => return Some(Input::Data(message.slice(1..))),
-                    Some(&RESIZE) => {
-                        if let Ok(value) = serde_json::from_slice(&message[1..])
-                            && let Some(size) = size(&value)
-                        {
-                            return Some(size);
-                        }
-                    }
-                    Some(&CLOSE) if message.get(1) == Some(&STDIN) => return Some(Input::End),
-                    Some(_) | None => {}
+                if let Some(input) = said(&from.next().await?) {
+                    return Some(input);
                 }
             },
             Self::Spdy { receiver, sender, streams, sizes, ended } => loop {
@@ -241,7 +234,7 @@ impl Listener {
                     Frame::Open { stream, headers, .. } => open(sender, streams, stream, &headers).await,
                     Frame::Data { stream, bytes, fin } if Some(stream) == streams.stdin => {
                         *ended = fin;
-                        return Some(Input::Data(bytes.into()));
+                        return Some(Input::Data(bytes));
                     }
                     Frame::Data { stream, bytes, .. } if Some(stream) == streams.resize => {
                         if let Some(size) = last_size(sizes, &bytes) {
@@ -264,6 +257,16 @@ impl Listener {
     }
 }
 
+/// What a message over WebSocket says; `None`: nothing that is listened to.
+pub(super) fn said(message: &Bytes) -> Option<Input> {
+    match message.split_first()? {
+        (&STDIN, _) => Some(Input::Data(message.slice(1..))),
+        (&RESIZE, text) if text.len() <= SIZE_BYTES_MAX => size(&serde_json::from_slice(text).ok()?),
+        (&CLOSE, [STDIN, ..]) => Some(Input::End),
+        _ => None,
+    }
+}
+
 fn size(value: &Value) -> Option<Input> {
     let of = |member: &str| u16::try_from(value[member].as_u64()?).ok();
     Some(Input::Size { columns: of("Width")?, rows: of("Height")? })
@@ -271,8 +274,6 @@ fn size(value: &Value) -> Option<Input> {
 
 /// Sizes come as JSON objects one after the other, cut anywhere: the newest that is complete. `waiting`: what is not.
 fn last_size(waiting: &mut Vec<u8>, bytes: &[u8]) -> Option<Input> {
-    /// A size takes some 30 bytes; more is none.
-    const WAITING_MAX: usize = 4096;
     waiting.extend_from_slice(bytes);
     let mut values = serde_json::Deserializer::from_slice(waiting).into_iter::<Value>();
     let mut last = None;
@@ -284,7 +285,7 @@ fn last_size(waiting: &mut Vec<u8>, bytes: &[u8]) -> Option<Input> {
     }
     let read = values.byte_offset();
     waiting.drain(..read);
-    if waiting.len() > WAITING_MAX {
+    if waiting.len() > SIZE_BYTES_MAX {
         waiting.clear();
     }
     last
@@ -345,13 +346,15 @@ mod tests {
         let mut bytes = Vec::new();
         client.read_to_end(&mut bytes).await.unwrap();
         // acceptances are of no kind that the reader tells apart
-        let frames = Reader::new().push(&bytes).unwrap();
-        frames.into_iter().filter(|frame| *frame != Frame::Other).collect()
+        let mut reader = Reader::new();
+        reader.push(&bytes);
+        let frames = std::iter::from_fn(|| reader.frame().unwrap());
+        frames.filter(|frame| *frame != Frame::Other).collect()
     }
 
     #[tokio::test]
     async fn a_client_of_spdy_is_served() {
-        let data = |stream, text: &str, fin| Frame::Data { stream, bytes: text.as_bytes().to_vec(), fin };
+        let data = |stream, text: &str, fin| Frame::Data { stream, bytes: text.to_owned().into(), fin };
         let expected = |result: &str| {
             let begun = [Frame::Reset { stream: 7 }, Frame::Ping { id: 9 }, data(5, "out", false), data(5, "", true)];
             let result = (!result.is_empty()).then(|| data(1, result, false));

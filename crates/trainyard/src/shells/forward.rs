@@ -22,6 +22,8 @@ const TUNNEL: &str = "SPDY/3.1+portforward.k8s.io";
 const WAITING_BYTES_MAX: usize = 256 << 10;
 /// Connections that one client may have at a time.
 const CONNECTIONS_MAX: usize = 1000;
+/// Bytes of the id that pairs a connection's streams; clients send numbers.
+const ID_BYTES_MAX: usize = 256;
 /// How long the second stream of a connection may take to follow the first, as a kubelet has it.
 const PAIRING_MAX: Duration = Duration::from_secs(30);
 
@@ -59,21 +61,26 @@ async fn streams(pod: &str, dir: &PodDir, from: Inbound, to: Outbound) {
     let mut inputs: BTreeMap<u32, DuplexStream> = BTreeMap::new();
     let mut connections = JoinSet::new();
     while let Some(frame) = receiver.next().await {
-        while connections.try_join_next().is_some() {}
+        while let Some(ended) = connections.try_join_next() {
+            if let Ok(stream) = ended {
+                inputs.remove(&stream); // nobody reads it any more
+            }
+        }
         match frame {
             Frame::Open { stream, headers, .. } => {
                 requests.retain(|_, request| request.since.elapsed() < PAIRING_MAX);
                 let header = |name: &str| headers.get(name).cloned().unwrap_or_default();
                 let (kind, port) = (header("streamtype"), header("port").parse::<u16>());
                 let known = matches!(kind.as_str(), "data" | "error");
-                if !known || port.is_err() || requests.len() + connections.len() >= CONNECTIONS_MAX {
+                let id = header("requestid");
+                let fits = id.len() <= ID_BYTES_MAX && requests.len() + connections.len() < CONNECTIONS_MAX;
+                if !known || port.is_err() || !fits || inputs.contains_key(&stream) {
                     sender.reset(stream).await;
                     continue;
                 }
                 if !sender.accept(stream).await {
                     break;
                 }
-                let id = header("requestid");
                 let new = || Request { error: None, data: None, since: Instant::now() };
                 let request = requests.entry(id.clone()).or_insert_with(new);
                 match port {
@@ -87,6 +94,7 @@ async fn streams(pod: &str, dir: &PodDir, from: Inbound, to: Outbound) {
                     let (pod, dir, sender) = (pod.to_owned(), dir.clone(), sender.clone());
                     connections.spawn(async move {
                         connection(&pod, &dir, port, data, error, waiting, &sender).await;
+                        data
                     });
                 }
             }

@@ -2,7 +2,6 @@
 
 use super::wire::{Inbound, Outbound};
 use crate::spdy::{self, Frame};
-use std::collections::VecDeque;
 use std::sync::Arc;
 use tokio::sync::Mutex;
 
@@ -48,33 +47,29 @@ impl Sender {
 pub struct Receiver {
     from: Inbound,
     reader: spdy::Reader,
-    arrived: VecDeque<Frame>,
     sender: Sender,
 }
 
 impl Receiver {
     pub fn new(from: Inbound, sender: Sender) -> Self {
-        Self { from, reader: spdy::Reader::new(), arrived: VecDeque::new(), sender }
+        Self { from, reader: spdy::Reader::new(), sender }
     }
 
     /// The next frame that says something about a stream; pings are answered. `None` once the client has ended, or speaks
     /// no SPDY.
     pub async fn next(&mut self) -> Option<Frame> {
         loop {
-            match self.arrived.pop_front() {
-                Some(Frame::Ping { id }) => drop(self.sender.frame(|writer| writer.ping(id)).await),
-                Some(Frame::GoAway) => return None,
-                Some(Frame::Other) => {}
-                Some(frame) => return Some(frame),
-                None => {
-                    let bytes = self.from.next().await?;
-                    match self.reader.push(&bytes) {
-                        Ok(frames) => self.arrived.extend(frames),
-                        Err(error) => {
-                            tracing::debug!(%error, "a client's stream is ended");
-                            return None;
-                        }
-                    }
+            // a message may hold a million frames of which none is waited for
+            tokio::task::coop::consume_budget().await;
+            match self.reader.frame() {
+                Ok(Some(Frame::Ping { id })) => drop(self.sender.frame(|writer| writer.ping(id)).await),
+                Ok(Some(Frame::GoAway)) => return None,
+                Ok(Some(Frame::Other)) => {}
+                Ok(Some(frame)) => return Some(frame),
+                Ok(None) => self.reader.push(&self.from.next().await?),
+                Err(error) => {
+                    tracing::debug!(%error, "a client's stream is ended");
+                    return None;
                 }
             }
         }

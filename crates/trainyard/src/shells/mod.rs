@@ -3,6 +3,8 @@
 mod client;
 mod forward;
 mod frames;
+#[cfg(test)]
+mod properties;
 mod wire;
 
 pub use forward::forward;
