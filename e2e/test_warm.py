@@ -104,6 +104,32 @@ time.sleep(600)
         wait_for("the rank and what it started to be gone", lambda: is_gone(rank["pid"]) and is_gone(rank["helper"]))
 
 
+def test_a_rank_ends_as_a_program_does(yard: Yard, project: pathlib.Path):
+    """Only what libtorch registered for the end is left out."""
+    script = write(project / "ends.py", """
+import atexit, ctypes
+tell()
+libc = ctypes.CDLL(None)
+libc.strdup.restype = ctypes.c_void_p
+libc.__cxa_atexit(libc.puts, ctypes.c_void_p(libc.strdup(b"a library's handler")), None)
+libc.printf(b"in a stream of C\\n")
+atexit.register(print, "a handler of Python")
+class Held:
+    def __del__(self, write=os.write):
+        write(1, b"an object's end\\n")
+held = Held()
+left_open = open("left-open", "w")
+left_open.write("whole")
+sys.exit(7)
+""")
+    done = yard.run("run", "--warm", "--nproc-per-node", "1", script.name, cwd=project, check=False)
+    assert done.returncode == 7, done.stderr
+    assert [rank["warm"] for rank in told(done.stdout)] == [True], done.stdout + done.stderr
+    for line in ["a library's handler", "in a stream of C", "a handler of Python", "an object's end"]:
+        assert line in done.stdout, done.stdout
+    assert (project / "left-open").read_text() == "whole"
+
+
 def test_an_exception_is_told_as_python_tells_it(yard: Yard, project: pathlib.Path):
     write(project / "raises.py", "def inner():\n    raise ValueError('told')\ninner()\n")
     done = yard.run("run", "--warm", "--nproc-per-node", "1", "raises.py", check=False, cwd=project)

@@ -244,6 +244,16 @@ def become(request, descriptors, known, guardian):
     if "multiprocessing.process" in sys.modules:
         sys.modules["multiprocessing.process"].current_process().authkey = os.urandom(32)
     sys.argv[:] = request["argv"]
+    leave_shortly()
+
+
+def leave_shortly():
+    """Has this process end without the C exit handlers that it inherited: taking apart what libtorch registered when it was
+    loaded takes longer than all the rest of the end. They come last of all: Python is finalized then, and the handlers of
+    libraries that the script loaded have run, as handlers run in the reverse of the order in which they were registered."""
+    if hasattr(libc, "on_exit") and hasattr(libc, "fcloseall"):  # GNU's alone
+        for handler in (libc._exit, libc.fcloseall):  # the streams of C first, as exit() does
+            checked(libc.on_exit(ctypes.cast(handler, ctypes.c_void_p), None), "exit handler")
 
 
 def enter(names, descriptors):
