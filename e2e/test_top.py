@@ -6,6 +6,7 @@ import fcntl
 import hashlib
 import json
 import os
+import pathlib
 import pty
 import re
 import signal
@@ -94,6 +95,46 @@ def test_trainyard_top(yard: Yard, job: str) -> None:
     assert jobs[1].split()[:2] == [job, "2"]
     missing = yard.run("top", "nobody", check=False)
     assert missing.returncode == 3 and "not found" in missing.stderr
+
+
+# Node 1 sends to node 0, for as long as they run; they know each other by the variables of the job.
+SENDS = """
+import os, socket, time
+address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+if os.environ["RANK"] == "0":
+    connection, _ = socket.create_server(("", address[1])).accept()
+    while connection.recv(1 << 20):
+        pass
+while True:
+    try:
+        connection = socket.create_connection(address)
+        break
+    except OSError:
+        time.sleep(0.05)
+while True:
+    connection.sendall(bytes(50_000))
+    time.sleep(0.05)
+"""
+
+
+def test_the_network_by_rank(yard: Yard, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "sends.py").write_text(SENDS)
+    yard.run("run", "--detach", "--name", "sends", "--runtime", "plain", "--nodes", "2", "sends.py", cwd=tmp_path)
+
+    def carried() -> list[tuple[int, int]]:
+        rows = json.loads(yard.run("top", "sends", "-o", "json", check=False).stdout or "[]")
+        return [(row["networkSentBytesPerSecond"], row["networkReceivedBytesPerSecond"]) for row in rows]
+
+    def flows() -> bool:
+        match carried():
+            case [(sent_0, received_0), (sent_1, received_1)]:
+                return received_0 > 10_000 > sent_0 and sent_1 > 10_000 > received_1
+        return False
+
+    wait_for("what node 1 sends to be counted there, and received by node 0", flows)
+    header = yard.run("top", "sends").stdout.splitlines()[0].split()
+    assert header[-4:] == ["NET-SENT", "NET-RECEIVED", "POD", "NODE"]
+    yard.run("delete", "sends")
 
 
 def test_trainyard_exec(yard: Yard, job: str) -> None:

@@ -89,7 +89,7 @@ pub enum Command {
     Explain(JobArgs),
     /// Print a job's logs, of all ranks and any attempt, also when it has ended
     Logs(LogsArgs),
-    /// Show what jobs use at present: CPUs, memory, GPUs, disk; of one job by rank
+    /// Show what jobs use at present: CPUs, memory, GPUs, disk, network; of one job by rank
     Top(TopArgs),
     /// Run a command in a running job, where one of its ranks runs
     ///

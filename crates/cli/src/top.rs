@@ -28,6 +28,8 @@ struct Amounts {
     gpu_memory_bytes: Option<i64>,
     disk_read_bytes: Option<i64>,
     disk_written_bytes: Option<i64>,
+    network_sent_bytes: Option<i64>,
+    network_received_bytes: Option<i64>,
 }
 
 impl Amounts {
@@ -42,6 +44,8 @@ impl Amounts {
             gpu_memory_bytes: number("trainyard.dev/gpu-memory"),
             disk_read_bytes: number("trainyard.dev/disk-read"),
             disk_written_bytes: number("trainyard.dev/disk-written"),
+            network_sent_bytes: number("trainyard.dev/network-sent"),
+            network_received_bytes: number("trainyard.dev/network-received"),
         }
     }
 }
@@ -56,6 +60,8 @@ impl Amounts {
         self.gpu_memory_bytes = sum(self.gpu_memory_bytes, other.gpu_memory_bytes);
         self.disk_read_bytes = sum(self.disk_read_bytes, other.disk_read_bytes);
         self.disk_written_bytes = sum(self.disk_written_bytes, other.disk_written_bytes);
+        self.network_sent_bytes = sum(self.network_sent_bytes, other.network_sent_bytes);
+        self.network_received_bytes = sum(self.network_received_bytes, other.network_received_bytes);
     }
 }
 
@@ -228,6 +234,7 @@ fn rows(measured: &Value, pods: &[Value]) -> Vec<Row> {
 fn lines(rows: &[Row], args: &TopArgs) -> Vec<String> {
     let has = |of: fn(&Amounts) -> Option<i64>| rows.iter().any(|row| of(&row.used).is_some());
     let (gpus, disks) = (has(|used| used.gpu_percent.or(used.gpu_memory_bytes)), has(|used| used.disk_read_bytes));
+    let network = has(|used| used.network_sent_bytes);
     let amounts = |used: &Amounts| {
         let dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
         let mut cells = vec![format!("{:.2}", used.cpus), bytes(used.memory_bytes)];
@@ -239,6 +246,10 @@ fn lines(rows: &[Row], args: &TopArgs) -> Vec<String> {
             cells.push(dash(used.disk_read_bytes.map(|b| bytes(b) + "/s")));
             cells.push(dash(used.disk_written_bytes.map(|b| bytes(b) + "/s")));
         }
+        if network {
+            cells.push(dash(used.network_sent_bytes.map(|b| bytes(b) + "/s")));
+            cells.push(dash(used.network_received_bytes.map(|b| bytes(b) + "/s")));
+        }
         cells
     };
     let mut header = vec!["CPUS", "MEMORY"];
@@ -247,6 +258,9 @@ fn lines(rows: &[Row], args: &TopArgs) -> Vec<String> {
     }
     if disks {
         header.extend(["DISK-READ", "DISK-WRITTEN"]);
+    }
+    if network {
+        header.extend(["NET-SENT", "NET-RECEIVED"]);
     }
     if args.job.is_some() {
         let header: Vec<&str> = ["STEP", "RANKS"].into_iter().chain(header).chain(["POD", "NODE"]).collect();
@@ -304,6 +318,8 @@ fn as_json(rows: &[Row]) -> Value {
             "gpuMemoryBytes": used.gpu_memory_bytes,
             "diskReadBytesPerSecond": used.disk_read_bytes,
             "diskWrittenBytesPerSecond": used.disk_written_bytes,
+            "networkSentBytesPerSecond": used.network_sent_bytes,
+            "networkReceivedBytesPerSecond": used.network_received_bytes,
         })
     };
     rows.iter().map(of).collect()

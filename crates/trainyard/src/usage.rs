@@ -11,6 +11,9 @@ use tokio::sync::OnceCell;
 /// Beyond what metrics-server knows. Rates are per second.
 const DISK_READ: &str = "trainyard.dev/disk-read";
 const DISK_WRITTEN: &str = "trainyard.dev/disk-written";
+/// Of TCP.
+const NETWORK_SENT: &str = "trainyard.dev/network-sent";
+const NETWORK_RECEIVED: &str = "trainyard.dev/network-received";
 /// In hundredths: `40` of a container with two GPUs is 40 % of both.
 const GPU: &str = "trainyard.dev/gpu-percent";
 const GPU_MEMORY: &str = "trainyard.dev/gpu-memory";
@@ -56,6 +59,8 @@ fn amounts(used: &node::usage::Amounts) -> Amounts {
         memory_bytes,
         disk_read_bytes,
         disk_written_bytes,
+        network_sent_bytes,
+        network_received_bytes,
         gpu_percent,
         gpu_memory_bytes,
     } = used;
@@ -65,6 +70,8 @@ fn amounts(used: &node::usage::Amounts) -> Amounts {
     let more = [
         (DISK_READ, disk_read_bytes),
         (DISK_WRITTEN, disk_written_bytes),
+        (NETWORK_SENT, network_sent_bytes),
+        (NETWORK_RECEIVED, network_received_bytes),
         (GPU, gpu_percent),
         (GPU_MEMORY, gpu_memory_bytes),
     ];

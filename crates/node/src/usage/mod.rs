@@ -1,6 +1,7 @@
-//! What pods and the machine use at present: processors, memory, disk, GPUs. Measured when somebody asks, and seldom.
+//! What pods and the machine use at present: processors, memory, disk, network, GPUs. Measured when somebody asks, and seldom.
 
 mod gpu;
+mod network;
 pub(crate) mod process;
 
 use crate::gpus::Gpu;
@@ -8,6 +9,7 @@ use crate::host;
 use crate::poddir::PodDir;
 use crate::wire::Event;
 use jiff::Timestamp;
+use network::Socket;
 use process::{Id, Process, Table};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -32,6 +34,9 @@ pub struct Amounts {
     /// From and to disks, per second.
     pub disk_read_bytes: Option<u64>,
     pub disk_written_bytes: Option<u64>,
+    /// By its sockets of TCP, to and from its own machine too, per second.
+    pub network_sent_bytes: Option<u64>,
+    pub network_received_bytes: Option<u64>,
     /// Of the GPUs that were given to it: how busy they are on average, and the memory in use on all of them.
     pub gpu_percent: Option<u64>,
     pub gpu_memory_bytes: Option<u64>,
@@ -118,17 +123,20 @@ struct Container {
     memory_bytes: u64,
     /// Bytes read and written, by process.
     disk: BTreeMap<Id, (u64, u64)>,
+    /// Bytes sent and received, by socket; `None`: not known.
+    network: Option<BTreeMap<u64, (u64, u64)>>,
     gpus: Vec<u32>,
 }
 
 impl Measured {
     fn now(data: &Path, has_gpus: bool) -> Self {
         let table = Table::read();
+        let sockets = network::sockets();
         let dirs = std::fs::read_dir(data.join("pods")).into_iter().flatten().flatten();
         let pods = dirs.filter_map(|entry| {
             let dir = PodDir::new(entry.path());
             let shim = dir.shim().ok()??;
-            Some((dir.uid(), containers(&dir, shim, &table, has_gpus)))
+            Some((dir.uid(), containers(&dir, shim, &table, sockets.as_ref(), has_gpus)))
         });
         Self { busy: process::machine_busy(), memory_bytes: host::memory_used_bytes(), pods: pods.collect() }
     }
@@ -136,7 +144,13 @@ impl Measured {
 
 /// The containers of a pod that run. Each process that the shim started is the head of a tree: a container, or a command
 /// that was executed in one.
-fn containers(dir: &PodDir, shim: i32, table: &Table, has_gpus: bool) -> BTreeMap<String, Container> {
+fn containers(
+    dir: &PodDir,
+    shim: i32,
+    table: &Table,
+    sockets: Option<&BTreeMap<u64, Socket>>,
+    has_gpus: bool,
+) -> BTreeMap<String, Container> {
     let mut running: BTreeMap<String, i32> = BTreeMap::new();
     for record in dir.read_journal().unwrap_or_default() {
         match record.event {
@@ -160,6 +174,11 @@ fn containers(dir: &PodDir, shim: i32, table: &Table, has_gpus: bool) -> BTreeMa
             cpu = cpu.saturating_add(process.cpu);
             container.memory_bytes += process::memory_bytes(id.pid).unwrap_or(0);
             container.disk.extend(process::disk_bytes(id.pid).map(|bytes| (*id, bytes)));
+            if let (Some(sockets), Some(inodes)) = (sockets, network::inodes(id.pid)) {
+                let owned = inodes.iter().filter_map(|inode| sockets.get(inode));
+                let carried = owned.map(|socket| (socket.cookie, (socket.sent, socket.received)));
+                container.network.get_or_insert_default().extend(carried);
+            }
         }
         container.cpu.insert(owner.id, cpu);
     }
@@ -184,11 +203,8 @@ fn between(
         let before = |id: &Id| old.and_then(|old| old.cpu.get(id)).copied();
         // what was not there before began in between
         let used = new.cpu.iter().map(|(id, cpu)| cpu.saturating_sub(before(id).unwrap_or_default()));
-        let mut disk = (0, 0);
-        for (id, (read, written)) in &new.disk {
-            let (had_read, had_written) = old.and_then(|old| old.disk.get(id)).copied().unwrap_or_default();
-            disk = (disk.0 + read.saturating_sub(had_read), disk.1 + written.saturating_sub(had_written));
-        }
+        let disk = added(old.map(|old| &old.disk), &new.disk);
+        let network = new.network.as_ref().map(|new| added(old.and_then(|old| old.network.as_ref()), new));
         let loads: Vec<&gpu::Load> = new.gpus.iter().filter_map(|index| gpus.get(index)).collect();
         let knows_disk = !new.disk.is_empty();
         Amounts {
@@ -196,6 +212,8 @@ fn between(
             memory_bytes: new.memory_bytes,
             disk_read_bytes: knows_disk.then(|| rate(disk.0)),
             disk_written_bytes: knows_disk.then(|| rate(disk.1)),
+            network_sent_bytes: network.map(|(sent, _)| rate(sent)),
+            network_received_bytes: network.map(|(_, received)| rate(received)),
             ..gpu::of(&loads)
         }
     };
@@ -214,6 +232,18 @@ fn between(
     Usage { at: Timestamp::now(), window, machine, pods: pods.collect() }
 }
 
+/// What two counters have added, over all that are there now: those that were not there before began at 0 in between, and what
+/// those that are gone counted last is not known.
+fn added<K: Ord>(old: Option<&BTreeMap<K, (u64, u64)>>, new: &BTreeMap<K, (u64, u64)>) -> (u64, u64) {
+    let mut sum = (0_u64, 0_u64);
+    for (key, (one, other)) in new {
+        let (had_one, had_other) = old.and_then(|old| old.get(key)).copied().unwrap_or_default();
+        sum.0 = sum.0.saturating_add(one.saturating_sub(had_one));
+        sum.1 = sum.1.saturating_add(other.saturating_sub(had_other));
+    }
+    sum
+}
+
 /// Processors that pods may use, by the numbers that the kernel gives them.
 fn own_cpus() -> BTreeSet<usize> {
     let Ok(set) = nix::sched::sched_getaffinity(nix::unistd::Pid::from_raw(0)) else { return BTreeSet::new() };
@@ -230,6 +260,7 @@ mod tests {
             cpu: cpu.iter().map(|(pid, ms)| (id(*pid), Duration::from_millis(*ms))).collect(),
             memory_bytes,
             disk: disk.iter().map(|(pid, read, written)| (id(*pid), (*read, *written))).collect(),
+            network: Some(BTreeMap::new()),
             gpus: vec![1],
         }
     }
@@ -242,9 +273,13 @@ mod tests {
     #[test]
     fn rates_are_of_what_was_used_in_between() {
         let begin = Instant::now();
-        let first = (begin, measured(container(&[(10, 500)], &[(10, 100, 0)], 7)));
+        let mut first = container(&[(10, 500)], &[(10, 100, 0)], 7);
+        first.network = Some([(1, (100, 10)), (2, (9000, 9000))].into());
+        let first = (begin, measured(first));
         // a command was executed and has used 250 ms; another process of the container wrote 4000 bytes
-        let second = container(&[(10, 1500), (20, 250)], &[(10, 300, 0), (11, 0, 4000)], 9);
+        let mut second = container(&[(10, 1500), (20, 250)], &[(10, 300, 0), (11, 0, 4000)], 9);
+        // a connection was closed, and one is new
+        second.network = Some([(1, (300, 10)), (3, (50, 600))].into());
         let second = (begin + Duration::from_secs(2), measured(second));
         let load = gpu::Load { percent: Some(40), memory_bytes: Some(1 << 30) };
         let usage = between(&first, &second, &[(0, gpu::Load::default()), (1, load)].into());
@@ -255,6 +290,8 @@ mod tests {
                 memory_bytes: 9,
                 disk_read_bytes: Some(100),
                 disk_written_bytes: Some(2000),
+                network_sent_bytes: Some(125),
+                network_received_bytes: Some(300),
                 gpu_percent: Some(40),
                 gpu_memory_bytes: Some(1 << 30),
             }
