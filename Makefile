@@ -72,6 +72,7 @@ soak: release $(VENV)/e2e ## what the gate does a tenth of: thousands of watches
 	PROPTEST_CASES=$${PROPTEST_CASES:-20000} cargo test --release --package apiserver --test it parsers
 	PROPTEST_CASES=$${PROPTEST_CASES:-20000} cargo test --release --package trainyard --bin trainyard shells::properties
 	SEED=$${SEED:-$$$$} CASES=$${CASES:-1200} PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/python -m pytest e2e/test_api_differential.py -q -s
+	SEED=$${SEED:-$$$$} RIGHTS=$${RIGHTS:-600} PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/python -m pytest e2e/test_rights_differential.py -q -s
 
 bench: release $(VENV)/e2e ## ratios against real peers
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" cargo run --release --quiet --package benches

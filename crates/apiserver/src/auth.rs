@@ -3,6 +3,7 @@
 use crate::registry::Core;
 use crate::resource::{Lookup, Tokens};
 use crate::status::Status;
+use api::names::{label_faults, subdomain_faults};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jiff::Timestamp;
@@ -179,6 +180,14 @@ impl Core {
     }
 }
 
+/// Namespace and name of the service account whose user name this is. A name that only begins like one, but could be no
+/// account's, is a plain user's: it gets none of the accounts' groups.
+pub(crate) fn account_of(user: &str) -> Option<(&str, &str)> {
+    let (namespace, name) = user.strip_prefix("system:serviceaccount:")?.split_once(':')?;
+    let valid = label_faults(namespace, false).is_empty() && subdomain_faults(name, false).is_empty();
+    valid.then_some((namespace, name))
+}
+
 /// How long a token outlives the deletion of what it is bound to, for what still ends with it (upstream's leeway).
 const DELETED_SECS: i64 = 60;
 
@@ -274,6 +283,14 @@ fn subject(der: &[u8]) -> Option<(String, Vec<String>)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_that_begins_like_an_accounts_is_not_one() {
+        assert_eq!(account_of("system:serviceaccount:ns:a.b"), Some(("ns", "a.b")));
+        for name in ["alice", "ns:a", ":ns", ":ns:", ":ns:a:b", "::a", ":n.s:a", ":NS:a", ":ns:A"] {
+            assert_eq!(account_of(&format!("system:serviceaccount{name}")), None, "{name}");
+        }
+    }
 
     #[test]
     fn signs_and_expires() {

@@ -22,8 +22,8 @@ impl Server {
         let Path { group, plural, subresource, namespace, name, .. } = path;
         // The namespace is its own place.
         let namespace = if plural == "namespaces" && group.is_empty() { name } else { namespace };
-        // Who selects one object by name asks about that object.
-        let selects = name.is_empty() && matches!(verb, "list" | "watch" | "deletecollection");
+        // Who lists or watches one object by name asks about that object; upstream lets nobody delete by a selected name.
+        let selects = name.is_empty() && matches!(verb, "list" | "watch");
         let selected = if selects { selected_name(ask.query.text("fieldSelector")) } else { "" };
         let name = if name.is_empty() { selected } else { name };
         self.authorize_resource(&ask.user, verb, group, plural, subresource, namespace, name)

@@ -244,13 +244,16 @@ impl Server {
     /// Carries out `Impersonate-*` headers. `wanted`: whom they name.
     fn may_impersonate(&self, user: User, wanted: Option<User>) -> Result<User, Status> {
         let Some(mut wanted) = wanted else { return Ok(user) };
-        let account = wanted.name.strip_prefix("system:serviceaccount:").and_then(|s| s.split_once(':'));
+        let account = auth::account_of(&wanted.name);
         let may = |resource: &str, group: &str, namespace: &str, name: &str| {
             self.authorize_resource(&user, "impersonate", group, resource, "", namespace, name)
         };
         match account {
             Some((namespace, account)) => may("serviceaccounts", "", namespace, account)?,
             None => may("users", "", "", &wanted.name)?,
+        }
+        if !wanted.uid.is_empty() {
+            may("uids", "authentication.k8s.io", "", &wanted.uid)?;
         }
         for group in &wanted.groups {
             may("groups", "", "", group)?;
@@ -259,9 +262,6 @@ impl Server {
             for value in values {
                 may(&format!("userextras/{key}"), "authentication.k8s.io", "", value)?;
             }
-        }
-        if !wanted.uid.is_empty() {
-            may("uids", "authentication.k8s.io", "", &wanted.uid)?;
         }
         if let Some((namespace, account)) = account
             && wanted.groups.is_empty()
