@@ -89,7 +89,9 @@ struct Target {
 
 impl Target {
     fn open(path: &Path, bounds: Bounds) -> io::Result<Self> {
-        let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
+        // a FIFO that nobody reads would hold the opening up for ever
+        let waitless = nix::fcntl::OFlag::O_NONBLOCK.bits();
+        let file = OpenOptions::new().append(true).create(true).mode(0o600).custom_flags(waitless).open(path)?;
         let found = file.metadata()?;
         if !found.is_file() {
             return Err(io::Error::other("it is no file"));
@@ -122,16 +124,19 @@ impl Target {
 
     /// Sets the file aside and begins another one; the oldest goes.
     fn rotate(&mut self) -> io::Result<()> {
-        for number in (1..self.bounds.kept).rev() {
-            match fs::rename(self.aside(number), self.aside(number.saturating_add(1))) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
+        // it is not there where an earlier try set it aside and could not begin another one
+        if self.path.try_exists()? {
+            for number in (1..self.bounds.kept).rev() {
+                match fs::rename(self.aside(number), self.aside(number.saturating_add(1))) {
+                    Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                    _ => {}
+                }
             }
-        }
-        if self.bounds.kept > 0 {
-            fs::rename(&self.path, self.aside(1))?;
-        } else {
-            fs::remove_file(&self.path)?;
+            if self.bounds.kept > 0 {
+                fs::rename(&self.path, self.aside(1))?;
+            } else {
+                fs::remove_file(&self.path)?;
+            }
         }
         *self = Self::open(&self.path, self.bounds)?;
         Ok(())
@@ -167,6 +172,33 @@ mod tests {
         }
         assert_eq!(told.last().unwrap()["line"], 39);
         assert!(told.windows(2).all(|pair| pair[1]["line"].as_i64() == pair[0]["line"].as_i64().map(|n| n + 1)));
+    }
+
+    #[test]
+    fn a_fifo_is_refused_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("audit.log");
+        nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        assert!(Log::open(&path, Bounds::default()).is_err(), "nobody reads it");
+        let _reader = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+        assert!(Log::open(&path, Bounds::default()).is_err(), "it is no file");
+    }
+
+    #[test]
+    fn a_rotation_that_fails_loses_no_older_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("audit.log");
+        let mut target = Target::open(&path, Bounds { file_bytes: 10, kept: 2 }).unwrap();
+        for line in [b"{\"a\":1}\n", b"{\"a\":2}\n", b"{\"a\":3}\n"] {
+            target.append(line).unwrap();
+        }
+        // as if the disk had no room for another file after the last was set aside
+        fs::remove_file(target.aside(2)).unwrap();
+        fs::rename(target.aside(1), target.aside(2)).unwrap();
+        fs::rename(&path, target.aside(1)).unwrap();
+        target.append(b"{\"a\":4}\n").unwrap();
+        let all = [target.aside(2), target.aside(1), path].map(|path| lines(&path)[0]["a"].clone());
+        assert_eq!(all, [2, 3, 4].map(Value::from));
     }
 
     #[test]
