@@ -43,9 +43,9 @@ fn go_error(error: &serde_json::Error, bytes: &[u8]) -> String {
     let line_start =
         bytes.split_inclusive(|b| *b == b'\n').take(error.line().saturating_sub(1)).map(<[u8]>::len).sum::<usize>();
     let at = line_start + error.column().saturating_sub(1);
-    let text = String::from_utf8_lossy(bytes.get(at..).unwrap_or_default());
     let message = error.to_string();
-    match text.chars().next() {
+    // Go takes the byte for the character.
+    match bytes.get(at).copied().map(char::from) {
         Some(c) if message.starts_with("trailing characters") => {
             format!("invalid character '{c}' after top-level value")
         }
@@ -74,7 +74,7 @@ fn go_error(error: &serde_json::Error, bytes: &[u8]) -> String {
             };
             let done = at - word.unwrap_or(at).min(at);
             let expected = literal.chars().nth(done).unwrap_or('e');
-            let got = text.chars().next().unwrap_or(' ');
+            let got = bytes.get(at).copied().map_or(' ', char::from);
             format!("invalid character '{got}' in literal {literal} (expecting '{expected}')")
         }
         _ => message,
@@ -400,12 +400,19 @@ fn expect_kind(served: &Served, value: &mut Value) -> Result<(), Status> {
         return Ok(());
     }
     if (!given_kind.is_empty() && given_kind != *kind) || (!given_version.is_empty() && given_version != version) {
+        let short = given_version.rsplit('/').next().unwrap_or_default();
+        if served.custom.is_none() && merge::builtin::lacks(&given_version, &given_kind) {
+            return Err(Status::bad_request(format!(
+                "{given_kind} in version \"{}\" cannot be handled as a {kind}: {}",
+                short,
+                not_registered(&given_kind, &given_version)
+            )));
+        }
         if !given_kind.is_empty() && given_kind == *kind || served.custom.is_some() {
             return Err(Status::bad_request(format!(
                 "the API version in the data ({given_version}) does not match the expected API version ({version})"
             )));
         }
-        let short = given_version.rsplit('/').next().unwrap_or_default();
         return Err(Status::bad_request(format!(
             "{given_kind} in version \"{short}\" cannot be handled as a {kind}: converting ({short}.{given_kind}) to ({}.{kind}): unknown conversion",
             go_package(&resource.group)
@@ -414,6 +421,11 @@ fn expect_kind(served: &Served, value: &mut Value) -> Result<(), Status> {
     map.insert("apiVersion".to_owned(), version.into());
     map.insert("kind".to_owned(), kind.clone().into());
     Ok(())
+}
+
+/// The complaint of upstream's registry of types.
+pub(crate) fn not_registered(kind: &str, version: &str) -> String {
+    format!("no kind \"{kind}\" is registered for version \"{version}\" in scheme \"pkg/runtime/scheme.go:111\"")
 }
 
 /// The Go package of a group's internal types.
@@ -524,6 +536,11 @@ pub fn delete_options(bytes: &[u8], format: Format) -> Result<Value, Status> {
             "{prefix}json: cannot unmarshal {} into Go value of type struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}",
             go_type(&value)
         )));
+    }
+    let (kind, version) = (api::object::text(&value, "kind"), api::object::text(&value, "apiVersion"));
+    if !matches!(kind, "" | "DeleteOptions") {
+        let version = if version.is_empty() { "meta.k8s.io/v1" } else { version };
+        return Err(Status::bad_request(not_registered(kind, version)));
     }
     Ok(value)
 }

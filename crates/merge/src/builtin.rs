@@ -175,6 +175,15 @@ pub fn facts(name: &str) -> Option<&'static TypeFacts> {
     table().get(name)
 }
 
+/// Whether the table has kinds of that `apiVersion` of Kubernetes, but not this one.
+pub fn lacks(api_version: &str, kind: &str) -> bool {
+    let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
+    let package = if group.is_empty() { "core" } else { group.split('.').next().unwrap_or_default() };
+    let prefix = format!("io.k8s.api.{package}.{version}.");
+    let known = table().keys().any(|name| name.starts_with(prefix.as_str()));
+    known && facts(&format!("{prefix}{kind}")).is_none()
+}
+
 /// The fields of a type as JSON shows them: those of inlined types in place.
 pub fn fields(name: &str) -> Vec<&'static Field> {
     let mut out = Vec::new();
@@ -362,8 +371,11 @@ fn misfit(shape: &Shape, value: &Value) -> Option<String> {
         (Shape::List(_), _) => Some(format!("cannot restore slice from {kind}")),
         (Shape::Map(values), Value::Object(members)) => members.values().find_map(|member| misfit(values, member)),
         (Shape::Map(_), _) => Some(format!("cannot restore map from {kind}")),
-        (Shape::Byte, Value::String(_)) => None,
+        (Shape::Byte, Value::String(text)) => decoded(text).err().map(|why| format!("error decoding from json: {why}")),
+        (Shape::Byte, Value::Array(bytes)) if bytes.is_empty() => None,
         (Shape::Byte, _) => Some(format!("cannot restore slice from {kind}")),
+        // Go would convert a whole number to text, as a character
+        (Shape::String, _) if kind == "int64" => Some("cannot convert int64 to string".to_owned()),
         (Shape::String, _) if kind != "string" => scalar("string"),
         (Shape::Boolean, _) if kind != "bool" => scalar("bool"),
         (Shape::Int32 | Shape::Int64, Value::Number(number)) => {
@@ -456,15 +468,12 @@ fn decode_shape(shape: &Shape, field: &Field, value: &mut Value, owner: &str, pa
             other => wrong(&json_kind(other)),
         },
         Shape::Byte => {
-            let Value::String(text) = value else { return wrong(&json_kind(value)) };
-            let compact: String = text.chars().filter(|c| *c != '\n' && *c != '\r').collect();
-            match base64::engine::general_purpose::STANDARD.decode(&compact) {
-                Ok(_) => {
-                    *text = compact;
-                    Ok(())
-                }
-                Err(error) => Err(format!("illegal base64 data at input byte {}", bad_byte(&error, &compact))),
+            if value.as_array().is_some_and(Vec::is_empty) {
+                *value = Value::String(String::new());
             }
+            let Value::String(text) = value else { return wrong(&json_kind(value)) };
+            *text = decoded(text)?;
+            Ok(())
         }
         Shape::Quantity => match value {
             Value::String(_) | Value::Number(_) => {
@@ -529,6 +538,15 @@ fn decode_shape(shape: &Shape, field: &Field, value: &mut Value, owner: &str, pa
             Ok(())
         }
         Shape::Message(name) => decode_message(name, value, owner, path),
+    }
+}
+
+/// Base64 without its line breaks, where it is that.
+fn decoded(text: &str) -> Result<String, String> {
+    let compact: String = text.chars().filter(|c| *c != '\n' && *c != '\r').collect();
+    match base64::engine::general_purpose::STANDARD.decode(&compact) {
+        Ok(_) => Ok(compact),
+        Err(error) => Err(format!("illegal base64 data at input byte {}", bad_byte(&error, &compact))),
     }
 }
 

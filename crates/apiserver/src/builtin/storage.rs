@@ -261,9 +261,9 @@ impl Strategy for Classes {
 
     fn validate_update(&self, _cx: &Context<'_>, new: &Value, old: &Value) -> ErrorList {
         let mut errors = ErrorList::new();
-        for (field, shown) in [("parameters", "parameters"), ("provisioner", "provisioner")] {
+        for field in ["parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"] {
             if !same(at(new, field), at(old, field)) {
-                errors.push(Error::forbidden(&Path::new(shown), format!("updates to {field} are forbidden.")));
+                errors.push(Error::invalid(&Path::new(field), at(new, field).clone(), "field is immutable"));
             }
         }
         errors

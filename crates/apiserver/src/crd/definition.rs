@@ -209,6 +209,10 @@ fn common(definition: &Value, errors: &mut ErrorList) {
             true,
             "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead",
         ));
+        if versions(definition).iter().any(|version| has_default(&version["schema"]["openAPIV3Schema"])) {
+            let why = "must be false in order to use defaults in the schema";
+            errors.push(Error::invalid(&path.child("preserveUnknownFields"), true, why));
+        }
     }
     all_versions(definition, &path, errors);
     accepted_names(&spec["names"], &path.child("names"), errors);
@@ -241,6 +245,22 @@ fn webhook_conversion(conversion: &Value, path: &Path, errors: &mut ErrorList) {
 fn shared<'a>(all: &'a [Value], field: &str) -> Option<&'a Value> {
     let first = all.first()?.get(field).filter(|v| !v.is_null())?;
     all.iter().all(|v| v.get(field) == Some(first)).then_some(first)
+}
+
+/// Whether a schema, or one in it, has a default.
+fn has_default(schema: &Value) -> bool {
+    match schema {
+        Value::Object(members) => {
+            members.get("default").is_some_and(|value| !value.is_null())
+                || members.iter().any(|(name, member)| match (name.as_str(), member) {
+                    ("default" | "enum" | "example", _) => false,
+                    ("properties", Value::Object(properties)) => properties.values().any(has_default),
+                    _ => has_default(member),
+                })
+        }
+        Value::Array(members) => members.iter().any(has_default),
+        _ => false,
+    }
 }
 
 fn all_versions(definition: &Value, path: &Path, errors: &mut ErrorList) {
@@ -291,6 +311,11 @@ fn all_versions(definition: &Value, path: &Path, errors: &mut ErrorList) {
         printer_columns(&columns, &place, errors);
     }
     let hoisted = shared(all, "selectableFields").is_some();
+    if hoisted && shared(all, "schema").is_none() {
+        let why = "may only be set when validations.schema is included";
+        errors.push(Error::invalid(&path.child("selectableFields"), "", why));
+        return;
+    }
     for (i, version) in all.iter().enumerate() {
         let place = if hoisted { path.child("selectableFields") } else { at.index(i).child("selectableFields") };
         if !hoisted || i == 0 {

@@ -317,7 +317,17 @@ impl Server {
             }
             _ => {}
         }
-        if !matches!(ask.method, Method::GET | Method::HEAD) {
+        // The lists of custom kinds are shown whatever the method.
+        let any_method = match what {
+            Discovery::Resources { group, version } => {
+                if discovery::resources(&catalog, group, version).is_none() {
+                    return Err(no_resource());
+                }
+                catalog.of(group, version).all(|served| served.custom.is_some())
+            }
+            _ => false,
+        };
+        if !any_method && !matches!(ask.method, Method::GET | Method::HEAD) {
             return Err(not_allowed());
         }
         let accept = ask.accept();
@@ -442,6 +452,9 @@ impl Server {
         let named_watch = path.watch && verb == "watch";
         if !named_watch && !self.allowed(&target, &ask.method, verb) {
             let resource = &target.served.resource;
+            if custom && verb == "patch" && crate::registry::PatchKind::of(&ask.content_type()).is_none() {
+                return Err(super::verbs::custom_patches());
+            }
             if custom && !verb.is_empty() && !matches!(ask.method, Method::HEAD | Method::OPTIONS) {
                 let what = crate::status::qualified(&resource.group, &resource.plural);
                 let mut status = not_allowed();

@@ -49,6 +49,9 @@ impl Server {
             _ if is_status => answer::object(answer, false, accepted),
             Form::Object => answer::object(answer, custom, accepted),
             Form::MetadataList => {
+                if custom {
+                    return Err(Status::new(500, "", "content is not a list"));
+                }
                 let name = go_name(&target.served, &target.served.resource.kind);
                 return Err(Status::new(
                     406,
@@ -233,11 +236,7 @@ impl Server {
         let kind = PatchKind::of(&ask.content_type());
         let kind = match kind {
             Some(PatchKind::Strategic) | None if custom => {
-                return Err(negotiate::unsupported(&[
-                    "application/json-patch+json",
-                    "application/merge-patch+json",
-                    "application/apply-patch+yaml",
-                ]));
+                return Err(custom_patches());
             }
             Some(kind) => kind,
             None => {
@@ -452,4 +451,13 @@ fn list_bytes(served: &Served, items: &[Object], meta: &Value) -> Vec<u8> {
         out.extend_from_slice(b"]}");
     }
     out
+}
+
+/// The answer to a patch that custom kinds do not take.
+pub(super) fn custom_patches() -> Status {
+    negotiate::unsupported(&[
+        "application/json-patch+json",
+        "application/merge-patch+json",
+        "application/apply-patch+yaml",
+    ])
 }

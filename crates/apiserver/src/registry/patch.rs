@@ -45,15 +45,18 @@ impl Core {
         let resource = &served.resource;
         let entry = self.entry(target).ok_or_else(|| not_found(target))?;
         let old = served.present_value(&entry);
-        let patched = match kind {
+        let patched = || match kind {
             PatchKind::Json => json_patch::apply(&old, patch),
             PatchKind::Merge | PatchKind::Apply => Ok(merge_patch::apply(&old, patch)),
             PatchKind::Strategic => strategic::apply(&old, patch, served.schema()),
         };
-        let mut new = patched.map_err(|error| refused(&error))?;
+        let mut new = patched().map_err(|error| refused(&error))?;
+        // A strategic patch is shown itself, of the others what they make of the object.
         let shown = || match kind {
             PatchKind::Strategic => merge::gotext::plain(patch),
-            PatchKind::Json | PatchKind::Merge | PatchKind::Apply => patch.to_string(),
+            PatchKind::Json | PatchKind::Merge | PatchKind::Apply => {
+                patched().map(|made| made.to_string()).unwrap_or_default()
+            }
         };
         let unfit = |why: String| {
             let error = api::field::Error::invalid(&api::field::Path::new("patch"), shown(), why);
@@ -61,6 +64,10 @@ impl Core {
         };
         let changes = |field: &str| new.get(field).is_some_and(|value| Some(value) != old.get(field));
         if served.custom.is_none() && kind != PatchKind::Strategic && (changes("kind") || changes("apiVersion")) {
+            let (version, kind) = (api::object::text(&new, "apiVersion"), api::object::text(&new, "kind"));
+            if merge::builtin::lacks(version, kind) {
+                return Err(unfit(decode::not_registered(kind, version)));
+            }
             return Err(unfit("the kind and the version of an object cannot be changed".to_owned()));
         }
         match resource.type_name {
@@ -119,7 +126,10 @@ impl Core {
             apply::apply(live.as_deref(), applied, &writer, call.options.force, served.schema(), self.world.now())
                 .map_err(|error| apply_refused(&error))?;
         let mut merged = merged;
-        served.decode(&mut merged).map_err(Status::bad_request)?;
+        match resource.type_name {
+            Some(name) => merge::builtin::convert(name, &mut merged).map_err(|why| unconverted(&merged, &why))?,
+            None => served.decode(&mut merged).map_err(Status::bad_request)?,
+        }
         enforce_namespace(&mut merged, target)?;
         same_name(target, &merged)?;
         match entry {
@@ -134,6 +144,19 @@ impl Core {
             }
         }
     }
+}
+
+/// What an apply made is no object of its kind.
+fn unconverted(made: &Value, why: &str) -> Status {
+    let (version, kind) = (api::object::text(made, "apiVersion"), api::object::text(made, "kind"));
+    let (group, short) = version.rsplit_once('/').unwrap_or(("", version));
+    let kind = format!("{group}/{short}, Kind={kind}");
+    let (namespace, name) = (api::object::meta(made, "namespace"), api::object::meta(made, "name"));
+    let message = format!(
+        "failed to convert new object ({namespace}/{name}; {kind}) to proper version: unable to convert unstructured \
+         object to {kind}: {why}"
+    );
+    Status::new(500, "", message)
 }
 
 /// The object's name is the one in the path.

@@ -6,7 +6,8 @@ use crate::registry::Served;
 use crate::selectors::FieldSelector;
 use crate::status::Status;
 use base64::Engine as _;
-use base64::engine::general_purpose::{URL_SAFE, URL_SAFE_NO_PAD};
+use base64::alphabet::URL_SAFE as URL_SAFE_ALPHABET;
+use base64::engine::general_purpose::{GeneralPurpose, NO_PAD, URL_SAFE, URL_SAFE_NO_PAD};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use store::{Entry, Key, Revision, Snapshot};
@@ -59,6 +60,10 @@ impl Served {
     }
 }
 
+/// As Go decodes: bits after the last whole byte are not looked at.
+const GO_URL_SAFE_NO_PAD: GeneralPurpose =
+    GeneralPurpose::new(&URL_SAFE_ALPHABET, NO_PAD.with_decode_allow_trailing_bits(true));
+
 /// What a continue token holds; the layout is upstream's.
 struct Position {
     revision: i64,
@@ -78,14 +83,14 @@ impl Position {
 
     fn decode(token: &str, namespace: &str, cluster_scoped: bool) -> Result<Self, Status> {
         let bad = |why: &str| Status::bad_request(format!("invalid continue token: continue key is not valid: {why}"));
-        let bytes = URL_SAFE_NO_PAD.decode(token).or_else(|_| URL_SAFE.decode(token)).map_err(|error| {
+        let bytes = GO_URL_SAFE_NO_PAD.decode(token).or_else(|_| URL_SAFE.decode(token)).map_err(|error| {
             let at = match error {
                 base64::DecodeError::InvalidByte(at, _) | base64::DecodeError::InvalidLastSymbol(at, _) => at,
                 _ => token.len(),
             };
             bad(&format!("illegal base64 data at input byte {at}"))
         })?;
-        let value: Value = serde_json::from_slice(&bytes).map_err(|error| bad(&error.to_string()))?;
+        let value: Value = crate::decode::json(&bytes).map_err(|why| bad(&why))?.0;
         let version = api::object::text(&value, "v");
         if version != "meta.k8s.io/v1" {
             return Err(bad(&format!("server does not recognize this encoded version {version}")));

@@ -128,7 +128,29 @@ fn infer<'s>(expression: &Expression, schema: &'s Schema, optional_old: bool) ->
     let this = Ty::of(schema);
     let old = if optional_old { Ty::Optional(Box::new(this.clone())) } else { this.clone() };
     let mut scope = Scope { names: vec![("self".to_owned(), this), ("oldSelf".to_owned(), old)] };
-    scope.ty(expression.ast()).map_err(|why| format!("compilation failed: {why}"))
+    scope.ty(expression.ast()).map_err(|why| {
+        let why = place_of_field(expression.source(), &why).unwrap_or(why);
+        format!("compilation failed: {why}")
+    })
+}
+
+/// The complaint about an undefined field with its place, where the text has just one: the syntax tree knows none.
+fn place_of_field(source: &str, why: &str) -> Option<String> {
+    let field = why.strip_prefix("undefined field '")?.strip_suffix('\'')?;
+    if source.contains("has(") || source.contains(['\'', '"', '\n']) {
+        return None;
+    }
+    let wanted = format!(".{field}");
+    let mut found = source.match_indices(&wanted).filter(|(at, _)| {
+        let next = source[at + wanted.len()..].chars().next();
+        next.is_none_or(|c| !c.is_ascii_alphanumeric() && c != '_')
+    });
+    let (at, _) = found.next()?;
+    if found.next().is_some() {
+        return None;
+    }
+    let column = isize::try_from(source[..at].chars().count() + 1).ok()?;
+    Some(super::syntax_error(source, (1, column), why))
 }
 
 /// Prefixes of functions; not variables.

@@ -10,6 +10,9 @@ use kube_cel::cel::common::ast::{CallExpr, ComprehensionExpr, Expr, IdedExpr, Li
 /// Largest request, bytes: what has no bound of its own is bounded by this.
 const REQUEST_BYTES_MAX: f64 = 3.0 * 1024.0 * 1024.0;
 
+/// Size of what is made by a function of which upstream bounds no result: all that its numbers can hold (`u64::MAX`).
+const UNKNOWN: f64 = 1.8e19;
+
 /// Cost of looking at one character.
 const PER_CHARACTER: f64 = 0.1;
 
@@ -19,16 +22,18 @@ struct Estimate<'s> {
     cost: f64,
     /// Characters or elements; 1 where neither.
     size: f64,
+    /// A string, so that adding to it copies it.
+    text: bool,
     schema: Option<&'s Schema>,
 }
 
 impl<'s> Estimate<'s> {
     fn plain(cost: f64) -> Self {
-        Self { cost, size: 1.0, schema: None }
+        Self { cost, size: 1.0, text: false, schema: None }
     }
 
     fn value(schema: &'s Schema) -> Self {
-        Self { cost: 1.0, size: size_max(schema), schema: Some(schema) }
+        Self { cost: 1.0, size: size_max(schema), text: schema.kind == Type::String, schema: Some(schema) }
     }
 }
 
@@ -113,10 +118,15 @@ impl Cardinality {
 
 /// What all runs of a rule of `node` on one object may cost.
 pub(crate) fn of_rule(source: &str, node: &Schema, cardinality: Cardinality) -> f64 {
+    of_message(source, node) * cardinality.times(node)
+}
+
+/// What one run of a rule or a message of `node` may cost.
+pub(crate) fn of_message(source: &str, node: &Schema) -> f64 {
     let Ok(expression) = Expression::compile(source) else { return 0.0 };
     let this = Estimate::value(node);
     let mut scope = Scope { names: vec![("self".to_owned(), this), ("oldSelf".to_owned(), this)] };
-    scope.estimate(expression.ast()).cost * cardinality.times(node)
+    scope.estimate(expression.ast()).cost
 }
 
 struct Scope<'s> {
@@ -127,7 +137,7 @@ impl<'s> Scope<'s> {
     fn estimate(&mut self, expr: &IdedExpr) -> Estimate<'s> {
         match &expr.expr {
             Expr::Literal(LiteralValue::String(text)) => {
-                Estimate { cost: 0.0, size: f64_of(text.inner().len()), schema: None }
+                Estimate { cost: 0.0, size: f64_of(text.inner().len()), text: true, schema: None }
             }
             Expr::Unspecified | Expr::Literal(_) | Expr::Struct(_) | Expr::Map(_) => Estimate::plain(0.0),
             Expr::Ident(name) => {
@@ -150,7 +160,7 @@ impl<'s> Scope<'s> {
             }
             Expr::List(list) => {
                 let cost = list.elements.iter().map(|item| self.estimate(item).cost).sum();
-                Estimate { cost, size: f64_of(list.elements.len()), schema: None }
+                Estimate { cost, size: f64_of(list.elements.len()), text: false, schema: None }
             }
             Expr::Call(call) => self.call(call),
             Expr::Comprehension(inner) => self.comprehension(inner),
@@ -171,7 +181,7 @@ impl<'s> Scope<'s> {
         let result = self.estimate(&inner.result);
         self.names.truncate(depth);
         let cost = range.cost + init.cost + range.size * each + result.cost;
-        Estimate { cost, size: range.size, schema: None }
+        Estimate { cost, size: range.size, text: false, schema: None }
     }
 
     fn call(&mut self, call: &CallExpr) -> Estimate<'s> {
@@ -197,6 +207,13 @@ impl<'s> Scope<'s> {
                 (a.size.min(b.size) * PER_CHARACTER).max(1.0)
             }
             (operators::IN, [_, of]) => of.size,
+            (operators::ADD, [a, b]) if a.text || b.text => {
+                let size = a.size + b.size;
+                return Estimate { cost: below + size * PER_CHARACTER, size, text: true, schema: None };
+            }
+            ("string", [of]) if of.schema.is_none_or(|schema| schema.kind != Type::String) => {
+                return Estimate { cost: below + 1.0, size: UNKNOWN, text: true, schema: None };
+            }
             ("contains", _) => (on.size * PER_CHARACTER) * (last.size * PER_CHARACTER).max(1.0),
             ("matches" | "find" | "findAll", _) => (on.size * PER_CHARACTER) * (last.size * 0.25).max(1.0),
             ("startsWith" | "endsWith", _) => last.size * PER_CHARACTER,
@@ -210,7 +227,8 @@ impl<'s> Scope<'s> {
             call.func_name.as_str(),
             "lowerAscii" | "upperAscii" | "trim" | "replace" | "substring" | "split" | "distinct" | "sort" | "reverse"
         );
-        Estimate { cost: below + own, size: if keeps_size { on.size } else { 1.0 }, schema: None }
+        let size = if keeps_size { on.size } else { 1.0 };
+        Estimate { cost: below + own, size, text: keeps_size && on.text, schema: None }
     }
 }
 
@@ -236,5 +254,11 @@ mod tests {
         assert!(cost(json!({"type": "string"}), "self == oldSelf", None) < 1e6);
         let list = json!({"type": "array", "maxItems": 10, "items": {"type": "string"}});
         assert!(cost(json!({"type": "string", "maxLength": 20}), "self.contains('abcdefgh')", Some(list)) < 1e4);
+        // nobody says how long the text of a number is, and adding to it copies it
+        let number = json!({"type": "integer"});
+        assert!(cost(number.clone(), "string(self) + '!' == 'a'", None) > HOPELESS);
+        assert!(cost(number.clone(), "string(self) == 'a'", None) < 10.0);
+        assert!(cost(number, "self + self == 2", None) < 10.0);
+        assert!(cost(json!({"type": "string", "maxLength": 20}), "self + '!' == 'a'", None) < 10.0);
     }
 }

@@ -61,6 +61,9 @@ pub fn check(openapi: &Value, path: &Path) -> ErrorList {
 /// to the limit this estimate does not decide.
 const HOPELESS_COST: f64 = 1e10;
 
+/// A rule that costs less is not named among those that make a schema too expensive: a hundredth of upstream's limit.
+const NAMED_COST_MIN: f64 = 1e6;
+
 /// How many of the most expensive rules are named.
 const NAMED_RULES_MAX: usize = 4;
 
@@ -78,7 +81,8 @@ fn total_cost_faults(mut costs: Vec<(Path, f64)>, path: &Path) -> ErrorList {
     }
     costs.sort_by(|a, b| b.1.total_cmp(&a.1));
     let why = "contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 schema";
-    let mut out: ErrorList = costs.iter().take(NAMED_RULES_MAX).map(|(at, _)| Error::forbidden(at, why)).collect();
+    let expensive = costs.iter().filter(|(_, cost)| *cost >= NAMED_COST_MIN).take(NAMED_RULES_MAX);
+    let mut out: ErrorList = expensive.map(|(at, _)| Error::forbidden(at, why)).collect();
     let why = too_expensive("x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema");
     out.push(Error::forbidden(path, why));
     out
@@ -454,6 +458,20 @@ impl Walk {
         }
     }
 
+    fn message(&mut self, message: &str, rule: &Value, schema: &Schema, at: &Path) {
+        if let Err(why) = crate::cel::check_message(message, schema) {
+            self.rule_errors.push(Error::invalid(at, rule.clone(), why));
+            return;
+        }
+        let cost = cost::of_message(message, schema);
+        if cost > HOPELESS_COST {
+            self.rule_errors.push(Error::forbidden(at, too_expensive("estimated messageExpression cost")));
+        }
+        if cost >= 1.0 {
+            self.costs.push((at.clone(), cost));
+        }
+    }
+
     fn compiled_rules(&mut self, node: &Node, path: &Path, root: bool, place: &Place) {
         let rules = list(node, "x-kubernetes-validations");
         if rules.is_empty() {
@@ -487,10 +505,8 @@ impl Walk {
                 self.costs.push((at.child("rule"), cost));
             }
             let message = text(members, "messageExpression");
-            if !message.is_empty()
-                && let Err(why) = crate::cel::check_message(message, &schema)
-            {
-                self.rule_errors.push(Error::invalid(&at.child("messageExpression"), rule.clone(), why));
+            if !message.is_empty() {
+                self.message(message, rule, &schema, &at.child("messageExpression"));
             }
             if uses_old {
                 if let Some(where_) = &place.uncorrelated {
