@@ -1,6 +1,6 @@
 # Thin: what each target does is written here, how is in xtask, e2e/ and benches/.
 .DEFAULT_GOAL := help
-.PHONY: help install uninstall wheel deb example test fast check unit sim e2e soak release bench fmt tools mpi shells kubernetes clean
+.PHONY: help install uninstall wheel deb example example-mpijob test fast quick check unit sdk sdk-pythons sim e2e pytest skypilot soak release bench fmt tools mpi sshd shells kubernetes clouds clean
 
 TRAINYARD := target/release/trainyard
 PREFIX ?= $(if $(HOME),$(HOME)/.local)
@@ -8,12 +8,23 @@ VENV := .venv
 comma := ,
 RERUNS ?= 1
 SEEDS ?= 1000
+# of clusters whose user makes MPIJobs: a tenth and more; `make sim MPI_SEEDS=1000` runs as many as of TrainJobs
+MPI_SEEDS ?= 200
+PYTHONS ?= 3.9 3.10 3.11 3.12 3.13
+# files of end-to-end tests, and how many processes share them (0: none does)
+TESTS ?= e2e
+WORKERS ?= 2
 export CARGO_TERM_PROGRESS_WHEN := never
 # what Debian has and this machine has not: installed by root, named to everybody else
 # $(call lacking,WHAT,TESTS): tests that are left out on this machine; the gate leaves out nothing
 lacking = { echo "$(1): $(2) are left out" >&2; [ -z "$$TRAINYARD_GATE" ]; }
 debian = { [ "$$(id -u)" = 0 ] || { echo "$(1) is missing: as root, apt-get install $(1); then run make again" >&2; exit 1; }; \
 	apt-get update -qq && apt-get install -y -qq $(1); }
+
+# $(call some,COMMAND): a test command; a filter that no test matches is a failure, for nothing was tried
+some = said=$$(mktemp); { $(1) 2>&1 && echo passed; } | tee $$said; \
+	tail -1 $$said | grep -qx passed && grep -qE '^test result: ok\. [1-9]' $$said; code=$$?; \
+	rm -f $$said; [ $$code = 0 ] || { echo "failed, or no test ran: $(1)" >&2; exit 1; }
 
 help: ## what there is
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -28,11 +39,20 @@ example: release $(VENV)/example ## train on handwritten digits: 2 nodes x 2 pro
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(TRAINYARD) --home "$${TRAINYARD_HOME:-$${XDG_DATA_HOME:-$$HOME/.local/share}/trainyard}" \
 		run --nodes 2 --nproc-per-node 2 examples/torch-digits/train.py
 
+example-mpijob: release mpi $(VENV)/mpijob ## an MPIJob on handwritten digits: 3 workers x 2 slots
+	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" examples/mpijob/run.sh $(TRAINYARD)
+
 test: tools ## everything that CI runs, lane by lane, with the time of each
-	@.ci/lanes check unit release sim e2e
+	@.ci/lanes check unit sdk release sim e2e
+
+# no file of these wants a real cluster or a framework
+QUICK := $(foreach name,errors history hostile kubectl recordings run wrong_input,e2e/test_$(name).py)
 
 fast: tools ## the part that is quick: no real clusters, no frameworks; a tenth of the seeds
-	@.ci/lanes check unit release sim e2e SEEDS=100 K="run or history or recordings or hostile or kubectl and not matrix"
+	@.ci/lanes check unit sdk release sim quick SEEDS=100
+
+quick: release $(VENV)/e2e
+	$(MAKE) --no-print-directory pytest TESTS="$(QUICK)"
 
 check: ## formatting, lints, the rules of the house
 	cargo fmt --all --check
@@ -43,8 +63,21 @@ check: ## formatting, lints, the rules of the house
 unit: ## unit, property and simulator tests
 	cargo test --workspace --quiet
 
+sdk: $(VENV)/sdk ## the Python SDK: format, lints, types, tests with their coverage; lints of all other Python
+	$(VENV)/bin/ruff check --quiet .
+	cd sdk/python && $(CURDIR)/$(VENV)/bin/ruff format --check --quiet . && $(CURDIR)/$(VENV)/bin/ruff check --quiet . \
+		&& $(CURDIR)/$(VENV)/bin/mypy && $(CURDIR)/$(VENV)/bin/python -m pytest --cov
+
+sdk-pythons: # the SDK's tests on every Python that it is for; pyenv has them
+	@for version in $(PYTHONS); do \
+		python=$$(ls -d $${PYENV_ROOT:-$$HOME/.pyenv}/versions/$$version.*/bin/python 2>/dev/null | tail -1); \
+		[ -n "$$python" ] || { echo "there is no Python $$version: pyenv install $$version" >&2; exit 1; }; \
+		"$$python" -m venv target/sdk/$$version && target/sdk/$$version/bin/python -m pip install --quiet --disable-pip-version-check -r sdk/python/requirements.txt \
+			&& (cd sdk/python && echo "Python $$version" && $(CURDIR)/target/sdk/$$version/bin/python -m pytest) || exit 1; done
+
 sim: ## SEEDS=1000 seeds of the whole system with faults; then planted bugs, each of which some seed must find
 	cargo run --release --quiet --package sim -- --seeds $(SEEDS)
+	cargo run --release --quiet --package sim -- --seeds $(MPI_SEEDS) --mpi
 	cargo run --release --quiet --package sim -- --seeds $(SEEDS) --bugs
 
 release: tools ## the binary: target/release/trainyard
@@ -61,18 +94,35 @@ deb: release ## a Debian package, dist/trainyard_*.deb
 	packaging/deb.sh $(TRAINYARD) dist
 
 # One more try for a test that fails, told in the summary: these are whole systems of many processes on whatever machine there is.
-e2e: release wheel deb mpi shells kubernetes $(VENV)/frameworks ## the binary through real clients, and the recordings [K=EXPRESSION: some tests]
-	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/python -m pytest e2e -q -ra --durations=15 --reruns $(RERUNS) $(if $(K),-k "$(K)")
+e2e: release wheel deb mpi sshd shells kubernetes $(VENV)/frameworks $(VENV)/mpi/mpich/done $(VENV)/mpi/intel/done $(VENV)/mpi/openmpi5/done ## the binary through real clients, and the recordings [TESTS=FILES, K=EXPRESSION: some tests]
+	$(MAKE) --no-print-directory pytest
 
-soak: release $(VENV)/e2e ## what the gate does a tenth of: thousands of watches, disks that fail, kills under load, requests made up
+# Two processes share the files, as most tests wait for something most of the time; a file's tests, and all on real clusters, stay in one (e2e/conftest.py).
+pytest:
+	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/python -m pytest $(TESTS) -q -ra --durations=15 --reruns $(RERUNS) \
+		--numprocesses $(WORKERS) --dist loadgroup --no-loadscope-reorder $(if $(K),-k "$(K)")
+
+soak: release $(VENV)/e2e sdk-pythons ## what the gate does a tenth of: thousands of watches, disks that fail, kills under load and at any byte of a download, requests made up
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" WATCHES=$${WATCHES:-3000} SOAK_SECONDS=$${SOAK_SECONDS:-60} $(VENV)/bin/python -m pytest e2e/test_watchers.py -q -s
-	SOAK_FAULTS=$${SOAK_FAULTS:-1000} cargo test --quiet --package store --package node on_a_disk_that_fails -- --nocapture
+	@$(call some,SOAK_FAULTS=$${SOAK_FAULTS:-1000} cargo test --quiet --package store --package node on_a_disk_that_fails -- --nocapture)
 	SOAK_KILLS=$${SOAK_KILLS:-200} PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/python -m pytest e2e/test_durability.py -q -s -k kills
+	SOAK_KILLS=$${SOAK_KILLS:-200} SEED=$${SEED:-$$$$} PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/python -m pytest e2e/test_initializers.py -q -s -k kill
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" CASES=$${CASES:-20000} SEED=$${SEED:-$$$$} $(VENV)/bin/python -m pytest e2e/test_schemas.py -q -s --timeout 0
-	PROPTEST_CASES=$${PROPTEST_CASES:-20000} cargo test --release --package apiserver --test it parsers
-	PROPTEST_CASES=$${PROPTEST_CASES:-20000} cargo test --release --package trainyard --bin trainyard shells::properties
+	@$(call some,PROPTEST_CASES=$${PROPTEST_CASES:-20000} cargo test --release --package apiserver --test it parsers)
+	@$(call some,PROPTEST_CASES=$${PROPTEST_CASES:-20000} cargo test --release --package apiserver --lib streams::properties)
+	@$(call some,PROPTEST_CASES=$${PROPTEST_CASES:-20000} cargo test --release --package placement --test it best)
 	SEED=$${SEED:-$$$$} CASES=$${CASES:-1200} PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/python -m pytest e2e/test_api_differential.py -q -s
 	SEED=$${SEED:-$$$$} RIGHTS=$${RIGHTS:-600} PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/python -m pytest e2e/test_rights_differential.py -q -s
+
+SEED ?= 1
+FILES ?= 5000
+PLANS ?= 2000
+skypilot: $(VENV)/skypilot/done ## SEED=1 FILES=5000 PLANS=2000: random task files, read and placed by us and by SkyPilot 0.14.1
+	@rm -rf target/skypilot && mkdir -p target/skypilot && cp -r crates/sky/golden/catalog target/skypilot/
+	$(VENV)/skypilot/bin/python e2e/skypilot/generate.py $(SEED) $(FILES) $(PLANS) target/skypilot
+	PYTHONHASHSEED=1 $(VENV)/skypilot/bin/python e2e/skypilot/record.py target/skypilot >target/skypilot/record.log 2>&1
+	PYTHONHASHSEED=2 $(VENV)/skypilot/bin/python e2e/skypilot/record.py target/skypilot --plans >>target/skypilot/record.log 2>&1
+	cargo xtask skypilot-goldens target/skypilot
 
 bench: release $(VENV)/e2e ## ratios against real peers
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" cargo run --release --quiet --package benches
@@ -89,6 +139,11 @@ mpi: # for jobs that mpirun starts
 		|| { apt-get update -qq && apt-get install -y -qq --no-install-recommends openmpi-bin openssh-client; } \
 		|| $(call lacking,Open MPI is not installed,the tests of MPI)
 
+sshd: # a real SSH server for examples/mpi-image, unpacked and not installed: nothing is started
+	@test -x target/sshd/usr/sbin/sshd || { apt-get update -qq && mkdir -p target/sshd/packages && cd target/sshd/packages \
+		&& apt-get download -qq openssh-server libwrap0 && for file in *.deb; do dpkg-deb -x "$$file" .. || exit 1; done; } \
+		|| $(call lacking,openssh-server cannot be had,the tests of examples/mpi-image)
+
 shells: # in which completion and the documents' commands are tried
 	@command -v tmux >/dev/null && command -v zsh >/dev/null && command -v fish >/dev/null \
 		|| { apt-get update -qq && apt-get install -y -qq --no-install-recommends tmux zsh fish; } \
@@ -99,9 +154,21 @@ kubernetes: # upstream's control plane and controllers, to compare with; built o
 		&& cargo xtask kubernetes build --kueue >/dev/null; } || $(call lacking,upstream's programs were not built,comparisons with them); \
 		else $(call lacking,Go is not installed,comparisons with upstream's live controllers); fi
 
+# Not part of the gate, which has stubs of these: a build of five minutes and 400 MB of packages.
+CLOUDS := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/trainyard-clouds
+clouds: release $(VENV)/e2e ## initializers against other people's servers: fake-gcs-server (by Go) and Azurite (by npm), kept in ~/.cache
+	GOBIN="$(CLOUDS)/bin" go install github.com/fsouza/fake-gcs-server@v1.56.1
+	npm install --silent --no-audit --no-fund --prefix "$(CLOUDS)" azurite@3.37.0
+	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/python -m pytest e2e/test_initializers_clouds.py -q -ra
+
 $(VENV)/bin/python: | tools
 	@python3 -c 'import venv, ensurepip' 2>/dev/null || $(call debian,python3-venv)
 	python3 -m venv $(VENV)
+
+$(VENV)/skypilot/done: e2e/skypilot/requirements.txt | $(VENV)/bin/python
+	python3 -m venv $(VENV)/skypilot
+	$(VENV)/skypilot/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
 
 $(VENV)/example: examples/torch-digits/requirements.txt | $(VENV)/bin/python
 	@echo "pip puts PyTorch and scikit-learn into $(VENV): some gigabytes, a few minutes, not a word meanwhile" >&2
@@ -113,6 +180,22 @@ $(VENV)/packaging: packaging/requirements.txt | $(VENV)/bin/python
 	@touch $@
 
 $(VENV)/e2e: e2e/requirements.txt $(VENV)/example
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
+
+# Horovod's launcher reads who the hosts are; it is built here without what trains
+HOROVOD = HOROVOD_WITHOUT_GLOO=1 HOROVOD_WITHOUT_MPI=1 HOROVOD_WITHOUT_TENSORFLOW=1 HOROVOD_WITHOUT_PYTORCH=1 HOROVOD_WITHOUT_MXNET=1
+
+$(VENV)/mpi/%/done: e2e/mpi/%.txt | $(VENV)/bin/python
+	python3 -m venv $(VENV)/mpi/$*
+	$(HOROVOD) $(VENV)/mpi/$*/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
+
+$(VENV)/mpijob: examples/mpijob/requirements.txt | $(VENV)/bin/python
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
+
+$(VENV)/sdk: sdk/python/requirements.txt | $(VENV)/bin/python
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
 	@touch $@
 

@@ -87,7 +87,7 @@ class Cluster:
             "ownerReferences": [{"apiVersion": version, "kind": kind, "name": "gone", "uid": f"gone-{kind}"}]}}
             for version, kind in kinds]  # fmt: skip
         self.kubectl("apply", "-f", "-", input=yaml.safe_dump_all(orphans))
-        left = lambda: [o for o in self.items("-n", "default", "configmaps") if o["metadata"]["name"].startswith("of-")]  # noqa: E731
+        left = lambda: [o for o in self.items("-n", "default", "configmaps") if o["metadata"]["name"].startswith("of-")]
         wait_for("garbage collection", lambda: not left(), 180)
 
     def runtimes(self) -> None:

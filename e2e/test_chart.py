@@ -142,7 +142,7 @@ def test_values_lay_over_the_manifests(helm: Helm):
         "manager.config.health.healthProbeBindAddress": ":18081", "manager.config.featureGates.TrainJobStatus": "true",
         "manager.resources.requests.cpu": "100m", "manager.extraArgs[0]": "--verbose", "crds.enabled": "false",
         "runtimes.install[0]": "torch-distributed", "webhook.failurePolicy": "Ignore", "serviceMonitor.enabled": "true",
-        "optimizationJobs.enabled": "true",
+        "optimizationJobs.enabled": "true", "initializers.image": "registry.example/i:v9",
     }  # fmt: skip
     objects = helm.template(*(f"--set={name}={value}" for name, value in values.items()))
     spec, container = manager(objects)
@@ -152,6 +152,7 @@ def test_values_lay_over_the_manifests(helm: Helm):
     assert {p["name"]: p["containerPort"] for p in container["ports"]} == {"health": 18081, "metrics": 8443, "webhook": 19443, "status-server": 10443}
     assert {"--install-runtimes=torch-distributed", "--verbose", "--feature-gates=TrainJobStatus=true"} <= set(container["args"])
     assert "--install-runtimes=all" not in container["args"]
+    assert "--initializer-image=registry.example/i:v9" in container["args"]
     assert not any(kind == "CustomResourceDefinition" for kind, _ in objects)
     assert all(o["metadata"]["labels"]["team"] == "ml" for o in objects.values())
     assert all(w["failurePolicy"] == "Ignore" for kind, name in CONFIGURATIONS for o in objects.values()
@@ -230,8 +231,8 @@ def image(root: pathlib.Path) -> pathlib.Path:
         archive = root.parent / "image.tar"
         subprocess.run(["cargo", "xtask", "image", "--binary", BINARY, "--out", archive], cwd=ROOT, check=True, capture_output=True)
     with tarfile.open(archive) as files:
-        read = lambda name: json.load(files.extractfile(name))  # noqa: E731
-        blob = lambda descriptor: "blobs/" + descriptor["digest"].replace(":", "/")  # noqa: E731
+        read = lambda name: json.load(files.extractfile(name))
+        blob = lambda descriptor: "blobs/" + descriptor["digest"].replace(":", "/")
         manifest = read(blob(read("index.json")["manifests"][0]))
         assert read(blob(manifest["config"]))["config"]["User"] == "65532:65532"
         for layer in manifest["layers"]:
@@ -312,7 +313,7 @@ def restricted(cluster: Cluster, *templates: dict) -> None:
     """Pods of ours are admitted where the strictest Pod Security is enforced."""
     where = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "restricted", "labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
     cluster.kubectl("apply", "-f", "-", input=json.dumps(where))
-    dry = lambda spec: cluster.kubectl("-n", "restricted", "create", "--dry-run=server", "-f", "-", check=False, input=json.dumps(  # noqa: E731
+    dry = lambda spec: cluster.kubectl("-n", "restricted", "create", "--dry-run=server", "-f", "-", check=False, input=json.dumps(
         {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": spec}))  # fmt: skip
     wait_for("the namespace's service account", lambda: cluster.get("-n", "restricted", "serviceaccount", "default"))
     for template in templates:
@@ -325,7 +326,7 @@ def restricted(cluster: Cluster, *templates: dict) -> None:
 def test_a_release_comes_changes_and_goes(helm: Helm, bare: Cluster):
     """Over the kustomization's objects or on an empty cluster; kinds and TrainJobs stay when it goes."""
     where = ["--kubeconfig", bare.kubeconfig, "--namespace", NAMESPACE]
-    release = lambda *words: helm.run(*words, *where)  # noqa: E731
+    release = lambda *words: helm.run(*words, *where)
     release("install", "trainyard", CHART, "--create-namespace", "--take-ownership", "--set=webhook.failurePolicy=Ignore")
     assert bare.get("-n", NAMESPACE, "deployment", ACCOUNT)["spec"]["replicas"] == 2
     restricted(bare, manager(helm.template())[0]["template"], helm.test_objects()["Pod", "trainyard-doctor"])

@@ -186,7 +186,7 @@ def test_every_verb_through_a_kubeconfig(yard: Yard, user: User):
 
 def test_which_server_is_asked(yard: Yard, user: User, tmp_path: pathlib.Path):
     """As `--help` says: flags, --home or its variable, $KUBECONFIG, what runs here, ~/.kube/config."""
-    server = lambda who, *words: json.loads(who.run("doctor", "-o", "json", *words).stdout)[0]["object"]  # noqa: E731
+    server = lambda who, *words: json.loads(who.run("doctor", "-o", "json", *words).stdout)[0]["object"]
     there = f"Server/{yard.running['server']}"
     assert server(user) == there
     # a home's own kubeconfig is the laptop's: nothing is sent
@@ -233,7 +233,7 @@ def test_wrong_input(yard: Yard, user: User):
     user.env["KUBECONFIG"] = str(user.folder / "missing.yaml")
     assert "missing.yaml" in told("get", code=1)
     user.env["KUBECONFIG"] = str(user.write("empty.yaml", "apiVersion: v1\nkind: Config\n"))
-    assert "names no current context" in told("get")
+    assert "has no current context" in told("get")
     user.env["KUBECONFIG"] = str(user.write("broken.yaml", "clusters: 7\n"))
     assert "cannot read" in told("get", code=1)
 
@@ -270,7 +270,7 @@ def now() -> str:
 
 def pods_become(cluster: Cluster, namespace: str, phase: str, count: int, exit_code: int = 0, lines: str = "") -> None:
     """What the kubelet would write, once there are so many pods."""
-    kubectl = lambda *words, **options: cluster.kubectl("-n", namespace, *words, **options)  # noqa: E731
+    kubectl = lambda *words, **options: cluster.kubectl("-n", namespace, *words, **options)
     pods = wait_for(f"{count} pods", lambda: (found := cluster.items("-n", namespace, "pods")) and len(found) == count and found, 120)
     for pod in pods:
         state = {"running": {}} if phase == "Running" else {"terminated": {"exitCode": exit_code, "message": lines, "finishedAt": now()}}
@@ -340,7 +340,7 @@ def test_evidence_outlives_the_pods(operated: tuple[Cluster, str], tmp_path: pat
         following.kill()
     assert following.returncode == 3, out + errors
     assert "Kubernetes" not in errors, "nothing is tried again"
-    told = lambda: [e for e in cluster.items("-n", namespace, "events", "--field-selector", "reason=PodFailed")]  # noqa: E731
+    told = lambda: [e for e in cluster.items("-n", namespace, "events", "--field-selector", "reason=PodFailed")]
     (event,) = wait_for("the event", told)
     uid = cluster.get("-n", namespace, "trainjob", "bad")["metadata"]["uid"]
     assert (event["involvedObject"]["kind"], event["involvedObject"]["uid"], event["count"]) == ("TrainJob", uid, 1)
@@ -391,7 +391,7 @@ def test_run_where_another_controller_retries(theirs: Cluster, tmp_path: pathlib
         assert "exit code 3. Kubernetes starts the container again, up to 6 times in all" in line, line
         hint = wait_for("the hint", lambda: [line for line in heard if "stop it: trainyard delete bad" in line])
         assert len(hint) == 1, heard
-        goes_on = lambda: any(state in user.run("get").stdout for state in ("Running", "Restarting"))  # noqa: E731
+        goes_on = lambda: any(state in user.run("get").stdout for state in ("Running", "Restarting"))
         wait_for("get to say that it goes on", goes_on)
         user.run(*hint[0].strip().removeprefix("stop it: trainyard ").split())
         assert following.wait(60) != 0

@@ -39,7 +39,7 @@ def test_a_quota_that_is_full_is_named(yard: Yard, runtime: str):  # noqa: F811
     quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}}
     yard.kubectl("apply", "-n", "full", "-f", "-", input=json.dumps(quota))
     # the quota counts from when its status says what is used
-    used = lambda: json.loads(yard.kubectl("get", "-n", "full", "quota", "none", "-o", "json").stdout).get("status", {}).get("used")  # noqa: E731
+    used = lambda: json.loads(yard.kubectl("get", "-n", "full", "quota", "none", "-o", "json").stdout).get("status", {}).get("used")
     wait_for("the quota to be summed up", used, LONG)
     body = json.loads(manifest("barred", runtime, "true"))
     body["spec"]["runtimeRef"] = {"name": "torch-distributed"}

@@ -32,7 +32,7 @@ from conftest import ROOT, Yard, stop, wait_for
 from random_trainjobs import Case, make
 
 sys.path.insert(0, str(ROOT / "e2e/golden"))
-import replay  # noqa: E402
+import replay
 
 SEED = os.environ.get("SEED", "1")
 NUMBERS = [int(os.environ["CASE"])] if "CASE" in os.environ else range(int(os.environ.get("CASES", "500")))
@@ -85,7 +85,7 @@ class Side:
     def prepare(self, cases: list[Case]) -> None:
         each(cases, lambda case: self.write("POST", "/api/v1/namespaces", {
             "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": case.namespace}}))  # fmt: skip
-        accounts = lambda: self.server.request("GET", "/api/v1/serviceaccounts").json["items"]  # noqa: E731
+        accounts = lambda: self.server.request("GET", "/api/v1/serviceaccounts").json["items"]
         wait_for(f"a service account in each namespace ({self.name})",
                  lambda: {c.namespace for c in cases} <= {a["metadata"]["namespace"] for a in accounts()}, PATIENCE)  # fmt: skip
 
@@ -96,7 +96,7 @@ class Side:
         seen = self.write("POST", self.server.path(case.runtime["kind"], namespace=case.namespace), case.runtime)
         if seen["code"] == 201 and case.job["spec"]["runtimeRef"]["name"] == case.runtime["metadata"]["name"]:
             path = self.server.path("TrainJob", namespace=case.namespace) + "?dryRun=All"
-            unseen = lambda: "must be created before" in self.server.request("POST", path, case.job).text  # noqa: E731
+            unseen = lambda: "must be created before" in self.server.request("POST", path, case.job).text
             wait_for(f"admission to see the runtime of {case.namespace} ({self.name})", lambda: not unseen(), PATIENCE)
         return seen
 
@@ -113,7 +113,7 @@ class Side:
         policy = case.runtime and case.runtime["spec"]["template"]["spec"].get("successPolicy")
         if step == "succeed" and policy:
             # the JobSet ends with these, and whether others are done by then would be chance
-            label = lambda pod, key: pod["metadata"]["labels"][f"jobset.sigs.k8s.io/{key}"]  # noqa: E731
+            label = lambda pod, key: pod["metadata"]["labels"][f"jobset.sigs.k8s.io/{key}"]
             pods = [p for p in pods if label(p, "replicatedjob-name") in policy["targetReplicatedJobs"]]
             if policy["operator"] == "Any":
                 pods = [p for p in pods if label(p, "job-index") == "0"]
@@ -132,7 +132,7 @@ class Side:
             if case.runtime:
                 where = {"namespace": case.namespace, "name": case.runtime["metadata"]["name"]}
                 self.server.request("DELETE", self.server.path(case.runtime["kind"], **where))
-        left = lambda: {o["kind"] for objects in self.objects()[1].values() for o in objects} - {"PersistentVolumeClaim"}  # noqa: E731
+        left = lambda: {o["kind"] for objects in self.objects()[1].values() for o in objects} - {"PersistentVolumeClaim"}
         wait_for(f"all to be collected ({self.name})", lambda: not left(), PATIENCE)
 
     def objects(self) -> tuple[dict[str, str], dict[str, list[dict]]]:
@@ -264,7 +264,7 @@ def test_random_trainjobs_fare_alike(sides: list[Side]):
     compare("create", Side.create)
     settle("created")
     for number in range(max(len(case.steps) for case in cases)):
-        step = lambda side, case: (  # noqa: E731
+        step = lambda side, case: (
             side.step(case, case.steps[number])
             if number < len(case.steps) and case.steps[number] and case.namespace in admitted and case.namespace not in wrong else {}
         )  # fmt: skip
@@ -300,5 +300,5 @@ def diff(side: Side, about: str, theirs, own) -> str:
 
 
 def test_the_same_seed_makes_the_same_cases():
-    as_text = lambda case: json.dumps([case.namespace, case.runtime, case.job, case.steps])  # noqa: E731
+    as_text = lambda case: json.dumps([case.namespace, case.runtime, case.job, case.steps])
     assert as_text(make("1", 5)) == as_text(make("1", 5)) != as_text(make("2", 5))

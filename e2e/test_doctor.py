@@ -15,7 +15,7 @@ import yaml
 from cluster import MANIFESTS, Cluster, Operator, running, trainjob, url
 from conftest import BINARY, ROOT, Yard, stop, wait_for
 
-MEMBERS = {"severity", "check", "object", "message", "remedy", "command"}
+MEMBERS = {"severity", "code", "check", "object", "message", "remedy", "command"}
 # Every command that the cases in the code propose; they are written by their test.
 REMEDIES = (ROOT / "crates/cli/src/doctor/rules/remedies.txt").read_text().splitlines()
 WRITES = {"apply", "create", "delete", "patch", "scale"}
@@ -112,7 +112,7 @@ def test_what_stands_still_is_told_with_its_reason(yard: Yard):
     yard.kubectl("-n", "tight", "create", "quota", "none", "--hard=pods=0")
     job = trainjob("waits", trainer={"command": ["true"]})
     yard.kubectl("-n", "tight", "create", "-f", "-", input=json.dumps(job))
-    events = lambda: yard.kubectl("-n", "tight", "get", "events").stdout  # noqa: E731
+    events = lambda: yard.kubectl("-n", "tight", "get", "events").stdout
     wait_for("the quota to be hit", lambda: "exceeded quota" in events())
     found = doctor(yard.kubeconfig, "-n", "tight", "--stuck-after", "0s", code=5)
     stuck = one(found, "jobs", "JobSet/tight/waits", "pods are refused: FailedCreate")
@@ -154,7 +154,7 @@ def test_on_kubernetes(cluster: Cluster, tmp_path: pathlib.Path):
         patch = [{"op": "remove", "path": fields + "activeDeadlineSeconds"}]
         cluster.kubectl("patch", "crd", "trainjobs.trainer.kubeflow.org", "--type=json", "-p", json.dumps(patch))
         try:
-            lacks = lambda: [f for f in doctor(cluster.kubeconfig, *here)  # noqa: E731
+            lacks = lambda: [f for f in doctor(cluster.kubeconfig, *here)
                              if f["object"] == account and f["severity"] == "error" and "jobsets.jobset.x-k8s.io" in f["message"]]  # fmt: skip
             (missing,) = wait_for("the missing right to be told", lacks)
             assert missing["remedy"].startswith("kubectl apply --server-side")

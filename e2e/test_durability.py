@@ -22,7 +22,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from conftest import Yard, plain_runtime, stop, wait_for
+from conftest import BINARY, Yard, plain_runtime, stop, wait_for
 
 HOMES = pathlib.Path(__file__).parent / "homes"
 MAPS = "/api/v1/namespaces/default/configmaps"
@@ -142,8 +142,6 @@ def test_twelve_starts_at_once_find_the_winner(home: pathlib.Path):
     (home / "theirs.txt").write_text("not ours")
     (home / "theirs.txt").chmod(0o644)
     env = {**os.environ, "TRAINYARD_HOME": str(home)}
-    from conftest import BINARY
-
     starts = [
         subprocess.Popen([BINARY, "up", "--detach", "-o", "json"], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         for _ in range(12)
@@ -162,8 +160,13 @@ def test_twelve_starts_at_once_find_the_winner(home: pathlib.Path):
 def test_no_secret_is_in_any_process_arguments(home: pathlib.Path, tmp_path: pathlib.Path):
     yard = Yard(home)
     yard.down()
-    yard.env["TRAINYARD_TOKEN"] = "correct-horse-battery-staple"
-    yard.up()
+    # given in the arguments, it leaves them as the program starts
+    words = [BINARY, "up", "--token=correct-horse-battery-staple"]
+    with (tmp_path / "up.log").open("wb") as log:
+        subprocess.Popen(words, env=yard.env, stdout=log, stderr=log, start_new_session=True)
+    status = lambda: json.loads(yard.run("status", "-o", "json", check=False).stdout)
+    yard.running = wait_for("it to run", lambda: (told := status())["running"] and told)
+    assert "correct-horse-battery-staple" in (home / "kubeconfig").read_text()
     yard.kubectl("apply", "-f", "-", input=json.dumps(plain_runtime("plain")))
     script = tmp_path / "prints.py"
     script.write_text(PRINTS)

@@ -25,7 +25,7 @@ from conftest import ROOT, plain_runtime, wait_for
 from proxy import Proxy, Request, Slow, answer, refusal
 
 sys.path.insert(0, str(ROOT / "e2e/golden"))
-import replay  # noqa: E402
+import replay
 
 LONG = 240
 FAST = {"clientConnection": {"qps": 500, "burst": 1000}}
@@ -270,7 +270,7 @@ def test_an_expired_certificate_is_replaced(cluster: Cluster, tmp_path: pathlib.
     """Put there while the operator runs it serves nobody; found at the start it is replaced before anything is served."""
     where = url()
     body = yaml.safe_dump(trainjob("train"))
-    dry = lambda: cluster.kubectl("create", "--dry-run=server", "-f", "-", input=body, check=False)  # noqa: E731
+    dry = lambda: cluster.kubectl("create", "--dry-run=server", "-f", "-", input=body, check=False)
 
     def expire() -> str:
         """Puts an expired certificate of the same authority into the Secret."""
@@ -286,7 +286,7 @@ def test_an_expired_certificate_is_replaced(cluster: Cluster, tmp_path: pathlib.
             "[any]\ncommonName=supplied\n[names]\nsubjectAltName=IP:127.0.0.1,DNS:localhost\nextendedKeyUsage=serverAuth\n"
             "[req]\ndistinguished_name=nobody\n[nobody]\n"
         )
-        run = lambda *words: subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True)  # noqa: E731
+        run = lambda *words: subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True)
         run("req", "-new", "-key", "tls-key", "-subj", "/CN=127.0.0.1", "-out", "csr", "-config", "openssl.cnf")
         run("ca", "-batch", "-notext", "-config", "openssl.cnf", "-in", "csr", "-out", "crt", "-cert", "ca-crt", "-keyfile", "ca-key",
             "-startdate", "20240101000000Z", "-enddate", "20250101000000Z", "-extensions", "names")  # fmt: skip

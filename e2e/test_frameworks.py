@@ -5,7 +5,6 @@ A framework is left out, with its reason, where its packages cannot be installed
 
 import importlib.util
 import json
-import os
 import pathlib
 import re
 import shutil
@@ -192,7 +191,7 @@ def test_more_ranks_than_slots(yard: Yard):
     needs(mpi=True)
     yard.kubectl("create", "-f", "-", input=mpi_job("many", "mpirun -np 5 hostname"))
     wait_for("mpirun's refusal", lambda: "not enough slots" in yard.run("logs", "many", check=False).stdout, JOB_SECS)
-    why = lambda: json.loads(yard.run("explain", "many", "-o", "json").stdout)  # noqa: E731
+    why = lambda: json.loads(yard.run("explain", "many", "-o", "json").stdout)
     wait_for("the reason", lambda: why()["reason"] == "MpiSlots", JOB_SECS)
     yard.run("delete", "many")
 

@@ -40,18 +40,18 @@ def test_seconds_at_their_limits_stop_no_controller(raw: Raw) -> None:
         code, answer = raw.call(JOBS, "POST", job(f"long-{i}", ["true"], activeDeadlineSeconds=2**63 - 1, suspend=i % 2 == 0))
         assert code == 201, answer
     assert raw.call(JOBS, "POST", job("plain", ["true"]))[0] == 201
-    done = lambda: raw.call(f"{JOBS}/plain")[1]["status"].get("succeeded") == 1  # noqa: E731
+    done = lambda: raw.call(f"{JOBS}/plain")[1]["status"].get("succeeded") == 1
     wait_for("a plain job to complete beside them", done)
     for i in range(40):
         body = {"propagationPolicy": "Foreground", "gracePeriodSeconds": LIMITS[i % 3]}
         assert raw.call(f"{JOBS}/long-{i}", "DELETE", body)[0] in (200, 202)
-    gone = lambda: not [name for name in raw.names(JOBS) if name.startswith("long-")]  # noqa: E731
+    gone = lambda: not [name for name in raw.names(JOBS) if name.startswith("long-")]
     wait_for("garbage collection to go on", gone)
 
 
 def test_seconds_of_requests_at_their_limits_are_answered(raw: Raw) -> None:
     assert raw.call(JOBS, "POST", job("sleeps", ["sleep", "600"]))[0] == 201
-    running = lambda: [  # noqa: E731
+    running = lambda: [
         p["metadata"]["name"] for p in raw.call(PODS)[1]["items"]
         if p["metadata"]["name"].startswith("sleeps") and p["status"].get("phase") == "Running"
     ]  # fmt: skip
@@ -107,7 +107,7 @@ def test_watches_that_read_nothing_cost_little(raw: Raw, yard: Yard) -> None:
     blob = {"metadata": {"name": "blob"}, "data": {"k": "x" * 200_000}}
     assert raw.call(CONFIGMAPS, "POST", blob)[0] == 201
     status = pathlib.Path(f"/proc/{yard.running['pid']}/status")
-    resident = lambda: next(int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith("VmRSS"))  # noqa: E731
+    resident = lambda: next(int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith("VmRSS"))
     watches = [raw.open(f"{CONFIGMAPS}?watch=1") for _ in range(100)]
     before = resident()
     headers = {"Content-Type": "application/merge-patch+json"}

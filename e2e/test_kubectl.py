@@ -70,7 +70,7 @@ def test_workloads_are_kept_and_not_run(kubectl):
     manifest = json.dumps({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "pruned", "labels": {"prune": "me"}}})
     kubectl("apply", "-f", "-", "--prune", "-l", "prune=me", input=manifest)
     kubectl("apply", "-f", "-", "--prune", "-l", "prune=me", input=manifest.replace("pruned", "stays"))
-    assert "configmap/stays" == kubectl("get", "cm", "-l", "prune=me", "-o", "name").stdout.strip()
+    assert kubectl("get", "cm", "-l", "prune=me", "-o", "name").stdout.strip() == "configmap/stays"
     kubectl("delete", "deployment", "kept")
 
 

@@ -16,7 +16,7 @@ from cluster import XTASK, Cluster, Operator, running, start, trainjob, url
 from conftest import ROOT, plain_runtime, wait_for
 
 sys.path.insert(0, str(ROOT / "e2e/golden"))
-import replay  # noqa: E402
+import replay
 
 NAMESPACE, QUEUE = "queued", {"kueue.x-k8s.io/queue-name": "main"}
 LONG = 180
@@ -260,7 +260,7 @@ def test_nodes_of_one_rack(queued: Queued):
         queued.runs("racked", {"node": "racked"}, 2)
         (patch,) = queued.patches("racked")
         assert patch["template"]["spec"]["template"]["spec"]["schedulingGates"] == [{"name": "kueue.x-k8s.io/topology"}]
-        placed = lambda: [pod for pod in queued.pods("racked") if not pod["spec"].get("schedulingGates")]  # noqa: E731
+        placed = lambda: [pod for pod in queued.pods("racked") if not pod["spec"].get("schedulingGates")]
         wait_for("the gates to open", lambda: len(placed()) == 2, LONG)
         by_rank = {pod["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"]: pod["spec"]["nodeSelector"]["kubernetes.io/hostname"] for pod in placed()}
         assert [by_rank["0"], by_rank["1"]] in (["left-0", "left-1"], ["right-0", "right-1"]), by_rank
@@ -307,7 +307,7 @@ def test_a_trainjob_runs_on_another_cluster(queued: Queued, worker: Cluster, tmp
         queued.create(job)
         there.runs("abroad", {"node": "reserved"}, 2)
         assert there.get("trainjob", "abroad")["spec"]["managedBy"] == "trainer.kubeflow.org/trainjob-controller"
-        same = lambda: queued.get("trainjob", "abroad").get("status") == there.get("trainjob", "abroad").get("status")  # noqa: E731
+        same = lambda: queued.get("trainjob", "abroad").get("status") == there.get("trainjob", "abroad").get("status")
         wait_for("its status here", lambda: queued.get("trainjob", "abroad").get("status", {}).get("jobsStatus") and same(), LONG)
         there.succeed("abroad")
         wait_for("it to end here", lambda: condition(queued.get("trainjob", "abroad"), "Complete") == ("True", "AllJobsCompleted"), LONG)

@@ -109,7 +109,7 @@ def test_certificates_are_exchanged_without_a_gap(cluster: Cluster, tmp_path: pa
         # and whoever takes the authority out of the configurations gets it put back
         patch = '[{"op": "remove", "path": "/webhooks/0/clientConfig/caBundle"}]'
         cluster.kubectl("patch", "mutatingwebhookconfiguration", "defaulter.trainer.kubeflow.org", "--type=json", "-p", patch)
-        dry = lambda: cluster.kubectl("-n", "rotated", "create", "--dry-run=server", "-f", "-", input=body, check=False)  # noqa: E731
+        dry = lambda: cluster.kubectl("-n", "rotated", "create", "--dry-run=server", "-f", "-", input=body, check=False)
         wait_for("admission to work again", dry)
 
 

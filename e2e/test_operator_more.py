@@ -161,8 +161,8 @@ def in_cluster(cluster: Cluster) -> Iterator[None]:
 def test_configurations_of_others_are_left_alone(cluster: Cluster, tmp_path: pathlib.Path):
     """Once another operator has them, and after the word to stop, a replica writes nothing into them."""
     kind, name = CONFIGURATIONS[0]
-    bundle = lambda: cluster.get(kind, name)["webhooks"][0]["clientConfig"].get("caBundle")  # noqa: E731
-    patch = lambda path, value: cluster.kubectl("patch", kind, name, "--type=json", "-p", json.dumps(  # noqa: E731
+    bundle = lambda: cluster.get(kind, name)["webhooks"][0]["clientConfig"].get("caBundle")
+    patch = lambda path, value: cluster.kubectl("patch", kind, name, "--type=json", "-p", json.dumps(
         [{"op": "replace", "path": f"/webhooks/0/clientConfig{path}", "value": value}]))  # fmt: skip
     with in_cluster(cluster):
         replica = Replica(cluster, tmp_path, "manager-9", {}, "--certificate-period=1")
@@ -255,11 +255,11 @@ def test_in_pods_behind_the_service(cluster: Cluster, tmp_path: pathlib.Path):
                 leader = replicas[at].leads()
                 assert replicas[at].replace() == 0
                 assert not leader or "gave the lease back" in replicas[at].log.read_text()
-                wait_for("admission to go on", lambda: len(admitted) > before + 5 or refused)  # noqa: B023
+                wait_for("admission to go on", lambda: len(admitted) > before + 5 or refused)
                 assert not refused, refused[:3]
             wait_for("a leader", lambda: any(replica.leads() for replica in replicas[2:]))
             # the API server keeps its connections: if they are all to one replica, the other gets them when that one goes
-            answered = lambda replica: replica.number('controller_runtime_webhook_requests_total{code="200"') > 0  # noqa: E731
+            answered = lambda replica: replica.number('controller_runtime_webhook_requests_total{code="200"') > 0
             first, second = sorted(replicas[2:], key=answered, reverse=True)
             assert answered(first)
             before = len(admitted)
@@ -301,7 +301,7 @@ def reports(cluster: Cluster, replica: Replica) -> None:
     good = token(f"--audience={audience}", *bound)
     status = {"progressPercentage": 42, "lastUpdatedTime": "2026-01-02T03:04:05Z", "metrics": [{"name": "loss", "value": "0.5"}]}
     assert post(replica, authority, path, good, {"trainerStatus": status}) == (200, {"trainerStatus": status})
-    written = lambda: cluster.get("-n", "pods", "trainjob", "reports").get("status", {}).get("trainerStatus")  # noqa: E731
+    written = lambda: cluster.get("-n", "pods", "trainjob", "reports").get("status", {}).get("trainerStatus")
     wait_for("the report in the status", lambda: written() == status)
 
     for wrong in ("nonsense", token(), token(f"--audience={audience.replace('reports', 'other')}", *bound),
@@ -315,7 +315,7 @@ def reports(cluster: Cluster, replica: Replica) -> None:
     # every report is kept, and read without more than a kubeconfig
     last = {**status, "progressPercentage": 100, "lastUpdatedTime": "2026-01-02T03:05:05Z"}
     assert post(replica, authority, path, good, {"trainerStatus": last})[0] == 200
-    kept = lambda: cluster.get("-n", "pods", "configmap", "reports.progress").get("data", {}).get("reports.jsonl", "")  # noqa: E731
+    kept = lambda: cluster.get("-n", "pods", "configmap", "reports.progress").get("data", {}).get("reports.jsonl", "")
     wait_for("the history", lambda: len(kept().splitlines()) == 2)
     done = subprocess.run([BINARY, "metrics", "reports", "-n", "pods", "--kubeconfig", cluster.kubeconfig, "-o", "json"],
                           capture_output=True, text=True, timeout=60)  # fmt: skip
@@ -435,7 +435,7 @@ def test_every_right_is_used_and_none_is_lacking(cluster: Cluster, tmp_path: pat
 
 def scenario(cluster: Cluster, replica: Replica) -> None:
     """TrainJobs of which each needs some of the rights."""
-    apply = lambda *objects: cluster.kubectl("-n", "rights", "apply", "-f", "-", input=yaml.safe_dump_all(objects))  # noqa: E731
+    apply = lambda *objects: cluster.kubectl("-n", "rights", "apply", "-f", "-", input=yaml.safe_dump_all(objects))
     old = {"finalizers": ["trainer.kubeflow.org/resource-in-use"]}
     volcano, gang = {"volcano": {}}, {"coscheduling": {}}
     apply(
@@ -450,9 +450,9 @@ def scenario(cluster: Cluster, replica: Replica) -> None:
     # runtimes are remembered; those that are not there are asked for
     for wrong in (trainjob("nobody", "nobody"), of("nobody", "nobody")):
         assert not cluster.kubectl("-n", "rights", "create", "-f", "-", input=yaml.safe_dump(wrong), check=False)
-    jobset = lambda name: cluster.get("-n", "rights", "jobset", name)  # noqa: E731
+    jobset = lambda name: cluster.get("-n", "rights", "jobset", name)
     for name in ("plain", "volcano", "gang", "short", "waits", "keys", "cluster"):
-        wait_for(f"JobSet {name}", lambda: jobset(name))  # noqa: B023
+        wait_for(f"JobSet {name}", lambda: jobset(name))
     # what JobSet's controller would say at their ends
     for name, kind in (("plain", "Failed"), ("short", "Completed")):
         condition = {"type": kind, "status": "True", "reason": "Test", "message": "", "lastTransitionTime": "2026-01-02T03:04:05Z"}
@@ -465,8 +465,8 @@ def scenario(cluster: Cluster, replica: Replica) -> None:
     patch = {"spec": {"runtimePatches": [{"manager": "acme.io/x", "trainingRuntimeSpec": {"template": {"metadata": {"labels": {"a": "b"}}}}}]}}
     cluster.kubectl("-n", "rights", "patch", "trainjob", "waits", "--type=merge", "-p", json.dumps(patch))
     for kind, name in (("trainingruntime", "plain"), ("clustertrainingruntime", "rights")):
-        wait_for("the old finalizer to go", lambda: "finalizers" not in cluster.get("-n", "rights", kind, name)["metadata"])  # noqa: B023
-    events = lambda: [e for e in cluster.items("-n", "rights", "events") if e["involvedObject"]["name"] == "refused" and e["count"] > 1]  # noqa: E731
+        wait_for("the old finalizer to go", lambda: "finalizers" not in cluster.get("-n", "rights", kind, name)["metadata"])
+    events = lambda: [e for e in cluster.items("-n", "rights", "events") if e["involvedObject"]["name"] == "refused" and e["count"] > 1]
     wait_for("events to be counted", events)
     search = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "OptimizationJob", "metadata": {"name": "search"}, "spec": {
         "objectives": [{"metric": "loss"}], "numTrials": 1,
@@ -507,7 +507,7 @@ def without_blocking(cluster: Cluster) -> None:
         role["metadata"] = {"name": ACCOUNT}
         role.pop("aggregationRule", None)
     job = trainjob("blocked")
-    refusal = lambda: [e for e in cluster.items("-n", "rights", "events") if "cannot set blockOwnerDeletion" in e["message"]]  # noqa: E731
+    refusal = lambda: [e for e in cluster.items("-n", "rights", "events") if "cannot set blockOwnerDeletion" in e["message"]]
     try:
         cluster.kubectl("replace", "-f", "-", input=json.dumps(less))
         wait_for("the right to be gone", lambda: cluster.kubectl(
@@ -552,7 +552,7 @@ def test_one_namespace(cluster: Cluster, tmp_path: pathlib.Path):
             assert not cluster.kubectl("-n", "team", "create", "-f", "-", input=yaml.safe_dump(trainjob("wrong", "nowhere")), check=False)
             cluster.kubectl("-n", "team", "create", "-f", "-", input=yaml.safe_dump_all([trainjob("plain"), trainjob("keys", "deepspeed-distributed")]))
             for name in ("plain", "keys"):
-                wait_for(f"JobSet {name}", lambda: cluster.get("-n", "team", "jobset", name))  # noqa: B023
+                wait_for(f"JobSet {name}", lambda: cluster.get("-n", "team", "jobset", name))
             wait_for("the authority", lambda: cluster.get("-n", "team", "configmap", "plain-tls-config"))
             assert not cluster.items("-n", "others", "jobsets")
             assert {job["metadata"]["name"]: job.get("status") for job in cluster.items("-n", "others", "trainjobs")} == {"unchecked": None, "left-alone": None}
@@ -607,10 +607,10 @@ def test_older_kinds_and_traces_are_told(cluster: Cluster, tmp_path: pathlib.Pat
 
 
 def older_kinds(cluster: Cluster, tmp_path: pathlib.Path) -> None:
-    events = lambda: {(e["type"], e["reason"]): e["message"] for e in cluster.items("-n", NAMESPACE, "events")  # noqa: E731
+    events = lambda: {(e["type"], e["reason"]): e["message"] for e in cluster.items("-n", NAMESPACE, "events")
                       if e["involvedObject"]["kind"] == "Lease"}  # fmt: skip
     operator = Operator(cluster, tmp_path, f"https://127.0.0.1:{free_port()}", "--zap-encoder=json", "--zap-log-level=9")
-    readiness = lambda: operator.fetch(operator.health, "/readyz")  # noqa: E731
+    readiness = lambda: operator.fetch(operator.health, "/readyz")
     field = "/spec/versions/0/schema/openAPIV3Schema/properties/status/properties/trainerStatus"
     with running(operator):
         wait_for("the kinds to be found", lambda: "[+]trainer-crds: served" in readiness())
@@ -641,8 +641,8 @@ def test_restricted_pods(cluster: Cluster, tmp_path: pathlib.Path):
         cluster.namespace("restricted")
         cluster.kubectl("label", "namespace", "restricted", "pod-security.kubernetes.io/enforce=restricted")
         cluster.kubectl("-n", "restricted", "create", "-f", "-", input=yaml.safe_dump_all([trainjob("open"), closed]))
-        pods = lambda name: cluster.items("-n", "restricted", "pods", "-l", f"jobset.sigs.k8s.io/jobset-name={name}")  # noqa: E731
-        refusals = lambda: [e for e in cluster.items("-n", "restricted", "events")  # noqa: E731
+        pods = lambda name: cluster.items("-n", "restricted", "pods", "-l", f"jobset.sigs.k8s.io/jobset-name={name}")
+        refusals = lambda: [e for e in cluster.items("-n", "restricted", "events")
                             if "violates PodSecurity" in e["message"] and e["involvedObject"]["name"].startswith("open-")]  # fmt: skip
         wait_for("the pods", lambda: pods("closed"))
         wait_for("the others to be refused", refusals)

@@ -197,7 +197,7 @@ if told["mode"] == "crash":
 if told["mode"] == "fine":
     report(loss=int(told["batch_size"]))
 """
-    choices = lambda *words: {"categorical": {"choices": list(words)}}  # noqa: E731
+    choices = lambda *words: {"categorical": {"choices": list(words)}}
     job = search("grid", tmp_path, code, numTrials=20, parallelTrials=6, searchAlgorithm={"grid": {}},
                  objectives=[{"metric": "loss", "direction": "Maximize"}],
                  parameters=[{"name": "mode", "searchSpace": choices("fine", "crash", "silent")},
@@ -214,7 +214,7 @@ if told["mode"] == "fine":
 
 
 def test_bad_input_is_refused_with_its_field(yard: Yard, tmp_path: pathlib.Path):
-    x = lambda space: {"parameters": [{"name": "x", "searchSpace": space}]}  # noqa: E731
+    x = lambda space: {"parameters": [{"name": "x", "searchSpace": space}]}
     cases = {
         "unknown": ({"args": ["--y=$(KUBEFLOW_TRAINER_OPT_Y)"]},
                     'spec.trainJobTemplate.spec.trainer.command[3]: Unsupported value: "$(KUBEFLOW_TRAINER_OPT_Y)"'),

@@ -41,7 +41,7 @@ def refused(yard: Yard, *words: str, **options) -> str:
     done = yard.run("run", *map(str, words), check=False, **options)
     assert done.returncode == 2, f"{words}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
     assert jobs(yard) == before
-    assert done.stderr.startswith("error: "), done.stderr
+    assert re.match(r"error\[TY0[012]\d\d\]: ", done.stderr), done.stderr
     return done.stderr
 
 
@@ -84,7 +84,7 @@ def test_a_framework_that_is_missing(yard: Yard, bare: dict, venv: pathlib.Path,
     script = write(tmp_path / "uses.py", "import helper\n")
     write(tmp_path / "helper.py", "def train():\n    import torch\n    print('with', torch.__file__)\n\n\ntrain()\n")
     error = refused(yard, script, env=bare)
-    assert "error: uses.py imports torch, which is not installed for" in error, error
+    assert "error[TY0205]: uses.py imports torch, which is not installed for" in error, error
     assert f"'{venv}/bin/python" in error and "-m pip install torch" in error, "the command that installs it into this environment"
     # installed since: a package that is nothing but there, as this looks and does not import
     (site,) = venv.glob("lib/python3*/site-packages")

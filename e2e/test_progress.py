@@ -149,7 +149,7 @@ for step in range(40):
 wait_for_file("stop")
 """)  # fmt: skip
     try:
-        explained = lambda: json.loads(yard.run("explain", "flat", "-o", "json").stdout)  # noqa: E731
+        explained = lambda: json.loads(yard.run("explain", "flat", "-o", "json").stdout)
         wait_for("the loss to be found flat", lambda: explained()["reason"] == "LossFlat")
         wait_for("all reports", lambda: "last 30 of 40" in explained()["evidence"][0]["text"])
     finally:
@@ -214,7 +214,7 @@ assert post({"progressPercentage": 30}) == 200, "the same address after a restar
     before = yard.running["statusServer"]
     yard.kill()
     assert yard.up()["statusServer"] == before
-    progress = lambda: yard.job("survivor")["status"]["trainerStatus"]["progressPercentage"]  # noqa: E731
+    progress = lambda: yard.job("survivor")["status"]["trainerStatus"]["progressPercentage"]
     wait_for("the report that was held back", lambda: progress() == 20, 60)
     (tmp_path / "go-on").touch()
     assert finished(yard, "survivor")["trainerStatus"]["progressPercentage"] == 30

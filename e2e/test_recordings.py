@@ -42,7 +42,7 @@ def reporting(tmp_path_factory):
 
 
 @pytest.mark.timeout(1500)
-@pytest.mark.parametrize("folder", ["api", "job", "jobset", "trainer"])
+@pytest.mark.parametrize("folder", ["api", "job", "jobset", "mpijob", "trainer"])
 def test_recordings(bare: Yard, folder: str, tmp_path: pathlib.Path):
     play(bare, folder, tmp_path)
 

@@ -27,7 +27,7 @@ from random_rights import HERE, RBAC, THERE, Request, Scenario, collection, ever
 from test_api_differential import Side, replay
 
 SEED = os.environ.get("SEED", "1")
-COUNT = int(os.environ.get("RIGHTS", 60))
+COUNT = int(os.environ.get("RIGHTS", "60"))
 NAMED: list[dict[str, str]] = yaml.safe_load((pathlib.Path(__file__).parent / "rights_differences.yaml").read_text())
 THREADS = 6
 # What a subresource answers once it is allowed depends on a node, which there is not.
@@ -61,9 +61,9 @@ class Party:
                                                    "subjects": [{"kind": "User", "name": name, "apiGroup": RBAC}]})])  # fmt: skip
             about = {"user": name, "resourceAttributes": {"group": "last", "resource": "x", "verb": "get", "namespace": HERE}}
             review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": about}
-            ask = lambda review=review: self.server.request("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", review)  # noqa: E731
+            ask = lambda review=review: self.server.request("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
             wait_for("roles to count", lambda ask=ask: ask().json["status"]["allowed"], 60)
-        roles = lambda: self.server.request("GET", collection("clusterroles", "")).json["items"]  # noqa: E731
+        roles = lambda: self.server.request("GET", collection("clusterroles", "")).json["items"]
         wait_for("aggregated roles", lambda: all(r.get("rules") for r in roles() if r.get("aggregationRule")), 60)
 
     def ask(self, scenario: Scenario, request: Request) -> dict:
@@ -99,7 +99,7 @@ def told(request: Request, answer: replay.Answer) -> dict:
 
 def grows(theirs: dict, ours: dict) -> bool:
     """Whether we allow what upstream refuses."""
-    allowed = lambda a: (a.get("status") or {}).get("allowed", True) if a["code"] != 403 else False  # noqa: E731
+    allowed = lambda a: (a.get("status") or {}).get("allowed", True) if a["code"] != 403 else False
     return allowed(ours) and not allowed(theirs)
 
 

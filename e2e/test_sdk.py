@@ -87,7 +87,7 @@ def test_a_job_from_start_to_end(client):
     assert any(event.reason for event in client.get_job_events(name))
     assert name in {job.name for job in client.list_jobs()}
     client.delete_job(name)
-    with pytest.raises(Exception):
+    with pytest.raises(RuntimeError):
         client.get_job(name)
 
 

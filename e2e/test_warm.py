@@ -223,4 +223,4 @@ def test_what_cannot_start_warm_starts_cold_and_says_so(yard: Yard, project: pat
 def test_warm_is_for_torch(yard: Yard, plain: str, project: pathlib.Path):
     write(project / "tells.py", "tell()\n")
     done = yard.run("run", "--warm", "--runtime", plain, "tells.py", check=False, cwd=project)
-    assert done.returncode == 2 and "--warm is for torch" in done.stderr
+    assert done.returncode == 2 and "--warm works with torch only" in done.stderr

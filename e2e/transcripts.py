@@ -11,7 +11,6 @@ just before a block, says what a reader need not be told:
 from __future__ import annotations
 
 import dataclasses
-import os
 import pathlib
 import re
 import shlex
@@ -172,7 +171,7 @@ class Terminal:
         self.tmux("set-buffer", "--", command + "\n")
         self.tmux("paste-buffer", "-d")
         code = self.wait(timeout)
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while True:
             with open(self.said, "rb") as file:
                 file.seek(start)

@@ -10,17 +10,21 @@
 
 mod allocations;
 mod api;
+mod downloads;
 mod etcd;
 mod load;
 mod operator;
 mod overhead;
 mod peer;
 mod plan;
+mod queue;
 mod ray;
 mod reports;
 mod startup;
 mod store;
+mod sweep;
 mod trainjobs;
+mod waiting;
 
 use anyhow::Result;
 use clap::Parser;
@@ -29,7 +33,7 @@ use std::path::PathBuf;
 
 #[derive(Parser)]
 struct Flags {
-    /// Only these, with commas: plan, store, api, trainjobs, reports, operator, startup, overhead
+    /// Only these, with commas: plan, queue, store, api, trainjobs, waiting, sweep, reports, operator, startup, downloads, overhead
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// The binary to measure
@@ -71,6 +75,8 @@ pub struct Setting {
     pub trainyard: PathBuf,
     /// Whether a real control plane can be had to compare with.
     pub kubernetes: bool,
+    /// Whether others may be started to compare with.
+    pub peers: bool,
     /// Divides the amount of work.
     pub shrink: usize,
 }
@@ -82,11 +88,15 @@ async fn main() -> Result<()> {
     if !kubernetes && !flags.no_peer {
         eprintln!("no Go: figures against Kubernetes are left out");
     }
-    let setting = Setting { trainyard: flags.trainyard.clone(), kubernetes, shrink: if flags.quick { 10 } else { 1 } };
+    let shrink = if flags.quick { 10 } else { 1 };
+    let setting = Setting { trainyard: flags.trainyard.clone(), kubernetes, peers: !flags.no_peer, shrink };
     let wanted = |name: &str| flags.only.is_empty() || flags.only.iter().any(|only| only == name);
     let mut figures = Vec::new();
     if wanted("plan") {
         figures.extend(plan::measure(&setting)?);
+    }
+    if wanted("queue") {
+        figures.extend(queue::measure(&setting)?);
     }
     if wanted("store") {
         figures.extend(store::measure(&setting).await?);
@@ -100,11 +110,20 @@ async fn main() -> Result<()> {
     if wanted("trainjobs") {
         figures.extend(trainjobs::measure(&setting).await?);
     }
+    if wanted("waiting") {
+        figures.extend(waiting::measure(&setting).await?);
+    }
+    if wanted("sweep") {
+        figures.extend(sweep::measure(&setting).await?);
+    }
     if wanted("reports") {
         figures.extend(reports::measure(&setting).await?);
     }
     if wanted("operator") {
         figures.extend(operator::measure(&setting).await?);
+    }
+    if wanted("downloads") {
+        figures.extend(downloads::measure(&setting).await?);
     }
     if wanted("overhead") {
         figures.extend(overhead::measure(&setting)?);

@@ -64,7 +64,7 @@ impl Drop for Ray {
     }
 }
 
-fn quietly(command: &mut Command) -> Result<()> {
+pub fn quietly(command: &mut Command) -> Result<()> {
     let status = command.stdout(Stdio::null()).stderr(Stdio::inherit()).status();
     if !status.with_context(|| format!("cannot start {:?}", command.get_program()))?.success() {
         bail!("{command:?} failed");

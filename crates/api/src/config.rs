@@ -1,7 +1,7 @@
 //! The configuration file of the controller: `config.trainer.kubeflow.org/v1alpha1`, kind `Configuration`.
 //!
-//! The file is upstream's, so that an installation keeps its ConfigMap. Decoding is strict: an unknown member is an error.
-//! [`Configuration::default`] is what holds without a file; a file's absent members fall back to it.
+//! The file has upstream's format, so that an installation keeps its ConfigMap. Decoding is strict: an unknown member is an error.
+//! [`Configuration::default`] applies without a file, and fills members that a file leaves out.
 
 use crate::field::{Error, ErrorList, Path};
 use serde::{Deserialize, Serialize};
@@ -53,6 +53,42 @@ pub struct Configuration {
     /// TLS of every server.
     #[serde(default)]
     pub tls: Tls,
+    /// MPIJobs, where they are worked on. Upstream has flags of mpi-operator for it.
+    #[serde(default, skip_serializing_if = "Mpi::is_default")]
+    pub mpi: Mpi,
+}
+
+/// How MPIJobs are worked on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Mpi {
+    /// Who schedules gangs: volcano, or the name of a scheduler with scheduler-plugins' coscheduling. Empty: nobody.
+    pub gang_scheduling: String,
+    /// The cluster's DNS domain, where hosts are to be written with it. Empty: they are written without.
+    pub cluster_domain: String,
+    /// The image with this program in which launchers wait for their workers (`trainyard.dev/wait-for-workers: reachable`).
+    /// Empty: the one that the operator's own pod runs.
+    pub image: String,
+    /// Namespace of the Lease mpi-operator, by which this operator and upstream's are never at work together. Default:
+    /// mpi-operator.
+    pub lock_namespace: String,
+}
+
+impl Default for Mpi {
+    fn default() -> Self {
+        Self {
+            gang_scheduling: String::new(),
+            cluster_domain: String::new(),
+            image: String::new(),
+            lock_namespace: "mpi-operator".to_owned(),
+        }
+    }
+}
+
+impl Mpi {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// Where the admission webhooks listen.
@@ -272,6 +308,7 @@ impl Default for Configuration {
             status_server: StatusServer::default(),
             feature_gates: BTreeMap::new(),
             tls: Tls::default(),
+            mpi: Mpi::default(),
         }
     }
 }

@@ -4,6 +4,7 @@
 //! of a 422. Clients and users read these texts, so [`Error`]'s `Display` matches upstream's byte for byte.
 
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::fmt;
 
 /// A path to a field, rendered as Kubernetes does: `spec.containers[0].name`, `metadata.labels[a/b]`.
@@ -220,13 +221,8 @@ impl std::error::Error for Error {}
 
 /// Errors joined as upstream's aggregate: one alone as it is, several as `[a, b]`, duplicates once.
 pub fn aggregate(errors: &[Error]) -> String {
-    let mut texts: Vec<String> = Vec::new();
-    for error in errors {
-        let text = error.to_string();
-        if !texts.contains(&text) {
-            texts.push(text);
-        }
-    }
+    let mut seen = BTreeSet::new();
+    let texts: Vec<String> = errors.iter().map(ToString::to_string).filter(|text| seen.insert(text.clone())).collect();
     match texts.as_slice() {
         [one] => one.clone(),
         many => format!("[{}]", many.join(", ")),

@@ -1,8 +1,8 @@
-//! `metrics.trainyard.dev/v1alpha1`: the history of what TrainJobs reported of their progress, to be read only.
+//! `metrics.trainyard.dev/v1alpha1`: the history of the progress that TrainJobs reported. Read-only.
 //!
-//! An API group of its own, because a CRD has no room for subresources that hold data: `trainyard up` answers for it
-//! itself. A TrainJobHistory has the TrainJob's name and namespace, and `reports`: oldest first, each as
-//! `status.trainerStatus` of the TrainJob had it. On a cluster the operator keeps the same lines in a ConfigMap beside
+//! This is an API group of its own because a CRD has no subresources that hold data; `trainyard up` serves it
+//! itself. A TrainJobHistory has the TrainJob's name and namespace, and `reports`: oldest first, each in the form of the
+//! TrainJob's `status.trainerStatus`. On a cluster the operator keeps the same lines in a ConfigMap beside
 //! the TrainJob.
 
 use serde_json::{Value, json};

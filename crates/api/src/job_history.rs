@@ -1,8 +1,8 @@
-//! `history.trainyard.dev/v1alpha1`: what ran of a TrainJob, to be read only: every pod that it has or had, every run of
+//! `history.trainyard.dev/v1alpha1`: what ran for a TrainJob. Read-only: every pod that it has or had, every run of
 //! their containers, and (subresource `log`) the lines of each run.
 //!
-//! An API group of its own, for the reason that `history` gives. On a laptop `trainyard up` answers for it; a cluster has
-//! no such group unless somebody serves it there.
+//! This is an API group of its own for the reason that `history` gives. On a laptop `trainyard up` serves it; a cluster does not
+//! have it.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};

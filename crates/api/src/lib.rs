@@ -6,18 +6,26 @@
 
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should"))]
 
+mod causes;
 pub mod config;
 pub mod field;
 pub mod history;
 pub mod job_history;
 pub mod jobset;
+pub mod memo;
+pub mod mpi;
 pub mod names;
 pub mod node;
 pub mod object;
+pub mod packed;
 pub mod podgroup;
 pub mod quantity;
 pub mod quota;
 #[cfg(feature = "schema")]
 pub mod schema;
+pub mod selector;
+pub mod sky;
 pub mod time;
 pub mod trainer;
+
+pub use causes::error_chain;

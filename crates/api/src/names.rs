@@ -1,4 +1,4 @@
-//! What may be the name of something: each check returns all faults in Kubernetes' words, none for a good name.
+//! Checks of names: each returns all faults in Kubernetes' words, and none for a valid name.
 //!
 //! Source of rules and texts: `k8s.io/apimachinery/pkg/{util/validation,api/validate/content}` (1.36).
 

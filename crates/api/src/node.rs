@@ -1,4 +1,4 @@
-//! What is agreed between nodes and those who watch over them: where leases are, and for how long silence is nothing.
+//! The contract between nodes and the controllers that watch them: where a node's lease is, and how long a node may be silent.
 
 use jiff::SignedDuration;
 

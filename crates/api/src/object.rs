@@ -1,7 +1,7 @@
-//! Names of objects and a few readers of untyped ones.
+//! Names of objects, and functions that read untyped objects.
 //!
-//! Objects travel as `serde_json::Value`, so that nothing that a newer client wrote is lost on the way; typed views are
-//! taken where logic needs them.
+//! Objects travel as `serde_json::Value`, so that no field of a newer client is lost on the way; code takes typed views
+//! where it needs them.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! PodGroups: what gang schedulers read. Each scheduler has a kind of its own by that name.
+//! PodGroups, which gang schedulers read. Each scheduler has its own kind of that name.
 //!
 //! Trainyard serves both kinds, so that runtimes written for either scheduler work on a machine without one; its own
 //! scheduler honours them.

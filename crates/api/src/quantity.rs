@@ -228,6 +228,14 @@ impl Quantity {
         self.plus(Self { nanos: other.nanos.saturating_neg(), format: other.format })
     }
 
+    /// How many times a part goes into it: nothing goes in without end, and into less than nothing goes nothing.
+    pub fn holds(self, part: Self) -> u64 {
+        if part.nanos <= 0 {
+            return u64::MAX;
+        }
+        u64::try_from(self.nanos.max(0) / part.nanos).unwrap_or(u64::MAX)
+    }
+
     /// So many times the amount.
     #[must_use]
     pub fn times(self, factor: i64) -> Self {

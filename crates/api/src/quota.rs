@@ -1,6 +1,6 @@
-//! What objects use up of a ResourceQuota: admission adds it, the quota controller sums it up.
+//! What objects count towards a ResourceQuota: admission adds it, and the quota controller sums it up.
 //!
-//! Names of quota resources and what counts towards them are upstream's (`pkg/quota/v1/evaluator/core`).
+//! Names of quota resources and the rules of counting are upstream's (`pkg/quota/v1/evaluator/core`).
 
 use crate::object;
 use crate::quantity::Quantity;

@@ -1,7 +1,7 @@
-//! What `schemars` needs to know to make CRD schemas of our types (feature `schema`; only `xtask crds` uses it).
+//! What `schemars` needs to make CRD schemas of our types (feature `schema`, used only by `xtask crds`).
 //!
-//! A field that holds a part of Kubernetes' own API names it with a marker type: its schema is a reference that `xtask`
-//! replaces by the part's schema out of the table of Kubernetes' types.
+//! A field that holds a part of Kubernetes' own API names it with a marker type. Its schema is a reference, which `xtask`
+//! replaces with the schema of that part from the table of Kubernetes' types.
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde_json::{Value, json};
@@ -38,12 +38,16 @@ markers! {
     Affinity => "kubernetes:io.k8s.api.core.v1.Affinity",
     /// An environment variable.
     EnvVar => "kubernetes:io.k8s.api.core.v1.EnvVar",
+    /// Which objects, by their labels.
+    LabelSelector => "kubernetes:io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector",
     /// Names an object of the same namespace.
     LocalObjectReference => "kubernetes:io.k8s.api.core.v1.LocalObjectReference",
     /// A Job's spec and metadata.
     JobTemplateSpec => "kubernetes:io.k8s.api.batch.v1.JobTemplateSpec",
     /// A pod's scheduling gate.
     PodSchedulingGate => "kubernetes:io.k8s.api.core.v1.PodSchedulingGate",
+    /// A pod's spec and metadata.
+    PodTemplateSpec => "kubernetes:io.k8s.api.core.v1.PodTemplateSpec",
     /// A pod's security context.
     PodSecurityContext => "kubernetes:io.k8s.api.core.v1.PodSecurityContext",
     /// A claim of a volume.

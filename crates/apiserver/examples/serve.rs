@@ -2,9 +2,10 @@
 //!
 //! `cargo run -p apiserver --example serve -- --listen 127.0.0.1:6443 --token T [--data DIR] [--crds DIR]`
 
-use apiserver::auth::{Authenticator, User};
+use apiserver::auth::Authenticator;
 use apiserver::{Options, Server, tls_config};
 use clap::Parser;
+use resource::User;
 use std::error::Error;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -40,7 +41,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     };
     let authenticator = Authenticator::default().with_token(&args.token, User::admin());
     let started = std::time::Instant::now();
-    let options = Options { database, authenticator, ..Options::default() };
+    let options = Options { database, authenticator, ..Options::new(kinds::built_in()) };
     let server = tokio::task::spawn_blocking(move || Server::new(options)).await??;
     eprintln!("started in {:?}", started.elapsed());
     tokio::spawn(server.clone().follow_definitions());
@@ -64,7 +65,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 /// What a cluster's controllers do for namespaces, as far as recordings need it: the default service account and the CA's
 /// config map come, and what is in a namespace goes with it.
 async fn furnish(server: Arc<Server>) {
-    use apiserver::admission::Objects;
+    use resource::admission::Objects;
     loop {
         for namespace in Objects::list(&*server.core, "", "namespaces", "") {
             let name = api::object::meta(&namespace, "name");
@@ -93,7 +94,7 @@ async fn empty(server: &Arc<Server>, namespace: &str) {
         let snapshot = server.core.store.snapshot(&served.bucket);
         for entry in snapshot.iter(Some(namespace), None) {
             left += 1;
-            if !api::object::is_terminating(&entry.value) {
+            if !api::object::is_terminating(&entry.value()) {
                 let r = &served.resource;
                 let group = if r.group.is_empty() { "/api".to_owned() } else { format!("/apis/{}", r.group) };
                 let path = format!("{group}/{}/namespaces/{namespace}/{}/{}", r.version, r.plural, entry.key.name);

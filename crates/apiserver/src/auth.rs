@@ -1,64 +1,19 @@
-//! Who asks: tokens, client certificates, impersonation.
+//! Authentication: tokens, client certificates, impersonation.
 
 use crate::registry::Core;
-use crate::resource::{Lookup, Tokens};
-use crate::status::Status;
 use api::names::{label_faults, subdomain_faults};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
+use resource::status::Status;
+use resource::{Tokens, User, bearer};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 
-/// An authenticated (or impersonated, or anonymous) user.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct User {
-    pub name: String,
-    pub uid: String,
-    pub groups: Vec<String>,
-    pub extra: BTreeMap<String, Vec<String>>,
-}
-
+/// What the subjects of nodes' tokens begin with.
+const NODE_SUBJECT: &str = "system:node:";
 const AUTHENTICATED: &str = "system:authenticated";
-
-impl User {
-    /// The administrator: member of `system:masters`, whom no rule restrains.
-    pub fn admin() -> Self {
-        Self {
-            name: "kubernetes-admin".to_owned(),
-            groups: vec!["system:masters".to_owned(), AUTHENTICATED.to_owned()],
-            ..Self::default()
-        }
-    }
-
-    /// Nobody: a request without credentials.
-    pub fn anonymous() -> Self {
-        Self {
-            name: "system:anonymous".to_owned(),
-            groups: vec!["system:unauthenticated".to_owned()],
-            ..Self::default()
-        }
-    }
-
-    /// A service account.
-    pub fn service_account(namespace: &str, name: &str) -> Self {
-        Self {
-            name: format!("system:serviceaccount:{namespace}:{name}"),
-            groups: vec![
-                "system:serviceaccounts".to_owned(),
-                format!("system:serviceaccounts:{namespace}"),
-                AUTHENTICATED.to_owned(),
-            ],
-            ..Self::default()
-        }
-    }
-
-    pub fn is_master(&self) -> bool {
-        self.groups.iter().any(|g| g == "system:masters")
-    }
-}
 
 /// Knows bearer tokens: the fixed ones it was given, and the service account tokens that it signs itself.
 pub struct Authenticator {
@@ -86,6 +41,20 @@ impl Authenticator {
     pub fn with_token(mut self, token: &str, user: User) -> Self {
         self.fixed.insert(Sha256::digest(token.as_bytes()).into(), user);
         self
+    }
+
+    /// A token for the agent of a node, good for so many seconds, and no longer than the Node object with this uid is there.
+    pub fn node_token(&self, node: &str, uid: &str, now: Timestamp, seconds: i64) -> String {
+        let issued = now.as_second();
+        self.sign(&json!({
+            "aud": [self.issuer],
+            "iss": self.issuer,
+            "iat": issued,
+            "nbf": issued,
+            "exp": issued.saturating_add(seconds),
+            "kubernetes.io": {"node": {"name": node, "uid": uid}},
+            "sub": format!("{NODE_SUBJECT}{node}"),
+        }))
     }
 
     fn mac(&self, text: &str) -> [u8; 32] {
@@ -129,8 +98,11 @@ impl Tokens for Authenticator {
             return Some(user.clone());
         }
         let claims = self.claims(token, now)?;
-        let subject = claims.get("sub")?.as_str()?.strip_prefix("system:serviceaccount:")?;
-        let (namespace, name) = subject.split_once(':')?;
+        let subject = claims.get("sub")?.as_str()?;
+        if let Some(node) = subject.strip_prefix(NODE_SUBJECT) {
+            return Some(User::of_node(node));
+        }
+        let (namespace, name) = subject.strip_prefix("system:serviceaccount:")?.split_once(':')?;
         let mut user = User::service_account(namespace, name);
         let own = &claims["kubernetes.io"];
         user.uid = own["serviceaccount"]["uid"].as_str().unwrap_or_default().to_owned();
@@ -171,7 +143,7 @@ impl Core {
     /// The user of a bearer token that is meant for this server.
     pub fn authenticate(&self, token: &str) -> Option<User> {
         let lookup = |group: &str, plural: &str, namespace: &str, name: &str| {
-            crate::admission::Objects::get(self, group, plural, namespace, name)
+            resource::admission::Objects::get(self, group, plural, namespace, name)
         };
         let now = self.world.now();
         let user = bearer(&*self.tokens, token, now, &lookup)?;
@@ -186,38 +158,6 @@ pub(crate) fn account_of(user: &str) -> Option<(&str, &str)> {
     let (namespace, name) = user.strip_prefix("system:serviceaccount:")?.split_once(':')?;
     let valid = label_faults(namespace, false).is_empty() && subdomain_faults(name, false).is_empty();
     valid.then_some((namespace, name))
-}
-
-/// How long a token outlives the deletion of what it is bound to, for what still ends with it (upstream's leeway).
-const DELETED_SECS: i64 = 60;
-
-/// The user of a bearer token. A service account's token dies with the account, and with the pod, secret or node that it was
-/// made for, and comes back with no other of the same name. Requests and TokenReviews are answered by this alone.
-pub(crate) fn bearer(tokens: &dyn Tokens, token: &str, now: Timestamp, lookup: &Lookup<'_>) -> Option<User> {
-    let user = tokens.user(token, now)?;
-    let Some((namespace, name)) = user.name.strip_prefix("system:serviceaccount:").and_then(|s| s.split_once(':'))
-    else {
-        return Some(user);
-    };
-    let claims = tokens.claims(token, now)?;
-    let own = &claims["kubernetes.io"];
-    let alive = |plural: &str, namespace: &str, name: &str, uid: &Value| {
-        lookup("", plural, namespace, name).is_some_and(|object| {
-            let deleted: Option<Timestamp> = api::object::meta(&object, "deletionTimestamp").parse().ok();
-            let gone = deleted.is_some_and(|at| api::time::later_secs(at, DELETED_SECS) < now);
-            uid.as_str() == Some(api::object::uid(&object)) && !gone
-        })
-    };
-    let bound = |claim: &str, plural: &str, namespace: &str| match own.get(claim) {
-        None => true,
-        Some(to) => alive(plural, namespace, api::object::text(to, "name"), &to["uid"]),
-    };
-    // A pod's token names the pod's node as well, which may go before the pod does.
-    let lives = alive("serviceaccounts", namespace, name, &own["serviceaccount"]["uid"])
-        && bound("pod", "pods", namespace)
-        && bound("secret", "secrets", namespace)
-        && (own.get("pod").is_some() || bound("node", "nodes", ""));
-    lives.then_some(user)
 }
 
 /// Who a client certificate is for: the subject's common name, its organisations as groups. The TLS layer has verified it.
@@ -305,6 +245,24 @@ mod tests {
         assert_eq!(tokens.user(&format!("{token}x"), now), None);
         assert_eq!(Authenticator::new([8; 32]).user(&token, now), None);
         assert!(tokens.user("secret", now).unwrap().is_master());
+    }
+
+    #[test]
+    fn a_nodes_token_dies_with_its_node() {
+        let tokens = Authenticator::new([7; 32]);
+        let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+        let token = tokens.node_token("one", "u", now, 60);
+        let there = |uid: &'static str| {
+            move |_: &str, plural: &str, _: &str, name: &str| {
+                assert_eq!((plural, name), ("nodes", "one"));
+                (!uid.is_empty()).then(|| std::sync::Arc::new(json!({"metadata": {"uid": uid}})))
+            }
+        };
+        assert_eq!(bearer(&tokens, &token, now, &there("u")).unwrap().node(), Some("one"));
+        assert_eq!(bearer(&tokens, &token, now, &there("other")), None, "another node of that name");
+        assert_eq!(bearer(&tokens, &token, now, &there("")), None);
+        let later = now + jiff::SignedDuration::from_secs(61);
+        assert_eq!(bearer(&tokens, &token, later, &there("u")), None);
     }
 
     #[test]

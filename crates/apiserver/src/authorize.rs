@@ -1,15 +1,17 @@
-//! Whether a user may do something to a resource, whichever part of the server asks.
+//! Authorization of a user's request for a resource, for all parts of the server.
 
-use crate::admission::Objects;
-use crate::auth::User;
-use crate::builtin::rbac::{self, Ask};
 use crate::registry::Core;
-use crate::status::Status;
+use resource::admission::Objects;
+use resource::status::Status;
+use resource::{Ask, User};
 
 /// `resource`: the plural name, with its subresource (`pods/log`).
 ///
+/// `fields`: the field selector of a list or watch.
+///
 /// # Errors
 /// 403, in upstream's words.
+#[expect(clippy::too_many_arguments, reason = "the attributes of one request")]
 pub(crate) fn may(
     core: &Core,
     user: &User,
@@ -18,10 +20,11 @@ pub(crate) fn may(
     resource: &str,
     namespace: &str,
     name: &str,
+    fields: &str,
 ) -> Result<(), Status> {
-    let request = Ask::Resource { verb, group, resource, namespace, name };
+    let request = Ask::Resource { verb, group, resource, namespace, name, fields };
     let list = |group: &str, plural: &str, namespace: &str| Objects::list(core, group, plural, namespace);
-    if rbac::authorize(user, &request, &list).is_some() {
+    if core.access.allows(user, &request, &list).is_some() {
         return Ok(());
     }
     let plural = resource.split('/').next().unwrap_or_default();

@@ -2,10 +2,12 @@
 
 use crate::query::FieldValidation;
 use crate::registry::{PatchKind, Served};
-use crate::status::Status;
+use merge::order::Ordered;
+use resource::status::Status;
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 use std::cell::RefCell;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt;
 
 /// Deepest YAML document: its parser takes 20 KiB of stack for a level in a debug build. JSON may be deeper.
@@ -29,7 +31,7 @@ pub enum Format {
 pub fn json(bytes: &[u8]) -> Result<(Value, Vec<String>), String> {
     let repeated = RefCell::new(Vec::new());
     let mut decoder = serde_json::Deserializer::from_slice(bytes);
-    let seed = Seed { place: &Place::Root, repeated: &repeated };
+    let seed = Seed { place: &Place::Root, repeated: &repeated, seen: None };
     let value = seed.deserialize(&mut decoder).map_err(|error| go_error(&error, bytes))?;
     decoder.end().map_err(|error| go_error(&error, bytes))?;
     Ok((value, repeated.into_inner()))
@@ -65,6 +67,15 @@ fn go_error(error: &serde_json::Error, bytes: &[u8]) -> String {
             let c = char::from(bytes.get(at).copied().unwrap_or(b'{'));
             format!("invalid character '{c}' exceeded max depth")
         }
+        Some(c) if message.starts_with("invalid number") => {
+            let after = at.checked_sub(1).and_then(|before| bytes.get(before));
+            match after {
+                Some(b'-') => format!("invalid character '{c}' in numeric literal"),
+                Some(b'.') => format!("invalid character '{c}' after decimal point in numeric literal"),
+                Some(b'e' | b'E' | b'+') => format!("invalid character '{c}' in exponent of numeric literal"),
+                _ => message,
+            }
+        }
         Some(_) if message.starts_with("expected ident") => {
             let word = bytes[..=at.min(bytes.len() - 1)].iter().rposition(|b| matches!(b, b't' | b'f' | b'n'));
             let literal = match word.map(|i| bytes[i]) {
@@ -81,15 +92,15 @@ fn go_error(error: &serde_json::Error, bytes: &[u8]) -> String {
     }
 }
 
-/// Where in a body the decoder is. Spelt out only where a field is given twice, which is almost never.
-enum Place<'a> {
+/// A place in a body or an object, spelt out only where it has to be named, which is almost never.
+pub(crate) enum Place<'a> {
     Root,
     Field(&'a Place<'a>, &'a str),
     Item(&'a Place<'a>, usize),
 }
 
 impl Place<'_> {
-    fn path(&self) -> String {
+    pub(crate) fn path(&self) -> String {
         match self {
             Self::Root => String::new(),
             Self::Field(parent, name) => match parent.path() {
@@ -105,6 +116,8 @@ impl Place<'_> {
 struct Seed<'a> {
     place: &'a Place<'a>,
     repeated: &'a RefCell<Vec<String>>,
+    /// The paths of all fields, in their order, where somebody wants to know.
+    seen: Option<&'a RefCell<Vec<String>>>,
 }
 
 impl<'de> DeserializeSeed<'de> for Seed<'_> {
@@ -162,7 +175,7 @@ impl<'de> Visitor<'de> for Seed<'_> {
         let mut out = Vec::new();
         loop {
             let place = Place::Item(self.place, out.len());
-            match seq.next_element_seed(Seed { place: &place, repeated: self.repeated })? {
+            match seq.next_element_seed(Seed { place: &place, ..self.clone() })? {
                 Some(value) => out.push(value),
                 None => return Ok(Value::Array(out)),
             }
@@ -173,7 +186,10 @@ impl<'de> Visitor<'de> for Seed<'_> {
         let mut out = Map::new();
         while let Some(key) = map.next_key::<String>()? {
             let place = Place::Field(self.place, &key);
-            let value = map.next_value_seed(Seed { place: &place, repeated: self.repeated })?;
+            if let Some(seen) = self.seen {
+                seen.borrow_mut().push(place.path());
+            }
+            let value = map.next_value_seed(Seed { place: &place, ..self.clone() })?;
             if out.contains_key(&key) {
                 self.repeated.borrow_mut().push(place.path());
             }
@@ -271,12 +287,36 @@ pub fn parse(bytes: &[u8], format: Format) -> Result<(Value, Vec<String>), Strin
     }
 }
 
-/// The start of a body, as error messages quote it.
+/// The start of a body, as error messages quote it: what looks like an object as text, all else in hexadecimal digits.
 fn excerpt(bytes: &[u8]) -> String {
-    if bytes.is_empty() {
-        return "<empty>".to_owned();
+    const MAX: usize = 30;
+    let more = if bytes.len() > MAX { " ..." } else { "" };
+    let start = &bytes[..bytes.len().min(MAX)];
+    match bytes.first() {
+        None => "<empty>".to_owned(),
+        Some(b'{') => format!("{}{more}", String::from_utf8_lossy(start)),
+        Some(_) => start.iter().map(|byte| format!("{byte:02x}")).collect::<String>() + more,
     }
-    String::from_utf8_lossy(&bytes[..bytes.len().min(1024)]).into_owned()
+}
+
+/// An object in protobuf.
+///
+/// # Errors
+/// 400 in upstream's words.
+pub fn protobuf(served: &Served, bytes: &[u8]) -> Result<Value, Status> {
+    crate::protobuf::decode(bytes).map_err(|why| match why.starts_with("provided data does not appear") {
+        true => unrecognized(served, &why, bytes),
+        false => Status::bad_request(why),
+    })
+}
+
+/// Refuses a body that does not say what it is.
+fn unrecognized(served: &Served, why: &str, bytes: &[u8]) -> Status {
+    let kind = &served.resource.kind;
+    Status::bad_request(format!(
+        "the object provided is unrecognized (must be of type {kind}): {why} ({})",
+        excerpt(bytes)
+    ))
 }
 
 /// The body of a create or update: an object of the served kind, pruned; with warnings for the client.
@@ -292,19 +332,12 @@ pub fn object(
     let kind = &served.resource.kind;
     let (mut value, repeated) = parse(bytes, format).map_err(|why| {
         let prefix = if format == Format::Json { "couldn't get version/kind; json parse error: " } else { "" };
-        if served.custom.is_some() {
-            Status::bad_request(format!("{prefix}{why}"))
-        } else {
-            Status::bad_request(format!(
-                "the object provided is unrecognized (must be of type {kind}): {prefix}{why} ({})",
-                excerpt(bytes)
-            ))
-        }
+        unrecognized(served, &format!("{prefix}{why}"), bytes)
     })?;
     if value.is_null() && served.custom.is_none() {
         value = serde_json::json!({});
     }
-    expect_kind(served, &mut value)?;
+    expect_kind(served, &mut value, bytes)?;
     if served.custom.is_some() {
         whole_numbers(&mut value);
     }
@@ -312,40 +345,92 @@ pub fn object(
         let version = &served.resource.version;
         Status::bad_request(format!("{kind} in version \"{version}\" cannot be handled as a {kind}: {why}"))
     };
-    served.decode(&mut value).map_err(cannot)?;
-    let mut texts: Vec<String> = match format {
-        Format::Json => repeated.iter().map(|path| format!("duplicate field \"{path}\"")).collect(),
-        Format::Yaml => repeated,
+    let untouched = (format == Format::Json).then(|| value.clone());
+    if let Err(why) = served.decode(&mut value) {
+        // which of several faults is told depends on the order of the text, which is looked at only then
+        let told = untouched.zip(served.resource.type_name).and_then(|(mut value, name)| {
+            let order = merge::builtin::Order::of(bytes)?;
+            merge::builtin::decode_in(name, &mut value, Some(&order)).err()
+        });
+        return Err(cannot(told.unwrap_or(why)));
+    }
+    let dropped = served.prune(&mut value);
+    let texts = match format {
+        // a built-in kind is read field by field, and each fault is told where it stands; a custom one is read, then pruned
+        Format::Json if served.custom.is_none() && !(repeated.is_empty() && dropped.is_empty()) => {
+            in_place(bytes, &repeated, &dropped)
+        }
+        Format::Json => {
+            let twice = repeated.iter().map(|path| format!("duplicate field \"{path}\""));
+            twice.chain(dropped.iter().map(|path| format!("unknown field \"{path}\""))).collect()
+        }
+        Format::Yaml => {
+            let bare = |text: &String| text.trim_start_matches("yaml: unmarshal errors:\n  ").to_owned();
+            let twice = match validation {
+                FieldValidation::Warn => repeated.iter().map(bare).collect(),
+                FieldValidation::Strict | FieldValidation::Ignore => repeated,
+            };
+            twice.into_iter().chain(dropped.iter().map(|path| format!("unknown field \"{path}\""))).collect()
+        }
     };
-    let dropped = served.schema().prune(&mut value);
-    texts.extend(dropped.iter().map(|path| format!("unknown field \"{path}\"")));
     let mut warnings = judge(validation, texts).map_err(cannot)?;
     warnings.extend(repeated_owners(&mut value));
     Ok((value, warnings))
 }
 
+/// What is wrong with the fields of a body, in its order: a field that nobody knows is not looked at twice.
+fn in_place(bytes: &[u8], repeated: &[String], dropped: &[String]) -> Vec<String> {
+    let repeated_again = RefCell::new(Vec::new());
+    let seen = RefCell::new(Vec::new());
+    let seed = Seed { place: &Place::Root, repeated: &repeated_again, seen: Some(&seen) };
+    // the text has been read before
+    let _ = seed.deserialize(&mut serde_json::Deserializer::from_slice(bytes));
+    let seen = seen.into_inner();
+    // a body may have a hundred thousand fields that nobody knows
+    let mut places: HashMap<&str, Vec<usize>> = HashMap::new();
+    for (at, path) in seen.iter().enumerate() {
+        places.entry(path).or_default().push(at);
+    }
+    let place = |path: &str, nth: usize| places.get(path).and_then(|at| at.get(nth)).copied().unwrap_or(seen.len());
+    let unknown: HashSet<&str> = dropped.iter().map(String::as_str).collect();
+    let lengths: BTreeSet<usize> = unknown.iter().map(|path| path.len()).collect();
+    let under = |path: &str| {
+        let is_end = |at: usize| path.get(at..).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']));
+        lengths.range(..=path.len()).any(|&at| is_end(at) && unknown.contains(&path[..at]))
+    };
+    let twice =
+        repeated.iter().filter(|path| !under(path)).map(|path| (place(path, 1), format!("duplicate field \"{path}\"")));
+    let unknown = dropped.iter().map(|path| (place(path, 0), format!("unknown field \"{path}\"")));
+    let mut all: Vec<(usize, String)> = twice.chain(unknown).collect();
+    all.sort_by_key(|(place, _)| *place);
+    all.into_iter().map(|(_, text)| text).collect()
+}
+
 /// Keeps one of the owner references that are the same, and says that it does.
 fn repeated_owners(value: &mut Value) -> Option<String> {
     let owners = value.pointer_mut("/metadata/ownerReferences")?.as_array_mut()?;
-    let (mut kept, mut repeated) = (Vec::new(), Vec::new());
-    for owner in std::mem::take(owners) {
-        if kept.contains(&owner) {
-            let uid = api::object::text(&owner, "uid").to_owned();
-            if !repeated.contains(&uid) {
-                repeated.push(uid);
-            }
-        } else {
+    let mut seen = BTreeSet::new();
+    let firsts: Vec<bool> = owners.iter().map(|owner| seen.insert(Ordered(owner))).collect();
+    if firsts.iter().all(|first| *first) {
+        return None;
+    }
+    let mut told = BTreeSet::new();
+    let mut repeated = Vec::new();
+    let mut kept = Vec::with_capacity(owners.len());
+    for (owner, first) in std::mem::take(owners).into_iter().zip(firsts) {
+        let uid = api::object::text(&owner, "uid");
+        if first {
             kept.push(owner);
+        } else if told.insert(uid.to_owned()) {
+            repeated.push(uid.to_owned());
         }
     }
     *owners = kept;
-    (!repeated.is_empty()).then(|| {
-        format!(
-            ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may \
+    Some(format!(
+        ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may \
              reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
-            repeated.join(", ")
-        )
-    })
+        repeated.join(", ")
+    ))
 }
 
 /// Faults as warnings, or as one error under `Strict`.
@@ -357,43 +442,56 @@ fn judge(validation: FieldValidation, texts: Vec<String>) -> Result<Vec<String>,
     }
 }
 
-/// Prunes a patched object and says what was dropped, and what was there twice.
+/// Prunes a patched object and says what was dropped, and what was there twice, after what was `found` in the patch itself.
 ///
 /// # Errors
 /// What was dropped, under `Strict`.
-pub fn prune(served: &Served, value: &mut Value, validation: FieldValidation) -> Result<Vec<String>, String> {
-    let dropped = served.schema().prune(value);
-    let mut warnings = judge(validation, dropped.iter().map(|path| format!("unknown field \"{path}\"")).collect())?;
+pub fn prune(
+    served: &Served,
+    value: &mut Value,
+    found: &[String],
+    validation: FieldValidation,
+) -> Result<Vec<String>, String> {
+    let dropped = served.prune(value);
+    let unknown = dropped.iter().map(|path| format!("unknown field \"{path}\""));
+    let mut warnings = judge(validation, found.iter().cloned().chain(unknown).collect())?;
     warnings.extend(repeated_owners(value));
     Ok(warnings)
 }
 
-/// The body's kind is the endpoint's, or left out for a built-in.
-fn expect_kind(served: &Served, value: &mut Value) -> Result<(), Status> {
-    let resource = &served.resource;
-    let (kind, version) = (&resource.kind, served.api_version());
-    let Some(map) = value.as_object_mut() else {
-        return Err(Status::bad_request(format!(
-            "couldn't get version/kind; json parse error: json: cannot unmarshal {} into Go value of type struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}",
+/// Reads version and kind as upstream does before it knows what the body is.
+fn says_what_it_is(value: &Value) -> Result<(), String> {
+    let prefix = "couldn't get version/kind; json parse error: json: cannot unmarshal";
+    let Some(map) = value.as_object() else {
+        return Err(format!(
+            "{prefix} {} into Go value of type struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}",
             go_type(value)
-        )));
+        ));
     };
     for field in ["apiVersion", "kind"] {
         if let Some(other) = map.get(field)
             && !other.is_string()
             && !other.is_null()
         {
-            let go = if field == "kind" { "kind" } else { "apiVersion" };
-            return Err(Status::bad_request(format!(
-                "couldn't get version/kind; json parse error: json: cannot unmarshal {} into Go struct field .{go} of type string",
-                go_type(other)
-            )));
+            return Err(format!("{prefix} {} into Go struct field .{field} of type string", go_type(other)));
         }
     }
+    Ok(())
+}
+
+/// The body's kind is the endpoint's, or left out for a built-in.
+fn expect_kind(served: &Served, value: &mut Value, bytes: &[u8]) -> Result<(), Status> {
+    let resource = &served.resource;
+    let (kind, version) = (&resource.kind, served.api_version());
+    if let Err(why) = says_what_it_is(value) {
+        return Err(unrecognized(served, &why, bytes));
+    }
+    let Some(map) = value.as_object_mut() else { return Ok(()) };
     let text = |field: &str| map.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
     let (given_kind, given_version) = (text("kind"), text("apiVersion"));
     if served.custom.is_some() && given_kind.is_empty() {
-        return Err(Status::bad_request(format!("Object 'Kind' is missing in '{}'", Value::Object(map.clone()))));
+        let why = format!("Object 'Kind' is missing in '{}'", Value::Object(map.clone()));
+        return Err(unrecognized(served, &why, bytes));
     }
     if served.custom.is_some() && given_version == version {
         // Whether the kind is right is a matter of validation.
@@ -401,7 +499,9 @@ fn expect_kind(served: &Served, value: &mut Value) -> Result<(), Status> {
     }
     if (!given_kind.is_empty() && given_kind != *kind) || (!given_version.is_empty() && given_version != version) {
         let short = given_version.rsplit('/').next().unwrap_or_default();
-        if served.custom.is_none() && merge::builtin::lacks(&given_version, &given_kind) {
+        if served.custom.is_none()
+            && (merge::builtin::lacks(&given_version, &given_kind) || !merge::builtin::knows(&given_version))
+        {
             return Err(Status::bad_request(format!(
                 "{given_kind} in version \"{}\" cannot be handled as a {kind}: {}",
                 short,
@@ -444,26 +544,6 @@ fn go_type(value: &Value) -> &'static str {
     }
 }
 
-fn complaints(
-    served: &Served,
-    validation: FieldValidation,
-    what: &str,
-    paths: &[String],
-) -> Result<Vec<String>, Status> {
-    if paths.is_empty() || validation == FieldValidation::Ignore {
-        return Ok(Vec::new());
-    }
-    let texts: Vec<String> = paths.iter().map(|path| format!("{what} \"{path}\"")).collect();
-    if validation == FieldValidation::Warn {
-        return Ok(texts);
-    }
-    let (kind, version) = (&served.resource.kind, &served.resource.version);
-    Err(Status::bad_request(format!(
-        "{kind} in version \"{version}\" cannot be handled as a {kind}: strict decoding error: {}",
-        texts.join(", ")
-    )))
-}
-
 /// The body of a patch.
 ///
 /// # Errors
@@ -477,11 +557,6 @@ pub fn patch(
     if kind == PatchKind::Apply {
         let (mut value, repeated) =
             yaml(bytes).map_err(|why| Status::bad_request(format!("error decoding YAML: {why}")))?;
-        if repeated.is_empty() && bytes.first() == Some(&b'{') {
-            // JSON is YAML; its duplicates are found here.
-            let repeated = json(bytes).map(|(_, repeated)| repeated).unwrap_or_default();
-            complaints(served, validation, "duplicate field", &repeated)?;
-        }
         let (kind, version) = (&served.resource.kind, served.api_version());
         let text = |field: &str| api::object::text(&value, field).to_owned();
         let (given_version, given_kind) = (text("apiVersion"), text("kind"));
@@ -504,8 +579,30 @@ pub fn patch(
         let repeated = repeated.iter().map(|text| text.trim_start_matches("yaml: unmarshal errors:\n  ").to_owned());
         return Ok((value, if validation == FieldValidation::Ignore { Vec::new() } else { repeated.collect() }));
     }
-    let (value, repeated) = json(bytes).map_err(|why| Status::bad_request(format!("error decoding patch: {why}")))?;
+    let (value, repeated) = json(bytes).map_err(|why| {
+        // a strategic patch is read only once for all
+        let prefix = if kind == PatchKind::Strategic { "" } else { "error decoding patch: " };
+        Status::bad_request(format!("{prefix}{why}"))
+    })?;
+    if kind == PatchKind::Json && validation != FieldValidation::Ignore {
+        // read twice: first to judge its fields
+        let elements = value.as_array().map(Vec::as_slice).unwrap_or_default();
+        let go = elements.iter().find(|element| !element.is_object() && !element.is_null());
+        let wrong = match (value.is_array() || value.is_null(), go) {
+            (false, _) => Some((go_type(&value), "[]handlers.jsonPatchOp")),
+            (true, Some(element)) => Some((go_type(element), "handlers.jsonPatchOp")),
+            (true, None) => None,
+        };
+        if let Some((what, go)) = wrong {
+            return Err(Status::bad_request(format!(
+                "error decoding patch: json: cannot unmarshal {what} into Go value of type {go}"
+            )));
+        }
+    }
     let object_wanted = matches!(kind, PatchKind::Merge | PatchKind::Strategic);
+    if kind == PatchKind::Merge && validation == FieldValidation::Ignore && !value.is_object() {
+        return Err(Status::bad_request("Invalid JSON Patch"));
+    }
     if object_wanted && !value.is_object() {
         return Err(Status::bad_request(format!(
             "error decoding patch: json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
@@ -516,12 +613,14 @@ pub fn patch(
     if served.custom.is_some() {
         whole_numbers(&mut value);
     }
-    let warnings = if kind == PatchKind::Json {
-        Vec::new()
-    } else {
-        complaints(served, validation, "duplicate field", &repeated)?
+    let found = match kind {
+        PatchKind::Json | PatchKind::Apply => Vec::new(),
+        PatchKind::Merge | PatchKind::Strategic if validation == FieldValidation::Ignore => Vec::new(),
+        PatchKind::Merge | PatchKind::Strategic => {
+            repeated.iter().map(|path| format!("duplicate field \"{path}\"")).collect()
+        }
     };
-    Ok((value, warnings))
+    Ok((value, found))
 }
 
 /// The body of a DELETE.
@@ -531,12 +630,7 @@ pub fn patch(
 pub fn delete_options(bytes: &[u8], format: Format) -> Result<Value, Status> {
     let prefix = "couldn't get version/kind; json parse error: ";
     let (value, _) = parse(bytes, format).map_err(|why| Status::bad_request(format!("{prefix}{why}")))?;
-    if !value.is_object() {
-        return Err(Status::bad_request(format!(
-            "{prefix}json: cannot unmarshal {} into Go value of type struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}",
-            go_type(&value)
-        )));
-    }
+    says_what_it_is(&value).map_err(Status::bad_request)?;
     let (kind, version) = (api::object::text(&value, "kind"), api::object::text(&value, "apiVersion"));
     if !matches!(kind, "" | "DeleteOptions") {
         let version = if version.is_empty() { "meta.k8s.io/v1" } else { version };
@@ -548,6 +642,32 @@ pub fn delete_options(bytes: &[u8], format: Format) -> Result<Value, Status> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn faults_of_fields_are_told_where_they_stand() {
+        let texts = |body: &str, dropped: &[&str]| {
+            let (_, repeated) = json(body.as_bytes()).unwrap();
+            let dropped: Vec<String> = dropped.iter().map(|&path| path.to_owned()).collect();
+            in_place(body.as_bytes(), &repeated, &dropped)
+        };
+        // the second of two is the one too many, and what is below an unknown field is not looked at
+        let body = r#"{"z":{"y":1,"y":2},"a":1,"b":[{"c":1,"u":{"d":1,"d":2},"c":2}],"a":2,"zz":{"e":1,"e":1}}"#;
+        assert_eq!(
+            texts(body, &["b[0].u", "z"]),
+            [
+                r#"unknown field "z""#,
+                r#"unknown field "b[0].u""#,
+                r#"duplicate field "b[0].c""#,
+                r#"duplicate field "a""#,
+                r#"duplicate field "zz.e""#,
+            ]
+        );
+        // whose cost grows with the body, and not with its square
+        let many: Vec<String> = (0..100_000).map(|n| format!("f{n}")).collect();
+        let body = format!("{{{}}}", many.iter().map(|name| format!("{name:?}:1")).collect::<Vec<_>>().join(","));
+        let told = in_place(body.as_bytes(), &[], &many);
+        assert_eq!((told.len(), told[99_999].as_str()), (100_000, r#"unknown field "f99999""#));
+    }
 
     #[test]
     fn reads_json_as_go_does() {

@@ -1,13 +1,13 @@
-//! Groups of the API that somebody else answers for: what an aggregated API is on a cluster, within the process.
+//! API groups that another part of the process serves, as aggregated APIs do on a cluster.
 //!
 //! This server says who asks and whether they may; the delegate has the objects. Its group is not in discovery: it can be
 //! read, not listed, watched or written.
 
 use crate::query::Query;
-use crate::status::Status;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
+use resource::status::Status;
 use serde_json::Value;
 
 /// One object of a delegated group.

@@ -1,9 +1,10 @@
 //! Validation of object metadata, alike for all kinds (`k8s.io/apimachinery/pkg/api/validation`).
 
-use crate::resource::Strategy;
 use api::field::{Error, ErrorList, Path};
 use api::names::{label_faults, label_value_faults, qualified_name_faults};
+use resource::Strategy;
 use serde_json::Value;
+use std::collections::BTreeSet;
 
 const ANNOTATIONS_MAX: usize = 256 << 10;
 
@@ -86,7 +87,8 @@ fn owners(meta: &Value, path: &Path, errors: &mut ErrorList) {
         let at = path;
         let text = |field: &str| owner.get(field).and_then(Value::as_str).unwrap_or_default();
         let version = text("apiVersion");
-        let unversioned = version.rsplit('/').next().unwrap_or_default().is_empty();
+        // more than a group and a version is neither
+        let unversioned = version.ends_with('/') || version.is_empty() || version.matches('/').count() > 1;
         if unversioned {
             errors.push(Error::invalid(&at.child("apiVersion"), version, "version must not be empty"));
         }
@@ -96,7 +98,7 @@ fn owners(meta: &Value, path: &Path, errors: &mut ErrorList) {
             }
         }
         if version == "v1" && text("kind") == "Event" {
-            errors.push(Error::invalid(path, "/v1, Kind=Event".to_string(), "is disallowed from being an owner"));
+            errors.push(Error::invalid(path, owner.clone(), "/v1, Kind=Event is disallowed from being an owner"));
         }
         if owner.get("controller").and_then(Value::as_bool) == Some(true) {
             let this = format!("{}/{}", text("kind"), text("name"));
@@ -171,7 +173,7 @@ pub fn validate_update(new: &Value, old: &Value, builtin: bool, path: &Path) -> 
             let items = meta.get("finalizers").and_then(Value::as_array).into_iter().flatten();
             items.filter_map(Value::as_str).map(str::to_owned).collect()
         };
-        let had = list(old_meta);
+        let had: BTreeSet<String> = list(old_meta).into_iter().collect();
         let added: Vec<String> = list(new_meta).into_iter().filter(|f| !had.contains(f)).collect();
         if !added.is_empty() {
             let list = added.iter().map(|f| format!("{f:?}")).collect::<Vec<_>>().join(", ");

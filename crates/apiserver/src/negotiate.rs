@@ -1,12 +1,14 @@
 //! Content negotiation: which encoding and which form of an object a client wants.
 
-use crate::status::Status;
+use resource::status::Status;
 
 pub const JSON: &str = "application/json";
 pub const YAML: &str = "application/yaml";
 pub const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+/// A watch's, whose frames are protobuf.
+pub const PROTOBUF_STREAM: &str = "application/vnd.kubernetes.protobuf;stream=watch";
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Encoding {
     Json,
     Yaml,
@@ -42,6 +44,25 @@ pub struct Accepted {
     /// `v1` or `v1beta1` of meta.k8s.io, where the form is not the object itself.
     pub form_version: &'static str,
     pub pretty: bool,
+}
+
+impl Accepted {
+    /// Whether events of a watch are protobuf. Tables never are.
+    pub fn streams_protobuf(&self) -> bool {
+        self.encoding == Encoding::Protobuf && self.form != Form::Table
+    }
+
+    /// Of a watch: its events have frames in JSON and protobuf alone.
+    ///
+    /// # Errors
+    /// 406, whatever else the client would take: upstream looks at what it takes first.
+    pub fn streams(&self) -> Result<(), Status> {
+        if self.encoding != Encoding::Yaml {
+            return Ok(());
+        }
+        let kinds = format!("{JSON};stream=watch, {PROTOBUF};stream=watch");
+        Err(Status::new(406, "NotAcceptable", format!("only the following media types are accepted: {kinds}")))
+    }
 }
 
 impl Default for Accepted {
@@ -128,6 +149,8 @@ pub fn accept(header: Option<&str>, offer: Offer) -> Result<Accepted, Status> {
         let Some(&encoding) = possible else { continue };
         let form = match clause.parameter("as") {
             None | Some("") => Form::Object,
+            // Tables are JSON and YAML only.
+            Some("Table") if encoding == Encoding::Protobuf => continue,
             Some("Table") if offer.forms && clause.parameter("g") == Some("meta.k8s.io") => Form::Table,
             Some("PartialObjectMetadata") if offer.forms && clause.parameter("g") == Some("meta.k8s.io") => {
                 Form::Metadata
@@ -143,7 +166,6 @@ pub fn accept(header: Option<&str>, offer: Offer) -> Result<Accepted, Status> {
             Some("v1beta1") => "v1beta1",
             _ => continue,
         };
-        // Tables are JSON and YAML only.
         let pretty = clause.parameter("pretty") == Some("1");
         return Ok(Accepted { encoding, form, form_version, pretty });
     }
@@ -187,6 +209,7 @@ mod tests {
             ("application/xml;q=0.9, application/json;q=0.1", json),
             ("application/vnd.kubernetes.protobuf,application/json", Some((Encoding::Protobuf, Form::Object))),
             ("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", Some((Encoding::Json, Form::Table))),
+            ("application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io", None),
             ("application/json;as=Nothing", None),
             ("application/json;as=Nothing,application/json", json),
         ] {

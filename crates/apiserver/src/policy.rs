@@ -1,11 +1,11 @@
 //! Admission by policies that are objects themselves (ValidatingAdmissionPolicy and its bindings).
 
-use crate::admission::{Objects, Operation};
-use crate::auth::User;
-use crate::builtin::selector;
 use crate::registry::{Core, Target};
-use crate::status::Status;
+use api::selector::Selector;
 use merge::cel::{CelError, Expression};
+use resource::User;
+use resource::admission::{Objects, Operation};
+use resource::status::Status;
 use serde_json::{Map, Value, json};
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -87,7 +87,8 @@ impl Facts<'_> {
             |object: Option<&Value>| object.and_then(|o| o["metadata"].get("labels")).cloned().unwrap_or(json!({}));
         let selects = |field: &str, labels: &Value| {
             let wanted = matching.get(field).unwrap_or(&empty);
-            wanted.as_object().is_none_or(Map::is_empty) || selector::matches(wanted, labels)
+            wanted.as_object().is_none_or(Map::is_empty)
+                || Selector::read(wanted).is_some_and(|selector| selector.matches(labels))
         };
         if let Some(namespace) = &self.namespace
             && !selects("namespaceSelector", &labels(Some(namespace)))
@@ -126,23 +127,46 @@ struct Evaluation<'a> {
 
 /// What the expressions of a policy may cost together (upstream's `RuntimeCELCostBudget`; what one may is checked as it runs).
 const COST_MAX: u64 = 10_000_000;
+/// What its match conditions may cost together, apart from the others (`RuntimeCELCostBudgetMatchConditions`).
+const CONDITIONS_COST_MAX: u64 = COST_MAX / 4;
 /// In upstream's words.
 const TOO_DEAR: &str = "validation failed due to running out of cost budget, no further validation rules will be run";
 
 impl<'a> Evaluation<'a> {
     fn new(facts: &'a Facts<'a>, policy: &'a Value, params: Value) -> Self {
-        let mut evaluation =
-            Self { facts, policy, params, variables: json!({}), broken: None, left: Cell::new(Some(COST_MAX)) };
-        for variable in items(&policy["spec"], "variables") {
-            let name = text(variable, "name").to_owned();
-            match evaluation.evaluate(text(variable, "expression")) {
-                Ok(value) => evaluation.variables[name] = value,
+        let left = Cell::new(Some(CONDITIONS_COST_MAX));
+        Self { facts, policy, params, variables: json!({}), broken: None, left }
+    }
+
+    /// Whether the match conditions let the policy speak; an error of theirs, where it counts as a failure.
+    fn speaks(&self) -> Result<bool, Failure> {
+        let spec = &self.policy["spec"];
+        for condition in items(spec, "matchConditions") {
+            match self.evaluate(text(condition, "expression")) {
+                Ok(Value::Bool(true)) => {}
+                Ok(_) => return Ok(false),
+                Err(_) if text(spec, "failurePolicy") == "Ignore" => return Ok(false),
                 Err(error) => {
-                    evaluation.broken.get_or_insert(format!("composited variable {name:?} fails to evaluate: {error}"));
+                    let message = format!("match condition {:?} resulted in error: {error}", text(condition, "name"));
+                    return Err(Failure { reason: String::new(), message });
                 }
             }
         }
-        evaluation
+        Ok(true)
+    }
+
+    /// Works the variables out.
+    fn compute(&mut self) {
+        self.left.set(Some(COST_MAX));
+        for variable in items(&self.policy["spec"], "variables") {
+            let name = text(variable, "name").to_owned();
+            match self.evaluate(text(variable, "expression")) {
+                Ok(value) => self.variables[name] = value,
+                Err(error) => {
+                    self.broken.get_or_insert(format!("composited variable {name:?} fails to evaluate: {error}"));
+                }
+            }
+        }
     }
 
     fn evaluate(&self, source: &str) -> Result<Value, String> {
@@ -172,21 +196,15 @@ impl<'a> Evaluation<'a> {
     }
 
     /// The validations that fail, in order. An error counts as a failure unless the policy says to ignore those.
-    fn failures(&self) -> Vec<Failure> {
+    fn failures(mut self) -> Vec<Failure> {
+        match self.speaks() {
+            Ok(true) => self.compute(),
+            Ok(false) => return Vec::new(),
+            Err(failure) => return vec![failure],
+        }
         let spec = &self.policy["spec"];
         let ignores = text(spec, "failurePolicy") == "Ignore";
         let mut out = Vec::new();
-        for condition in items(spec, "matchConditions") {
-            match self.evaluate(text(condition, "expression")) {
-                Ok(Value::Bool(true)) => {}
-                Ok(_) => return out,
-                Err(_) if ignores => return out,
-                Err(error) => {
-                    let message = format!("match condition {:?} resulted in error: {error}", text(condition, "name"));
-                    return vec![Failure { reason: String::new(), message }];
-                }
-            }
-        }
         for validation in items(spec, "validations") {
             let source = text(validation, "expression");
             let message = match self.evaluate(source) {
@@ -312,11 +330,7 @@ impl Core {
         }
         let gvk = api::object::Gvk::from_api_version(text(wanted, "apiVersion"), text(wanted, "kind"));
         let catalog = self.catalog();
-        let found = catalog.kinds.values().find(|s| {
-            let r = &s.resource;
-            r.group == gvk.group && r.version == gvk.version && r.kind == gvk.kind
-        });
-        let Some(served) = found else {
+        let Some(served) = catalog.kind_of(wanted) else {
             return Err(format!(
                 "failed to configure policy: failed to find resource referenced by paramKind: '{gvk}'"
             ));
@@ -327,10 +341,11 @@ impl Core {
             (true, namespace) => namespace,
         };
         let resource = &served.resource;
+        let selector = Selector::read(&reference["selector"]);
         let found: Vec<Value> = match text(reference, "name") {
             "" => Objects::list(self, &resource.group, &resource.plural, namespace)
                 .iter()
-                .filter(|o| selector::matches(&reference["selector"], &o["metadata"]["labels"]))
+                .filter(|o| selector.as_ref().is_some_and(|selector| selector.selects(o)))
                 .map(|o| (**o).clone())
                 .collect(),
             name => Objects::get(self, &resource.group, &resource.plural, namespace, name)

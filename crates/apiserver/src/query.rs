@@ -1,8 +1,9 @@
 //! Query strings, read as Go reads them, and the options of the API that they carry.
 
-use crate::selectors::{FieldSelector, LabelSelector};
-use crate::status::Status;
+use crate::field_selector::FieldSelector;
 use api::field::{Error, ErrorList, Path};
+use api::selector::Selector;
+use resource::status::Status;
 
 /// The pairs of a query string, in order, decoded. `+` is a space; pairs that do not decode are dropped.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -40,10 +41,7 @@ impl Query {
     pub fn int(&self, key: &str) -> Result<Option<i64>, Status> {
         match self.get(key) {
             None | Some("") => Ok(None),
-            Some(text) => text
-                .parse()
-                .map(Some)
-                .map_err(|_| Status::bad_request(format!("strconv.ParseInt: parsing {text:?}: invalid syntax"))),
+            Some(text) => merge::gotext::int(text).map(Some).map_err(Status::bad_request),
         }
     }
 }
@@ -109,7 +107,7 @@ pub enum VersionMatch {
 /// `ListOptions`.
 #[derive(Clone, Debug)]
 pub struct ListOptions {
-    pub labels: LabelSelector,
+    pub labels: Selector,
     pub fields: FieldSelector,
     pub watch: bool,
     pub bookmarks: bool,
@@ -128,7 +126,9 @@ impl ListOptions {
     /// # Errors
     /// 400 for what does not parse, 422 for what does not go together.
     pub fn parse(query: &Query) -> Result<Self, Status> {
-        let labels = LabelSelector::parse(query.text("labelSelector")).map_err(Status::bad_request)?;
+        // numbers are read before selectors are
+        let (timeout_secs, limit) = (query.int("timeoutSeconds")?, query.int("limit")?);
+        let labels = Selector::parse(query.text("labelSelector")).map_err(Status::bad_request)?;
         let fields = FieldSelector::parse(query.text("fieldSelector")).map_err(Status::bad_request)?;
         let version_match = query.get("resourceVersionMatch").filter(|m| !m.is_empty());
         let options = Self {
@@ -143,9 +143,9 @@ impl ListOptions {
                 None => None,
             },
             send_initial_events: query.get("sendInitialEvents").map(|_| query.flag("sendInitialEvents")),
-            limit: usize::try_from(query.int("limit")?.unwrap_or(0)).unwrap_or(0),
+            limit: usize::try_from(limit.unwrap_or(0)).unwrap_or(0),
             continue_token: query.text("continue").to_owned(),
-            timeout_secs: query.int("timeoutSeconds")?,
+            timeout_secs,
         };
         let errors = options.faults(version_match);
         if errors.is_empty() { Ok(options) } else { Err(Status::invalid("meta.k8s.io", "ListOptions", "", &errors)) }
@@ -162,6 +162,16 @@ impl ListOptions {
                     "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
                 ));
             }
+            let continues =
+                || Error::forbidden(&match_path, "resourceVersionMatch is forbidden when continue is provided");
+            // A watch from now on counts as one that asks for initial events, which have a match.
+            if version_match.is_none()
+                && self.send_initial_events.is_none()
+                && matches!(self.resource_version.as_str(), "" | "0")
+                && !self.continue_token.is_empty()
+            {
+                errors.push(continues());
+            }
             if let Some(text) = version_match {
                 if self.send_initial_events.is_none() {
                     errors.push(Error::forbidden(
@@ -173,10 +183,7 @@ impl ListOptions {
                     errors.push(Error::not_supported(&match_path, text, &["NotOlderThan"]));
                 }
                 if !self.continue_token.is_empty() {
-                    errors.push(Error::forbidden(
-                        &match_path,
-                        "resourceVersionMatch is forbidden when continue is provided",
-                    ));
+                    errors.push(continues());
                 }
             }
             return errors;

@@ -1,4 +1,4 @@
-//! What a path means.
+//! Parses request paths: group, version, namespace, resource, name and subresource.
 
 use crate::query::unescape;
 

@@ -1,9 +1,9 @@
 //! Objects as rows of a table, for kubectl.
 
-use crate::jsonpath::JsonPath;
 use crate::registry::Served;
-use crate::resource::Column;
 use jiff::Timestamp;
+use resource::Column;
+use resource::jsonpath::JsonPath;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -218,9 +218,9 @@ pub fn age(then: Timestamp, now: Timestamp) -> String {
 }
 
 /// A whole table in compact JSON.
-pub fn table<'a>(
+pub fn table<R: Serialize>(
     columns: Option<Value>,
-    rows: impl IntoIterator<Item = Row<'a>>,
+    rows: impl IntoIterator<Item = R>,
     meta: &Value,
     version: &str,
 ) -> Vec<u8> {
@@ -278,7 +278,7 @@ mod tests {
 
     #[test]
     fn rows_are_written_as_the_values_that_they_are() {
-        let resource = crate::builtin::resources().into_iter().find(|r| r.plural == "pods").unwrap();
+        let resource = kinds::resources().into_iter().find(|r| r.plural == "pods").unwrap();
         let served = Served::builtin(resource);
         let pod = json!({"metadata": {"name": "p", "labels": {"b": "1", "a": "2"}}, "spec": {"containers": [{}]},
             "status": {"phase": "Succeeded"}});
@@ -293,7 +293,7 @@ mod tests {
             assert!(value["conditions"].is_array());
         }
         let whole = table(Some(columns(&served)), [row(&served, &pod, Include::None, "v1", now)], &json!({}), "v1");
-        let none = table(None, [], &json!({"resourceVersion": "5"}), "v1");
+        let none = table(None, Vec::<Row<'_>>::new(), &json!({"resourceVersion": "5"}), "v1");
         assert!(
             String::from_utf8(whole)
                 .unwrap()

@@ -1,10 +1,11 @@
 //! What pods and nodes use at present (`metrics.k8s.io`), which on a cluster metrics-server answers. The objects are made
 //! when somebody asks for them, and never stored.
 
-use crate::admission::Objects;
-use crate::resource::{Column, Live, Resource, Strategy};
+use crate::registry::{Live, Served};
 use futures::future::BoxFuture;
 use jiff::Timestamp;
+use resource::admission::Objects;
+use resource::{Column, Resource, Strategy};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -34,11 +35,11 @@ pub trait Usage: Send + Sync {
 }
 
 /// The two kinds.
-pub(crate) fn resources(usage: &Arc<dyn Usage>) -> [Resource; 2] {
+pub(crate) fn served(usage: &Arc<dyn Usage>) -> [Served; 2] {
     let of = |kind: &str, plural: &str, pods: bool| {
         let schema = schema(kind, pods);
-        let strategy = Metrics { usage: usage.clone(), pods };
-        Resource {
+        let metrics = Metrics { usage: usage.clone(), pods };
+        let resource = Resource {
             group: GROUP.to_owned(),
             version: VERSION.to_owned(),
             kind: kind.to_owned(),
@@ -53,9 +54,10 @@ pub(crate) fn resources(usage: &Arc<dyn Usage>) -> [Resource; 2] {
             schema: crate::crd::schema(&schema),
             type_name: None,
             columns: ["Name", "cpu", "memory", "Window"].map(column).to_vec(),
-            strategy: Arc::new(strategy),
+            strategy: Arc::new(Rows),
             custom: false,
-        }
+        };
+        Served::live(resource, Arc::new(metrics))
     };
     [of("NodeMetrics", "nodes", false), of("PodMetrics", "pods", true)]
 }
@@ -107,7 +109,10 @@ struct Metrics {
     pods: bool,
 }
 
-impl Strategy for Metrics {
+/// Their table rows.
+struct Rows;
+
+impl Strategy for Rows {
     fn row(&self, object: &Value, _now: Timestamp) -> Vec<Value> {
         let total = |resource: &str| -> String {
             let containers = object["containers"].as_array().into_iter().flatten();
@@ -121,10 +126,6 @@ impl Strategy for Metrics {
             total("memory").into(),
             object["window"].clone(),
         ]
-    }
-
-    fn live(&self) -> Option<&dyn Live> {
-        Some(self)
     }
 }
 

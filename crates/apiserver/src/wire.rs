@@ -1,4 +1,4 @@
-//! Objects as bytes, the way Go's encoders lay them out.
+//! Encodes objects as bytes, with the order of members that Go's encoders produce.
 //!
 //! Built-in kinds begin with `kind`, `apiVersion`, `metadata`, and their metadata has the order of `ObjectMeta`; custom
 //! resources have their keys sorted throughout.
@@ -165,6 +165,14 @@ impl Codec for ObjectCodec {
 
     fn encode(&self, bucket: &str, value: &Value) -> Vec<u8> {
         to_vec(value, !self.builtin.contains(bucket))
+    }
+
+    fn stays(&self, bucket: &str) -> bool {
+        const GROUPS: [&str; 3] = ["admissionregistration.k8s.io", "apiextensions.k8s.io", "rbac.authorization.k8s.io"];
+        const CORE: [&str; 3] = ["limitranges", "namespaces", "resourcequotas"];
+        bucket
+            .split_once('/')
+            .is_some_and(|(group, plural)| GROUPS.contains(&group) || (group.is_empty() && CORE.contains(&plural)))
     }
 }
 

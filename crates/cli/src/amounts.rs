@@ -1,4 +1,4 @@
-//! Amounts of resources: what pods ask for, what nodes have, and how people say it.
+//! Amounts of resources: what pods ask for, what nodes have, and the text in which both are shown.
 
 use api::quantity::Quantity;
 use serde_json::Value;

@@ -2,6 +2,7 @@
 
 use crate::args::RunArgs;
 use crate::code::{Code, Start};
+use crate::codes::ErrorCode;
 use crate::error::CliError;
 use crate::launcher::Setting;
 use crate::python::{Found, find};
@@ -24,27 +25,36 @@ pub(crate) fn interpreter(args: &RunArgs, code: &Code, setting: &Setting) -> Res
         let python = root.canonicalize().unwrap_or(root).join("bin/python");
         return match find(&python.to_string_lossy(), "", &here) {
             Found::At(python) => Ok(Some(python)),
-            Found::Unusable(_, why) => Err(CliError::Usage(format!(
-                "--venv {}: its bin/python cannot be run: {why}\n  make it anew: python3 -m venv --clear {0}",
-                folder.display()
-            ))),
-            Found::Nowhere => Err(CliError::Usage(format!(
-                "--venv {}: it is not a virtual environment, for it has no bin/python\n  make one: python3 -m venv {0}",
-                folder.display()
-            ))),
+            Found::Unusable(_, why) => Err(CliError::Usage(
+                ErrorCode::PythonMissing,
+                format!(
+                    "--venv {}: its bin/python cannot be run: {why}\n  make it again: python3 -m venv --clear {0}",
+                    folder.display()
+                ),
+            )),
+            Found::Nowhere => Err(CliError::Usage(
+                ErrorCode::PythonMissing,
+                format!(
+                    "--venv {}: it is not a virtual environment, because it has no bin/python\n  make one: python3 -m venv {0}",
+                    folder.display()
+                ),
+            )),
         };
     }
     if let Some(python) = &args.python {
         let name = python.to_string_lossy();
         return match find(&name, &setting.path(), &here) {
             Found::At(path) => Ok(Some(path)),
-            Found::Unusable(path, why) => {
-                Err(CliError::Usage(format!("--python {name}: {} cannot be run: {why}", path.display())))
-            }
+            Found::Unusable(path, why) => Err(CliError::Usage(
+                ErrorCode::PythonMissing,
+                format!("--python {name}: {} cannot be run: {why}", path.display()),
+            )),
             Found::Nowhere if name.contains('/') => {
-                Err(CliError::Usage(format!("--python {name}: there is no such file")))
+                Err(CliError::Usage(ErrorCode::PythonMissing, format!("--python {name}: there is no such file")))
             }
-            Found::Nowhere => Err(CliError::Usage(format!("--python {name}: there is none on the PATH"))),
+            Found::Nowhere => {
+                Err(CliError::Usage(ErrorCode::PythonMissing, format!("--python {name}: there is none on the PATH")))
+            }
         };
     }
     if args.uv { uv(code, setting).map(Some) } else { Ok(None) }
@@ -55,6 +65,7 @@ pub(crate) fn interpreter(args: &RunArgs, code: &Code, setting: &Setting) -> Res
 fn uv(code: &Code, setting: &Setting) -> Result<PathBuf, CliError> {
     let Some(uv) = find("uv", &setting.path(), &setting.folder).path() else {
         return Err(CliError::Usage(
+            ErrorCode::UvFailed,
             "--uv: uv is not on the PATH\n  install it: python3 -m pip install uv; or name an environment: --venv DIR"
                 .to_owned(),
         ));
@@ -70,7 +81,7 @@ fn uv(code: &Code, setting: &Setting) -> Result<PathBuf, CliError> {
     if python.is_absolute() {
         return Ok(python);
     }
-    Err(CliError::Usage(format!("--uv: uv names no interpreter, but says {said:?}")))
+    Err(CliError::Usage(ErrorCode::UvFailed, format!("--uv: uv names no interpreter, but says {said:?}")))
 }
 
 fn ask(uv: &Path, words: &[&str], setting: &Setting) -> Result<String, CliError> {
@@ -79,7 +90,10 @@ fn ask(uv: &Path, words: &[&str], setting: &Setting) -> Result<String, CliError>
     let output = command.output().map_err(|source| CliError::Io { doing: "run", path: uv.to_owned(), source })?;
     if !output.status.success() {
         let folder = setting.folder.display();
-        return Err(CliError::Usage(format!("--uv: uv {} in {folder} ends with {}", words.join(" "), output.status)));
+        return Err(CliError::Usage(
+            ErrorCode::UvFailed,
+            format!("--uv: uv {} in {folder} ends with {}", words.join(" "), output.status),
+        ));
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

@@ -1,6 +1,8 @@
-//! What `run` is to run: a script, a folder with one, a program, or a command that is found on the PATH.
+//! The code that `run` runs: a script, a folder with a script, a program, or a command on the PATH. Finds it and refuses what is none of
+//! these.
 
 use crate::args::RunArgs;
+use crate::codes::ErrorCode;
 use crate::error::CliError;
 use crate::near::did_you_mean;
 use crate::python::shebang;
@@ -48,7 +50,10 @@ impl Code {
         };
         let folder = args.workdir.as_deref().map(absolute).transpose()?;
         if let Some(folder) = folder.as_ref().filter(|folder| !folder.is_dir()) {
-            return Err(CliError::Usage(format!("--workdir {} is not a folder", folder.display())));
+            return Err(CliError::Usage(
+                ErrorCode::WorkdirWrong,
+                format!("--workdir {} is not a folder", folder.display()),
+            ));
         }
         let named = args.script();
         let mut script = absolute(named)?;
@@ -63,11 +68,14 @@ impl Code {
             let entries: Vec<&str> = ENTRY_POINTS.into_iter().filter(|name| script.join(name).is_file()).collect();
             let [entry] = entries[..] else {
                 let there = if entries.is_empty() { "none of them".to_owned() } else { entries.join(" and ") };
-                return Err(CliError::Usage(format!(
-                    "{} is not a file; as a folder it should have one of {}, and it has {there}: name the script to run",
-                    named.display(),
-                    ENTRY_POINTS.join(", ")
-                )));
+                return Err(CliError::Usage(
+                    ErrorCode::ScriptMissing,
+                    format!(
+                        "{} is not a file; as a folder it should have one of {}, and it has {there}: name the script to run",
+                        named.display(),
+                        ENTRY_POINTS.join(", ")
+                    ),
+                ));
             };
             let folder = folder.unwrap_or_else(|| script.clone());
             return Ok(Self { named: called, script: script.join(entry), folder: Some(folder), start: Start::Python });
@@ -77,7 +85,10 @@ impl Code {
                 let start = Start::of(&script)?;
                 Ok(Self { named: called, script, folder, start })
             }
-            Ok(_) => Err(CliError::Usage(format!("{} is not a file; name the script to run", named.display()))),
+            Ok(_) => Err(CliError::Usage(
+                ErrorCode::ScriptMissing,
+                format!("{} is not a file; name the script to run", named.display()),
+            )),
             Err(source) if source.kind() == std::io::ErrorKind::NotFound => {
                 if args.runtime.as_deref() == Some(PLAIN) && !named.to_string_lossy().contains('/') {
                     return Ok(Self {
@@ -98,11 +109,14 @@ impl Code {
         let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let inside = self.script.strip_prefix(folder).map(Path::to_owned);
         inside.or_else(|_| real(&self.script).strip_prefix(real(folder)).map(Path::to_owned)).map_err(|_| {
-            CliError::Usage(format!(
-                "{} is not in --workdir {}, which is all that a cluster's pods are sent",
-                self.script.display(),
-                folder.display()
-            ))
+            CliError::Usage(
+                ErrorCode::WorkdirWrong,
+                format!(
+                    "{} is not in --workdir {}, and `run` sends nothing else to the pods of a cluster",
+                    self.script.display(),
+                    folder.display()
+                ),
+            )
         })
     }
 
@@ -138,11 +152,14 @@ impl Start {
         if BINARIES.iter().any(|magic| head.starts_with(magic)) {
             let runs = nix::unistd::access(script, nix::unistd::AccessFlags::X_OK);
             return runs.map(|()| Self::Program(Vec::new())).map_err(|error| {
-                CliError::Usage(format!(
-                    "{path} is a program that cannot be run: {why}\n  allow it: chmod +x {path}",
-                    path = script.display(),
-                    why = error.desc()
-                ))
+                CliError::Usage(
+                    ErrorCode::ProgramNotExecutable,
+                    format!(
+                        "{path} is a program that cannot be run: {why}\n  allow it: chmod +x {path}",
+                        path = script.display(),
+                        why = error.desc()
+                    ),
+                )
             });
         }
         Ok(match extension.as_str() {
@@ -171,7 +188,7 @@ fn missing(named: &Path, script: &Path) -> CliError {
     let command = !name.contains('/') && crate::python::find(&name, &path, Path::new("/")).path().is_some();
     let advice =
         if command { format!("\n  for the command {name}: --runtime {PLAIN} -- {name}") } else { String::new() };
-    CliError::Usage(format!("cannot read {name}: there is no such file{meant}{advice}"))
+    CliError::Usage(ErrorCode::ScriptMissing, format!("cannot read {name}: there is no such file{meant}{advice}"))
 }
 
 #[cfg(test)]

@@ -1,12 +1,14 @@
-//! Completion in shells: commands and flags from the same words as `--help`; names of jobs, runtimes and namespaces from the server.
+//! Completion in shells: commands, flags and error codes from this binary; names of jobs, runtimes and namespaces from the server.
 //!
-//! The shell calls this binary at each Tab (`clap_complete`'s engine), so what it offers is never older than the binary. A shell must
-//! not be kept waiting or written to: without an answer in [`PATIENCE`] there are no names, and nothing is said of it.
+//! The shell calls this binary at each Tab (`clap_complete`'s engine), so completion always fits the binary. A shell must not wait or be
+//! written to: if the server does not answer within [`PATIENCE`], no names are offered, without a message.
 
 use crate::args::{Cli, Global, Shell};
+use crate::codes;
 use crate::connect::{Cluster, Kind};
 use crate::error::CliError;
 use crate::exit;
+use crate::plugin;
 use clap::{Arg, CommandFactory};
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter, CompletionCandidate, PathCompleter};
 use clap_complete::env::{Bash, CompleteEnv, EnvCompleter, Fish, Zsh};
@@ -27,15 +29,45 @@ if [ \"$funcstack[1]\" = \"_trainyard\" ]; then
 fi
 ";
 
-/// Answers a shell that asks and ends the process; returns where none asks.
+/// Answers a shell or a kubectl that asks and ends the process; returns where none asks.
 pub fn answer_shell() {
-    if std::env::var_os(VARIABLE).is_some() {
-        // programs that kubeconfigs name for credentials may write there, in the middle of the user's line
-        if let Ok(nowhere) = std::fs::File::options().write(true).open("/dev/null") {
-            let _ = nix::unistd::dup2_stderr(nowhere);
-        }
-        CompleteEnv::with_factory(command).var(VARIABLE).complete();
+    let by_shell = std::env::var_os(VARIABLE).is_some();
+    if !by_shell && !plugin::completes() {
+        return;
     }
+    // programs that kubeconfigs name for credentials may write there, in the middle of the user's line
+    if let Ok(nowhere) = std::fs::File::options().write(true).open("/dev/null") {
+        let _ = nix::unistd::dup2_stderr(nowhere);
+    }
+    if by_shell {
+        CompleteEnv::with_factory(command).var(VARIABLE).complete();
+    } else {
+        print!("{}", answer_kubectl(std::env::args_os().skip(1)));
+        std::process::exit(i32::from(exit::OK));
+    }
+}
+
+/// What kubectl takes from a plugin's completer: candidates with their help behind a tab, then what to do with them: 4 for
+/// these alone, 0 to offer files where there are none.
+fn answer_kubectl(words: impl IntoIterator<Item = OsString>) -> String {
+    let mut line: Vec<OsString> = vec!["trainyard".into(), "odh".into()];
+    line.extend(words);
+    if line.len() == 2 {
+        line.push(OsString::new());
+    }
+    let last = line.len().saturating_sub(1);
+    let found = clap_complete::engine::complete(&mut command(), line, last, None).unwrap_or_default();
+    let mut answer = String::new();
+    for candidate in found.iter().filter(|candidate| !candidate.is_hide_set()) {
+        answer.push_str(&candidate.get_value().to_string_lossy());
+        if let Some(help) = candidate.get_help().map(ToString::to_string).filter(|help| !help.is_empty()) {
+            answer.push('\t');
+            answer.push_str(help.lines().next().unwrap_or_default());
+        }
+        answer.push('\n');
+    }
+    answer.push_str(if found.is_empty() { ":0\n" } else { ":4\n" });
+    answer
 }
 
 /// Prints what makes a shell ask.
@@ -57,7 +89,11 @@ pub(crate) fn print(wanted: Shell) -> Result<u8, CliError> {
 
 /// The command line with a source of names for each argument that takes one.
 fn command() -> clap::Command {
-    Cli::command().mut_args(with_names).mut_subcommands(|command| command.mut_args(with_names))
+    named(Cli::command())
+}
+
+fn named(command: clap::Command) -> clap::Command {
+    command.mut_args(with_names).mut_subcommands(named)
 }
 
 fn with_names(arg: Arg) -> Arg {
@@ -65,7 +101,15 @@ fn with_names(arg: Arg) -> Arg {
         "job" | "jobs" => &[Kind::TrainJob],
         "runtime" => &[Kind::ClusterTrainingRuntime, Kind::TrainingRuntime],
         "search" => &[Kind::OptimizationJob],
+        "mpijob" | "mpijobs" => &[Kind::MpiJob],
         "namespace" => &[Kind::Namespace],
+        "subject" => {
+            return arg.add(ArgValueCandidates::new(|| {
+                let codes =
+                    codes::meanings().map(|(code, meaning)| CompletionCandidate::new(code).help(Some(meaning.into())));
+                names(&[Kind::TrainJob]).into_iter().chain(codes).collect()
+            }));
+        }
         "words" => return arg.add(ArgValueCompleter::new(PathCompleter::any())),
         _ => return arg,
     };
@@ -94,11 +138,13 @@ async fn ask(kinds: &[Kind], global: &Global) -> Vec<String> {
     names
 }
 
-/// What the unfinished command line says of the server. The shell gives its words after `--`.
+/// What the unfinished command line says of the server. The shell gives its words after `--`, kubectl gives those alone.
 fn global(words: impl IntoIterator<Item = OsString>) -> Global {
     let home = std::env::var_os("TRAINYARD_HOME").map(PathBuf::from);
-    let mut global = Global { home, kubeconfig: None, context: None, namespace: None, verbose: 0 };
-    let mut words = words.into_iter().skip_while(|word| word != "--").skip(1);
+    let mut global =
+        Global { home, kubeconfig: None, context: None, namespace: None, verbose: 0, plugin: plugin::completes() };
+    let by_shell = !global.plugin;
+    let mut words = words.into_iter().skip_while(|word| by_shell && word != "--").skip(1);
     while let Some(word) = words.next() {
         let word = word.to_string_lossy().into_owned();
         let (flag, joined) = match word.split_once('=') {
@@ -132,12 +178,32 @@ mod tests {
     #[test]
     fn names_come_for_every_argument_that_takes_one() {
         let command = command();
-        for (of, id) in [("get", "job"), ("delete", "jobs"), ("logs", "job"), ("run", "runtime"), ("trials", "search")]
-        {
+        for (of, id) in [
+            ("get", "job"),
+            ("delete", "jobs"),
+            ("logs", "job"),
+            ("explain", "subject"),
+            ("run", "runtime"),
+            ("trials", "search"),
+        ] {
             let sub = command.find_subcommand(of).unwrap_or_else(|| panic!("{of}"));
             let arg = sub.get_arguments().find(|arg| arg.get_id() == id).unwrap_or_else(|| panic!("{of} {id}"));
             assert!(arg.get::<ArgValueCandidates>().is_some(), "{of} {id}");
         }
+    }
+
+    #[test]
+    fn kubectl_gets_candidates_and_what_to_do_with_them() {
+        let told = |words: &[&str]| answer_kubectl(words.iter().map(OsString::from));
+        assert!(told(&[]).contains("mpijob\tMPIJobs: "), "{}", told(&[]));
+        let verbs = told(&["mpijob", ""]);
+        for verb in ["create", "get", "describe", "logs", "delete", "suspend", "resume", "wait", "scale"] {
+            assert!(verbs.lines().any(|line| line.starts_with(&format!("{verb}\t"))), "{verbs}");
+        }
+        assert!(verbs.ends_with("\n:4\n"));
+        assert!(told(&["mpijob", "logs", "--wor"]).starts_with("--worker\t"));
+        assert_eq!(told(&["mpijob", "wait", "x", "--for", "susp"]), "suspended\n:4\n");
+        assert_eq!(told(&["mpijob", "create", "--image", "zzz"]), ":0\n");
     }
 
     #[test]

@@ -1,6 +1,7 @@
-//! Reaching an API server: the local control plane's, or a cluster's.
+//! Connections to an API server: chooses the local control plane or a cluster from flags and environment, and reads objects through it.
 
 use crate::args::Global;
+use crate::codes::ErrorCode;
 use crate::daemon;
 use crate::error::{CliError, is_not_served};
 use crate::home::Home;
@@ -63,11 +64,14 @@ struct Given<'a> {
     default_runs: bool,
     /// `~/.kube/config`, where it exists.
     kube: Option<&'a Path>,
+    /// kubectl or oc has called, who would go to that cluster.
+    plugin: bool,
 }
 
 impl Given<'_> {
     /// The first that applies: `--kubeconfig` or `--context`; `--home` or `$TRAINYARD_HOME`; `$KUBECONFIG`; the local control
-    /// plane that runs; `~/.kube/config`; the local control plane. docs/cli.md has the same list.
+    /// plane that runs; `~/.kube/config`; the local control plane. docs/cli.md has the same list. As a plugin the last but one goes
+    /// before the one before it: kubectl would.
     fn choose(&self) -> Place {
         if let Some(file) = self.kubeconfig {
             return Place::File(file.to_owned());
@@ -83,7 +87,7 @@ impl Given<'_> {
             };
         }
         match self.kube {
-            Some(file) if self.context || !self.default_runs => Place::File(file.to_owned()),
+            Some(file) if self.context || self.plugin || !self.default_runs => Place::File(file.to_owned()),
             // without any kubeconfig, reading the one of the local control plane tells which contexts there are
             Some(_) | None => Place::Home(self.default_home.to_owned()),
         }
@@ -110,6 +114,7 @@ fn choose(global: &Global) -> Result<Place, CliError> {
         default_home: default_home.map_or(unused.as_path(), Home::root),
         default_runs: default_home.is_some_and(|home| home.running().is_some()),
         kube: kube.as_deref(),
+        plugin: global.plugin,
     };
     let place = given.choose();
     Ok(match &place {
@@ -295,10 +300,14 @@ fn context(global: &Global, kubeconfig: &Kubeconfig, path: &Path) -> Result<Stri
     let path = path.display();
     match global.context.as_deref().or(kubeconfig.current_context.as_deref()).filter(|name| !name.is_empty()) {
         Some(name) if names.contains(&name) => Ok(name.to_owned()),
-        Some(name) => Err(CliError::Usage(format!("kubeconfig {path} has no context {name:?}; {there}"))),
-        None => Err(CliError::Usage(format!(
-            "kubeconfig {path} names no current context, so no cluster is chosen: use --context NAME; {there}"
-        ))),
+        Some(name) => Err(CliError::Usage(
+            ErrorCode::ContextMissing,
+            format!("kubeconfig {path} has no context {name:?}; {there}"),
+        )),
+        None => Err(CliError::Usage(
+            ErrorCode::ContextMissing,
+            format!("kubeconfig {path} has no current context; choose one: --context NAME; {there}"),
+        )),
     }
 }
 
@@ -346,6 +355,7 @@ pub enum Kind {
     TrainingRuntime,
     ClusterTrainingRuntime,
     OptimizationJob,
+    MpiJob,
     JobSet,
     Job,
     Pod,
@@ -373,6 +383,7 @@ impl Kind {
             Self::OptimizationJob => {
                 (Gvk::new("trainer.kubeflow.org", "v1alpha1", "OptimizationJob"), "optimizationjobs")
             }
+            Self::MpiJob => (api::mpi::gvk(), api::mpi::PLURAL),
             Self::JobSet => (api::jobset::gvk(), "jobsets"),
             Self::Job => (Gvk::new("batch", "v1", "Job"), "jobs"),
             Self::Pod => (Gvk::new("", "v1", "Pod"), "pods"),
@@ -405,6 +416,7 @@ mod tests {
             default_home: Path::new("/default"),
             default_runs: false,
             kube: None,
+            plugin: false,
         };
         let file = |path: &str| Place::File(path.into());
         let home = |path: &str| Place::Home(path.into());
@@ -420,6 +432,8 @@ mod tests {
             (Given { environment: Some(OsStr::new("/a:/b")), ..nothing }, Place::Environment),
             (Given { environment: Some(OsStr::new(":/a:")), ..nothing }, file("/a")),
             (Given { kube, default_runs: true, ..nothing }, home("/default")),
+            (Given { kube, default_runs: true, plugin: true, ..nothing }, file("/kube")),
+            (Given { default_runs: true, plugin: true, ..nothing }, home("/default")),
             (Given { kube, ..nothing }, file("/kube")),
             (nothing, home("/default")),
         ];
@@ -442,7 +456,7 @@ mod tests {
         assert_eq!(told(&["--context", "b"]), Ok("b".to_owned()));
         let wrong = told(&["--context", "c"]);
         assert_eq!(wrong, Err("kubeconfig /k has no context \"c\"; it has: a, b".to_owned()));
-        assert!(told(&[]).unwrap_err().contains("names no current context"));
+        assert!(told(&[]).unwrap_err().contains("has no current context"));
     }
 
     #[test]

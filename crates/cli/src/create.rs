@@ -1,6 +1,7 @@
-//! Creating what `run` has made: a job, or a search; on a cluster with the code for its pods.
+//! Creates what `run` has planned: a job or a search; on a cluster also the ConfigMap with the code for its pods.
 
 use crate::code::Start;
+use crate::codes::ErrorCode;
 use crate::connect::{Cluster, Kind, value};
 use crate::error::CliError;
 use crate::manifest::{Draft, Pods, VOLUME, manifest, stem, steps};
@@ -63,10 +64,13 @@ async fn ship(cluster: &Cluster, draft: Draft<'_>, what: What<'_>) -> Result<Val
     bundle.skipped.iter().for_each(|skipped| eprintln!("not sent: {skipped}"));
     let steps = steps(&ready.runtime);
     if steps.is_empty() {
-        return Err(CliError::Usage(format!(
-            "runtime {:?} has no container \"node\", so the script cannot be put anywhere; choose another: trainyard runtimes",
-            object::meta(&ready.runtime, "name")
-        )));
+        return Err(CliError::Usage(
+            ErrorCode::RuntimeUnfit,
+            format!(
+                "runtime {:?} has no container \"node\", so it cannot run a script; choose another: trainyard runtimes",
+                object::meta(&ready.runtime, "name")
+            ),
+        ));
     }
     // whether a job may be called so is told of the job, not of its files
     let stem = stem(args.name.as_deref().map_or(code.named.as_path(), Path::new));
@@ -90,7 +94,7 @@ async fn ship(cluster: &Cluster, draft: Draft<'_>, what: What<'_>) -> Result<Val
     let owner = json!({"apiVersion": API_VERSION, "kind": what.kind(), "name": name, "uid": object::uid(&created)});
     let owned = Patch::Merge(json!({"metadata": {"ownerReferences": [owner]}}));
     if let Err(error) = maps.patch(files, &PatchParams::default(), &owned).await {
-        eprintln!("ConfigMap {files} will outlive {name}, for it could not be made its own: {error}");
+        eprintln!("ConfigMap {files} will not be deleted with {name}, because its owner cannot be set: {error}");
         eprintln!("  remove it once the job has ended: kubectl delete configmap {files} -n {}", cluster.namespace);
     }
     Ok(created)

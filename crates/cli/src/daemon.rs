@@ -1,6 +1,7 @@
-//! Starting, stopping and looking at the local control plane.
+//! `up --detach`, `down`, `status` and `kubeconfig`: starts, stops and describes the local control plane from outside.
 
 use crate::args::{DownArgs, Format, Global, ListArgs};
+use crate::codes::ErrorCode;
 use crate::error::CliError;
 use crate::exit;
 use crate::home::{Home, Running};
@@ -64,16 +65,18 @@ pub(crate) fn down(args: &DownArgs, global: &Global) -> Result<u8, CliError> {
     };
     let pid = Pid::from_raw(i32::try_from(running.pid).expect("a process id fits"));
     if let Err(error) = kill(pid, Signal::SIGTERM) {
-        return Err(CliError::Api(format!("cannot stop process {}: {}", running.pid, error.desc())));
+        return Err(CliError::Api(
+            ErrorCode::StopFailed,
+            format!("cannot stop process {}: {}", running.pid, error.desc()),
+        ));
     }
     let deadline = api::time::after(Instant::now(), STOP_MAX);
     while home.is_locked() {
         if Instant::now() > deadline {
-            return Err(CliError::Api(format!(
-                "process {} was asked to stop and still runs; see {}",
-                running.pid,
-                home.log().display()
-            )));
+            return Err(CliError::Api(
+                ErrorCode::StopFailed,
+                format!("process {} was asked to stop and still runs; see {}", running.pid, home.log().display()),
+            ));
         }
         std::thread::sleep(Duration::from_millis(10));
     }

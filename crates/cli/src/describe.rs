@@ -2,12 +2,14 @@
 
 use crate::args::{Format, JobArgs};
 use crate::connect::Cluster;
+use crate::downloads;
 use crate::error::CliError;
 use crate::exit;
 use crate::explain;
 use crate::facts;
 use crate::output;
 use crate::progress;
+use crate::queue;
 use crate::results;
 use crate::view::{self, Attempts, Phase, RestartCounts, age, container_restarts, final_message, node_rank, step};
 use api::object;
@@ -29,22 +31,31 @@ pub(crate) async fn describe(cluster: &Cluster, args: &JobArgs) -> Result<u8, Cl
     let diagnosis = diagnose::diagnose(&facts);
     let attempts = Attempts::of(&job);
     let counts = RestartCounts::of(jobset, &pods);
+    let phase = Phase::of(&job);
+    let has_no_node = |pod: &Value| object::text(&pod["spec"], "nodeName").is_empty();
+    let standing = match phase == Phase::Pending && pods.iter().any(has_no_node) {
+        true => queue::standing(cluster, &args.job).await?,
+        false => None,
+    };
     if matches!(args.output.output, Format::Json | Format::Yaml) {
         let all = json!({
             "job": job, "jobset": jobset, "pods": pods, "events": events,
             "explanation": [diagnosis.why], "diagnosis": explain::json(&diagnosis),
+            "queue": standing.map(|standing| json!({"position": standing.position, "ahead": standing.ahead})),
             "attempt": attempts.now, "attempts": attempts.most,
             "restarts": {"jobset": counts.jobset, "containers": counts.containers},
         });
         output::print(&all, args.output.output);
         return Ok(exit::OK);
     }
-    let phase = Phase::of(&job);
     let trainer = &job["spec"]["trainer"];
     println!("Name:       {}", args.job);
     println!("Namespace:  {}", object::meta(&job, "namespace"));
-    let standing = diagnose::standing(&job, jobset, &pods, now);
-    println!("{}", format!("State:      {standing}  {}", final_message(&job)).trim_end());
+    let state = diagnose::standing(&job, jobset, &pods, now);
+    println!("{}", format!("State:      {state}  {}", final_message(&job)).trim_end());
+    if let Some(standing) = standing {
+        println!("Queue:      {}", standing.told());
+    }
     println!("Runtime:    {}", object::text(&job["spec"]["runtimeRef"], "name"));
     println!("Nodes:      {}", trainer["numNodes"].as_i64().map_or("the runtime's".to_owned(), |n| n.to_string()));
     if let Some(processes) = trainer["numProcPerNode"].as_i64() {
@@ -52,6 +63,15 @@ pub(crate) async fn describe(cluster: &Cluster, args: &JobArgs) -> Result<u8, Cl
     }
     if progress::percentage(&job).is_some() {
         println!("Progress:   {}", progress::line(&job, 0, 0));
+    }
+    for tail in &facts.logs {
+        let pod = pods
+            .iter()
+            .find(|pod| object::meta(pod, "name") == tail.pod && object::text(&pod["status"], "phase") == "Running");
+        let Some(step) = pod.map(step) else { continue };
+        if let Some(far) = downloads::newest(&step, tail.lines.iter().map(|line| line.text.as_str())) {
+            println!("Download:   {step}: {far}");
+        }
     }
     if attempts.most > 1 {
         println!("Attempt:    {} of {}", attempts.now, attempts.most);

@@ -1,5 +1,6 @@
-//! What the command line says when something goes wrong: what happened, to which object, and what to do next.
+//! Errors of the command line: what happened, to which object, what to do next, and the code (`codes`) of each.
 
+use crate::codes::ErrorCode;
 use crate::connect::Cluster;
 use crate::exit;
 use std::path::PathBuf;
@@ -7,8 +8,8 @@ use std::path::PathBuf;
 /// A failed command.
 #[derive(Debug, thiserror::Error)]
 pub enum CliError {
-    #[error("{0}")]
-    Usage(String),
+    #[error("{1}")]
+    Usage(ErrorCode, String),
     #[error("{kind} \"{name}\" not found in namespace \"{namespace}\"")]
     NotFound {
         kind: &'static str,
@@ -32,13 +33,15 @@ pub enum CliError {
     },
     #[error("{0}")]
     Forbidden(String),
-    #[error("the server does not take the kubeconfig's credentials: {0}")]
+    #[error("the server does not accept the credentials of the kubeconfig: {0}")]
     Unauthorized(String),
     /// The server knows nothing under the path that was asked for.
     #[error("the API server does not serve Kubeflow Trainer's kinds")]
     NotServed,
-    #[error("{0}")]
-    Api(String),
+    #[error("the API server does not serve MPIJobs (kubeflow.org/v2beta1)")]
+    NoMpiJobs,
+    #[error("{1}")]
+    Api(ErrorCode, String),
     #[error("cannot {doing} {path}")]
     Io {
         doing: &'static str,
@@ -58,11 +61,27 @@ impl CliError {
     /// The process's exit code.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Usage(_) => exit::USAGE,
+            Self::Usage(..) => exit::USAGE,
             Self::NotFound { .. } => exit::NOT_FOUND,
             Self::NotRunning { .. } | Self::NotReady { .. } | Self::Unreachable { .. } => exit::UNREACHABLE,
-            Self::Forbidden(_) | Self::Unauthorized(_) | Self::NotServed => exit::FAILURE,
-            Self::Api(_) | Self::Io { .. } | Self::Kubeconfig { .. } => exit::FAILURE,
+            Self::Forbidden(_) | Self::Unauthorized(_) | Self::NotServed | Self::NoMpiJobs => exit::FAILURE,
+            Self::Api(..) | Self::Io { .. } | Self::Kubeconfig { .. } => exit::FAILURE,
+        }
+    }
+
+    /// The code by which documentation and programs know it.
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            Self::Usage(code, _) | Self::Api(code, _) => *code,
+            Self::NotFound { .. } => ErrorCode::NotFound,
+            Self::NotRunning { .. } => ErrorCode::NotRunning,
+            Self::NotReady { .. } => ErrorCode::NotReady,
+            Self::Unreachable { .. } => ErrorCode::Unreachable,
+            Self::Forbidden(_) => ErrorCode::Forbidden,
+            Self::Unauthorized(_) => ErrorCode::Unauthorized,
+            Self::NotServed | Self::NoMpiJobs => ErrorCode::NotServed,
+            Self::Io { .. } => ErrorCode::FileFailed,
+            Self::Kubeconfig { .. } => ErrorCode::KubeconfigUnreadable,
         }
     }
 
@@ -73,9 +92,9 @@ impl CliError {
                 "start one: trainyard up --detach\n  or name a cluster: --kubeconfig FILE, --context NAME".to_owned()
             }
             Self::NotReady { log, .. } => format!("see why in its log: {log}"),
-            Self::Unreachable { local: true, .. } => "is it running? trainyard status".to_owned(),
+            Self::Unreachable { local: true, .. } => "check whether it is running: trainyard status".to_owned(),
             Self::Unreachable { local: false, .. } => {
-                "does anything answer there? kubectl cluster-info; for this machine's control plane: --home DIR"
+                "check whether the cluster answers: kubectl cluster-info; to use this machine's control plane: --home DIR"
                     .to_owned()
             }
             Self::Forbidden(_) => "see which rights are missing: trainyard doctor".to_owned(),
@@ -85,10 +104,16 @@ impl CliError {
                  trainyard doctor"
                     .to_owned()
             }
+            Self::NoMpiJobs => {
+                "install them: kubectl apply --server-side -k manifests/overlays/manager\n  or update what serves them: \
+                 trainyard up, trainyard operator"
+                    .to_owned()
+            }
             Self::Io { doing: "create", .. } => "choose another folder: --home DIR or TRAINYARD_HOME".to_owned(),
             Self::NotFound { near, .. } if !near.is_empty() => near.clone(),
+            Self::NotFound { kind: "MPIJob", .. } => "see which there are: trainyard mpijob get".to_owned(),
             Self::NotFound { kind: "TrainJob", .. } => "see which there are: trainyard get".to_owned(),
-            Self::NotFound { .. } | Self::Usage(_) | Self::Api(_) | Self::Io { .. } | Self::Kubeconfig { .. } => {
+            Self::NotFound { .. } | Self::Usage(..) | Self::Api(..) | Self::Io { .. } | Self::Kubeconfig { .. } => {
                 String::new()
             }
         }
@@ -105,19 +130,14 @@ impl CliError {
 
     /// The error with its sources and its hint, ready to print.
     pub fn render(&self) -> String {
-        let mut text = format!("error: {self}");
-        let mut source = std::error::Error::source(self);
-        while let Some(cause) = source {
-            let cause_text = cause.to_string();
-            // kube's errors repeat their sources
-            if !text.contains(&cause_text) {
-                text = format!("{text}: {cause_text}");
-            }
-            source = cause.source();
-        }
-        let hint = self.hint();
-        if hint.is_empty() { text } else { format!("{text}\n  {hint}") }
+        render(self.code(), self, &self.hint())
     }
+}
+
+/// An error with its code, its sources and what to try next, ready to print.
+pub fn render(code: ErrorCode, error: &dyn std::error::Error, hint: &str) -> String {
+    let text = format!("error[{code}]: {}", api::error_chain(error));
+    if hint.is_empty() { text } else { format!("{text}\n  {hint}") }
 }
 
 /// Whether an answer 404 means that the path, and so the kind, is unknown, rather than one object.
@@ -132,7 +152,7 @@ impl From<kube::Error> for CliError {
             kube::Error::Api(status) if is_not_served(&status) => Self::NotServed,
             kube::Error::Api(status) if status.code == 401 => Self::Unauthorized(status.message.clone()),
             kube::Error::Api(status) if status.code == 403 => Self::Forbidden(status.message.clone()),
-            kube::Error::Api(status) => Self::Api(status.message.clone()),
+            kube::Error::Api(status) => Self::Api(ErrorCode::RequestRefused, status.message.clone()),
             other => Self::Unreachable { server: None, local: false, source: Box::new(other) },
         }
     }
@@ -146,6 +166,45 @@ mod tests {
         kube::Error::Api(serde_json::from_value(status).expect("a Status")).into()
     }
 
+    /// No part of a message (between `: `) stands in it twice.
+    fn repeats(message: &str) -> bool {
+        let parts: Vec<&str> = message.split(": ").flat_map(|part| part.split('\n')).map(str::trim).collect();
+        parts.iter().enumerate().any(|(at, part)| parts[..at].contains(part))
+    }
+
+    #[test]
+    fn nothing_is_said_twice() {
+        use std::io::{Error, ErrorKind};
+        let io = || Error::new(ErrorKind::PermissionDenied, "Permission denied (os error 13)");
+        let config = || {
+            let missing = kube::config::Kubeconfig::read_from("/there/is/no/such/file").expect_err("no such file");
+            CliError::Kubeconfig { path: "/there/is/no/such/file".into(), source: Box::new(missing) }
+        };
+        let unreachable = |source: kube::Error| CliError::from(source);
+        let errors = [
+            CliError::NotRunning { home: "/h".into() },
+            CliError::NotReady { home: "/h".into(), log: "/h/up.log".to_owned() },
+            CliError::NotServed,
+            CliError::Io { doing: "create", path: "/h".into(), source: io() },
+            CliError::Unauthorized("Unauthorized".to_owned()),
+            CliError::NotFound {
+                kind: "TrainJob",
+                name: "x".to_owned(),
+                namespace: "default".to_owned(),
+                near: String::new(),
+            },
+            config(),
+            unreachable(kube::Error::Service(Box::new(io()))),
+            unreachable(kube::Error::ReadEvents(io())),
+            unreachable(kube::Error::HttpError(http::Error::from(http::Uri::try_from("a b").expect_err("no URI")))),
+        ];
+        for error in errors {
+            let rendered = error.render();
+            assert!(rendered.starts_with(&format!("error[{}]: ", error.code())), "{rendered}");
+            assert!(!repeats(&rendered), "{rendered}");
+        }
+    }
+
     #[test]
     fn what_is_not_there_is_told_from_what_is_not_served() {
         use serde_json::json;
@@ -153,7 +212,7 @@ mod tests {
         assert!(page.render().contains("manifests/overlays/manager"), "{}", page.render());
         let object = told(json!({"code": 404, "reason": "NotFound", "message": "namespaces \"x\" not found",
             "details": {"name": "x", "kind": "namespaces"}}));
-        assert_eq!(object.render(), "error: namespaces \"x\" not found");
+        assert_eq!(object.render(), "error[TY0109]: namespaces \"x\" not found");
         let forbidden = told(json!({"code": 403, "reason": "Forbidden", "message": "pods is forbidden"}));
         assert!(forbidden.render().contains("trainyard doctor"));
     }

@@ -1,6 +1,7 @@
 //! `exec` and `shell`: a command in the container of a running rank.
 
 use crate::args::{ExecArgs, ShellArgs};
+use crate::codes::ErrorCode;
 use crate::connect::Cluster;
 use crate::error::CliError;
 use crate::exit;
@@ -47,15 +48,20 @@ async fn running_pod(cluster: &Cluster, job: &str, rank: Option<i64>, step: Opti
     show.check(job, &sources.iter().collect::<Vec<_>>())?;
     choose(&show, pods).map_err(|found| {
         let state = crate::view::Phase::of(&object).as_str().to_lowercase();
-        CliError::Usage(match found {
-            Some(pod) => format!(
-                "{} of TrainJob \"{job}\" does not run: its pod {} is {}",
-                crate::view::step(&pod),
-                object::meta(&pod, "name"),
-                pod["status"]["phase"].as_str().unwrap_or("Pending")
-            ),
-            None => format!("TrainJob \"{job}\" is {state} and has no running pod; see why: trainyard describe {job}"),
-        })
+        CliError::Usage(
+            ErrorCode::NotInPod,
+            match found {
+                Some(pod) => format!(
+                    "{} of TrainJob \"{job}\" does not run: its pod {} is {}",
+                    crate::view::step(&pod),
+                    object::meta(&pod, "name"),
+                    pod["status"]["phase"].as_str().unwrap_or("Pending")
+                ),
+                None => {
+                    format!("TrainJob \"{job}\" is {state} and has no running pod; see why: trainyard describe {job}")
+                }
+            },
+        )
     })
 }
 
@@ -99,7 +105,7 @@ async fn run(cluster: &Cluster, pod: &Value, command: Vec<String>, stdin: bool, 
     let mut process = api.exec(name, command, &asked).await.map_err(|error| match error {
         kube::Error::UpgradeConnection(why) => {
             let right = "you need the right to create and get pods/exec in the namespace";
-            CliError::Api(format!("pod {name} takes no command: {why}; {right}"))
+            CliError::Api(ErrorCode::ExecRefused, format!("pod {name} takes no command: {why}; {right}"))
         }
         other => other.into(),
     })?;
@@ -164,7 +170,10 @@ async fn resize(sizes: Option<futures::channel::mpsc::Sender<TerminalSize>>) {
 /// What a command came to: its exit code, or why there is none.
 fn outcome(status: Option<Status>, pod: &str) -> Result<u8, CliError> {
     let Some(status) = status else {
-        return Err(CliError::Api(format!("the connection to pod {pod} ended before the command did")));
+        return Err(CliError::Api(
+            ErrorCode::StreamLost,
+            format!("the connection to pod {pod} ended before the command did"),
+        ));
     };
     if status.status.as_deref() == Some("Success") {
         return Ok(exit::OK);
@@ -173,7 +182,10 @@ fn outcome(status: Option<Status>, pod: &str) -> Result<u8, CliError> {
     let code = causes.filter(|cause| cause.reason.as_deref() == Some("ExitCode")).find_map(|cause| cause.message);
     match code.and_then(|code| code.parse::<i64>().ok()) {
         Some(code) => Ok(u8::try_from(code).unwrap_or(exit::FAILURE)),
-        None => Err(CliError::Api(status.message.unwrap_or_else(|| format!("pod {pod} did not run the command")))),
+        None => Err(CliError::Api(
+            ErrorCode::RequestRefused,
+            status.message.unwrap_or_else(|| format!("pod {pod} did not run the command")),
+        )),
     }
 }
 

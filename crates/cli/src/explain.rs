@@ -1,6 +1,6 @@
-//! `explain`: why a job waits, fails or does not get on. The judgement is `diagnose`'s; this module prints it.
+//! `explain JOB`: why a job waits, fails or makes no progress. `diagnose` judges; this module prints. Codes are in `codes`.
 
-use crate::args::{Format, JobArgs};
+use crate::args::{Format, Output};
 use crate::connect::Cluster;
 use crate::error::CliError;
 use crate::exit;
@@ -17,25 +17,31 @@ const WIDTH: usize = 80;
 const LAST_LINES: usize = 8;
 
 /// `trainyard explain JOB`.
-pub(crate) async fn explain(cluster: &Cluster, args: &JobArgs) -> Result<u8, CliError> {
-    let job = cluster.job(&args.job).await?;
+pub(crate) async fn explain(cluster: &Cluster, job: &str, output: Output) -> Result<u8, CliError> {
+    let name = job;
+    let job = cluster.job(name).await?;
     let diagnosis = diagnose(&facts::of(cluster, job).await?);
-    match args.output.output {
-        Format::Json | Format::Yaml => output::print(&json(&diagnosis), args.output.output),
-        Format::Name => println!("{}", diagnosis.reason.as_str()),
-        Format::Table | Format::Wide => print!("{}", text(&args.job, &diagnosis)),
-    }
+    print(name, &diagnosis, output);
     Ok(exit::OK)
 }
 
-/// `{state, reason, why, rank, evidence, ruled_out, remedies}`.
+/// Prints why a job of this name stands where it does.
+pub(crate) fn print(name: &str, diagnosis: &Diagnosis, output: Output) {
+    match output.output {
+        Format::Json | Format::Yaml => output::print(&json(diagnosis), output.output),
+        Format::Name => println!("{}", diagnosis.reason.as_str()),
+        Format::Table | Format::Wide => print!("{}", text(name, diagnosis)),
+    }
+}
+
+/// `{state, reason, code, why, rank, evidence, ruled_out, remedies}`.
 pub(crate) fn json(diagnosis: &Diagnosis) -> Value {
     serde_json::to_value(diagnosis).expect("a diagnosis is JSON")
 }
 
 /// What a person reads.
-fn text(job: &str, diagnosis: &Diagnosis) -> String {
-    let mut text = format!("{job}: {} ({})\n", diagnosis.state.as_str(), diagnosis.reason.as_str());
+pub(crate) fn text(job: &str, diagnosis: &Diagnosis) -> String {
+    let mut text = format!("{job}: {} ({}, {})\n", diagnosis.state.as_str(), diagnosis.reason.as_str(), diagnosis.code);
     text += &wrapped(&diagnosis.why, 2);
     text += &evidence(diagnosis);
     if !diagnosis.ruled_out.is_empty() {
@@ -100,7 +106,7 @@ pub(crate) async fn print_end(cluster: &Cluster, job: &Value, pods: &[Value]) ->
         Ok(facts) => facts,
         Err(error) => {
             // the job is over: that more cannot be read is worth a line, not another end
-            eprintln!("why it failed cannot be read: {error}");
+            eprintln!("cannot read why it failed: {error}");
             Facts { job: job.clone(), home: facts::home(cluster), ..Facts::default() }
         }
     };
@@ -141,7 +147,7 @@ fn end(facts: &Facts, diagnosis: &Diagnosis) -> String {
         text += &format!("last lines of {who}:\n");
         lines.iter().for_each(|line| text += &format!("  {line}\n"));
     }
-    text += &format!("job {name} failed: {}\n", diagnosis.reason.as_str());
+    text += &format!("job {name} failed: {} ({})\n", diagnosis.reason.as_str(), diagnosis.code);
     text += &format!("why: {}\n", diagnosis.why);
     let next = diagnosis.remedies.iter().find(|remedy| remedy.command.is_some()).or(diagnosis.remedies.first());
     if let Some(remedy) = next {
@@ -187,7 +193,7 @@ mod tests {
         assert_eq!(
             told,
             "last lines of rank 0:\n  begins\n  Traceback (most recent call last):\n    File \"/w/bad.py\", line 2, in <module>\n  \
-             ValueError: boom\njob j failed: Exception\nwhy: rank 0 raised ValueError at bad.py:2: boom\nnext: kubectl -n a get \
+             ValueError: boom\njob j failed: Exception (TY1101)\nwhy: rank 0 raised ValueError at bad.py:2: boom\nnext: kubectl -n a get \
              trainjob j -o yaml | kubectl -n a replace --force -f -  # correct /w/bad.py at line 2, then run it again\nmore: trainyard explain j -n a\n"
         );
     }
@@ -197,7 +203,7 @@ mod tests {
         let facts = facts("x");
         let told = json(&diagnose(&facts));
         let members: Vec<&str> = told.as_object().expect("an object").keys().map(String::as_str).collect();
-        let mut expected = ["state", "reason", "why", "rank", "evidence", "ruled_out", "remedies"];
+        let mut expected = ["state", "reason", "code", "why", "rank", "evidence", "ruled_out", "remedies"];
         expected.sort_unstable();
         let mut sorted = members.clone();
         sorted.sort_unstable();

@@ -1,4 +1,4 @@
-//! Reads what a diagnosis is made from: a job, what belongs to it, and the ends of its logs.
+//! Reads the facts of a diagnosis: a job, the objects that belong to it, and the ends of its logs.
 
 use crate::connect::{Cluster, Kind, pods_of};
 use crate::error::CliError;
@@ -9,6 +9,7 @@ use crate::metrics;
 use crate::mpirun::Pieces;
 use crate::top;
 use crate::view::{Phase, last_seen, statuses};
+use api::mpi::names::{LABEL_JOB_NAME, launcher};
 use api::object;
 use diagnose::{Facts, Home, Line, LogTail, PodFacts};
 use futures::StreamExt;
@@ -59,20 +60,54 @@ pub(crate) async fn of(cluster: &Cluster, job: Value) -> Result<Facts, CliError>
     Ok(facts)
 }
 
+/// All facts of an MPIJob. Its pods have no history that is kept.
+///
+/// Errors: the pods or events cannot be listed.
+pub(crate) async fn of_mpijob(cluster: &Cluster, job: Value) -> Result<Facts, CliError> {
+    let name = object::meta(&job, "name");
+    let (labels, launcher) = (format!("{LABEL_JOB_NAME}={name}"), launcher(name));
+    let (pods, events, launcher, nodes) = futures::join!(
+        cluster.list(Kind::Pod, &labels),
+        cluster.list(Kind::Event, ""),
+        cluster.find(Kind::Job, &launcher),
+        nodes(cluster),
+    );
+    let mut events = events?;
+    events.sort_by(|a, b| last_seen(a).cmp(last_seen(b)));
+    let uid = object::uid(&job);
+    let launcher = launcher.ok().flatten();
+    let launcher = launcher.filter(|held| object::controller_of(held).is_some_and(|owner| owner["uid"] == uid));
+    let pods = pods?.into_iter().map(|pod| PodFacts { pod, live: true, attempt: 1 }).collect();
+    let mut facts = Facts {
+        jobs: launcher.into_iter().collect(),
+        nodes,
+        pods,
+        events,
+        now: Timestamp::now(),
+        home: home(cluster),
+        job,
+        ..Facts::default()
+    };
+    facts.logs = logs(cluster, &facts, None).await;
+    Ok(facts)
+}
+
+/// The nodes; none where they may not be read.
+async fn nodes(cluster: &Cluster) -> Vec<Value> {
+    let list = cluster.api_all(Kind::Node).list(&ListParams::default()).await;
+    list.map(|list| list.items.iter().map(crate::connect::value).collect()).unwrap_or_default()
+}
+
 /// The same without logs and history.
 async fn objects(cluster: &Cluster, job: Value) -> Result<Facts, CliError> {
     let name = object::meta(&job, "name").to_owned();
     let labels = pods_of(&name);
-    let nodes = async {
-        let list = cluster.api_all(Kind::Node).list(&ListParams::default()).await;
-        list.map(|list| list.items.iter().map(crate::connect::value).collect()).unwrap_or_default()
-    };
     let (pods, events, jobset, jobs, nodes) = futures::join!(
         cluster.pods(&name),
         cluster.list(Kind::Event, ""),
         cluster.find(Kind::JobSet, &name),
         cluster.list(Kind::Job, &labels),
-        nodes,
+        nodes(cluster),
     );
     let mut events = events?;
     events.sort_by(|a, b| last_seen(a).cmp(last_seen(b)));

@@ -1,6 +1,5 @@
-//! What torchrun says of itself: the banner about OMP_NUM_THREADS, its agent's messages, the traceback and the table of a
-//! ChildFailedError. It is folded, so that what the training code printed can be seen. A line that is not known for certain
-//! to be torchrun's own is never folded.
+//! Folds torchrun's own messages, so that the output of the training code stands out: the banner about OMP_NUM_THREADS, messages of
+//! torchrun's agent, the traceback and the table of a ChildFailedError. A line that is not certainly torchrun's is never folded.
 
 /// A line that the caller wants back, and its text.
 pub(crate) trait Text {

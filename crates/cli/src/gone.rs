@@ -1,4 +1,4 @@
-//! Failed pods of a cluster that are gone, as the operator's events tell of them.
+//! Failed pods of a cluster that no longer exist, read from the events that the operator wrote about them.
 
 use api::object;
 use api::trainer::annotations::{ATTEMPT, EVENT_POD};

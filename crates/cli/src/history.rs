@@ -1,5 +1,6 @@
-//! What is kept of a job's pods and their logs, where the server keeps anything: `history.trainyard.dev`.
+//! Reads the history of a job's pods and their logs (`history.trainyard.dev`), if the server keeps one.
 
+use crate::codes::ErrorCode;
 use crate::connect::Cluster;
 use crate::error::CliError;
 use api::job_history::{self, JobHistory};
@@ -73,7 +74,10 @@ pub(crate) async fn lines(
 ) -> Result<Vec<(String, String)>, CliError> {
     let mut bytes = Vec::new();
     let mut stream = std::pin::pin!(open(cluster, job, run, window, false).await?);
-    stream.read_to_end(&mut bytes).await.map_err(|error| CliError::Api(format!("a log broke off: {error}")))?;
+    stream
+        .read_to_end(&mut bytes)
+        .await
+        .map_err(|error| CliError::Api(ErrorCode::StreamLost, format!("a log broke off: {error}")))?;
     let text = String::from_utf8_lossy(&bytes);
     Ok(text.lines().map(stamped).map(|(time, line)| (time.to_owned(), line.to_owned())).collect())
 }

@@ -1,6 +1,8 @@
-//! Where a local control plane keeps its things. Several can live side by side, one per home.
+//! The home of a local control plane: the folder with its data, its files by name, and its lock. Several control planes can exist side by
+//! side, one for each home.
 
 use crate::args::Global;
+use crate::codes::ErrorCode;
 use crate::error::CliError;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -47,8 +49,8 @@ impl Home {
                 let home = std::env::home_dir().filter(|home| home.is_absolute());
                 let data = data.or_else(|| home.map(|home| home.join(".local/share")));
                 let data = data.ok_or_else(|| {
-                    CliError::Usage(format!(
-                        "there is no home directory to keep data in: HOME is not set, and this user (id {}) has none; say where: --home DIR or \
+                    CliError::Usage(ErrorCode::NoHomeFolder, format!(
+                        "there is no home directory to keep data in: HOME is not set, and this user (id {}) has none; name a folder: --home DIR or \
                          TRAINYARD_HOME",
                         nix::unistd::getuid()
                     ))

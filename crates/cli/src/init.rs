@@ -2,6 +2,7 @@
 
 use crate::args::{InitArgs, RunArgs};
 use crate::code::{Code, PLAIN, Start};
+use crate::codes::ErrorCode;
 use crate::error::CliError;
 use crate::exit;
 use crate::launcher::{Launcher, Setting};
@@ -43,7 +44,10 @@ pub(crate) async fn init(args: &InitArgs) -> Result<u8, CliError> {
     }
     for (name, _) in &files {
         if !args.force && Path::new(name).exists() {
-            return Err(CliError::Usage(format!("{name} exists; to write it anew: trainyard init --force")));
+            return Err(CliError::Usage(
+                ErrorCode::OutputExists,
+                format!("{name} exists; to overwrite it: trainyard init --force"),
+            ));
         }
     }
     for (name, text) in &files {

@@ -1,6 +1,7 @@
 //! `get`, `delete`, `suspend`, `resume`, `wait`, `runtimes`.
 
 use crate::args::{DeleteArgs, Format, GetArgs, JobArgs, ListArgs, WaitArgs, WaitFor};
+use crate::codes::ErrorCode;
 use crate::connect::{Cluster, Kind, value};
 use crate::error::CliError;
 use crate::exit;
@@ -133,7 +134,7 @@ pub(crate) async fn delete(cluster: &Cluster, args: &DeleteArgs) -> Result<u8, C
     }
     if !args.no_wait {
         for job in &args.jobs {
-            until(cluster, job, |object| object.is_none()).await?;
+            until(cluster, Kind::TrainJob, job, |object| object.is_none()).await?;
         }
     }
     match args.output.output {
@@ -150,11 +151,14 @@ pub(crate) async fn set_suspend(cluster: &Cluster, args: &JobArgs, suspend: bool
     let job = cluster.job(&args.job).await?;
     if Phase::of(&job).is_finished() {
         let state = Phase::of(&job).as_str().to_lowercase();
-        return Err(CliError::Api(format!(
-            "TrainJob \"{}\" is {state}: there is nothing to {}",
-            args.job,
-            if suspend { "suspend" } else { "resume" }
-        )));
+        return Err(CliError::Api(
+            ErrorCode::NothingToDo,
+            format!(
+                "TrainJob \"{}\" is {state}: there is nothing to {}",
+                args.job,
+                if suspend { "suspend" } else { "resume" }
+            ),
+        ));
     }
     let job = suspended(cluster, &args.job, suspend).await?;
     match args.output.output {
@@ -172,14 +176,15 @@ pub(crate) async fn suspended(cluster: &Cluster, job: &str, suspend: bool) -> Re
     Ok(value(&cluster.api(Kind::TrainJob).patch(job, &PatchParams::default(), &body).await?))
 }
 
-/// Follows a job until `reached` says so of its state (`None`: it is gone); returns the last state.
+/// Follows a job of either kind until `reached` says so of its state (`None`: it is gone); returns the last state.
 pub(crate) async fn until(
     cluster: &Cluster,
+    kind: Kind,
     job: &str,
     mut reached: impl FnMut(Option<&Value>) -> bool,
 ) -> Result<Option<Value>, CliError> {
     let config = watcher::Config::default().fields(&format!("metadata.name={job}"));
-    let mut changes = watcher(cluster.api(Kind::TrainJob), config).default_backoff().boxed();
+    let mut changes = watcher(cluster.api(kind), config).default_backoff().boxed();
     let mut last = None;
     let mut listed = None;
     loop {
@@ -228,13 +233,20 @@ pub(crate) async fn wait(cluster: &Cluster, args: &WaitArgs) -> Result<u8, CliEr
         (WaitFor::Suspended, Some(phase)) => phase == Phase::Suspended,
     };
     let is_final = |job: Option<&Value>| job.is_none_or(|job| Phase::of(job).is_finished());
-    let ended = until(cluster, &args.job, |job| is_reached(job) || (args.state != WaitFor::Deleted && is_final(job)));
+    let ended = until(cluster, Kind::TrainJob, &args.job, |job| {
+        is_reached(job) || (args.state != WaitFor::Deleted && is_final(job))
+    });
     let job = match args.timeout {
         None => ended.await?,
         Some(limit) => match tokio::time::timeout(limit, ended).await {
             Ok(job) => job?,
             Err(_) => {
-                eprintln!("error: timed out: TrainJob \"{}\" is not {:?}", args.job, args.state);
+                eprintln!(
+                    "error[{}]: timed out: TrainJob \"{}\" is not {:?}",
+                    ErrorCode::WaitTimedOut,
+                    args.job,
+                    args.state
+                );
                 eprintln!("  see where it stands: trainyard describe {}{}", args.job, cluster.flags);
                 return Ok(exit::TIMEOUT);
             }
@@ -251,8 +263,13 @@ pub(crate) async fn wait(cluster: &Cluster, args: &WaitArgs) -> Result<u8, CliEr
     if is_reached(job.as_ref()) {
         return Ok(exit::OK);
     }
-    eprintln!("error: TrainJob \"{}\" ended as {state}: {}", args.job, job.as_ref().map_or("", final_message));
-    eprintln!("  see why: trainyard describe {}{}", args.job, cluster.flags);
+    eprintln!(
+        "error[{}]: TrainJob \"{}\" ended as {state}: {}",
+        ErrorCode::WaitInVain,
+        args.job,
+        job.as_ref().map_or("", final_message)
+    );
+    eprintln!("  see why: trainyard explain {}{}", args.job, cluster.flags);
     Ok(exit::FAILURE)
 }
 

@@ -8,7 +8,8 @@ use crate::python::Variables;
 use std::path::{Path, PathBuf};
 
 /// What of the caller's environment a job on this machine gets, so that it finds the same Python and packages.
-const INHERITED: [&str; 6] = ["PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH", "LD_LIBRARY_PATH", "HF_HOME"];
+pub(crate) const INHERITED: [&str; 6] =
+    ["PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH", "LD_LIBRARY_PATH", "HF_HOME"];
 
 /// What starts the processes of a framework.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,12 +10,14 @@ mod amounts;
 pub mod args;
 mod choice;
 mod code;
+pub mod codes;
 pub mod complete;
 pub mod connect;
 mod create;
 pub mod daemon;
 mod describe;
 mod doctor;
+mod downloads;
 pub mod error;
 mod exec;
 pub mod exit;
@@ -34,10 +36,12 @@ mod logs;
 mod man;
 mod manifest;
 mod metrics;
+mod mpijob;
 mod mpirun;
 pub mod near;
 pub mod operator_args;
 mod output;
+pub mod plugin;
 mod preflight;
 mod progress;
 mod python;
@@ -49,6 +53,7 @@ mod run;
 mod runs;
 mod screen;
 mod ship;
+pub mod sky;
 mod sweep;
 mod terminal;
 mod top;
@@ -58,11 +63,12 @@ mod view;
 mod warm;
 mod watch;
 
-use args::Command;
+use args::{Command, ExplainArgs, PluginArgs, PluginCommand};
 use connect::Cluster;
 pub use doctor::BuiltIn;
 use error::CliError;
 use futures::future::BoxFuture;
+use mpijob::args::{OdhArgs, OdhCommand};
 
 /// Examines a cluster; `built_in` is what this binary would install there. Returns the process's exit code.
 pub fn doctor<'a>(
@@ -79,12 +85,15 @@ pub fn doctor<'a>(
 
 /// Carries out a command that talks to a control plane and returns the process's exit code.
 ///
-/// `Up`, `Backup`, `Restore`, `Operator`, `Doctor` and `Shim` are not for here: the caller composes those.
+/// `Up`, `Backup`, `Restore`, `Operator`, `Doctor`, `Initialize`, `MpiWait` and `Shim` are not for here: the caller composes those.
 pub fn execute(command: Command, global: &args::Global) -> BoxFuture<'_, Result<u8, CliError>> {
     Box::pin(carry_out(command, global))
 }
 
 async fn carry_out(command: Command, global: &args::Global) -> Result<u8, CliError> {
+    if let Some(named) = mpijob::named(&command) {
+        return mpijob::execute_named(named?, global).await;
+    }
     match command {
         Command::Run(args) => run::run(&args, global).await,
         Command::Init(args) => init::init(&args).await,
@@ -93,6 +102,14 @@ async fn carry_out(command: Command, global: &args::Global) -> Result<u8, CliErr
         Command::Kubeconfig(_) => daemon::kubeconfig(global),
         Command::Completions(args) => complete::print(args.shell),
         Command::Man(args) => man::write(&args.dir),
+        Command::Explain(ExplainArgs { list: true, output, .. }) => Ok(codes::list(output.output)),
+        Command::Explain(ExplainArgs { subject: Some(code), output, .. }) if codes::is_code(&code) => {
+            codes::explain(&code, output.output)
+        }
+        Command::Mpijob(args) => mpijob::execute(&args, global).await,
+        Command::Odh(OdhArgs { command: OdhCommand::Mpijob(args) }) => mpijob::execute(&args, global).await,
+        Command::Sky(args) => Ok(sky::main(&args.words)),
+        Command::Plugin(PluginArgs { command: PluginCommand::Install(args) }) => plugin::install(&args),
         command => {
             let cluster = Cluster::existing(global).await?;
             ask(command, &cluster).await.map_err(|error| error.at(&cluster))
@@ -104,7 +121,7 @@ async fn ask(command: Command, cluster: &Cluster) -> Result<u8, CliError> {
     match command {
         Command::Get(args) => jobs::get(cluster, &args).await,
         Command::Describe(args) => describe::describe(cluster, &args).await,
-        Command::Explain(args) => explain::explain(cluster, &args).await,
+        Command::Explain(args) => explain::explain(cluster, &args.subject.unwrap_or_default(), args.output).await,
         Command::Logs(args) => logs::logs(cluster, &args).await,
         Command::Top(args) => top::top(cluster, &args).await,
         Command::Exec(args) => exec::exec(cluster, &args).await,
@@ -120,12 +137,22 @@ async fn ask(command: Command, cluster: &Cluster) -> Result<u8, CliError> {
         Command::Run(_) | Command::Init(_) | Command::Down(_) | Command::Status(_) | Command::Kubeconfig(_) => {
             unreachable!("carried out without a cluster, or with one of their own")
         }
-        Command::Completions(_) | Command::Man(_) => unreachable!("carried out without a cluster"),
+        Command::Completions(_)
+        | Command::Man(_)
+        | Command::Plugin(_)
+        | Command::Sky(_)
+        | Command::Mpijob(_)
+        | Command::Odh(_) => {
+            unreachable!("carried out without a cluster, or with one of their own")
+        }
         Command::Up(_)
+        | Command::Node(_)
         | Command::Backup(_)
         | Command::Restore(_)
         | Command::Operator(_)
         | Command::Doctor(_)
+        | Command::Initialize(_)
+        | Command::MpiWait(_)
         | Command::Shim(_) => {
             unreachable!("the binary composes these itself")
         }

@@ -1,5 +1,6 @@
-//! Lines of logs: whose they are, and how they are shown.
+//! Log lines: which rank a line belongs to, which lines are asked for, and how a line is printed.
 
+use crate::codes::ErrorCode;
 use crate::error::CliError;
 use crate::fold::{Folded, Text};
 use crate::mpirun::{self, Pieces};
@@ -136,16 +137,22 @@ impl Show {
         if let Some(rank) = self.rank {
             let ends = sources.iter().filter_map(|source| Some((source.node? + 1) * source.processes));
             let last = ends.max().unwrap_or(0) - 1;
-            return Err(CliError::Usage(match last {
-                ..0 => format!("TrainJob \"{job}\" has no ranks"),
-                0 => format!("TrainJob \"{job}\" has no rank {rank}: its only rank is 0"),
-                1.. => format!("TrainJob \"{job}\" has no rank {rank}: its ranks are 0 to {last}"),
-            }));
+            return Err(CliError::Usage(
+                ErrorCode::RankMissing,
+                match last {
+                    ..0 => format!("TrainJob \"{job}\" has no ranks"),
+                    0 => format!("TrainJob \"{job}\" has no rank {rank}: its only rank is 0"),
+                    1.. => format!("TrainJob \"{job}\" has no rank {rank}: its ranks are 0 to {last}"),
+                },
+            ));
         }
         let steps: BTreeSet<&str> = sources.iter().map(|source| source.step.as_str()).collect();
         let steps: Vec<&str> = steps.into_iter().collect();
         let step = self.step.as_deref().unwrap_or_default();
-        Err(CliError::Usage(format!("TrainJob \"{job}\" has no step {step:?}; its steps: {}", steps.join(", "))))
+        Err(CliError::Usage(
+            ErrorCode::RankMissing,
+            format!("TrainJob \"{job}\" has no step {step:?}; its steps: {}", steps.join(", ")),
+        ))
     }
 
     /// The line as it is printed; `None` where another rank, or other lines, were asked for. `unfold` says how to see

@@ -1,6 +1,7 @@
 //! `trainyard logs`: the lines of a job's runs, also when its pods are gone.
 
 use crate::args::{Format, LogsArgs};
+use crate::codes::ErrorCode;
 use crate::connect::{Cluster, Kind};
 use crate::error::CliError;
 use crate::exit;
@@ -124,8 +125,9 @@ impl<'a> Printer<'a> {
         let mut is_first = true;
         loop {
             let next = lines.try_next().await;
-            let next =
-                next.map_err(|error| CliError::Api(format!("the log of pod {} broke off: {error}", run.source.pod)));
+            let next = next.map_err(|error| {
+                CliError::Api(ErrorCode::StreamLost, format!("the log of pod {} broke off: {error}", run.source.pod))
+            });
             let Some(raw) = next.map_err(Unread::Other)? else { break };
             let (time, text) = history::stamped(&raw);
             if std::mem::take(&mut is_first) {

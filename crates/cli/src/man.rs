@@ -1,4 +1,4 @@
-//! Man pages, from the same words as `--help`.
+//! Man pages, made from the texts of `--help`.
 
 use crate::args::Cli;
 use crate::error::CliError;

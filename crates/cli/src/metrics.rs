@@ -1,6 +1,7 @@
 //! `metrics`: the history of what a job reported, as a table with sparklines, as rows, or as data.
 
 use crate::args::{Format, MetricsArgs, MetricsFormat};
+use crate::codes::ErrorCode;
 use crate::connect::{Cluster, Kind};
 use crate::error::CliError;
 use crate::exit;
@@ -24,10 +25,10 @@ pub(crate) async fn metrics(cluster: &Cluster, args: &MetricsArgs) -> Result<u8,
     let names = names(&reports);
     if let Some(wrong) = args.metric.iter().find(|wanted| !names.contains(wanted)) {
         let there = if names.is_empty() { "it has reported none".to_owned() } else { names.join(", ") };
-        return Err(CliError::Usage(format!(
-            "TrainJob \"{}\" has no metric {wrong:?}; its metrics: {there}",
-            args.job
-        )));
+        return Err(CliError::Usage(
+            ErrorCode::MetricMissing,
+            format!("TrainJob \"{}\" has no metric {wrong:?}; its metrics: {there}", args.job),
+        ));
     }
     let names = if args.metric.is_empty() { names } else { args.metric.clone() };
     reports.iter_mut().for_each(|report| {

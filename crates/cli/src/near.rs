@@ -1,4 +1,4 @@
-//! Near names: what somebody probably meant who typed a name that does not exist.
+//! Similar names: proposes what somebody who typed an unknown name probably meant.
 
 /// The known name closest to the given one; `None` where none is close. Of equally close ones the first.
 ///

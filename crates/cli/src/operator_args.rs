@@ -1,4 +1,4 @@
-//! Flags of `trainyard operator`.
+//! Flags of `trainyard operator`: ours, and those of upstream's controller that it understands.
 
 use clap::{Args, ValueEnum};
 use std::net::SocketAddr;
@@ -87,7 +87,7 @@ pub struct OperatorArgs {
     /// The only namespace whose TrainJobs to work on [default: all]
     #[arg(long, value_name = "NAME")]
     pub watch_namespace: Option<String>,
-    /// Which controllers to run: trainjob, trainingruntime, clustertrainingruntime, or none
+    /// Which controllers to run: trainjob, trainingruntime, clustertrainingruntime, optimizationjob, mpijob, or none
     #[arg(long, default_value = "trainjob,trainingruntime,clustertrainingruntime", value_name = "NAME,…")]
     pub controllers: String,
     /// Elect a leader among several replicas [default: the configuration's leaderElection]
@@ -99,6 +99,9 @@ pub struct OperatorArgs {
     /// Built-in runtimes to install, by name, or all; what others changed in them is left alone [default: none]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     pub install_runtimes: Vec<String>,
+    /// The image for initializers of the runtimes that are installed, made by cargo xtask image --initializer [default: upstream's]
+    #[arg(long, value_name = "IMAGE")]
+    pub initializer_image: Option<String>,
     /// How log lines look
     #[arg(long, value_enum, default_value_t = LogFormat::Text)]
     pub log_format: LogFormat,

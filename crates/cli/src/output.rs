@@ -1,4 +1,4 @@
-//! Rendering: one place that knows JSON, YAML and tables.
+//! Prints values as JSON, YAML or tables. All commands print data through this module.
 
 use crate::args::Format;
 use comfy_table::{ContentArrangement, Table, presets};

@@ -1,4 +1,4 @@
-//! A job's progress as its status tells it, and the line that shows it.
+//! A job's progress, read from its status, and the line that shows it.
 
 use crate::view::{Phase, short_duration};
 use serde_json::Value;

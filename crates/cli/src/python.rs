@@ -1,8 +1,7 @@
-//! The Python that a job of this machine will use: which one it is, what it can import, whether the script is Python.
+//! The Python that a job on this machine will use: which one it is, what it can import, and whether the script is valid Python.
 //!
-//! A probe (`probe.py`) asks the interpreter. Its answers are kept in the user's cache folder and hold as long as no file
-//! changes on which they depend: the interpreter, the folders that it imports from, the script and what the script imports. So
-//! a second look starts no process.
+//! A probe (`probe.py`) asks the interpreter. Its answers are kept in the user's cache folder and hold until a file changes on which they
+//! depend: the interpreter, the folders that it imports from, the script and its imports. A second check starts no process.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

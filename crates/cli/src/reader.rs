@@ -1,4 +1,4 @@
-//! Reads the log of one run of a container while it is written, to its end.
+//! Reads the log of one run of a container to its end, while it is being written.
 
 use crate::connect::Cluster;
 use crate::fold::Fold;

@@ -1,6 +1,7 @@
 //! `run --output-dir`: a folder for what a job writes, with one folder for each of its nodes.
 
 use crate::args::RunArgs;
+use crate::codes::ErrorCode;
 use crate::error::CliError;
 use crate::ship::{files, size};
 use api::object;
@@ -29,7 +30,12 @@ pub(crate) fn prepare(args: &RunArgs) -> Result<(), CliError> {
     let usable = made.and_then(|()| {
         nix::unistd::access(&folder, nix::unistd::AccessFlags::W_OK).map_err(|error| error.desc().to_owned())
     });
-    usable.map_err(|why| CliError::Usage(format!("--output-dir {}: it cannot be written: {why}", folder.display())))
+    usable.map_err(|why| {
+        CliError::Usage(
+            ErrorCode::OutputFolder,
+            format!("--output-dir {}: it cannot be written: {why}", folder.display()),
+        )
+    })
 }
 
 /// The variables that lead a job's processes to their folder.

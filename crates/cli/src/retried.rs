@@ -1,5 +1,5 @@
-//! `run` on a cluster whose controller passes over `trainyard.dev/failure-policy`: what fails is tried again by Kubernetes, for
-//! minutes. Each failure is told at once, with what is tried again and how to end that.
+//! `run` on a cluster whose controller ignores `trainyard.dev/failure-policy`: Kubernetes then retries a failed container for minutes. This
+//! module reports each failure at once, with what is retried and how to end it.
 
 use crate::connect::{Cluster, Kind, pods_of, value};
 use crate::output::is_fancy;

@@ -1,7 +1,8 @@
-//! `trainyard run`: a script becomes a TrainJob, is followed, and its exit code is returned.
+//! `trainyard run`: creates a TrainJob for a script, follows it, and returns its exit code.
 
 use crate::args::{Format, Global, RunArgs};
 use crate::code::Code;
+use crate::codes::ErrorCode;
 use crate::connect::{self, Cluster, Where};
 use crate::create::{What, create};
 use crate::error::CliError;
@@ -82,7 +83,10 @@ impl<'a> Prepared<'a> {
             ("--output-dir", args.output_dir.is_some(), "on a cluster, write to a volume of the runtime"),
         ];
         if let Some((flag, _, why)) = chosen.iter().find(|(_, given, _)| *given && place == Where::Elsewhere) {
-            return Err(CliError::Usage(format!("{flag} is for jobs on this machine: {why}")));
+            return Err(CliError::Usage(
+                ErrorCode::FlagOfOtherPlace,
+                format!("{flag} is for jobs on this machine: {why}"),
+            ));
         }
         let setting = Setting::of(args, &code, variables(&args.env)?)?;
         let mut look = Preflight::begin(args, &code, &setting, place != Where::Elsewhere)?;
@@ -162,17 +166,23 @@ impl<'a> Prepared<'a> {
 fn starts_warm(cluster: &Cluster, args: &RunArgs, folder: &Path, runtime: &Value) -> Result<bool, CliError> {
     let Some(home) = &cluster.home else {
         if args.warm {
-            return Err(CliError::Usage(format!("--warm is for this machine; {} is a cluster", cluster.server)));
+            return Err(CliError::Usage(
+                ErrorCode::FlagOfOtherPlace,
+                format!("--warm works on this machine only, and {} is a cluster", cluster.server),
+            ));
         }
         return Ok(false);
     };
     let framework = object::label(runtime, LABEL_FRAMEWORK).unwrap_or_default();
     if Launcher::of(framework) != Launcher::Torchrun {
         if args.warm {
-            return Err(CliError::Usage(format!(
-                "--warm is for torch; runtime {} is for {framework}",
-                object::meta(runtime, "name")
-            )));
+            return Err(CliError::Usage(
+                ErrorCode::FlagOfOtherPlace,
+                format!(
+                    "--warm works with torch only, and runtime {} is for {framework}",
+                    object::meta(runtime, "name")
+                ),
+            ));
         }
         return Ok(false);
     }
@@ -209,7 +219,7 @@ async fn interrupted(cluster: &Cluster, name: &str) -> Result<u8, CliError> {
 fn variables(flags: &[String]) -> Result<Vec<(String, String)>, CliError> {
     let pairs = flags.iter().map(|flag| match flag.split_once('=') {
         Some((name, value)) if env_name_faults(name).is_empty() => Ok((name.to_owned(), value.to_owned())),
-        _ => Err(CliError::Usage(format!("--env {flag:?} is not NAME=VALUE"))),
+        _ => Err(CliError::Usage(ErrorCode::FlagRefused, format!("--env {flag:?} is not NAME=VALUE"))),
     });
     pairs.collect()
 }

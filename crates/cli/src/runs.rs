@@ -1,6 +1,7 @@
-//! Which runs a job's steps had: all starts of a step's container, counted from 1 in the order of their times, whatever
-//! started it again: the container in its pod, the pod in its Job, or the whole job.
+//! The runs of a job's steps: all starts of a step's container, counted from 1 in the order of time, whether the container was started
+//! again in its pod, the pod in its Job, or the whole job. Chooses those that flags ask for.
 
+use crate::codes::ErrorCode;
 use crate::error::CliError;
 use crate::history::Past;
 use crate::lines::Source;
@@ -190,10 +191,16 @@ impl Runs {
             };
             match which {
                 Which::Previous => {
-                    return Err(CliError::Usage(format!("TrainJob \"{job}\" has no attempt before its last: {had}")));
+                    return Err(CliError::Usage(
+                        ErrorCode::AttemptMissing,
+                        format!("TrainJob \"{job}\" has no attempt before its last: {had}"),
+                    ));
                 }
                 Which::Nth(n) => {
-                    return Err(CliError::Usage(format!("TrainJob \"{job}\" has no log of an attempt {n}: {had}")));
+                    return Err(CliError::Usage(
+                        ErrorCode::AttemptMissing,
+                        format!("TrainJob \"{job}\" has no log of an attempt {n}: {had}"),
+                    ));
                 }
                 Which::Last | Which::All => {}
             }

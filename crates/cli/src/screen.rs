@@ -1,5 +1,6 @@
-//! What a followed job looks like: log lines on stdout, where it stands on stderr.
+//! The display of a followed job: log lines on stdout, its state on stderr.
 
+use crate::downloads::{self, News};
 use crate::exit;
 use crate::lines::{Line, Show};
 use crate::output::is_fancy;
@@ -7,7 +8,7 @@ use crate::progress;
 use crate::view::{self, Attempts, Phase, step};
 use api::object;
 use serde_json::Value;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{IsTerminal, Write};
 
 /// Columns of a terminal that does not say.
@@ -31,6 +32,8 @@ struct Status {
     has_run: bool,
     /// How many pods ran at most since all of them were pending.
     most: usize,
+    /// How far initializers are, by step.
+    downloads: BTreeMap<String, String>,
 }
 
 impl Status {
@@ -65,7 +68,10 @@ impl Status {
         if !live && running < self.most {
             return false;
         }
-        let text = progress::line_in(job, phase, running, all);
+        let mut text = progress::line_in(job, phase, running, all);
+        for (step, bar) in &self.downloads {
+            text.push_str(&format!(" {step} {bar}"));
+        }
         let changed = text != self.text;
         self.text = text;
         changed
@@ -87,6 +93,18 @@ impl<'a> Screen<'a> {
     }
 
     pub(crate) fn print(&mut self, line: &Line) {
+        // what is drawn as a bar need not stand there as a line, too
+        if self.live && self.show.progress {
+            let step = &line.source.step;
+            match downloads::news(step, &line.text) {
+                Some(News::Progress(download)) => {
+                    self.status.downloads.insert(step.clone(), download.bar());
+                    return;
+                }
+                Some(News::Done) => drop(self.status.downloads.remove(step)),
+                None => {}
+            }
+        }
         let Some(text) = self.show.render(line, self.colour, &self.unfold) else { return };
         self.clear();
         // a closed pipe (`| head`) ends us: nobody reads on
@@ -244,6 +262,17 @@ mod tests {
         let rise = ["pending", "pending 0/2 pods", "pending 1/2 pods", "running 2/2 pods"];
         assert_eq!(told(true), [&rise[..], &["running 1/2 pods", ""]].concat());
         assert_eq!(told(false), [&rise[..], &[""]].concat(), "a log is not redrawn");
+    }
+
+    #[test]
+    fn a_download_has_a_bar() {
+        let mut status = Status::default();
+        status.downloads.insert("dataset-initializer".to_owned(), "[#] 7%".to_owned());
+        let pods = [json!({"status": {"phase": "Running"}})];
+        assert!(status.follow(&json!({}), pods.iter(), true));
+        assert_eq!(status.text, "running 1/1 pods dataset-initializer [#] 7%");
+        status.downloads.clear();
+        assert!(status.follow(&json!({}), pods.iter(), true) && status.text == "running 1/1 pods");
     }
 
     #[test]

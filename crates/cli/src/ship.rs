@@ -1,5 +1,6 @@
-//! What `run` sends along to the pods of a cluster: a script, or a folder, in a ConfigMap that is mounted at [`MOUNT`].
+//! The code that `run` sends to the pods of a cluster: a script or a folder, in a ConfigMap that is mounted at [`MOUNT`].
 
+use crate::codes::ErrorCode;
 use crate::error::CliError;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -88,11 +89,14 @@ impl Bundle {
             } else if metadata.is_file() {
                 self.add(inner, &path, &metadata)?;
                 if self.files.len() > FILES_MAX {
-                    return Err(CliError::Usage(format!(
-                        "{} has more than {FILES_MAX} files, too many to send to the cluster's pods; {}",
-                        root.display(),
-                        INSTEAD
-                    )));
+                    return Err(CliError::Usage(
+                        ErrorCode::CodeTooLarge,
+                        format!(
+                            "{} has more than {FILES_MAX} files, too many to send to the cluster's pods; {}",
+                            root.display(),
+                            INSTEAD
+                        ),
+                    ));
                 }
             } else {
                 self.skipped.push(format!("{}: neither file nor folder", inner.display()));
@@ -103,7 +107,10 @@ impl Bundle {
 
     fn add(&mut self, inner: &Path, source: &Path, metadata: &std::fs::Metadata) -> Result<(), CliError> {
         let Some(path) = inner.to_str() else {
-            return Err(CliError::Usage(format!("{} has a name that is not UTF-8: rename it", source.display())));
+            return Err(CliError::Usage(
+                ErrorCode::CodeTooLarge,
+                format!("{} has a name that is not UTF-8: rename it", source.display()),
+            ));
         };
         let executable = metadata.permissions().mode() & 0o111 != 0;
         let file = File { source: source.to_owned(), bytes: metadata.len(), executable };
@@ -119,14 +126,17 @@ impl Bundle {
         largest.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
         let told: Vec<String> =
             largest.iter().take(TOLD_MAX).map(|(path, bytes)| format!("{path} ({})", size(*bytes))).collect();
-        Err(CliError::Usage(format!(
-            "{} is {} in {}: a cluster's pods can be sent {} (what a ConfigMap holds); the largest: {}; {INSTEAD}",
-            what.display(),
-            size(self.bytes()),
-            files(self.files.len()),
-            size(BYTES_MAX),
-            told.join(", "),
-        )))
+        Err(CliError::Usage(
+            ErrorCode::CodeTooLarge,
+            format!(
+                "{} is {} in {}: a cluster's pods can be sent {} (what a ConfigMap holds); the largest: {}; {INSTEAD}",
+                what.display(),
+                size(self.bytes()),
+                files(self.files.len()),
+                size(BYTES_MAX),
+                told.join(", "),
+            ),
+        ))
     }
 
     fn bytes(&self) -> u64 {

@@ -1,6 +1,7 @@
 //! `run --sweep`: a search over all combinations of values, as an OptimizationJob, followed to its best trial.
 
 use crate::args::{Format, RunArgs};
+use crate::codes::ErrorCode;
 use crate::connect::Kind;
 use crate::create::{What, create};
 use crate::error::CliError;
@@ -75,26 +76,35 @@ impl Search {
             return Ok(None);
         }
         let parameters: Result<Vec<Parameter>, String> = args.sweep.iter().map(|flag| Parameter::of(flag)).collect();
-        let parameters = parameters.map_err(CliError::Usage)?;
+        let parameters = parameters.map_err(|why| CliError::Usage(ErrorCode::FlagRefused, why))?;
         let objective = args.objective.as_deref().unwrap_or_default();
         let (metric, direction) = match objective.rsplit_once(':') {
             Some((metric, "min")) => (metric, "Minimize"),
             Some((metric, "max")) => (metric, "Maximize"),
             Some(_) => {
-                return Err(CliError::Usage(format!("--objective {objective}: after the colon there is min or max")));
+                return Err(CliError::Usage(
+                    ErrorCode::FlagRefused,
+                    format!("--objective {objective}: only min or max can follow the colon"),
+                ));
             }
             None => (objective, "Minimize"),
         };
         let names: BTreeSet<String> = parameters.iter().map(Parameter::reference).collect();
         if names.len() < parameters.len() {
-            return Err(CliError::Usage("--sweep: a parameter is there twice; its values go into one flag".to_owned()));
+            return Err(CliError::Usage(
+                ErrorCode::FlagRefused,
+                "--sweep names a parameter twice; put all of its values into one flag".to_owned(),
+            ));
         }
         let search = Self { metric: metric.to_owned(), direction, parameters, parallel: args.parallel_trials };
         if search.count() > TRIALS_MAX {
-            return Err(CliError::Usage(format!(
-                "--sweep: that makes {} trials, and {TRIALS_MAX} are the most; for samples of a large space see docs/optimization.md",
-                search.count()
-            )));
+            return Err(CliError::Usage(
+                ErrorCode::SearchTooLarge,
+                format!(
+                    "--sweep: {} trials are more than the limit of {TRIALS_MAX}; for samples of a large space see docs/optimization.md",
+                    search.count()
+                ),
+            ));
         }
         Ok(Some(search))
     }
@@ -274,8 +284,8 @@ mod tests {
             (&["--sweep", "lr=1,,2"], "a value is missing"),
             (&["--sweep", "lr=1,1"], "a value is there twice"),
             (&["--sweep", "l r=1"], "a name has letters"),
-            (&["--sweep", "lr=1", "--sweep", "LR=2"], "a parameter is there twice"),
-            (&["--sweep", &many], "that makes 101 trials, and 100 are the most"),
+            (&["--sweep", "lr=1", "--sweep", "LR=2"], "names a parameter twice"),
+            (&["--sweep", &many], "101 trials are more than the limit of 100"),
         ];
         for (words, told) in cases {
             let error = search(&[words, &["--objective", "loss", "t.py"]].concat()).unwrap_err();

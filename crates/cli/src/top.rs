@@ -3,6 +3,7 @@
 #![allow(clippy::arithmetic_side_effects, reason = "floats, and counts of rows")]
 
 use crate::args::{Format, TopArgs};
+use crate::codes::ErrorCode;
 use crate::connect::{Cluster, Kind, pods_of};
 use crate::error::CliError;
 use crate::exit;
@@ -197,7 +198,7 @@ async fn measured(cluster: &Cluster, labels: &str) -> Result<Value, CliError> {
 }
 
 fn unmeasured() -> CliError {
-    CliError::Api(
+    CliError::Api(ErrorCode::UsageUnknown,
         "the server does not say what pods use (metrics.k8s.io): install metrics-server on the cluster, and wait a minute"
             .to_owned(),
     )

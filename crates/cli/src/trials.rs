@@ -1,4 +1,4 @@
-//! `trials`: searches (OptimizationJobs) and what their trials have come to.
+//! `trials`: lists searches (OptimizationJobs), or the trials of one with their results.
 
 use crate::args::{Format, TrialsArgs};
 use crate::connect::{Cluster, Kind};

@@ -1,4 +1,4 @@
-//! Command lines that cannot be carried out as they are: one line says what was meant, as far as that can be told.
+//! Command lines that cannot be parsed: one line says what was probably meant.
 
 use crate::args::{Cli, Command, RunArgs};
 use crate::exit;
@@ -95,13 +95,42 @@ fn meant(error: &clap::Error, words: &[OsString]) -> Option<String> {
         _ => None,
     };
     match error.kind() {
-        ErrorKind::InvalidSubcommand => Some(no_command(wrong(ContextKind::InvalidSubcommand)?)),
+        ErrorKind::InvalidSubcommand => Some(no_command(wrong(ContextKind::InvalidSubcommand)?, words)),
         ErrorKind::UnknownArgument => no_flag(wrong(ContextKind::InvalidArg)?, words),
+        ErrorKind::ArgumentConflict
+        | ErrorKind::MissingRequiredArgument
+        | ErrorKind::InvalidValue
+        | ErrorKind::ValueValidation
+        | ErrorKind::TooManyValues
+            if path(&Cli::command(), words).1.contains(" mpijob") =>
+        {
+            let told = error.render().to_string();
+            let lines = told.lines().take_while(|line| !line.trim().is_empty()).map(str::trim);
+            Some(lines.collect::<Vec<_>>().join(" ").trim_start_matches("error: ").to_owned())
+        }
         _ => None,
     }
 }
 
-fn no_command(word: &str) -> String {
+/// The innermost subcommand that the words name, and the words that lead there: ` odh mpijob get`.
+fn path(command: &clap::Command, words: &[OsString]) -> (clap::Command, String) {
+    let (mut found, mut path) = (command, String::new());
+    for word in words.iter().skip(1) {
+        if let Some(sub) = found.find_subcommand(word) {
+            path = format!("{path} {}", sub.get_name());
+            found = sub;
+        }
+    }
+    (found.clone(), path)
+}
+
+fn no_command(word: &str, words: &[OsString]) -> String {
+    let before: Vec<OsString> = words.iter().take_while(|other| *other != word).cloned().collect();
+    let (of, path) = path(&Cli::command(), &before);
+    if !path.is_empty() {
+        let meant = did_you_mean(word, of.get_subcommands().map(clap::Command::get_name));
+        return format!("trainyard{path} has no command {word:?}{meant} (all commands: trainyard{path} --help)");
+    }
     if let Some((_, hint)) = COMMANDS.iter().find(|(words, _)| words.contains(&word)) {
         return format!("there is no command {word:?}; {hint}");
     }
@@ -116,14 +145,13 @@ fn no_command(word: &str) -> String {
 /// `flag` as it was given, perhaps with `=value`. `None` for what is no flag.
 fn no_flag(flag: &str, words: &[OsString]) -> Option<String> {
     let command = Cli::command();
-    let sub = words.iter().skip(1).find_map(|word| command.find_subcommand(word));
-    if !flag.starts_with('-') && sub.is_some_and(|sub| sub.get_name() == "status") {
+    let (sub, of) = path(&command, words);
+    if !flag.starts_with('-') && of == " status" {
         return Some(format!("status is the control plane's; where job {flag} stands: trainyard get {flag}"));
     }
     let flag = flag.split('=').next().and_then(|flag| flag.strip_prefix("--"))?;
-    let flags: Vec<&str> = sub
+    let flags: Vec<&str> = [&sub, &command]
         .into_iter()
-        .chain([&command])
         .flat_map(clap::Command::get_arguments)
         .filter(|arg| !arg.is_hide_set())
         .filter_map(clap::Arg::get_long)
@@ -134,7 +162,6 @@ fn no_flag(flag: &str, words: &[OsString]) -> Option<String> {
         None => near(flag, flags.iter().copied()),
     };
     let question = meant.map(|meant| format!("; did you mean --{meant}?")).unwrap_or_default();
-    let of = sub.map(|sub| format!(" {}", sub.get_name())).unwrap_or_default();
     Some(format!("trainyard{of} has no flag --{flag}{question} (all flags: trainyard{of} --help)"))
 }
 
@@ -205,6 +232,18 @@ mod tests {
             (&["logs", "--gpu", "j"], "trainyard logs has no flag --gpu (all flags: trainyard logs --help)"),
             (&["run", "-n", "4", "t.py"], "did you mean --nodes 4"),
             (&["run", "-n4", "t.py"], "did you mean --nodes 4"),
+            (&["mpijob", "desribe", "j"], "trainyard mpijob has no command \"desribe\"; did you mean \"describe\"?"),
+            (&["odh", "mpijob", "logs", "j", "--folow"], "did you mean --follow?"),
+            (
+                &["mpijob", "logs", "j", "--launcher", "--worker", "1"],
+                "'--launcher' cannot be used with '--worker <N>'",
+            ),
+            (
+                &["mpijob", "create", "j", "--workers", "2"],
+                "required arguments were not provided: --image <IMAGE> --command",
+            ),
+            (&["mpijob", "create", "j", "-f", "x.yaml"], "cannot be used with"),
+            (&["mpijob", "create", "j", "--workers", "two"], "invalid value 'two' for '--workers <N>'"),
         ] {
             let line = told(words);
             assert!(line.contains(hint) && !line.contains('\n'), "{words:?}: {line}");

@@ -1,4 +1,4 @@
-//! What a TrainJob and its pods mean to a person: phase, steps, ranks, reasons.
+//! TrainJobs and pods as people see them: phase, steps, ranks, reasons, ages.
 
 use api::object;
 use api::trainer::annotations::{ATTEMPT, RETRIES, RETRY_AT};

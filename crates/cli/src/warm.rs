@@ -1,4 +1,5 @@
-//! `run --warm`, remembered by folder: a file of the home that names the folders whose runs start warm, one in a line.
+//! `run --warm`, remembered for a folder: reads and writes the file of the home that lists the folders whose runs start warm, one on each
+//! line.
 
 use crate::error::CliError;
 use nix::fcntl::{Flock, FlockArg};

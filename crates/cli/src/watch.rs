@@ -2,6 +2,7 @@
 
 use crate::args::{Global, RunArgs};
 use crate::code::{Code, Start};
+use crate::codes::ErrorCode;
 use crate::connect::{Cluster, Kind};
 use crate::error::CliError;
 use crate::exit;
@@ -34,7 +35,7 @@ pub(crate) async fn watch(args: &RunArgs, global: &Global) -> Result<u8, CliErro
         }
         let prepared = match Prepared::of(args, global).await {
             Ok(prepared) => prepared,
-            Err(error @ CliError::Usage(_)) => {
+            Err(error @ CliError::Usage(..)) => {
                 eprintln!("{}", error.render());
                 match files.changed_or_stopped().await {
                     Some(file) => eprintln!("\n{} has changed: running again", file.display()),
@@ -68,7 +69,7 @@ pub(crate) async fn watch(args: &RunArgs, global: &Global) -> Result<u8, CliErro
 /// Deletes a job and waits until it and its pods are gone, so that its name and what it held are free.
 async fn remove(cluster: &Cluster, name: &str) -> Result<(), CliError> {
     match cluster.api(Kind::TrainJob).delete(name, &DeleteParams::foreground()).await {
-        Ok(_) => until(cluster, name, |job| job.is_none()).await.map(|_| ()),
+        Ok(_) => until(cluster, Kind::TrainJob, name, |job| job.is_none()).await.map(|_| ()),
         // somebody else was faster
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
         Err(error) => Err(CliError::from(error).at(cluster)),
@@ -103,6 +104,7 @@ impl Files {
         files.known = files.look();
         if files.known.is_empty() {
             return Err(CliError::Usage(
+                ErrorCode::ScriptMissing,
                 "--watch: there is no file to watch; name a script, or --workdir DIR".to_owned(),
             ));
         }

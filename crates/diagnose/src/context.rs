@@ -1,6 +1,7 @@
-//! What sentences and commands are filled with, whatever the reason: names, flags, and the command that runs the job again.
+//! The values that fill sentences and commands for any reason: names, flags, and the command that runs the job again.
 
 use crate::facts::Facts;
+use crate::mpijob;
 use crate::pattern::{Vars, quoted};
 use api::object;
 use api::quantity::Quantity;
@@ -97,7 +98,8 @@ pub(crate) fn of(facts: &Facts) -> Vars {
         // a job of a manifest: the same is made anew in its place
         None if !vars["job"].is_empty() && !has_own_files(job) => {
             let (kubectl, job) = (&vars["kubectl"], &vars["job"]);
-            let again = format!("{kubectl} get trainjob {job} -o yaml | {kubectl} replace --force -f -");
+            let kind = if mpijob::is(&facts.job) { "mpijob" } else { "trainjob" };
+            let again = format!("{kubectl} get {kind} {job} -o yaml | {kubectl} replace --force -f -");
             vars.insert("rerun", again);
         }
         None => {}

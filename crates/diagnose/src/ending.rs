@@ -1,4 +1,4 @@
-//! How containers ended, and which of them failed first by itself.
+//! How containers ended, and which of them failed first by itself rather than because of another.
 
 use crate::facts::{Facts, LogTail, PodFacts};
 use crate::lines::{Child, first_child};

@@ -1,4 +1,4 @@
-//! Events: which belong to the job, and what they stand for.
+//! Events: which of them belong to the job, and which reasons they stand for.
 
 use crate::facts::Facts;
 use crate::pattern::captures;
@@ -111,7 +111,7 @@ pub fn of_job<'a>(facts: &'a Facts) -> Vec<&'a Value> {
         // of what is gone the uid is not known any more: what was seen since the job was made is of this one
         let since = made.is_empty() || last_seen(event).is_empty() || last_seen(event) >= made;
         match object::text(about, "kind") {
-            "TrainJob" => uid.is_empty() && name == job && since,
+            "TrainJob" | "MPIJob" => uid.is_empty() && name == job && since,
             "JobSet" | "PodGroup" | "Workload" => {
                 (facts.jobset.is_null() || uid.is_empty() || !is_known(facts, about))
                     && (name == job || name.contains(&prefix))

@@ -1,4 +1,4 @@
-//! What a diagnosis is made from: a job, the objects that belong to it, and the ends of its logs.
+//! The input of a diagnosis: a job, the objects that belong to it, and the ends of its logs.
 
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Facts {
-    /// The TrainJob.
+    /// The TrainJob or MPIJob.
     pub job: Value,
     pub jobset: Value,
-    /// The batch Jobs of the JobSet.
+    /// The batch Jobs of the JobSet; an MPIJob's launcher.
     pub jobs: Vec<Value>,
     pub pods: Vec<PodFacts>,
     /// Events of the namespace, oldest first. Those of other objects, also of earlier ones of the same name, are passed over.

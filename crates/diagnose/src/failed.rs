@@ -1,8 +1,10 @@
-//! Why a job failed, or why its containers are started again and again: out of ends, logs and what ended pods from outside.
+//! Why a job failed, or why its containers are started again and again: judged by how they ended, by logs, and by what ended pods from
+//! outside.
 
 use crate::context;
 use crate::ending::{Ending, endings};
 use crate::facts::{Facts, PodFacts};
+use crate::mpijob;
 use crate::pattern::{Vars, captures};
 use crate::pods::{condition, is_node, processes_per_node, ranks, short_duration, signal, signal_name, step};
 use crate::reason::Reason;
@@ -21,17 +23,26 @@ pub(crate) fn of_job(facts: &Facts) -> Case {
     let failed = condition(&facts.job, "Failed");
     if failed.is_some_and(|failed| failed["reason"] == "DeadlineExceeded") {
         let mut case = Case::new(Reason::DeadlineExceeded);
-        if let Some(limit) = facts.job["spec"]["activeDeadlineSeconds"].as_i64() {
+        let spec = &facts.job["spec"];
+        let limits = [&spec["activeDeadlineSeconds"], &spec["runPolicy"]["activeDeadlineSeconds"]];
+        if let Some(limit) = limits.into_iter().find_map(Value::as_i64) {
             case.vars.insert("limit", short_duration(limit));
         }
         let message = failed.map_or("", |failed| object::text(failed, "message"));
-        case.quote("TrainJob's condition Failed", message);
+        case.quote(&failed_source(facts), message);
         return case;
     }
     of_ends(facts)
         .or_else(|| from_outside(facts))
+        .or_else(|| mpijob::failed(facts))
         .or_else(|| waiting::of_events(facts))
         .unwrap_or_else(|| by_conditions(facts))
+}
+
+/// `TrainJob's condition Failed`.
+fn failed_source(facts: &Facts) -> String {
+    let kind = if mpijob::is(&facts.job) { "MPIJob" } else { "TrainJob" };
+    format!("{kind}'s condition Failed")
 }
 
 /// What the job's own conditions say, and those of its Jobs, where no pod is left.
@@ -48,7 +59,7 @@ fn by_conditions(facts: &Facts) -> Case {
     }
     let mut case = Case::new(reason);
     let message = condition(&facts.job, "Failed").map_or("", |failed| object::text(failed, "message"));
-    case.quote("TrainJob's condition Failed", message);
+    case.quote(&failed_source(facts), message);
     quotes.iter().for_each(|(source, text)| case.quote(source, text));
     case
 }
@@ -92,6 +103,10 @@ fn of_ending(facts: &Facts, ending: &Ending<'_>) -> Case {
     let starts = matches!(ending.reason, "StartError" | "ContainerCannotRun" | "RunContainerError");
     if starts {
         case = waiting::cannot_start(ending.message);
+        case.quote(&status_source(ending), ending.message);
+    }
+    if let Some(waited) = mpijob::not_reached(ending.container, ending.message) {
+        case = waited;
         case.quote(&status_source(ending), ending.message);
     }
     if !is_node(ending.pod) && step(ending.pod).ends_with("-initializer") && is_general(case.reason) {
@@ -216,7 +231,11 @@ fn describe(case: &mut Case, facts: &Facts, ending: &Ending<'_>, code: i64) {
         Some(rank) => (format!("rank {rank}"), format!("--rank {rank}")),
         None => (ending.step.clone(), format!("--step {}", ending.step)),
     };
-    case.logs = Some(format!("trainyard logs {job} {only} --tail 50{flags}"));
+    case.logs = Some(if mpijob::is(&facts.job) {
+        mpijob::logs(job, &ending.step, &flags)
+    } else {
+        format!("trainyard logs {job} {only} --tail 50{flags}")
+    });
     let vars = &mut case.vars;
     vars.insert("who", who);
     vars.insert("step", ending.step.clone());

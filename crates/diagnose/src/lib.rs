@@ -1,8 +1,8 @@
-//! Why a job waits, fails or stands still: facts in; reason, evidence, what was ruled out, and remedies out.
+//! Says why a job waits, fails or stands still: facts in; reason, evidence, excluded causes and remedies out.
 //!
-//! [`diagnose`] is a function of its facts alone. It judges in this order: how the job stands; what ended its containers,
-//! who failed first (`ending`), and what that process wrote (`verdict`, by the table of `signs`); else what keeps pods from
-//! being made, placed or started (`waiting`); else whether it gets on (`moving`). What is said of each reason is in `advice`.
+//! [`diagnose`] is a pure function of its facts. It judges in this order: where the job stands; what ended its containers,
+//! which one failed first (`ending`), and what that process wrote (`verdict`, by the table of `signs`); otherwise what keeps pods from
+//! being created, placed or started (`waiting`); otherwise whether it makes progress (`moving`). `advice` has the texts for each reason.
 
 mod advice;
 mod context;
@@ -12,6 +12,7 @@ mod facts;
 mod failed;
 mod lines;
 mod moving;
+mod mpijob;
 mod pattern;
 pub mod pods;
 mod reason;
@@ -33,7 +34,7 @@ use tell::Case;
 /// Judges a job.
 pub fn diagnose(facts: &Facts) -> Diagnosis {
     let (state, case) = match Phase::of(&facts.job) {
-        Phase::Complete => (State::Complete, Case::new(Reason::Complete)),
+        Phase::Complete => (State::Complete, mpijob::unused(facts).unwrap_or_else(|| Case::new(Reason::Complete))),
         Phase::Suspended => (State::Suspended, waiting::suspended(facts)),
         Phase::Failed => (State::Failed, failed::of_job(facts)),
         phase @ (Phase::Pending | Phase::Running) => unfinished(facts, phase),
@@ -69,9 +70,19 @@ pub fn last_lines(log: &LogTail, rank: Option<i64>, most: usize) -> Vec<String> 
     lines::last(log, rank, most)
 }
 
-/// What is proposed for a reason, as the documentation lists it: texts without gaps.
-pub fn remedies_of(reason: Reason) -> Vec<String> {
-    let text = |text: &str| match (text.strip_prefix("@local "), text.strip_prefix("@cluster ")) {
+/// What is said of a reason of which nothing more is known than the facts.
+pub fn said_of(reason: Reason, state: State, facts: &Facts) -> Diagnosis {
+    Case::new(reason).tell(facts, state)
+}
+
+/// What is proposed for a reason, as the documentation lists it: texts and commands without gaps.
+pub fn remedies_of(reason: Reason) -> Vec<(String, Option<String>)> {
+    let remedies = advice::of(reason).remedies.iter().filter(|(text, _)| !text.contains('{'));
+    remedies.map(|(text, command)| (sentence(text), documented(command))).collect()
+}
+
+fn sentence(text: &str) -> String {
+    match (text.strip_prefix("@local "), text.strip_prefix("@cluster ")) {
         (Some(text), _) => format!("On this machine: {text}."),
         (_, Some(text)) => format!("On a cluster: {text}."),
         (None, None) => {
@@ -79,7 +90,14 @@ pub fn remedies_of(reason: Reason) -> Vec<String> {
             let first = letters.next().map(|letter| letter.to_uppercase().to_string()).unwrap_or_default();
             format!("{first}{}.", letters.as_str())
         }
-    };
-    let remedies = advice::of(reason).remedies.iter().filter(|(text, _)| !text.contains('{'));
-    remedies.map(|(remedy, _)| text(remedy)).collect()
+    }
+}
+
+/// A command with capitals where names stand; `None` for one that is made of what is known of a job.
+fn documented(command: &str) -> Option<String> {
+    let names = ["job", "node", "pod", "container", "claim", "image", "path", "volume", "runtime"];
+    let named = |command: String, name: &&str| command.replace(&format!("{{{name}}}"), &name.to_uppercase());
+    let plain = command.replace("{flags}", "").replace("{kubectl}", "kubectl").replace("{quoted_path}", "PATH");
+    let command = names.iter().fold(plain.replace("{ns}", "NAMESPACE"), named);
+    (!command.is_empty() && !command.contains('{')).then_some(command)
 }

@@ -1,4 +1,4 @@
-//! Reading logs: lines by rank, launchers' noise apart, tracebacks as one piece.
+//! Reads logs: lines by rank, without messages of launchers, with each traceback as one piece.
 
 use crate::facts::LogTail;
 use jiff::Timestamp;

@@ -1,4 +1,4 @@
-//! Whether a job that is at work gets on: silence, numbers that are none, a loss that stands still, steps that take longer.
+//! Whether a running job makes progress: silence, values that are NaN, a loss that stays the same, steps that take longer.
 
 use crate::facts::{Facts, Line, LogTail};
 use crate::pods::{short_duration, statuses, step};

@@ -1,5 +1,6 @@
-//! What pods and jobs mean to a person: phase, steps, ranks, and how containers ended.
+//! Pods and jobs as people see them: phase, steps, ranks, and how containers ended.
 
+use crate::mpijob;
 use api::object;
 use serde_json::Value;
 
@@ -28,8 +29,11 @@ impl Phase {
         matches!(self, Self::Complete | Self::Failed)
     }
 
-    /// Of a TrainJob. Finished wins over all; then suspension; then whether any pod is at work.
+    /// Of a TrainJob or an MPIJob. Finished wins over all; then suspension; then whether any pod is at work.
     pub fn of(job: &Value) -> Self {
+        if mpijob::is(job) {
+            return mpijob::phase(job);
+        }
         if condition(job, "Failed").is_some() {
             return Self::Failed;
         }
@@ -54,8 +58,11 @@ pub fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
     conditions.iter().find(|c| c["type"] == kind && c["status"] == "True")
 }
 
-/// The step that a pod belongs to, as the Kubeflow SDK names it: `node-2`, `dataset-initializer`.
+/// The step that a pod belongs to, as the Kubeflow SDK names it: `node-2`, `dataset-initializer`; of an MPIJob `launcher`, `worker-2`.
 pub fn step(pod: &Value) -> String {
+    if let Some(step) = mpijob::step(pod) {
+        return step;
+    }
     let role = object::label(pod, "jobset.sigs.k8s.io/replicatedjob-name").unwrap_or("pod");
     match (role, node_rank(pod)) {
         ("dataset-initializer" | "model-initializer", _) | (_, None) => role.to_owned(),

@@ -1,4 +1,4 @@
-//! Where a job stands in a word: its phase, or that what it runs fails and is tried again.
+//! The state of a job in one word: its phase, or that it is being restarted.
 
 use crate::pods::{Phase, container_restarts, statuses};
 use api::object;

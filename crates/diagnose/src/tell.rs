@@ -1,9 +1,10 @@
-//! From a case (a reason with what is known of it) to the diagnosis that is printed.
+//! Turns a case (a reason and what is known about it) into the diagnosis that is printed.
 
 use crate::advice;
 use crate::context;
 use crate::facts::Facts;
 use crate::failed::complete;
+use crate::mpijob;
 use crate::pattern::{Vars, fill};
 use crate::reason::{Reason, State};
 use serde::Serialize;
@@ -43,6 +44,8 @@ pub struct Process {
 pub struct Diagnosis {
     pub state: State,
     pub reason: Reason,
+    /// The reason's code.
+    pub code: &'static str,
     /// One sentence.
     pub why: String,
     /// The rank that failed first, where one did and it is known.
@@ -126,7 +129,7 @@ impl Case {
             let Some(text) = here(text).and_then(|text| fill(text, &vars)) else { continue };
             let command = match *command {
                 "" => None,
-                template => match fill_command(template, &vars) {
+                template => match of_kind(template, facts).and_then(|template| fill_command(&template, &vars)) {
                     Some(command) => Some(command),
                     None => continue,
                 },
@@ -154,6 +157,7 @@ impl Case {
         Diagnosis {
             state,
             reason: self.reason,
+            code: self.reason.code(),
             why,
             rank: self.rank,
             evidence: self.evidence,
@@ -163,6 +167,11 @@ impl Case {
             process: self.process,
         }
     }
+}
+
+/// A command as it is for the job's kind.
+fn of_kind(template: &str, facts: &Facts) -> Option<String> {
+    if mpijob::is(&facts.job) { mpijob::command(template) } else { Some(template.to_owned()) }
 }
 
 /// A command; `{flags}` may stand for nothing.

@@ -1,4 +1,4 @@
-//! What the log of one container run says: the sign or exception that ended it, and where it stands.
+//! Judges the log of one container run: the sign or exception that ended it, and the line where it stands.
 
 use crate::facts::LogTail;
 use crate::lines::{Child, Text, Traceback, Unit, first_child, place, units};

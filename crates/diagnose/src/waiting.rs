@@ -1,12 +1,14 @@
-//! Why a job is pending: what keeps its pods from being made, placed or started.
+//! Why a job is pending: what keeps its pods from being created, placed or started.
 
 use crate::context::largest;
 use crate::events;
 use crate::facts::Facts;
+use crate::mpijob;
 use crate::pattern::captures;
 use crate::pods::{is_node, node_rank, processes_per_node, short_duration, statuses, step};
 use crate::reason::Reason;
 use crate::tell::Case;
+use api::mpi::names::MANAGED_BY_MPI_OPERATOR;
 use api::object;
 use api::quantity::Quantity;
 use api::trainer::annotations::{ATTEMPT, RETRIES, RETRY_AT};
@@ -56,7 +58,8 @@ fn queued(facts: &Facts, queue: &str) -> Case {
 /// Who set `spec.suspend` last, and when, as far as field management tells.
 fn suspended_by(job: &Value) -> Option<(String, Option<Timestamp>)> {
     let entries = job["metadata"]["managedFields"].as_array()?;
-    let owns = |entry: &&Value| entry.pointer("/fieldsV1/f:spec/f:suspend").is_some();
+    let paths = ["/fieldsV1/f:spec/f:suspend", "/fieldsV1/f:spec/f:runPolicy/f:suspend"];
+    let owns = |entry: &&Value| paths.iter().any(|path| entry.pointer(path).is_some());
     let newest = entries.iter().filter(owns).max_by_key(|entry| object::text(entry, "time"))?;
     Some((object::text(newest, "manager").to_owned(), object::text(newest, "time").parse().ok()))
 }
@@ -64,10 +67,19 @@ fn suspended_by(job: &Value) -> Option<(String, Option<Timestamp>)> {
 /// Why a job that was never at work waits.
 pub(crate) fn of_job(facts: &Facts) -> Case {
     let job = &facts.job;
-    let manager = object::text(&job["spec"], "managedBy");
-    if !matches!(manager, "" | OURS) {
+    let (manager, member, ours) = match mpijob::is(job) {
+        false => (object::text(&job["spec"], "managedBy"), "spec.managedBy", OURS),
+        true => {
+            let policy = &job["spec"]["runPolicy"];
+            (object::text(policy, "managedBy"), "spec.runPolicy.managedBy", MANAGED_BY_MPI_OPERATOR)
+        }
+    };
+    if !manager.is_empty() && manager != ours {
         let mut case = Case::new(Reason::ManagedElsewhere).with("manager", manager);
-        case.quote("spec.managedBy", manager);
+        case.quote(member, manager);
+        return case;
+    }
+    if let Some(case) = mpijob::refused(facts) {
         return case;
     }
     if let Some(case) = retry(facts) {
@@ -78,7 +90,8 @@ pub(crate) fn of_job(facts: &Facts) -> Case {
     {
         return queued(facts, queue);
     }
-    of_pods(facts).or_else(|| of_events(facts)).or_else(|| steps(facts)).unwrap_or_else(|| nothing_said(facts))
+    let said = of_pods(facts).or_else(|| of_events(facts)).or_else(|| steps(facts));
+    said.or_else(|| mpijob::launcher_waits(facts)).unwrap_or_else(|| nothing_said(facts))
 }
 
 /// The pause before the next attempt.
@@ -99,13 +112,18 @@ fn nothing_said(facts: &Facts) -> Case {
     let made = object::meta(&facts.job, "creationTimestamp").parse::<Timestamp>();
     let age = made.map_or(0, |made| facts.now.as_second().saturating_sub(made.as_second()));
     let is_late = age > PATIENCE_SECS;
-    let reason = match (facts.jobset.is_null(), facts.pods.iter().any(|pod| pod.live)) {
+    // a controller that is at work says so in an MPIJob's conditions before all else
+    let is_mpi = mpijob::is(&facts.job);
+    let is_unseen = if is_mpi { facts.job["status"]["conditions"][0].is_null() } else { facts.jobset.is_null() };
+    let reason = match (is_unseen, facts.pods.iter().any(|pod| pod.live)) {
         (true, _) if is_late => Reason::NoController,
         (false, false) if is_late => Reason::PodsMissing,
         _ => Reason::Starting,
     };
     let mut case = Case::new(reason).with("age", short_duration(age));
     let text = match reason {
+        Reason::NoController if is_mpi => "the MPIJob has no condition yet",
+        Reason::PodsMissing if is_mpi => "the MPIJob has conditions, but no pod",
         Reason::NoController => "no JobSet of the job's name exists",
         Reason::PodsMissing => "the JobSet exists, but no pod of it",
         _ => "",

@@ -1,7 +1,7 @@
 //! Cases as data: a folder of `testdata` each, `input.yaml` (facts) and `diagnosis.yaml` (what is to be said). `UPDATE=1`
 //! writes the latter; read it then as if you had written it.
 
-use diagnose::{Facts, Reason, diagnose};
+use diagnose::{Facts, diagnose};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -70,32 +70,6 @@ fn what_is_said_can_be_typed() {
             assert!(!back, "{}: {command}", folder.display());
         }
     }
-}
-
-/// docs/reasons.md says of each reason what the catalogue says, and of no other.
-#[test]
-fn reasons_are_documented() {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reasons.md");
-    let mut text = String::from(
-        "# Reasons\n\n`trainyard explain JOB -o json` names one of these as `reason`. The words are stable: programs may depend on \
-         them.\n\nThis page is written by the tests of `crates/diagnose` (`UPDATE=1 cargo test -p diagnose`).\n",
-    );
-    for (title, reasons) in Reason::groups() {
-        text += &format!("\n## {title}\n");
-        for reason in reasons {
-            text += &format!("\n### {}\n\n{}\n", reason.as_str(), reason.meaning());
-            let remedies = diagnose::remedies_of(reason);
-            if !remedies.is_empty() {
-                text += "\n";
-                remedies.iter().for_each(|remedy| text += &format!("- {remedy}\n"));
-            }
-        }
-    }
-    if is_update() {
-        std::fs::write(&file, &text).expect("docs/reasons.md is written");
-    }
-    let there = std::fs::read_to_string(&file).expect("docs/reasons.md");
-    assert!(there == text, "docs/reasons.md is not what the catalogue says; UPDATE=1 writes it");
 }
 
 /// Any JSON, with the names that the rules look for among the members, and texts that look like what they read.

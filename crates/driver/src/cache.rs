@@ -1,6 +1,8 @@
-//! The world as the watches tell it, plus what the driver itself has just written.
+//! The cache of objects that reconcilers read: what the watches delivered, plus the driver's own latest writes.
 
+use crate::source::Held;
 use api::object::{self, Gvk, Key};
+use api::packed::Packed;
 use reconcile::World;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,47 +16,35 @@ pub struct Cache {
     packs: Option<fn(&Gvk) -> bool>,
 }
 
-/// One object as it is held. As a tree it takes some ten times its text, ready to be read; as text it is parsed for each
-/// reader.
+/// An object, and what is asked of it more often than it is looked at.
 #[derive(Clone)]
-enum Held {
-    Tree(Arc<Value>),
-    Text { revision: u64, text: Arc<[u8]> },
+struct Entry {
+    revision: u64,
+    held: Held,
 }
 
-impl Held {
-    fn new(object: &Arc<Value>, packed: bool) -> Self {
-        match packed.then(|| serde_json::to_vec(object)) {
-            Some(Ok(text)) => Self::Text { revision: revision(object), text: text.into() },
-            Some(Err(_)) | None => Self::Tree(object.clone()),
-        }
-    }
-
-    fn open(&self) -> Arc<Value> {
-        match self {
-            Self::Tree(object) => object.clone(),
-            // written from a value above, and read back into one
-            Self::Text { text, .. } => Arc::new(serde_json::from_slice(text).unwrap_or_default()),
-        }
-    }
-
-    fn revision(&self) -> u64 {
-        match self {
-            Self::Tree(object) => revision(object),
-            Self::Text { revision, .. } => *revision,
-        }
+impl Entry {
+    fn new(held: &Held, object: &Value, packed: bool) -> Self {
+        let held = match held {
+            Held::Tree(tree) if packed => match serde_json::to_vec(tree) {
+                Ok(text) => Held::Packed(Arc::new(Packed::from_text(text))),
+                Err(_) => held.clone(),
+            },
+            held => held.clone(),
+        };
+        Self { revision: revision(object), held }
     }
 }
 
 /// One kind's objects.
 #[derive(Default)]
 struct Kind {
-    objects: BTreeMap<Key, Held>,
+    objects: BTreeMap<Key, Entry>,
     packed: bool,
     /// Keys by the uid of each owner; under the empty uid those without any.
     by_owner: BTreeMap<String, BTreeSet<Key>>,
     /// What the watch last told of objects that a write of ours has replaced since: it knows owners and labels of before.
-    displaced: BTreeMap<Key, Arc<Value>>,
+    displaced: BTreeMap<Key, Held>,
     /// The newest revision that the watch has told of.
     told: u64,
 }
@@ -72,11 +62,12 @@ fn owner_uids(object: &Value) -> impl Iterator<Item = &str> {
 }
 
 impl Kind {
-    fn put(&mut self, object: &Arc<Value>) -> Option<Arc<Value>> {
+    /// `object` is the tree of `held`.
+    fn put(&mut self, held: &Held, object: &Value) -> Option<Held> {
         let key = Key::of(object);
-        let old = self.objects.insert(key.clone(), Held::new(object, self.packed)).map(|old| old.open());
+        let old = self.objects.insert(key.clone(), Entry::new(held, object, self.packed)).map(|old| old.held);
         if let Some(old) = &old {
-            self.forget_owners(&key, old);
+            self.forget_owners(&key, &old.open());
         }
         for uid in owner_uids(object) {
             self.by_owner.entry(uid.to_owned()).or_default().insert(key.clone());
@@ -84,9 +75,9 @@ impl Kind {
         old
     }
 
-    fn remove(&mut self, key: &Key) -> Option<Arc<Value>> {
-        let old = self.objects.remove(key)?.open();
-        self.forget_owners(key, &old);
+    fn remove(&mut self, key: &Key) -> Option<Held> {
+        let old = self.objects.remove(key)?.held;
+        self.forget_owners(key, &old.open());
         Some(old)
     }
 
@@ -110,9 +101,19 @@ impl Cache {
 
     /// Looks at each object of a kind, one after the other.
     pub fn visit(&self, gvk: &Gvk, mut look: impl FnMut(&Value)) {
-        let held: Vec<Held> =
-            self.read().get(gvk).into_iter().flat_map(|kind| kind.objects.values().cloned()).collect();
-        held.into_iter().for_each(|held| look(&held.open()));
+        self.held(gvk, None).iter().for_each(|held| look(&held.glance()));
+    }
+
+    /// A kind's objects in a namespace (`None`: everywhere).
+    fn held(&self, gvk: &Gvk, namespace: Option<&str>) -> Vec<Held> {
+        match (self.read().get(gvk), namespace) {
+            (None, _) => Vec::new(),
+            (Some(kind), None) => kind.objects.values().map(|entry| entry.held.clone()).collect(),
+            (Some(kind), Some(namespace)) => {
+                let rest = kind.objects.range(Key::new(namespace, "")..);
+                rest.take_while(|(key, _)| key.namespace == namespace).map(|(_, entry)| entry.held.clone()).collect()
+            }
+        }
     }
 
     fn read(&self) -> RwLockReadGuard<'_, BTreeMap<Gvk, Kind>> {
@@ -130,10 +131,13 @@ impl Cache {
     }
 
     /// Takes in a part of a fresh list; returns the states that are no more, of objects that have changed.
-    pub(crate) fn list_part(&self, gvk: &Gvk, objects: &[Arc<Value>]) -> Vec<Arc<Value>> {
+    pub(crate) fn list_part(&self, gvk: &Gvk, objects: &[(Held, Arc<Value>)]) -> Vec<Arc<Value>> {
         let mut kinds = self.write();
         let kind = self.kind(&mut kinds, gvk);
-        let past = objects.iter().filter_map(|o| kind.put(o).filter(|old| old["metadata"] != o["metadata"]));
+        let past = objects.iter().filter_map(|(held, object)| {
+            let old = kind.put(held, object)?.open();
+            (old["metadata"] != object["metadata"]).then_some(old)
+        });
         past.collect()
     }
 
@@ -142,14 +146,14 @@ impl Cache {
         let mut kinds = self.write();
         let kind = self.kind(&mut kinds, gvk);
         let gone: Vec<Key> = kind.objects.keys().filter(|key| !listed.contains(key)).cloned().collect();
-        let mut past: Vec<Arc<Value>> = gone.iter().filter_map(|key| kind.remove(key)).collect();
+        let mut past: Vec<Held> = gone.iter().filter_map(|key| kind.remove(key)).collect();
         past.extend(std::mem::take(&mut kind.displaced).into_values());
         kind.told = at;
-        past
+        past.iter().map(Held::open).collect()
     }
 
     /// Takes in an added or modified object from the watch; returns what the watch told of it before.
-    pub(crate) fn tell(&self, gvk: &Gvk, object: &Arc<Value>) -> Option<Arc<Value>> {
+    pub(crate) fn tell(&self, gvk: &Gvk, held: &Held, object: &Value) -> Option<Arc<Value>> {
         let mut kinds = self.write();
         let kind = self.kind(&mut kinds, gvk);
         let at = revision(object);
@@ -158,13 +162,14 @@ impl Cache {
         let displaced = kind.displaced.remove(&key);
         let old = match kind.objects.get(&key) {
             // our own write got here first, with something newer
-            Some(held) if held.revision() > at && object::uid(&held.open()) == object::uid(object) => {
-                kind.displaced.insert(key, object.clone());
+            Some(ours) if ours.revision > at && object::uid(&ours.held.open()) == object::uid(object) => {
+                kind.displaced.insert(key, held.clone());
                 None
             }
-            Some(_) | None => kind.put(object),
+            Some(_) | None => kind.put(held, object),
         };
-        displaced.or(old)
+        drop(kinds);
+        displaced.or(old).map(|old| old.open())
     }
 
     /// Takes in a deletion from the watch; returns what the watch told of the object before.
@@ -174,10 +179,10 @@ impl Cache {
         kind.told = kind.told.max(revision(object));
         let key = Key::of(object);
         let displaced = kind.displaced.remove(&key);
-        if kind.objects.get(&key).is_some_and(|held| object::uid(&held.open()) == object::uid(object)) {
-            return displaced.or(kind.remove(&key));
-        }
-        displaced
+        let known = kind.objects.get(&key).is_some_and(|e| object::uid(&e.held.open()) == object::uid(object));
+        let old = if known { kind.remove(&key) } else { None };
+        drop(kinds);
+        displaced.or(old).map(|old| old.open())
     }
 
     /// Takes in the API's answer to a write of ours, unless the watch has already told of later things: the object may
@@ -186,10 +191,11 @@ impl Cache {
         let (gvk, at) = (Gvk::of(&object), revision(&object));
         let mut kinds = self.write();
         let Some(kind) = kinds.get_mut(&gvk) else { return };
-        let held = kind.objects.get(&Key::of(&object)).map_or(0, Held::revision);
+        let held = kind.objects.get(&Key::of(&object)).map_or(0, |held| held.revision);
         if at > kind.told && at > held {
             let key = Key::of(&object);
-            if let Some(old) = kind.put(&Arc::new(object)) {
+            let object = Arc::new(object);
+            if let Some(old) = kind.put(&Held::Tree(object.clone()), &object) {
                 kind.displaced.entry(key).or_insert(old);
             }
         }
@@ -203,19 +209,21 @@ impl Cache {
 
 impl World for Cache {
     fn get(&self, gvk: &Gvk, key: &Key) -> Option<Arc<Value>> {
-        let held = self.read().get(gvk)?.objects.get(key).cloned();
+        let held = self.read().get(gvk)?.objects.get(key).map(|entry| entry.held.clone());
         held.map(|held| held.open())
     }
 
     fn list(&self, gvk: &Gvk, namespace: Option<&str>) -> Vec<Arc<Value>> {
-        let held: Vec<Held> = match (self.read().get(gvk), namespace) {
-            (None, _) => Vec::new(),
-            (Some(kind), None) => kind.objects.values().cloned().collect(),
-            (Some(kind), Some(namespace)) => {
-                let rest = kind.objects.range(Key::new(namespace, "")..);
-                rest.take_while(|(key, _)| key.namespace == namespace).map(|(_, held)| held.clone()).collect()
-            }
-        };
+        self.held(gvk, namespace).iter().map(Held::open).collect()
+    }
+
+    fn each(&self, gvk: &Gvk, namespace: Option<&str>, look: &mut dyn FnMut(&Arc<Value>)) {
+        self.held(gvk, namespace).iter().for_each(|held| look(&held.glance()));
+    }
+
+    fn mentioning(&self, gvk: &Gvk, namespace: Option<&str>, word: &str) -> Vec<Arc<Value>> {
+        let mut held = self.held(gvk, namespace);
+        held.retain(|held| held.may_have(word));
         held.iter().map(Held::open).collect()
     }
 
@@ -224,7 +232,19 @@ impl World for Cache {
             None => Vec::new(),
             Some(kind) => {
                 let keys = kind.by_owner.get(owner_uid).into_iter().flatten();
-                keys.filter_map(|key| kind.objects.get(key).cloned()).collect()
+                keys.filter_map(|key| kind.objects.get(key).map(|entry| entry.held.clone())).collect()
+            }
+        };
+        held.iter().map(Held::open).collect()
+    }
+
+    fn unowned(&self, gvk: &Gvk, namespace: &str) -> Vec<Arc<Value>> {
+        let held: Vec<Held> = match self.read().get(gvk) {
+            None => Vec::new(),
+            Some(kind) => {
+                let keys = kind.by_owner.get("").into_iter().flat_map(|keys| keys.range(Key::new(namespace, "")..));
+                let here = keys.take_while(|key| key.namespace == namespace);
+                here.filter_map(|key| kind.objects.get(key).map(|entry| entry.held.clone())).collect()
             }
         };
         held.iter().map(Held::open).collect()
@@ -251,7 +271,8 @@ mod tests {
 
     /// A fresh list, whole.
     fn listed(cache: &Cache, objects: &[Arc<Value>], at: u64) -> Vec<Arc<Value>> {
-        let mut past = cache.list_part(&gvk(), objects);
+        let parts: Vec<_> = objects.iter().map(|o| (Held::Tree(o.clone()), o.clone())).collect();
+        let mut past = cache.list_part(&gvk(), &parts);
         past.extend(cache.list_end(&gvk(), &objects.iter().map(|o| Key::of(o)).collect(), at));
         past
     }
@@ -259,6 +280,10 @@ mod tests {
     /// Both ways of holding objects.
     fn caches() -> [Cache; 2] {
         [Cache::default(), Cache::packing(Some(|_| true))]
+    }
+
+    fn tell(cache: &Cache, object: Arc<Value>) -> Option<Arc<Value>> {
+        cache.tell(&gvk(), &Held::Tree(object.clone()), &object)
     }
 
     #[test]
@@ -281,9 +306,9 @@ mod tests {
             cache.wrote((*pod("a", 7, "p")).clone());
             cache.wrote((*pod("a", 8, "q")).clone());
             let owner = |old: Option<Arc<Value>>| old.map(|old| old["metadata"]["ownerReferences"][0]["uid"].clone());
-            assert_eq!(owner(cache.tell(&gvk(), &pod("a", 7, "p"))), Some(json!("o")));
-            assert_eq!(owner(cache.tell(&gvk(), &pod("a", 8, "q"))), Some(json!("p")));
-            assert_eq!(owner(cache.tell(&gvk(), &pod("a", 9, "r"))), Some(json!("q")));
+            assert_eq!(owner(tell(&cache, pod("a", 7, "p"))), Some(json!("o")));
+            assert_eq!(owner(tell(&cache, pod("a", 8, "q"))), Some(json!("p")));
+            assert_eq!(owner(tell(&cache, pod("a", 9, "r"))), Some(json!("q")));
             cache.wrote((*pod("a", 10, "s")).clone());
             assert_eq!(owner(cache.tell_deleted(&gvk(), &pod("a", 11, "s"))), Some(json!("r")));
             assert!(cache.list(&gvk(), None).is_empty());
@@ -291,11 +316,27 @@ mod tests {
     }
 
     #[test]
+    fn a_word_finds_all_that_have_it() {
+        for cache in caches() {
+            listed(&cache, &[pod("a", 5, "o"), pod("b", 5, "p")], 5);
+            let found = cache.mentioning(&gvk(), Some("ns"), "o");
+            assert!(found.contains(&pod("a", 5, "o")));
+            assert!(cache.mentioning(&gvk(), Some("other"), "o").is_empty());
+            let mut names = Vec::new();
+            cache.each(&gvk(), None, &mut |object| names.push(object::meta(object, "name").to_owned()));
+            assert_eq!(names, ["a", "b"]);
+        }
+        let packed = Cache::packing(Some(|_| true));
+        listed(&packed, &[pod("a", 5, "one"), pod("b", 5, "two")], 5);
+        assert_eq!(packed.mentioning(&gvk(), None, "two"), [pod("b", 5, "two")]);
+    }
+
+    #[test]
     fn an_older_watch_event_does_not_undo_our_write() {
         for cache in caches() {
             listed(&cache, &[pod("a", 5, "o")], 5);
             cache.wrote((*pod("a", 7, "p")).clone());
-            cache.tell(&gvk(), &pod("a", 6, "o"));
+            tell(&cache, pod("a", 6, "o"));
             assert!(cache.owned_by(&gvk(), "o").is_empty());
             assert_eq!(cache.owned_by(&gvk(), "p").len(), 1);
         }

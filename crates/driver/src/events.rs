@@ -1,8 +1,8 @@
 //! Core/v1 Events with first and last timestamps and a count: the form that `kubectl`, and the Kubeflow SDK's
 //! `get_job_events`, can read (events.k8s.io writers leave `firstTimestamp` empty, which hides them from both).
 
-use crate::informer::chain;
 use crate::requests::Requests;
+use api::error_chain;
 use api::object::{self, Gvk, Key};
 use futures::StreamExt;
 use http::Method;
@@ -78,7 +78,7 @@ impl Recorder {
             *count
         };
         if let Err(error) = self.write(regarding, event, &name, count).await {
-            tracing::warn!(event = event.reason, about = %Key::of(regarding), error = %chain(&error), "dropped an event");
+            tracing::warn!(event = event.reason, about = %Key::of(regarding), error = %error_chain(&error), "dropped an event");
         }
     }
 

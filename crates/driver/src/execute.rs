@@ -2,9 +2,8 @@
 
 use crate::cache::Cache;
 use crate::events::Recorder;
-use crate::generate;
-use crate::informer::chain;
 use crate::requests::{RequestError, Requests};
+use api::error_chain;
 use api::object::Target;
 use reconcile::execution::{Answer, Execution, Outcome, Refusal, Request, Step};
 use reconcile::{Decision, World};
@@ -30,7 +29,11 @@ pub(crate) async fn execute(
                 Ok(object) => Answer::Accepted(object),
                 Err(error) => Answer::Refused(refusal(&error)),
             },
-            Request::Fill(object, generator) => Answer::Filled(generate::fill(&object, generator)),
+            Request::Draw => {
+                let mut entropy = [0; _];
+                getrandom::fill(&mut entropy).expect("the operating system has a random source");
+                Answer::Drawn(entropy)
+            }
             Request::Show(object) => {
                 cache.wrote(object);
                 Answer::Noted
@@ -51,5 +54,5 @@ fn refusal(error: &RequestError) -> Refusal {
         RequestError::Api { reason, .. } => reason.clone(),
         _ => String::new(),
     };
-    Refusal { code: error.code(), reason, message: chain(error) }
+    Refusal { code: error.code(), reason, message: error_chain(error), retry_after: error.retry_after() }
 }

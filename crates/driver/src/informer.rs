@@ -4,8 +4,11 @@ use crate::Options;
 use crate::cache::Cache;
 use crate::controller::Wake;
 use crate::requests::{Part, RequestError, Requests};
+use crate::source::{self, Events, Held, Source, Told};
+use api::error_chain;
 use api::object::{self, Gvk, Key};
 use futures::{FutureExt, StreamExt};
+use reconcile::queue::BACKOFF_MAX;
 use reconcile::wakes::{is_tracked, states};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,12 +17,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Between a failed list or watch and the next attempt.
+/// Between a failed list or watch and the next attempt; each further failure in a row doubles it.
 const RETRY: Duration = Duration::from_millis(250);
-/// The longest time between two looks for a kind that is not served.
-const ABSENT_MAX: Duration = Duration::from_secs(5);
+/// The longest time between two attempts, and between two looks for a kind that is not served.
+const WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// Objects of a list from the server in this process that are looked at together.
+const TOGETHER: usize = 64;
 
 /// The kinds that cannot be listed or watched, each with the reason.
 #[derive(Default)]
@@ -94,7 +101,7 @@ impl Informers {
             match self.shared.requests.discover().await {
                 Ok(served) => break served,
                 Err(error) => {
-                    tracing::warn!(request = "GET /apis", error = %chain(&error), "cannot ask what is served; trying again")
+                    tracing::warn!(request = "GET /apis", error = %error_chain(&error), "cannot ask what is served; trying again")
                 }
             }
             tokio::select! {
@@ -167,26 +174,31 @@ impl Shared {
     /// Lists and watches one kind until stopped.
     async fn follow(&self, gvk: Gvk, stop: CancellationToken, listed: watch::Sender<bool>) {
         let mut definitions = self.definitions.subscribe();
-        let mut absent = RETRY;
+        let mut wait = RETRY;
         while !stop.is_cancelled() {
             definitions.mark_unchanged();
+            let began = Instant::now();
             let outcome = tokio::select! {
                 outcome = self.list_and_watch(&gvk, &listed) => outcome,
                 () = stop.cancelled() => return,
             };
+            if began.elapsed() > WAIT_MAX {
+                wait = RETRY;
+            }
+            let mut pause = wait;
             match outcome {
-                Ok(()) => {
-                    absent = RETRY;
-                    continue;
-                }
+                // a server whose history is short says so now and then, not all the time
+                Ok(()) if began.elapsed() > RETRY => continue,
+                Ok(()) => {}
                 Err(error @ RequestError::UnknownKind(_)) => {
                     // an optional kind (PodGroup, say): its CRD may come later
                     listed.send_replace(true);
-                    self.troubles.note(&gvk, chain(&error));
+                    self.troubles.note(&gvk, error_chain(&error));
                 }
                 Err(error) => {
                     let refused = matches!(error.code(), 401 | 403);
-                    let error = chain(&error);
+                    pause = error.retry_after().map_or(pause, |asked| asked.max(pause).min(BACKOFF_MAX));
+                    let error = error_chain(&error);
                     if self.troubles.note(&gvk, error.clone()) && refused {
                         tracing::warn!(kind = %gvk, error, "may not list or watch this kind; trying again until I may");
                     } else {
@@ -195,12 +207,11 @@ impl Shared {
                 }
             }
             let is_served = self.requests.served(&gvk).is_some();
-            let wait = if is_served { RETRY } else { absent };
-            absent = absent.saturating_mul(2).min(ABSENT_MAX);
+            wait = wait.saturating_mul(2).min(WAIT_MAX);
             tokio::select! {
-                () = tokio::time::sleep(wait) => {}
+                () = tokio::time::sleep(pause) => {}
                 // a server may tell of a definition a little before it serves it: soon again, then rarer
-                _ = definitions.changed(), if !is_served => absent = RETRY,
+                _ = definitions.changed(), if !is_served => wait = RETRY,
                 () = stop.cancelled() => return,
             }
         }
@@ -208,53 +219,85 @@ impl Shared {
 
     /// One list, then watches from where the last ended. Ok: the watch must begin anew from a list.
     async fn list_and_watch(&self, gvk: &Gvk, listed: &watch::Sender<bool>) -> Result<(), RequestError> {
-        let (mut there, mut part) = (BTreeSet::new(), Part::default());
-        let mut revision = loop {
-            part = self.requests.list(gvk, &part.rest).await?;
-            let mut items = std::mem::take(&mut part.items);
-            items.iter_mut().for_each(|item| self.slim(gvk, item));
-            let items: Vec<Arc<Value>> = items.into_iter().map(Arc::new).collect();
-            there.extend(items.iter().map(|item| Key::of(item)));
+        let mut there = BTreeSet::new();
+        let mut take_in = |items: Vec<(Held, Arc<Value>)>| {
+            there.extend(items.iter().map(|(_, item)| Key::of(item)));
             let past = self.cache.list_part(gvk, &items);
-            items.iter().chain(&past).for_each(|object| self.wake(gvk, object));
-            if part.rest.is_empty() {
-                break part.revision;
+            items.iter().map(|(_, item)| item).chain(&past).for_each(|object| self.wake(gvk, object));
+        };
+        let mut revision = match self.source().and_then(|source| source.list(gvk)) {
+            Some((items, revision)) => {
+                // not all trees at once
+                for part in items.chunks(TOGETHER) {
+                    take_in(part.iter().map(|item| (Held::Packed(item.clone()), item.glance())).collect());
+                }
+                revision.to_string()
+            }
+            None => {
+                let mut part = Part::default();
+                loop {
+                    part = self.requests.list(gvk, &part.rest).await?;
+                    let mut items = std::mem::take(&mut part.items);
+                    items.iter_mut().for_each(|item| self.slim(gvk, item));
+                    let items = items.into_iter().map(Arc::new);
+                    take_in(items.map(|item| (Held::Tree(item.clone()), item)).collect());
+                    if part.rest.is_empty() {
+                        break part.revision;
+                    }
+                }
             }
         };
         let past = self.cache.list_end(gvk, &there, revision.parse().unwrap_or(0));
         past.iter().for_each(|object| self.wake(gvk, object));
         listed.send_replace(true);
         loop {
-            let mut events = self.requests.watch(gvk, &revision).await?;
+            let began = Instant::now();
+            let Some(mut events) = self.events(gvk, &revision).await? else { return Ok(()) };
             self.troubles.end(gvk);
             while let Some(event) = events.next().await {
-                let mut event = event?;
-                let mut object = event["object"].take();
-                self.slim(gvk, &mut object);
-                let object = Arc::new(object);
-                match event["type"].as_str().unwrap_or_default() {
-                    "ADDED" | "MODIFIED" => {
+                match event? {
+                    Told::Is(held) => {
+                        let object = held.open();
                         revision = object::resource_version(&object).to_owned();
-                        let old = self.cache.tell(gvk, &object);
+                        let old = self.cache.tell(gvk, &held, &object);
                         if let Some(witness) = &self.options.witness {
                             witness(gvk, old.as_deref(), &object);
                         }
                         states(old.as_deref(), &object).for_each(|state| self.wake(gvk, state));
                     }
-                    "DELETED" => {
+                    Told::Was(held) => {
+                        let object = held.open();
                         revision = object::resource_version(&object).to_owned();
                         let old = self.cache.tell_deleted(gvk, &object);
                         states(old.as_deref(), &object).for_each(|state| self.wake(gvk, state));
                     }
-                    "BOOKMARK" => revision = object::resource_version(&object).to_owned(),
-                    // 410: too old; anything else: the same remedy
-                    _ => return Ok(()),
+                    Told::Nothing(until) => revision = until,
+                    Told::Forgotten => return Ok(()),
                 }
                 if *gvk == crds() {
                     self.definitions.send_modify(|changes| *changes += 1);
                 }
             }
+            // whoever ends watches as soon as they begin is not asked all the time
+            tokio::time::sleep(RETRY.saturating_sub(began.elapsed())).await;
         }
+    }
+
+    /// The server in this process, where everything is to be had from it as it is.
+    fn source(&self) -> Option<&Arc<dyn Source>> {
+        let Options { source, slim, packs, selects, namespace, .. } = &self.options;
+        source.as_ref().filter(|_| slim.is_none() && packs.is_none() && selects.is_none() && namespace.is_none())
+    }
+
+    /// What happens to a kind after a revision; `None` where it has to be listed again.
+    async fn events<'a>(&'a self, gvk: &'a Gvk, revision: &str) -> Result<Option<Events<'a>>, RequestError> {
+        if let (Some(source), Ok(revision)) = (self.source(), revision.parse())
+            && source.has(gvk)
+        {
+            return Ok(source.watch(gvk, revision).map(|told| told.map(Ok).boxed()));
+        }
+        let events = self.requests.watch(gvk, revision).await?;
+        Ok(Some(events.map(|event| Ok(source::read(event?, |object| self.slim(gvk, object)))).boxed()))
     }
 
     fn slim(&self, gvk: &Gvk, object: &mut Value) {
@@ -272,13 +315,13 @@ impl Shared {
     /// Keeps the set of informers in step with the CRDs.
     async fn follow_discovery(self: Arc<Self>, mut definitions: watch::Receiver<u64>) {
         let mut tasks = JoinSet::new();
-        let mut again = ABSENT_MAX;
+        let mut again = WAIT_MAX;
         loop {
             tokio::select! {
                 // never an error: the sender is ours
                 _ = definitions.changed() => again = RETRY,
                 // a server may tell of a definition a little before it serves it
-                () = tokio::time::sleep(again), if again < ABSENT_MAX => again = again.saturating_mul(2),
+                () = tokio::time::sleep(again), if again < WAIT_MAX => again = again.saturating_mul(2),
                 () = self.stop.cancelled() => break,
             }
             let Ok(served) = self.requests.discover().await else { continue };
@@ -303,19 +346,4 @@ impl Shared {
         }
         tasks.shutdown().await;
     }
-}
-
-/// An error with its sources, outermost first.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        // kube's errors print their source themselves
-        if !text.contains(&cause_text) {
-            text = format!("{text}: {cause_text}");
-        }
-        source = cause.source();
-    }
-    text
 }

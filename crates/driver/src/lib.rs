@@ -14,12 +14,12 @@ pub mod cache;
 mod controller;
 mod events;
 mod execute;
-mod generate;
 mod informer;
 pub mod limit;
 pub mod metrics;
 mod queue;
 mod requests;
+mod source;
 
 use api::object::Gvk;
 use cache::Cache;
@@ -36,6 +36,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+
+pub use source::{Held, Source, Told};
 
 /// Target of the spans: one for each look at an object, and in it one for each request. At level trace, so that nothing is
 /// spent on them unless somebody collects them.
@@ -69,6 +71,9 @@ pub struct Options {
     pub packs: Option<fn(&Gvk) -> bool>,
     /// What of a kind is listed and watched, as a query (`labelSelector=…`). Default: all of it.
     pub selects: Option<fn(&Gvk) -> Option<&'static str>>,
+    /// The server in the same process, whose objects are shared. Not asked where `slim`, `packs`, `selects` or `namespace` is
+    /// given. Default: lists and watches are requests.
+    pub source: Option<Arc<dyn Source>>,
     /// Who else is told of changes. Default: nobody.
     pub witness: Option<Witness>,
 }

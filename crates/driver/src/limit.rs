@@ -1,4 +1,4 @@
-//! How fast requests may go out: a bucket of tokens.
+//! A limit on the rate of requests: a token bucket.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Numbers for Prometheus: a registry, and the series that the driver writes into it.
+//! Metrics for Prometheus: a registry, and the series that the driver writes into it.
 //!
 //! Names and labels are those of controller-runtime where it has the same thing, so that dashboards made for other
 //! controllers go on working.

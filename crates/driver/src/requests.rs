@@ -4,13 +4,18 @@ use crate::Options;
 use crate::limit::Limiter;
 use api::object::{Gvk, Key};
 use futures::{AsyncBufReadExt, Stream, StreamExt, TryStreamExt};
-use http::{Method, Request};
+use http::header::RETRY_AFTER;
+use http::{Method, Request, Response};
+use http_body_util::BodyExt;
 use kube::Client;
+use kube::client::Body;
 use kube::discovery::{Discovery, Scope, verbs};
 use reconcile::execution::Call;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::{PoisonError, RwLock};
+use std::time::Duration;
+use tokio::time::Instant;
 use tracing::Instrument;
 use tracing::field::Empty;
 
@@ -21,7 +26,11 @@ pub(crate) enum RequestError {
     UnknownKind(Gvk),
     /// The API server's own words: what upstream's clients print.
     #[error("{message}")]
-    Api { code: u16, reason: String, message: String },
+    Api { code: u16, reason: String, message: String, retry_after: Option<Duration> },
+    #[error("the API server has not answered within {} s", ANSWER_MAX.as_secs())]
+    Late,
+    #[error("the API server's answer is not JSON")]
+    Answer(#[source] serde_json::Error),
     #[error("cannot reach the API server")]
     Transport(#[source] Box<kube::Error>),
     #[error("cannot form the request")]
@@ -37,6 +46,11 @@ impl RequestError {
         if let Self::Api { code, .. } = self { *code } else { 0 }
     }
 
+    /// How long the server asks to be left alone.
+    pub(crate) fn retry_after(&self) -> Option<Duration> {
+        if let Self::Api { retry_after, .. } = self { *retry_after } else { None }
+    }
+
     pub(crate) fn is(&self, wanted: &str) -> bool {
         matches!(self, Self::Api { reason, .. } if reason == wanted)
     }
@@ -46,7 +60,8 @@ impl From<kube::Error> for RequestError {
     fn from(error: kube::Error) -> Self {
         match error {
             kube::Error::Api(status) => {
-                Self::Api { code: status.code, reason: status.reason.clone(), message: status.message.clone() }
+                let (reason, message) = (status.reason.clone(), status.message.clone());
+                Self::Api { code: status.code, reason, message, retry_after: None }
             }
             other => Self::Transport(Box::new(other)),
         }
@@ -74,6 +89,17 @@ pub(crate) struct Part {
     /// Where the next part goes on; empty where there is none.
     pub rest: String,
 }
+
+/// How long an answer may take: an API server gives a request up after a minute. Connections that a firewall has forgotten,
+/// or whose other end has lost its power, say nothing for ever.
+const ANSWER_MAX: Duration = Duration::from_secs(65);
+
+/// The server ends each watch after so many seconds; one that lasts much longer is dead.
+const WATCH_SECONDS: u64 = 290;
+const WATCH_MAX: Duration = Duration::from_secs(WATCH_SECONDS + 15);
+
+/// How much of an answer that is no Status is told.
+const TOLD_MAX: usize = 300;
 
 /// A client with the discovery that it needs.
 pub(crate) struct Requests {
@@ -110,7 +136,7 @@ impl Requests {
 
     /// Asks the server what it serves; the answer is kept for all later requests.
     pub(crate) async fn discover(&self) -> Result<BTreeMap<Gvk, Served>, RequestError> {
-        let discovery = Discovery::new(self.client.clone()).run_aggregated().await?;
+        let discovery = in_time(async { Ok(Discovery::new(self.client.clone()).run_aggregated().await?) }).await?;
         let mut served = BTreeMap::new();
         for group in discovery.groups() {
             for version in group.versions() {
@@ -187,17 +213,38 @@ impl Requests {
             .body(bytes)
             .map_err(RequestError::Form)?;
         self.pass().await;
+        in_time(async {
+            let response = self.exchange(request).await?;
+            let bytes = response.into_body().collect_bytes().await?;
+            serde_json::from_slice(&bytes).map_err(RequestError::Answer)
+        })
+        .await
+    }
+
+    /// The head of a good answer, with the body to come; a bad answer, read to its end, is an error.
+    async fn exchange(&self, request: Request<Vec<u8>>) -> Result<Response<Body>, RequestError> {
         let span = tracing::trace_span!(
             target: crate::SPANS, "request", http.request.method = request.method().as_str(),
             url.path = request.uri().path(), http.response.status_code = Empty
         );
-        let answer = self.client.request(request).instrument(span.clone()).await;
-        match &answer {
-            Ok(_) => _ = span.record("http.response.status_code", 200),
-            Err(kube::Error::Api(status)) => _ = span.record("http.response.status_code", status.code),
-            Err(_) => {}
+        let response = self.client.send(request.map(Body::from)).instrument(span.clone()).await?;
+        let status = response.status();
+        span.record("http.response.status_code", status.as_u16());
+        if !status.is_client_error() && !status.is_server_error() {
+            return Ok(response);
         }
-        Ok(answer?)
+        let retry_after = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
+        let bytes = response.into_body().collect_bytes().await?;
+        let answer: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+        let text = |member: &str| answer[member].as_str().unwrap_or_default().to_owned();
+        let mut message = text("message");
+        if message.is_empty() {
+            let said = String::from_utf8_lossy(&bytes);
+            let said = said.trim();
+            message = format!("{status}: {}", &said[..said.floor_char_boundary(TOLD_MAX)]);
+        }
+        let retry_after = retry_after.map(Duration::from_secs);
+        Err(RequestError::Api { code: status.as_u16(), reason: text("reason"), message, retry_after })
     }
 
     /// Some objects of a kind (in the namespace that we are held to): the first ones, or those after a part's `rest`.
@@ -230,7 +277,7 @@ impl Requests {
     ) -> Result<impl Stream<Item = Result<Value, RequestError>> + use<>, RequestError> {
         let path = self.path(gvk, &self.everywhere()).await?;
         let request = Request::get(format!(
-            "{path}?watch=true&resourceVersion={revision}&allowWatchBookmarks=true&timeoutSeconds=290{}",
+            "{path}?watch=true&resourceVersion={revision}&allowWatchBookmarks=true&timeoutSeconds={WATCH_SECONDS}{}",
             self.selection(gvk)
         ))
         .header(http::header::ACCEPT, "application/json")
@@ -238,11 +285,17 @@ impl Requests {
         .body(Vec::new())
         .map_err(RequestError::Form)?;
         self.pass().await;
-        let lines = self.client.request_stream(request).await?.lines();
-        Ok(Box::pin(
-            lines
-                .map_err(RequestError::Stream)
-                .map(|line| line.and_then(|line| serde_json::from_str(&line).map_err(RequestError::Json))),
-        ))
+        let end = api::time::after(Instant::now(), WATCH_MAX);
+        let body = in_time(self.exchange(request)).await?.into_body();
+        let lines = body.into_data_stream().map_err(std::io::Error::other).into_async_read().lines();
+        let events = lines
+            .map_err(RequestError::Stream)
+            .map(|line| line.and_then(|line| serde_json::from_str(&line).map_err(RequestError::Json)));
+        Ok(Box::pin(events.take_until(tokio::time::sleep_until(end))))
     }
+}
+
+/// What comes within [`ANSWER_MAX`].
+async fn in_time<T>(answer: impl Future<Output = Result<T, RequestError>>) -> Result<T, RequestError> {
+    tokio::time::timeout(ANSWER_MAX, answer).await.unwrap_or(Err(RequestError::Late))
 }

@@ -103,6 +103,34 @@ pub fn quoted(text: &str) -> String {
     out
 }
 
+/// As `strconv.ParseUint` reads a decimal number.
+///
+/// # Errors
+/// Its words: a sign, a space or an empty text is as wrong as a letter, and a number may be too large.
+pub fn uint(text: &str) -> Result<u64, String> {
+    let why = match text.bytes().all(|byte| byte.is_ascii_digit()) && !text.is_empty() {
+        true => "value out of range",
+        false => "invalid syntax",
+    };
+    let fails = || format!("strconv.ParseUint: parsing {}: {why}", quoted(text));
+    if text.starts_with('+') { Err(fails()) } else { text.parse().map_err(|_| fails()) }
+}
+
+/// As `strconv.ParseInt` reads a decimal number.
+///
+/// # Errors
+/// As [`uint`], but for a sign.
+pub fn int(text: &str) -> Result<i64, String> {
+    text.parse().map_err(|_| {
+        let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
+        let why = match digits.bytes().all(|byte| byte.is_ascii_digit()) && !digits.is_empty() {
+            true => "value out of range",
+            false => "invalid syntax",
+        };
+        format!("strconv.ParseInt: parsing {}: {why}", quoted(text))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -113,6 +141,17 @@ mod tests {
         let value = json!({"b": [1, "x", null], "a": true});
         assert_eq!(plain(&value), "map[a:true b:[1 x <nil>]]");
         assert_eq!(syntax(&json!({"a": ["x", 1]})), r#"map[string]interface {}{"a":[]interface {}{"x", 1}}"#);
+        assert_eq!(uint("007"), Ok(7));
+        for (text, why) in
+            [("+5", "syntax"), ("", "syntax"), ("-1", "syntax"), ("1 ", "syntax"), ("18446744073709551616", "range")]
+        {
+            assert!(uint(text).is_err_and(|error| error.ends_with(why)), "{text}");
+        }
+        assert_eq!(uint("\0").unwrap_err(), r#"strconv.ParseUint: parsing "\x00": invalid syntax"#);
+        assert_eq!((int("+5"), int("-5")), (Ok(5), Ok(-5)));
+        for (text, why) in [("+", "syntax"), ("", "syntax"), ("x", "syntax"), ("9223372036854775808", "range")] {
+            assert!(int(text).is_err_and(|error| error.ends_with(why)), "{text}");
+        }
         assert_eq!(quoted("a\u{7}b\"\n"), r#""a\ab\"\n""#);
     }
 }

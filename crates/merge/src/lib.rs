@@ -13,6 +13,7 @@ pub mod fields;
 pub mod gotext;
 pub mod json_patch;
 pub mod merge_patch;
+pub mod order;
 pub mod schema;
 pub mod strategic;
 pub mod structural;

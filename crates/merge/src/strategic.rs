@@ -5,9 +5,11 @@
 //! `$deleteFromPrimitiveList/<list>`, `$setElementOrder/<list>`. As on the API server, a null deletes its field and is
 //! dropped where there is nothing to delete.
 
+use crate::order::{self, Ordered};
 use crate::schema::Schema;
 use crate::{PatchError, gotext};
 use serde_json::{Map, Value};
+use std::collections::{BTreeMap, BTreeSet};
 
 const DIRECTIVE: &str = "$patch";
 const RETAIN_KEYS: &str = "$retainKeys";
@@ -42,7 +44,15 @@ fn malformed<T>(what: &str) -> Result<T, PatchError> {
 
 fn bad_directive<T>(directive: &Value, holder: &Map<String, Value>) -> Result<T, PatchError> {
     let holder = gotext::plain(&Value::Object(holder.clone()));
-    internal(format!("unknown patch type: {} in map: {holder}", gotext::plain(directive)))
+    // Go's words for what was meant to be a text
+    let shown = match directive {
+        Value::String(text) => text.clone(),
+        Value::Number(number) if number.is_f64() => format!("%!s(float64={number})"),
+        Value::Number(number) => format!("%!s(int64={number})"),
+        Value::Bool(flag) => format!("%!s(bool={flag})"),
+        other => gotext::plain(other),
+    };
+    internal(format!("unknown patch type: {shown} in map: {holder}"))
 }
 
 fn no_merge_key<T>(element: &Map<String, Value>, key: &str) -> Result<T, PatchError> {
@@ -77,19 +87,19 @@ fn merge_object(
     if let Some(retained) = patch.get(RETAIN_KEYS) {
         retain_keys(&mut original, patch, retained)?;
     }
-    let mut ordered = Vec::new();
+    let mut ordered = BTreeSet::new();
     for (name, order) in patch {
         if name.starts_with(SET_ELEMENT_ORDER) {
             let Some(list) = name.strip_prefix(SET_ELEMENT_ORDER).and_then(|rest| rest.strip_prefix('/')) else {
                 return malformed("setElementOrder list");
             };
             if merge_in_order(&mut original, patch, list, order, child(schema, list))? {
-                ordered.push(list);
+                ordered.insert(list);
             }
         }
     }
     for (name, change) in patch {
-        if name == RETAIN_KEYS || name.starts_with(SET_ELEMENT_ORDER) || ordered.contains(&name.as_str()) {
+        if name == RETAIN_KEYS || name.starts_with(SET_ELEMENT_ORDER) || ordered.contains(name.as_str()) {
             continue;
         }
         let (name, deletes) = match name.strip_prefix(DELETE_FROM_LIST) {
@@ -117,7 +127,8 @@ fn merge_object(
             (Value::Array(current), Value::Array(change)) => {
                 if deletes {
                     list_kind(current, change)?;
-                    current.retain(|item| !change.contains(item));
+                    let gone: BTreeSet<Ordered<'_>> = change.iter().map(Ordered).collect();
+                    current.retain(|item| !gone.contains(&Ordered(item)));
                 } else {
                     *current = merge_field_list(std::mem::take(current), change, field)?;
                 }
@@ -145,7 +156,8 @@ fn retain_keys(
     retained: &Value,
 ) -> Result<(), PatchError> {
     let Value::Array(retained) = retained else { return malformed("retainKeys") };
-    let listed = |name: &str| retained.iter().any(|key| key.as_str() == Some(name));
+    let retained: BTreeSet<&str> = retained.iter().filter_map(Value::as_str).collect();
+    let listed = |name: &str| retained.contains(name);
     for (name, value) in patch {
         let exempt = value.is_null()
             || name == RETAIN_KEYS
@@ -208,12 +220,8 @@ fn merge_field_list(original: Vec<Value>, patch: &[Value], schema: &Schema) -> R
         return Ok(original);
     }
     if !list_kind(&original, patch)? {
-        let mut merged: Vec<Value> = Vec::with_capacity(original.len() + patch.len());
-        for item in original.iter().chain(patch) {
-            if !merged.contains(item) {
-                merged.push(item.clone());
-            }
-        }
+        let mut seen = BTreeSet::new();
+        let merged = original.iter().chain(patch).filter(|item| seen.insert(Ordered(item))).cloned().collect();
         return Ok(weave(merged, patch, &original, &Identity::Itself));
     }
     let Some(key) = schema.patch.merge_key.as_deref() else {
@@ -222,15 +230,20 @@ fn merge_field_list(original: Vec<Value>, patch: &[Value], schema: &Schema) -> R
     let (original, patch) = apply_list_directives(original, patch, key)?;
     let identity = Identity::Key(key);
     let mut merged = original.clone();
+    let mut places =
+        order::first_of(original.iter().enumerate().filter_map(|(i, item)| Some((Ordered(item.get(key)?), i))));
     for change in &patch {
         let Some(members) = change.as_object() else { continue };
         let Some(value) = members.get(key) else { return no_merge_key(members, key) };
-        match merged.iter_mut().find(|item| item.get(key) == Some(value)) {
+        match places.get(&Ordered(value)).and_then(|place| merged.get_mut(*place)) {
             Some(Value::Object(found)) => {
                 *found = merge_object(std::mem::take(found), members, element(schema))?;
             }
             // Elements are objects: checked above.
-            Some(_) | None => merged.push(change.clone()),
+            Some(_) | None => {
+                places.insert(Ordered(value), merged.len());
+                merged.push(change.clone());
+            }
         }
     }
     for item in &merged {
@@ -248,6 +261,7 @@ fn apply_list_directives(
     key: &str,
 ) -> Result<(Vec<Value>, Vec<Value>), PatchError> {
     let mut changes = Vec::with_capacity(patch.len());
+    let mut gone = BTreeSet::new();
     let mut replace = false;
     for change in patch {
         let Some(members) = change.as_object() else { continue };
@@ -258,13 +272,14 @@ fn apply_list_directives(
         match directive.as_str() {
             Some("delete") => {
                 let Some(value) = members.get(key) else { return no_merge_key(members, key) };
-                original.retain(|item| item.get(key) != Some(value));
+                gone.insert(Ordered(value));
             }
             Some("replace") => replace = true,
             Some("merge") => return internal("merging lists cannot yet be specified in the patch".to_owned()),
             _ => return bad_directive(directive, members),
         }
     }
+    original.retain(|item| item.get(key).is_none_or(|value| !gone.contains(&Ordered(value))));
     Ok(if replace { (changes, Vec::new()) } else { (original, changes) })
 }
 
@@ -275,25 +290,29 @@ enum Identity<'a> {
 }
 
 impl Identity<'_> {
-    fn position(&self, list: &[Value], item: &Value) -> Option<usize> {
+    fn of<'v>(&self, item: &'v Value) -> Option<Ordered<'v>> {
         match self {
-            Self::Itself => list.iter().position(|other| other == item),
-            Self::Key(key) => {
-                let value = item.get(*key);
-                list.iter().position(|other| other.get(*key) == value)
-            }
+            Self::Itself => Some(Ordered(item)),
+            Self::Key(key) => item.get(*key).map(Ordered),
         }
+    }
+
+    /// Where in a list what is the same as an item stands first.
+    fn positions<'v>(&self, list: &'v [Value]) -> BTreeMap<Option<Ordered<'v>>, usize> {
+        order::first_of(list.iter().enumerate().map(|(position, item)| (self.of(item), position)))
     }
 }
 
 /// Orders `merged`: elements that `order` names as it orders them, the others as `live` has them, woven together by `live`.
 fn weave(merged: Vec<Value>, order: &[Value], live: &[Value], identity: &Identity<'_>) -> Vec<Value> {
+    let (order, live) = (identity.positions(order), identity.positions(live));
+    let live = |item: &Value| live.get(&identity.of(item)).copied();
     let mut named: Vec<(usize, Value)> = Vec::new();
     let mut others: Vec<(usize, Value)> = Vec::new();
     for item in merged {
-        match identity.position(order, &item) {
-            Some(at) => named.push((at, item)),
-            None => others.push((identity.position(live, &item).unwrap_or(usize::MAX), item)),
+        match order.get(&identity.of(&item)) {
+            Some(at) => named.push((*at, item)),
+            None => others.push((live(&item).unwrap_or(usize::MAX), item)),
         }
     }
     named.sort_by_key(|(at, _)| *at);
@@ -307,7 +326,7 @@ fn weave(merged: Vec<Value>, order: &[Value], live: &[Value], identity: &Identit
             (Some(_), None) => true,
             (None, Some(_)) => false,
             (Some(other), Some(name)) => {
-                matches!((identity.position(live, other), identity.position(live, name)), (Some(o), Some(n)) if o < n)
+                matches!((live(other), live(name)), (Some(o), Some(n)) if o < n)
             }
         };
         out.extend(if other_first { others.next() } else { named.next() });
@@ -373,31 +392,35 @@ fn merge_in_order(
 /// leaves it, which deletes and appends in place. So an appended element takes the place of a deleted one.
 fn order_after_merge(live: Vec<Value>, patch: &[Value], key: &str) -> Vec<Value> {
     let visible = live.len();
-    let mut list = live;
-    let mut length = visible;
     let directive = |item: &Value| item.get(DIRECTIVE).and_then(Value::as_str).map(str::to_owned);
+    let mut places: BTreeMap<Option<Ordered<'_>>, Vec<usize>> = BTreeMap::new();
+    for (place, item) in live.iter().enumerate() {
+        places.entry(item.get(key).map(Ordered)).or_default().push(place);
+    }
+    let mut left: BTreeSet<usize> = (0..visible).collect();
+    // What a deletion leaves at the end of the list as upstream shifts it: the element that was the last.
+    let mut behind: Vec<usize> = Vec::new();
     for item in patch.iter().filter(|item| directive(item).as_deref() == Some("delete")) {
-        while let Some(at) = list[..length].iter().position(|other| other.get(key) == item.get(key)) {
-            for i in at..length - 1 {
-                list[i] = list[i + 1].clone();
-            }
-            length -= 1;
+        for place in places.remove(&item.get(key).map(Ordered)).unwrap_or_default() {
+            behind.extend(left.last());
+            left.remove(&place);
         }
     }
+    behind.reverse();
+    let mut appended = Vec::new();
     if !patch.iter().any(|item| directive(item).as_deref() == Some("replace")) {
-        for item in patch.iter().filter(|item| directive(item).is_none()) {
-            if list[..length].iter().any(|other| other.get(key) == item.get(key)) {
-                continue;
-            }
-            match list.get_mut(length) {
-                Some(place) => *place = item.clone(),
-                None => list.push(item.clone()),
-            }
-            length += 1;
-        }
+        let mut known: BTreeSet<Option<Ordered<'_>>> = places.into_keys().collect();
+        appended.extend(
+            patch
+                .iter()
+                .filter(|item| directive(item).is_none())
+                .filter(|item| known.insert(item.get(key).map(Ordered))),
+        );
     }
-    list.truncate(visible);
-    list
+    let overwritten = appended.len();
+    let stays = left.iter().map(|place| &live[*place]);
+    let list = stays.chain(appended).chain(behind.iter().skip(overwritten).map(|place| &live[*place]));
+    list.take(visible).cloned().collect()
 }
 
 /// The patch's elements (but for directives) must stand in the order list, in the same order.
@@ -444,6 +467,7 @@ fn check_order(patch: &[Value], order: &[Value], key: Option<&str>) -> Result<()
 mod tests {
     use super::*;
     use crate::schema::{PatchStrategy, Type};
+    use proptest::prelude::*;
     use serde_json::json;
     use std::sync::Arc;
 
@@ -583,6 +607,86 @@ mod tests {
         for (doc, patch, code) in cases {
             let error = apply(&doc, &patch, &pod()).expect_err("must be refused");
             assert_eq!(error.code(), code, "{doc} with {patch}: {error}");
+        }
+    }
+
+    /// As [`order_after_merge`], as upstream does it: in place, looking at each element for each of the patch.
+    fn order_in_place(mut list: Vec<Value>, patch: &[Value], key: &str) -> Vec<Value> {
+        let visible = list.len();
+        let mut length = visible;
+        let directive = |item: &Value| item.get(DIRECTIVE).and_then(Value::as_str).map(str::to_owned);
+        for item in patch.iter().filter(|item| directive(item).as_deref() == Some("delete")) {
+            while let Some(at) = list[..length].iter().position(|other| other.get(key) == item.get(key)) {
+                for i in at..length - 1 {
+                    list[i] = list[i + 1].clone();
+                }
+                length -= 1;
+            }
+        }
+        if !patch.iter().any(|item| directive(item).as_deref() == Some("replace")) {
+            for item in patch.iter().filter(|item| directive(item).is_none()) {
+                if !list[..length].iter().any(|other| other.get(key) == item.get(key)) {
+                    match list.get_mut(length) {
+                        Some(place) => *place = item.clone(),
+                        None => list.push(item.clone()),
+                    }
+                    length += 1;
+                }
+            }
+        }
+        list.truncate(visible);
+        list
+    }
+
+    /// The elements of two lists merged, each looked for among all.
+    fn merge_by_search(live: &[Value], patch: &[Value], key: &str) -> Vec<Value> {
+        let position = |list: &[Value], item: &Value| list.iter().position(|other| other.get(key) == item.get(key));
+        let mut merged = live.to_vec();
+        for change in patch {
+            match position(&merged, change) {
+                Some(at) => {
+                    let Value::Object(found) = std::mem::take(&mut merged[at]) else { panic!("elements are objects") };
+                    let members = change.as_object().expect("elements are objects");
+                    merged[at] = Value::Object(merge_object(found, members, &UNKNOWN).expect("no directives"));
+                }
+                None => merged.push(change.clone()),
+            }
+        }
+        let (mut named, mut others): (Vec<Value>, Vec<Value>) =
+            merged.into_iter().partition(|item| position(patch, item).is_some());
+        named.sort_by_key(|item| position(patch, item));
+        others.sort_by_key(|item| position(live, item).unwrap_or(usize::MAX));
+        let mut out = Vec::new();
+        while let (Some(other), Some(name)) = (others.first(), named.first()) {
+            let first = matches!((position(live, other), position(live, name)), (Some(o), Some(n)) if o < n);
+            out.push(if first { others.remove(0) } else { named.remove(0) });
+        }
+        out.extend(named.into_iter().chain(others));
+        out
+    }
+
+    fn elements(directives: bool) -> impl Strategy<Value = Vec<Value>> {
+        let one = (0..6u8, 0..9u8, any::<bool>()).prop_map(move |(name, value, directive)| {
+            if directives && directive {
+                json!({"$patch": "delete", "name": name})
+            } else {
+                json!({"name": name, "value": value})
+            }
+        });
+        prop::collection::vec(one, 0..10)
+    }
+
+    proptest! {
+        #[test]
+        fn lists_are_ordered_as_upstream_does_in_place(live in elements(false), patch in elements(true)) {
+            prop_assert_eq!(order_after_merge(live.clone(), &patch, "name"), order_in_place(live, &patch, "name"));
+        }
+
+        #[test]
+        fn lists_are_merged_as_by_searching_them(live in elements(false), patch in elements(false)) {
+            prop_assume!(!live.is_empty() || !patch.is_empty());
+            let found = merge_field_list(live.clone(), &patch, &list(Some("name"), object(&[])));
+            prop_assert_eq!(found, Ok(merge_by_search(&live, &patch, "name")));
         }
     }
 }

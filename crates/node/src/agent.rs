@@ -61,12 +61,20 @@ pub struct Config {
     pub capacity: BTreeMap<String, String>,
     /// The GPUs to hand out; `None`: those of the machine.
     pub gpus: Option<Vec<gpus::Gpu>>,
+    /// Labels of the Node object, beside those that tell what the machine is.
+    pub labels: BTreeMap<String, String>,
+    /// Taints of effect `NoSchedule` with which the Node object is made: keys and values.
+    pub taints: BTreeMap<String, String>,
+    /// Variables of all pods, over those that they have from this process.
+    pub environment: Vec<(String, String)>,
     /// How many pods the node takes.
     pub pods_max: u32,
     /// The Kubernetes version that the Node object names.
     pub version: String,
     /// What becomes of pods whose objects are gone; `None`: nothing stays.
     pub keep: Option<Arc<dyn Keep>>,
+    /// Images behind which a program of this machine stands.
+    pub stand_ins: Vec<programs::StandIn>,
 }
 
 impl Config {
@@ -85,9 +93,13 @@ impl Config {
             refresh: Duration::from_secs(60),
             capacity: BTreeMap::new(),
             gpus: None,
+            labels: BTreeMap::new(),
+            taints: BTreeMap::new(),
+            environment: Vec::new(),
             pods_max: 1000,
             version: "v1.36.3".to_owned(),
             keep: None,
+            stand_ins: Vec::new(),
         }
     }
 }
@@ -164,7 +176,8 @@ impl<W: World> Agent<W> {
             has_gpus: !gpus.is_empty(),
             cpu_milli: i64::try_from(crate::host::cpus()).unwrap_or(i64::MAX).saturating_mul(1000),
             memory_bytes: i64::try_from(crate::host::memory_bytes()).unwrap_or(i64::MAX),
-            base_env: programs::base_environment(&bin, std::env::vars()),
+            base_env: programs::base_environment(&bin, std::env::vars().chain(config.environment.iter().cloned())),
+            stand_ins: config.stand_ins.clone(),
         };
         let indices: BTreeSet<u32> = gpus.iter().map(|gpu| gpu.index).collect();
         let mut registry = Registry::new(&config.data, &settings.domain, indices);
@@ -212,36 +225,53 @@ impl<W: World> Agent<W> {
 
     /// Keeps the Node object and its lease fresh, forever.
     async fn keep_registered(&self) {
-        let Shared { config, settings, cgroups, world, .. } = &*self.shared;
+        let world = &self.shared.world;
         let mut registered: Option<Instant> = None;
         let mut renewed = Timestamp::now();
         loop {
             // A machine that slept has been given up meanwhile; monotonic clocks do not count that time.
             let slept = Timestamp::now().duration_since(renewed).unsigned_abs() > LEASE_INTERVAL.saturating_mul(3);
-            if slept || registered.is_none_or(|at| at.elapsed() >= NODE_STATUS_INTERVAL) {
-                let machine = Machine {
-                    name: &config.node_name,
-                    host_ip: config.host_ip,
-                    data: &config.data,
-                    gpus: &self.gpus,
-                    isolation: &settings.isolation,
-                    limits: &cgroups.why_not,
-                    capacity: &config.capacity,
-                    pods_max: config.pods_max,
-                    version: &config.version,
-                };
-                match world.put_node(node_object::node(&machine, Timestamp::now())).await {
-                    Ok(()) => registered = Some(Instant::now()),
-                    Err(error) => tracing::warn!(%error, "cannot register the node; trying again"),
-                }
+            let anew = slept || registered.is_none();
+            if anew || registered.is_none_or(|at| at.elapsed() >= NODE_STATUS_INTERVAL) {
+                registered = self.register().await;
             }
-            if let Err(error) = world.renew_lease().await {
-                tracing::warn!(%error, "cannot renew the node's lease; trying again");
+            match world.renew_lease().await {
+                // Who had been given up is taken for dead again if the status comes before the lease.
+                Ok(()) if anew && registered.is_some() => registered = self.register().await,
+                Ok(()) => {}
+                Err(error) => {
+                    // it may be given up by the time that a renewal succeeds
+                    registered = None;
+                    tracing::warn!(%error, "cannot renew the node's lease; trying again");
+                }
             }
             renewed = Timestamp::now();
             let pause = if registered.is_some() { LEASE_INTERVAL } else { REGISTER_RETRY };
             tokio::time::sleep(pause).await;
         }
+    }
+
+    /// Writes the Node object; when, or `None` where that failed.
+    async fn register(&self) -> Option<Instant> {
+        let Shared { config, settings, cgroups, world, .. } = &*self.shared;
+        let machine = Machine {
+            name: &config.node_name,
+            host_ip: config.host_ip,
+            data: &config.data,
+            gpus: &self.gpus,
+            isolation: &settings.isolation,
+            limits: &cgroups.why_not,
+            capacity: &config.capacity,
+            labels: &config.labels,
+            taints: &config.taints,
+            pods_max: config.pods_max,
+            version: &config.version,
+        };
+        let written = world.put_node(node_object::node(&machine, Timestamp::now())).await;
+        if let Err(error) = &written {
+            tracing::warn!(%error, "cannot register the node; trying again");
+        }
+        written.is_ok().then(Instant::now)
     }
 
     async fn follow_pods(&self, stop: CancellationToken) {

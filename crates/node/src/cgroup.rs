@@ -13,7 +13,7 @@
 use crate::wire::{Launch, Limits};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -85,8 +85,7 @@ fn mount_point(mountinfo: &str) -> Option<PathBuf> {
 fn try_in(parent: &Path, name: &str) -> Result<Vec<&'static str>, String> {
     let text = |e: io::Error| e.to_string();
     let group = parent.join(name);
-    let had = group.exists();
-    let missing = make_group(&group).map_err(text)?;
+    let (held, missing) = hold_group(&group).map_err(text)?;
     let probe = group.join("probe");
     make(&probe).map_err(text)?;
     let moved = Command::new("/bin/sh")
@@ -96,9 +95,8 @@ fn try_in(parent: &Path, name: &str) -> Result<Vec<&'static str>, String> {
         .stderr(Stdio::null())
         .status();
     let _ = fs::remove_dir(&probe);
-    if !had {
-        let _ = fs::remove_dir(&group);
-    }
+    drop(held);
+    remove_unused(&group);
     match moved {
         Ok(status) if status.success() => Ok(missing),
         Ok(_) => Err("processes may not be moved there".to_owned()),
@@ -121,6 +119,32 @@ fn make_group(group: &Path) -> io::Result<Vec<&'static str>> {
     make(group)?;
     let has = read(group.join("cgroup.controllers"));
     Ok(CONTROLLERS.into_iter().filter(|name| !has.split_whitespace().any(|word| word == *name)).collect())
+}
+
+/// Makes the agent's group where it is not there, and keeps everybody from removing it while the file is open; see [`make_group`].
+fn hold_group(group: &Path) -> io::Result<(File, Vec<&'static str>)> {
+    loop {
+        let missing = make_group(group)?;
+        let held = match File::open(group) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+            file => file?,
+        };
+        held.lock_shared()?;
+        // Whoever had the lock before may have removed the group, and another may have the name.
+        let is_there = fs::metadata(group).is_ok_and(|found| held.metadata().is_ok_and(|own| own.ino() == found.ino()));
+        if is_there {
+            return Ok((held, missing));
+        }
+    }
+}
+
+/// Removes an agent's group and the pods' in it if no process is in them and nobody is making one: an empty group is what every
+/// group is before its first process.
+fn remove_unused(group: &Path) {
+    let Ok(held) = File::open(group) else { return };
+    if held.try_lock().is_ok() && !is_populated(group) {
+        let _ = remove_empty(group);
+    }
 }
 
 /// Lends a group's controllers to those in it. One that the kernel keeps back is missing there, and found so.
@@ -185,29 +209,22 @@ impl PodGroup {
     /// The kernel refuses what it granted when the agent tried.
     pub fn enter(launch: &Launch) -> io::Result<Option<Self>> {
         let Some(dir) = &launch.cgroup else { return Ok(None) };
-        let mut result = Self::make(dir, launch);
-        // The agent's group goes with its last pod, at any time until this one is in it.
-        for _ in 0..3 {
-            if result.is_ok() {
-                break;
+        // The agent's group goes with its last pod, and with the next look of another agent, until this process is in it.
+        let _held = match dir.parent() {
+            Some(group) => {
+                let (held, _missing) = hold_group(group)?;
+                hand_down(group);
+                Some(held)
             }
-            result = Self::make(dir, launch);
-        }
-        result?;
-        Ok(Some(Self { dir: dir.clone() }))
-    }
-
-    fn make(dir: &Path, launch: &Launch) -> io::Result<()> {
-        if let Some(group) = dir.parent() {
-            make_group(group)?;
-            hand_down(group);
-        }
+            None => None,
+        };
         make(dir)?;
         limit(dir, &launch.limits)?;
         hand_down(dir);
         let supervisor = dir.join(SUPERVISOR);
         make(&supervisor)?;
-        put(&supervisor, "cgroup.procs", "0")
+        put(&supervisor, "cgroup.procs", "0")?;
+        Ok(Some(Self { dir: dir.clone() }))
     }
 
     /// Makes the group of an attempt of a container.
@@ -294,7 +311,7 @@ pub fn remove(dir: &Path) -> io::Result<()> {
         }
     }
     if let Some(group) = dir.parent() {
-        let _ = fs::remove_dir(group);
+        remove_unused(group);
     }
     result
 }
@@ -322,11 +339,11 @@ pub fn clear(group: &Path, is_known: impl Fn(&str) -> bool) {
             tracing::warn!(group = %entry.path().display(), %error, "cannot remove the group of a pod that is gone");
         }
     }
-    let _ = fs::remove_dir(group);
+    remove_unused(group);
     for entry in group.parent().and_then(|parent| fs::read_dir(parent).ok()).into_iter().flatten().flatten() {
         let (name, path) = (entry.file_name(), entry.path());
-        if name.to_string_lossy().starts_with(PREFIX) && path != group && !is_populated(&path) {
-            let _ = remove_empty(&path);
+        if name.to_string_lossy().starts_with(PREFIX) && path != group {
+            remove_unused(&path);
         }
     }
 }

@@ -5,6 +5,7 @@ use crate::poddir::PodDir;
 use crate::wire::{Reply, Request};
 use nix::fcntl::OFlag;
 use nix::pty::{Winsize, openpty};
+use serde::{Deserialize, Serialize};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::pin::Pin;
@@ -15,7 +16,7 @@ use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::unix::pipe;
 
 /// What to execute.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExecOptions {
     pub container: String,
     pub command: Vec<String>,
@@ -37,7 +38,7 @@ pub enum ExecError {
     Io(#[source] io::Error),
 }
 
-/// A running command. Dropping it closes its streams; the command itself goes on until it notices.
+/// A running command. Dropping it, or its `exit` alone, kills the command if it has not ended.
 pub struct Exec {
     /// `None` if not asked for. Drop it to end the input.
     pub stdin: Option<Box<dyn AsyncWrite + Send + Unpin>>,
@@ -80,7 +81,7 @@ impl ExecExit {
 /// When this returns, the command runs.
 ///
 /// # Caveats
-/// What the command leaves behind keeps running, and keeps the streams open, until the pod ends.
+/// What a command that has ended leaves behind keeps running, and keeps the streams open, until the pod ends.
 ///
 /// # Errors
 /// See `ExecError`.
@@ -91,7 +92,7 @@ pub async fn exec(dir: &PodDir, options: ExecOptions) -> Result<Exec, ExecError>
         container: options.container.clone(),
         argv: options.command.clone(),
         tty: options.tty,
-        kill_on_close: false,
+        kill_on_close: true,
     };
     let (theirs, mut exec) = streams(&options).map_err(ExecError::Io)?;
     let borrowed: Vec<_> = theirs.iter().map(AsFd::as_fd).collect();

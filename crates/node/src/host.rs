@@ -7,6 +7,17 @@ pub fn boot_id() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").map(|id| id.trim().to_owned()).unwrap_or_default()
 }
 
+/// The numbers of all processes.
+pub fn pids() -> impl Iterator<Item = i32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+/// Ticks a second of the clock by which the kernel counts for programs.
+pub fn ticks_per_second() -> i64 {
+    nix::unistd::sysconf(nix::unistd::SysconfVar::CLK_TCK).ok().flatten().filter(|ticks| *ticks > 0).unwrap_or(100)
+}
+
 /// Bytes of memory that the machine has.
 pub fn memory_bytes() -> u64 {
     meminfo("MemTotal:")

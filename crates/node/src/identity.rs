@@ -100,8 +100,33 @@ impl Peer {
     }
 }
 
-/// The text of a pod's `/etc/hosts`. `aliases` are the pod's `hostAliases`, as (address, names).
-pub fn hosts_file(me: &Peer, peers: &[Peer], domain: &str, aliases: &[(String, Vec<String>)]) -> String {
+/// Names that a pod's own spec gives it, besides those of its headless service.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OwnNames {
+    /// `hostAliases`: address and names.
+    pub aliases: Vec<(String, Vec<String>)>,
+    /// `dnsConfig.searches`: a name without a domain is looked for in these, too.
+    pub searches: Vec<String>,
+}
+
+impl OwnNames {
+    pub fn of(pod: &Pod) -> Self {
+        let aliases = pod.spec.iter().flat_map(|s| s.host_aliases.iter().flatten());
+        let dns = pod.spec.as_ref().and_then(|s| s.dns_config.as_ref());
+        Self {
+            aliases: aliases.map(|a| (a.ip.clone(), a.hostnames.clone().unwrap_or_default())).collect(),
+            searches: dns.and_then(|dns| dns.searches.clone()).unwrap_or_default(),
+        }
+    }
+
+    /// A name without the search domain that it ends in; `None` if it ends in none of them.
+    fn short<'a>(&self, name: &'a str) -> Option<&'a str> {
+        self.searches.iter().find_map(|domain| name.strip_suffix(domain.trim_end_matches('.'))?.strip_suffix('.'))
+    }
+}
+
+/// The text of a pod's `/etc/hosts`.
+pub fn hosts_file(me: &Peer, peers: &[Peer], domain: &str, own_names: &OwnNames) -> String {
     let mut text = String::from("# Written by trainyard; rewritten when peers come and go.\n");
     text += "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n";
     text += &format!("127.0.0.1 kubernetes.default.svc.{domain} kubernetes.default.svc kubernetes.default\n");
@@ -111,7 +136,11 @@ pub fn hosts_file(me: &Peer, peers: &[Peer], domain: &str, aliases: &[(String, V
     let mut others: Vec<&Peer> = peers.iter().filter(|p| p.is_peer_of(me) && p.address != me.address).collect();
     others.sort();
     for peer in &others {
-        text += &format!("{} {}\n", peer.address, peer.names(domain).join(" "));
+        let mut names = peer.names(domain);
+        let short: BTreeSet<String> =
+            names.iter().filter_map(|name| own_names.short(name)).map(str::to_owned).collect();
+        names.extend(short.into_iter().filter(|name| *name != me.hostname));
+        text += &format!("{} {}\n", peer.address, names.join(" "));
     }
     if !me.subdomain.is_empty() {
         let mut all: Vec<Ipv4Addr> = others.iter().map(|p| p.address).chain([me.address]).collect();
@@ -120,7 +149,7 @@ pub fn hosts_file(me: &Peer, peers: &[Peer], domain: &str, aliases: &[(String, V
             text += &format!("{address} {}\n", me.service_names(domain));
         }
     }
-    for (address, names) in aliases {
+    for (address, names) in &own_names.aliases {
         text += &format!("{address} {}\n", names.join(" "));
     }
     text
@@ -270,12 +299,26 @@ mod tests {
         let me = Peer::new(&pod("a", "train-node-0-0", "train"), Ipv4Addr::new(127, 1, 0, 1));
         let peer = Peer::new(&pod("b", "train-node-1-0", "train"), Ipv4Addr::new(127, 1, 0, 2));
         let other = Peer::new(&pod("c", "x", "other"), Ipv4Addr::new(127, 1, 0, 3));
-        let text = hosts_file(&me, &[peer, other, me.clone()], "cluster.local", &[]);
+        let text = hosts_file(&me, &[peer, other, me.clone()], "cluster.local", &OwnNames::default());
         let fqdn = "127.1.0.2 train-node-1-0.train.default.svc.cluster.local train-node-1-0.train.default.svc \
                     train-node-1-0.train.default train-node-1-0.train\n";
         assert!(text.contains(fqdn), "{text}");
         assert!(text.contains("train-node-0-0.train train-node-0-0\n"), "{text}");
         assert!(!text.contains("127.1.0.3"), "{text}");
+    }
+
+    #[test]
+    fn search_domains_make_short_names_whole() {
+        let me = Peer::new(&pod("a", "train-worker-0", "train"), Ipv4Addr::new(127, 1, 0, 1));
+        let launcher = Peer::new(&pod("b", "train-launcher", "train"), Ipv4Addr::new(127, 1, 0, 2));
+        let mut spec = pod("a", "train-worker-0", "train");
+        spec.spec.as_mut().unwrap().dns_config = Some(
+            serde_json::from_value(json!({"searches": ["train.default.svc.cluster.local", "elsewhere"]})).unwrap(),
+        );
+        let names = OwnNames::of(&spec);
+        let text = hosts_file(&me, &[me.clone(), launcher], "cluster.local", &names);
+        assert!(text.contains(" train-launcher.train train-launcher\n"), "{text}");
+        assert_eq!(text.matches(" train-worker-0\n").count(), 1, "{text}");
     }
 
     #[test]

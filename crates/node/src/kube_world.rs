@@ -15,7 +15,8 @@ use kube::runtime::watcher::{self, watcher};
 use kube::{Api, Client};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Who events come from.
 const COMPONENT: &str = "trainyard-node";
@@ -25,7 +26,12 @@ const COMPONENT: &str = "trainyard-node";
 pub struct KubeWorld {
     client: Client,
     node: String,
+    /// How often each event was recorded, by its name: a node may write events, but not read them.
+    counts: Arc<Mutex<BTreeMap<String, u64>>>,
 }
+
+/// Events of which the number is known; once there are more, all begin anew.
+const COUNTS_MAX: usize = 4096;
 
 impl std::fmt::Debug for KubeWorld {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -81,7 +87,7 @@ fn typed<K: DeserializeOwned>(object: &DynamicObject) -> Result<K, serde_json::E
 
 impl KubeWorld {
     pub fn new(client: Client, node: &str) -> Self {
-        Self { client, node: node.to_owned() }
+        Self { client, node: node.to_owned(), counts: Arc::default() }
     }
 
     fn namespaced(&self, namespace: &str, kind: &ApiResource) -> Api<DynamicObject> {
@@ -118,10 +124,19 @@ impl KubeWorld {
             "firstTimestamp": now, "lastTimestamp": now, "count": 1,
             "reportingComponent": COMPONENT, "reportingInstance": self.node,
         }));
+        let count = {
+            let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+            if counts.len() >= COUNTS_MAX {
+                counts.clear();
+            }
+            let key = format!("{}/{event_name}", namespace(pod));
+            let count = counts.entry(key).or_default();
+            *count = count.saturating_add(1);
+            *count
+        };
         match events.create(&PostParams::default(), &fresh).await {
             Err(kube::Error::Api(status)) if status.code == 409 => {
-                let old = events.get(&event_name).await?;
-                let count = old.data["count"].as_i64().unwrap_or(1).saturating_add(1);
+                let count = count.max(2);
                 let again = json!({"count": count, "lastTimestamp": now});
                 events.patch(&event_name, &PatchParams::default(), &Patch::Merge(again)).await.map(drop)
             }
@@ -209,6 +224,22 @@ impl World for KubeWorld {
 
     async fn config_map(&self, ns: &str, name: &str) -> Result<ConfigMap, WorldError> {
         self.read(ns, "ConfigMap", name).await
+    }
+
+    fn config_map_changes(&self, ns: &str, name: &str) -> BoxStream<'static, ()> {
+        let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
+        let changes = watcher(self.namespaced(ns, &core("ConfigMap")), config).default_backoff();
+        let is_there = |event: Result<watcher::Event<DynamicObject>, watcher::Error>| async move {
+            match event {
+                Ok(watcher::Event::InitApply(_) | watcher::Event::Apply(_)) => Some(()),
+                Ok(watcher::Event::Init | watcher::Event::InitDone | watcher::Event::Delete(_)) => None,
+                Err(error) => {
+                    tracing::warn!(%error, "watching a ConfigMap; trying again");
+                    None
+                }
+            }
+        };
+        changes.filter_map(is_there).boxed()
     }
 
     async fn secret(&self, ns: &str, name: &str) -> Result<Secret, WorldError> {

@@ -13,6 +13,7 @@
 
 pub mod agent;
 pub mod cgroup;
+pub mod end;
 mod env;
 pub mod evidence;
 pub mod exec;
@@ -31,12 +32,13 @@ pub mod poddir;
 pub mod ports;
 pub mod prepare;
 mod probes;
-mod programs;
+pub mod programs;
 mod registry;
 mod say;
 pub mod shim;
 mod slots;
 pub mod status;
+pub mod tunnel;
 pub mod usage;
 mod volumes;
 mod warm;

@@ -8,20 +8,24 @@ use crate::wire::{Event, Record};
 use bytes::Bytes;
 use futures::Stream;
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long a follower waits before it looks again: short after something was new, so that a line is not late, then a
 /// quarter longer each time, so that a quiet log costs next to nothing.
 const FOLLOW_MIN: Duration = Duration::from_millis(2);
 const FOLLOW_MAX: Duration = Duration::from_millis(40);
+/// How long a follower waits for the container's start, and how often it looks: a start is a matter of tens of milliseconds.
+const START_MAX: Duration = Duration::from_secs(10);
+const START_LOOK: Duration = Duration::from_millis(10);
 const CHUNK_BYTES: usize = 64 * 1024;
 
 /// As the query parameters of `GET /api/v1/namespaces/{ns}/pods/{name}/log`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogOptions {
     /// Go on until the container has ended.
     pub follow: bool,
@@ -86,6 +90,28 @@ pub fn read(
         });
     };
     read_attempt(dir, container, attempt, options)
+}
+
+/// As `read`, but who follows a container that was just made waits for its start, ten seconds at most. Upstream's kubelet refuses it
+/// at once (400, ContainerCreating), and so do we after that: who asks for a pod that cannot start still hears so.
+///
+/// # Errors
+/// See `LogError`.
+pub async fn read_when_started(
+    dir: &PodDir,
+    pod: &str,
+    container: &str,
+    options: LogOptions,
+) -> Result<impl Stream<Item = io::Result<Bytes>> + Send + use<>, LogError> {
+    let until = api::time::after(Instant::now(), START_MAX);
+    loop {
+        match read(dir, pod, container, options.clone()) {
+            Err(LogError::NotStarted { .. }) if options.follow && Instant::now() < until => {
+                tokio::time::sleep(START_LOOK).await;
+            }
+            answer => return answer,
+        }
+    }
 }
 
 /// Opens the log of one attempt of a container, wherever the pod's directory lies. `previous` is of no account.

@@ -28,6 +28,10 @@ pub struct Machine<'a> {
     pub limits: &'a str,
     /// Resources by name, over what was found (`cpu: "64"` on a laptop that is to hold many small pods).
     pub capacity: &'a BTreeMap<String, String>,
+    /// Beside those that tell what the machine is.
+    pub labels: &'a BTreeMap<String, String>,
+    /// Of effect `NoSchedule`: keys and values.
+    pub taints: &'a BTreeMap<String, String>,
     pub pods_max: u32,
     /// The Kubernetes version that clients are told (`v1.36.3`).
     pub version: &'a str,
@@ -55,6 +59,9 @@ pub fn node(machine: &Machine<'_>, now: Timestamp) -> Value {
             labels["nvidia.com/gpu.memory"] = json!(gpu.memory_mib.to_string());
         }
     }
+    for (name, value) in machine.labels {
+        labels[name] = json!(value);
+    }
     let isolation = match machine.isolation {
         Isolation::Hosts { user_namespace: false } => "hosts".to_owned(),
         Isolation::Hosts { user_namespace: true } => "hosts, in user namespaces".to_owned(),
@@ -66,7 +73,7 @@ pub fn node(machine: &Machine<'_>, now: Timestamp) -> Value {
         why => format!("not enforced: {why}"),
     };
     let capacity = capacity(machine);
-    json!({
+    let mut node = json!({
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": {
@@ -95,7 +102,12 @@ pub fn node(machine: &Machine<'_>, now: Timestamp) -> Value {
                 "architecture": arch,
             },
         },
-    })
+    });
+    if !machine.taints.is_empty() {
+        let taint = |(key, value)| json!({"key": key, "value": value, "effect": "NoSchedule"});
+        node["spec"]["taints"] = machine.taints.iter().map(taint).collect();
+    }
+    node
 }
 
 fn capacity(machine: &Machine<'_>) -> Map<String, Value> {
@@ -180,6 +192,8 @@ mod tests {
             isolation: &Isolation::Plain { why: "no".into() },
             limits: "no cgroup",
             capacity: &capacity,
+            labels: &[("l".to_owned(), "v".to_owned())].into(),
+            taints: &[("t".to_owned(), "v".to_owned())].into(),
             pods_max: 500,
             version: "v1.36.3",
         };
@@ -191,9 +205,13 @@ mod tests {
         assert_eq!(ready["lastHeartbeatTime"], "1970-01-01T00:01:40Z");
         assert_eq!(new["status"]["capacity"]["cpu"], "64");
         assert_eq!(new["status"]["allocatable"]["nvidia.com/gpu"], "1");
+        assert_eq!(new["metadata"]["labels"]["l"], "v");
+        assert_eq!(new["spec"]["taints"], json!([{"key": "t", "value": "v", "effect": "NoSchedule"}]));
         assert_eq!(new["metadata"]["labels"]["nvidia.com/gpu.product"], "NVIDIA-H200--x");
         let annotations =
             json!({"trainyard.dev/isolation": "plain: no", "trainyard.dev/limits": "not enforced: no cgroup"});
         assert_eq!(new["metadata"]["annotations"], annotations);
+        assert_eq!(new["metadata"]["labels"]["l"], "v");
+        assert_eq!(new["spec"]["taints"], json!([{"key": "t", "value": "v", "effect": "NoSchedule"}]));
     }
 }

@@ -1,7 +1,8 @@
 //! What is left of a pod whose shim and keepers were killed: found and ended by the pod's group where there is one, and by the mark
 //! in the processes' environment or their session otherwise.
 
-use crate::wire::{Event, Held, Record};
+use crate::host;
+use crate::wire::{Event, Held, Record, boot_of};
 use jiff::Timestamp;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -46,9 +47,7 @@ pub fn end(pod: &Held, records: &[Record]) -> Result<(), String> {
 /// The sessions that the pod's processes began: the shim's, and that of each container's main process; with the time from which
 /// the number was theirs.
 fn sessions(records: &[Record]) -> Vec<(i32, Timestamp)> {
-    let boot = crate::host::boot_id();
-    let is_of_this_boot = records.iter().any(|r| matches!(&r.event, Event::Taken { boot_id, .. } if *boot_id == boot));
-    if !is_of_this_boot {
+    if boot_of(records) != Some(host::boot_id().as_str()) {
         return Vec::new(); // other processes have these numbers now
     }
     let sessions = records.iter().filter_map(|record| match record.event {
@@ -90,10 +89,8 @@ fn find(uid: &str, sessions: &[(i32, Timestamp)]) -> Vec<i32> {
 }
 
 fn processes(mark: &str) -> impl Iterator<Item = Process> {
-    let (ticks, booted) = (ticks_per_second(), booted());
-    let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    pids.filter_map(move |pid| {
+    let (ticks, booted) = (host::ticks_per_second(), booted());
+    host::pids().filter_map(move |pid| {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         // The name, in parentheses, may hold anything; the fields follow the last one.
         let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_ascii_whitespace().collect();
@@ -108,10 +105,6 @@ fn processes(mark: &str) -> impl Iterator<Item = Process> {
             started: Timestamp::from_millisecond(booted.saturating_add(milliseconds)).ok()?,
         })
     })
-}
-
-fn ticks_per_second() -> i64 {
-    nix::unistd::sysconf(nix::unistd::SysconfVar::CLK_TCK).ok().flatten().filter(|ticks| *ticks > 0).unwrap_or(100)
 }
 
 /// When the machine was started, in milliseconds since 1970.

@@ -9,6 +9,7 @@
 //!   sock            the shim's socket
 //!   shim.log        what the shim itself has to complain about
 //!   hosts           the pod's /etc/hosts
+//!   entered         there once the pod has entered another one by ssh
 //!   volumes/<name>/ the pod's volumes
 //!   containers/<container>/<attempt>.log[.<n>]  logs, the highest n being the newest rotated one
 //!   containers/<container>/termination-log
@@ -87,6 +88,11 @@ impl PodDir {
 
     pub fn hosts(&self) -> PathBuf {
         self.path.join("hosts")
+    }
+
+    /// There once the pod has entered another one by ssh.
+    pub fn entered(&self) -> PathBuf {
+        self.path.join("entered")
     }
 
     /// An empty directory on which the shim builds mounts before it moves them into place.

@@ -5,6 +5,7 @@
 //! decides, but the kernel's table of sockets and whether one of the pod's processes holds the one that listens.
 
 use crate::poddir::PodDir;
+use crate::usage::network;
 use crate::usage::process::Table;
 use std::collections::BTreeSet;
 use std::fs;
@@ -58,15 +59,10 @@ fn addresses(dir: &PodDir, port: u16) -> io::Result<Vec<SocketAddr>> {
         return Err(refused(port));
     }
     let processes = Table::read();
+    // of a process that has ended, or is not ours to look at, none is known
+    let sockets = |pid| network::inodes(pid).unwrap_or_default();
     let held: BTreeSet<u64> = processes.tree(shim).iter().flat_map(|process| sockets(process.id.pid)).collect();
     Ok(listening.iter().filter(|socket| held.contains(&socket.inode)).map(|socket| reachable(socket.at, own)).collect())
-}
-
-/// The sockets that a process holds, by inode. None where it has ended, or is not ours to look at.
-fn sockets(pid: i32) -> Vec<u64> {
-    let entries = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
-    let links = entries.filter_map(|entry| fs::read_link(entry.path()).ok());
-    links.filter_map(|link| link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()).collect()
 }
 
 /// An address to connect to: a socket of all addresses is met at the pod's own.
@@ -136,7 +132,7 @@ mod tests {
             let at = listener.local_addr().unwrap();
             let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(|path| fs::read_to_string(path).unwrap_or_default());
             let found: Vec<Listening> = tables.iter().flat_map(|table| parse(table, at.port())).collect();
-            let held = sockets(std::process::id().cast_signed());
+            let held = network::inodes(std::process::id().cast_signed()).unwrap();
             assert!(found.iter().any(|socket| socket.at == at && held.contains(&socket.inode)), "{at}: {found:?}");
             std::net::TcpStream::connect(reachable(at, Ipv4Addr::new(127, 9, 8, 7))).unwrap();
         }

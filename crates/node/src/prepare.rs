@@ -10,6 +10,8 @@ use crate::probes::handlers::http_action;
 use crate::programs;
 use crate::volumes::{self, Place, Tokens, Volumes};
 use crate::wire::{ContainerLaunch, Hook, Isolation, Launch, Limits, Mount, PROTOCOL, RestartPolicy, RestartRule};
+use api::mpi::names::env::OPEN_MPI_5_HOSTFILE;
+use api::mpi::names::{CONFIG_PATH, HOSTFILE};
 use api::quantity::Quantity;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, LifecycleHandler, Pod, PodSpec, ResourceRequirements};
@@ -43,6 +45,8 @@ pub struct Settings {
     pub cgroup: Option<PathBuf>,
     /// What every container's environment begins with.
     pub base_env: Vec<(String, String)>,
+    /// Images behind which a program of this machine stands.
+    pub stand_ins: Vec<programs::StandIn>,
 }
 
 /// What was chosen for one pod.
@@ -187,7 +191,11 @@ impl Build<'_> {
         let adapt =
             Adapt { me: &self.choice.peer, domain: &self.settings.domain, ports: &self.choice.ports, without_names };
         let adapt_variable = |name: &str, value: String| adapt.variable(name, value);
-        let base = self.base_environment(name);
+        let mut base = self.base_environment(name);
+        if programs::mounts_hosts(container) {
+            // Open MPI 5 passes over what operators set for those before it, and would run all ranks here
+            base.set(OPEN_MPI_5_HOSTFILE, format!("{CONFIG_PATH}/{HOSTFILE}"));
+        }
         let mut env =
             env::resolve(self.pod, container, &self.facts, self.sources, base, adapt_variable).map_err(wrong)?;
         // Also where the pod brings a PATH of its own: it was made for a machine, not for what machines lack.
@@ -203,14 +211,32 @@ impl Build<'_> {
         let words = container.command.iter().flatten().chain(container.args.iter().flatten());
         let words = words.map(|word| adapt.text(&expand(word, |name| env.get(name))));
         let mut argv: Vec<String> = words.collect();
+        let stand_in = self.settings.stand_ins.iter().find(|stand_in| stand_in.stands_for(container));
+        if let Some(stand_in) = stand_in {
+            argv.clone_from(&stand_in.argv);
+            env.set(&stand_in.variable, stand_in.folder.clone());
+        }
         if programs::is_sshd(container) {
             argv[0] = self.settings.data.join("bin/sshd").to_string_lossy().into_owned();
+        }
+        if programs::is_mpi_wait(container) {
+            argv[0] = self.settings.data.join("bin/mpi-wait").to_string_lossy().into_owned();
         }
         let mut working_dir = container.working_dir.as_deref().filter(|d| !d.is_empty()).map_or(work, PathBuf::from);
         let lifecycle = container.lifecycle.as_ref();
         let hook = |handler: Option<&LifecycleHandler>| self.hook(container, handler?);
         let mut post_start = lifecycle.and_then(|l| hook(l.post_start.as_ref()));
         let mut pre_stop = lifecycle.and_then(|l| hook(l.pre_stop.as_ref()));
+        let unmounted = stand_in.filter(|stand_in| {
+            !mounts.iter().any(|mount| std::path::Path::new(&stand_in.folder).starts_with(&mount.target))
+        });
+        let unmounted = unmounted.map(|stand_in| {
+            format!(
+                "container {name:?} fills {}, but mounts no volume there, so nobody else would see what it fetches; mount one at {} \
+                 or above",
+                stand_in.folder, stand_in.folder
+            )
+        });
         if without_names {
             // No mounts in plain mode: what names a mount path is made to name the volume itself, inner paths first.
             mounts.sort_by_key(|mount| std::cmp::Reverse(mount.target.components().count()));
@@ -231,13 +257,15 @@ impl Build<'_> {
             working_dir = PathBuf::from(moved(&working_dir.to_string_lossy()));
             mounts.clear();
         }
-        let refused = container.command.as_ref().is_none_or(|c| c.is_empty()).then(|| {
+        let lacks_command = container.command.as_ref().is_none_or(|c| c.is_empty()) && stand_in.is_none();
+        let refused = lacks_command.then(|| {
             format!(
                 "container {name:?} has no command: pods run as processes of this machine here, so there is no image \
                  {:?} whose entrypoint could be used; set the container's command",
                 container.image.as_deref().unwrap_or_default()
             )
         });
+        let refused = refused.or(unmounted);
         let own_policy = container.restart_policy.as_deref().map(RestartPolicy::parse);
         let sidecar = is_init && own_policy == Some(RestartPolicy::Always);
         let policy = match (own_policy, is_init, self.policy()) {

@@ -5,12 +5,16 @@
 //! can (`shim::warm`), and `ssh`. MPI starts its processes through `ssh`, to a server
 //! in every pod; on one machine those servers would fight for one port (and need an installed, configured sshd). So `ssh`
 //! to another pod of the same headless service runs the command there through that pod's shim, `ssh` to anywhere else is
-//! the machine's own, and a pod whose program is `sshd` just waits to be stopped.
+//! the machine's own, and a pod whose program is `sshd` just waits to be stopped. A
+//! pod that is bound and not up yet is waited for (`shim::reach`).
 
-use k8s_openapi::api::core::v1::Container;
+use api::mpi::names::CONFIG_PATH;
+use k8s_openapi::api::core::v1::{Container, Pod};
 use std::ffi::OsString;
 use std::fs;
+use std::io;
 use std::path::Path;
+use std::time::Duration;
 
 /// Variables of the agent's own environment that containers get: what a program of this user on this machine needs to
 /// find Python, libraries, certificates, proxies, package indices and caches.
@@ -46,6 +50,9 @@ const INHERITED: [&str; 28] = [
 ];
 const INHERITED_PREFIXES: [&str; 8] = ["LC_", "PIP_", "UV_", "CONDA_", "PYENV_", "HF_", "NVIDIA_", "MAMBA_"];
 
+/// Hosts that [`missing_workers`] names; the rest are counted.
+const NAMED: usize = 5;
+
 /// What Open MPI must be told about pods: it takes each for a machine of its own, but all of them are this one. So they
 /// talk over the loopback interface (the only one that is always there; Open MPI leaves it out by itself), no process is
 /// bound to a core (every pod's first would be bound to the same one), and who waits lets others have the core.
@@ -66,6 +73,7 @@ pub fn base_environment(bin: &Path, own: impl IntoIterator<Item = (String, Strin
         if name == "PATH" {
             path = value;
         } else if wanted && name != "NVIDIA_VISIBLE_DEVICES" {
+            env.retain(|(held, _)| *held != name);
             env.push((name, value));
         }
     }
@@ -88,10 +96,91 @@ pub fn with_programs(path: &str, bin: &Path) -> String {
     parts.join(":")
 }
 
+/// A program of this machine in the place of an image's: who composes the agent knows such images, the agent does not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StandIn {
+    /// The last part of the image's name, without tag and digest.
+    pub image: String,
+    /// The Python module that is the image's program, for pods that name it themselves.
+    pub module: String,
+    pub argv: Vec<String>,
+    /// The folder that the program fills, and the variable that tells it where that is.
+    pub folder: String,
+    pub variable: String,
+}
+
+impl StandIn {
+    /// Whether this is what the container means to run: the image's own program, or its module by name.
+    pub fn stands_for(&self, container: &Container) -> bool {
+        let words: Vec<&str> = container.command.iter().flatten().map(String::as_str).collect();
+        let is_module = |words: &[&str]| match words {
+            [python, "-m", module] => matches!(*python, "python" | "python3") && *module == self.module,
+            _ => false,
+        };
+        match words.as_slice() {
+            [] => container.image.as_deref().is_some_and(|image| image_name(image) == self.image),
+            ["bash" | "sh" | "/bin/bash" | "/bin/sh", "-c", line] => {
+                is_module(&line.split_whitespace().collect::<Vec<_>>())
+                    && container.args.iter().flatten().next().is_none()
+            }
+            words => is_module(words),
+        }
+    }
+}
+
+/// `ghcr.io:443/a/b:tag@sha256:…` is `b`.
+fn image_name(image: &str) -> &str {
+    let name = image.split('@').next().unwrap_or_default();
+    let last = name.rsplit('/').next().unwrap_or_default();
+    last.split(':').next().unwrap_or_default()
+}
+
 /// Whether the container is an ssh server, which is replaced by our stand-in.
 pub fn is_sshd(container: &Container) -> bool {
     let program = container.command.iter().chain(&container.args).flatten().next();
     program.is_some_and(|program| program.rsplit('/').next() == Some("sshd"))
+}
+
+/// Whether the container waits for the workers of an MPI job, in which case our stand-in asks the node.
+pub fn is_mpi_wait(container: &Container) -> bool {
+    let words: Vec<&str> = container.command.iter().chain(&container.args).flatten().map(String::as_str).collect();
+    matches!(words.as_slice(), [program, "mpi-wait", ..] if program.rsplit('/').next() == Some("trainyard"))
+}
+
+/// Whether a container finds the hosts of an MPI job where operators mount them.
+pub fn mounts_hosts(container: &Container) -> bool {
+    container.volume_mounts.iter().flatten().any(|mount| mount.mount_path.trim_end_matches('/') == CONFIG_PATH)
+}
+
+/// Whether the pod's first container, which runs its mpirun, does.
+pub fn has_hosts(pod: &Pod) -> bool {
+    pod.spec.as_ref().and_then(|spec| spec.containers.first()).is_some_and(mounts_hosts)
+}
+
+/// Leaves the last word of the container that this process is in where its pod looks for it; nowhere outside of pods.
+pub fn leave_word(word: &str) {
+    let file = fs::OpenOptions::new().write(true).truncate(true).open("/dev/termination-log");
+    // who has no such file reads the log
+    let _ = file.and_then(|mut file| std::io::Write::write_all(&mut file, word.as_bytes()));
+}
+
+/// What a launcher says that waited in vain for `most`: who of `count` workers is missing, or why the hostfile told none.
+/// `reached`: in which way they were not.
+pub fn missing_workers(
+    hostfile: &Path,
+    count: usize,
+    missing: io::Result<Vec<String>>,
+    reached: &str,
+    most: Duration,
+) -> String {
+    let missing = match missing {
+        Ok(missing) => missing,
+        Err(error) => return format!("{}: {error}: there is nobody to wait for", hostfile.display()),
+    };
+    let more = missing.len().saturating_sub(NAMED);
+    let more = if more > 0 { format!(", and {more} more") } else { String::new() };
+    let named = missing.get(..NAMED).unwrap_or(&missing).join(", ");
+    format!("{} of {count} workers could not be {reached} within {} s: {named}{more}", missing.len(), most.as_secs())
 }
 
 /// Makes the directories of programs. `shim` is what runs a shim.
@@ -104,6 +193,12 @@ pub fn make(bin: &Path, shim: &[OsString]) -> std::io::Result<()> {
     let ssh = format!(
         "#!/bin/sh\n# Written by trainyard: ssh to another pod needs no server; to anywhere else it is the machine's own.\n\
          exec {} --ssh {} \"$@\"\n",
+        words.join(" "),
+        quoted(&pods.to_string_lossy())
+    );
+    let reach = format!(
+        "#!/bin/sh\n# Written by trainyard: waits for pods, which have no SSH servers that could be asked.\nshift\n\
+         exec {} --reach {} \"$@\"\n",
         words.join(" "),
         quoted(&pods.to_string_lossy())
     );
@@ -120,6 +215,7 @@ pub fn make(bin: &Path, shim: &[OsString]) -> std::io::Result<()> {
         ("torchrun", TORCHRUN),
         ("mpirun", MPIRUN),
         ("sshd", SSHD),
+        ("mpi-wait", reach.as_str()),
         ("first/ssh", ssh.as_str()),
         ("first/trainyard-warm", warm.as_str()),
     ];
@@ -175,3 +271,38 @@ PATH=$PATH:/usr/bin:/bin # whatever the pod's is, "sleep" must be found
 trap 'exit 0' TERM INT
 while :; do sleep 3600 & wait $!; done
 "#;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn images_and_modules_are_stood_in_for() {
+        let stand_in = StandIn {
+            image: "dataset-initializer".to_owned(),
+            module: "pkg.initializers.dataset".to_owned(),
+            argv: vec!["own".to_owned()],
+            folder: "/workspace/dataset".to_owned(),
+            variable: "INTO".to_owned(),
+        };
+        let container = |image: &str, command: &[&str]| Container {
+            image: Some(image.to_owned()),
+            command: Some(command.iter().map(|word| (*word).to_owned()).collect()),
+            ..Container::default()
+        };
+        for (image, command, expected) in [
+            ("ghcr.io/kubeflow/trainer/dataset-initializer", &[][..], true),
+            ("ghcr.io:443/x/dataset-initializer:v2.3.0@sha256:00", &[], true),
+            ("dataset-initializer", &[], true),
+            ("x/my-dataset-initializer", &[], false),
+            ("x/dataset-initializer/other", &[], false),
+            ("any", &["bash", "-c", "python -m pkg.initializers.dataset"], true),
+            ("any", &["python", "-m", "pkg.initializers.dataset"], true),
+            ("any", &["python", "-m", "pkg.initializers.model"], false),
+            ("x/dataset-initializer", &["sleep", "1"], false),
+            ("any", &["bash", "-c", "python -m pkg.initializers.dataset && x"], false),
+        ] {
+            assert_eq!(stand_in.stands_for(&container(image, command)), expected, "{image} {command:?}");
+        }
+    }
+}

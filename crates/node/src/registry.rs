@@ -1,7 +1,7 @@
 //! What the pods of a node share: addresses and names, rendezvous ports, GPUs. One lock, held briefly.
 
 use crate::files;
-use crate::identity::{self, Peer};
+use crate::identity::{self, OwnNames, Peer};
 use crate::poddir::PodDir;
 use crate::prepare;
 use crate::slots::{SLOT_PORTS, Slot};
@@ -32,7 +32,7 @@ pub struct Registry {
 #[derive(Clone, Debug)]
 struct Member {
     peer: Peer,
-    aliases: Vec<(String, Vec<String>)>,
+    names: OwnNames,
     ports: BTreeMap<u16, u16>,
     /// Where its ports are from. `None` though it has ports: an earlier agent took them, and shims hold them.
     slot: Option<Arc<Slot>>,
@@ -83,23 +83,22 @@ impl Registry {
             address,
         };
         let ports = launch.ports.clone();
-        let member = Member { peer, aliases: Vec::new(), ports, slot: None, gpus: launch.gpus.clone() };
+        let member = Member { peer, names: OwnNames::default(), ports, slot: None, gpus: launch.gpus.clone() };
         self.members.insert(launch.uid.clone(), member);
     }
 
     /// The pod's identity; a new pod gets an address, and its peers learn its name.
     pub fn enter(&mut self, pod: &Pod) -> Peer {
         let uid = pod.metadata.uid.clone().unwrap_or_default();
-        let aliases = pod.spec.iter().flat_map(|s| s.host_aliases.iter().flatten());
-        let aliases = aliases.map(|a| (a.ip.clone(), a.hostnames.clone().unwrap_or_default())).collect();
+        let names = OwnNames::of(pod);
         if let Some(member) = self.members.get_mut(&uid) {
-            member.aliases = aliases;
+            member.names = names;
             return member.peer.clone();
         }
         let taken: BTreeSet<Ipv4Addr> = self.members.values().map(|m| m.peer.address).collect();
         let peer = Peer::new(pod, identity::address(pod, &taken));
         let peer_of = peer.clone();
-        let member = Member { peer: peer_of, aliases, ports: BTreeMap::new(), slot: None, gpus: BTreeMap::new() };
+        let member = Member { peer: peer_of, names, ports: BTreeMap::new(), slot: None, gpus: BTreeMap::new() };
         self.members.insert(uid, member);
         self.tell_peers(&peer);
         peer
@@ -200,7 +199,7 @@ impl Registry {
     pub fn write_hosts(&self, uid: &str) -> io::Result<()> {
         let Some(member) = self.members.get(uid) else { return Ok(()) };
         let peers: Vec<Peer> = self.members.values().map(|m| m.peer.clone()).collect();
-        let text = identity::hosts_file(&member.peer, &peers, &self.domain, &member.aliases);
+        let text = identity::hosts_file(&member.peer, &peers, &self.domain, &member.names);
         let path = PodDir::of(&self.data, uid).hosts();
         if files::read(&path, HOSTS_BYTES_MAX).is_ok_and(|old| old == text.as_bytes()) {
             return Ok(());

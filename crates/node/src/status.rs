@@ -1,6 +1,7 @@
-//! A pod's status, as a function of the pod and its journal: what a kubelet would report.
+//! A pod's status as a kubelet would report it, a function of the pod and its journal.
 
 use crate::wire::{Event, Exit, Record, StopReason};
+use api::mpi::names::ENTERED_PODS;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use serde_json::{Map, Value, json};
@@ -22,6 +23,8 @@ pub struct Observed<'a> {
     pub problem: Option<&'a Problem>,
     /// The status reported last (`null`: none): times of conditions that did not change are taken from there.
     pub previous: &'a Value,
+    /// Whether the pod, one of an MPI job that has its list of hosts, has entered another one by ssh; `None`: it is another kind of pod.
+    pub entered: Option<bool>,
     pub now: Timestamp,
 }
 
@@ -351,7 +354,10 @@ fn conditions(observed: &Observed<'_>, spec: &PodSpec, view: &PodView, phase: &s
         ("ContainersReady", containers_ready),
         ("PodScheduled", (true, None, None)),
     ];
+    // while it runs it may still enter one
+    let entered = observed.entered.filter(|_| over.is_some()).map(|entered| (ENTERED_PODS, (entered, None, None)));
     all.into_iter()
+        .chain(entered)
         .map(|(kind, (is_true, reason, message))| condition(observed, kind, is_true, reason, message))
         .collect()
 }
@@ -436,6 +442,7 @@ mod tests {
             start_time: at(0),
             problem,
             previous: &Value::Null,
+            entered: None,
             now: at(100),
         })
     }
@@ -525,8 +532,36 @@ mod tests {
             start_time: at(0),
             problem: Some(&problem),
             previous: &status,
+            entered: None,
             now: at(5000),
         });
         assert_eq!(again, status);
+    }
+
+    #[test]
+    fn a_launcher_that_has_ended_says_whether_it_entered_a_pod() {
+        let pod = pod();
+        let told = |events: Vec<Event>, entered: Option<bool>| {
+            let records: Vec<Record> = events.into_iter().map(|event| Record { at: at(1), event }).collect();
+            let status = status(&Observed {
+                pod: &pod,
+                records: &records,
+                ready: &BTreeMap::new(),
+                address: Ipv4Addr::new(127, 1, 2, 3),
+                host_ip: Ipv4Addr::LOCALHOST,
+                start_time: at(0),
+                problem: None,
+                previous: &Value::Null,
+                entered,
+                now: at(5000),
+            });
+            let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
+            conditions.into_iter().find(|c| c["type"] == ENTERED_PODS).map(|c| c["status"].clone())
+        };
+        let ended = || vec![exited("i", 0, 0), running("a", 0), exited("a", 0, 0), exited("b", 0, 0), Event::Finished];
+        assert_eq!(told(ended(), Some(false)), Some(json!("False")));
+        assert_eq!(told(ended(), Some(true)), Some(json!("True")));
+        assert_eq!(told(ended(), None), None);
+        assert_eq!(told(vec![running("a", 0)], Some(false)), None, "it may still enter one");
     }
 }

@@ -1,4 +1,4 @@
-//! Fills a pod's volumes: directories under the pod's own, or the host's where the pod asks for that.
+//! Fills a pod's volumes: directories below the pod's own, or directories of the host if the pod asks for them.
 //!
 //! Config maps, secrets, tokens and downward API files are written as the kubelet writes them: into a new directory that
 //! replaces the old one by the switch of one link (`..data`), so that a reader sees all of the old or all of the new.
@@ -61,6 +61,16 @@ pub fn needs(pod: &Pod) -> Needs {
         }
     }
     needs
+}
+
+/// The ConfigMap whose volume one of the containers mounts at this path.
+pub fn config_map_at(pod: &Pod, path: &str) -> Option<String> {
+    let spec = pod.spec.as_ref()?;
+    let mounts = spec.containers.iter().flat_map(|container| container.volume_mounts.iter().flatten());
+    let names: Vec<&str> =
+        mounts.filter(|m| m.mount_path.trim_end_matches('/') == path).map(|m| m.name.as_str()).collect();
+    let mut volumes = spec.volumes.iter().flatten().filter(|volume| names.contains(&volume.name.as_str()));
+    volumes.find_map(|volume| volume.config_map.as_ref().map(|source| source.name.clone()))
 }
 
 /// A pod's volumes on disk.

@@ -1,4 +1,4 @@
-//! What crosses the border between the agent and a pod's shim: the launch description (written once, before the shim
+//! The protocol between the agent and a pod's shim: the launch description (written once, before the shim
 //! starts), the journal (appended by the shim, read by the agent), and the requests on the shim's socket.
 //!
 //! These files outlive the program that wrote them (a pod may run across an upgrade), so members are only ever added, with
@@ -279,6 +279,21 @@ pub enum Event {
     Finished,
     /// Written by an agent that found the shim dead without `Finished`: what ran is unknown and gone.
     Lost { message: String },
+}
+
+/// During which boot of the machine the shim took the pod; `None` where it has not.
+pub fn boot_of(records: &[Record]) -> Option<&str> {
+    records.iter().find_map(|record| match &record.event {
+        Event::Taken { boot_id, .. } => Some(boot_id.as_str()),
+        Event::Running { .. }
+        | Event::Exited { .. }
+        | Event::Waiting { .. }
+        | Event::Started { .. }
+        | Event::HookFailed { .. }
+        | Event::Stopping { .. }
+        | Event::Finished
+        | Event::Lost { .. } => None,
+    })
 }
 
 /// How a container ended.

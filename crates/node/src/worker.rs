@@ -13,15 +13,17 @@ use crate::prepare::{self, Choice, PrepareError};
 use crate::probes::{Finding, Probes, What};
 use crate::status::{self, ContainerState, Observed, PodView, Problem};
 use crate::volumes::{self, Place, Tokens};
-use crate::wire::{Event, Held, HookKind, Record, Request};
+use crate::wire::{Event, Held, HookKind, Record, Request, boot_of};
 use crate::world::{EventType, TokenAsk, World, WorldError};
 use api::time::after;
+use futures::StreamExt;
+use futures::stream::BoxStream;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
@@ -29,6 +31,8 @@ use tokio::time::{Instant, sleep_until};
 /// First and longest wait before something that failed is tried again.
 const RETRY_MIN: Duration = Duration::from_millis(200);
 const RETRY_MAX: Duration = Duration::from_secs(10);
+/// Where launchers of MPI have the list of their hosts. A change of it is seen there at once.
+const MPI_HOSTS: &str = "/etc/mpi";
 /// Grace, in seconds, for processes of a pod whose object is gone already.
 const GRACE_GONE_SECS: u64 = 1;
 
@@ -95,6 +99,9 @@ pub struct Worker<W> {
     retry: Duration,
     retry_at: Option<Instant>,
     refresh_at: Instant,
+    /// Changes of the ConfigMap with the hosts of an MPI job, where the pod mounts it.
+    /// The lock is never contended: a stream alone cannot be referred to from two threads, which tasks have to bear.
+    hosts: Option<Mutex<BoxStream<'static, ()>>>,
     probes: Probes,
     ready: BTreeMap<String, bool>,
     /// What an earlier agent found of containers that still run: it holds until a probe finds otherwise.
@@ -107,6 +114,12 @@ pub struct Worker<W> {
 impl<W: World> Worker<W> {
     pub fn new(shared: Arc<Shared<W>>, uid: &str, peer: Peer, desired: watch::Receiver<Desired>) -> Self {
         let dir = PodDir::of(&shared.config.data, uid);
+        let hosts = {
+            let pod = &desired.borrow().pod;
+            let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+            let name = volumes::config_map_at(pod, MPI_HOSTS);
+            name.map(|name| Mutex::new(shared.world.config_map_changes(namespace, &name)))
+        };
         let refresh_at = after(Instant::now(), shared.config.refresh);
         let start_time = {
             let pod = &desired.borrow().pod;
@@ -128,6 +141,7 @@ impl<W: World> Worker<W> {
             retry: RETRY_MIN,
             retry_at: None,
             refresh_at,
+            hosts,
             ready: BTreeMap::new(),
             ready_before: BTreeMap::new(),
             reported: Value::Null,
@@ -176,7 +190,7 @@ impl<W: World> Worker<W> {
 
     async fn wait(&mut self) {
         let timer = next_look(&self.stage, self.retry_at, self.refresh_at);
-        let link = &mut self.link;
+        let (link, hosts) = (&mut self.link, &mut self.hosts);
         tokio::select! {
             changed = self.desired.changed() => {
                 if changed.is_err() {
@@ -195,6 +209,16 @@ impl<W: World> Worker<W> {
                 }
             }
             finding = self.probes.next() => self.on_finding(finding).await,
+            // an elastic launcher asks for them each second: a kubelet's minute would be too late
+            changed = async {
+                match hosts {
+                    Some(hosts) => hosts.get_mut().unwrap_or_else(PoisonError::into_inner).next().await,
+                    None => std::future::pending().await,
+                }
+            } => match changed {
+                Some(()) => self.refresh_at = Instant::now(),
+                None => self.hosts = None,
+            },
             () = async {
                 match timer {
                     Some(at) => sleep_until(at).await,
@@ -429,17 +453,7 @@ impl<W: World> Worker<W> {
         if let Some(held) = self.dir.read_held().map_err(text)? {
             end_orphans(held, self.journal.records.clone()).await?;
         }
-        let boot = self.journal.records.iter().find_map(|record| match &record.event {
-            Event::Taken { boot_id, .. } => Some(boot_id.clone()),
-            Event::Running { .. }
-            | Event::Exited { .. }
-            | Event::Waiting { .. }
-            | Event::Started { .. }
-            | Event::HookFailed { .. }
-            | Event::Stopping { .. }
-            | Event::Finished
-            | Event::Lost { .. } => None,
-        });
+        let boot = boot_of(&self.journal.records);
         let message = if boot.is_some_and(|boot| boot != crate::host::boot_id()) {
             "The machine was restarted while the pod ran"
         } else {
@@ -565,6 +579,7 @@ impl<W: World> Worker<W> {
             start_time: self.start_time,
             problem: self.problem.as_ref(),
             previous: &self.reported,
+            entered: crate::programs::has_hosts(&desired.pod).then(|| self.dir.entered().exists()),
             now: Timestamp::now(),
         })
     }

@@ -1,4 +1,4 @@
-//! What the agent needs of the cluster: pods bound to its node, objects that pods refer to, and where to report.
+//! The agent's interface to the cluster: pods bound to its node, objects that pods refer to, and reports of their status.
 
 use futures::stream::BoxStream;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
@@ -66,6 +66,9 @@ pub trait World: Send + Sync + 'static {
     fn delete_pod(&self, pod: &Pod) -> impl Future<Output = Result<(), WorldError>> + Send;
 
     fn config_map(&self, ns: &str, name: &str) -> impl Future<Output = Result<ConfigMap, WorldError>> + Send;
+
+    /// Yields whenever the ConfigMap is there or has changed, forever; begins with what there is.
+    fn config_map_changes(&self, ns: &str, name: &str) -> BoxStream<'static, ()>;
 
     fn secret(&self, ns: &str, name: &str) -> impl Future<Output = Result<Secret, WorldError>> + Send;
 

@@ -1,4 +1,4 @@
-//! A client that counts what it asks: everything that the operator sends goes through it.
+//! The operator's client, which counts all requests that the operator sends.
 
 use driver::metrics::{Metric, Registry};
 use futures::future::BoxFuture;

@@ -1,4 +1,4 @@
-//! From a runtime and a TrainJob to the children: [`new_info`], then the plugins, point by point.
+//! Builds the children of a TrainJob from its runtime: [`new_info`], then the plugins, point by point.
 //! Source: upstream's `pkg/runtime/core`.
 
 use crate::info::{Container, Info, Main, PodSet, Scheduler};

@@ -16,6 +16,8 @@ mod hardening;
 pub mod info;
 pub mod job;
 mod lifecycle;
+mod mpi;
+pub mod mpijob;
 pub mod names;
 pub mod optimization;
 pub mod plugins;

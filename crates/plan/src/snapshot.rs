@@ -6,11 +6,11 @@ use crate::job::Job;
 use crate::names::{SNAPSHOT_KEY, SUFFIX_RUNTIME_SNAPSHOT};
 use crate::plugins::{BuildError, apply};
 use crate::runtime::{Runtime, RuntimeKind};
+use api::memo::Memo;
 use api::object::{self, Gvk, Target};
 use reconcile::Op;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// Runtimes that are remembered; all are forgotten when there are more.
 const REMEMBERED_MAX: usize = 64;
@@ -19,8 +19,14 @@ const TEXT_MAX: usize = 64 * 1024;
 
 /// Runtimes out of snapshots, by their text: thousands of TrainJobs run on a few, and to read one takes longer than all the
 /// rest of a decision. Forgetting them costs time and changes nothing else.
-#[derive(Clone, Debug, Default)]
-pub struct Memory(Arc<Mutex<BTreeMap<String, Arc<Frozen>>>>);
+#[derive(Clone, Debug)]
+pub struct Memory(Arc<Memo<Arc<Frozen>>>);
+
+impl Default for Memory {
+    fn default() -> Self {
+        Self(Arc::new(Memo::new(REMEMBERED_MAX)))
+    }
+}
 
 /// What a snapshot holds.
 #[derive(Debug)]
@@ -32,18 +38,13 @@ struct Frozen {
 
 impl Memory {
     fn recall(&self, text: &str) -> Option<Arc<Frozen>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(text).cloned()
+        self.0.recall(text)
     }
 
     fn keep(&self, text: &str, frozen: &Arc<Frozen>) {
-        if text.len() > TEXT_MAX {
-            return;
+        if text.len() <= TEXT_MAX {
+            self.0.keep(text, frozen.clone());
         }
-        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if held.len() >= REMEMBERED_MAX {
-            held.clear();
-        }
-        held.insert(text.to_owned(), frozen.clone());
     }
 }
 
@@ -164,7 +165,7 @@ mod tests {
             let fresh = read(&job, kind, &snapshot, &Memory::default()).expect("it is the TrainJob's");
             assert_eq!(read(&job, kind, &snapshot, &memory), Ok(fresh));
         }
-        assert_eq!(memory.0.lock().expect("nobody panicked").len(), 3);
+        assert_eq!(memory.0.count(), 3);
         // a remembered text is no less wrong for another's TrainJob, or on another runtime
         let (own, snapshot) = frozen("u-1", "a", "x:1");
         let (stranger, _) = frozen("u-9", "a", "x:1");
@@ -175,7 +176,7 @@ mod tests {
         let held = memory.recall(text).expect("it was read");
         for n in 0..3 * REMEMBERED_MAX {
             memory.keep(&n.to_string(), &held);
-            assert!(memory.0.lock().expect("nobody panicked").len() <= REMEMBERED_MAX);
+            assert!(memory.0.count() <= REMEMBERED_MAX);
         }
     }
 

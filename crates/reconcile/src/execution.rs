@@ -1,13 +1,15 @@
-//! How a decision is carried out, without I/O: a machine that asks for one thing at a time.
+//! Carries out a decision without I/O: a state machine that asks for one request at a time.
 //!
-//! [`Execution::step`] takes the answer to the last request and gives the next one, or the end. The driver sends the calls
-//! to an API server, the simulator to a server in memory with faults, [`crate::testing`] to a model. None of them knows the
+//! [`Execution::step`] takes the answer to the last request and returns the next request, or the end. The driver sends the requests
+//! to an API server, the simulator to a server in memory with faults, `testing` to a model. None of them knows the
 //! order of writes, what a conflict means or when an event is due: that is here, once.
 
-use crate::{Decision, Event, Fate, Generator, OnError, Op, PatchBody, Propagation, StatusWrite, Write};
+use crate::keys::{self, Entropy};
+use crate::{Decision, Event, Fate, OnError, Op, PatchBody, Propagation, StatusWrite, Write};
 use api::object::{self, Key, Target};
 use serde_json::{Map, Value, json};
 use std::collections::VecDeque;
+use std::time::Duration;
 use std::vec;
 
 /// A request to the API.
@@ -87,8 +89,8 @@ impl Verb {
 pub enum Request {
     /// To be sent to the API; answered by [`Answer::Accepted`] or [`Answer::Refused`].
     Call(Call),
-    /// Fresh key material in this object ([`Op::CreateGenerated`]); answered by [`Answer::Filled`].
-    Fill(Value, Generator),
+    /// Chance, for fresh keys ([`Op::CreateGenerated`], [`Op::UpdateGenerated`]); answered by [`Answer::Drawn`].
+    Draw,
     /// The API has shown this object: the view has it from now on. Answered by [`Answer::Noted`].
     Show(Value),
     /// Answered by [`Answer::Noted`], whatever became of it: events are best effort.
@@ -100,28 +102,31 @@ pub enum Request {
 pub enum Answer {
     Accepted(Value),
     Refused(Refusal),
-    Filled(Value),
+    Drawn(Entropy),
     Noted,
 }
 
 /// Why the API did not do what it was asked to.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Refusal {
     /// HTTP's; 0 where no answer came.
     pub code: u16,
     /// The Status' reason (`Conflict`, `AlreadyExists`, …).
     pub reason: String,
     pub message: String,
+    /// How long the server asks to be left alone (`Retry-After`).
+    pub retry_after: Option<Duration>,
 }
 
 impl Refusal {
     /// What is to be done about it. An object that the API calls invalid stays so until something that it was made from
     /// changes; all else may pass by itself.
     pub fn fate(&self) -> Fate {
-        match (self.reason.as_str(), self.code) {
-            ("Conflict", _) => Fate::Again,
-            ("Invalid", 422) => Fate::AwaitChange,
-            _ => Fate::Retry,
+        match (self.reason.as_str(), self.code, self.retry_after) {
+            ("Conflict", _, None) => Fate::Again,
+            ("Invalid", 422, None) => Fate::AwaitChange,
+            (_, _, Some(wait)) => Fate::Later(wait),
+            (_, _, None) => Fate::Retry,
         }
     }
 }
@@ -132,7 +137,8 @@ pub enum Outcome {
     Done,
     /// The view was stale (conflict): look again.
     Again,
-    /// With what each failure says, and the most hopeful fate of them: [`Fate::Retry`] or [`Fate::AwaitChange`].
+    /// With what each failure says, and what is to be done about all of them: [`Fate::Later`] where the server said so to one,
+    /// else [`Fate::Retry`] where one may pass by itself, else [`Fate::AwaitChange`].
     Failed(Vec<String>, Fate),
 }
 
@@ -158,6 +164,8 @@ pub struct Execution {
     due: VecDeque<Request>,
     /// The outstanding call, and what it is for.
     waiting: Option<(Verb, What)>,
+    /// What waits for its keys.
+    keyless: Option<Op>,
     failures: Vec<String>,
     fate: Option<Fate>,
     end: Option<Outcome>,
@@ -169,6 +177,8 @@ enum What {
     Status,
     /// The status in place of the decision's, after a refused write.
     StatusOfRefusal,
+    /// A look at an object that a write has changed without showing it.
+    Look,
 }
 
 /// What follows from the answer to a write.
@@ -180,8 +190,11 @@ struct Expected {
 }
 
 /// What a refusal of a write may mean beside a failure.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Care {
+    /// A pod gets its node. The answer does not show the pod, and a view in which it still waits would give its place away: it is
+    /// looked at, whatever the answer was.
+    Bound(Target),
     /// It is there already: names are deterministic, so it is our own earlier write, or somebody's object that the next look
     /// will show. With the prefix that the name was made from.
     Create {
@@ -208,6 +221,7 @@ impl Execution {
             events: events.into_iter(),
             due: VecDeque::new(),
             waiting: None,
+            keyless: None,
             failures: Vec::new(),
             fate: None,
             end: None,
@@ -219,7 +233,10 @@ impl Execution {
         match answer {
             Some(Answer::Accepted(shown)) => self.accepted(shown),
             Some(Answer::Refused(refusal)) => self.refused(&refusal),
-            Some(Answer::Filled(object)) => self.due.push_back(Request::Call(create(object))),
+            Some(Answer::Drawn(entropy)) => {
+                let filled = self.keyless.take().map(|op| with_keys(op, &entropy));
+                self.due.extend(filled.map(|op| Request::Call(request(op).0)));
+            }
             Some(Answer::Noted) | None => {}
         }
         loop {
@@ -243,10 +260,12 @@ impl Execution {
 
     fn begin(&mut self, write: Write) {
         let Write { op, on_error, on_success } = write;
-        let (request, care) = request(op);
-        let verb = if let Request::Call(call) = &request { call.verb } else { Verb::Post };
+        let keyless = matches!(op, Op::CreateGenerated { .. } | Op::UpdateGenerated { .. }).then(|| op.clone());
+        let (call, care) = request(op);
+        let verb = call.verb;
+        self.due.push_back(if keyless.is_some() { Request::Draw } else { Request::Call(call) });
+        self.keyless = keyless;
         self.waiting = Some((verb, What::Write(Box::new(Expected { on_error, on_success, care }))));
-        self.due.push_back(request);
     }
 
     fn begin_status(&mut self, status: StatusWrite, what: What) {
@@ -268,13 +287,16 @@ impl Execution {
             self.end = Some(Outcome::Again);
             return;
         }
-        if verb.shows(&shown) {
+        if verb.shows(&shown) || (matches!(what, What::Look) && !object::uid(&shown).is_empty()) {
             self.due.push_back(Request::Show(shown));
         }
         match what {
             // a look changes nothing
-            What::Write(expected) if verb != Verb::Get => self.due.extend(expected.on_success.map(Request::Record)),
-            What::Write(_) | What::Status => {}
+            What::Write(expected) if verb != Verb::Get => {
+                self.due.extend(expected.on_success.map(Request::Record));
+                self.look(&expected.care);
+            }
+            What::Write(_) | What::Status | What::Look => {}
             What::StatusOfRefusal => self.end = Some(self.outcome()),
         }
     }
@@ -286,20 +308,31 @@ impl Execution {
                 let nothing_to_do = match &expected.care {
                     Care::Create { .. } => refusal.reason == "AlreadyExists",
                     Care::Gone | Care::Absent { .. } => refusal.code == 404,
-                    Care::Nothing => false,
+                    Care::Bound(_) | Care::Nothing => false,
                 };
+                let care = expected.care.clone();
                 match refusal.fate() {
                     _ if nothing_to_do => {}
                     Fate::Again => self.end = Some(Outcome::Again),
-                    Fate::Retry | Fate::AwaitChange => self.failed_write(refusal, *expected),
+                    Fate::Retry | Fate::Later(_) | Fate::AwaitChange => self.failed_write(refusal, *expected),
                 }
+                self.look(&care);
             }
+            What::Look => {}
             What::Status if refusal.code == 404 => self.end = Some(Outcome::Done),
             What::Status if refusal.fate() == Fate::Again => self.end = Some(Outcome::Again),
             What::Status | What::StatusOfRefusal => {
                 self.failed(refusal.message.clone(), refusal);
                 self.end = Some(self.outcome());
             }
+        }
+    }
+
+    fn look(&mut self, care: &Care) {
+        // a status that is under way goes first, and alone
+        if let (Care::Bound(target), None) = (care, &self.waiting) {
+            self.waiting = Some((Verb::Get, What::Look));
+            self.due.push_back(Request::Call(Call::new(Verb::Get, target.clone(), Value::Null)));
         }
     }
 
@@ -331,8 +364,12 @@ impl Execution {
 
     fn failed(&mut self, text: String, refusal: &Refusal) {
         self.failures.push(text);
-        let hopeless = refusal.fate() == Fate::AwaitChange && self.fate != Some(Fate::Retry);
-        self.fate = Some(if hopeless { Fate::AwaitChange } else { Fate::Retry });
+        self.fate = Some(match (self.fate.take(), refusal.fate()) {
+            (Some(Fate::Later(one)), Fate::Later(other)) => Fate::Later(one.max(other)),
+            (Some(Fate::Later(wait)), _) | (_, Fate::Later(wait)) => Fate::Later(wait),
+            (None | Some(Fate::AwaitChange), Fate::AwaitChange) => Fate::AwaitChange,
+            (_, _) => Fate::Retry,
+        });
     }
 
     fn outcome(&self) -> Outcome {
@@ -350,7 +387,7 @@ fn about_the_prefix(text: &str, care: &Care) -> String {
         Care::Create { name, prefix } if !prefix.is_empty() => {
             text.replace(&format!("{name:?}"), &format!("{prefix:?}"))
         }
-        Care::Create { .. } | Care::Gone | Care::Absent { .. } | Care::Nothing => text.to_owned(),
+        Care::Create { .. } | Care::Gone | Care::Absent { .. } | Care::Bound(_) | Care::Nothing => text.to_owned(),
     }
 }
 
@@ -359,22 +396,32 @@ fn create(object: Value) -> Call {
     Call::new(Verb::Post, Target { gvk, key: Key::new(&key.namespace, "") }, object)
 }
 
-fn request(op: Op) -> (Request, Care) {
-    let named = |object: &Value| Care::Create {
+fn named(object: &Value) -> Care {
+    Care::Create {
         name: object::meta(object, "name").to_owned(),
         prefix: object::meta(object, "generateName").to_owned(),
-    };
-    let (call, care) = match op {
-        Op::CreateGenerated { object, generator } => {
-            let care = named(&object);
-            return (Request::Fill(object, generator), care);
-        }
-        Op::Create { object } => {
+    }
+}
+
+/// The operation once its keys are made.
+fn with_keys(op: Op, entropy: &Entropy) -> Op {
+    match op {
+        Op::CreateGenerated { object, generator } => Op::Create { object: keys::fill(object, generator, entropy) },
+        Op::UpdateGenerated { object, generator } => Op::Update { object: keys::fill(object, generator, entropy) },
+        other => other,
+    }
+}
+
+fn request(op: Op) -> (Call, Care) {
+    match op {
+        Op::Create { object } | Op::CreateGenerated { object, .. } => {
             let care = named(&object);
             (create(object), care)
         }
         Op::Apply { object, manager } => (Call::new(Verb::Apply(manager), Target::of(&object), object), Care::Nothing),
-        Op::Update { object } => (Call::new(Verb::Put, Target::of(&object), object), Care::Nothing),
+        Op::Update { object } | Op::UpdateGenerated { object, .. } => {
+            (Call::new(Verb::Put, Target::of(&object), object), Care::Nothing)
+        }
         Op::Patch { target, subresource, body } => {
             let (verb, body) = match body {
                 PatchBody::Merge(body) => (Verb::MergePatch, body),
@@ -385,7 +432,8 @@ fn request(op: Op) -> (Request, Care) {
         }
         Op::Subresource { target, subresource, object } => {
             let verb = if matches!(subresource, "binding" | "eviction") { Verb::Post } else { Verb::Put };
-            (Call { subresource: Some(subresource), ..Call::new(verb, target, object) }, Care::Nothing)
+            let care = if subresource == "binding" { Care::Bound(target.clone()) } else { Care::Nothing };
+            (Call { subresource: Some(subresource), ..Call::new(verb, target, object) }, care)
         }
         Op::Delete { target, propagation, uid, resource_version, grace_secs } => {
             let options = delete_options(propagation, uid, resource_version, grace_secs);
@@ -396,8 +444,7 @@ fn request(op: Op) -> (Request, Care) {
             (Call::new(Verb::Delete, Target { gvk, key: Key::new(&namespace, "") }, options), Care::Nothing)
         }
         Op::Absent { target, uid } => (Call::new(Verb::Get, target, Value::Null), Care::Absent { uid }),
-    };
-    (Request::Call(call), care)
+    }
 }
 
 fn delete_options(
@@ -430,7 +477,7 @@ fn delete_options(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::EventType;
+    use crate::{EventType, Generator};
     use api::object::Gvk;
 
     fn pod(name: &str) -> Value {
@@ -454,7 +501,12 @@ mod tests {
     }
 
     fn refusal(code: u16, reason: &str) -> Answer {
-        Answer::Refused(Refusal { code, reason: reason.to_owned(), message: format!("{reason} it is") })
+        Answer::Refused(Refusal {
+            code,
+            reason: reason.to_owned(),
+            message: format!("{reason} it is"),
+            ..Refusal::default()
+        })
     }
 
     /// Answers the calls in order (all else is noted); what was asked for, in words, and the end.
@@ -472,7 +524,10 @@ mod tests {
                     said.push(format!("{} {}{}", call.method(), call.target.key.name, call.tail()));
                     answers.next().unwrap_or(Answer::Accepted(Value::Null))
                 }
-                Step::Ask(Request::Fill(object, _)) => Answer::Filled(object),
+                Step::Ask(Request::Draw) => {
+                    said.push("draw".to_owned());
+                    Answer::Drawn([7; _])
+                }
                 Step::Ask(Request::Show(object)) => {
                     said.push(format!("show {}", object::meta(&object, "name")));
                     Answer::Noted
@@ -555,9 +610,50 @@ mod tests {
     }
 
     #[test]
+    fn a_server_that_asks_for_patience_is_left_alone() {
+        let busy = |seconds| {
+            let retry_after = Some(Duration::from_secs(seconds));
+            Answer::Refused(Refusal { code: 429, retry_after, ..Refusal::default() })
+        };
+        let writes = || ["a", "b", "c"].map(|name| write(name, OnError::Continue)).to_vec();
+        let fate = |answers| match run(decision(writes()), answers).1 {
+            Outcome::Failed(_, fate) => fate,
+            other => panic!("{other:?}"),
+        };
+        let later = |seconds| Fate::Later(Duration::from_secs(seconds));
+        assert_eq!(fate(vec![busy(1), busy(7), refusal(422, "Invalid")]), later(7));
+        assert_eq!(fate(vec![refusal(422, "Invalid"), refusal(500, ""), busy(2)]), later(2));
+    }
+
+    #[test]
     fn a_status_of_what_is_gone_is_no_failure() {
         assert_eq!(run(decision(vec![]), vec![refusal(404, "NotFound")]).1, Outcome::Done);
         assert!(matches!(run(decision(vec![]), vec![refusal(500, "InternalError")]).1, Outcome::Failed(..)));
+    }
+
+    #[test]
+    fn keys_are_drawn_before_the_object_is_made() {
+        let op = Op::CreateGenerated { object: pod("a"), generator: Generator::CurveKeyPair };
+        let there = || refusal(409, "AlreadyExists");
+        let (said, outcome) = run(decision(vec![op.into()]), vec![there()]);
+        assert_eq!(said, ["draw", "POST ", "PATCH x/status", "end: said: {error}"]);
+        assert_eq!(outcome, Outcome::Done, "an object that is there keeps its keys");
+        let op = Op::UpdateGenerated { object: pod("a"), generator: Generator::CurveKeyPair };
+        let (said, outcome) = run(decision(vec![op.into()]), vec![]);
+        assert_eq!(said, ["draw", "PUT a", "PATCH x/status", "end: said: {error}"]);
+        assert_eq!(outcome, Outcome::Done);
+    }
+
+    #[test]
+    fn a_pod_that_gets_a_node_is_looked_at() {
+        let op = || Op::Subresource { target: Target::of(&pod("a")), subresource: "binding", object: Value::Null };
+        let decided = || Decision { writes: vec![op().into()], ..Decision::default() };
+        let told = run(decided(), vec![Answer::Accepted(json!({"status": "Success"})), Answer::Accepted(pod("a"))]);
+        assert_eq!(told, (["POST a/binding", "GET a", "show a"].map(str::to_owned).to_vec(), Outcome::Done));
+        let lost = run(decided(), vec![refusal(0, ""), Answer::Accepted(pod("a"))]);
+        assert_eq!(lost.0, ["POST a/binding", "GET a", "show a"]);
+        assert!(matches!(lost.1, Outcome::Failed(_, Fate::Retry)));
+        assert_eq!(run(decided(), vec![refusal(409, "Conflict"), refusal(404, "NotFound")]).1, Outcome::Again);
     }
 
     #[test]
@@ -566,7 +662,8 @@ mod tests {
         made["metadata"]["generateName"] = "a-".into();
         let write = Write { op: Op::Create { object: made }, on_error: OnError::Stop, on_success: None };
         let message = "pods \"a-x7k2p\" is forbidden".to_owned();
-        let answer = Answer::Refused(Refusal { code: 403, reason: "Forbidden".to_owned(), message });
+        let answer =
+            Answer::Refused(Refusal { code: 403, reason: "Forbidden".to_owned(), message, ..Refusal::default() });
         let expected = Outcome::Failed(vec!["pods \"a-\" is forbidden".to_owned()], Fate::Retry);
         assert_eq!(run(decision(vec![write]), vec![answer]).1, expected);
     }

@@ -3,20 +3,25 @@
 //! A [`Reconciler`] looks at a [`World`] (`observe`), copies out every fact that its decision needs, and `decide`s what
 //! should happen: a [`Decision`] is a value. A shell (`driver` on an API server, `sim` in memory) carries it out, by machines
 //! that are here as well: [`execution`] (what to ask the API for, and what its answers mean), [`queue`] (who is looked at
-//! when) and [`wakes`] (whom a change concerns). Neither half of a reconciler does I/O, reads a clock or keeps state between
-//! calls: whatever it must remember is in the objects.
+//! when), [`wakes`] (whom a change concerns) and [`keys`] (what is made of drawn chance). Neither half of a reconciler does
+//! I/O or reads a clock, and whatever it must remember is in the objects. One that is about all objects at once may keep an
+//! index of what it has observed ([`wakes::Notes`] tell it what has changed since), as long as one that starts anew decides
+//! the same.
 
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should"))]
 
 pub mod execution;
+pub mod keys;
 pub mod queue;
+#[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod wakes;
 
-use api::object::{Gvk, Key, Target};
+use api::object::{self, Gvk, Key, Target};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A controller's logic. `observe` and `decide` are pure; the driver and the simulator are generic over this trait.
 pub trait Reconciler: Send + Sync + 'static {
@@ -73,6 +78,8 @@ pub enum Wakes {
     ControllerOwner,
     /// Whatever the function says. It gets the changed object (its last state, where it was deleted) and the world.
     Keys(fn(&dyn World, &Value) -> Vec<Target>),
+    /// These, whatever has changed; and the change is noted for the reconciler to find.
+    Noted(Arc<wakes::Notes>, Vec<Target>),
     /// None: it is only read.
     Nothing,
 }
@@ -89,6 +96,25 @@ pub trait World {
     /// Those of a kind that have an owner reference (controller or not) with this uid, ordered by namespace and name; with
     /// an empty uid, those that have no owner at all.
     fn owned_by(&self, gvk: &Gvk, owner_uid: &str) -> Vec<Arc<Value>>;
+
+    /// Those of a kind in a namespace that nobody owns, ordered by name.
+    fn unowned(&self, gvk: &Gvk, namespace: &str) -> Vec<Arc<Value>> {
+        let mut objects = self.owned_by(gvk, "");
+        objects.retain(|object| object::meta(object, "namespace") == namespace);
+        objects
+    }
+
+    /// Looks at each of a kind in a namespace (`None`: everywhere), ordered by namespace and name, one after the other: for
+    /// whoever copies a little out of many.
+    fn each(&self, gvk: &Gvk, namespace: Option<&str>, look: &mut dyn FnMut(&Arc<Value>)) {
+        self.list(gvk, namespace).iter().for_each(look);
+    }
+
+    /// Those of a kind in a namespace (`None`: everywhere) that may have a word, of which JSON escapes nothing, somewhere in
+    /// them, ordered by namespace and name: all that have it, and perhaps others.
+    fn mentioning(&self, gvk: &Gvk, namespace: Option<&str>, _word: &str) -> Vec<Arc<Value>> {
+        self.list(gvk, namespace)
+    }
 
     /// Every kind that the server serves and this world caches: what garbage collection walks.
     fn kinds(&self) -> Vec<Gvk>;
@@ -138,10 +164,12 @@ pub enum Op {
     /// POST. An `AlreadyExists` is success: names are deterministic, so it is our own earlier write, or somebody's object
     /// which the next observation will show.
     Create { object: Value },
-    /// POST of an object that needs fresh key material: chance is not for pure code. In every string under `stringData`,
+    /// POST of an object that needs fresh keys, made of chance that the shell draws. In every string under `stringData`,
     /// `{public}` and `{private}` become the halves of a new key pair. Otherwise as `Create`: an object that is there
     /// already keeps its keys.
     CreateGenerated { object: Value, generator: Generator },
+    /// PUT of an object with fresh keys, filled in as `CreateGenerated` does.
+    UpdateGenerated { object: Value, generator: Generator },
     /// Server-side apply, forced, as `manager`.
     Apply { object: Value, manager: &'static str },
     /// PUT; the object carries the resource version it was decided on, so a conflict means: look again.
@@ -308,6 +336,8 @@ impl Report {
 pub enum Fate {
     /// Try again after a backoff.
     Retry,
+    /// Try again after a backoff, and not before this time is over: the server has asked for it.
+    Later(Duration),
     /// Look again at once: the world has moved on (conflict).
     Again,
     /// Nothing will help until somebody changes something.

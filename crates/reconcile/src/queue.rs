@@ -29,7 +29,7 @@ pub struct Queue {
     timers: BTreeMap<Target, Duration>,
     by_time: BTreeSet<(Duration, Target)>,
     failures: BTreeMap<Target, u32>,
-    /// Not to be looked at before, whoever wakes it.
+    /// Not to be looked at before, whoever wakes it: a bug of ours, or a server that asked for patience.
     barred: BTreeMap<Target, Duration>,
 }
 
@@ -121,6 +121,11 @@ impl Queue {
                         BACKOFF_MAX
                     }
                     Fate::Retry | Fate::Again => self.add_backoff(target.clone(), now),
+                    Fate::Later(wait) => {
+                        let wait = (*wait).min(BACKOFF_MAX);
+                        self.barred.insert(target.clone(), now.saturating_add(wait));
+                        self.add_backoff(target.clone(), now).max(wait)
+                    }
                 };
                 if let Some(asked) = asked {
                     self.add_at(target.clone(), now.saturating_add(asked));
@@ -238,6 +243,20 @@ mod tests {
     }
 
     #[test]
+    fn what_the_server_puts_off_waits_whoever_wakes_it() {
+        let mut queue = Queue::default();
+        let later = |wait| Outcome::Failed(vec!["busy".to_owned()], Fate::Later(wait));
+        queue.settle(&target("x"), &later(secs(3)), Next::AwaitChange, secs(0));
+        queue.add(target("x"), secs(1));
+        assert_eq!((pop(&mut queue, secs(2)), pop(&mut queue, secs(3))), (None, Some(target("x"))));
+        queue.done(&target("x"), secs(3));
+        // a server cannot put it off for ever
+        queue.settle(&target("x"), &later(Duration::MAX), Next::AwaitChange, secs(3));
+        queue.add(target("x"), secs(4));
+        assert_eq!(pop(&mut queue, secs(3) + BACKOFF_MAX), Some(target("x")));
+    }
+
+    #[test]
     fn an_outcome_says_when_to_look_again() {
         let soon = Next::After(SignedDuration::from_secs(7));
         let failed = |fate| Outcome::Failed(vec!["no".to_owned()], fate);
@@ -250,6 +269,7 @@ mod tests {
             // what only a change can mend waits for one, and for a long time
             (failed(Fate::AwaitChange), Next::AwaitChange, Settled::Failed(BACKOFF_MAX), Some(BACKOFF_MAX)),
             (failed(Fate::AwaitChange), soon, Settled::Failed(BACKOFF_MAX), Some(secs(7))),
+            (failed(Fate::Later(secs(3))), Next::AwaitChange, Settled::Failed(secs(3)), Some(BACKOFF_MIN)),
         ];
         for (outcome, next, settled, at) in cases {
             let mut queue = Queue::default();

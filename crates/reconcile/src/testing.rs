@@ -51,7 +51,7 @@ impl Default for Model {
 }
 
 fn refusal(code: u16, reason: &str, message: impl Into<String>) -> Refusal {
-    Refusal { code, reason: reason.to_owned(), message: message.into() }
+    Refusal { code, reason: reason.to_owned(), message: message.into(), ..Refusal::default() }
 }
 
 fn conflict() -> Refusal {
@@ -362,8 +362,7 @@ impl Model {
             answer = Some(match execution.step(answer) {
                 Step::End(outcome) => return outcome == Outcome::Done,
                 Step::Ask(Request::Call(call)) => self.answer(&call),
-                // keys are as they are described
-                Step::Ask(Request::Fill(object, _)) => Answer::Filled(object),
+                Step::Ask(Request::Draw) => Answer::Drawn([7; _]),
                 Step::Ask(Request::Show(_)) => Answer::Noted,
                 Step::Ask(Request::Record(event)) => {
                     self.say(&event);

@@ -3,6 +3,30 @@
 use crate::{Primary, Wakes, Watch, World};
 use api::object::{self, Gvk, Key, Target};
 use serde_json::Value;
+use std::collections::BTreeSet;
+#[expect(clippy::disallowed_types, reason = "watches add notes beside the controller that takes them")]
+use std::sync::{Mutex, PoisonError};
+
+/// Which objects have changed since somebody last took the notes. There is one note for an object at most.
+#[derive(Debug, Default)]
+#[expect(clippy::disallowed_types, reason = "watches add notes beside the controller that takes them")]
+pub struct Notes(Mutex<BTreeSet<Target>>);
+
+impl Notes {
+    /// Notes that an object has changed, or is gone.
+    pub fn add(&self, target: Target) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(target);
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
+    /// All notes; they are taken with that.
+    pub fn take(&self) -> BTreeSet<Target> {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
 
 /// What a reconciler keyed by every kind is not shown: nobody owns or garbage-collects them, and each write makes one.
 pub const UNTRACKED: [&str; 1] = ["Event"];
@@ -52,6 +76,10 @@ impl Watch {
                 vec![Target { gvk: kind.clone(), key }]
             }
             Wakes::Keys(keys) => keys(world, object),
+            Wakes::Noted(notes, keys) => {
+                notes.add(Target { gvk: gvk.clone(), key: Key::of(object) });
+                keys.clone()
+            }
         }
     }
 }

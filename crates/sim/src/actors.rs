@@ -2,15 +2,19 @@
 //! what its watches tell and by nothing else.
 
 use crate::bugs::{Bug, Mistake};
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Workload};
 use crate::dice::Dice;
+use crate::invariants::{torn_gang, wrong_preemption};
 use crate::view::{Change, View};
 use api::object::{Gvk, Target};
 use jiff::Timestamp;
-use plan::controller::TrainJobController;
+use operator::controllers::gangs;
+use plan::controller::{RuntimeController, TrainJobController};
 use plan::evidence::PodFailureController;
+use plan::mpijob::controller::MpiJobController;
 use plan::optimization::controller::OptimizationController;
 use plan::plugins::{CaSource, Settings, StatusServer};
+use plan::runtime::RuntimeKind;
 use reconcile::execution::{Answer, Execution, Outcome, Request, Step};
 use reconcile::queue::Queue;
 use reconcile::wakes::states;
@@ -18,7 +22,9 @@ use reconcile::{Decision, Next, Primary, Reconciler, Watch};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::time::Duration;
-use workloads::{gc, job, jobset, podgc, scheduler, serviceaccount};
+use workloads::{
+    aggregation, claims, disruption, gc, job, jobset, namespace, nodelifecycle, podgc, quota, scheduler, serviceaccount,
+};
 
 /// A reconciler without its types.
 pub trait Logic {
@@ -48,28 +54,56 @@ impl<R: Reconciler> Logic for Erased<R> {
     }
 }
 
-/// All reconcilers that have something to do in a run.
-pub fn logic() -> Vec<Box<dyn Logic>> {
+/// Makes one that knows nothing yet.
+pub type MakeLogic = fn() -> Box<dyn Logic>;
+
+fn searches() -> Box<dyn Logic> {
     // searches want to know that there is a status server, and no more of it
     let status_server = StatusServer { base_url: "https://status".to_owned(), ca: CaSource::Inline(String::new()) };
     let searches = OptimizationController::new(&Settings { status_server: Some(status_server) });
+    Box::new(Erased(searches))
+}
+
+fn mpijobs() -> Box<dyn Logic> {
+    Box::new(Erased(MpiJobController::default()))
+}
+
+/// All reconcilers that the operator can run, those of one name apart.
+pub fn logic(world: Workload) -> Vec<MakeLogic> {
+    let mut all = of_trainjobs();
+    if world == Workload::MpiJobs {
+        all.push(mpijobs);
+    }
+    all
+}
+
+fn of_trainjobs() -> Vec<MakeLogic> {
     vec![
-        Box::new(Erased(searches)),
-        Box::new(Erased(TrainJobController::default())),
-        Box::new(Erased(PodFailureController)),
-        Box::new(Erased(jobset::JobSetController)),
-        Box::new(Erased(jobset::placement::PlacementController)),
-        Box::new(Erased(job::JobController)),
-        Box::new(Erased(job::PodFinalizerController)),
-        Box::new(Erased(scheduler::Scheduler)),
-        Box::new(Erased(gc::GarbageCollector)),
-        Box::new(Erased(podgc::PodGcController)),
-        Box::new(Erased(serviceaccount::ServiceAccountController::new("made up"))),
+        searches,
+        || Box::new(Erased(TrainJobController::default())),
+        || Box::new(Erased(PodFailureController)),
+        || Box::new(Erased(jobset::JobSetController)),
+        || Box::new(Erased(jobset::placement::PlacementController)),
+        || Box::new(Erased(job::JobController)),
+        || Box::new(Erased(job::PodFinalizerController)),
+        || Box::new(Erased(scheduler::Scheduler::with_rules(gangs::rules()))),
+        || Box::new(Erased(gc::GarbageCollector)),
+        || Box::new(Erased(podgc::PodGcController)),
+        || Box::new(Erased(RuntimeController::new(RuntimeKind::TrainingRuntime))),
+        || Box::new(Erased(RuntimeController::new(RuntimeKind::ClusterTrainingRuntime))),
+        || Box::new(Erased(namespace::NamespaceController)),
+        || Box::new(Erased(nodelifecycle::NodeLifecycleController)),
+        || Box::new(Erased(claims::ClaimProtectionController)),
+        || Box::new(Erased(quota::QuotaController)),
+        || Box::new(Erased(disruption::DisruptionController)),
+        || Box::new(Erased(aggregation::AggregationController)),
+        || Box::new(Erased(serviceaccount::ServiceAccountController::new("made up"))),
     ]
 }
 
 /// One controller of a run.
 pub struct Actor {
+    make: MakeLogic,
     logic: Box<dyn Logic>,
     primary: Primary,
     watches: Vec<Watch>,
@@ -86,10 +120,11 @@ enum Look {
 }
 
 impl Actor {
-    pub fn new(logic: Box<dyn Logic>, bug: Option<Bug>) -> Self {
+    pub fn new(make: MakeLogic, bug: Option<Bug>) -> Self {
+        let logic = make();
         let (primary, watches) = (logic.primary(), logic.watches());
         let bug = bug.filter(|bug| bug.is_in(logic.name()));
-        Self { logic, primary, watches, view: View::default(), queue: Queue::default(), bug }
+        Self { make, logic, primary, watches, view: View::default(), queue: Queue::default(), bug }
     }
 
     /// Sees more of the world, and is woken by what it sees.
@@ -118,6 +153,8 @@ impl Actor {
 
     /// A controller that starts anew has lists of all kinds, and no memory.
     fn restart(&mut self, cluster: &Cluster) {
+        self.logic = (self.make)();
+        self.watches = self.logic.watches();
         self.queue = Queue::default();
         self.view = View::default();
         self.catch_up(cluster, None);
@@ -160,6 +197,14 @@ impl Actor {
         if let Some(bug) = self.bug {
             bug.spoil(&mut decision, target, cluster.chance());
         }
+        if let Some(torn) = torn_gang(&decision, &self.view) {
+            cluster.broken(torn);
+        }
+        if self.logic.name() == "scheduler"
+            && let Some(wrong) = wrong_preemption(&decision, &self.view)
+        {
+            cluster.broken(wrong);
+        }
         let next = decision.next;
         let mut execution = Execution::new(target.clone(), decision);
         let mut answer = None;
@@ -172,8 +217,7 @@ impl Actor {
                     }
                     cluster.call(self.logic.name(), target, &call, dice.as_deref_mut())
                 }
-                // keys are nobody's concern here
-                Step::Ask(Request::Fill(object, _)) => Answer::Filled(object),
+                Step::Ask(Request::Draw) => Answer::Drawn(std::array::from_fn(|_| cluster.chance() as u8)),
                 Step::Ask(Request::Show(object)) => {
                     self.view.show(object);
                     Answer::Noted
@@ -183,9 +227,17 @@ impl Actor {
         }
     }
 
-    /// When it wants to look at something again, though nothing changes.
-    pub fn next_at(&self) -> Option<Duration> {
-        self.queue.next_at()
+    /// When it wants to look at something again, though nothing changes. Nobody waits for a Lease to run out whose node lives:
+    /// it is renewed by then.
+    pub fn next_at(&self, cluster: &Cluster) -> Option<Duration> {
+        let is_idle = self.logic.name() == "nodelifecycle" && !cluster.has_unnoticed_death();
+        self.queue.next_at().filter(|_| !is_idle)
+    }
+
+    /// It is started anew, as by an upgrade.
+    pub fn restart_with(&mut self, cluster: &Cluster) {
+        cluster.note(format!("{} is restarted", self.logic.name()));
+        self.restart(cluster);
     }
 
     /// Looks at everything, woken or not: at rest nothing is left to do. What there is, something should have woken it for.

@@ -3,6 +3,7 @@
 //! Each is a mistake that somebody who writes a controller can make, laid over a real controller: a watch that is missing, a
 //! wake-up that is lost, a precondition that is left out. `sim --bugs` runs seeds with each until one fails.
 
+use crate::cluster::Workload;
 use api::object::{self, Target};
 use reconcile::{Decision, Next, Op, StatusWrite};
 use serde_json::Value;
@@ -48,6 +49,18 @@ pub const BUGS: &[Bug] = &[
     bug("a pod's finalizer is never taken away", "job", Mistake::Decides(finalizers_stay)),
     bug("a TrainJob is complete and failed", "trainjob", Mistake::Decides(both_ends)),
     bug("a TrainJob's end is not told", "trainjob", Mistake::Decides(ends_are_not_told)),
+    bug("nobody notices that a node is silent", "nodelifecycle", Mistake::NoTimers),
+    bug("pods of a silent node are kept for ever", "podgc", Mistake::NoTimers),
+    bug("pods of a node that is gone are kept", "podgc", Mistake::Deaf("Node")),
+    bug("nobody hears of nodes that return", "scheduler", Mistake::Deaf("Node")),
+    bug("a gang gets nodes for all but one", "scheduler", Mistake::Decides(all_but_one)),
+    bug("all pods go to one node", "scheduler", Mistake::Decides(to_one_node)),
+    bug("a gang is ended for another but for one pod", "scheduler", Mistake::Decides(ends_all_but_one)),
+    bug("a namespace is never given free", "namespace", Mistake::Decides(namespaces_stay)),
+    bug("an MPIJob does not hear of its launcher", "mpijob", Mistake::Deaf("Job")),
+    bug("an MPIJob does not hear of its pods", "mpijob", Mistake::Deaf("Pod")),
+    bug("an MPIJob's retry is never due", "mpijob", Mistake::NoTimers),
+    bug("an MPIJob's first worker is never made", "mpijob", Mistake::Decides(no_first_worker)),
     bug("a child lands in another namespace", "trainjob", Mistake::Decides(writes_elsewhere)),
 ];
 
@@ -56,6 +69,11 @@ const fn bug(name: &'static str, actor: &'static str, mistake: Mistake) -> Bug {
 }
 
 impl Bug {
+    /// The clusters in which it can be found.
+    pub fn workload(&self) -> Workload {
+        if self.actor == "mpijob" { Workload::MpiJobs } else { Workload::TrainJobs }
+    }
+
     pub fn is_in(&self, actor: &str) -> bool {
         self.actor.is_empty() || self.actor == actor
     }
@@ -79,6 +97,13 @@ impl Bug {
     }
 }
 
+fn no_first_worker(decision: &mut Decision, _: &Target, _: u64) {
+    decision.writes.retain(|write| match &write.op {
+        Op::Create { object } => !object::meta(object, "name").ends_with("-worker-0"),
+        _ => true,
+    });
+}
+
 fn names_of_chance(decision: &mut Decision, _: &Target, chance: u64) {
     for (at, write) in decision.writes.iter_mut().enumerate() {
         if let Op::Create { object } = &mut write.op
@@ -100,6 +125,10 @@ fn finalizers_stay(decision: &mut Decision, _: &Target, _: u64) {
     decision.writes.retain(|write| !format!("{:?}", write.op).contains("finalizers"));
 }
 
+fn namespaces_stay(decision: &mut Decision, _: &Target, _: u64) {
+    decision.writes.retain(|write| !matches!(&write.op, Op::Subresource { subresource: "finalize", .. }));
+}
+
 fn both_ends(decision: &mut Decision, _: &Target, _: u64) {
     if let Some(conditions) = status_of(decision).and_then(|status| status["conditions"].as_array_mut())
         && let Some(complete) = conditions.iter().find(|condition| condition["type"] == "Complete")
@@ -114,6 +143,36 @@ fn ends_are_not_told(decision: &mut Decision, _: &Target, _: u64) {
     let conditions = status_of(decision).and_then(|status| status["conditions"].as_array().cloned());
     if conditions.into_iter().flatten().any(|condition| condition["type"] == "Complete") {
         decision.status = None;
+    }
+}
+
+fn bindings(decision: &Decision) -> usize {
+    decision.writes.iter().filter(|write| matches!(write.op, Op::Subresource { subresource: "binding", .. })).count()
+}
+
+fn all_but_one(decision: &mut Decision, _: &Target, _: u64) {
+    if bindings(decision) > 1 {
+        decision.writes.remove(0);
+    }
+}
+
+fn ends_all_but_one(decision: &mut Decision, _: &Target, _: u64) {
+    let is_end = |write: &reconcile::Write| matches!(write.op, Op::Delete { .. });
+    if decision.writes.iter().filter(|write| is_end(write)).count() > 1 {
+        let at = decision.writes.iter().position(is_end).unwrap_or_default();
+        decision.writes.remove(at);
+    }
+}
+
+fn to_one_node(decision: &mut Decision, _: &Target, _: u64) {
+    let mut first = Value::Null;
+    for write in &mut decision.writes {
+        if let Op::Subresource { subresource: "binding", object, .. } = &mut write.op {
+            if first.is_null() {
+                first = object["target"]["name"].clone();
+            }
+            object["target"]["name"] = first.clone();
+        }
     }
 }
 

@@ -1,8 +1,13 @@
 //! What must hold after every step of every run, written once.
 
-use crate::cluster::{Cluster, JOBSET_NAME};
-use api::object;
+use crate::cluster::{Cluster, JOBSET_NAME, Workload};
+use crate::view::View;
+use api::jobset::keys;
+use api::mpi::names::{LABEL_JOB_NAME, LABEL_REPLICA_INDEX};
+use api::object::{self, Gvk, Key};
+use api::quantity::Quantity;
 use api::trainer::annotations;
+use reconcile::{Decision, Op, World};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,7 +30,7 @@ fn ending(object: &Value) -> Result<Option<&'static str>, String> {
         let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
         conditions.into_iter().any(|c| c["type"] == kind && c["status"] == "True")
     };
-    match (is("Complete") || is("Completed"), is("Failed")) {
+    match (is("Complete") || is("Completed") || is("Succeeded"), is("Failed")) {
         (true, true) => Err(format!("{} is complete and failed", object::meta(object, "name"))),
         (true, false) => Ok(Some("complete")),
         (false, true) => Ok(Some("failed")),
@@ -35,6 +40,109 @@ fn ending(object: &Value) -> Result<Option<&'static str>, String> {
 
 fn is_live(pod: &Value) -> bool {
     !object::is_terminating(pod) && !matches!(object::text(&pod["status"], "phase"), "Succeeded" | "Failed")
+}
+
+/// A gang of which a decision gives some pods a node and others none, though none of it ever ran. Between the writes of a decision
+/// anything may happen; what is decided must be all or nothing.
+pub fn torn_gang(decision: &Decision, view: &View) -> Option<String> {
+    let bound: BTreeSet<&str> = decision
+        .writes
+        .iter()
+        .filter_map(|write| match &write.op {
+            Op::Subresource { target, subresource: "binding", .. } => Some(target.key.name.as_str()),
+            _ => None,
+        })
+        .collect();
+    if bound.is_empty() {
+        return None;
+    }
+    let mut gangs: BTreeMap<(&str, &str), Vec<&Value>> = BTreeMap::new();
+    let pods = view.list(&Gvk::new("", "v1", "Pod"), None);
+    // nobody waits for anybody in a MPIJob that is suspended, deleted or has ended
+    let is_starting = |job: &std::sync::Arc<Value>| {
+        let is_over = object::is_terminating(job) || !job["status"]["completionTime"].is_null();
+        !is_over && job["spec"]["runPolicy"]["suspend"] != true
+    };
+    let mpijobs = view.list(&api::mpi::gvk(), None);
+    let starting: BTreeSet<&str> =
+        mpijobs.iter().filter(|job| is_starting(job)).map(|job| object::meta(job, "name")).collect();
+    for pod in &pods {
+        if let (Some(jobset), Some(attempt)) =
+            (object::label(pod, JOBSET_NAME), object::label(pod, keys::RESTART_ATTEMPT))
+        {
+            gangs.entry((jobset, attempt)).or_default().push(pod);
+        }
+        if let Some(mpijob) = object::label(pod, LABEL_JOB_NAME).filter(|name| starting.contains(*name)) {
+            gangs.entry((mpijob, "")).or_default().push(pod);
+        }
+    }
+    for ((name, _), pods) in gangs {
+        // what replaces members that had a node follows one by one
+        if pods.iter().any(|pod| !object::text(&pod["spec"], "nodeName").is_empty()) {
+            continue;
+        }
+        let waiting: Vec<&&Value> = pods.iter().filter(|pod| is_live(pod)).collect();
+        let placed = waiting.iter().filter(|pod| bound.contains(object::meta(pod, "name"))).count();
+        if placed != 0 && placed != waiting.len() {
+            return Some(format!("{placed} of {} pods of {name} are to get a node", waiting.len()));
+        }
+    }
+    None
+}
+
+/// A scheduler's decision that ends pods for somebody who is no more important or asks for nobody's end, or that ends a gang in part.
+pub fn wrong_preemption(decision: &Decision, view: &View) -> Option<String> {
+    let pods = view.list(&Gvk::new("", "v1", "Pod"), None);
+    let priority = |pod: &Value| pod["spec"]["priority"].as_i64().unwrap_or_default();
+    let mut ended = BTreeSet::new();
+    for write in &decision.writes {
+        let Op::Delete { target, .. } = &write.op else { continue };
+        ended.insert(&target.key);
+        let Some(victim) = pods.iter().find(|pod| Key::of(pod) == target.key) else { continue };
+        let said = write.on_success.as_ref().map(|event| event.message.as_str()).unwrap_or_default();
+        // one that is carried on with after a crash names nobody
+        let Some(uid) = said.strip_prefix("Preempted by pod ").and_then(|rest| rest.split(' ').next()) else {
+            continue;
+        };
+        let Some(by) = pods.iter().find(|pod| object::uid(pod) == uid) else {
+            return Some(format!("{} is ended for a pod that is not there", target.key));
+        };
+        if priority(victim) >= priority(by) || by["spec"]["preemptionPolicy"] == "Never" {
+            return Some(format!("{} is ended for {}, which may not ask for it", target.key, Key::of(by)));
+        }
+    }
+    let gang = |pod: &Value| {
+        let attempt = object::label(pod, keys::RESTART_ATTEMPT)?;
+        Some((object::label(pod, JOBSET_NAME)?.to_owned(), attempt.to_owned()))
+    };
+    let is_ended = |pod: &&std::sync::Arc<Value>| ended.contains(&Key::of(pod));
+    let torn: BTreeSet<_> = pods.iter().filter(is_ended).filter_map(|pod| gang(pod)).collect();
+    let runs = |pod: &Value| is_live(pod) && !object::text(&pod["spec"], "nodeName").is_empty();
+    let left =
+        pods.iter().find(|pod| runs(pod) && !is_ended(pod) && gang(pod).is_some_and(|gang| torn.contains(&gang)));
+    left.map(|pod| format!("{} goes on without those of its gang that are ended", Key::of(pod)))
+}
+
+/// What a pod asks for, in thousandths of a processor.
+fn cpu(holder: &Value) -> i64 {
+    Quantity::from_json(&holder["cpu"]).map_or(0, Quantity::milli_value)
+}
+
+/// No node is given more than it has.
+fn check_capacity(cluster: &Cluster, pods: &[std::sync::Arc<Value>]) -> Result<(), String> {
+    let mut used: BTreeMap<&str, i64> = BTreeMap::new();
+    for pod in pods.iter().filter(|pod| !matches!(object::text(&pod["status"], "phase"), "Succeeded" | "Failed")) {
+        let containers = pod["spec"]["containers"].as_array().into_iter().flatten();
+        let asked: i64 = containers.map(|container| cpu(&container["resources"]["requests"])).sum();
+        *used.entry(object::text(&pod["spec"], "nodeName")).or_default() += asked;
+    }
+    for node in cluster.all("Node") {
+        let (name, has) = (object::meta(&node, "name"), cpu(&node["status"]["allocatable"]));
+        if let Some(used) = used.get(name).filter(|used| **used > has) {
+            return Err(format!("{name} has {has} m of processors, and its pods ask for {used} m"));
+        }
+    }
+    Ok(())
 }
 
 impl Watchdog {
@@ -48,19 +156,21 @@ impl Watchdog {
     /// # Errors
     /// The promise that is broken.
     pub fn check(&mut self, cluster: &Cluster) -> Result<(), String> {
-        if let Some(strayed) = cluster.strayed.borrow().first() {
-            return Err(format!("a write left its namespace: {strayed}"));
+        if let Some(promise) = cluster.broken_promises.borrow().first() {
+            return Err(promise.clone());
         }
         let pods = cluster.all("Pod");
+        check_capacity(cluster, &pods)?;
         let mut live = BTreeSet::new();
         for pod in pods.iter().filter(|pod| is_live(pod)) {
             let Some(owner) = object::controller_of(pod) else { continue };
-            let index = object::label(pod, COMPLETION_INDEX).unwrap_or_default();
+            let index = object::label(pod, COMPLETION_INDEX).or_else(|| object::label(pod, LABEL_REPLICA_INDEX));
+            let index = index.unwrap_or_default();
             if !live.insert((object::text(owner, "uid").to_owned(), index.to_owned())) {
                 return Err(format!("two live pods for index {index} of {}", object::text(owner, "name")));
             }
         }
-        for kind in ["OptimizationJob", "TrainJob", "JobSet", "Job"] {
+        for kind in ["OptimizationJob", cluster.workload.kind(), "JobSet", "Job"] {
             for object in cluster.all(kind) {
                 let now = ending(&object)?;
                 let uid = object::uid(&object).to_owned();
@@ -145,7 +255,7 @@ impl Watchdog {
     }
 
     /// A search that has ended names the best of its trials; one that has not waits for a trial that waits for room.
-    fn check_results(cluster: &Cluster) -> Result<(), String> {
+    fn check_results(&self, cluster: &Cluster) -> Result<(), String> {
         let jobs = cluster.all("TrainJob");
         for search in cluster.all("OptimizationJob") {
             let trials: Vec<_> = jobs.iter().filter(|job| is_owned(job, &search)).collect();
@@ -155,10 +265,14 @@ impl Watchdog {
                 told.filter(|_| matches!(ending(trial), Ok(Some("complete"))))
             };
             let best = trials.iter().filter_map(|trial| loss(trial)).min_by(f64::total_cmp);
-            let named = search["status"]["result"]["trainJobName"].as_str();
-            let named = trials.iter().find(|trial| named == Some(object::meta(trial, "name")));
+            let name = search["status"]["result"]["trainJobName"].as_str().unwrap_or_default();
+            let named = trials.iter().find(|trial| name == object::meta(trial, "name"));
+            // the user may have deleted the best of them since
+            let is_gone =
+                named.is_none() && self.values.contains_key(&(object::uid(&search).to_owned(), name.to_owned()));
             match ending(&search)? {
                 None if !waits => return Err(format!("the search has not ended: {}", search["status"])),
+                Some("complete") if is_gone => {}
                 Some("complete") if named.and_then(|trial| loss(trial)) != best || best.is_none() => {
                     return Err(format!("the best loss is {best:?}, the result {}", search["status"]["result"]));
                 }
@@ -175,18 +289,27 @@ impl Watchdog {
     /// The promise that is broken.
     pub fn check_at_rest(&mut self, cluster: &Cluster) -> Result<(), String> {
         self.check(cluster)?;
-        Self::check_results(cluster)?;
-        for job in cluster.all("TrainJob") {
+        self.check_results(cluster)?;
+        let kind = cluster.workload.kind();
+        for job in cluster.all(kind) {
             let name = object::meta(&job, "name");
             if object::is_terminating(&job) {
-                return Err(format!("TrainJob {name} is still being deleted"));
+                return Err(format!("{kind} {name} is still being deleted"));
             }
-            if ending(&job)?.is_none() && !cannot_fit(cluster, name) {
-                return Err(format!("TrainJob {name} has not ended: {}", job["status"]));
+            let waits_rightly = match cluster.workload {
+                Workload::TrainJobs => cannot_fit(cluster, name),
+                // at rest nothing runs but gangs that lost a node for good and wait for another, and so may those who fit beside them
+                Workload::MpiJobs => !fits_alone(cluster, &job) || is_held_up(cluster),
+            };
+            if ending(&job)?.is_none() && !waits_rightly {
+                return Err(format!("{kind} {name} has not ended: {}", job["status"]));
             }
         }
+        if let Some(stuck) = cluster.all("Namespace").iter().find(|namespace| object::is_terminating(namespace)) {
+            return Err(format!("Namespace {} is still being deleted", object::meta(stuck, "name")));
+        }
         // every child has a live owner
-        let kinds = ["OptimizationJob", "TrainJob", "JobSet", "Job", "Pod", "Service", "ConfigMap", "Secret"];
+        let kinds = ["OptimizationJob", kind, "JobSet", "Job", "Pod", "Service", "ConfigMap", "Secret"];
         let uids: BTreeSet<String> =
             kinds.iter().flat_map(|kind| cluster.all(kind)).map(|object| object::uid(&object).to_owned()).collect();
         for object in kinds.iter().flat_map(|kind| cluster.all(kind)) {
@@ -200,14 +323,26 @@ impl Watchdog {
                 ));
             }
         }
-        // a gang is placed as a whole or not at all
+        // a gang is placed as a whole or not at all; one that runs keeps its seats where a node was lost for good with one of them
+        let is_ready = |node: &Value| {
+            let mut conditions = node["status"]["conditions"].as_array().into_iter().flatten();
+            conditions.any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
+        };
+        let lost_a_node = cluster.all("Node").iter().any(|node| !is_ready(node));
         let mut gangs: BTreeMap<String, (usize, usize)> = BTreeMap::new();
+        let mut running: BTreeSet<String> = BTreeSet::new();
         for pod in cluster.all("Pod").iter().filter(|pod| is_live(pod)) {
-            let gang = gangs.entry(object::label(pod, JOBSET_NAME).unwrap_or_default().to_owned()).or_default();
+            let name = object::label(pod, JOBSET_NAME).or_else(|| object::label(pod, LABEL_JOB_NAME));
+            let name = name.unwrap_or_default().to_owned();
+            if object::text(&pod["status"], "phase") == "Running" {
+                running.insert(name.clone());
+            }
+            let gang = gangs.entry(name).or_default();
             gang.1 += 1;
             gang.0 += usize::from(!object::text(&pod["spec"], "nodeName").is_empty());
         }
-        match gangs.iter().find(|(_, (placed, all))| *placed != 0 && placed != all) {
+        let keeps_seats = |name: &String| lost_a_node && running.contains(name);
+        match gangs.iter().find(|(name, (placed, all))| *placed != 0 && placed != all && !keeps_seats(name)) {
             Some((name, (placed, all))) => Err(format!("{placed} of {all} pods of {name} are placed")),
             None => Ok(()),
         }
@@ -216,6 +351,46 @@ impl Watchdog {
 
 fn is_owned(job: &Value, search: &Value) -> bool {
     object::controller_of(job).is_some_and(|owner| object::text(owner, "uid") == object::uid(search))
+}
+
+/// Whether pods that run keep seats while another of their job has none.
+fn is_held_up(cluster: &Cluster) -> bool {
+    let pods = cluster.all("Pod");
+    let job = |pod: &Value| object::label(pod, LABEL_JOB_NAME).map(str::to_owned);
+    let lacks_seat = |pod: &Value| is_live(pod) && object::text(&pod["spec"], "nodeName").is_empty();
+    let waiting: BTreeSet<String> = pods.iter().filter(|pod| lacks_seat(pod)).filter_map(|pod| job(pod)).collect();
+    let runs = |pod: &Value| object::text(&pod["status"], "phase") == "Running";
+    pods.iter().any(|pod| runs(pod) && job(pod).is_some_and(|job| waiting.contains(&job)))
+}
+
+/// Whether a MPIJob's pods fit on the nodes when nothing else runs: each goes to the first that has room, the largest first.
+fn fits_alone(cluster: &Cluster, job: &Value) -> bool {
+    let roles = job["spec"]["mpiReplicaSpecs"].as_object().into_iter().flat_map(|roles| roles.values());
+    let mut asked: Vec<i64> = Vec::new();
+    for role in roles {
+        let container = &role["template"]["spec"]["containers"][0];
+        let count = usize::try_from(role["replicas"].as_i64().unwrap_or(0)).unwrap_or(0);
+        asked.extend(std::iter::repeat_n(cpu(&container["resources"]["requests"]), count));
+    }
+    asked.sort_unstable_by(|a, b| b.cmp(a));
+    let mut free: Vec<i64> = cluster
+        .all("Node")
+        .iter()
+        .filter(|node| is_ready(node))
+        .map(|node| cpu(&node["status"]["allocatable"]))
+        .collect();
+    asked.into_iter().all(|needs| match free.iter_mut().find(|free| **free >= needs) {
+        Some(free) => {
+            *free -= needs;
+            true
+        }
+        None => false,
+    })
+}
+
+fn is_ready(node: &Value) -> bool {
+    let mut conditions = node["status"]["conditions"].as_array().into_iter().flatten();
+    conditions.any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
 }
 
 /// Whether the job's pods wait for more than the node has: then waiting for ever is right.

@@ -3,12 +3,11 @@
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should"))]
 
 use clap::Parser;
-use sim::Failure;
 use sim::bugs::{BUGS, Bug};
+use sim::{Failure, Workload};
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 #[derive(Parser)]
@@ -22,24 +21,34 @@ struct Flags {
     /// The first of them
     #[arg(long, default_value_t = 1)]
     from: u64,
+    /// Clusters whose user makes MPIJobs, not TrainJobs
+    #[arg(long)]
+    mpi: bool,
     /// Plant bugs, one after the other: each must fail one of the seeds
     #[arg(long, conflicts_with = "seed")]
     bugs: bool,
+    /// Plant those bugs alone whose names hold this text
+    #[arg(long, requires = "bugs")]
+    bug: Option<String>,
 }
 
 fn main() -> ExitCode {
     let flags = Flags::parse();
-    let seeds = match flags.seed {
-        Some(seed) => seed..seed + 1,
-        None => flags.from..flags.from + flags.seeds,
-    };
+    let range = flags.from..flags.from + flags.seeds;
     if flags.bugs {
-        return plant(seeds);
+        return plant(&range.collect::<Vec<_>>(), flags.bug.as_deref().unwrap_or_default());
     }
-    let (done, failures) = run_all(seeds, None);
-    let days = done.millis as f64 / 86_400_000.0;
+    let seeds = match flags.seed {
+        Some(seed) => vec![seed],
+        // kept seeds are of clusters with TrainJobs
+        None if flags.mpi => range.collect(),
+        None => sim::kept_seeds().into_iter().chain(range).collect(),
+    };
+    let workload = if flags.mpi { Workload::MpiJobs } else { Workload::TrainJobs };
+    let (done, failures) = run_all(&seeds, workload, None);
+    let years = done.millis as f64 / 86_400_000.0 / 365.0;
     println!(
-        "{} writes, {} jobs finished, {days:.0} simulated days, at rest after at most {} rounds",
+        "{} writes, {} jobs finished, {years:.1} cluster-years, at rest after at most {} rounds",
         done.writes, done.finished, done.rounds
     );
     // of several the earliest, whichever was found first
@@ -53,10 +62,11 @@ fn main() -> ExitCode {
 }
 
 /// Runs seeds with each bug until one fails, and says which are never found.
-fn plant(seeds: Range<u64>) -> ExitCode {
+fn plant(seeds: &[u64], named: &str) -> ExitCode {
+    let bugs: Vec<&Bug> = BUGS.iter().filter(|bug| bug.name.contains(named)).collect();
     let mut missed = 0;
-    for bug in BUGS {
-        let (done, failures) = run_all(seeds.clone(), Some(*bug));
+    for bug in &bugs {
+        let (done, failures) = run_all(seeds, bug.workload(), Some(**bug));
         match failures.first_key_value() {
             Some((_, failure)) => println!("{}: found after {} seeds: {}", bug.name, done.runs + 1, failure.what),
             None => {
@@ -65,7 +75,7 @@ fn plant(seeds: Range<u64>) -> ExitCode {
             }
         }
     }
-    println!("{} bugs found, {missed} not", BUGS.len() - missed);
+    println!("{} bugs found, {missed} not", bugs.len() - missed);
     if missed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
@@ -80,16 +90,13 @@ struct Done {
 }
 
 /// Runs the seeds, on every core; no new ones once one has failed. A seed's run does not depend on the others.
-fn run_all(seeds: Range<u64>, bug: Option<Bug>) -> (Done, BTreeMap<u64, Box<Failure>>) {
-    let (next, failed) = (AtomicU64::new(seeds.start), AtomicBool::new(false));
+fn run_all(seeds: &[u64], workload: Workload, bug: Option<Bug>) -> (Done, BTreeMap<u64, Box<Failure>>) {
+    let (next, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
     let all = Mutex::new((Done::default(), BTreeMap::new()));
     let work = || {
         while !failed.load(Ordering::Relaxed) {
-            let seed = next.fetch_add(1, Ordering::Relaxed);
-            if seed >= seeds.end {
-                return;
-            }
-            let result = sim::run_with(seed, bug);
+            let Some(seed) = seeds.get(next.fetch_add(1, Ordering::Relaxed)).copied() else { return };
+            let result = sim::run_with(seed, workload, bug);
             let (done, failures) = &mut *all.lock().unwrap_or_else(PoisonError::into_inner);
             match result {
                 Ok(summary) => {

@@ -1,4 +1,4 @@
-//! Answers to writes, on their way from the writer to who waits for them.
+//! The answers to writes, on their way from the writer thread to the callers that wait for them.
 
 use crate::{Event, WriteError};
 use std::any::Any;

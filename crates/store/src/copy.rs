@@ -1,4 +1,4 @@
-//! Whole files of objects: backups, and what is put in the place of a damaged file.
+//! Whole database files: makes backups, and replaces a damaged file.
 
 use crate::health::SetAside;
 use crate::layout::{self, LEAP};
@@ -54,7 +54,7 @@ pub(crate) fn put_in_place(from: &Path, to: &Path) -> io::Result<()> {
 /// # Errors
 /// The database cannot be opened, or the file not written.
 pub fn back_up_closed(path: &Path, to: &Path) -> Result<Revision, OpenError> {
-    let loaded = crate::log::Log::open(path)?.loaded;
+    let loaded = crate::log::Log::open(path, crate::log::settle)?.loaded;
     write(to, loaded.revision, loaded.entries.iter().map(|(bucket, entry)| (bucket.as_ref(), entry)), &[])?;
     Ok(loaded.revision)
 }

@@ -1,5 +1,7 @@
-//! How the store is: whether it can write, what it has set aside, what its commits took.
+//! The health of the store: whether it can write, what it has set aside, and how long its commits took.
 
+use crate::Key;
+use std::io::ErrorKind;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -7,7 +9,7 @@ use std::time::Duration;
 /// Upper bounds of the classes into which durations are counted, in seconds.
 pub const SECONDS: [f64; 12] = [0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0];
 
-/// A stored object that was damaged. Its row is kept; it is not served.
+/// A stored object that was damaged. Its row is kept until the object is written anew; it is not served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SetAside {
     /// Empty, as is the rest of the name, where it is not known what the damage hit.
@@ -18,19 +20,60 @@ pub struct SetAside {
 }
 
 impl SetAside {
+    /// Whether it is the row of this object.
+    pub(crate) fn is_of(&self, bucket: &str, key: &Key) -> bool {
+        !self.name.is_empty() && (&*self.bucket, &*self.namespace, &*self.name) == (bucket, &*key.namespace, &*key.name)
+    }
+
     /// Damage of which it is not known what it hit.
     pub(crate) fn of_all(why: &str) -> Self {
         Self { bucket: String::new(), namespace: String::new(), name: String::new(), why: why.to_owned() }
     }
 }
 
+/// What kind of trouble a disk gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// There is no room: no free block, or the quota is used up.
+    Full,
+    /// It is mounted read-only, or was made so after an error.
+    ReadOnly,
+    /// Anything else.
+    Other,
+}
+
+impl Fault {
+    pub(crate) fn of(error: &std::io::Error) -> Self {
+        match error.kind() {
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Self::Full,
+            ErrorKind::ReadOnlyFilesystem => Self::ReadOnly,
+            _ => Self::Other,
+        }
+    }
+
+    /// What is wrong, in a few words.
+    #[must_use]
+    pub fn what(self) -> &'static str {
+        match self {
+            Self::Full => "the disk is full",
+            Self::ReadOnly => "the disk is read-only",
+            Self::Other => "the database cannot be written",
+        }
+    }
+}
+
 /// Why the store cannot write at present.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trouble {
-    /// There is no room on the disk.
-    pub full: bool,
+    pub fault: Fault,
     /// What the database says.
     pub message: String,
+}
+
+impl Trouble {
+    pub(crate) fn of(error: &std::io::Error) -> Self {
+        Self { fault: Fault::of(error), message: error.to_string() }
+    }
 }
 
 /// How the store is.
@@ -68,6 +111,17 @@ impl Vitals {
         *self.set_aside.lock().unwrap_or_else(PoisonError::into_inner) = set_aside;
     }
 
+    pub(crate) fn set_aside(&self) -> Vec<SetAside> {
+        self.set_aside.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Forgets damage of objects that have been written anew.
+    pub(crate) fn renewed(&self, renewed: &[SetAside]) {
+        if !renewed.is_empty() {
+            self.set_aside.lock().unwrap_or_else(PoisonError::into_inner).retain(|row| !renewed.contains(row));
+        }
+    }
+
     pub(crate) fn trouble(&self) -> Option<Trouble> {
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -100,7 +154,7 @@ impl Vitals {
     pub(crate) fn health(&self, bytes: u64) -> Health {
         Health {
             trouble: self.trouble(),
-            set_aside: self.set_aside.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            set_aside: self.set_aside(),
             commits: self.commits.iter().map(|count| count.load(Ordering::Relaxed)).collect(),
             commit_time: Duration::from_nanos(self.nanoseconds.load(Ordering::Relaxed)),
             transactions: self.transactions.load(Ordering::Relaxed),

@@ -1,7 +1,7 @@
-//! The recent events of a bucket in memory, and who is woken by which.
+//! The recent events of a bucket in memory, and which watchers each of them wakes.
 //!
-//! A watcher of one namespace or one object is not woken for others: it has a bell of its own, shared with those who want
-//! the same, and a list of the events that concern it. So its position does not age while others write, either: it has
+//! A watcher of one namespace or one object is not woken by others: it has a bell of its own, shared with watchers of
+//! the same scope, and a list of the events in that scope. So its position does not age while others write: it has
 //! missed something only if one of *its* events is forgotten.
 
 use crate::watch::{Interest, Portion};
@@ -68,7 +68,7 @@ impl History {
         if let Some(scope) = self.objects.get_mut(key) {
             scope.push(event.revision);
         }
-        self.bytes = self.bytes.saturating_add(event.entry.bytes.len());
+        self.bytes = self.bytes.saturating_add(event.entry.bytes().len());
         self.events.push_back(event);
         while self.events.len() > limits.events || (self.bytes > limits.bytes && self.events.len() > KEPT_ALWAYS) {
             self.pop();
@@ -82,7 +82,7 @@ impl History {
 
     fn pop(&mut self) {
         let Some(event) = self.events.pop_front() else { return };
-        self.bytes = self.bytes.saturating_sub(event.entry.bytes.len());
+        self.bytes = self.bytes.saturating_sub(event.entry.bytes().len());
         self.floor = event.revision;
         let key = &event.entry.key;
         if let Some(scope) = self.namespaces.get_mut(&key.namespace) {
@@ -134,7 +134,7 @@ impl History {
             if out.len() >= portion.events || bytes >= portion.bytes {
                 return Some((out, true));
             }
-            bytes = bytes.saturating_add(event.entry.bytes.len());
+            bytes = bytes.saturating_add(event.entry.bytes().len());
             out.push(event.clone());
         }
         Some((out, false))
@@ -157,7 +157,7 @@ impl History {
         }
         let mut sum = 0_usize;
         self.of_interest(interest, after).any(|event| {
-            sum = sum.saturating_add(event.entry.bytes.len());
+            sum = sum.saturating_add(event.entry.bytes().len());
             sum > bytes
         })
     }

@@ -4,7 +4,7 @@
 //! format is migrated when it is opened; one of a newer format is left as it is.
 
 use crate::{Entry, Key, OpenError, Revision, SetAside};
-use bytes::Bytes;
+use api::packed::Packed;
 use rusqlite::types::{FromSql, ToSqlOutput, ValueRef};
 use rusqlite::{Connection, OptionalExtension, Row, ToSql, params};
 use std::sync::Arc;
@@ -71,7 +71,9 @@ fn from_format_1(db: &Connection) -> Result<(), OpenError> {
         let mut rows = db.prepare(SELECT)?;
         let mut rows = rows.query([])?;
         while let Some(row) = rows.next()? {
-            if let Ok((bucket, entry, _)) = entry(row) {
+            if let Ok((bucket, entry, _)) = entry(row)
+                && serde_json::from_slice::<serde::de::IgnoredAny>(entry.bytes()).is_ok()
+            {
                 sums.push((checksum(&bucket, &entry), bucket, entry.key));
             }
         }
@@ -231,6 +233,12 @@ pub(crate) fn note_damage(db: &Connection, why: &str) -> rusqlite::Result<()> {
     db.execute("INSERT INTO set_aside (bucket, namespace, name, why) VALUES ('', '', '', ?1)", [why]).map(drop)
 }
 
+/// Lets a row go that was set aside.
+pub(crate) fn let_go(db: &Connection, SetAside { bucket, namespace, name, .. }: &SetAside) -> rusqlite::Result<()> {
+    let sql = "DELETE FROM set_aside WHERE bucket = ?1 AND namespace = ?2 AND name = ?3";
+    db.execute(sql, params![bucket, namespace, name]).map(drop)
+}
+
 /// What was set aside, at this start and before.
 pub(crate) fn read_set_aside(db: &Connection) -> rusqlite::Result<Vec<SetAside>> {
     let mut rows = db.prepare("SELECT bucket, namespace, name, why FROM set_aside LIMIT 1000")?;
@@ -242,11 +250,11 @@ pub(crate) fn read_set_aside(db: &Connection) -> rusqlite::Result<Vec<SetAside>>
 }
 
 pub(crate) fn put(db: &Connection, bucket: &str, entry: &Entry) -> rusqlite::Result<()> {
-    let Entry { key, created, revision, bytes, .. } = entry;
+    let Entry { key, created, revision, object } = entry;
     let (created, revision) = (created.cast_signed(), revision.cast_signed());
     let sum = checksum(bucket, entry);
     db.prepare_cached(PUT)?
-        .execute(params![bucket, key.namespace, key.name, created, revision, &bytes[..], sum])
+        .execute(params![bucket, key.namespace, key.name, created, revision, &object.text()[..], sum])
         .map(drop)
 }
 
@@ -284,7 +292,7 @@ fn set_meta(db: &Connection, key: &str, value: &dyn ToSql) -> rusqlite::Result<(
 /// CRC-32 (IEEE 802.3) of a row: of each text and blob its length (64 bits, little-endian) and bytes, of each number its 64 bits.
 pub(crate) fn checksum(bucket: &str, entry: &Entry) -> i64 {
     let mut sum = crc32fast::Hasher::new();
-    for part in [bucket.as_bytes(), entry.key.namespace.as_bytes(), entry.key.name.as_bytes(), &entry.bytes] {
+    for part in [bucket.as_bytes(), entry.key.namespace.as_bytes(), entry.key.name.as_bytes(), entry.bytes()] {
         sum.update(&(part.len() as u64).to_le_bytes());
         sum.update(part);
     }
@@ -321,13 +329,11 @@ fn entry(row: &Row<'_>) -> Result<(String, Entry, Option<i64>), String> {
         row.get(index).map_err(|error| error.to_string())
     }
     let bytes: Vec<u8> = column(row, 5)?;
-    let value = serde_json::from_slice(&bytes).map_err(|error| format!("the value is not JSON: {error}"))?;
     let entry = Entry {
         key: Key { namespace: column(row, 1)?, name: column(row, 2)? },
         created: column::<i64>(row, 3)?.cast_unsigned(),
         revision: column::<i64>(row, 4)?.cast_unsigned(),
-        value: Arc::new(value),
-        bytes: Bytes::from(bytes),
+        object: Arc::new(Packed::from_text(bytes)),
     };
     Ok((column(row, 0)?, entry, row.get(6).ok()))
 }

@@ -29,12 +29,13 @@ mod watch;
 
 pub use commit::Commit;
 pub use copy::{adopt, back_up_closed};
-pub use health::{Health, SECONDS, SetAside, Trouble};
-pub use log::OpenError;
+pub use health::{Fault, Health, SECONDS, SetAside, Trouble};
+pub use log::{OpenError, Settle};
 pub use memory::Store;
 pub use snapshot::Snapshot;
 pub use watch::{Batch, Gone, Interest, Watcher};
 
+use api::packed::Packed;
 use bytes::Bytes;
 use serde_json::Value;
 use std::any::Any;
@@ -65,10 +66,20 @@ pub struct Entry {
     pub created: Revision,
     /// Revision of the write that made this version.
     pub revision: Revision,
-    /// The object, with its revision stamped in.
-    pub value: Arc<Value>,
-    /// The object as the codec encodes it; serialised once.
-    pub bytes: Bytes,
+    /// The object, with its revision stamped in, as the codec encodes it.
+    pub object: Arc<Packed>,
+}
+
+impl Entry {
+    /// The object's tree, which stays for a while.
+    pub fn value(&self) -> Arc<Value> {
+        self.object.open()
+    }
+
+    /// The object as the codec encodes it.
+    pub fn bytes(&self) -> &Bytes {
+        self.object.text()
+    }
 }
 
 /// What a transaction requires of the version that it replaces.
@@ -144,6 +155,11 @@ pub enum WriteError {
         "the disk is full ({0}): make room on the disk of the control plane's home, then try again; running jobs go on"
     )]
     Full(String),
+    /// The disk takes no writes at all. The store takes writes again by itself once it does.
+    #[error(
+        "the disk is read-only ({0}): make the disk of the control plane's home writable, then try again; running jobs go on"
+    )]
+    ReadOnly(String),
     /// The database could not be written. The store tries by itself whether it can again.
     #[error(
         "the database cannot be written ({0}): see to the disk of the control plane's home, then try again; running jobs go on"
@@ -157,6 +173,10 @@ pub trait Codec: Send + Sync + 'static {
     fn stamp(&self, value: &mut Value, revision: Revision);
     /// The bytes to keep and to send. Must be JSON.
     fn encode(&self, bucket: &str, value: &Value) -> Vec<u8>;
+    /// Whether trees of the bucket's objects stay once they were looked at: where there are few, and each request asks them.
+    fn stays(&self, _bucket: &str) -> bool {
+        false
+    }
 }
 
 /// Bounds of the history that is kept for watches that resume.

@@ -8,13 +8,15 @@
 
 use crate::archive::Keeper;
 use crate::commit::Ack;
-use crate::health::{SetAside, Trouble};
+use crate::health::{Fault, SetAside, Trouble};
 use crate::layout::{self, Loaded};
 use crate::memory::{Pending, Placed, Shared};
 use crate::{Entry, Event, Revision, Txn, WriteError};
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode};
 use std::collections::HashMap;
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::Read;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -73,6 +75,7 @@ pub(crate) struct Log {
     /// `None`: it is to be opened again.
     db: Option<Connection>,
     path: PathBuf,
+    settle: Settle,
     /// Bytes of the largest write that was refused since the disk was well: what there must be room for until it is well again.
     refused: usize,
 }
@@ -84,12 +87,33 @@ pub(crate) struct Opened {
     pub(crate) set_aside: Vec<SetAside>,
 }
 
+/// Writes a database's log down once more, byte for byte, and waits until it is on disk: after a failed `fsync` the kernel holds
+/// for clean what never came there. The database's path is given; no log is as it should be.
+pub type Settle = fn(&Path) -> std::io::Result<()>;
+
+/// [`Settle`] for files of the system.
+pub(crate) fn settle(database: &Path) -> std::io::Result<()> {
+    if is_uri(database) {
+        return Ok(());
+    }
+    match std::fs::OpenOptions::new().read(true).write(true).open(with(database, "-wal")) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+        Ok(mut file) => {
+            let mut bytes = Vec::new();
+            file.read_to_end(&mut bytes)?;
+            file.write_all_at(&bytes, 0)?;
+            file.sync_all()
+        }
+    }
+}
+
 impl Log {
-    pub(crate) fn open(path: &Path) -> Result<Opened, OpenError> {
+    pub(crate) fn open(path: &Path, settle: Settle) -> Result<Opened, OpenError> {
         finish_replacement(path)?;
         let mut damage = None;
         for more in (0..READS).rev() {
-            match Self::open_once(path, &mut damage) {
+            match Self::open_once(path, settle, &mut damage) {
                 Ok(Some(opened)) => return Ok(opened),
                 Err(OpenError::Database(error)) if more > 0 && may_pass(&error) => {}
                 Err(error) => return Err(error),
@@ -100,7 +124,7 @@ impl Log {
     }
 
     /// Opens the file and reads it. `None`: some of it seems to be damaged, otherwise than at the last try.
-    fn open_once(path: &Path, damage: &mut Option<String>) -> Result<Option<Opened>, OpenError> {
+    fn open_once(path: &Path, settle: Settle, damage: &mut Option<String>) -> Result<Option<Opened>, OpenError> {
         let mut db = connect(path)?;
         layout::prepare(&mut db)?;
         let mut loaded = layout::load(&db)?;
@@ -139,7 +163,7 @@ impl Log {
             tx.commit()?;
         }
         let set_aside = layout::read_set_aside(&db)?;
-        Ok(Some(Opened { log: Self { db: Some(db), path: path.to_owned(), refused: 0 }, loaded, set_aside }))
+        Ok(Some(Opened { log: Self { db: Some(db), path: path.to_owned(), settle, refused: 0 }, loaded, set_aside }))
     }
 
     /// Writes until the last sender is gone.
@@ -152,45 +176,7 @@ impl Log {
         let (mut expected, mut patience) = (0, Duration::ZERO);
         // in trouble: when the disk was tried last, and how long not to try it again
         let mut tried = (Instant::now(), Duration::ZERO);
-        loop {
-            let first = match shared.vitals.trouble() {
-                None => {
-                    let Ok(first) = waiting.recv() else { return };
-                    first
-                }
-                Some(trouble) => {
-                    let rest = tried.1.saturating_sub(tried.0.elapsed());
-                    match waiting.recv_timeout(rest) {
-                        // what is small may fit
-                        Ok(first) if trouble.full && self.db.is_some() => {
-                            let due = tried.1.saturating_sub(tried.0.elapsed()).is_zero();
-                            let now = if due { self.heal(shared, &mut tried) } else { None };
-                            if let Some(now) = now.filter(|now| !now.full) {
-                                first.1.send(Err(refusal(&now)));
-                                continue;
-                            }
-                            first
-                        }
-                        // what takes long is not done for each of many writes
-                        Ok((_, ack)) if !tried.1.saturating_sub(tried.0.elapsed()).is_zero() => {
-                            ack.send(Err(refusal(&trouble)));
-                            continue;
-                        }
-                        Ok(first) => {
-                            if let Some(trouble) = self.heal(shared, &mut tried) {
-                                first.1.send(Err(refusal(&trouble)));
-                                continue;
-                            }
-                            first
-                        }
-                        Err(RecvTimeoutError::Timeout) => {
-                            self.heal(shared, &mut tried);
-                            continue;
-                        }
-                        Err(RecvTimeoutError::Disconnected) => return,
-                    }
-                }
-            };
+        while let Some(first) = self.next_write(shared, waiting, &mut tried) {
             let begin = Instant::now();
             let mut pending = Pending::new(shared.revision());
             let mut acks: Vec<(Ack, Vec<Event>)> = Vec::new();
@@ -222,10 +208,11 @@ impl Log {
             let commit = Instant::now();
             // Both are on their way at the same time; nothing is shown before both are there.
             let kept = keeper.as_ref().map(|keeper| keeper.keep(acks.iter().flat_map(|(_, events)| events)));
-            let appended = self.append(acks.iter().flat_map(|(_, events)| events));
+            let appended = self.append(acks.iter().flat_map(|(_, events)| events), &shared.vitals.set_aside());
             _ = kept.map(|kept| kept.recv());
             match appended {
-                Ok(()) => {
+                Ok(renewed) => {
+                    shared.vitals.renewed(&renewed);
                     let took = commit.elapsed();
                     shared.vitals.committed(took, acks.len());
                     patience = took.checked_div(COME_BACK).unwrap_or_default().min(COME_BACK_MAX);
@@ -259,28 +246,75 @@ impl Log {
         }
     }
 
-    fn append<'a>(&mut self, events: impl Iterator<Item = &'a Event>) -> rusqlite::Result<()> {
+    /// The next write to try; `None` once nobody can send one any more. In trouble the disk is tried first when that is due
+    /// (`tried`), and what cannot succeed is refused without a try: what takes long is not done for each of many writes.
+    fn next_write(
+        &mut self,
+        shared: &Shared,
+        waiting: &Receiver<(Txn, Ack)>,
+        tried: &mut (Instant, Duration),
+    ) -> Option<(Txn, Ack)> {
+        let rest = |tried: &(Instant, Duration)| tried.1.saturating_sub(tried.0.elapsed());
+        loop {
+            let Some(trouble) = shared.vitals.trouble() else { return waiting.recv().ok() };
+            let first = match waiting.recv_timeout(rest(tried)) {
+                Ok(first) => first,
+                Err(RecvTimeoutError::Timeout) => {
+                    self.heal(shared, tried);
+                    continue;
+                }
+                Err(RecvTimeoutError::Disconnected) => return None,
+            };
+            // on a disk that is only full, what is small may fit
+            let may_fit = trouble.fault == Fault::Full && self.db.is_some();
+            let trouble = if rest(tried).is_zero() { self.heal(shared, tried) } else { Some(trouble) };
+            match trouble {
+                Some(trouble) if !(may_fit && trouble.fault == Fault::Full) => first.1.send(Err(refusal(&trouble))),
+                Some(_) | None => return Some(first),
+            }
+        }
+    }
+
+    /// Writes events. A damaged row that was set aside goes when its object is written anew: those that went are returned.
+    fn append<'a>(
+        &mut self,
+        events: impl Iterator<Item = &'a Event>,
+        set_aside: &[SetAside],
+    ) -> rusqlite::Result<Vec<SetAside>> {
         let tx = open(&mut self.db)?.transaction()?;
         let mut revision = 0;
+        let mut renewed = Vec::new();
         for event in events {
             revision = event.revision;
             if event.deleted {
                 layout::delete(&tx, &event.bucket, &event.entry.key)?;
             } else {
                 layout::put(&tx, &event.bucket, &event.entry)?;
+                for row in set_aside.iter().filter(|row| row.is_of(&event.bucket, &event.entry.key)) {
+                    layout::let_go(&tx, row)?;
+                    renewed.push(row.clone());
+                }
             }
         }
         layout::set_revision(&tx, revision)?;
-        tx.commit()
+        tx.commit()?;
+        Ok(renewed)
     }
 
     /// What a failed write means. Unless the disk was only full, it is no longer known what is on it: the file is opened again.
     fn failed(&mut self, error: &rusqlite::Error) -> Trouble {
-        let full = error.sqlite_error_code() == Some(ErrorCode::DiskFull);
-        if !full {
-            self.db = None;
+        if error.sqlite_error_code() == Some(ErrorCode::DiskFull) {
+            return Trouble { fault: Fault::Full, message: error.to_string() };
         }
-        Trouble { full, message: error.to_string() }
+        if let Some(db) = self.db.take() {
+            give_up(db);
+        }
+        // for SQLite every error of a write is the same "disk I/O error"; the file itself says which
+        (self.settle)(&self.path)
+            .map_err(|error| Trouble::of(&error))
+            .err()
+            .filter(|trouble| trouble.fault != Fault::Other)
+            .unwrap_or_else(|| Trouble { fault: Fault::Other, message: error.to_string() })
     }
 
     /// Tries whether the disk can be written again; brings what is on it in step with what was acknowledged. Returns what is
@@ -294,10 +328,8 @@ impl Log {
         let trouble = match result {
             Ok(()) => None,
             Err(OpenError::Database(error)) => Some(self.failed(&error)),
-            Err(OpenError::File(error)) => {
-                Some(Trouble { full: error.kind() == std::io::ErrorKind::StorageFull, message: error.to_string() })
-            }
-            Err(other) => Some(Trouble { full: false, message: other.to_string() }),
+            Err(OpenError::File(error)) => Some(Trouble::of(&error)),
+            Err(other) => Some(Trouble { fault: Fault::Other, message: other.to_string() }),
         };
         if trouble.is_none() {
             self.refused = 0;
@@ -324,6 +356,9 @@ impl Log {
     fn repair(&mut self, shared: &Shared) -> Result<(), OpenError> {
         let (revision, entries) = shared.all();
         finish_replacement(&self.path)?;
+        // The log's first frames may be lost although they read well. Were they followed by good ones and the whole carried over into
+        // the database, a crash in the middle would leave neither.
+        (self.settle)(&self.path)?;
         self.db = Some(match self.compare(revision, &entries) {
             Err(OpenError::Database(error)) if layout::is_damage(&error) => {
                 let what = format!("the database was damaged ({error}) and written anew from memory");
@@ -341,6 +376,7 @@ impl Log {
         let mut wanted: HashMap<_, _> =
             entries.iter().map(|(bucket, entry)| ((bucket.to_string(), entry.key.clone()), entry)).collect();
         let mut db = connect(&self.path)?;
+        db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
         layout::prepare(&mut db)?;
         let loaded = layout::load(&db)?;
         if let Some(error) = loaded.broken {
@@ -364,6 +400,7 @@ impl Log {
         db.pragma_update(None, "temp_store", "MEMORY")?;
         db.execute_batch("VACUUM")?;
         db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, i64>(0))?;
+        db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)?;
         Ok(db)
     }
 }
@@ -371,7 +408,14 @@ impl Log {
 /// Bytes of what is to be written.
 fn size(acks: &[(Ack, Vec<Event>)]) -> usize {
     let events = acks.iter().flat_map(|(_, events)| events).filter(|event| !event.deleted);
-    events.map(|event| event.entry.bytes.len()).sum::<usize>().max(1)
+    events.map(|event| event.entry.bytes().len()).sum::<usize>().max(1)
+}
+
+/// Closes the file without carrying its log over into it: what the log holds on disk is not known.
+fn give_up(db: Connection) {
+    if let Err(error) = db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true) {
+        tracing::warn!(%error, "the database is closed with a checkpoint");
+    }
 }
 
 fn open(db: &mut Option<Connection>) -> rusqlite::Result<&mut Connection> {
@@ -379,9 +423,11 @@ fn open(db: &mut Option<Connection>) -> rusqlite::Result<&mut Connection> {
 }
 
 fn refusal(trouble: &Trouble) -> WriteError {
-    match trouble.full {
-        true => WriteError::Full(trouble.message.clone()),
-        false => WriteError::Failed(trouble.message.clone()),
+    let message = trouble.message.clone();
+    match trouble.fault {
+        Fault::Full => WriteError::Full(message),
+        Fault::ReadOnly => WriteError::ReadOnly(message),
+        Fault::Other => WriteError::Failed(message),
     }
 }
 

@@ -1,14 +1,14 @@
-//! The visible state, and the store that keeps it.
+//! The state in memory that readers see, and the store around it.
 
 use crate::archive::{Archive, Hint};
 use crate::commit::{Ack, Commit, stopped};
 use crate::health::{Health, Vitals};
 use crate::history::History;
-use crate::log::{Log, OpenError, Opened};
+use crate::log::{Log, OpenError, Opened, Settle};
 use crate::snapshot::{Map, Snapshot, take_back};
 use crate::watch::{Batch, Gone, Interest, Portion, Watcher};
 use crate::{Codec, Entry, Event, Expect, Key, Limits, Op, Revision, Txn, WriteError};
-use bytes::Bytes;
+use api::packed::Packed;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, mpsc};
@@ -157,14 +157,16 @@ impl Shared {
         let (bucket, key, mut value, deleted) = match op {
             Op::Put { bucket, key, value, .. } => (bucket, key, value, false),
             Op::Delete { bucket, key, last, .. } => {
-                let value = last.or_else(|| previous.as_ref().map(|p| (*p.value).clone())).unwrap_or_default();
+                let value = last.or_else(|| previous.as_ref().map(|p| (*p.value()).clone())).unwrap_or_default();
                 (bucket, key, value, true)
             }
         };
         self.codec.stamp(&mut value, revision);
-        let bytes = Bytes::from(self.codec.encode(&bucket, &value));
+        let text = self.codec.encode(&bucket, &value);
         let created = previous.as_ref().map_or(revision, |p| p.created);
-        let entry = Entry { key, created, revision, value: Arc::new(value), bytes };
+        let object = Packed::new(Arc::new(value), text);
+        let object = if self.codec.stays(&bucket) { object.staying() } else { object };
+        let entry = Entry { key, created, revision, object: Arc::new(object) };
         Event { bucket, revision, entry: Arc::new(entry), previous, deleted }
     }
 
@@ -272,14 +274,26 @@ impl Store {
     /// # Errors
     /// As [`Store::open`].
     pub fn open_with(path: &Path, codec: impl Codec, limits: Limits) -> Result<Self, OpenError> {
-        let Opened { log, loaded, set_aside } = Log::open(path)?;
+        Self::open_on(path, codec, limits, crate::log::settle)
+    }
+
+    /// As [`Store::open_with`], on a disk that has its own way to write a file down once more.
+    ///
+    /// # Errors
+    /// As [`Store::open`].
+    #[doc(hidden)]
+    pub fn open_on(path: &Path, codec: impl Codec, limits: Limits, settle: Settle) -> Result<Self, OpenError> {
+        let Opened { log, loaded, set_aside } = Log::open(path, settle)?;
         let revision = loaded.revision;
         let archive = Archive::open(path, revision, limits).map(Arc::new);
         let shared = shared(revision, codec, limits, archive);
         shared.vitals.found(set_aside);
         {
             let mut state = shared.write();
-            for (bucket, entry) in loaded.entries {
+            for (bucket, mut entry) in loaded.entries {
+                if shared.codec.stays(&bucket) {
+                    entry.object = Arc::new(entry.object.staying());
+                }
                 let bucket = state.buckets.entry(bucket).or_insert_with(|| Bucket::new(revision));
                 bucket.map.insert_mut(entry.key.clone(), Arc::new(entry));
             }

@@ -1,4 +1,4 @@
-//! A bucket at one moment.
+//! A read-only view of a bucket at one moment.
 
 use crate::{Entry, Key, Revision};
 use rpds::RedBlackTreeMapSync;

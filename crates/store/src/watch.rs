@@ -1,8 +1,4 @@
-//! Readers that follow a bucket.
-//!
-//! A watcher owns no queue: it holds the last revision it has seen and reads on from the bucket's history. So replay and
-//! live events are one thing, a slow reader costs nothing, and one that the history has left behind learns that it has
-//! missed something ([`Gone`]) instead of missing it silently.
+//! Watches: readers that follow the events of a bucket.
 
 use crate::archive::Hint;
 use crate::memory::Shared;

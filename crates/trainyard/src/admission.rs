@@ -1,10 +1,10 @@
 //! The operator's webhooks, plugged into the embedded API server.
 
 use api::object::{Gvk, Target};
-use apiserver::admission::{self, Admission, Objects, Request};
-use apiserver::status::Status;
 use jiff::Timestamp;
-use operator::admission::{Denial, Lookup, Operation, Review, Webhook};
+use operator::controllers::admission::{Denial, Lookup, Operation, Review, Webhook};
+use resource::admission::{self, Admission, Objects, Request};
+use resource::status::Status;
 use serde_json::Value;
 use std::sync::Arc;
 

@@ -1,10 +1,11 @@
 //! `trainyard backup` and `trainyard restore`: a home as one file.
 //!
-//! The file is a tar archive, compressed with gzip: `backup.json` (what it is), `store.db` (all objects as of one moment), what a
-//! home is known by (keys, tokens, ports, the node's name), and what jobs left (`metrics/`, `history/`). What runs is no part of it.
+//! The file is a tar archive, compressed with gzip: `backup.json` (a description), `store.db` (all objects as of one moment), the identity of
+//! the home (keys, tokens, ports, the node's name), and what jobs left (`metrics/`, `history/`). Running processes are not a part of it.
 
 use crate::up::UpError;
 use cli::args::{BackupArgs, Format, Global, RestoreArgs};
+use cli::codes::ErrorCode;
 use cli::connect::Cluster;
 use cli::error::CliError;
 use cli::home::Home;
@@ -27,8 +28,12 @@ const FILES: [&str; 7] =
     ["token", "serviceaccounts.key", "pki/ca.crt", "pki/ca.key", "port", "status-port", "node/node-name"];
 /// Folders of what jobs left.
 const FOLDERS: [&str; 2] = ["metrics", "history"];
-/// Where a restore gathers its files; while it is there, the home is not whole.
+/// The folder of a restore under way; while it is there, the home is not whole.
 pub(crate) const UNFINISHED: &str = "restore-unfinished";
+/// In that folder: the files that are not in their places yet.
+const GATHERED: &str = "files";
+/// In that folder: a note that the database which the restore replaces has been moved aside.
+const KEPT: &str = "old-database-kept";
 
 /// What an archive is.
 #[derive(Debug, Serialize, Deserialize)]
@@ -47,13 +52,16 @@ pub(crate) async fn backup(args: &BackupArgs, global: &Global) -> Result<u8, UpE
     let home = Home::find(global)?;
     let file = std::path::absolute(&args.file).map_err(|source| cannot("resolve", &args.file, source))?;
     if file.exists() && !args.force {
-        return Err(UpError::Usage(format!("{} is there already; --force writes over it", file.display())));
+        return Err(UpError::Usage(
+            ErrorCode::OutputExists,
+            format!("{} exists already; to overwrite it: --force", file.display()),
+        ));
     }
     if !home.root().join(DATABASE).exists() {
-        return Err(UpError::Usage(format!(
-            "there is nothing to back up under {}: it has no database",
-            home.root().display()
-        )));
+        return Err(UpError::Usage(
+            ErrorCode::NothingToBackUp,
+            format!("there is nothing to back up under {}: it has no database", home.root().display()),
+        ));
     }
     let unfinished = beside(&file);
     let result = write(args, &home, &unfinished).await;
@@ -104,16 +112,24 @@ async fn copy_database(home: &Home, to: &Path) -> Result<(), UpError> {
         return copied.await.expect("copying a database does not panic");
     }
     let Some(_running) = home.wait_running() else {
-        return Err(UpError::Usage(format!(
-            "the control plane under {} is starting or stopping; try again",
-            home.root().display()
-        )));
+        return Err(UpError::Usage(
+            ErrorCode::BackupFailed,
+            format!("the control plane under {} is starting or stopping; try again", home.root().display()),
+        ));
     };
-    let of_home =
-        Global { home: Some(home.root().to_owned()), kubeconfig: None, context: None, namespace: None, verbose: 0 };
+    let of_home = Global {
+        home: Some(home.root().to_owned()),
+        kubeconfig: None,
+        context: None,
+        namespace: None,
+        verbose: 0,
+        plugin: false,
+    };
     let cluster = Cluster::existing(&of_home).await?;
     let request = http::Request::get("/trainyard/backup").body(kube::client::Body::empty()).expect("a plain request");
-    let api = |error: kube::Error| CliError::Api(format!("the control plane cannot make a backup: {error}"));
+    let api = |error: kube::Error| {
+        CliError::Api(ErrorCode::BackupFailed, format!("the control plane cannot make a backup: {error}"))
+    };
     let answer = cluster.client.send(request).await.map_err(api)?;
     let code = answer.status();
     let mut body = std::pin::pin!(http_body_util::BodyExt::into_data_stream(answer.into_body()));
@@ -126,7 +142,11 @@ async fn copy_database(home: &Home, to: &Path) -> Result<(), UpError> {
         let text = fs::read_to_string(to).unwrap_or_default();
         let status = serde_json::from_str::<serde_json::Value>(&text).unwrap_or_default();
         let message = status["message"].as_str().unwrap_or(&text);
-        return Err(CliError::Api(format!("the control plane cannot make a backup: {message}")).into());
+        return Err(CliError::Api(
+            ErrorCode::BackupFailed,
+            format!("the control plane cannot make a backup: {message}"),
+        )
+        .into());
     }
     Ok(())
 }
@@ -193,7 +213,10 @@ pub(crate) fn restore(args: &RestoreArgs, global: &Global) -> Result<u8, UpError
     let home = Home::find(global)?;
     let database = home.root().join(DATABASE);
     let busy = || {
-        UpError::Usage(format!("a control plane runs under {}; stop it first: trainyard down", home.root().display()))
+        UpError::Usage(
+            ErrorCode::RestoreWhileRunning,
+            format!("a control plane is running under {}; stop it first: trainyard down", home.root().display()),
+        )
     };
     if home.is_locked() {
         return Err(busy());
@@ -201,10 +224,13 @@ pub(crate) fn restore(args: &RestoreArgs, global: &Global) -> Result<u8, UpError
     let staging = home.root().join(UNFINISHED);
     let replaces = database.exists() || staging.exists();
     if replaces && !args.force {
-        return Err(UpError::Usage(format!(
-            "{} holds a control plane's data; --force replaces it (the database that is there is kept as {DATABASE}.before-restore)",
-            home.root().display()
-        )));
+        return Err(UpError::Usage(
+            ErrorCode::RestoreOverData,
+            format!(
+                "{} holds a control plane's data; --force replaces it (the database that is there is kept as {DATABASE}.before-restore)",
+                home.root().display()
+            ),
+        ));
     }
     let mut archive = File::open(&args.file).map_err(|source| cannot("open", &args.file, source))?;
     home.create()?;
@@ -230,7 +256,10 @@ pub(crate) fn restore(args: &RestoreArgs, global: &Global) -> Result<u8, UpError
 /// Unpacks an archive into a folder of its own, and checks what came out.
 fn gather(archive: &mut File, into: &Path, args: &RestoreArgs) -> Result<(Description, usize, u64), UpError> {
     let not_ours = |what: String| {
-        UpError::Usage(format!("{} is no backup that this version can restore: {what}", args.file.display()))
+        UpError::Usage(
+            ErrorCode::NotABackup,
+            format!("{} is not a backup that this version can restore: {what}", args.file.display()),
+        )
     };
     let failed = |source| cannot("write", into, source);
     if into.exists() {
@@ -277,28 +306,54 @@ fn is_known(name: &Path) -> bool {
             || FOLDERS.iter().any(|folder| name.starts_with(folder) && name != Path::new(folder)))
 }
 
-/// Puts the gathered files in their places. Interrupted, it leaves the folder `staging`, and `up` says what to do.
+/// Puts the gathered files in their places. Interrupted anywhere, it leaves the folder `staging`: `up` says what to do, and a restore that
+/// is run again knows by it what is still the old data.
 fn exchange(home: &Home, gathering: &Path, staging: &Path) -> io::Result<()> {
-    fs::remove_dir_all(staging).or_else(absent)?;
-    put_in_place(gathering, staging)?;
-    let database = home.root().join(DATABASE);
-    let old = with_suffix(&database, ".before-restore");
-    // a log belongs to its database alone
-    for suffix in ["", "-wal"] {
-        let (from, to) = (with_suffix(&database, suffix), with_suffix(&old, suffix));
-        fs::remove_file(&to).or_else(absent)?;
-        fs::rename(from, to).or_else(absent)?;
-    }
-    for name in FOLDERS.into_iter().filter(|name| staging.join(name).exists()) {
+    folder(staging)?;
+    sync(home.root())?;
+    let files = staging.join(GATHERED);
+    fs::remove_dir_all(&files).or_else(absent)?;
+    put_in_place(gathering, &files)?;
+    keep_database(home, staging)?;
+    for name in FOLDERS.into_iter().filter(|name| files.join(name).exists()) {
         fs::remove_dir_all(home.root().join(name)).or_else(absent)?;
-        put_in_place(&staging.join(name), &home.root().join(name))?;
+        put_in_place(&files.join(name), &home.root().join(name))?;
     }
-    for name in FILES.into_iter().chain([DATABASE]).filter(|name| staging.join(name).exists()) {
+    for name in FILES.into_iter().chain([DATABASE]).filter(|name| files.join(name).exists()) {
         let to = home.root().join(name);
         folder(to.parent().unwrap_or(home.root()))?;
-        put_in_place(&staging.join(name), &to)?;
+        put_in_place(&files.join(name), &to)?;
     }
-    fs::remove_dir_all(staging)
+    // in one step: without its note, what is left of the folder would look like a restore that has just begun
+    let done = with_suffix(staging, ".done");
+    fs::remove_dir_all(&done).or_else(absent)?;
+    put_in_place(staging, &done)?;
+    fs::remove_dir_all(done)
+}
+
+/// Moves the database that a restore replaces aside, once: what lies in its place after that came from a try that was interrupted.
+fn keep_database(home: &Home, staging: &Path) -> io::Result<()> {
+    let database = home.root().join(DATABASE);
+    let old = with_suffix(&database, ".before-restore");
+    let note = staging.join(KEPT);
+    if note.exists() {
+        fs::remove_file(&database).or_else(absent)?;
+        return fs::remove_file(with_suffix(&database, "-wal")).or_else(absent);
+    }
+    // A log belongs to its database alone. Interrupted between the two moves, the next try finds the log and no database.
+    let (log, old_log) = (with_suffix(&database, "-wal"), with_suffix(&old, "-wal"));
+    if database.exists() {
+        fs::remove_file(&old_log).or_else(absent)?;
+        fs::rename(&database, &old)?;
+    }
+    fs::rename(&log, &old_log).or_else(absent)?;
+    sync(home.root())?;
+    File::create(&note)?.sync_all()?;
+    sync(staging)
+}
+
+fn sync(folder: &Path) -> io::Result<()> {
+    File::open(folder)?.sync_all()
 }
 
 fn absent(error: io::Error) -> io::Result<()> {
@@ -312,7 +367,7 @@ fn folder(path: &Path) -> io::Result<()> {
 /// Renames durably.
 fn put_in_place(from: &Path, to: &Path) -> io::Result<()> {
     fs::rename(from, to)?;
-    File::open(to.parent().unwrap_or(Path::new("/")))?.sync_all()
+    sync(to.parent().unwrap_or(Path::new("/")))
 }
 
 fn with_suffix(path: &Path, suffix: &str) -> PathBuf {

@@ -1,8 +1,8 @@
-//! Ephemeral containers are refused where pods are processes of this machine: nobody would run them, and `kubectl debug` would
+//! Refuses ephemeral containers where pods are processes of this machine: nothing would run them, and `kubectl debug` would
 //! wait for ever.
 
-use apiserver::admission::{Admission, Operation, Request};
-use apiserver::status::Status;
+use resource::admission::{Admission, Operation, Request};
+use resource::status::Status;
 
 /// The rule, as an admission plugin.
 pub struct NoEphemeralContainers;

@@ -1,11 +1,11 @@
-//! Histories of reports, from the status server's series to the API server.
+//! Serves the history of reports to the API server, from the series that the status server writes.
 
 use api::history;
 use api::object::Key;
 use apiserver::delegate::{Delegate, Wanted};
-use apiserver::status::Status;
 use futures::future::BoxFuture;
 use operator::status_server::Series;
+use resource::status::Status;
 use serde_json::Value;
 
 /// Answers for `metrics.trainyard.dev`.

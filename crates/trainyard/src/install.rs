@@ -1,8 +1,9 @@
-//! What `up` puts into the API server: kinds and runtimes. Each carries a hash of its manifest, so that a start with
-//! nothing new writes (and parses) nothing.
+//! Installs kinds and runtimes into the API server when `up` starts. Each carries a hash of its manifest, so a start
+//! with nothing new parses and writes nothing.
 
 use http::Request;
 use kube::Client;
+use operator::Controllers;
 use serde_json::{Value, json};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
@@ -37,6 +38,13 @@ macro_rules! runtime {
 
 const JOBSET_CRDS: [Manifest; 1] = [crd!("jobsets.jobset.x-k8s.io", "jobset.x-k8s.io_jobsets")];
 
+const MPI_CRDS: [Manifest; 1] = [crd!("mpijobs.kubeflow.org", "kubeflow.org_mpijobs")];
+
+const SKY_CRDS: [Manifest; 2] = [
+    crd!("clusters.sky.trainyard.dev", "sky.trainyard.dev_clusters"),
+    crd!("machines.sky.trainyard.dev", "sky.trainyard.dev_machines"),
+];
+
 const TRAINER_CRDS: [Manifest; 6] = [
     crd!("trainjobs.trainer.kubeflow.org", "trainer.kubeflow.org_trainjobs"),
     crd!("trainingruntimes.trainer.kubeflow.org", "trainer.kubeflow.org_trainingruntimes"),
@@ -65,7 +73,7 @@ const LAPTOP_RUNTIMES: [Manifest; 1] = [(
 
 /// What `doctor` compares a cluster with.
 pub fn built_in() -> cli::BuiltIn {
-    let kinds = JOBSET_CRDS.iter().chain(&TRAINER_CRDS);
+    let kinds = JOBSET_CRDS.iter().chain(&MPI_CRDS).chain(&TRAINER_CRDS);
     cli::BuiltIn {
         kinds: kinds.map(|(_, text)| serde_json::from_str(text).expect("invariant: written by build.rs")).collect(),
         roles: include_str!("../../../manifests/base/rbac/role.yaml"),
@@ -89,7 +97,7 @@ pub enum InstallError {
 
 /// The kinds and runtimes themselves, in the order in which they go in.
 pub fn manifests() -> impl Iterator<Item = Value> {
-    let all = JOBSET_CRDS.iter().chain(&TRAINER_CRDS).chain(&RUNTIMES);
+    let all = JOBSET_CRDS.iter().chain(&MPI_CRDS).chain(&SKY_CRDS).chain(&TRAINER_CRDS).chain(&RUNTIMES);
     all.map(|(_, text)| serde_json::from_str(text).expect("invariant: written by build.rs"))
 }
 
@@ -110,11 +118,57 @@ pub fn runtimes(names: &[String]) -> Result<Vec<Value>, String> {
     names.iter().map(one).collect()
 }
 
+/// Puts `image`, one of `cargo xtask image --initializer`, in the place of upstream's initializers in a runtime: without rights, without a
+/// token for the API, and writing to its volume alone. Those that make a data cache need the API, and are left as they are.
+pub fn with_initializer_image(runtime: &mut Value, image: &str) {
+    let jobs = runtime.pointer_mut("/spec/template/spec/replicatedJobs").and_then(Value::as_array_mut);
+    for job in jobs.into_iter().flatten() {
+        let Some(pod) = job.pointer_mut("/template/spec/template/spec") else { continue };
+        if pod.get("serviceAccountName").is_some() {
+            continue;
+        }
+        let mut is_ours = false;
+        for container in pod["containers"].as_array_mut().into_iter().flatten() {
+            let name = container["image"].as_str().unwrap_or_default();
+            let name = name.rsplit('/').next().unwrap_or_default();
+            let name = name.split(['@', ':']).next().unwrap_or_default();
+            let Some(kind) = name.strip_suffix("-initializer").filter(|kind| ["dataset", "model"].contains(kind))
+            else {
+                continue;
+            };
+            container["command"] = json!(["/trainyard", "initialize", kind]);
+            container["image"] = image.into();
+            container["securityContext"] = json!({
+                "allowPrivilegeEscalation": false,
+                "capabilities": {"drop": ["ALL"]},
+                "readOnlyRootFilesystem": true,
+                "runAsGroup": 65532,
+                "runAsNonRoot": true,
+                "runAsUser": 65532,
+                "seccompProfile": {"type": "RuntimeDefault"},
+            });
+            is_ours = true;
+        }
+        if is_ours {
+            pod["automountServiceAccountToken"] = false.into();
+            // so that the volume's folder, which may be root's, is writable
+            pod["securityContext"] = json!({"fsGroup": 65532, "fsGroupChangePolicy": "OnRootMismatch"});
+        }
+    }
+}
+
 /// Installs the kinds that the chosen controllers work on, and Trainer's runtimes.
-pub async fn install(client: &Client, jobset: bool, trainer: bool) -> Result<(), InstallError> {
+pub async fn install(client: &Client, controllers: &Controllers) -> Result<(), InstallError> {
+    let trainer = controllers.wants_trainer();
     let mut kinds = Vec::new();
-    if jobset {
+    if controllers.wants_jobset() {
         kinds.extend(JOBSET_CRDS);
+    }
+    if controllers.wants_mpi() {
+        kinds.extend(MPI_CRDS);
+    }
+    if controllers.wants_clusters() {
+        kinds.extend(SKY_CRDS);
     }
     if trainer {
         kinds.extend(TRAINER_CRDS);
@@ -225,6 +279,37 @@ async fn version_map(client: &Client) -> Result<(), InstallError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn initializers_of_all_runtimes_but_those_of_the_cache_get_the_image() {
+        let mut count = 0;
+        for before in runtimes(&["all".to_owned()]).unwrap() {
+            let mut after = before.clone();
+            with_initializer_image(&mut after, "r.example/i:1");
+            let jobs =
+                |runtime: &Value| runtime["spec"]["template"]["spec"]["replicatedJobs"].as_array().unwrap().clone();
+            for (before, after) in jobs(&before).iter().zip(jobs(&after)) {
+                let (before, pod) =
+                    (&before["template"]["spec"]["template"]["spec"], &after["template"]["spec"]["template"]["spec"]);
+                let name = after["name"].as_str().unwrap();
+                if !name.ends_with("-initializer") || before["serviceAccountName"].is_string() {
+                    assert_eq!(before, pod, "{name}");
+                    continue;
+                }
+                count += 1;
+                let container = &pod["containers"][0];
+                assert_eq!(
+                    container["command"],
+                    json!(["/trainyard", "initialize", name.trim_end_matches("-initializer")])
+                );
+                assert!(container["image"] == "r.example/i:1" && container["securityContext"]["runAsNonRoot"] == true);
+                assert!(
+                    pod["automountServiceAccountToken"] == false && container["env"] == before["containers"][0]["env"]
+                );
+            }
+        }
+        assert_eq!(count, 6);
+    }
 
     #[test]
     fn runtimes_are_chosen_by_name() {

@@ -1,4 +1,4 @@
-//! What the binary composes and others may want too: the operator's webhooks as plugins of the embedded API server, and
+//! The parts of the binary that other crates use too: the operator's webhooks as plugins of the embedded API server, and
 //! the kinds and runtimes that `up` installs.
 
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should"))]

@@ -1,22 +1,28 @@
-//! The `trainyard` binary. It only composes: what it composes is in `up` and in the other crates.
+//! The `trainyard` binary: parses the command line and starts what it names. The parts are in `up` and in the other crates.
 
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should"))]
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))] // they panic on a full disk
 
+mod agent;
 mod backup;
+mod direct;
 mod ephemeral;
 mod evidence;
 mod history;
+mod initialize;
+mod machines;
+mod mpi_wait;
 mod operator;
 mod parts;
 mod pki;
-mod shells;
-mod spdy;
 mod streams;
+mod tunnels;
 mod up;
 mod usage;
 
 use cli::args::{Cli, Command};
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
 use std::pin::Pin;
 use std::process::ExitCode;
 
@@ -30,12 +36,37 @@ fn main() -> ExitCode {
     if words.next().is_some_and(|word| word == "shim") {
         return node::shim::main(words);
     }
+    if let Some(words) = sky_words(std::env::args_os()) {
+        return ExitCode::from(cli::sky::main(&words));
+    }
+    let words: Vec<OsString> = std::env::args_os().collect();
+    let pod = nix::unistd::gethostname().unwrap_or_default();
+    let variable = std::env::var(initialize::KIND).ok();
+    let words = match initialize::called(&words, variable.as_deref(), &pod.to_string_lossy()) {
+        None => words,
+        Some(Ok(words)) => words,
+        Some(Err(why)) => {
+            node::say!("error: {why}");
+            return ExitCode::from(2);
+        }
+    };
     cli::complete::answer_shell();
-    let Cli { global, command } = match cli::usage::parse(std::env::args_os()) {
+    let (words, plugin) = cli::plugin::words(words);
+    let Cli { mut global, command } = match cli::usage::parse(words) {
         Ok(cli) => cli,
         Err(code) => return ExitCode::from(code),
     };
-    if !matches!(command, Command::Up(_) | Command::Operator(_) | Command::Restore(_)) {
+    global.plugin = plugin;
+    if let Command::Up(_) = command {
+        // never comes back where there is a token to hide
+        if let Err(error) = hide_token() {
+            node::say!(
+                "error: cannot start again without the token in the arguments: {error}; give it as TRAINYARD_TOKEN"
+            );
+            return ExitCode::FAILURE;
+        }
+    }
+    if !matches!(command, Command::Up(_) | Command::Node(_) | Command::Operator(_) | Command::Restore(_)) {
         end_with_the_reader();
     }
     let runtime =
@@ -44,6 +75,8 @@ fn main() -> ExitCode {
     let work: Pin<Box<dyn Future<Output = _>>> = Box::pin(async {
         match command {
             Command::Up(args) => up::up(&args, &global).await,
+            Command::Node(args) => agent::node(&args, &global).await,
+            Command::Kubeconfig(args) if args.node.is_some() => up::kubeconfig_of_node(&args, &global).await,
             Command::Kubeconfig(args) if args.user.is_some() => up::kubeconfig_of(&args, &global),
             Command::Backup(args) => backup::backup(&args, &global).await,
             Command::Restore(args) => backup::restore(&args, &global),
@@ -51,6 +84,8 @@ fn main() -> ExitCode {
             Command::Doctor(args) => {
                 cli::doctor(&args, &global, trainyard::install::built_in()).await.map_err(up::UpError::from)
             }
+            Command::Initialize(args) => return Ok(initialize::initialize(&args).await),
+            Command::MpiWait(args) => return Ok(mpi_wait::wait(&args).await),
             Command::Shim(_) => unreachable!("handled before the runtime was started"),
             command => cli::execute(command, &global).await.map_err(up::UpError::from),
         }
@@ -67,10 +102,81 @@ fn main() -> ExitCode {
     }
 }
 
+/// The words behind `sky`, where this program is called by a link of that name, or `sky` is its first word.
+fn sky_words(mut words: impl Iterator<Item = OsString>) -> Option<Vec<String>> {
+    let program = std::path::PathBuf::from(words.next()?);
+    let is_sky = program.file_name().is_some_and(|name| name == "sky") || words.next()? == "sky";
+    is_sky.then(|| words.map(|word| word.to_string_lossy().into_owned()).collect())
+}
+
+/// Starts this program anew with `--token` in the environment, which only its user can read, and not in the arguments, which
+/// everybody can.
+fn hide_token() -> std::io::Result<()> {
+    use std::os::unix::process::CommandExt;
+    match without_token(std::env::args_os().skip(1)) {
+        (_, None) => Ok(()),
+        (words, Some(token)) => {
+            let program = std::env::current_exe()?;
+            Err(std::process::Command::new(program).args(words).env("TRAINYARD_TOKEN", token).exec())
+        }
+    }
+}
+
+/// The arguments without `--token` and its value, and the value that counts, which is the last.
+fn without_token(words: impl Iterator<Item = OsString>) -> (Vec<OsString>, Option<OsString>) {
+    let (mut kept, mut token) = (Vec::new(), None);
+    let mut words = words;
+    while let Some(word) = words.next() {
+        if word == "--" {
+            kept.push(word);
+            kept.extend(words.by_ref());
+        } else if word == "--token" {
+            token = words.next();
+        } else if let Some(value) = word.as_encoded_bytes().strip_prefix(b"--token=") {
+            token = Some(OsString::from_vec(value.to_vec()));
+        } else {
+            kept.push(word);
+        }
+    }
+    (kept, token)
+}
+
 /// `trainyard get | head -1` ends when nobody reads on, as other programs do: Rust ignores SIGPIPE, and printing would panic.
 #[expect(unsafe_code, reason = "setting a signal's default action is safe before any thread has been started")]
 fn end_with_the_reader() {
     use nix::sys::signal::{SigHandler, Signal, signal};
     // SAFETY: no other thread runs yet, and the default action runs no code of ours
     let _ = unsafe { signal(Signal::SIGPIPE, SigHandler::SigDfl) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sky_is_a_word_or_a_name() {
+        for (words, rest) in [
+            ("/usr/bin/sky launch -h", Some("launch -h")),
+            ("trainyard sky gpus list", Some("gpus list")),
+            ("trainyard run sky", None),
+            ("sky", Some("")),
+            ("trainyard", None),
+        ] {
+            let found = sky_words(words.split(' ').map(OsString::from));
+            assert_eq!(found.map(|words| words.join(" ")).as_deref(), rest, "{words}");
+        }
+    }
+
+    #[test]
+    fn the_token_is_taken_out_of_the_arguments() {
+        for (words, left, token) in [
+            ("up --token a --detach", "up --detach", Some("a")),
+            ("up --token=a=b --token=", "up", Some("")),
+            ("up -- --token=a", "up -- --token=a", None),
+            ("up", "up", None),
+        ] {
+            let (kept, found) = without_token(words.split(' ').map(OsString::from));
+            assert_eq!((kept.join(" ".as_ref()), found), (left.into(), token.map(OsString::from)), "{words}");
+        }
+    }
 }

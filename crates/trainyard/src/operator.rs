@@ -2,6 +2,7 @@
 
 use crate::up::UpError;
 use cli::args::Global;
+use cli::codes::ErrorCode;
 use cli::error::CliError;
 use cli::exit;
 use cli::operator_args::{LogFormat, OperatorArgs, Verbosity};
@@ -9,11 +10,11 @@ use driver::metrics::Registry;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use operator::Controllers;
-use operator::access::NAMESPACE;
 use operator::client::counted;
 use operator::cluster::Operator;
-use operator::registration::Place;
-use operator::settings;
+use operator::cluster::access::NAMESPACE;
+use operator::cluster::registration::Place;
+use operator::cluster::settings;
 use operator::traces::{Collector, Traces};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -30,16 +31,22 @@ fn in_cluster(global: &Global) -> bool {
 
 /// Runs the operator until SIGTERM or Ctrl-C; hands the lease over before it ends.
 pub async fn operator(args: &OperatorArgs, global: &Global) -> Result<u8, UpError> {
-    let controllers: Controllers =
-        args.controllers.parse().map_err(|error| UpError::Usage(format!("--controllers: {error}")))?;
+    let controllers: Controllers = args
+        .controllers
+        .parse()
+        .map_err(|error| UpError::Usage(ErrorCode::OperatorSettings, format!("--controllers: {error}")))?;
     if !controllers.is_for_operator() {
-        return Err(UpError::Usage(format!(
-            "--controllers {}: an operator runs trainjob, trainingruntime and clustertrainingruntime; the others are the \
-             cluster's own work",
-            args.controllers
-        )));
+        return Err(UpError::Usage(
+            ErrorCode::OperatorSettings,
+            format!(
+                "--controllers {}: an operator runs trainjob, trainingruntime, clustertrainingruntime, optimizationjob and \
+             mpijob; the others are the cluster's own work",
+                args.controllers
+            ),
+        ));
     }
-    let mut configuration = settings::load(args.config.as_deref(), &args.feature_gates).map_err(UpError::operator)?;
+    let mut configuration = settings::load(args.config.as_deref(), &args.feature_gates)
+        .map_err(UpError::operator(ErrorCode::OperatorSettings))?;
     match args.leader_elect {
         Some(true) => configuration.leader_election.get_or_insert_default().leader_elect = true,
         Some(false) => configuration.leader_election = None,
@@ -50,12 +57,16 @@ pub async fn operator(args: &OperatorArgs, global: &Global) -> Result<u8, UpErro
         ("--metrics-listen", &args.metrics_listen, &mut configuration.metrics.bind_address),
     ] {
         if let Some(given) = given {
-            settings::listen_address(given).map_err(|why| UpError::Usage(format!("{flag} {given}: {why}")))?;
+            settings::listen_address(given)
+                .map_err(|why| UpError::Usage(ErrorCode::OperatorSettings, format!("{flag} {given}: {why}")))?;
             given.clone_into(address);
         }
     }
-    let runtimes = install::runtimes(&args.install_runtimes)
-        .map_err(|why| UpError::Usage(format!("--install-runtimes: {why}")))?;
+    let mut runtimes = install::runtimes(&args.install_runtimes)
+        .map_err(|why| UpError::Usage(ErrorCode::OperatorSettings, format!("--install-runtimes: {why}")))?;
+    if let Some(image) = &args.initializer_image {
+        runtimes.iter_mut().for_each(|runtime| install::with_initializer_image(runtime, image));
+    }
     let traces = log(args.log_format(), args.verbosity(), global.verbose)?;
     let within = in_cluster(global);
     let metrics = Arc::new(Registry::default());
@@ -85,10 +96,11 @@ pub async fn operator(args: &OperatorArgs, global: &Global) -> Result<u8, UpErro
         webhook_listen: args.webhook_listen.or_else(|| args.webhook_url.as_deref().and_then(loopback)),
         place,
         identity: identity(),
+        pod: within.then(host),
         period: args.certificate_period,
         runtimes,
     };
-    let ended = operator.run(stop).await.map_err(UpError::operator);
+    let ended = operator.run(stop).await.map_err(UpError::operator(ErrorCode::OperatorFailed));
     if let Some(traces) = traces {
         traces.finish().await;
     }
@@ -103,8 +115,12 @@ fn loopback(url: &str) -> Option<SocketAddr> {
 
 /// Unique among replicas: the pod's (or the machine's) name and chance.
 fn identity() -> String {
-    let host = nix::unistd::gethostname().map_or("localhost".to_owned(), |name| name.to_string_lossy().into_owned());
-    format!("{host}_{:016x}", rand::random::<u64>())
+    format!("{}_{:016x}", host(), rand::random::<u64>())
+}
+
+/// The machine's name; a pod's is its own.
+fn host() -> String {
+    nix::unistd::gethostname().map_or("localhost".to_owned(), |name| name.to_string_lossy().into_owned())
 }
 
 /// How the operator names itself to API servers; what is before the slash is the field manager of its plain writes.
@@ -112,7 +128,10 @@ const USER_AGENT: &str = concat!("trainyard-operator/", env!("CARGO_PKG_VERSION"
 
 /// A client, and the namespace that is the operator's own where no flag says so.
 async fn connect(global: &Global, within: bool, metrics: Arc<Registry>) -> Result<(Client, String), UpError> {
-    let failed = |source: Box<dyn std::error::Error + Send + Sync>| UpError::Operator(source);
+    let failed = |source: Box<dyn std::error::Error + Send + Sync>| UpError::Operator {
+        code: ErrorCode::OperatorFailed,
+        source,
+    };
     let (mut config, namespace) = if within {
         let config = Config::incluster().map_err(|error| failed(error.into()))?;
         let namespace = config.default_namespace.clone();
@@ -146,7 +165,8 @@ fn log(format: LogFormat, verbosity: Verbosity, verbose: u8) -> Result<Option<Tr
         Verbosity::Everything => "debug",
     };
     let filter = EnvFilter::try_from_env("TRAINYARD_LOG").unwrap_or_else(|_| EnvFilter::new(filter));
-    let collector = Collector::told(|name| std::env::var(name).ok()).map_err(UpError::operator)?;
+    let collector =
+        Collector::told(|name| std::env::var(name).ok()).map_err(UpError::operator(ErrorCode::OperatorSettings))?;
     let (spans, traces) = collector.map(Collector::start).unzip();
     let lines =
         tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(false).log_internal_errors(false);

@@ -1,4 +1,4 @@
-//! Parts of the control plane that run for as long as it does, and whether they still do.
+//! The long-running parts of the control plane, and whether each still runs.
 
 use apiserver::Check;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! The control plane's own certificate authority, certificate, tokens and kubeconfig. All of it is made here, kept under
-//! the home with mode 0600, and never leaves the machine.
+//! The control plane's certificate authority, certificates, tokens and kubeconfigs. They are made here and kept under
+//! the home with mode 0600; private keys never leave the machine, except in kubeconfigs for users.
 
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
@@ -80,6 +80,11 @@ pub fn client(home: &Path, user: &str, group: Option<&str>, days: u16) -> Result
     let key = KeyPair::generate().map_err(made)?;
     let certificate = params.signed_by(&key, &issuer).map_err(made)?;
     Ok(Identity { authority, certificate: certificate.pem(), key: key.serialize_pem() })
+}
+
+/// The certificate of this home's authority, by which clients know the server.
+pub fn authority_certificate(home: &Path) -> Result<String, PkiError> {
+    Ok(authority(home)?.certificate)
 }
 
 /// The authority of this home (made at the first start) and a fresh certificate for these addresses.
@@ -164,8 +169,13 @@ pub enum Credential<'a> {
     Certificate(&'a Identity),
 }
 
-/// A kubeconfig for one user.
+/// A kubeconfig for one user, who goes by the cluster's name.
 pub fn kubeconfig(server: &str, authority: &str, credential: &Credential<'_>) -> String {
+    kubeconfig_of("trainyard", server, authority, credential)
+}
+
+/// A kubeconfig for one user.
+pub fn kubeconfig_of(name: &str, server: &str, authority: &str, credential: &Credential<'_>) -> String {
     use base64::Engine;
     let encode = |pem: &str| base64::engine::general_purpose::STANDARD.encode(pem);
     let authority = encode(authority);
@@ -177,8 +187,8 @@ pub fn kubeconfig(server: &str, authority: &str, credential: &Credential<'_>) ->
     };
     format!(
         "apiVersion: v1\nkind: Config\nclusters:\n- name: trainyard\n  cluster:\n    server: {server}\n    \
-         certificate-authority-data: {authority}\nusers:\n- name: trainyard\n  user:\n    {user}\ncontexts:\n- name: \
-         trainyard\n  context:\n    cluster: trainyard\n    user: trainyard\n    namespace: default\ncurrent-context: trainyard\n"
+         certificate-authority-data: {authority}\nusers:\n- name: {name}\n  user:\n    {user}\ncontexts:\n- name: \
+         trainyard\n  context:\n    cluster: trainyard\n    user: {name}\n    namespace: default\ncurrent-context: trainyard\n"
     )
 }
 

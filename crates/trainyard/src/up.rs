@@ -1,21 +1,23 @@
 //! `trainyard up`: store, API server, controllers and node agent in one process.
 
 use crate::backup::UNFINISHED;
+use crate::direct::Direct;
 use crate::ephemeral::NoEphemeralContainers;
 use crate::evidence::{self, Evidence};
 use crate::history::Histories;
 use crate::parts::Part;
 use crate::pki::{self, PkiError};
 use crate::streams::NodeStreams;
+use crate::tunnels::{AllStreams, Open};
 use crate::usage::NodeUsage;
-use apiserver::admission::Admission;
 use apiserver::audit::{Bounds, Log};
-use apiserver::auth::{Authenticator, User};
+use apiserver::auth::Authenticator;
 use apiserver::delegate::Delegate;
 use apiserver::streams::PodStreams;
 use apiserver::usage::Usage;
 use apiserver::{Check, Options, ServeError, Server, tls_config};
 use cli::args::{Format, Global, KubeconfigArgs, StatusServerAt, UpArgs};
+use cli::codes::ErrorCode;
 use cli::error::CliError;
 use cli::exit;
 use cli::home::{Home, Running};
@@ -26,9 +28,11 @@ use kube::Client;
 use node::agent::{Agent, Config};
 use node::evidence::Keep;
 use node::poddir::PodDir;
-use operator::admission::Webhook;
+use operator::controllers::admission::Webhook;
 use operator::status_server::{Series, StatusServer};
 use operator::{Controllers, Surroundings};
+use resource::User;
+use resource::admission::Admission;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -49,8 +53,8 @@ const REPORTS_MAX: Duration = Duration::from_secs(11);
 pub enum UpError {
     #[error(transparent)]
     Cli(#[from] CliError),
-    #[error("{0}")]
-    Usage(String),
+    #[error("{1}")]
+    Usage(ErrorCode, String),
     #[error("cannot listen on {address}")]
     Listen {
         address: String,
@@ -71,6 +75,8 @@ pub enum UpError {
     Install(#[from] InstallError),
     #[error("cannot start the node agent; without one: trainyard up --no-node")]
     Node(#[source] std::io::Error),
+    #[error("the agent of this machine's node cannot run")]
+    Agent(#[source] std::io::Error),
     #[error("cannot write the audit log {path}")]
     Audit {
         path: PathBuf,
@@ -79,45 +85,62 @@ pub enum UpError {
     },
     #[error("cannot print")]
     Print(#[source] std::io::Error),
-    #[error(transparent)]
-    Operator(Box<dyn std::error::Error + Send + Sync>),
+    #[error("the operator cannot run")]
+    Operator {
+        code: ErrorCode,
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
 }
 
 impl UpError {
-    /// Whatever the operator cannot start or go on for.
-    pub fn operator(error: impl std::error::Error + Send + Sync + 'static) -> Self {
-        Self::Operator(Box::new(error))
+    /// What keeps the operator from running.
+    pub fn operator<E: std::error::Error + Send + Sync + 'static>(code: ErrorCode) -> impl Fn(E) -> Self {
+        move |error| Self::Operator { code, source: Box::new(error) }
+    }
+
+    /// The code by which documentation and programs know it.
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            Self::Cli(error) => error.code(),
+            Self::Usage(code, _) | Self::Operator { code, .. } => *code,
+            Self::Listen { .. } => ErrorCode::ListenFailed,
+            Self::Store { source, .. } => match source.downcast_ref() {
+                Some(store::OpenError::Newer { .. }) => ErrorCode::DatabaseNewer,
+                _ => ErrorCode::DatabaseUnopened,
+            },
+            Self::Pki(_) | Self::Tls(_) => ErrorCode::KeysFailed,
+            Self::Install(_) => ErrorCode::KindsNotInstalled,
+            Self::Node(_) | Self::Agent(_) => ErrorCode::NodeFailed,
+            Self::Audit { .. } => ErrorCode::AuditLogFailed,
+            Self::Print(_) => ErrorCode::PrintFailed,
+        }
     }
 
     /// The process's exit code.
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Cli(error) => error.exit_code(),
-            Self::Usage(_) => exit::USAGE,
+            Self::Usage(..) => exit::USAGE,
             Self::Listen { .. }
             | Self::Store { .. }
             | Self::Pki(_)
             | Self::Tls(_)
             | Self::Install(_)
             | Self::Node(_)
+            | Self::Agent(_)
             | Self::Audit { .. }
             | Self::Print(_)
-            | Self::Operator(_) => exit::FAILURE,
+            | Self::Operator { .. } => exit::FAILURE,
         }
     }
 
-    /// The error with its sources, ready to print.
+    /// The error with its code and its sources, ready to print.
     pub fn render(&self) -> String {
-        if let Self::Cli(error) = self {
-            return error.render();
+        match self {
+            Self::Cli(error) => error.render(),
+            _ => cli::error::render(self.code(), self, ""),
         }
-        let mut text = format!("error: {self}");
-        let mut source = std::error::Error::source(self);
-        while let Some(cause) = source {
-            text += &format!(": {cause}");
-            source = cause.source();
-        }
-        text
     }
 }
 
@@ -127,8 +150,10 @@ impl UpError {
 /// there after any crash. Pods do not need it: they go on when it stops, and the next start takes them over.
 pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
     let home = Home::find(global)?;
-    let controllers: Controllers =
-        args.controllers.parse().map_err(|error| UpError::Usage(format!("--controllers: {error}")))?;
+    let controllers: Controllers = args
+        .controllers
+        .parse()
+        .map_err(|error| UpError::Usage(ErrorCode::FlagRefused, format!("--controllers: {error}")))?;
     let controllers = if args.no_node { controllers.without_nodes() } else { controllers };
     if args.detach {
         let running = match home.running() {
@@ -143,16 +168,22 @@ pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
         let by = home
             .wait_running()
             .map_or(String::new(), |running| format!(" (process {}, {})", running.pid, running.server));
-        return Err(UpError::Usage(format!("a control plane runs already under {}{by}", home.root().display())));
+        return Err(UpError::Usage(
+            ErrorCode::AlreadyRunning,
+            format!("a control plane is already running under {}{by}", home.root().display()),
+        ));
     };
     let started = Instant::now();
     // of a control plane that was killed
     let _ = std::fs::remove_file(home.running_file());
     if home.root().join(UNFINISHED).exists() {
-        return Err(UpError::Usage(format!(
-            "a restore into {} was interrupted; do it again: trainyard restore FILE --force",
-            home.root().display()
-        )));
+        return Err(UpError::Usage(
+            ErrorCode::RestoreUnfinished,
+            format!(
+                "a restore into {} was interrupted; do it again: trainyard restore FILE --force",
+                home.root().display()
+            ),
+        ));
     }
     home.close_to_others();
     log_to_stderr(global.verbose);
@@ -188,10 +219,16 @@ pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
     };
     let signing_key = pki::secret(&home.root().join("serviceaccounts.key"))?;
     let node_data = home.root().join("node");
+    let machines = home.root().join("machines");
     let usage: Option<Arc<dyn Usage>> =
         if args.no_node { None } else { Some(Arc::new(NodeUsage::new(&node_name(&node_data)?, node_data.clone()))) };
-    let streams: Option<Arc<dyn PodStreams>> =
-        if args.no_node { None } else { Some(Arc::new(NodeStreams::new(node_data.clone()))) };
+    let own = if args.no_node {
+        None
+    } else {
+        Some((node_name(&node_data)?, NodeStreams::new(node_data.clone(), machines.clone())))
+    };
+    let tunnels = Open::default();
+    let streams: Arc<dyn PodStreams> = Arc::new(AllStreams { own, open: tunnels.clone() });
     let series = Series::new(home.root().join("metrics"));
     let mut delegates: Vec<Arc<dyn Delegate>> = Vec::new();
     if reports.is_some() {
@@ -219,14 +256,15 @@ pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
     let options = Options {
         database: Some(database.clone()),
         plugins,
-        streams,
+        streams: Some(streams),
+        tunnels: Some(Arc::new(tunnels)),
         usage,
         delegates,
         audit,
-        address: Some(address),
+        own: kinds::own_service(address).into(),
         checks,
         authenticator: Authenticator::new(signing_key).with_token(&token, User::admin()),
-        ..Options::default()
+        ..Options::new(kinds::built_in())
     };
     // opening waits for the disk
     let server = tokio::task::spawn_blocking(move || Server::new(options))
@@ -237,7 +275,7 @@ pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
     tasks.spawn(server.clone().expire_events());
     let client = Client::new(server.service(User::admin()), "default");
     evidence.connect(&client);
-    install::install(&client, controllers.wants_jobset(), controllers.wants_trainer()).await?;
+    install::install(&client, &controllers).await?;
 
     let url = format!("https://{address}");
     pki::write_private(
@@ -255,10 +293,17 @@ pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
         let stop = stop.clone();
         tasks.spawn(agent_part.run(async move { agent.run(stop).await }));
     }
+    if !args.no_node && controllers.wants_clusters() {
+        let keeper = crate::machines::keeper(&client, machines, address).await;
+        let stop = stop.clone();
+        tasks.spawn(keeper.run(stop));
+    }
     if keeps {
         tasks.spawn(evidence::follow(client.clone(), kept));
     }
     let mut around = Surroundings { root_ca: identity.authority, ..Surroundings::default() };
+    // images are ignored here: the node knows the command
+    around.mpi.image = Some("trainyard".to_owned());
     let mut status_server = None;
     let reporting = reports.map(|(listener, address)| {
         let url = format!("https://{}", reachable(address));
@@ -269,7 +314,9 @@ pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
         tokio::spawn(async move { server.serve(listener, &tls, stop).await })
     });
     if !controllers.is_empty() {
-        let mut driver = Driver::new(client.clone());
+        let source = Arc::new(Direct(server.core.clone()));
+        let options = driver::Options { source: Some(source), ..driver::Options::default() };
+        let mut driver = Driver::with(client.clone(), options);
         controllers.add_to(&mut driver, &around);
         tasks.spawn(controllers_part.run(driver.run(stop.clone())));
     }
@@ -310,10 +357,30 @@ pub fn kubeconfig_of(args: &KubeconfigArgs, global: &Global) -> Result<u8, UpErr
     };
     let user = args.user.as_deref().unwrap_or_default();
     if user.is_empty() {
-        return Err(UpError::Usage("--user: a name is missing".to_owned()));
+        return Err(UpError::Usage(ErrorCode::FlagRefused, "--user: a name is missing".to_owned()));
     }
     let identity = pki::client(home.root(), user, args.group.as_deref(), args.days)?;
     let text = pki::kubeconfig(&running.server, &identity.authority, &pki::Credential::Certificate(&identity));
+    std::io::stdout().write_all(text.as_bytes()).map_err(UpError::Print)?;
+    Ok(exit::OK)
+}
+
+/// Prints the kubeconfig of a node's agent.
+pub async fn kubeconfig_of_node(args: &KubeconfigArgs, global: &Global) -> Result<u8, UpError> {
+    use std::io::Write;
+    let home = Home::find(global)?;
+    let Some(running) = home.running() else {
+        return Err(CliError::NotRunning { home: home.root().to_owned() }.into());
+    };
+    let name = args.node.as_deref().unwrap_or_default();
+    let faults = api::names::subdomain_faults(name, false);
+    if let Some(fault) = faults.first() {
+        return Err(UpError::Usage(ErrorCode::FlagRefused, format!("--node {name:?}: {fault}")));
+    }
+    let connected = crate::agent::client(&home.kubeconfig()).await.map_err(UpError::Agent)?;
+    let node = crate::agent::bare(name);
+    let server = args.server.as_deref().unwrap_or(&running.server);
+    let text = crate::agent::kubeconfig(home.root(), &connected, server, &node, args.days).await?;
     std::io::stdout().write_all(text.as_bytes()).map_err(UpError::Print)?;
     Ok(exit::OK)
 }
@@ -358,15 +425,19 @@ fn plugins(controllers: &Controllers) -> Vec<Arc<dyn Admission>> {
             Webhook::JobSet | Webhook::Pod => controllers.wants_jobset(),
         })
         .map(|webhook| Arc::new(Plugin(webhook)) as Arc<dyn Admission>)
+        .chain([Arc::new(kinds::NodeRestriction) as Arc<dyn Admission>])
         .collect()
 }
 
 /// Binds the address; where the port is left open (`:0`), the one of the last start if it is free, so that kubeconfigs
 /// in use go on working.
 async fn listen(asked: &str, home: &Home) -> Result<(TcpListener, SocketAddr), UpError> {
-    let address: SocketAddr = asked
-        .parse()
-        .map_err(|_| UpError::Usage(format!("--listen {asked:?} is not ADDRESS:PORT (127.0.0.1:6443, [::1]:0)")))?;
+    let address: SocketAddr = asked.parse().map_err(|_| {
+        UpError::Usage(
+            ErrorCode::FlagRefused,
+            format!("--listen {asked:?} is not ADDRESS:PORT (127.0.0.1:6443, [::1]:0)"),
+        )
+    })?;
     if !address.ip().is_loopback() {
         node::say!(
             "warning: {address} can be reached from other machines; whoever has the token can start processes here"
@@ -427,7 +498,9 @@ async fn agent(
 ) -> Result<Agent<node::kube_world::KubeWorld>, UpError> {
     let name = node_name(&data)?;
     let program = std::env::current_exe().map_err(UpError::Node)?;
+    let stand_ins = crate::initialize::stand_ins(&program.to_string_lossy());
     let mut config = Config::new(data, &name, vec![program.into(), "shim".into()]);
+    config.stand_ins = stand_ins;
     config.keep = keep;
     config.api_server = Some((api_server.ip().to_string(), api_server.port()));
     let world = node::kube_world::KubeWorld::new(client.clone(), &name);
@@ -498,7 +571,7 @@ pub async fn until_told_to_stop() {
 }
 
 /// `TRAINYARD_LOG` filters as `RUST_LOG` does elsewhere; `-v` and `-vv` are shorter.
-fn log_to_stderr(verbose: u8) {
+pub(crate) fn log_to_stderr(verbose: u8) {
     let level = match verbose {
         0 => "warn",
         1 => "info",
@@ -512,4 +585,37 @@ fn log_to_stderr(verbose: u8) {
         .with_ansi(false)
         .log_internal_errors(false)
         .init();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_said_twice() {
+        let io = || std::io::Error::other("Permission denied");
+        let newer = store::OpenError::Newer { format: 9, by: "9.0.0".to_owned(), known: 1 };
+        let store =
+            |source: Box<dyn std::error::Error + Send + Sync>| UpError::Store { path: "/h/store.db".into(), source };
+        let settings = operator::cluster::settings::SettingsError::Read { path: "/c".into(), source: io() };
+        let errors = [
+            (UpError::Listen { address: "127.0.0.1:1".to_owned(), source: io() }, "TY0402"),
+            (store(Box::new(newer)), "TY0404"),
+            (store(Box::new(store::OpenError::File(io()))), "TY0403"),
+            (UpError::Pki(PkiError::Io { path: "/h/pki".into(), source: io() }), "TY0405"),
+            (UpError::Node(io()), "TY0407"),
+            (UpError::Agent(io()), "TY0407"),
+            (UpError::Audit { path: "/a".into(), source: io() }, "TY0408"),
+            (UpError::Print(io()), "TY0410"),
+            (UpError::operator(ErrorCode::OperatorSettings)(settings), "TY0601"),
+            (CliError::NotServed.into(), "TY0106"),
+        ];
+        for (error, code) in errors {
+            let rendered = error.render();
+            assert!(rendered.starts_with(&format!("error[{code}]: ")), "{rendered}");
+            let parts: Vec<&str> = rendered.split(": ").flat_map(|part| part.split('\n')).map(str::trim).collect();
+            let repeated = parts.iter().enumerate().find(|(at, part)| parts[..*at].contains(part));
+            assert!(repeated.is_none(), "{repeated:?} in {rendered}");
+        }
+    }
 }

@@ -1,4 +1,4 @@
-//! What pods and this machine use, from the node agent's sampler to the API server.
+//! Resource use of pods and of this machine: connects the API server with the sampler of the node agent.
 
 use apiserver::usage::{Amounts, Measured, Usage};
 use futures::future::BoxFuture;

@@ -1,7 +1,7 @@
 //! Aggregated ClusterRoles: their rules are those of the roles that their selectors select.
 
-use crate::selector::Selector;
 use api::object::{self, Gvk, Target};
+use api::selector::Selector;
 use jiff::Timestamp;
 use reconcile::{Decision, Op, PatchBody, Primary, Reconciler, Wakes, Watch, World};
 use serde_json::{Value, json};
@@ -24,7 +24,7 @@ pub struct Observed {
 
 fn selectors(role: &Value) -> Vec<Selector> {
     let selectors = role["aggregationRule"]["clusterRoleSelectors"].as_array().into_iter().flatten();
-    selectors.filter_map(Selector::parse).collect()
+    selectors.filter_map(Selector::read).collect()
 }
 
 impl Reconciler for AggregationController {

@@ -67,7 +67,7 @@ impl Reconciler for ClaimProtectionController {
             !pod["spec"]["nodeName"].as_str().unwrap_or_default().is_empty()
                 && claims_of(pod).any(|name| name == target.key.name)
         };
-        let user = world.list(&pods(), Some(&target.key.namespace)).into_iter().find(uses);
+        let user = world.mentioning(&pods(), Some(&target.key.namespace), &target.key.name).into_iter().find(uses);
         Some(Observed { claim, user: user.map(|pod| object::meta(&pod, "name").to_owned()) })
     }
 

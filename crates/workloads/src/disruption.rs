@@ -3,8 +3,8 @@
 //! The API server's eviction subresource reads `disruptionsAllowed`, lowers it, and notes the pod in `disruptedPods`; here
 //! that note is dropped once the pod is being deleted, or was not deleted for two minutes.
 
-use crate::selector::Selector;
 use api::object::{self, Gvk, Key, Target};
+use api::selector::Selector;
 use jiff::{SignedDuration, Timestamp};
 use reconcile::{Decision, Event, EventType, Next, Primary, Reconciler, StatusWrite, Wakes, Watch, World};
 use serde_json::{Map, Value, json};
@@ -37,7 +37,7 @@ pub struct Observed {
 fn budgets_of_pod(world: &dyn World, pod: &Value) -> Vec<Target> {
     let budgets = world.list(&budgets(), Some(object::meta(pod, "namespace")));
     let selects = |budget: &&Arc<Value>| {
-        Selector::parse(&budget["spec"]["selector"]).is_some_and(|selector| selector.selects(pod))
+        Selector::read(&budget["spec"]["selector"]).is_some_and(|selector| selector.selects(pod))
     };
     budgets.iter().filter(selects).map(|budget| Target::of(budget)).collect()
 }
@@ -126,9 +126,14 @@ impl Reconciler for DisruptionController {
 
     fn observe(&self, world: &dyn World, target: &Target) -> Option<Observed> {
         let budget = world.get(&budgets(), &target.key)?;
-        let selector = Selector::parse(&budget["spec"]["selector"]);
-        let mut pods = world.list(&pods(), Some(&target.key.namespace));
-        pods.retain(|pod| selector.as_ref().is_some_and(|selector| selector.selects(pod)));
+        let selector = Selector::read(&budget["spec"]["selector"]);
+        let mut selected = Vec::new();
+        world.each(&pods(), Some(&target.key.namespace), &mut |pod| {
+            if selector.as_ref().is_some_and(|selector| selector.selects(pod)) {
+                selected.push(pod.clone());
+            }
+        });
+        let pods = selected;
         Some(Observed { budget, pods })
     }
 

@@ -14,5 +14,4 @@ mod plurals;
 pub mod podgc;
 pub mod quota;
 pub mod scheduler;
-pub mod selector;
 pub mod serviceaccount;

@@ -97,7 +97,9 @@ fn pods_of_node(world: &dyn World, node: &Value) -> Vec<Target> {
     let concerned = |pod: &&Arc<Value>| {
         node_of(pod) == name && (!there || is_silent || object::annotation(pod, MISSING_SINCE).is_some())
     };
-    world.list(&pods(), None).iter().filter(concerned).map(|pod| Target::of(pod)).collect()
+    // most nodes tell that they are well, and concern nobody
+    let word = if there && !is_silent { MISSING_SINCE } else { name };
+    world.mentioning(&pods(), None, word).iter().filter(concerned).map(|pod| Target::of(pod)).collect()
 }
 
 impl Reconciler for PodGcController {

@@ -1,7 +1,7 @@
-//! `cargo xtask chart`: the objects of the chart, copied from manifests/.
+//! `cargo xtask chart`: copies the objects of the chart from manifests/.
 //!
-//! The chart lays its values over the same objects that `kubectl apply -k manifests/overlays/manager` installs, so nothing is
-//! written twice. Each object is a file of its own, by kind and name; kinds are compact, for Helm keeps the whole chart in
+//! The chart applies its values to the same objects that `kubectl apply -k manifests/overlays/manager` installs, so nothing is
+//! written twice. Each object is a file, by kind and name. Kinds are compact, because Helm stores the whole chart in
 //! one Secret with every revision of a release.
 
 use crate::{emit, yaml};

@@ -1,8 +1,8 @@
-//! `cargo xtask conformance`: how many of the recorded scenarios pass, written into COMPATIBILITY.md.
+//! `cargo xtask conformance`: writes into COMPATIBILITY.md how many of the recorded scenarios pass.
 //!
-//! What is written follows from the recordings (`e2e/golden/FOLDER/SCENARIO`) and from the list of those that do not pass
-//! (`e2e/golden/not-yet.yaml`) alone, so that it needs no server. That the list is true is what `e2e/test_recordings.py`
-//! holds, and what `--report` asks of a run of one's own.
+//! The text depends only on the recordings (`e2e/golden/FOLDER/SCENARIO`) and on the list of those that do not pass
+//! (`e2e/golden/not-yet.yaml`), so no server is needed. `e2e/test_recordings.py` checks that the list is true,
+//! and `--report` checks it against a run of your own.
 
 use anyhow::{Context, Result, bail, ensure};
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,13 +1,13 @@
-//! `cargo xtask crds`: the CRD manifests, generated from the types of crate `api`.
+//! `cargo xtask crds`: generates the CRD manifests from the types of crate `api`.
 //!
-//! The types say what an object may hold; this module says what the types cannot: how a kind is served and printed.
+//! The types describe what an object may hold. This module adds what they cannot describe: how a kind is served and printed.
 
 use crate::kubernetes::Types;
 use crate::{emit, schema, yaml};
 use anyhow::{Result, ensure};
-use api::jobset;
 use api::podgroup::{coscheduling, volcano};
 use api::trainer::{self, Kind};
+use api::{jobset, mpi, sky};
 use schemars::JsonSchema;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -70,6 +70,22 @@ const VOLCANO_COLUMNS: &[Column] = &[
     Column { priority: 1, ..column("QUEUE", "string", ".spec.queue") },
 ];
 
+const CLUSTER_COLUMNS: &[Column] = &[
+    Column { about: "How many machines.", ..column("Nodes", "integer", ".spec.nodes") },
+    Column { about: "Where the cluster stands.", ..column("Phase", "string", ".status.phase") },
+    Column { about: "Dollars an hour.", ..column("Price", "number", ".status.hourlyPrice") },
+    Column { about: "Why it is not what is asked for.", priority: 1, ..column("Message", "string", ".status.message") },
+    Column { about: "How long it exists.", ..AGE },
+];
+const MACHINE_COLUMNS: &[Column] = &[
+    Column { about: "The cluster that it is of.", ..column("Cluster", "string", ".spec.cluster") },
+    Column { about: "Its place in the cluster.", ..column("Rank", "integer", ".spec.rank") },
+    Column { about: "Who makes it.", ..column("Provider", "string", ".spec.candidate.provider") },
+    Column { about: "What the provider calls it.", ..column("Id", "string", ".status.id") },
+    Column { about: "Where the machine stands.", ..column("Phase", "string", ".status.phase") },
+    Column { about: "How long it exists.", ..AGE },
+];
+
 /// Writes or checks all manifests; with `check`, a manifest that nobody would write is a fault, too.
 pub fn run(root: &Path, check: bool) -> Result<()> {
     let types = Types::load(root)?;
@@ -106,6 +122,20 @@ fn trainer_crd(kind: Kind, status: bool, columns: &'static [Column]) -> Crd {
     }
 }
 
+fn sky_crd(kind: &'static str, plural: &'static str, columns: &'static [Column]) -> Crd {
+    Crd {
+        group: sky::GROUP,
+        version: sky::VERSION,
+        kind,
+        plural,
+        short_names: &[],
+        namespaced: true,
+        status: true,
+        columns,
+        approved: None,
+    }
+}
+
 fn all(types: &Types) -> Result<Vec<(Crd, Value)>> {
     fn object<T: JsonSchema>(types: &Types) -> Result<Value> {
         schema::of_object::<T>(types)
@@ -129,6 +159,22 @@ fn all(types: &Types) -> Result<Vec<(Crd, Value)>> {
             },
             object::<jobset::JobSet>(types)?,
         ),
+        (
+            Crd {
+                group: mpi::GROUP,
+                version: mpi::VERSION,
+                kind: mpi::KIND,
+                plural: mpi::PLURAL,
+                short_names: &[],
+                namespaced: true,
+                status: true,
+                columns: &[],
+                approved: None,
+            },
+            object::<mpi::MpiJob>(types)?,
+        ),
+        (sky_crd("Cluster", "clusters", CLUSTER_COLUMNS), object::<sky::Cluster>(types)?),
+        (sky_crd("Machine", "machines", MACHINE_COLUMNS), object::<sky::Machine>(types)?),
         (
             Crd {
                 group: coscheduling::GROUP,

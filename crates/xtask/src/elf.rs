@@ -1,4 +1,4 @@
-//! What a program for Linux says of itself: its machine, and whether it needs others to run (ELF, 64 bits, little-endian).
+//! Reads ELF headers of Linux programs (64 bits, little-endian): the machine, and whether a program needs shared libraries.
 
 use anyhow::{Context, Result, bail};
 use object::read::elf::{ElfFile64, ProgramHeader};

@@ -1,7 +1,8 @@
-//! `cargo xtask image`: a container image as an OCI archive, without a daemon.
+//! `cargo xtask image`: writes a container image as an OCI archive, without a daemon.
 //!
-//! The image holds the binary and its bill of materials, nothing else: no shell, no libraries, no /tmp. The same binaries at
-//! the same commit make the same bytes.
+//! The image contains only the binary and its bill of materials: no shell, no libraries, no /tmp. The same binaries at
+//! the same commit give the same bytes. The image for initializers has certificates, too, and the binary under the names by which
+//! upstream's image is called: `python -m pkg.initializers.dataset`, also through `bash -c`.
 
 use crate::{elf, sbom};
 use anyhow::{Context, Result, ensure};
@@ -30,10 +31,19 @@ pub struct Options {
     /// Where the archive goes [default: target/image/trainyard.tar]
     #[arg(long)]
     out: Option<PathBuf>,
-    /// Name and tag [default: trainyard:VERSION]
+    /// Name and tag [default: trainyard:VERSION, trainyard-initializer:VERSION]
     #[arg(long)]
     tag: Option<String>,
+    /// The image for initializers: data sets and models
+    #[arg(long)]
+    initializer: bool,
+    /// With --initializer: the certificates of those who are trusted
+    #[arg(long, default_value = "/etc/ssl/certs/ca-certificates.crt")]
+    certificates: PathBuf,
 }
+
+/// The names under which the binary stands in for the programs of upstream's image of initializers.
+const STAND_INS: [&str; 5] = ["bash", "initializer", "python", "python3", "sh"];
 
 /// What every image of one run has in common.
 struct Identity {
@@ -44,6 +54,8 @@ struct Identity {
     /// Seconds since 1970: `SOURCE_DATE_EPOCH`, or the commit's time.
     created: u64,
     sbom: String,
+    /// Of the image for initializers: whom it trusts.
+    certificates: Option<Vec<u8>>,
 }
 
 /// Builds the archive and prints its path.
@@ -55,13 +67,18 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
     let binaries = paths.iter().map(|path| binary(path)).collect::<Result<Vec<_>>>()?;
     let (document, version) = sbom::document(root)?;
     let identity = Identity {
-        tag: options.tag.clone().unwrap_or_else(|| format!("trainyard:{version}")),
+        tag: options
+            .tag
+            .clone()
+            .unwrap_or_else(|| format!("trainyard{}:{version}", if options.initializer { "-initializer" } else { "" })),
+        certificates: options.initializer.then(|| read(&options.certificates)).transpose()?,
         version,
         revision: git(root, &["describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"])?,
         created: created(root)?,
         sbom: document,
     };
-    let out = options.out.clone().unwrap_or_else(|| root.join("target/image/trainyard.tar"));
+    let name = if options.initializer { "initializer" } else { "trainyard" };
+    let out = options.out.clone().unwrap_or_else(|| root.join(format!("target/image/{name}.tar")));
     if let Some(folder) = out.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         std::fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
     }
@@ -103,8 +120,12 @@ struct Binary {
     bytes: Vec<u8>,
 }
 
+fn read(path: &Path) -> Result<Vec<u8>> {
+    std::fs::read(path).with_context(|| format!("reading {}", path.display()))
+}
+
 fn binary(path: &Path) -> Result<Binary> {
-    let bytes = std::fs::read(path).with_context(|| format!("reading {}", path.display()))?;
+    let bytes = read(path)?;
     let elf = elf::read(&bytes).with_context(|| format!("{} is no program for Linux", path.display()))?;
     if let Some(interpreter) = elf.interpreter {
         anyhow::bail!(
@@ -189,6 +210,16 @@ fn archive(binaries: &[Binary], identity: &Identity) -> Result<Vec<u8>> {
 /// Adds the image for one machine; returns its descriptor, and the entry of `docker load`'s list.
 fn image(layout: &mut Layout, binary: &Binary, identity: &Identity) -> Result<(Value, Value)> {
     let mut files = Archive::new(identity.created);
+    if let Some(certificates) = &identity.certificates {
+        files.folder("bin")?;
+        for name in STAND_INS {
+            files.link(&format!("bin/{name}"), "/trainyard")?;
+        }
+        for folder in ["etc", "etc/ssl", "etc/ssl/certs"] {
+            files.folder(folder)?;
+        }
+        files.file("etc/ssl/certs/ca-certificates.crt", 0o644, certificates)?;
+    }
     files.file("sbom.cdx.json", 0o644, identity.sbom.as_bytes())?;
     files.file("trainyard", 0o755, &binary.bytes)?;
     let files = files.finish()?;
@@ -204,12 +235,13 @@ fn image(layout: &mut Layout, binary: &Binary, identity: &Identity) -> Result<(V
         "org.opencontainers.image.revision": identity.revision,
         "org.opencontainers.image.licenses": "Apache-2.0",
     });
+    let program = if identity.certificates.is_some() { "/bin/initializer" } else { "/trainyard" };
     let created = Timestamp::from_second(identity.created.try_into()?)?.to_string();
     let config = json!({
         "created": created,
         "architecture": binary.architecture,
         "os": "linux",
-        "config": {"User": USER, "Entrypoint": ["/trainyard"], "WorkingDir": "/", "Labels": labels},
+        "config": {"User": USER, "Entrypoint": [program], "Env": ["PATH=/bin"], "WorkingDir": "/", "Labels": labels},
         "rootfs": {"type": "layers", "diff_ids": [format!("sha256:{unpacked}")]},
         "history": [{"created": created, "created_by": "cargo xtask image"}],
     });
@@ -247,13 +279,24 @@ impl Archive {
         self.entry(&format!("{name}/"), EntryType::Directory, 0o755, &[])
     }
 
-    fn entry(&mut self, name: &str, kind: EntryType, mode: u32, contents: &[u8]) -> Result<()> {
+    fn link(&mut self, name: &str, to: &str) -> Result<()> {
+        let mut header = self.header(EntryType::Symlink, 0o777);
+        header.set_size(0);
+        self.files.append_link(&mut header, name, to).with_context(|| format!("adding {name} to the archive"))
+    }
+
+    fn header(&self, kind: EntryType, mode: u32) -> tar::Header {
         let mut header = tar::Header::new_ustar();
         header.set_entry_type(kind);
         header.set_mode(mode);
         header.set_mtime(self.modified);
         header.set_uid(0);
         header.set_gid(0);
+        header
+    }
+
+    fn entry(&mut self, name: &str, kind: EntryType, mode: u32, contents: &[u8]) -> Result<()> {
+        let mut header = self.header(kind, mode);
         header.set_size(contents.len().try_into()?);
         self.files.append_data(&mut header, name, contents).with_context(|| format!("adding {name} to the archive"))
     }
@@ -276,6 +319,7 @@ mod tests {
             revision: "abc".to_owned(),
             created: 1_700_000_000,
             sbom: "{}".to_owned(),
+            certificates: None,
         }
     }
 
@@ -308,6 +352,27 @@ mod tests {
 
     fn json_of(bytes: &[u8]) -> Value {
         serde_json::from_slice(bytes).unwrap()
+    }
+
+    #[test]
+    fn the_image_for_initializers_answers_to_upstreams_commands() {
+        let identity = Identity { certificates: Some(b"CERTIFICATES".to_vec()), ..identity() };
+        let bytes = archive(&[made("amd64")], &identity).unwrap();
+        let files = unpacked(&bytes);
+        let manifest = json_of(follow(&files, &json_of(&files["index.json"])["manifests"][0]));
+        let config = json_of(follow(&files, &manifest["config"]));
+        assert_eq!(config["config"]["Entrypoint"], json!(["/bin/initializer"]));
+        let mut layer = Vec::new();
+        let packed = follow(&files, &manifest["layers"][0]);
+        flate2::read::GzDecoder::new(packed).read_to_end(&mut layer).unwrap();
+        assert_eq!(unpacked(&layer)["etc/ssl/certs/ca-certificates.crt"], b"CERTIFICATES");
+        let mut layer = tar::Archive::new(layer.as_slice());
+        let links = layer.entries().unwrap().map(Result::unwrap).filter_map(|entry| {
+            let to = entry.link_name().unwrap()?.display().to_string();
+            Some((entry.path().unwrap().display().to_string(), to))
+        });
+        let expected = STAND_INS.map(|name| (format!("bin/{name}"), "/trainyard".to_owned()));
+        assert_eq!(links.collect::<Vec<_>>(), expected);
     }
 
     #[test]

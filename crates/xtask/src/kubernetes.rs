@@ -1,4 +1,4 @@
-//! Kubernetes' own types inside our CRDs: the table of crate `merge`, in the form that `controller-gen` gives them.
+//! Kubernetes' own types inside our CRDs: the table of crate `merge`, in the form that `controller-gen` writes.
 //!
 //! That form differs from Kubernetes' OpenAPI document in a few points that clients can see, all of them here: metadata of
 //! templates has five fields, quantities have a pattern, and some empty defaults are written out.

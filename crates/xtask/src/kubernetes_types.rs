@@ -1,9 +1,9 @@
-//! `xtask kubernetes-types`: the table of Kubernetes' own types, `crates/merge/data/kubernetes-types.json`.
+//! `xtask kubernetes-types`: generates the table of Kubernetes' own types, `crates/merge/data/kubernetes-types.json`.
 //!
-//! Only facts come over from upstream (names, types, numbers, list types, merge keys), never a sentence. They have two
+//! Only facts are taken from upstream (names, types, numbers, list types, merge keys), never a sentence. They have two
 //! sources: the OpenAPI v3 documents in `k8s.io/kubernetes/api/openapi-spec/v3` (types, required fields, defaults, list
-//! and map types) and the struct tags of the Go types (order of fields, protobuf numbers, what is a pointer, what is left
-//! out where empty). The table's form is described in `merge::builtin`, which reads it.
+//! and map types) and the struct tags of the Go types (order of fields, protobuf numbers, which are pointers, which are
+//! omitted when empty). `merge::builtin` reads the table and describes its form.
 
 use anyhow::{Context, Result, bail};
 use serde_json::{Map, Value, json};

@@ -1,16 +1,17 @@
-//! Licences of everything we link, and libraries that we refuse: the rules of `deny.toml`, without a tool to install.
+//! Licences and sources of everything we link, and libraries that we refuse: the rules of `deny.toml`, without a tool to install.
 
 use anyhow::Result;
 use serde_json::Value;
 
 /// Licences that we may link under (SPDX identifiers). The same as in `deny.toml`.
-const ALLOWED: [&str; 11] = [
+const ALLOWED: [&str; 12] = [
     "0BSD",
     "Apache-2.0",
     "Apache-2.0 WITH LLVM-exception",
     "BSD-2-Clause",
     "BSD-3-Clause",
     "BSL-1.0",
+    "CC0-1.0",
     "CDLA-Permissive-2.0",
     "ISC",
     "MIT",
@@ -36,12 +37,23 @@ pub fn check(metadata: &Value, lock: &str) -> Result<Vec<String>> {
             None => findings.push(format!("{name}: does not say its licence")),
         }
     }
+    findings.extend(sources(metadata));
     for (name, why) in BANNED {
         if lock.lines().any(|line| line.trim() == format!("name = \"{name}\"")) {
             findings.push(format!("Cargo.lock holds {name}: {why}"));
         }
     }
     Ok(findings)
+}
+
+/// All that is not ours comes from one registry, and nothing from a repository.
+fn sources(metadata: &Value) -> Vec<String> {
+    let packages = metadata["packages"].as_array().into_iter().flatten();
+    let foreign: Vec<(&str, &str)> =
+        packages.filter_map(|package| Some((package["name"].as_str()?, package["source"].as_str()?))).collect();
+    let registry = foreign.iter().map(|(_, source)| *source).find(|source| source.starts_with("registry+"));
+    let strange = foreign.into_iter().filter(|(_, source)| Some(*source) != registry);
+    strange.map(|(name, source)| format!("{name}: comes from {source}, not from the registry of all others")).collect()
 }
 
 /// An SPDX expression without the old form of "or".
@@ -124,5 +136,13 @@ mod tests {
             json!({"packages": [{"name": "a", "license": "MIT"}, {"name": "b"}, {"name": "c", "license": "AGPL-3.0"}]});
         let found = check(&metadata, "[[package]]\nname = \"openssl-sys\"\n").unwrap();
         assert_eq!(found.len(), 3, "{found:?}");
+    }
+
+    #[test]
+    fn there_is_one_source() {
+        let package = |name: &str, source: Value| json!({"name": name, "source": source});
+        let packages = json!({"packages": [package("ours", Value::Null), package("a", json!("registry+x")),
+            package("b", json!("git+https://b")), package("c", json!("registry+y"))]});
+        assert_eq!(sources(&packages).len(), 2);
     }
 }

@@ -1,4 +1,4 @@
-//! Repository chores: `cargo xtask <chore>`. Whatever is generated is committed; `--check` says whether it is up to date.
+//! Repository chores: `cargo xtask <chore>`. Generated files are committed; `--check` fails if one is out of date.
 
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should"))]
 
@@ -8,12 +8,14 @@ mod control_plane;
 mod crds;
 mod documents;
 mod elf;
+mod errors;
 mod image;
 mod kubernetes;
 mod kubernetes_types;
 mod licences;
 mod sbom;
 mod schema;
+mod skypilot;
 mod tidy;
 mod yaml;
 
@@ -73,6 +75,14 @@ enum Chore {
     },
     /// Build Helm 3 and 4, pinned in e2e/helm, into the cache, and print their paths.
     Helm,
+    /// Replay recordings of SkyPilot (`task/NAME/`) against our reading of task files; a line for each that differs.
+    SkypilotGoldens {
+        /// The folder; `catalog/v8` in it holds the prices.
+        folder: PathBuf,
+        /// Only cases whose name contains this.
+        #[arg(long, default_value = "")]
+        only: String,
+    },
     /// Write into COMPATIBILITY.md how many of the recorded scenarios pass.
     Conformance {
         /// JUnit reports of `e2e/golden/replay.py check`; fail where they and e2e/golden/not-yet.yaml differ.
@@ -148,6 +158,7 @@ fn main() -> ExitCode {
         Chore::Chart { check } => chart::run(&root(), check),
         Chore::Image { options } => image::run(&root(), &options),
         Chore::Sbom { out } => sbom::run(&root(), out.as_deref()),
+        Chore::SkypilotGoldens { folder, only } => skypilot::replay(&folder, &only),
         Chore::Helm => control_plane::helm(&root()),
         Chore::Conformance { report, check } => conformance::run(&root(), &report, check),
         Chore::Kubernetes { verb: Kubernetes::Build { with } } => control_plane::build(&root(), with),

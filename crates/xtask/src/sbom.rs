@@ -1,7 +1,7 @@
-//! `cargo xtask sbom`: what the binary is made of, as a CycloneDX 1.5 bill of materials.
+//! `cargo xtask sbom`: prints the bill of materials of the binary (CycloneDX 1.5).
 //!
-//! Only what is linked into `trainyard` on Linux: no tools of the build, no macros, nothing of tests. The same Cargo.lock
-//! makes the same document, so it has neither time nor serial number.
+//! It lists only what is linked into `trainyard` on Linux: no build tools, no macros, no test code. The same Cargo.lock
+//! gives the same document, so it has neither time nor serial number.
 
 use crate::licences;
 use anyhow::{Context, Result, ensure};

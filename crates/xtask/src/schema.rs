@@ -1,6 +1,6 @@
-//! From what `schemars` says about a type to a structural schema of a CRD.
+//! Turns the schema that `schemars` derives from a type into a structural schema of a CRD.
 //!
-//! Everything is inlined, `Option` is no alternative, and references to Kubernetes' types are filled in.
+//! Everything is inlined, `Option` becomes no alternative, and references to Kubernetes' types are filled in.
 
 use crate::kubernetes::Types;
 use anyhow::{Context, Result, bail};

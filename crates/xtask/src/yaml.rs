@@ -1,4 +1,4 @@
-//! JSON values as YAML: block style, members by name, strings quoted only where they must be.
+//! Writes JSON values as YAML: block style, members by name, strings quoted only where they must be.
 
 use serde_json::Value;
 use std::fmt::Write;

@@ -1,7 +1,7 @@
-//! Annotations by which a TrainJob, or a runtime for all of its TrainJobs, asks for more than
-//! upstream's API has: keys, and which of them are ours to write.
+//! Trainyard's annotations of TrainJobs and runtimes, which turn on what upstream's API does not have: their keys, values, and which of them
+//! only controllers write.
 //!
-//! They are Trainyard's own, so that no field is added to upstream's kinds; another controller passes over them.
+//! Annotations add no field to upstream's kinds, and other controllers ignore them.
 
 /// What all of them begin with.
 pub const PREFIX: &str = "trainyard.dev/";

@@ -1,4 +1,4 @@
-//! OptimizationJob: search for the parameters with which TrainJobs do best.
+//! OptimizationJob: a search for the parameters with which a TrainJob does best.
 
 use super::is_default;
 use super::trainjob::TrainJobSpec;

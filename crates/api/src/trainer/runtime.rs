@@ -1,4 +1,4 @@
-//! TrainingRuntime and ClusterTrainingRuntime: how training of a framework is run, written once by a platform engineer.
+//! TrainingRuntime and ClusterTrainingRuntime: the blueprint for jobs of a framework, written once by a platform engineer.
 
 use super::is_default;
 use super::patch::EmbeddedMetadata;

@@ -1,4 +1,4 @@
-//! TrainJob: a training job, as its user asks for it.
+//! TrainJob: a training job as a user writes it.
 
 use super::is_default;
 use super::patch::RuntimePatch;

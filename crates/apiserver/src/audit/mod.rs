@@ -8,12 +8,12 @@ mod log;
 
 pub use log::{Bounds, Log};
 
-use crate::auth::User;
 use crate::query::Query;
 use crate::route::{self, Path, Route};
 use http::request::Parts;
 use http::{Method, StatusCode, header};
 use jiff::Timestamp;
+use resource::User;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::net::IpAddr;

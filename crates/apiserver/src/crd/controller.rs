@@ -3,16 +3,14 @@
 //! One level-triggered step: look at all definitions, write the conditions and finalizers that they should have, take
 //! away the objects of those that are being deleted, and hand out the new catalog. On a cluster five controllers do this.
 
-use super::definition::CLEANUP;
-use crate::auth::User;
 use crate::registry::{Attempt, Catalog, Core, DeleteOptions, Target};
+use merge::apply::Writer;
+use resource::User;
+use resource::definitions::{CLEANUP, DEFINITIONS, condition, set_condition};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use store::{Entry, Expect, Op, Revision, Txn};
-
-/// Bucket of the definitions.
-pub const DEFINITIONS: &str = "apiextensions.k8s.io/customresourcedefinitions";
 
 /// What the controller remembers between steps.
 #[derive(Default)]
@@ -29,10 +27,12 @@ impl Definitions {
     /// Blocks until its writes are durable.
     pub fn step(&mut self, core: &Core) -> bool {
         let snapshot = core.store.snapshot(DEFINITIONS);
-        let entries: Vec<Arc<Entry>> = snapshot.iter(None, None).cloned().collect();
+        // each is compared with all others: their trees are held as long as that takes
+        let entries: Vec<(Arc<Entry>, Arc<Value>)> =
+            snapshot.iter(None, None).map(|entry| (entry.clone(), entry.object.glance())).collect();
         let mut wrote = false;
-        for entry in &entries {
-            let mut wanted = (*entry.value).clone();
+        for (entry, held) in &entries {
+            let mut wanted = (**held).clone();
             accept_names(&mut wanted, entry, &entries, &core.world.now());
             if api::object::is_terminating(&wanted) {
                 terminating(&mut wanted, &core.world.now());
@@ -42,7 +42,7 @@ impl Definitions {
                     wrote = true;
                 }
             }
-            if wanted != *entry.value {
+            if wanted != **held {
                 wrote = true;
                 write(core, entry, wanted);
             }
@@ -57,7 +57,7 @@ impl Definitions {
         let mut catalog: Option<Catalog> = None;
         let mut seen: Vec<String> = Vec::new();
         for entry in snapshot.iter(None, None) {
-            let definition = &entry.value;
+            let definition = &entry.object.glance();
             if !established(definition) {
                 continue;
             }
@@ -106,7 +106,7 @@ impl Definitions {
 
     /// Deletes the objects of a definition; whether none is left.
     fn empty(&self, core: &Core, definition: &Arc<Entry>) -> bool {
-        let Some(served) = super::served(&definition.value, definition.revision).into_iter().next().map(Arc::new)
+        let Some(served) = super::served(&definition.value(), definition.revision).into_iter().next().map(Arc::new)
         else {
             return true;
         };
@@ -119,7 +119,7 @@ impl Definitions {
                 name: entry.key.name.clone(),
                 subresource: String::new(),
             };
-            if api::object::is_terminating(&entry.value) {
+            if api::object::is_terminating(&entry.value()) {
                 continue;
             }
             let options = DeleteOptions::default();
@@ -135,7 +135,23 @@ impl Definitions {
     }
 }
 
-fn write(core: &Core, entry: &Entry, value: Value) {
+/// Notes that this server manages what it wrote into the status.
+fn track(core: &Core, entry: &Entry, value: &mut Value) {
+    let Some(served) = core.catalog().any("apiextensions.k8s.io", "customresourcedefinitions").cloned() else { return };
+    let ignored = served.resource.strategy.ignored("status");
+    let api_version = served.api_version();
+    let writer = Writer {
+        manager: "kube-apiserver",
+        api_version: &api_version,
+        kind: &served.resource.kind,
+        subresource: "status",
+        ignored: &ignored,
+    };
+    merge::apply::track_update(Some(&entry.value()), value, &writer, served.schema(), core.world.now());
+}
+
+fn write(core: &Core, entry: &Entry, mut value: Value) {
+    track(core, entry, &mut value);
     let finalizers = value["metadata"]["finalizers"].as_array().is_some_and(|f| !f.is_empty());
     let op = if api::object::is_terminating(&value) && !finalizers {
         Op::Delete { bucket: DEFINITIONS.into(), key: entry.key.clone(), expect: entry.revision, last: Some(value) }
@@ -148,10 +164,6 @@ fn write(core: &Core, entry: &Entry, value: Value) {
     }
 }
 
-fn condition<'a>(definition: &'a Value, kind: &str) -> Option<&'a Value> {
-    definition["status"]["conditions"].as_array()?.iter().find(|c| c["type"] == kind)
-}
-
 fn is(definition: &Value, kind: &str) -> bool {
     condition(definition, kind).is_some_and(|c| c["status"] == "True")
 }
@@ -160,43 +172,13 @@ fn established(definition: &Value) -> bool {
     is(definition, "Established")
 }
 
-pub(crate) fn set_condition(
-    definition: &mut Value,
-    now: &jiff::Timestamp,
-    kind: &str,
-    status: &str,
-    reason: &str,
-    message: &str,
-) {
-    let old = condition(definition, kind).cloned();
-    let time = match &old {
-        Some(old) if old["status"] == status => old["lastTransitionTime"].clone(),
-        _ => crate::registry::time(*now).into(),
-    };
-    let new = json!({
-        "type": kind, "status": status, "lastTransitionTime": time, "reason": reason, "message": message,
-    });
-    let same = old.as_ref().is_some_and(|old| ["status", "reason", "message"].iter().all(|f| old[*f] == new[*f]));
-    if same {
-        return;
-    }
-    if !definition["status"]["conditions"].is_array() {
-        definition["status"]["conditions"] = json!([]);
-    }
-    if let Some(list) = definition["status"]["conditions"].as_array_mut() {
-        match list.iter_mut().find(|c| c["type"] == kind) {
-            Some(old) => *old = new,
-            None => list.push(new),
-        }
-    }
-}
-
 /// Names that other definitions of the group hold already: (plural, singular and short names; kind and listKind).
-fn taken<'a>(entry: &Entry, all: &'a [Arc<Entry>]) -> (Vec<&'a str>, Vec<&'a str>) {
+fn taken<'a>(entry: &Entry, all: &'a [(Arc<Entry>, Arc<Value>)]) -> (Vec<&'a str>, Vec<&'a str>) {
     let (mut names, mut kinds) = (Vec::new(), Vec::new());
-    for other in all {
-        let accepted = &other.value["status"]["acceptedNames"];
-        if other.key == entry.key || other.value["spec"]["group"] != entry.value["spec"]["group"] {
+    let group = all.iter().find(|(other, _)| other.key == entry.key).map(|(_, value)| &value["spec"]["group"]);
+    for (other, value) in all {
+        let accepted = &value["status"]["acceptedNames"];
+        if other.key == entry.key || Some(&value["spec"]["group"]) != group {
             continue;
         }
         names.extend([&accepted["plural"], &accepted["singular"]].into_iter().filter_map(Value::as_str));
@@ -208,7 +190,7 @@ fn taken<'a>(entry: &Entry, all: &'a [Arc<Entry>]) -> (Vec<&'a str>, Vec<&'a str
     (names, kinds)
 }
 
-fn accept_names(definition: &mut Value, entry: &Entry, all: &[Arc<Entry>], now: &jiff::Timestamp) {
+fn accept_names(definition: &mut Value, entry: &Entry, all: &[(Arc<Entry>, Arc<Value>)], now: &jiff::Timestamp) {
     if !definition["status"].is_object() {
         definition["status"] = json!({});
     }

@@ -1,17 +1,14 @@
-//! Custom resources: from definitions to served kinds.
+//! Custom resources: turns CustomResourceDefinitions into served kinds.
 
 mod controller;
-mod definition;
 mod strategy;
 
-pub(crate) use controller::set_condition;
-pub use controller::{DEFINITIONS, Definitions};
-pub(crate) use definition::DefinitionStrategy;
+pub use controller::Definitions;
 
 use crate::registry::compare_versions;
 use crate::registry::{Custom, Served};
-use crate::resource::{Column, Resource, Subresource};
 use merge::schema::Schema;
+use resource::{Column, Resource, Subresource};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use store::Revision;
@@ -32,7 +29,7 @@ pub(crate) fn schema(openapi: &Value) -> Arc<Schema> {
 
 /// The text of a selectable field.
 pub(crate) fn selected(object: &Value, path: &str) -> String {
-    match crate::jsonpath::simple(object, path) {
+    match resource::jsonpath::simple(object, path) {
         Some(Value::String(text)) => text.clone(),
         Some(Value::Null) | None => String::new(),
         Some(other) => other.to_string(),
@@ -101,7 +98,7 @@ pub(crate) fn served(definition: &Arc<Value>, fresh_from: Revision) -> Vec<Serve
                 subresources: served_subresources,
                 schema: Arc::default(),
                 columns: columns(version),
-                strategy: Arc::new(CustomStrategy { has_status }),
+                strategy: Arc::new(CustomStrategy { has_status, scale: scale.clone() }),
                 type_name: None,
                 custom: true,
             };

@@ -1,11 +1,88 @@
-//! The rules of custom resources.
+//! The strategy of custom resources: how their schemas default, prune and validate objects.
 
-use crate::resource::{Context, Strategy};
+use api::field::{Error, ErrorList, Path};
 use merge::apply::Ignored;
+use resource::{Context, Strategy};
 use serde_json::{Map, Value};
 
 pub(crate) struct CustomStrategy {
     pub(crate) has_status: bool,
+    /// `subresources.scale` of the version.
+    pub(crate) scale: Option<Value>,
+}
+
+/// What the path of a scale subresource leads to, as Go reads it: the value, or why there is none.
+fn reach<'a>(object: &'a Value, path: &str) -> Result<Option<&'a Value>, String> {
+    let mut at = object;
+    let mut walked = String::new();
+    for member in path.trim_start_matches('.').split('.') {
+        walked = format!("{walked}.{member}");
+        match at {
+            Value::Null => return Ok(None),
+            Value::Object(members) => match members.get(member) {
+                Some(value) => at = value,
+                None => return Ok(None),
+            },
+            other => return Err(misread(&walked, other, "map[string]interface{}")),
+        }
+    }
+    Ok(Some(at))
+}
+
+fn misread(path: &str, value: &Value, wanted: &str) -> String {
+    let (shown, kind) = (merge::gotext::plain(value), merge::gotext::type_name(value));
+    format!("{path} accessor error: {shown} is of the type {kind}, expected {wanted}")
+}
+
+/// What is wrong with a number of replicas.
+fn replicas(object: &Value, path: &str, errors: &mut ErrorList) {
+    let place = Path::new(path);
+    let number = match reach(object, path) {
+        Err(why) => return errors.push(Error::invalid(&place, 0, why)),
+        Ok(None) => return,
+        Ok(Some(value)) => match value.as_i64() {
+            Some(number) => number,
+            None => {
+                let path = format!(".{}", path.trim_start_matches('.'));
+                return errors.push(Error::invalid(&place, 0, misread(&path, value, "int64")));
+            }
+        },
+    };
+    if number < 0 {
+        errors.push(Error::invalid(&place, number, "should be a non-negative integer"));
+    }
+    if number > i64::from(i32::MAX) {
+        errors.push(Error::invalid(&place, number, format!("should be less than or equal to {}", i32::MAX)));
+    }
+}
+
+impl CustomStrategy {
+    fn path(&self, field: &str) -> &str {
+        self.scale.as_ref().map_or("", |scale| api::object::text(scale, field))
+    }
+
+    fn scale_spec(&self, object: &Value, errors: &mut ErrorList) {
+        if self.scale.is_some() {
+            replicas(object, self.path("specReplicasPath"), errors);
+        }
+    }
+
+    fn scale_status(&self, object: &Value, errors: &mut ErrorList) {
+        if self.scale.is_none() {
+            return;
+        }
+        replicas(object, self.path("statusReplicasPath"), errors);
+        let path = self.path("labelSelectorPath");
+        if path.is_empty() {
+            return;
+        }
+        let why = match reach(object, path) {
+            Ok(None | Some(Value::String(_))) => return,
+            Ok(Some(other)) => misread(&format!(".{}", path.trim_start_matches('.')), other, "string"),
+            Err(why) => why,
+        };
+        errors.push(Error::invalid(&Path::new(path), "", why));
+    }
 }
 
 fn without<'a>(object: &'a Value, skipped: &'a [&str]) -> impl Iterator<Item = (&'a String, &'a Value)> {
@@ -26,6 +103,25 @@ impl Strategy for CustomStrategy {
         {
             map.remove("status");
         }
+    }
+
+    fn validate_create(&self, _cx: &Context<'_>, new: &Value) -> ErrorList {
+        let mut errors = ErrorList::new();
+        self.scale_spec(new, &mut errors);
+        self.scale_status(new, &mut errors);
+        errors
+    }
+
+    fn validate_update(&self, cx: &Context<'_>, new: &Value, _old: &Value) -> ErrorList {
+        self.validate_create(cx, new)
+    }
+
+    fn validate_subresource(&self, _cx: &Context<'_>, subresource: &str, new: &Value, _old: &Value) -> ErrorList {
+        let mut errors = ErrorList::new();
+        if subresource == "status" {
+            self.scale_status(new, &mut errors);
+        }
+        errors
     }
 
     fn prepare_update(&self, _cx: &Context<'_>, new: &mut Value, old: &Value) {

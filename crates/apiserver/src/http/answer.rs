@@ -1,11 +1,11 @@
-//! Answers as HTTP responses.
+//! Turns answers of the core into HTTP responses.
 
 use crate::negotiate::{Accepted, Encoding};
 use crate::registry::{Answer, Object};
-use crate::status::Status;
 use crate::wire;
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
+use resource::status::Status;
 use serde_json::Value;
 use std::collections::BTreeSet;
 
@@ -46,7 +46,7 @@ pub(crate) fn encode(code: u16, json: Vec<u8>, accepted: &Accepted) -> Response<
         },
         Encoding::Protobuf => {
             let value = serde_json::from_slice::<Value>(&json).ok();
-            match value.as_ref().and_then(crate::builtin::protobuf::encode) {
+            match value.as_ref().and_then(crate::protobuf::encode) {
                 Some(bytes) => response(code, crate::negotiate::PROTOBUF, bytes),
                 None => response(code, "application/json", json),
             }
@@ -96,7 +96,7 @@ pub(crate) async fn zip(response: Response<Body>) -> Response<Body> {
 /// One object's bytes, as its kind lays them out.
 pub(crate) fn object_bytes(object: &Object, custom: bool) -> Vec<u8> {
     match object {
-        Object::Stored(entry) => entry.bytes.to_vec(),
+        Object::Stored(entry) => entry.bytes().to_vec(),
         Object::Made(value) => wire::to_vec(value, custom),
     }
 }

@@ -1,13 +1,12 @@
-//! Who may do what.
+//! Authorizes each HTTP request before it is carried out.
 
 use super::Server;
 use super::handle::Ask as Incoming;
-use crate::admission::Objects;
-use crate::auth::User;
 use crate::authorize;
-use crate::builtin::rbac::{self, Ask};
 use crate::route::Path;
-use crate::status::Status;
+use resource::admission::Objects;
+use resource::status::Status;
+use resource::{Ask, User};
 
 /// The name that a field selector asks for; empty where it asks for none.
 fn selected_name(selector: &str) -> &str {
@@ -24,9 +23,10 @@ impl Server {
         let namespace = if plural == "namespaces" && group.is_empty() { name } else { namespace };
         // Who lists or watches one object by name asks about that object; upstream lets nobody delete by a selected name.
         let selects = name.is_empty() && matches!(verb, "list" | "watch");
-        let selected = if selects { selected_name(ask.query.text("fieldSelector")) } else { "" };
-        let name = if name.is_empty() { selected } else { name };
-        self.authorize_resource(&ask.user, verb, group, plural, subresource, namespace, name)
+        let fields = if selects { ask.query.text("fieldSelector") } else { "" };
+        let name = if name.is_empty() { selected_name(fields) } else { name };
+        let resource = if subresource.is_empty() { plural.to_owned() } else { format!("{plural}/{subresource}") };
+        authorize::may(&self.core, &ask.user, verb, group, &resource, namespace, name, fields)
     }
 
     /// # Errors
@@ -43,7 +43,7 @@ impl Server {
         name: &str,
     ) -> Result<(), Status> {
         let resource = if subresource.is_empty() { plural.to_owned() } else { format!("{plural}/{subresource}") };
-        authorize::may(&self.core, user, verb, group, &resource, namespace, name)
+        authorize::may(&self.core, user, verb, group, &resource, namespace, name, "")
     }
 
     /// # Errors
@@ -62,6 +62,6 @@ impl Server {
     /// Whether somebody may do this with a path that is no resource.
     pub(super) fn allows_path(&self, user: &User, verb: &str, path: &str) -> bool {
         let list = |group: &str, plural: &str, namespace: &str| Objects::list(&*self.core, group, plural, namespace);
-        rbac::authorize(user, &Ask::Path { verb, path }, &list).is_some()
+        self.core.access.allows(user, &Ask::Path { verb, path }, &list).is_some()
     }
 }

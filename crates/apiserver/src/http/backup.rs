@@ -1,11 +1,11 @@
-//! All objects as a database, for a backup.
+//! Serves all objects as a database file, for a backup.
 
 use super::Server;
 use super::answer::{Body, response};
 use crate::registry::internal;
-use crate::status::Status;
 use bytes::Bytes;
 use http::Response;
+use resource::status::Status;
 use std::sync::Arc;
 use tokio_util::io::ReaderStream;
 

@@ -1,4 +1,4 @@
-//! Which kinds there are: the aggregated form and the old one.
+//! Discovery: lists the served kinds, in the aggregated form and the old one.
 
 use crate::negotiate::{Clause, clauses};
 use crate::registry::{Catalog, Custom, Served};
@@ -28,7 +28,7 @@ fn hash(served: &Served) -> String {
         None => &resource.version,
     };
     // Definitions kept the hash of the version in which they were first stored.
-    let version = if *served.bucket == *crate::crd::DEFINITIONS { "v1beta1" } else { version.as_str() };
+    let version = if *served.bucket == *resource::definitions::DEFINITIONS { "v1beta1" } else { version.as_str() };
     // Kinds that share their storage share its hash.
     let group = served.bucket.split_once('/').map_or("", |(group, _)| group);
     let digest = Sha256::digest(format!("{group}/{version}/{}", resource.kind).as_bytes());

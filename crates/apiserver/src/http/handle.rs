@@ -1,28 +1,31 @@
-//! One request, from its head to its answer.
+//! Handles one HTTP request, from its head to its answer.
 
 use super::answer::{self, Body, failure, response};
-use super::{Server, discovery};
+use super::room::Room;
+use super::{Server, discovery, tunnel};
 use crate::audit::{Answered, Record};
-use crate::auth::{self, User};
+use crate::auth;
 use crate::delegate::{Delegate, Wanted};
 use crate::negotiate::{self, Accepted, Form, Offer};
 use crate::openapi::v2;
 use crate::query::{self, Query};
 use crate::registry::{Served, Target, internal};
 use crate::route::{self, Discovery, Path, Route};
-use crate::status::Status;
 use crate::wire;
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, header, request::Parts};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Limited};
+use resource::User;
+use resource::status::Status;
 use serde_json::{Value, json};
 use std::convert::Infallible;
 use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex};
+use tokio::sync::OwnedSemaphorePermit;
 
 /// Bodies may have this many bytes (upstream's limit).
 const BODY_MAX: usize = 3 << 20;
@@ -138,9 +141,9 @@ impl Server {
         let counted = self.metrics.begin(&parts, &self.core.catalog());
         let mut response = match self.admit(&parts, caller, &mut record) {
             Err(status) => failure(&status, &Accepted::default()),
-            Ok(user) => match read_in_time(body, from_socket).await {
+            Ok(user) => match self.read(body, from_socket).await {
                 Err(status) => failure(&status, &Accepted::default()),
-                Ok(body) => {
+                Ok((body, _place)) => {
                     if let Some(record) = &mut record {
                         record.read(&body);
                     }
@@ -170,7 +173,26 @@ impl Server {
         if head_only {
             *response.body_mut() = Body::empty();
         }
-        if zips { answer::zip(response).await } else { response }
+        let response = if zips { answer::zip(response).await } else { response };
+        if !from_socket {
+            return response;
+        }
+        self.room.lend(response).await.unwrap_or_else(|status| failure(&status, &Accepted::default()))
+    }
+
+    /// A request's body, with its place in the room until it has been answered; over a socket in time.
+    async fn read(
+        &self,
+        body: UnsyncBoxBody<Bytes, String>,
+        from_socket: bool,
+    ) -> Result<(Bytes, Vec<OwnedSemaphorePermit>), Status> {
+        if !from_socket {
+            return read(body, None).await;
+        }
+        tokio::time::timeout(BODY_TIME_MAX, read(body, Some(&self.room))).await.unwrap_or_else(|_| {
+            let seconds = BODY_TIME_MAX.as_secs();
+            Err(Status::new(408, "Timeout", format!("the request's body did not come within {seconds} s")))
+        })
     }
 
     /// Who asks, and whether the request is addressed to this server.
@@ -204,14 +226,17 @@ impl Server {
                 || self.hosts.iter().any(|h| h.eq_ignore_ascii_case(host))
         };
         // a name that cannot be read is none of ours
-        let text = |name: header::HeaderName| parts.headers.get(name).map(|v| v.to_str().unwrap_or("?"));
-        let host = text(header::HOST).or_else(|| parts.uri.authority().map(http::uri::Authority::as_str));
-        if let Some(host) = host
-            && !known(host)
-        {
+        let text = |value: &HeaderValue| value.to_str().unwrap_or("?").to_owned();
+        let mut hosts: Vec<String> = parts.headers.get_all(header::HOST).iter().map(text).collect();
+        if hosts.len() > 1 {
+            return Err(Status::bad_request("too many Host headers"));
+        }
+        // an address in the request's first line, too: whoever reads only the other one would be led here
+        hosts.extend(parts.uri.authority().map(|authority| authority.as_str().to_owned()));
+        if let Some(host) = hosts.iter().find(|host| !known(host)) {
             return Err(Status::new(403, "Forbidden", format!("the host {host:?} is not this server's")));
         }
-        if let Some(origin) = text(header::ORIGIN) {
+        if let Some(origin) = parts.headers.get(header::ORIGIN).map(text) {
             let authority = origin.split_once("://").map_or("", |(_, rest)| rest);
             if !known(authority) {
                 return Err(Status::new(403, "Forbidden", format!("the origin {origin:?} is not allowed")));
@@ -292,6 +317,7 @@ impl Server {
                 self.authorize_path(&ask)?;
                 self.discovery(&ask, &what)
             }
+            Route::Other(path) if path == tunnel::PATH => self.tunnel(&ask),
             Route::Other(path) => {
                 self.authorize_path(&ask)?;
                 match (&ask.method, path.as_str()) {
@@ -456,7 +482,7 @@ impl Server {
                 return Err(super::verbs::custom_patches());
             }
             if custom && !verb.is_empty() && !matches!(ask.method, Method::HEAD | Method::OPTIONS) {
-                let what = crate::status::qualified(&resource.group, &resource.plural);
+                let what = resource::status::qualified(&resource.group, &resource.plural);
                 let mut status = not_allowed();
                 status.message = format!("{verb} is not supported on resources of kind \"{what}\"");
                 status.details = Some(json!({"group": resource.group, "kind": resource.plural}));
@@ -495,8 +521,8 @@ impl Server {
         verb: &str,
         old_watch: bool,
     ) -> Result<Response<Body>, Status> {
-        if let Some(live) = target.served.resource.strategy.live() {
-            return self.live(&ask, &target, verb, live).await;
+        if let Some(live) = target.served.live.clone() {
+            return self.live(&ask, &target, verb, &*live).await;
         }
         match verb {
             "get" => self.get(&ask, &target),
@@ -602,24 +628,29 @@ pub(crate) fn verb_of(method: &Method, path: &Path, query: &Query) -> &'static s
 }
 
 /// A body from a socket must come in time; in this process there need not be a clock.
-async fn read_in_time(body: UnsyncBoxBody<Bytes, String>, from_socket: bool) -> Result<Bytes, Status> {
-    if !from_socket {
-        return read(body).await;
-    }
-    tokio::time::timeout(BODY_TIME_MAX, read(body)).await.unwrap_or_else(|_| {
-        let seconds = BODY_TIME_MAX.as_secs();
-        Err(Status::new(408, "Timeout", format!("the request's body did not come within {seconds} s")))
-    })
-}
-
-async fn read(body: UnsyncBoxBody<Bytes, String>) -> Result<Bytes, Status> {
-    match Limited::new(body, BODY_MAX).collect().await {
-        Ok(body) => Ok(body.to_bytes()),
-        Err(error) if error.is::<http_body_util::LengthLimitError>() => {
-            Err(Status::new(413, "RequestEntityTooLarge", format!("Request entity too large: limit is {BODY_MAX}")))
+/// A request's body, and the room that it takes.
+async fn read(
+    body: UnsyncBoxBody<Bytes, String>,
+    room: Option<&Room>,
+) -> Result<(Bytes, Vec<OwnedSemaphorePermit>), Status> {
+    let mut body = Limited::new(body, BODY_MAX);
+    let (mut out, mut places, mut counted) = (BytesMut::new(), Vec::new(), 0_usize);
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| match error.is::<http_body_util::LengthLimitError>() {
+            true => Status::new(413, "RequestEntityTooLarge", format!("Request entity too large: limit is {BODY_MAX}")),
+            false => Status::bad_request(format!("the request's body cannot be read: {error}")),
+        })?;
+        let Ok(data) = frame.into_data() else { continue };
+        out.extend_from_slice(&data);
+        if let Some(room) = room
+            && out.len() > counted
+        {
+            // ahead of what came, so that a large body takes few places
+            counted = out.len().saturating_mul(2);
+            places.extend(room.take(out.len())?);
         }
-        Err(error) => Err(internal(error.to_string())),
     }
+    Ok((out.freeze(), places))
 }
 
 fn aggregate(value: &Value, version: &str) -> Response<Body> {

@@ -79,10 +79,7 @@ impl Server {
     /// What upstream asks of etcd, and whether all that is stored is served.
     fn store_checks(&self) -> [Outcome<'static>; 2] {
         let store::Health { trouble, set_aside, .. } = self.core.store.health();
-        let writes = trouble.map_or(Ok(()), |trouble| {
-            let what = if trouble.full { "the disk is full" } else { "the database cannot be written" };
-            Err(format!("{what}: {}", trouble.message))
-        });
+        let writes = trouble.map_or(Ok(()), |trouble| Err(format!("{}: {}", trouble.fault.what(), trouble.message)));
         // it does not come back by itself, and everything else is served: no reason to take the service away
         let mut objects = Outcome::new("stored-objects", Ok(()));
         if !set_aside.is_empty() {

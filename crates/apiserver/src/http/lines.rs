@@ -3,7 +3,7 @@
 //! Those who watch read an event at about the same time, so few lines need to be kept, and a client that reads nothing holds
 //! lines that others hold, too.
 
-use crate::negotiate::Form;
+use crate::negotiate::{Encoding, Form};
 use crate::registry::Served;
 use crate::table::Include;
 use bytes::Bytes;
@@ -37,7 +37,7 @@ impl Change {
 
 /// A kind as it is served at present; another one after its definition has changed.
 #[derive(Clone)]
-struct Kind(Arc<Served>);
+pub(super) struct Kind(pub Arc<Served>);
 
 impl PartialEq for Kind {
     fn eq(&self, other: &Self) -> bool {
@@ -56,27 +56,15 @@ impl Hash for Kind {
 /// An event, by its revision, in one of the ways in which watches show it.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) struct View {
-    kind: Kind,
-    revision: Revision,
-    change: Change,
-    form: Form,
-    form_version: &'static str,
-    include: Include,
-    columns: bool,
-}
-
-impl View {
-    pub(super) fn new(
-        served: &Arc<Served>,
-        revision: Revision,
-        change: Change,
-        form: Form,
-        form_version: &'static str,
-        include: Include,
-        columns: bool,
-    ) -> Self {
-        Self { kind: Kind(served.clone()), revision, change, form, form_version, include, columns }
-    }
+    pub kind: Kind,
+    pub revision: Revision,
+    pub change: Change,
+    pub encoding: Encoding,
+    pub form: Form,
+    pub form_version: &'static str,
+    pub include: Include,
+    /// With the table's columns, as the first line of a watch is.
+    pub columns: bool,
 }
 
 /// A line that is being made, or is made.
@@ -133,13 +121,23 @@ mod tests {
 
     #[test]
     fn a_line_is_made_once_and_the_oldest_are_let_go() {
-        let served = crate::builtin::resources().into_iter().find(|r| r.plural == "configmaps").map(Served::builtin);
+        let served = kinds::resources().into_iter().find(|r| r.plural == "configmaps").map(Served::builtin);
         let served = Arc::new(served.expect("it is served"));
         let lines = Lines::default();
         let mut made = 0;
+        let first = View {
+            kind: Kind(served),
+            revision: 0,
+            change: Change::Added,
+            encoding: Encoding::Json,
+            form: Form::Object,
+            form_version: "v1",
+            include: Include::None,
+            columns: false,
+        };
         for revision in 0..100 {
             for _ in 0..50 {
-                let view = View::new(&served, revision, Change::Added, Form::Object, "v1", Include::None, false);
+                let view = View { revision, ..first.clone() };
                 let line = lines.get(view, || {
                     made += 1;
                     vec![b'x'; 100_000].into()
@@ -149,7 +147,7 @@ mod tests {
         }
         assert_eq!(made, 100);
         assert_eq!(lines.held(), (20, 20, 2_000_000));
-        let table = View::new(&served, 99, Change::Added, Form::Table, "v1", Include::None, false);
+        let table = View { revision: 99, form: Form::Table, ..first };
         assert_eq!(lines.get(table, || Bytes::from_static(b"row")), "row");
     }
 }

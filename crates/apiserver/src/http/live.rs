@@ -1,13 +1,12 @@
-//! Reading kinds whose objects are made when somebody asks.
+//! Reads of kinds whose objects are made on request and never stored.
 
 use super::Server;
 use super::answer::Body;
 use super::handle::{Ask, not_allowed};
 use crate::query::ListOptions;
-use crate::registry::{Answer, Object, Target, not_found};
-use crate::resource::Live;
-use crate::status::Status;
+use crate::registry::{Answer, Live, Object, Target, not_found};
 use http::Response;
+use resource::status::Status;
 use serde_json::json;
 use std::sync::Arc;
 

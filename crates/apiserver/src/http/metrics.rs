@@ -39,13 +39,8 @@ struct About {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Answered {
-    verb: &'static str,
-    group: String,
-    version: String,
-    resource: String,
-    subresource: String,
-    scope: &'static str,
-    component: &'static str,
+    #[prometheus(flatten)]
+    about: About,
     code: u16,
 }
 
@@ -155,12 +150,11 @@ pub(super) struct Request {
 
 impl Request {
     pub(super) fn end(self, code: u16) {
-        let About { verb, group, version, resource, subresource, scope, component } = self.about.clone();
-        let answered = Answered { verb, group, version, resource, subresource, scope, component, code };
-        self.metrics.requests.get_or_create(&answered).inc();
-        if verb != "WATCH" && verb != "CONNECT" {
-            self.metrics.durations.get_or_create(&self.about).observe(self.since.elapsed().as_secs_f64());
+        let Self { metrics, about, since, .. } = self;
+        if about.verb != "WATCH" && about.verb != "CONNECT" {
+            metrics.durations.get_or_create(&about).observe(since.elapsed().as_secs_f64());
         }
+        metrics.requests.get_or_create(&Answered { about, code }).inc();
     }
 }
 

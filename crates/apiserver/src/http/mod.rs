@@ -1,4 +1,4 @@
-//! The asynchronous shell: HTTP in, the core's answers out.
+//! The asynchronous shell of the API server: takes HTTP requests and returns the answers of the core.
 
 mod answer;
 mod authorize;
@@ -12,8 +12,10 @@ mod metrics;
 mod patient;
 mod pods;
 mod proxy;
+mod room;
 mod scale;
 mod serve;
+mod tunnel;
 mod upgrade;
 mod verbs;
 mod watch;
@@ -23,17 +25,19 @@ pub(crate) use handle::verb_of;
 pub use health::Check;
 pub use serve::{ServeError, tls_config};
 
-use crate::admission::Admission;
-use crate::auth::{Authenticator, User};
-use crate::builtin;
-use crate::crd::{DEFINITIONS, Definitions};
+use crate::auth::Authenticator;
+use crate::crd::Definitions;
 use crate::delegate::Delegate;
-use crate::registry::{Catalog, Core, RealWorld, Served, World};
-use crate::streams::PodStreams;
+use crate::registry::{Catalog, Core, RealWorld, Served};
+use crate::streams::{PodStreams, Tunnels};
 use crate::usage::{self, Usage};
 use crate::wire::ObjectCodec;
+use resource::User;
+use resource::admission::Admission;
+use resource::definitions::DEFINITIONS;
+use resource::{Kinds, World};
+use serde_json::Value;
 use std::convert::Infallible;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -48,11 +52,15 @@ const EVENTS_LOOK: Duration = Duration::from_secs(60);
 
 /// What a server is made of.
 pub struct Options {
+    /// What is served beside custom resources.
+    pub kinds: Kinds,
     /// SQLite file; `None`: memory.
     pub database: Option<PathBuf>,
     pub plugins: Vec<Arc<dyn Admission>>,
     /// Logs and shells of pods; `None`: there is no node agent.
     pub streams: Option<Arc<dyn PodStreams>>,
+    /// Where agents of other machines dial in; `None`: none may.
+    pub tunnels: Option<Arc<dyn Tunnels>>,
     /// What pods and nodes use (`metrics.k8s.io`); `None`: nobody measures, and the group is not served.
     pub usage: Option<Arc<dyn Usage>>,
     /// Groups that others answer for.
@@ -61,26 +69,30 @@ pub struct Options {
     pub world: Arc<dyn World>,
     /// Where requests over sockets are recorded.
     pub audit: Option<crate::audit::Log>,
-    /// Where it listens: the Service `default/kubernetes` leads there. `None`: there is no such Service.
-    pub address: Option<SocketAddr>,
+    /// Objects that say where the server listens (the Service `default/kubernetes` with its endpoints): their addresses and ports are
+    /// brought up to date at each start.
+    pub own: Vec<Value>,
     /// Host names beside loopback ones that requests may be addressed to.
     pub hosts: Vec<String>,
     /// What `/readyz` and `/livez` look at beside the server itself.
     pub checks: Vec<Arc<dyn Check>>,
 }
 
-impl Default for Options {
-    fn default() -> Self {
+impl Options {
+    /// A server over memory, of these kinds.
+    pub fn new(kinds: Kinds) -> Self {
         Self {
+            kinds,
             database: None,
             plugins: Vec::new(),
             streams: None,
+            tunnels: None,
             usage: None,
             delegates: Vec::new(),
             authenticator: Authenticator::default(),
             world: Arc::new(RealWorld),
             audit: None,
-            address: None,
+            own: Vec::new(),
             hosts: Vec::new(),
             checks: Vec::new(),
         }
@@ -91,6 +103,7 @@ impl Default for Options {
 pub struct Server {
     pub core: Arc<Core>,
     pub(crate) streams: Option<Arc<dyn PodStreams>>,
+    tunnels: Option<Arc<dyn Tunnels>>,
     delegates: Vec<Arc<dyn Delegate>>,
     audit: Option<crate::audit::Log>,
     pub(crate) hosts: Vec<String>,
@@ -101,6 +114,8 @@ pub struct Server {
     /// Where a backup is made before it is sent, one after the other.
     backups: Option<(PathBuf, tokio::sync::Mutex<()>)>,
     pub(crate) metrics: Arc<metrics::Metrics>,
+    /// For the bodies of requests and answers that travel over sockets.
+    room: room::Room,
     /// The server is shutting down.
     pub(crate) stops: std::sync::atomic::AtomicBool,
 }
@@ -113,19 +128,16 @@ impl Server {
     /// # Errors
     /// The database cannot be opened.
     pub fn new(options: Options) -> Result<Arc<Self>, OpenError> {
-        let resources = builtin::resources();
         let mut catalog = Catalog::default();
         let mut buckets = Vec::new();
-        for mut resource in resources {
-            if crate::registry::bucket(&resource.group, &resource.plural) == DEFINITIONS {
-                resource.strategy = Arc::new(crate::crd::DefinitionStrategy);
-            }
+        let Kinds { resources, objects, access, quotas } = options.kinds;
+        for resource in resources {
             let served = Served::builtin(resource);
             buckets.push(served.bucket.clone());
             catalog.add(served);
         }
-        for resource in options.usage.iter().flat_map(usage::resources) {
-            catalog.add(Served::builtin(resource));
+        for served in options.usage.iter().flat_map(usage::served) {
+            catalog.add(served);
         }
         let codec = ObjectCodec::new(buckets);
         let store = match &options.database {
@@ -134,15 +146,17 @@ impl Server {
         };
         let backups = options.database.map(|path| (path.with_added_extension("backup"), tokio::sync::Mutex::default()));
         let authenticator = Arc::new(options.authenticator);
-        let core = Arc::new(Core::new(store, catalog, options.plugins, options.world, authenticator));
+        let core = Arc::new(Core::new(store, catalog, options.plugins, options.world, authenticator, access, quotas));
         let metrics = Arc::new(metrics::Metrics::new(core.store.clone()));
         let server = Arc::new(Self {
             core,
             checks: options.checks,
             backups,
             metrics,
+            room: room::Room::default(),
             stops: std::sync::atomic::AtomicBool::new(false),
             streams: options.streams,
+            tunnels: options.tunnels,
             delegates: options.delegates,
             audit: options.audit,
             hosts: options.hosts,
@@ -151,10 +165,8 @@ impl Server {
             lines: lines::Lines::default(),
         });
         let new = server.core.store.revision() == 0;
-        server.bootstrap(options.usage.is_some().then(usage::role));
-        if let Some(address) = options.address {
-            server.announce(address);
-        }
+        server.bootstrap(objects.into_iter().chain(options.usage.is_some().then(usage::role)));
+        server.announce(options.own);
         server.sync_definitions();
         if new {
             // Nobody can have seen what came before.
@@ -163,18 +175,16 @@ impl Server {
         Ok(server)
     }
 
-    /// Makes the objects that every cluster has.
-    fn bootstrap(&self, more: impl IntoIterator<Item = serde_json::Value>) {
+    /// Makes objects that are missing.
+    fn bootstrap(&self, objects: impl IntoIterator<Item = Value>) {
         use store::{Expect, Key, Op, Txn};
         let catalog = self.core.catalog();
         let now = crate::registry::time(self.core.world.now());
         let mut txn = Txn::default();
-        for mut object in builtin::bootstrap::bootstrap().into_iter().chain(more) {
-            let gvk = api::object::Gvk::of(&object);
-            let Some(served) = catalog.kinds.values().find(|s| {
-                s.resource.group == gvk.group && s.resource.version == gvk.version && s.resource.kind == gvk.kind
-            }) else {
-                tracing::error!(kind = gvk.kind, "an object of an unknown kind cannot be made");
+        for mut object in objects {
+            let Some(served) = catalog.kind_of(&object) else {
+                let kind = api::object::text(&object, "kind");
+                tracing::error!(kind, "an object of an unknown kind cannot be made");
                 continue;
             };
             let key = Key::new(api::object::meta(&object, "namespace"), api::object::meta(&object, "name"));
@@ -197,17 +207,17 @@ impl Server {
         }
     }
 
-    /// Keeps the Service `default/kubernetes`, by which clients find the server, and where it leads.
-    fn announce(&self, address: SocketAddr) {
+    /// Keeps the objects by which clients find the server.
+    fn announce(&self, wanted: Vec<Value>) {
         use store::{Expect, Key, Op, Txn};
-        let wanted = builtin::bootstrap::own_service(address);
         self.bootstrap(wanted.clone());
+        let catalog = self.core.catalog();
         let mut txn = Txn::default();
-        let places = [("", "services"), ("", "endpoints"), ("discovery.k8s.io", "endpointslices")];
-        for (object, (group, plural)) in wanted.into_iter().zip(places) {
-            let (bucket, key) = (crate::registry::bucket(group, plural), Key::new("default", "kubernetes"));
+        for object in wanted {
+            let Some(bucket) = catalog.kind_of(&object).map(|served| served.bucket.clone()) else { continue };
+            let key = Key::new(api::object::meta(&object, "namespace"), api::object::meta(&object, "name"));
             let Some(entry) = self.core.store.get(&bucket, &key) else { continue };
-            let mut kept = (*entry.value).clone();
+            let mut kept = (*entry.value()).clone();
             // the port is another after each start
             for field in ["subsets", "endpoints", "ports"] {
                 if let Some(value) = object.get(field) {
@@ -217,19 +227,14 @@ impl Server {
             if let Some(ports) = object["spec"].get("ports") {
                 kept["spec"]["ports"] = ports.clone();
             }
-            if kept != *entry.value {
-                txn.ops.push(Op::Put {
-                    bucket: bucket.into(),
-                    key,
-                    value: kept,
-                    expect: Expect::Revision(entry.revision),
-                });
+            if kept != *entry.value() {
+                txn.ops.push(Op::Put { bucket, key, value: kept, expect: Expect::Revision(entry.revision) });
             }
         }
         if !txn.ops.is_empty()
             && let Err(error) = self.core.store.submit(txn).wait()
         {
-            tracing::error!(%error, "the Service default/kubernetes cannot be brought up to date");
+            tracing::error!(%error, "the objects that say where the server listens cannot be brought up to date");
         }
     }
 
@@ -256,7 +261,7 @@ impl Server {
             let Ok(mut watcher) = self.core.store.watch(DEFINITIONS, from) else { continue };
             let terminating = {
                 let snapshot = self.core.store.snapshot(DEFINITIONS);
-                snapshot.iter(None, None).any(|e| api::object::is_terminating(&e.value))
+                snapshot.iter(None, None).any(|e| api::object::is_terminating(&e.object.glance()))
             };
             // Objects with finalizers of their own go when they go.
             let patience = if terminating { 200 } else { 60_000 };

@@ -1,4 +1,4 @@
-//! Connections that end when their client takes nothing for too long.
+//! Ends connections whose client reads nothing for too long.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;

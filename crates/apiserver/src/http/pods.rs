@@ -1,4 +1,4 @@
-//! Logs of pods and shells in them: checked here, done by the node agent.
+//! Logs of pods and shells in them: checks the requests, which the node agent then carries out.
 
 use super::Server;
 use super::answer::{Body, response};
@@ -7,13 +7,13 @@ use super::upgrade;
 use crate::negotiate::Accepted;
 use crate::query::ListOptions;
 use crate::registry::{Target, internal};
-use crate::status::Status;
-use crate::streams::{LogOptions, Socket, StreamKind, StreamOptions};
+use crate::streams::{self, LogOptions, Socket, StreamKind, StreamOptions};
 use crate::table::Include;
 use axum::extract::ws::Message;
 use bytes::Bytes;
 use futures::StreamExt;
 use http::Response;
+use resource::status::Status;
 use serde_json::Value;
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -62,12 +62,12 @@ fn container(pod: &Value, asked: &str) -> Result<String, Status> {
 
 impl Server {
     pub(crate) async fn pod_stream(self: &Arc<Self>, ask: &Ask, target: &Target) -> Result<Response<Body>, Status> {
-        let pod = self.core.get(&Target { subresource: String::new(), ..target.clone() })?.value().clone();
+        let pod = self.core.get(&Target { subresource: String::new(), ..target.clone() })?.value();
         match target.subresource.as_str() {
             "log" => self.log(ask, &pod).await,
-            "exec" => self.stream(ask, &pod, StreamKind::Exec),
-            "attach" => self.stream(ask, &pod, StreamKind::Attach),
-            _ => self.stream(ask, &pod, StreamKind::PortForward),
+            "exec" => self.stream(ask, &pod, StreamKind::Exec).await,
+            "attach" => self.stream(ask, &pod, StreamKind::Attach).await,
+            _ => self.stream(ask, &pod, StreamKind::PortForward).await,
         }
     }
 
@@ -87,7 +87,7 @@ impl Server {
         Ok(answer)
     }
 
-    fn stream(&self, ask: &Ask, pod: &Arc<Value>, kind: StreamKind) -> Result<Response<Body>, Status> {
+    async fn stream(&self, ask: &Ask, pod: &Arc<Value>, kind: StreamKind) -> Result<Response<Body>, Status> {
         let query = &ask.query;
         let mut options = StreamOptions {
             container: String::new(),
@@ -103,12 +103,6 @@ impl Server {
             if options.tty && options.stderr {
                 options.stderr = false;
             }
-            if !options.stdin && !options.stdout && !options.stderr {
-                return Err(Status::bad_request("you must specify at least 1 of stdin, stdout, stderr"));
-            }
-            if kind == StreamKind::Exec && options.command.is_empty() {
-                return Err(Status::bad_request("you must specify at least one command for the container"));
-            }
             options.container = container(pod, query.text("container"))?;
         }
         if api::object::text(&pod["spec"], "nodeName").is_empty() {
@@ -117,15 +111,22 @@ impl Server {
                 api::object::meta(pod, "name")
             )));
         }
-        let streams = self.streams.clone().ok_or_else(|| no_agent(pod))?;
-        streams.check(pod, kind, &options)?;
+        // what a node's agent would answer
+        if kind != StreamKind::PortForward && !options.stdin && !options.stdout && !options.stderr {
+            return Err(Status::bad_request("you must specify at least 1 of stdin, stdout, stderr"));
+        }
+        if kind == StreamKind::Exec && options.command.is_empty() {
+            return Err(Status::bad_request("you must specify at least one command for the container"));
+        }
+        let agent = self.streams.clone().ok_or_else(|| no_agent(pod))?;
+        agent.check(pod, kind, &options).await?;
         let forwards = kind == StreamKind::PortForward;
         let pod = pod.clone();
         if upgrade::wanted(ask, "SPDY/3.1") {
             let protocols: &[&str] = if forwards { &SPDY_FORWARD_PROTOCOLS } else { &SPDY_PROTOCOLS };
             return upgrade::to_spdy(ask, protocols, move |protocol, io| {
                 options.protocol = protocol;
-                streams.stream(pod, kind, options, Socket::Spdy(io))
+                Box::pin(streams::speak(agent, pod, kind, options, Socket::Spdy(io)))
             });
         }
         if !upgrade::wanted(ask, "websocket") {
@@ -138,10 +139,11 @@ impl Server {
         options.protocol = protocol.to_owned();
         let upgrade = upgrade::to_websocket(ask)?;
         let upgrade = if protocol.is_empty() { upgrade } else { upgrade.protocols([protocol]) };
-        Ok(upgrade.on_upgrade(move |socket| streams.stream(pod, kind, options, Socket::WebSocket(Box::new(socket)))))
+        Ok(upgrade
+            .on_upgrade(move |socket| streams::speak(agent, pod, kind, options, Socket::WebSocket(Box::new(socket)))))
     }
 
-    /// A watch that sends each event as a text frame.
+    /// A watch that sends each event as a frame: of text, or of protobuf for clients that take it.
     pub(crate) fn watch_websocket(
         self: &Arc<Self>,
         ask: Ask,
@@ -151,6 +153,7 @@ impl Server {
         include: Include,
     ) -> Result<Response<Body>, Status> {
         let (sender, mut receiver) = mpsc::channel::<Vec<Bytes>>(1);
+        let binary = accepted.streams_protobuf();
         self.spawn_watch(target, options, accepted, include, sender)?;
         let upgrade = upgrade::to_websocket(&ask)?;
         Ok(upgrade.on_upgrade(move |mut socket| async move {
@@ -158,6 +161,14 @@ impl Server {
                 tokio::select! {
                     chunk = receiver.recv() => {
                         let Some(chunk) = chunk else { break };
+                        if binary {
+                            for event in chunk.iter().flat_map(super::watch::frames) {
+                                if socket.send(Message::Binary(event)).await.is_err() {
+                                    return;
+                                }
+                            }
+                            continue;
+                        }
                         let lines = chunk.iter().flat_map(|lines| lines.split(|b| *b == b'\n'));
                         for line in lines.filter(|line| !line.is_empty()) {
                             let text = String::from_utf8_lossy(line).into_owned();

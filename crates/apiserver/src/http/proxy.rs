@@ -1,13 +1,13 @@
-//! Requests that are passed on to a port of a pod: `pods/[SCHEME:]NAME[:PORT]/proxy/PATH`.
+//! Forwards requests to a port of a pod: `pods/[SCHEME:]NAME[:PORT]/proxy/PATH`.
 
 use super::Server;
 use super::answer::Body;
 use super::handle::Ask;
 use crate::registry::Target;
-use crate::status::Status;
 use http::header::{AUTHORIZATION, CONNECTION, CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
 use http::{HeaderValue, Request, Response};
 use hyper_util::rt::TokioIo;
+use resource::status::Status;
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -48,7 +48,7 @@ impl Server {
         let wrong = || Status::bad_request(format!("invalid pod request {:?}", target.name));
         let place = Place::parse(&target.name).ok_or_else(wrong)?;
         let of_pod = Target { name: place.name.to_owned(), subresource: String::new(), ..target.clone() };
-        let pod = self.core.get(&of_pod)?.value().clone();
+        let pod = self.core.get(&of_pod)?.value();
         if api::object::text(&pod["status"], "podIP").is_empty() {
             return Err(Status::bad_request("address not allowed"));
         }

@@ -4,15 +4,15 @@ use super::Server;
 use super::answer::{self, Body};
 use super::handle::{Ask, not_allowed};
 use crate::decode;
-use crate::jsonpath;
 use crate::negotiate::{Accepted, Form, Offer};
 use crate::query::WriteOptions;
-use crate::registry::{Answer, Attempt, Call, Object, PatchKind, Served, Target, internal};
-use crate::status::Status;
+use crate::registry::{Answer, Attempt, Call, Object, PatchKind, Served, Target, internal, same_revision};
 use crate::table;
 use api::field::{Error, Path};
 use http::{Method, Response};
 use merge::{json_patch, merge_patch};
+use resource::jsonpath;
+use resource::status::Status;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -45,10 +45,9 @@ fn view(served: &Served, object: &Value, paths: &Value, writing: bool) -> Result
     if !scaled.is_empty() {
         status["selector"] = scaled.into();
     }
-    Ok(json!({
-        "kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": meta,
-        "spec": {"replicas": replicas}, "status": status,
-    }))
+    // none is what an absent number means
+    let spec = if replicas == 0 { json!({}) } else { json!({"replicas": replicas}) };
+    Ok(json!({"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": meta, "spec": spec, "status": status}))
 }
 
 /// A Scale as kubectl's table.
@@ -64,7 +63,7 @@ fn table_of(scale: &Value, accepted: &Accepted, now: jiff::Timestamp) -> Respons
     let age = created.map_or_else(|_| "<unknown>".to_owned(), |then| table::age(then, now));
     let cells = vec![
         api::object::meta(scale, "name").into(),
-        scale["spec"]["replicas"].clone(),
+        scale["spec"].get("replicas").cloned().unwrap_or_else(|| 0.into()),
         scale["status"]["replicas"].clone(),
         age.into(),
     ];
@@ -87,6 +86,27 @@ fn set(object: &mut Value, path: &str, value: Value) {
 }
 
 impl Server {
+    /// Upstream cannot apply to the scale of a custom resource: it has no form in which both have the same fields.
+    fn applied_scale(&self, target: &Target) -> Status {
+        let Some(entry) = self.core.entry(target) else { return crate::registry::not_found(target) };
+        let paths = target.served.scale().unwrap_or_default();
+        let mut field =
+            text(&paths, "specReplicasPath").trim_start_matches('.').split('.').map(|part| format!("f:{part}"));
+        let live = entry.value();
+        let managers = live["metadata"]["managedFields"].as_array().map_or(&[][..], Vec::as_slice);
+        let field: Vec<String> = field.by_ref().collect();
+        let is_managed = managers
+            .iter()
+            .any(|manager| field.iter().try_fold(&manager["fieldsV1"], |at, part| at.get(part)).is_some());
+        let to = "request to convert CR to an invalid group/version: autoscaling/v1";
+        let place = if is_managed {
+            format!("failed to convert new object ({}/{}", target.namespace, target.name)
+        } else {
+            "failed to create manager for existing fields: failed to convert live object (/".to_owned()
+        };
+        Status::new(500, "", format!("{place}; autoscaling/v1, Kind=Scale) to proper version: {to}"))
+    }
+
     pub(crate) async fn scale(self: &Arc<Self>, ask: &Ask, target: &Target) -> Result<Response<Body>, Status> {
         let paths = &target.served.scale().ok_or_else(not_allowed)?;
         let builtin = target.served.custom.is_none();
@@ -95,7 +115,7 @@ impl Server {
             Offer { protobuf: builtin, forms: true, watch: false },
         )?;
         if ask.method == Method::GET {
-            let scale = view(&target.served, self.core.get(target)?.value(), paths, false)?;
+            let scale = view(&target.served, &self.core.get(target)?.value(), paths, false)?;
             if accepted.form == Form::Table {
                 return Ok(table_of(&scale, &accepted, self.core.world.now()));
             }
@@ -108,6 +128,18 @@ impl Server {
         let apply = kind == Some(PatchKind::Apply);
         let options_kind = if ask.method == Method::PATCH { "PatchOptions" } else { "UpdateOptions" };
         let options = WriteOptions::parse(&ask.query, options_kind, agent, apply)?;
+        if ask.method == Method::PATCH {
+            match kind {
+                None => {
+                    let mut status = Status::new(415, "UnsupportedMediaType", "415: Unsupported Media Type");
+                    status.details = Some(json!({}));
+                    return Err(status);
+                }
+                Some(PatchKind::Strategic) if !builtin => return Err(super::verbs::custom_patches()),
+                Some(PatchKind::Apply) if !builtin => return Err(self.applied_scale(target)),
+                Some(_) => {}
+            }
+        }
         let body = if apply {
             decode::yaml(&ask.body).map_err(Status::bad_request)?.0
         } else {
@@ -121,22 +153,26 @@ impl Server {
                 (&Method::PATCH, Some(PatchKind::Json)) => {
                     json_patch::apply(&scale, &body).map_err(|e| Status::bad_request(e.to_string()))?
                 }
-                (&Method::PATCH, Some(_)) => merge_patch::apply(&scale, &body),
-                (&Method::PATCH, None) => {
-                    return Err(Status::new(415, "UnsupportedMediaType", "415: Unsupported Media Type"));
-                }
+                (&Method::PATCH, _) => merge_patch::apply(&scale, &body),
                 _ => body.clone(),
             };
-            let version = api::object::resource_version(&wanted);
-            if !version.is_empty() && version != entry.revision.to_string() {
-                let r = &target.served.resource;
-                return Err(Status::conflict(
-                    &r.group,
-                    &r.plural,
-                    &target.name,
-                    "the object has been modified; please apply your changes to the latest version and try again",
-                ));
+            let mut wanted = wanted;
+            if let Err(why) = merge::builtin::decode("io.k8s.api.autoscaling.v1.Scale", &mut wanted) {
+                if ask.method != Method::PATCH {
+                    let why = format!("Scale in version \"v1\" cannot be handled as a Scale: {why}");
+                    return Err(Status::bad_request(why));
+                }
+                let error = Error::invalid(&Path::new("patch"), wanted.to_string(), why);
+                return Err(Status::invalid("", "", "", &vec![error]));
             }
+            let named = api::object::meta(&wanted, "name");
+            if !named.is_empty() && named != target.name {
+                return Err(Status::bad_request(format!(
+                    "the name of the object ({named}) does not match the name on the URL ({})",
+                    target.name
+                )));
+            }
+            same_revision(target, &wanted, &entry)?;
             let replicas = wanted["spec"].get("replicas").and_then(Value::as_i64).unwrap_or(0);
             if replicas < 0 {
                 let r = &target.served.resource;
@@ -156,7 +192,7 @@ impl Server {
             self.core.replace(&call, new, &entry, false)
         };
         let mut answer = self.core.run(self.core.may_take_long(target, ask.body.len()), attempt).await?;
-        answer.object = Object::Made(Arc::new(view(&target.served, answer.object.value(), paths, true)?));
+        answer.object = Object::Made(Arc::new(view(&target.served, &answer.object.value(), paths, true)?));
         Ok(answer::object(&answer, false, &accepted))
     }
 }

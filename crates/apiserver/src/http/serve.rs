@@ -1,4 +1,4 @@
-//! Sockets and TLS.
+//! Listens on sockets, sets up TLS, and serves connections.
 
 use super::Server;
 use super::handle::Caller;

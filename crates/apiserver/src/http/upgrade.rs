@@ -1,9 +1,8 @@
-//! Connections that become something else than HTTP: WebSocket, or SPDY as older clients speak it.
+//! Connections that are upgraded from HTTP to WebSocket, or to SPDY for older clients.
 
 use super::answer::Body;
 use super::handle::Ask;
 use crate::registry::internal;
-use crate::status::Status;
 use crate::streams::Io;
 use axum::extract::FromRequestParts;
 use axum::extract::ws::WebSocketUpgrade;
@@ -12,14 +11,15 @@ use http::request::Parts;
 use http::{HeaderValue, Response, StatusCode, header};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
+use resource::status::Status;
 
 /// The header in which a client lists the protocols that it speaks over SPDY, and the server the one it chose.
 const PROTOCOL: &str = "x-stream-protocol-version";
 /// The header in which a server lists its own where none fits.
 const ACCEPTED: &str = "x-accepted-stream-protocol-versions";
 
-/// Bytes of one WebSocket message, however many frames it comes in; kubectl sends 32 KiB at once.
-const MESSAGE_BYTES_MAX: usize = 16 << 20;
+/// Bytes of one WebSocket message, however many frames it comes in: each connection may hold so many. kubectl sends 32 KiB at once.
+const MESSAGE_BYTES_MAX: usize = 1 << 20;
 
 /// Whether the client asks for an upgrade to this protocol.
 pub(super) fn wanted(ask: &Ask, protocol: &str) -> bool {
@@ -84,6 +84,27 @@ pub(super) fn to_spdy(
     tokio::spawn(async move {
         match upgrade.await {
             Ok(connection) => then(chosen, Box::new(TokioIo::new(connection))).await,
+            Err(error) => tracing::debug!(%error, "a connection was not upgraded"),
+        }
+    });
+    Ok(response)
+}
+
+/// The answer that turns the connection of a node's agent into what `tunnels` speak.
+pub(super) fn to_tunnel(
+    ask: &Ask,
+    protocol: &'static str,
+    then: impl FnOnce(Box<dyn Io>) -> BoxFuture<'static, ()> + Send + 'static,
+) -> Result<Response<Body>, Status> {
+    let upgrade = parts(ask)?.extensions.remove::<OnUpgrade>();
+    let upgrade = upgrade.ok_or_else(|| Status::bad_request("this connection cannot be upgraded"))?;
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+    response.headers_mut().insert(header::UPGRADE, HeaderValue::from_static(protocol));
+    tokio::spawn(async move {
+        match upgrade.await {
+            Ok(connection) => then(Box::new(TokioIo::new(connection))).await,
             Err(error) => tracing::debug!(%error, "a connection was not upgraded"),
         }
     });

@@ -1,4 +1,4 @@
-//! What each verb does, from a checked request to its answer.
+//! The verbs of the API: carries out a checked request and makes its answer.
 
 use super::Server;
 use super::answer::{self, Body};
@@ -8,12 +8,14 @@ use crate::audit::Answered;
 use crate::decode::{self, Format};
 use crate::negotiate::{self, Accepted, Form, Offer};
 use crate::query::{ListOptions, Query, WriteOptions};
-use crate::registry::{Answer, Call, DeleteOptions, Object, PatchKind, Served, Target};
-use crate::resource::Outcome;
-use crate::status::Status;
+use crate::registry::{Answer, Call, DeleteOptions, Object, PatchKind, Served, Target, parse_revision};
 use crate::table::{self, Include};
 use crate::wire;
 use http::{Method, Response};
+use jiff::Timestamp;
+use resource::Outcome;
+use resource::status::Status;
+use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -25,7 +27,8 @@ impl Server {
     pub(super) fn get(&self, ask: &Ask, target: &Target) -> Result<Response<Body>, Status> {
         let accepted = ask.negotiate(Self::offer(&target.served))?;
         let wanted = crate::registry::parse_revision(ask.query.text("resourceVersion"))
-            .map_err(|status| Status::new(500, "", status.message.trim_start_matches("invalid resource version: ")))?;
+            // as upstream answers
+            .map_err(|why| Status::new(500, "", why))?;
         let current = self.core.store.revision();
         if wanted > current {
             return Err(crate::registry::too_large(wanted, current));
@@ -43,8 +46,10 @@ impl Server {
         accepted: &Accepted,
     ) -> Result<Response<Body>, Status> {
         let custom = target.served.resource.custom;
-        let value = answer.object.value();
-        let is_status = api::object::text(value, "kind") == "Status";
+        let is_status = match &answer.object {
+            Object::Stored(_) => target.served.resource.kind == "Status",
+            Object::Made(value) => api::object::text(value, "kind") == "Status",
+        };
         let mut response = match accepted.form {
             _ if is_status => answer::object(answer, false, accepted),
             Form::Object => answer::object(answer, custom, accepted),
@@ -60,14 +65,15 @@ impl Server {
                 ));
             }
             Form::Metadata => {
-                let shaped = table::metadata(value, accepted.form_version);
+                let shaped = table::metadata(&answer.object.value(), accepted.form_version);
                 answer::encode(answer.code, wire::to_vec(&shaped, false), accepted)
             }
             Form::Table => {
                 let include = include(&ask.query)?;
                 let now = self.core.world.now();
-                let row = table::row(&target.served, value, include, accepted.form_version, now);
-                let meta = json!({"resourceVersion": api::object::resource_version(value)});
+                let value = answer.object.value();
+                let row = table::row(&target.served, &value, include, accepted.form_version, now);
+                let meta = json!({"resourceVersion": api::object::resource_version(&value)});
                 let shaped = table::table(Some(table::columns(&target.served)), [row], &meta, accepted.form_version);
                 answer::encode(answer.code, shaped, accepted)
             }
@@ -75,7 +81,11 @@ impl Server {
         if accepted.form != Form::Object {
             answer::warn(&mut response, &answer.warnings);
         }
-        response.extensions_mut().insert(Answered(api::object::meta(value, "name").to_owned()));
+        let name = match &answer.object {
+            Object::Stored(entry) => entry.key.name.clone(),
+            Object::Made(value) => api::object::meta(value, "name").to_owned(),
+        };
+        response.extensions_mut().insert(Answered(name));
         Ok(response)
     }
 
@@ -91,13 +101,22 @@ impl Server {
         options.watch |= old_watch;
         if old_watch && !target.name.is_empty() {
             let name = std::mem::take(&mut target.name);
-            options.fields.0.push(crate::selectors::FieldTerm {
+            options.fields.0.push(crate::field_selector::FieldTerm {
                 field: "metadata.name".to_owned(),
                 value: name,
                 equal: true,
             });
         }
+        if options.watch && accepted.encoding == negotiate::Encoding::Yaml {
+            // upstream starts the watch before it looks how its events are to be written
+            parse_revision(&options.resource_version).map_err(|why| Status::new(500, "", why))?;
+            let protobuf =
+                if target.served.custom.is_none() { ", application/vnd.kubernetes.protobuf;stream=watch" } else { "" };
+            let why = format!("only the following media types are accepted: application/json;stream=watch{protobuf}");
+            return Err(Status::new(406, "NotAcceptable", why));
+        }
         if options.watch {
+            accepted.streams()?;
             if upgrade::wanted(&ask, "websocket") {
                 return self.watch_websocket(ask, target, options, accepted, include);
             }
@@ -137,7 +156,7 @@ impl Server {
             Form::MetadataList => {
                 let version = accepted.form_version;
                 // an empty list is none to Go
-                let listed = (!items.is_empty()).then(|| items.iter().map(|o| table::Metadata::of(o.value(), version)));
+                let listed = (!items.is_empty()).then(|| items.iter().map(|object| Listed { object, version }));
                 let head = json!({
                     "kind": "PartialObjectMetadataList",
                     "apiVersion": format!("meta.k8s.io/{version}"),
@@ -147,7 +166,7 @@ impl Server {
             }
             Form::Table => {
                 let (now, version) = (self.core.world.now(), accepted.form_version);
-                let rows = items.iter().map(|o| table::row(served, o.value(), include, version, now));
+                let rows = items.iter().map(|object| Tabled { object, served, include, version, now });
                 table::table(Some(table::columns(served)), rows, &meta, version)
             }
         };
@@ -160,7 +179,7 @@ impl Server {
             "" | negotiate::JSON => decode::object(served, &ask.body, Format::Json, options.validation),
             negotiate::YAML => decode::object(served, &ask.body, Format::Yaml, options.validation),
             negotiate::PROTOBUF if served.custom.is_none() => {
-                let value = crate::builtin::protobuf::decode(&ask.body).map_err(Status::bad_request)?;
+                let value = decode::protobuf(served, &ask.body)?;
                 let bytes = value.to_string();
                 decode::object(served, bytes.as_bytes(), Format::Json, options.validation)
             }
@@ -169,29 +188,27 @@ impl Server {
         }
     }
 
-    /// POST to `/bindings`, the older way of `/pods/NAME/binding`: the pod is the one that the body names.
-    fn bindings_target(&self, ask: &Ask, target: &Target) -> Result<Option<Target>, Status> {
-        let resource = &target.served.resource;
-        if !resource.group.is_empty() || resource.plural != "bindings" {
-            return Ok(None);
-        }
-        let Some(pods) = self.core.catalog().get("", "v1", "pods").cloned() else { return Ok(None) };
+    /// Where a POST goes to a collection that is another name of a subresource (`/bindings`, the older way of
+    /// `/pods/NAME/binding`): to the object that the body names.
+    fn alias_target(&self, ask: &Ask, target: &Target) -> Result<Option<Target>, Status> {
+        let Some((group, plural, subresource)) = target.served.resource.strategy.alias_of() else { return Ok(None) };
+        let Some(served) = self.core.catalog().any(group, plural).cloned() else { return Ok(None) };
         let body = match ask.content_type().as_str() {
-            negotiate::PROTOBUF => crate::builtin::protobuf::decode(&ask.body).map_err(Status::bad_request)?,
+            negotiate::PROTOBUF => crate::protobuf::decode(&ask.body).map_err(Status::bad_request)?,
             negotiate::YAML => decode::yaml(&ask.body).map_err(Status::bad_request)?.0,
             _ => decode::json(&ask.body).map_err(Status::bad_request)?.0,
         };
         Ok(Some(Target {
-            served: pods,
+            served,
             name: api::object::meta(&body, "name").to_owned(),
-            subresource: "binding".to_owned(),
+            subresource: subresource.to_owned(),
             ..target.clone()
         }))
     }
 
     pub(super) async fn create(self: &Arc<Self>, ask: &Ask, target: &Target) -> Result<Response<Body>, Status> {
-        if let Some(pod) = self.bindings_target(ask, target)? {
-            return self.post_subresource(ask, &pod).await;
+        if let Some(meant) = self.alias_target(ask, target)? {
+            return self.post_subresource(ask, &meant).await;
         }
         let accepted = ask.negotiate(Self::offer(&target.served))?;
         let options = WriteOptions::parse(&ask.query, "CreateOptions", ask.agent(), false)?;
@@ -249,7 +266,12 @@ impl Server {
         let options = WriteOptions::parse(&ask.query, "PatchOptions", ask.agent(), apply)?;
         let long = self.core.may_take_long(target, ask.body.len());
         let read = || decode::patch(&target.served, &ask.body, kind, options.validation);
-        let (patch, warnings) = self.core.apart(long, read).await?;
+        // a patch that cannot be read is looked at only where there is something to patch
+        let (patch, warnings) = self
+            .core
+            .apart(long, read)
+            .await
+            .map_err(|status| if apply { status } else { self.core.get(target).err().unwrap_or(status) })?;
         let call = Call { target, options: &options, user: &ask.user, warnings: &warnings };
         let answer = self.core.run(long, || self.core.patch(&call, kind, &patch)).await?;
         self.one(ask, target, &answer, &accepted)
@@ -262,7 +284,7 @@ impl Server {
             let value = match ask.content_type().as_str() {
                 "" | negotiate::JSON => decode::delete_options(&ask.body, Format::Json)?,
                 negotiate::YAML => decode::delete_options(&ask.body, Format::Yaml)?,
-                negotiate::PROTOBUF => crate::builtin::protobuf::decode(&ask.body).map_err(Status::bad_request)?,
+                negotiate::PROTOBUF => crate::protobuf::decode(&ask.body).map_err(Status::bad_request)?,
                 _ => return Err(negotiate::unsupported(&[negotiate::JSON, negotiate::YAML, negotiate::PROTOBUF])),
             };
             Some(value)
@@ -291,8 +313,8 @@ impl Server {
         let long = self.core.may_take_long(target, 0);
         let page = self.core.list(target, &options)?;
         let targets = page.items.iter().map(|object| Target {
-            name: api::object::meta(object.value(), "name").to_owned(),
-            namespace: api::object::meta(object.value(), "namespace").to_owned(),
+            name: api::object::meta(&object.glance(), "name").to_owned(),
+            namespace: api::object::meta(&object.glance(), "namespace").to_owned(),
             ..target.clone()
         });
         let deleted = self.core.delete_all(long, targets.collect(), &delete, &ask.user).await?;
@@ -300,7 +322,9 @@ impl Server {
         let items: Vec<Object> =
             page.items.iter().zip(deleted).filter(|(_, gone)| *gone).map(|(o, _)| o.clone()).collect();
         let meta = json!({"resourceVersion": self.core.store.revision().to_string()});
-        self.many(&target.served, &items, meta, &accepted, include)
+        let mut response = self.many(&target.served, &items, meta, &accepted, include)?;
+        answer::warn(&mut response, &delete.warnings(&target.served));
+        Ok(response)
     }
 
     /// Subresources that are not a view of the object itself. `None`: it is one.
@@ -340,7 +364,7 @@ impl Server {
         let accepted = ask.negotiate(PLAIN)?;
         let options = WriteOptions::parse(&ask.query, "CreateOptions", ask.agent(), false)?;
         let body = match ask.content_type().as_str() {
-            negotiate::PROTOBUF => crate::builtin::protobuf::decode(&ask.body).map_err(Status::bad_request)?,
+            negotiate::PROTOBUF => crate::protobuf::decode(&ask.body).map_err(Status::bad_request)?,
             negotiate::YAML => decode::yaml(&ask.body).map_err(Status::bad_request)?.0,
             _ => decode::json(&ask.body).map_err(Status::bad_request)?.0,
         };
@@ -380,6 +404,34 @@ impl Server {
             answer = self.core.run(long, || delete(&options, &reply)).await?;
         }
         Ok(answer::object(&answer, false, &accepted))
+    }
+}
+
+/// The metadata of an object in a list, written while its tree is there.
+struct Listed<'a> {
+    object: &'a Object,
+    version: &'a str,
+}
+
+impl Serialize for Listed<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        table::Metadata::of(&self.object.glance(), self.version).serialize(serializer)
+    }
+}
+
+/// The row of an object, written while its tree is there.
+struct Tabled<'a> {
+    object: &'a Object,
+    served: &'a Served,
+    include: Include,
+    version: &'a str,
+    now: Timestamp,
+}
+
+impl Serialize for Tabled<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self { object, served, include, version, now } = *self;
+        table::row(served, &object.glance(), include, version, now).serialize(serializer)
     }
 }
 
@@ -434,7 +486,7 @@ fn list_bytes(served: &Served, items: &[Object], meta: &Value) -> Vec<u8> {
             out.push(b',');
         }
         let bytes = match item {
-            Object::Stored(entry) => entry.bytes.clone(),
+            Object::Stored(entry) => entry.bytes().clone(),
             Object::Made(value) => wire::to_vec(value, custom).into(),
         };
         match bytes.strip_prefix(lead.as_bytes()) {

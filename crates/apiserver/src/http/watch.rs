@@ -1,15 +1,17 @@
-//! Watches: events of the store as a stream of JSON lines, each encoded once for all who see it the same way.
+//! Watches: events of the store as a stream of JSON lines or protobuf frames, each encoded once for all who see it the same
+//! way.
 
 use super::Server;
 use super::answer::{Body, object_bytes, response};
-use super::lines::{Change, View};
-use crate::negotiate::{Accepted, Form};
+use super::lines::{Change, Kind, View};
+use crate::negotiate::{Accepted, Form, JSON, PROTOBUF_STREAM};
+use crate::protobuf;
 use crate::query::ListOptions;
 use crate::registry::{Object, Served, Target, parse_revision, too_large};
-use crate::status::Status;
 use crate::table::{self, Include};
 use bytes::Bytes;
 use http::Response;
+use resource::status::Status;
 use serde_json::{Value, json};
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -54,21 +56,29 @@ impl Encoder {
         self.target.served.selects(&self.options, object)
     }
 
-    /// One line: `{"type":…,"object":…}`.
+    /// One line: `{"type":…,"object":…}`; for clients that take protobuf, one frame.
     fn line(&self, kind: &str, object: &Object) -> Vec<u8> {
+        if self.accepted.streams_protobuf() {
+            return match self.accepted.form {
+                Form::Metadata | Form::MetadataList => {
+                    frame(kind, &table::metadata(&object.value(), self.accepted.form_version))
+                }
+                Form::Object | Form::Table => frame(kind, &object.value()),
+            };
+        }
         let mut out = Vec::with_capacity(64);
         out.extend_from_slice(br#"{"type":""#);
         out.extend_from_slice(kind.as_bytes());
         out.extend_from_slice(br#"","object":"#);
         match self.accepted.form {
             Form::Object => match object {
-                Object::Stored(entry) => out.extend_from_slice(&entry.bytes),
+                Object::Stored(entry) => out.extend_from_slice(entry.bytes()),
                 Object::Made(_) => {
                     out.extend_from_slice(&object_bytes(object, self.target.served.resource.custom));
                 }
             },
             Form::Table | Form::Metadata | Form::MetadataList => {
-                out.extend_from_slice(&self.shaped(kind, object.value()));
+                out.extend_from_slice(&self.shaped(kind, &object.value()));
             }
         }
         out.extend_from_slice(b"}\n");
@@ -120,8 +130,9 @@ impl Encoder {
                 (None, true) => return None,
             }
         } else {
-            let before = event.previous.as_ref().is_some_and(|previous| self.selects(served.present(previous).value()));
-            let after = !event.deleted && self.selects(served.present(&event.entry).value());
+            let before =
+                event.previous.as_ref().is_some_and(|previous| self.selects(&served.present(previous).value()));
+            let after = !event.deleted && self.selects(&served.present(&event.entry).value());
             match (before, after) {
                 (false, false) => return None,
                 (false, true) => Change::Added,
@@ -130,9 +141,10 @@ impl Encoder {
                 (true, false) => Change::Left,
             }
         };
-        let Accepted { form, form_version, .. } = self.accepted;
+        let Accepted { encoding, form, form_version, .. } = self.accepted;
         let columns = form == Form::Table && !self.columns_sent;
-        let view = View::new(&served, event.revision, change, form, form_version, self.include, columns);
+        let (kind, revision, include) = (Kind(served.clone()), event.revision, self.include);
+        let view = View { kind, revision, change, encoding, form, form_version, include, columns };
         let line = self.server.lines.get(view, || match (change, &event.previous) {
             (Change::Left, Some(previous)) => {
                 // What it was, as of now.
@@ -147,7 +159,34 @@ impl Encoder {
     }
 }
 
-fn error_line(status: &Status) -> Bytes {
+/// An event as protobuf (`metav1.WatchEvent`, without an envelope of its own), after its length in four bytes.
+fn frame(kind: &str, object: &Value) -> Vec<u8> {
+    // a stored object of a built-in kind fits its fields; were there one that does not, JSON says what it is
+    let raw = protobuf::encode(object).unwrap_or_else(|| crate::wire::to_vec(object, false));
+    let mut extension = Vec::with_capacity(raw.len().saturating_add(8));
+    protobuf::bytes(&mut extension, 1, &raw);
+    let mut event = Vec::with_capacity(extension.len().saturating_add(24));
+    protobuf::bytes(&mut event, 1, kind.as_bytes());
+    protobuf::bytes(&mut event, 2, &extension);
+    let length = u32::try_from(event.len()).unwrap_or(u32::MAX).to_be_bytes();
+    [&length[..], &event].concat()
+}
+
+/// The events of a chunk of frames, without their lengths.
+pub(super) fn frames(chunk: &Bytes) -> impl Iterator<Item = Bytes> {
+    let mut rest = chunk.clone();
+    std::iter::from_fn(move || {
+        let length = u32::from_be_bytes(rest.get(..4)?.try_into().ok()?);
+        let end = usize::try_from(length).ok()?.checked_add(4).filter(|end| *end <= rest.len())?;
+        let event = rest.split_to(end).slice(4..);
+        Some(event)
+    })
+}
+
+fn error_line(status: &Status, accepted: &Accepted) -> Bytes {
+    if accepted.streams_protobuf() {
+        return frame("ERROR", &serde_json::from_str(&status.to_json()).unwrap_or_default()).into();
+    }
     let mut out = Vec::new();
     out.extend_from_slice(br#"{"type":"ERROR","object":"#);
     out.extend_from_slice(status.to_json().trim_end().as_bytes());
@@ -165,7 +204,8 @@ struct Start {
     initial: Vec<Object>,
     mark_initial_end: bool,
     from: Revision,
-    watcher: Result<Watcher, Gone>,
+    /// Or what the client is told in the stream.
+    watcher: Result<Watcher, Status>,
 }
 
 /// Whose changes can be seen through a watch at all; nobody else's wake it.
@@ -188,11 +228,13 @@ impl Server {
         let served = &target.served;
         served.check_fields(&options.fields)?;
         let revision = parse_revision(&options.resource_version)
-            .map_err(|status| Status::new(500, "", status.message.trim_start_matches("invalid resource version: ")))?;
+            // as upstream answers
+            .map_err(|why| Status::new(500, "", why))?;
         let store = &self.core.store;
         let asks_initial = options.send_initial_events == Some(true);
         if asks_initial && revision > store.revision() {
-            return Err(too_large(revision, store.revision()));
+            let watcher = Err(too_large(revision, store.revision()));
+            return Ok(Start { initial: Vec::new(), mark_initial_end: false, from: revision, watcher });
         }
         let shows_state = match options.send_initial_events {
             Some(asked) => asked,
@@ -203,16 +245,19 @@ impl Server {
             let initial = if shows_state {
                 let namespace = (!target.namespace.is_empty()).then_some(target.namespace.as_str());
                 let objects = snapshot.iter(namespace, None).map(|entry| served.present(entry));
-                objects.filter(|o| served.selects(options, o.value())).collect()
+                objects.filter(|object| served.selects_object(options, object)).collect()
             } else {
                 Vec::new()
             };
-            let watcher = store.watch_some(&served.bucket, interest(target, options), snapshot.revision);
+            let watcher = store
+                .watch_some(&served.bucket, interest(target, options), snapshot.revision)
+                .map_err(|gone| expired(&gone));
             // Upstream ends the initial events with a mark also where they were not asked for by name.
             let mark_initial_end = shows_state && options.bookmarks;
             return Ok(Start { initial, mark_initial_end, from: snapshot.revision, watcher });
         }
-        let watcher = store.watch_some(&served.bucket, interest(target, options), revision);
+        let watcher =
+            store.watch_some(&served.bucket, interest(target, options), revision).map_err(|gone| expired(&gone));
         Ok(Start { initial: Vec::new(), mark_initial_end: false, from: revision, watcher })
     }
 
@@ -225,6 +270,7 @@ impl Server {
         include: Include,
     ) -> Result<Response<Body>, Status> {
         let (sender, receiver) = mpsc::channel::<Vec<Bytes>>(QUEUE);
+        let media_type = if accepted.streams_protobuf() { PROTOBUF_STREAM } else { JSON };
         self.spawn_watch(target, options, accepted, include, sender)?;
         let none = Vec::new().into_iter();
         let stream = futures::stream::unfold((receiver, none), |(mut receiver, mut chunk)| async move {
@@ -235,7 +281,7 @@ impl Server {
                 chunk = receiver.recv().await?.into_iter();
             }
         });
-        let mut answer = response(200, "application/json", Bytes::new());
+        let mut answer = response(200, media_type, Bytes::new());
         *answer.body_mut() = Body::from_stream(stream);
         Ok(answer)
     }
@@ -343,7 +389,7 @@ async fn run(mut encoder: Encoder, start: Start, sender: mpsc::Sender<Vec<Bytes>
     drop(start.initial);
     let mut watcher = match start.watcher {
         Ok(watcher) => watcher,
-        Err(gone) => return outlet.finish(Some(error_line(&expired(&gone)))).await,
+        Err(status) => return outlet.finish(Some(error_line(&status, &encoder.accepted))).await,
     };
     if !outlet.hand_over(Some(&watcher)).await {
         return;
@@ -364,7 +410,7 @@ async fn run(mut encoder: Encoder, start: Start, sender: mpsc::Sender<Vec<Bytes>
                         return;
                     }
                 },
-                Err(gone) => return outlet.finish(Some(error_line(&expired(&gone)))).await,
+                Err(gone) => return outlet.finish(Some(error_line(&expired(&gone), &encoder.accepted))).await,
             },
             () = tokio::time::sleep_until(bookmark_at), if bookmarks => {
                 if last_bookmark.is_some_and(|at| at <= Instant::now()) {
@@ -379,7 +425,7 @@ async fn run(mut encoder: Encoder, start: Start, sender: mpsc::Sender<Vec<Bytes>
                         }
                         outlet.push(encoder.bookmark(watcher.revision(), false));
                     }
-                    Err(gone) => return outlet.finish(Some(error_line(&expired(&gone)))).await,
+                    Err(gone) => return outlet.finish(Some(error_line(&expired(&gone), &encoder.accepted))).await,
                 }
             },
             () = tokio::time::sleep_until(deadline) => return,
@@ -400,5 +446,23 @@ async fn run(mut encoder: Encoder, start: Start, sender: mpsc::Sender<Vec<Bytes>
         if !outlet.hand_over(Some(&watcher)).await {
             return;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_are_told_apart() {
+        let object =
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"k": "x".repeat(300)}});
+        let chunk = Bytes::from([frame("ADDED", &object), frame("MODIFIED", &object)].concat());
+        let events: Vec<Bytes> = frames(&chunk).collect();
+        assert_eq!(events.len(), 2);
+        assert_eq!((&events[0][..7], &events[1][..10]), (&b"\x0a\x05ADDED"[..], &b"\x0a\x08MODIFIED"[..]));
+        let raw = events[0].windows(4).position(|bytes| bytes == b"k8s\0").expect("an object in its envelope");
+        assert_eq!(protobuf::decode(&events[0][raw..]), Ok(object));
+        assert_eq!(frames(&chunk.slice(..chunk.len() - 1)).count(), 1, "what is cut off is no event");
     }
 }

@@ -1,4 +1,4 @@
-//! OpenAPI documents, made from the schemas when somebody asks.
+//! OpenAPI documents, made from the schemas on request.
 
 mod operations;
 pub(crate) mod v2;

@@ -1,4 +1,4 @@
-//! What can be asked of each path: parameters, bodies and answers of the operations in an OpenAPI document.
+//! The operations of each path in an OpenAPI document: parameters, bodies and answers.
 
 use super::gvk;
 use crate::registry::Served;

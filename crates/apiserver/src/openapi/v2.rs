@@ -1,7 +1,7 @@
 //! The document of OpenAPI 2 that kubectl up to 1.28 asks for, made from those of version 3, and its protobuf form
 //! (`openapi.v2.Document` of gnostic), which is the only one that those read.
 
-use crate::builtin::protobuf::{bytes, integer};
+use crate::protobuf::{bytes, integer};
 use serde_json::{Map, Value, json};
 
 /// The media type that clients ask for, and the one that upstream answers with.

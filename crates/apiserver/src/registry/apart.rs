@@ -1,4 +1,4 @@
-//! Work that may take long, kept from the threads that serve sockets.
+//! Runs work that may take long apart from the threads that serve sockets.
 //!
 //! Rules and policies are programs that users write. Their cost is bounded, but what the bound allows may take a second, and a
 //! thread that computes for so long shakes no hands and sends no event meanwhile.

@@ -1,8 +1,11 @@
-//! Which kinds are served, and how stored objects look in each of their versions.
+//! The catalog of served kinds, and the conversion of stored objects into each of their versions.
 
 use super::Object;
-use crate::resource::Resource;
+use api::packed::Packed;
+use futures::future::BoxFuture;
 use merge::schema::Schema;
+use resource::Resource;
+use resource::admission::Objects;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -43,12 +46,36 @@ pub struct Custom {
     pub fresh_from: Revision,
 }
 
+/// Objects that are made when somebody asks for them, and never stored.
+pub trait Live: Send + Sync {
+    /// Those in a namespace (empty: in all), by namespace and name. `stored`: what they may be made from.
+    fn objects(&self, stored: &dyn Objects, namespace: &str) -> BoxFuture<'static, Vec<Value>>;
+}
+
 /// A kind in one version, as the server serves it.
 pub struct Served {
     pub resource: Resource,
     pub bucket: Arc<str>,
     pub custom: Option<Custom>,
+    /// Where the objects come from, if not from the store.
+    pub live: Option<Arc<dyn Live>>,
     schema: OnceLock<Arc<Schema>>,
+    /// What the text of objects of this version begins with.
+    lead: String,
+}
+
+/// As [`crate::wire`] begins.
+fn lead(resource: &Resource) -> String {
+    let version = Value::from(api_version(resource));
+    if resource.custom {
+        format!("{{\"apiVersion\":{version}")
+    } else {
+        format!("{{\"kind\":{},\"apiVersion\":{version}", Value::from(&*resource.kind))
+    }
+}
+
+fn api_version(Resource { group, version, .. }: &Resource) -> String {
+    if group.is_empty() { version.clone() } else { format!("{group}/{version}") }
 }
 
 impl Served {
@@ -58,12 +85,17 @@ impl Served {
             None => bucket(&resource.group, &resource.plural),
         };
         let schema = OnceLock::from(resource.schema.clone());
-        Self { bucket: bucket.into(), custom: None, schema, resource }
+        Self { bucket: bucket.into(), custom: None, live: None, schema, lead: lead(&resource), resource }
+    }
+
+    pub fn live(resource: Resource, live: Arc<dyn Live>) -> Self {
+        Self { live: Some(live), ..Self::builtin(resource) }
     }
 
     pub fn custom(resource: Resource, custom: Custom) -> Self {
         let bucket = bucket(&resource.group, &resource.plural).into();
-        Self { bucket, custom: Some(custom), schema: OnceLock::new(), resource }
+        let lead = lead(&resource);
+        Self { bucket, custom: Some(custom), live: None, schema: OnceLock::new(), lead, resource }
     }
 
     /// The paths of the scale subresource, where there is one.
@@ -83,8 +115,7 @@ impl Served {
     }
 
     pub fn api_version(&self) -> String {
-        let Resource { group, version, .. } = &self.resource;
-        if group.is_empty() { version.clone() } else { format!("{group}/{version}") }
+        api_version(&self.resource)
     }
 
     fn storage_schema<'a>(&'a self, custom: &'a Custom) -> &'a Arc<Schema> {
@@ -110,6 +141,13 @@ impl Served {
         }
     }
 
+    /// Drops what the kind does not know, and returns the paths dropped.
+    pub(crate) fn prune(&self, value: &mut Value) -> Vec<String> {
+        let mut dropped = self.schema().prune(value);
+        dropped.extend(self.resource.type_name.into_iter().flat_map(|name| merge::builtin::prune_schemas(name, value)));
+        dropped
+    }
+
     /// Brings a value into the form in which Go writes the kind.
     pub(crate) fn normalize(&self, value: &mut Value) {
         match self.resource.type_name {
@@ -129,11 +167,10 @@ impl Served {
     /// A stored object as this version shows it.
     pub fn present(&self, entry: &Arc<Entry>) -> Object {
         let stale = self.custom.as_ref().is_some_and(|c| entry.revision < c.fresh_from);
-        let versioned = api::object::text(&entry.value, "apiVersion") != self.api_version();
-        if !stale && !versioned && !self.foreign() {
+        if !stale && !self.foreign() && self.is_of_this_version(entry) {
             return Object::Stored(entry.clone());
         }
-        let mut value = (*entry.value).clone();
+        let mut value = (*entry.value()).clone();
         self.shape(&mut value);
         Object::Made(Arc::new(value))
     }
@@ -141,8 +178,22 @@ impl Served {
     /// A stored object's value as this version shows it.
     pub(crate) fn present_value(&self, entry: &Arc<Entry>) -> Arc<Value> {
         match self.present(entry) {
-            Object::Stored(entry) => entry.value.clone(),
+            Object::Stored(entry) => entry.value(),
             Object::Made(value) => value,
+        }
+    }
+
+    /// A stored object as this version shows it, as it is kept.
+    pub(crate) fn packed(&self, entry: &Arc<Entry>) -> Arc<Packed> {
+        self.present(entry).packed(self.resource.custom)
+    }
+
+    /// Whether an object is stored in this version. Its text says so at its beginning, as the server writes it.
+    fn is_of_this_version(&self, entry: &Entry) -> bool {
+        let rest = entry.bytes().strip_prefix(self.lead.as_bytes());
+        match rest.and_then(|rest| rest.first()) {
+            Some(b',' | b'}') => true,
+            _ => api::object::text(&entry.value(), "apiVersion") == self.api_version(),
         }
     }
 
@@ -178,7 +229,7 @@ impl Served {
         }
     }
 
-    pub fn subresource(&self, name: &str) -> Option<&crate::resource::Subresource> {
+    pub fn subresource(&self, name: &str) -> Option<&resource::Subresource> {
         self.resource.subresources.iter().find(|s| s.name == name)
     }
 }
@@ -223,6 +274,15 @@ pub struct Catalog {
 }
 
 impl Catalog {
+    /// The kind of an object, by its `apiVersion` and `kind`.
+    pub(crate) fn kind_of(&self, object: &Value) -> Option<&Arc<Served>> {
+        let gvk = api::object::Gvk::of(object);
+        self.kinds.values().find(|served| {
+            let resource = &served.resource;
+            resource.group == gvk.group && resource.version == gvk.version && resource.kind == gvk.kind
+        })
+    }
+
     pub fn add(&mut self, served: Served) {
         let Resource { group, version, plural, .. } = &served.resource;
         if !self.groups.contains(group) {

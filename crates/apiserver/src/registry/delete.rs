@@ -1,14 +1,14 @@
-//! Deleting, as far as it is the server's part: preconditions, grace, finalizers. Dependents are the garbage collector's.
+//! The server's part of deleting an object: preconditions, grace, finalizers. Dependents are the garbage collector's.
 
 use super::read::not_found;
 use super::write::{meta_mut, time};
-use super::{Answer, Attempt, Core, Object, Pending, Target};
-use crate::admission::Operation;
-use crate::auth::User;
+use super::{Answer, Attempt, Core, Object, Pending, Served, Target};
 use crate::query::{self, Query};
-use crate::status::Status;
 use api::field::{Error, ErrorList, Path};
 use jiff::Timestamp;
+use resource::User;
+use resource::admission::Operation;
+use resource::status::Status;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use store::{Expect, Op, Txn};
@@ -32,6 +32,9 @@ pub struct DeleteOptions {
     pub dry_run: bool,
 }
 
+/// The type of a body.
+const OPTIONS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions";
+
 impl DeleteOptions {
     /// From the body, or from the query where there is no body.
     ///
@@ -40,40 +43,21 @@ impl DeleteOptions {
     pub fn parse(body: Option<&Value>, query: &Query) -> Result<Self, Status> {
         let mut errors = ErrorList::new();
         let mut out = Self::default();
-        let (mut orphan, mut policy) = (None, None);
+        let (orphan, policy);
         match body {
             Some(body) => {
-                let wrong = |field: &str, value: &Value, kind: &str| {
-                    let got = match value {
-                        Value::Bool(_) => "bool",
-                        Value::Number(_) => "number",
-                        Value::String(_) => "string",
-                        Value::Array(_) => "array",
-                        _ => "object",
-                    };
-                    Status::bad_request(format!(
-                        "json: cannot unmarshal {got} into Go struct field DeleteOptions.{field} of type {kind}"
-                    ))
-                };
-                let some = |field: &str| body.get(field).filter(|v| !v.is_null());
-                if let Some(value) = some("gracePeriodSeconds") {
-                    out.grace_secs = Some(value.as_i64().ok_or_else(|| wrong("gracePeriodSeconds", value, "int64"))?);
-                }
-                if let Some(value) = some("orphanDependents") {
-                    orphan = Some(value.as_bool().ok_or_else(|| wrong("orphanDependents", value, "bool"))?);
-                }
-                if let Some(value) = some("propagationPolicy") {
-                    let text = value.as_str();
-                    let text = text.ok_or_else(|| wrong("propagationPolicy", value, "v1.DeletionPropagation"))?;
-                    policy = Some(text.to_owned());
-                }
-                if let Some(value) = some("preconditions") {
-                    let text = |field| value.get(field).and_then(Value::as_str).map(str::to_owned);
-                    out.uid = text("uid");
-                    out.resource_version = text("resourceVersion");
-                }
+                // a field of another type would count as left out: a trial or a condition would become an unconditional delete
+                let mut body = body.clone();
+                merge::builtin::decode(OPTIONS, &mut body).map_err(Status::bad_request)?;
+                let text = |value: &Value| value.as_str().map(str::to_owned);
+                let precondition = |field| body.get("preconditions").and_then(|value| text(value.get(field)?));
+                out.grace_secs = body.get("gracePeriodSeconds").and_then(Value::as_i64);
+                orphan = body.get("orphanDependents").and_then(Value::as_bool);
+                policy = body.get("propagationPolicy").and_then(text);
+                out.uid = precondition("uid");
+                out.resource_version = precondition("resourceVersion");
                 let all = body.get("dryRun").and_then(Value::as_array).into_iter().flatten();
-                out.dry_run = query::dry_run(all.filter_map(Value::as_str), &mut errors);
+                out.dry_run = query::dry_run(all.map(|value| value.as_str().unwrap_or_default()), &mut errors);
             }
             None => {
                 out.grace_secs = query.int("gracePeriodSeconds")?;
@@ -104,8 +88,20 @@ impl DeleteOptions {
     }
 }
 
+impl DeleteOptions {
+    /// What somebody is told who deletes objects of this kind.
+    pub(crate) fn warnings(&self, served: &Served) -> Vec<String> {
+        let is_told = self.propagation.is_none() && served.resource.strategy.warns_of_orphans();
+        is_told.then(|| ORPHANS.to_owned()).into_iter().collect()
+    }
+}
+
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
+
+/// What somebody is told who deletes without saying what becomes of the rest.
+const ORPHANS: &str = "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove \
+                       them or set propagationPolicy=Orphan to suppress this warning";
 
 impl Core {
     /// Deletes one object, or starts to.
@@ -116,19 +112,12 @@ impl Core {
         let served = &target.served;
         let resource = &served.resource;
         let strategy = &*resource.strategy;
-        let entry = self.entry(target).ok_or_else(|| not_found(target))?;
+        let mut warnings = options.warnings(served);
+        let entry = self.entry(target).ok_or_else(|| not_found(target).with_warnings(&warnings))?;
         let old = served.present_value(&entry);
-        self.check_preconditions(target, options, &old)?;
-        let mut warnings = Vec::new();
+        self.check_preconditions(target, options, &old).map_err(|status| status.with_warnings(&warnings))?;
         self.validate(target, Operation::Delete, None, Some(&old), user, options.dry_run, &mut warnings)?;
 
-        if options.propagation.is_none() && strategy.warns_of_orphans() {
-            warnings.push(
-                "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove \
-                 them or set propagationPolicy=Orphan to suppress this warning"
-                    .to_owned(),
-            );
-        }
         let now = self.world.now();
         let begun =
             self.with_context(user, &target.namespace, options.dry_run, |cx| strategy.begin_delete(cx, &old))?;

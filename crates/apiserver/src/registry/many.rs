@@ -1,9 +1,9 @@
-//! Deleting many objects with few commits: collections, and events that have expired.
+//! Deletes many objects with few commits: collections, and events that have expired.
 
 use super::{Attempt, Core, DeleteOptions, Target};
-use crate::auth::User;
-use crate::status::Status;
 use jiff::Timestamp;
+use resource::User;
+use resource::status::Status;
 use serde_json::Value;
 use std::time::Duration;
 use store::{Op, Txn, WriteError};
@@ -33,7 +33,7 @@ impl Core {
             let rest = targets.get(deleted.len()..).unwrap_or_default();
             let mut batch = Batch::default();
             for target in rest.iter().take(TOGETHER) {
-                batch.bytes = batch.bytes.saturating_add(self.entry(target).map_or(0, |entry| entry.bytes.len()));
+                batch.bytes = batch.bytes.saturating_add(self.entry(target).map_or(0, |entry| entry.bytes().len()));
                 match self.apart(long, || self.delete(target, options, user)).await {
                     Ok(Attempt::Done(_)) => batch.there.push(true),
                     Ok(Attempt::Write(pending)) => {
@@ -92,7 +92,7 @@ impl Core {
         let old =
             |value: &Value| written(value).is_some_and(|at| now.duration_since(at).unsigned_abs() > time && at < now);
         let mut ops: Vec<Op> = Vec::new();
-        for entry in snapshot.iter(None, None).filter(|entry| old(&entry.value)) {
+        for entry in snapshot.iter(None, None).filter(|entry| old(&entry.object.glance())) {
             let (bucket, key) = (bucket.clone(), entry.key.clone());
             ops.push(Op::Delete { bucket, key, expect: entry.revision, last: None });
         }

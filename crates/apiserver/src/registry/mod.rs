@@ -7,40 +7,35 @@
 mod apart;
 mod catalog;
 mod delete;
+mod follow;
+mod ledger;
 mod many;
 mod patch;
 mod read;
 mod turns;
 mod write;
 
-pub use catalog::{Catalog, Custom, Served, compare_versions};
+pub use catalog::{Catalog, Custom, Live, Served, compare_versions};
 pub use delete::{DeleteOptions, Propagation};
+pub use follow::{Change, Followed, Following};
 pub use patch::PatchKind;
 pub use read::ListAnswer;
 pub use write::Call;
 
 pub(crate) use catalog::bucket;
 pub(crate) use read::{not_found, parse_revision, too_large};
-pub(crate) use write::time;
+pub(crate) use write::{same_revision, time};
 
-use crate::admission::{self, Admission, Objects, Operation};
-use crate::auth::User;
-use crate::resource::{Context, Tokens};
-use crate::status::Status;
+use api::packed::Packed;
 use jiff::Timestamp;
+use resource::User;
+use resource::admission::{self, Admission, Objects, Operation};
+use resource::status::Status;
+use resource::{Access, Context, Quotas, Tokens, World};
 use serde_json::Value;
 use std::sync::{Arc, PoisonError, RwLock};
 use store::{Entry, Event, Key, Op, Revision, Store, Txn, WriteError};
 use turns::Turns;
-
-/// Clock and chance, so that a simulator can own them.
-pub trait World: Send + Sync {
-    fn now(&self) -> Timestamp;
-    /// A UUID in its usual form.
-    fn uid(&self) -> String;
-    /// Five characters for generated names.
-    fn suffix(&self) -> String;
-}
 
 /// The real clock and real chance.
 #[derive(Clone, Copy, Debug, Default)]
@@ -59,6 +54,10 @@ impl World for RealWorld {
         /// No vowels and no look-alikes, as upstream (`k8s.io/apimachinery/pkg/util/rand`).
         const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
         (0..5).map(|_| LETTERS[rand::random_range(0..LETTERS.len())] as char).collect()
+    }
+
+    fn below(&self, bound: u32) -> u32 {
+        if bound == 0 { 0 } else { rand::random_range(0..bound) }
     }
 }
 
@@ -88,10 +87,27 @@ pub enum Object {
 }
 
 impl Object {
-    pub fn value(&self) -> &Arc<Value> {
+    /// The object's tree.
+    pub fn value(&self) -> Arc<Value> {
         match self {
-            Self::Stored(entry) => &entry.value,
-            Self::Made(value) => value,
+            Self::Stored(entry) => entry.value(),
+            Self::Made(value) => value.clone(),
+        }
+    }
+
+    /// The object's tree, for one who looks at many objects once.
+    pub(crate) fn glance(&self) -> Arc<Value> {
+        match self {
+            Self::Stored(entry) => entry.object.glance(),
+            Self::Made(value) => value.clone(),
+        }
+    }
+
+    /// The object as it is kept.
+    pub(crate) fn packed(&self, custom: bool) -> Arc<Packed> {
+        match self {
+            Self::Stored(entry) => entry.object.clone(),
+            Self::Made(value) => Arc::new(Packed::new(value.clone(), crate::wire::to_vec(value, custom))),
         }
     }
 }
@@ -157,7 +173,8 @@ pub struct Core {
     pub tokens: Arc<dyn Tokens>,
     turns: Turns,
     places: apart::Places,
-    pub(crate) ledgers: crate::builtin::Ledgers,
+    pub(crate) access: Arc<dyn Access>,
+    ledgers: ledger::Ledgers,
 }
 
 impl Core {
@@ -167,6 +184,8 @@ impl Core {
         plugins: Vec<Arc<dyn Admission>>,
         world: Arc<dyn World>,
         tokens: Arc<dyn Tokens>,
+        access: Arc<dyn Access>,
+        quotas: Arc<dyn Quotas>,
     ) -> Self {
         Self {
             store,
@@ -176,7 +195,8 @@ impl Core {
             tokens,
             turns: Turns::default(),
             places: apart::Places::default(),
-            ledgers: crate::builtin::Ledgers::default(),
+            access,
+            ledgers: ledger::Ledgers::new(quotas),
         }
     }
 
@@ -259,7 +279,7 @@ impl Core {
             WriteError::Conflict if self.store.revision() > seen => Ok(()),
             // A request that expects what was never there would be computed for ever.
             WriteError::Conflict => Err(internal("the write does not fit the state from which it was computed")),
-            WriteError::Full(_) | WriteError::Failed(_) => Err(not_written(&error)),
+            WriteError::Full(_) | WriteError::ReadOnly(_) | WriteError::Failed(_) => Err(not_written(&error)),
         }
     }
 
@@ -284,6 +304,7 @@ impl Core {
             tokens: &*self.tokens,
             lookup: &lookup,
             list: &list,
+            world: &*self.world,
         })
     }
 
@@ -369,13 +390,13 @@ impl Core {
 impl Objects for Core {
     fn get(&self, group: &str, plural: &str, namespace: &str, name: &str) -> Option<Arc<Value>> {
         let entry = self.store.get(&catalog::bucket(group, plural), &Key::new(namespace, name))?;
-        Some(entry.value.clone())
+        Some(entry.value())
     }
 
     fn list(&self, group: &str, plural: &str, namespace: &str) -> Vec<Arc<Value>> {
         let snapshot = self.store.snapshot(&catalog::bucket(group, plural));
         let namespace = (!namespace.is_empty()).then_some(namespace);
-        snapshot.iter(namespace, None).map(|entry| entry.value.clone()).collect()
+        snapshot.iter(namespace, None).map(|entry| entry.value()).collect()
     }
 }
 
@@ -406,7 +427,7 @@ fn not_written(error: &WriteError) -> Status {
     match error {
         // for what etcd says of itself when it is full, upstream answers 500; 507 says what it is
         WriteError::Full(_) => Status::new(507, "InsufficientStorage", format!("Internal error occurred: {error}")),
-        WriteError::Conflict | WriteError::Failed(_) => internal(error.to_string()),
+        WriteError::Conflict | WriteError::ReadOnly(_) | WriteError::Failed(_) => internal(error.to_string()),
     }
 }
 

@@ -1,12 +1,13 @@
-//! Patching: an update whose new object the server computes.
+//! Patches: updates whose new object the server computes.
 
 use super::read::not_found;
-use super::write::{Call, enforce_namespace};
+use super::write::{Call, enforce_namespace, same_revision};
 use super::{Attempt, Core};
 use crate::decode;
-use crate::status::Status;
+use crate::query::FieldValidation;
 use merge::apply::{self, ApplyError, Writer};
 use merge::{PatchError, json_patch, merge_patch, strategic};
+use resource::status::Status;
 use serde_json::{Value, json};
 
 /// By content type.
@@ -65,7 +66,7 @@ impl Core {
         let changes = |field: &str| new.get(field).is_some_and(|value| Some(value) != old.get(field));
         if served.custom.is_none() && kind != PatchKind::Strategic && (changes("kind") || changes("apiVersion")) {
             let (version, kind) = (api::object::text(&new, "apiVersion"), api::object::text(&new, "kind"));
-            if merge::builtin::lacks(version, kind) {
+            if merge::builtin::lacks(version, kind) || !merge::builtin::knows(version) {
                 return Err(unfit(decode::not_registered(kind, version)));
             }
             return Err(unfit("the kind and the version of an object cannot be changed".to_owned()));
@@ -75,21 +76,16 @@ impl Core {
             _ => served.decode(&mut new),
         }
         .map_err(unfit)?;
-        let mut warnings = call.warnings.to_vec();
-        warnings.extend(decode::prune(served, &mut new, call.options.validation).map_err(unfit)?);
-        enforce_namespace(&mut new, target)?;
-        same_name(target, &new)?;
-        super::write::readable_version(&new)?;
-        let version = api::object::resource_version(&new);
-        if !version.is_empty() && version != entry.revision.to_string() {
-            return Err(Status::conflict(
-                &resource.group,
-                &resource.plural,
-                &target.name,
-                "the object has been modified; please apply your changes to the latest version and try again",
-            ));
-        }
-        self.replace(&Call { warnings: &warnings, ..*call }, new, &entry, false)
+        let warnings = decode::prune(served, &mut new, call.warnings, call.options.validation).map_err(unfit)?;
+        // What the patch makes is an object: a refusal from here on takes along what was warned of.
+        let write = || {
+            enforce_namespace(&mut new, target)?;
+            same_name(target, &new)?;
+            super::write::expect_version(target, &new, &entry)?;
+            same_type(served, &target.name, &new)?;
+            self.replace(&Call { warnings: &warnings, ..*call }, new, &entry, false)
+        };
+        write().map_err(|status| status.with_warnings(&warnings))
     }
 
     fn apply(&self, call: &Call<'_>, applied: &Value) -> Result<Attempt, Status> {
@@ -101,17 +97,8 @@ impl Core {
             return Err(not_found(target));
         }
         let live = entry.as_ref().map(|entry| served.present_value(entry));
-        let version = api::object::resource_version(applied).to_owned();
-        match &entry {
-            Some(entry) if !version.is_empty() && version != entry.revision.to_string() => {
-                return Err(Status::conflict(
-                    &resource.group,
-                    &resource.plural,
-                    &target.name,
-                    "the object has been modified; please apply your changes to the latest version and try again",
-                ));
-            }
-            _ => {}
+        if let Some(entry) = &entry {
+            same_revision(target, applied, entry)?;
         }
         let api_version = served.api_version();
         let ignored = resource.strategy.ignored(&target.subresource);
@@ -125,38 +112,71 @@ impl Core {
         let merged =
             apply::apply(live.as_deref(), applied, &writer, call.options.force, served.schema(), self.world.now())
                 .map_err(|error| apply_refused(&error))?;
+        if call.options.validation == FieldValidation::Strict
+            && let Some(first) = call.warnings.first()
+        {
+            let why = format!(
+                "error strict decoding YAML: error converting YAML to JSON: yaml: unmarshal errors:\n  {first}"
+            );
+            return Err(Status::bad_request(why));
+        }
         let mut merged = merged;
         match resource.type_name {
-            Some(name) => merge::builtin::convert(name, &mut merged).map_err(|why| unconverted(&merged, &why))?,
+            Some(name) => {
+                merge::builtin::convert(name, &mut merged).map_err(|why| unconverted(&merged, applied, &why))?
+            }
             None => served.decode(&mut merged).map_err(Status::bad_request)?,
         }
-        enforce_namespace(&mut merged, target)?;
-        same_name(target, &merged)?;
-        match entry {
-            Some(entry) => self.replace(call, merged, &entry, true),
-            None => {
-                // There is nothing that the version could be of.
-                if let Some(meta) = merged.get_mut("metadata").and_then(Value::as_object_mut) {
-                    meta.remove("resourceVersion");
+        let write = || {
+            enforce_namespace(&mut merged, target)?;
+            same_name(target, &merged)?;
+            match entry {
+                Some(entry) => self.replace(call, merged, &entry, true),
+                None => {
+                    // There is nothing that the version could be of.
+                    if let Some(meta) = merged.get_mut("metadata").and_then(Value::as_object_mut) {
+                        meta.remove("resourceVersion");
+                    }
+                    self.may_create(call)?;
+                    self.create(call, &merged, true)
                 }
-                self.may_create(call)?;
-                self.create(call, &merged, true)
             }
-        }
+        };
+        write().map_err(|status| status.with_warnings(call.warnings))
     }
 }
 
 /// What an apply made is no object of its kind.
-fn unconverted(made: &Value, why: &str) -> Status {
+fn unconverted(made: &Value, applied: &Value, why: &str) -> Status {
     let (version, kind) = (api::object::text(made, "apiVersion"), api::object::text(made, "kind"));
     let (group, short) = version.rsplit_once('/').unwrap_or(("", version));
     let kind = format!("{group}/{short}, Kind={kind}");
-    let (namespace, name) = (api::object::meta(made, "namespace"), api::object::meta(made, "name"));
+    let (namespace, name) = (api::object::meta(applied, "namespace"), api::object::meta(made, "name"));
     let message = format!(
         "failed to convert new object ({namespace}/{name}; {kind}) to proper version: unable to convert unstructured \
          object to {kind}: {why}"
     );
     Status::new(500, "", message)
+}
+
+/// A custom resource says what it is, and a patch may have changed that.
+fn same_type(served: &super::Served, name: &str, object: &Value) -> Result<(), Status> {
+    if served.custom.is_none() {
+        return Ok(());
+    }
+    let mut errors = api::field::ErrorList::new();
+    for (field, wanted) in [("kind", served.resource.kind.clone()), ("apiVersion", served.api_version())] {
+        let given = api::object::text(object, field);
+        if given != wanted {
+            errors.push(api::field::Error::invalid(&api::field::Path::new(field), given, format!("must be {wanted}")));
+        }
+    }
+    if errors.is_empty() {
+        return Ok(());
+    }
+    // the refusal is about what the object says it is
+    let group = api::object::text(object, "apiVersion").split_once('/').map_or("", |(group, _)| group);
+    Err(Status::invalid(group, api::object::text(object, "kind"), name, &errors))
 }
 
 /// The object's name is the one in the path.

@@ -1,13 +1,13 @@
-//! Reading: one object, and pages of them.
+//! Reads one object, or a page of a list.
 
 use super::{Core, Object, Target};
+use crate::field_selector::FieldSelector;
 use crate::query::{ListOptions, VersionMatch};
 use crate::registry::Served;
-use crate::selectors::FieldSelector;
-use crate::status::Status;
 use base64::Engine as _;
 use base64::alphabet::URL_SAFE as URL_SAFE_ALPHABET;
-use base64::engine::general_purpose::{GeneralPurpose, NO_PAD, URL_SAFE, URL_SAFE_NO_PAD};
+use base64::engine::general_purpose::{GeneralPurpose, NO_PAD, URL_SAFE_NO_PAD};
+use resource::status::Status;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use store::{Entry, Key, Revision, Snapshot};
@@ -55,8 +55,19 @@ impl Served {
         Ok(())
     }
 
+    /// As [`Served::selects`], with a look at the object's text before the object is read.
+    pub(crate) fn selects_object(&self, options: &ListOptions, object: &Object) -> bool {
+        let may_be = match object {
+            Object::Stored(entry) => {
+                std::str::from_utf8(entry.bytes()).is_ok_and(|text| options.labels.may_select(text))
+            }
+            Object::Made(_) => true,
+        };
+        may_be && self.selects(options, &object.glance())
+    }
+
     pub(crate) fn selects(&self, options: &ListOptions, object: &Value) -> bool {
-        options.labels.matches(object) && options.fields.matches(|field| self.field(object, field))
+        options.labels.selects(object) && options.fields.matches(|field| self.field(object, field))
     }
 }
 
@@ -83,10 +94,11 @@ impl Position {
 
     fn decode(token: &str, namespace: &str, cluster_scoped: bool) -> Result<Self, Status> {
         let bad = |why: &str| Status::bad_request(format!("invalid continue token: continue key is not valid: {why}"));
-        let bytes = GO_URL_SAFE_NO_PAD.decode(token).or_else(|_| URL_SAFE.decode(token)).map_err(|error| {
+        let bytes = GO_URL_SAFE_NO_PAD.decode(token).map_err(|error| {
             let at = match error {
                 base64::DecodeError::InvalidByte(at, _) | base64::DecodeError::InvalidLastSymbol(at, _) => at,
-                _ => token.len(),
+                // a group of four that has one character alone
+                _ => token.len().saturating_sub(token.len() % 4),
             };
             bad(&format!("illegal base64 data at input byte {at}"))
         })?;
@@ -152,7 +164,7 @@ impl Core {
             // One object at most: no need to walk the bucket.
             if let Some(entry) = snapshot.get(&Key::new(namespace, name)) {
                 let object = served.present(entry);
-                if served.selects(options, object.value()) {
+                if served.selects_object(options, &object) {
                     items.push(object);
                 }
             }
@@ -166,7 +178,7 @@ impl Core {
         for entry in entries.by_ref() {
             last = Some(entry);
             let object = served.present(entry);
-            if !selective || served.selects(options, object.value()) {
+            if !selective || served.selects_object(options, &object) {
                 items.push(object);
                 if items.len() == limit {
                     break;
@@ -179,7 +191,7 @@ impl Core {
             && let Some(last) = last
         {
             let more = if selective {
-                entries.any(|entry| served.selects(options, served.present(entry).value()))
+                entries.any(|entry| served.selects_object(options, &served.present(entry)))
             } else {
                 let rest = entries.count();
                 answer.remaining = (rest > 0).then_some(rest);
@@ -196,11 +208,11 @@ impl Core {
     fn snapshot(&self, target: &Target, options: &ListOptions) -> Result<(Snapshot, Option<Key>), Status> {
         let bucket = &target.served.bucket;
         if !options.continue_token.is_empty() {
+            let position =
+                Position::decode(&options.continue_token, &target.namespace, !target.served.resource.namespaced)?;
             if !matches!(options.resource_version.as_str(), "" | "0") {
                 return Err(Status::bad_request("specifying resource version is not allowed when using continue"));
             }
-            let position =
-                Position::decode(&options.continue_token, &target.namespace, !target.served.resource.namespaced)?;
             if position.revision < 0 {
                 return Ok((self.store.snapshot(bucket), Some(position.start)));
             }
@@ -214,7 +226,8 @@ impl Core {
                 }
             };
         }
-        let revision = parse_revision(&options.resource_version)?;
+        let revision = parse_revision(&options.resource_version)
+            .map_err(|why| Status::bad_request(format!("invalid resource version: {why}")))?;
         if revision > 0 {
             let current = self.store.revision();
             if revision > current {
@@ -241,16 +254,13 @@ pub(crate) fn not_found(target: &Target) -> Status {
 /// 0 for an empty one.
 ///
 /// # Errors
-/// 400, in Go's words.
-pub(crate) fn parse_revision(text: &str) -> Result<Revision, Status> {
+/// In Go's words; what comes before them and the status depend on who asks.
+pub(crate) fn parse_revision(text: &str) -> Result<Revision, String> {
     if text.is_empty() {
         return Ok(0);
     }
-    text.parse().map_err(|_| {
-        Status::bad_request(format!(
-            "invalid resource version: resourceVersion: Invalid value: \"{text}\": strconv.ParseUint: parsing \"{text}\": invalid syntax"
-        ))
-    })
+    merge::gotext::uint(text)
+        .map_err(|why| format!("resourceVersion: Invalid value: {}: {why}", merge::gotext::quoted(text)))
 }
 
 pub(crate) fn too_large(asked: Revision, current: Revision) -> Status {

@@ -1,4 +1,4 @@
-//! Rows of writers: those who lost a race for an object write it one after the other.
+//! Queues of writers: writers that lost a race for an object write it one after the other.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

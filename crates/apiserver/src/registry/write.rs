@@ -1,21 +1,22 @@
-//! Creating and updating: the order of steps is upstream's (`k8s.io/apiserver/pkg/registry/rest`).
+//! Creates and updates objects; the order of steps is upstream's (`k8s.io/apiserver/pkg/registry/rest`).
 
 use super::read::not_found;
 use super::{Answer, Attempt, Core, Object, Pending, Served, Target};
-use crate::admission::Operation;
-use crate::auth::User;
 use crate::authorize;
+use crate::decode::Place;
 use crate::meta;
 use crate::query::WriteOptions;
-use crate::resource::Beside;
-use crate::status::Status;
 use api::field::{ErrorList, Path};
 use jiff::Timestamp;
 use merge::apply::{self, Writer};
 use merge::bounds::Exceeded;
+use resource::Beside;
+use resource::User;
+use resource::admission::Operation;
+use resource::status::Status;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
-use store::{Entry, Expect, Key, Op, Txn};
+use store::{Entry, Expect, Key, Op, Revision, Txn};
 
 /// What both kinds of write know about their request.
 pub struct Call<'a> {
@@ -61,14 +62,50 @@ pub(super) fn bounded(object: &Value) -> Result<(), Status> {
     })
 }
 
+/// Metadata that no client gives to a new object.
+const NEVER_GIVEN: [&str; 3] = ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"];
+
+/// The empty maps and lists of an object, by path.
+fn empty_parts(object: &Value) -> Vec<(String, Value)> {
+    fn walk(value: &Value, place: &Place<'_>, out: &mut Vec<(String, Value)>) {
+        match value {
+            Value::Object(members) if members.is_empty() => out.push((place.path(), value.clone())),
+            Value::Array(items) if items.is_empty() => out.push((place.path(), value.clone())),
+            Value::Object(members) => members.iter().for_each(|(name, v)| walk(v, &Place::Field(place, name), out)),
+            Value::Array(items) => items.iter().enumerate().for_each(|(i, v)| walk(v, &Place::Item(place, i), out)),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+    }
+    let mut out = Vec::new();
+    walk(object, &Place::Root, &mut out);
+    out
+}
+
 const MODIFIED: &str = "the object has been modified; please apply your changes to the latest version and try again";
 
+/// The version that an update names is the object's; only some kinds may be updated without one.
+pub(super) fn expect_version(target: &Target, new: &Value, entry: &Entry) -> Result<(), Status> {
+    let resource = &target.served.resource;
+    if named_revision(new)? == 0 && (target.served.custom.is_some() || !resource.strategy.unconditional_update()) {
+        let path = Path::new("metadata.resourceVersion");
+        let error = api::field::Error::invalid(&path, json!(0), "must be specified for an update");
+        return Err(Status::invalid(&resource.group, &resource.plural, &target.name, &vec![error]));
+    }
+    same_revision(target, new, entry)
+}
+
 impl Core {
-    fn invalid(&self, target: &Target, name: &str, errors: &ErrorList) -> Status {
+    /// The refusal of an object. `empty`: what it had that was empty, which a message shows as such and not as absent.
+    fn invalid(&self, target: &Target, name: &str, mut errors: ErrorList, empty: &[(String, Value)]) -> Status {
         let resource = &target.served.resource;
+        for error in errors.iter_mut().filter(|error| error.value == Some(Value::Null)) {
+            if let Some((_, value)) = empty.iter().find(|(path, _)| path == error.field.as_str()) {
+                error.value = Some(value.clone());
+            }
+        }
         // Errors name the kind by which objects are kept.
         let group = resource.strategy.storage().map_or(resource.group.as_str(), |(group, _)| group);
-        Status::invalid(group, &resource.kind, name, errors)
+        Status::invalid(group, &resource.kind, name, &errors)
     }
 
     /// Creates `body`, which has been decoded and pruned. `tracked`: its managed fields are already right.
@@ -95,7 +132,11 @@ impl Core {
             self.check_namespace(target, api::object::meta(&new, "name"))?;
         }
         fill_in(served, &mut new, tracked);
+        for field in NEVER_GIVEN {
+            meta_mut(&mut new).remove(field);
+        }
         strategy.default(&mut new);
+        let empty = empty_parts(&new);
         served.normalize(&mut new);
 
         let writer = self.writer(target, options);
@@ -116,16 +157,13 @@ impl Core {
             // What the server fills in is there for plugins to see.
             let uid = self.world.uid();
             let meta = meta_mut(&mut new);
-            for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
-                meta.remove(field);
-            }
             meta.insert("uid".to_owned(), uid.into());
             meta.insert("creationTimestamp".to_owned(), time(now).into());
         }
         self.with_context(user, &target.namespace, options.dry_run, |cx| strategy.admit_create(cx, &mut new))?;
         let ran = self.mutate(target, Operation::Create, &mut new, None, user, options.dry_run)?;
         if ran {
-            served.schema().prune(&mut new);
+            served.prune(&mut new);
             served.schema().default_again(&mut new);
         }
         let generate = api::object::meta(&new, "generateName").to_owned();
@@ -152,23 +190,24 @@ impl Core {
             errors.extend(served.schema().validate(&new, None, &Path::root()));
         }
         if !errors.is_empty() {
-            return Err(self.invalid(target, &name, &errors));
+            return Err(self.invalid(target, &name, errors, &empty));
         }
-        self.with_context(user, &target.namespace, options.dry_run, |cx| {
-            crate::builtin::admit(cx, &resource.group, &resource.plural, &new)
-        })?;
+        self.with_context(user, &target.namespace, options.dry_run, |cx| strategy.admit_valid(cx, &new))?;
         let hold = self.admit_quotas(target, &new, None, options.dry_run)?;
         let mut more = strategy.warnings(&new, None);
         self.validate(target, Operation::Create, Some(&new), None, user, options.dry_run, &mut more)?;
         let warnings = [warnings, &more].concat();
-        if !api::object::resource_version(&new).is_empty() {
+        // upstream's storage refuses it, which a trial does not reach
+        if !options.dry_run && !api::object::resource_version(&new).is_empty() {
             return Err(Status::new(500, "", "resourceVersion should not be set on objects to be created"));
         }
-        meta_mut(&mut new).remove("resourceVersion");
+        if !options.dry_run {
+            meta_mut(&mut new).remove("resourceVersion");
+        }
         let key = Key::new(api::object::meta(&new, "namespace"), &name);
         if let Some(entry) = self.store.get(&served.bucket, &key) {
             let mut status = Status::already_exists(&resource.group, &resource.plural, &name);
-            if api::object::is_terminating(&entry.value) {
+            if api::object::is_terminating(&entry.value()) {
                 status.message = format!("object is being deleted: {}", status.message);
             }
             return Err(status);
@@ -195,7 +234,7 @@ impl Core {
     pub(super) fn may_create(&self, call: &Call<'_>) -> Result<(), Status> {
         let Target { served, namespace, name, .. } = call.target;
         let resource = &served.resource;
-        authorize::may(self, call.user, "create", &resource.group, &resource.plural, namespace, name)
+        authorize::may(self, call.user, "create", &resource.group, &resource.plural, namespace, name, "")
     }
 
     fn writer(&self, target: &Target, _options: &WriteOptions) -> (String,) {
@@ -213,7 +252,7 @@ impl Core {
             }
             return Err(Status::not_found("", "namespaces", &target.namespace));
         };
-        if !api::object::is_terminating(&entry.value) {
+        if !api::object::is_terminating(&entry.value()) {
             return Ok(());
         }
         let namespace = &target.namespace;
@@ -261,9 +300,11 @@ impl Core {
         let entry = self.entry(target);
         // upstream's order: whose object it is, how it reads, whether it is there
         let uid = api::object::uid(&new);
-        let there = entry.as_ref().map_or("", |entry| api::object::uid(&entry.value));
-        if !uid.is_empty() && uid != there {
-            let key = registry_key(target);
+        let old = entry.as_ref().map(|entry| entry.value());
+        let there = old.as_ref().map_or("", |old| api::object::uid(old));
+        let made = entry.is_some() || resource.strategy.create_on_update();
+        if made && !uid.is_empty() && uid != there {
+            let key = registry_key(target, call.options.dry_run);
             return Err(Status::conflict(
                 &resource.group,
                 &resource.plural,
@@ -276,27 +317,14 @@ impl Core {
         }
         let Some(entry) = entry else {
             if resource.strategy.create_on_update() && target.subresource.is_empty() {
-                readable_version(&new)?;
+                named_revision(&new)?;
                 self.may_create(call)?;
                 meta_mut(&mut new).remove("resourceVersion");
                 return self.create(call, &new, false);
             }
             return Err(not_found(target));
         };
-        readable_version(&new)?;
-        let version = api::object::resource_version(&new);
-        if matches!(version, "" | "0") {
-            if target.served.custom.is_some() || !resource.strategy.unconditional_update() {
-                let error = api::field::Error::invalid(
-                    &Path::new("metadata.resourceVersion"),
-                    json!(0),
-                    "must be specified for an update",
-                );
-                return Err(Status::invalid(&resource.group, &resource.plural, &target.name, &vec![error]));
-            }
-        } else if version != entry.revision.to_string() {
-            return Err(Status::conflict(&resource.group, &resource.plural, &target.name, MODIFIED));
-        }
+        expect_version(target, &new, &entry)?;
         self.replace(call, new, &entry, false)
     }
 
@@ -319,6 +347,7 @@ impl Core {
         fill_in(served, &mut new, tracked);
         strategy.default(&mut new);
         carry_meta(&mut new, &old);
+        let empty = empty_parts(&new);
         served.normalize(&mut new);
         let api_version = served.api_version();
         let ignored = strategy.ignored(&target.subresource);
@@ -337,7 +366,7 @@ impl Core {
         }
         let ran = self.mutate(target, Operation::Update, &mut new, Some(&old), user, options.dry_run)?;
         if ran {
-            served.schema().prune(&mut new);
+            served.prune(&mut new);
             served.schema().default_again(&mut new);
         }
         let main = target.subresource.is_empty();
@@ -391,11 +420,11 @@ impl Core {
             let_be = found.warnings;
         }
         if !errors.is_empty() {
-            return Err(self.invalid(target, &target.name, &errors));
+            return Err(self.invalid(target, &target.name, errors, &empty));
         }
         let mut more = let_be;
         more.extend(strategy.warnings(&new, Some(&old)));
-        let hold = if crate::builtin::may_grow(target) {
+        let hold = if strategy.may_grow(&target.subresource) {
             self.admit_quotas(target, &new, Some((&old, entry.revision)), options.dry_run)?
         } else {
             None
@@ -527,20 +556,30 @@ pub(crate) fn enforce_namespace(object: &mut Value, target: &Target) -> Result<(
     Ok(())
 }
 
-/// Refuses a resource version that is no number.
+/// The revision that a body names, 0 where it names none: an update with 0 replaces whatever there is.
 ///
 /// # Errors
-/// 500, in Go's words.
-pub(crate) fn readable_version(object: &Value) -> Result<(), Status> {
+/// 500, in Go's words: upstream answers so to what is no number.
+pub(crate) fn named_revision(object: &Value) -> Result<Revision, Status> {
     let version = api::object::resource_version(object);
-    if version.is_empty() || version.parse::<u64>().is_ok() {
-        return Ok(());
+    if version.is_empty() { Ok(0) } else { merge::gotext::uint(version).map_err(|why| Status::new(500, "", why)) }
+}
+
+/// Refuses an update of another version than there is.
+///
+/// # Errors
+/// 409, and those of [`named_revision`].
+pub(crate) fn same_revision(target: &Target, new: &Value, entry: &Entry) -> Result<(), Status> {
+    let resource = &target.served.resource;
+    match named_revision(new)? {
+        0 => Ok(()),
+        revision if revision == entry.revision => Ok(()),
+        _ => Err(Status::conflict(&resource.group, &resource.plural, &target.name, MODIFIED)),
     }
-    Err(Status::new(500, "", format!("strconv.ParseUint: parsing {version:?}: invalid syntax")))
 }
 
 /// Where upstream keeps the object in etcd: its messages show it.
-fn registry_key(target: &Target) -> String {
+fn registry_key(target: &Target, dry_run: bool) -> String {
     let resource = &target.served.resource;
     let place = match (resource.group.as_str(), resource.plural.as_str()) {
         ("", "endpoints") => "services/endpoints".to_owned(),
@@ -550,8 +589,10 @@ fn registry_key(target: &Target) -> String {
         (group, plural) if resource.custom || group == "apiextensions.k8s.io" => format!("{group}/{plural}"),
         (_, plural) => plural.to_owned(),
     };
-    let parts = ["/registry", &place, &target.namespace, &target.name];
-    parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("/")
+    // a trial never reaches the layer that knows the prefix
+    let root = if dry_run { "" } else { "/registry" };
+    let parts = [place.as_str(), &target.namespace, &target.name];
+    parts.into_iter().filter(|part| !part.is_empty()).fold(root.to_owned(), |key, part| format!("{key}/{part}"))
 }
 
 /// Upstream's scale handler keeps no time with the fields that it manages.

@@ -1,11 +1,11 @@
 //! Programs that users wrote run, for as long as they may, beside everything else: other requests are answered meanwhile.
 
 use crate::hostile::Hostile;
-use apiserver::admission::{Admission, Operation, Request};
-use apiserver::auth::User;
-use apiserver::status::Status;
 use apiserver::{Options, Server};
 use http_body_util::Empty;
+use resource::User;
+use resource::admission::{Admission, Operation, Request};
+use resource::status::Status;
 use serde_json::{Value, json};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -64,7 +64,7 @@ fn rules_do_not_hold_the_threads_of_sockets() {
     let (entered, has_entered) = channel();
     let (answered, was_answered) = channel();
     let long = Long { entered: Mutex::new(entered), answered: Mutex::new(was_answered) };
-    let options = Options { plugins: vec![Arc::new(long)], ..Options::default() };
+    let options = Options { plugins: vec![Arc::new(long)], ..Options::new(kinds::built_in()) };
     let server = Server::new(options).unwrap();
     let asking = server.clone();
     let write = runtime.spawn(async move {
@@ -92,11 +92,15 @@ async fn policies_have_a_limit_for_all_that_they_say() {
     let base = "/apis/admissionregistration.k8s.io/v1";
     let dear = "[1,2,3,4,5,6,7,8].all(a, object.data.k.split('').all(x, x != 'y' || a < 0))";
     let policy = |name: &str, count: usize| {
-        json!({"metadata": {"name": name}, "spec": {
+        let conditions = if name == "conditions" { count } else { 0 };
+        let conditions: Vec<Value> =
+            (0..conditions).map(|i| json!({"name": format!("c{i}"), "expression": dear})).collect();
+        let count = if conditions.is_empty() { count } else { 1 };
+        json!({"metadata": {"name": name}, "spec": {"matchConditions": conditions,
             "matchConstraints": {"resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}]},
             "validations": vec![json!({"expression": dear}); count]}})
     };
-    for (name, count) in [("few", 1), ("many", 120)] {
+    for (name, count) in [("few", 1), ("many", 120), ("conditions", 60)] {
         let (code, answer) = hostile
             .ask("POST", &format!("{base}/validatingadmissionpolicies"), JSON, policy(name, count).to_string())
             .await;
@@ -113,9 +117,12 @@ async fn policies_have_a_limit_for_all_that_they_say() {
     let maps = "/api/v1/namespaces/default/configmaps";
     let (code, answer) = hostile.ask("POST", maps, JSON, map("few", 5_000)).await;
     assert_eq!(code, 201, "one expression has this much: {answer}");
-    let (code, answer) = hostile.ask("POST", maps, JSON, map("many", 5_000)).await;
-    let message = answer["message"].as_str().unwrap_or_default();
-    assert_eq!((code, message.contains("running out of cost budget")), (422, true), "{answer}");
+    for (name, found) in [("many", "expression '"), ("conditions", "match condition \"c")] {
+        let (code, answer) = hostile.ask("POST", maps, JSON, map(name, 5_000)).await;
+        let message = answer["message"].as_str().unwrap_or_default();
+        assert_eq!((code, message.contains("running out of cost budget")), (422, true), "{answer}");
+        assert!(message.contains(found), "{answer}");
+    }
     let (code, answer) = hostile.ask("POST", maps, JSON, map("few", 1_000_000)).await;
     let message = answer["message"].as_str().unwrap_or_default();
     assert_eq!((code, message.contains("actual cost limit exceeded")), (422, true), "{answer}");

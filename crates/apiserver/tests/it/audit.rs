@@ -1,8 +1,9 @@
 //! The audit log of a server that is asked over a socket.
 
 use apiserver::audit::{Bounds, Log};
-use apiserver::auth::{Authenticator, User};
+use apiserver::auth::Authenticator;
 use apiserver::{Options, Server};
+use resource::User;
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -42,7 +43,7 @@ async fn who_did_what_is_told_and_no_secret() {
     let options = Options {
         authenticator: Authenticator::default().with_token(TOKEN, User::admin()),
         audit: Some(Log::open(&path, Bounds::default()).unwrap()),
-        ..Options::default()
+        ..Options::new(kinds::built_in())
     };
     let server = tokio::task::spawn_blocking(move || Server::new(options)).await.unwrap().unwrap();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

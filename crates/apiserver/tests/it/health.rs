@@ -1,7 +1,7 @@
 //! Health, metrics and backups of a running server.
 
 use crate::hostile::Hostile;
-use apiserver::auth::User;
+use resource::User;
 use serde_json::json;
 
 fn admin() -> User {

@@ -1,8 +1,8 @@
 //! Requests that try to break the server: what is stored can be read again, what cannot is refused, and nothing stops it.
 
-use apiserver::auth::User;
 use apiserver::{Options, Server};
 use http_body_util::{BodyExt, Full};
+use resource::User;
 use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ pub struct Hostile {
 
 impl Hostile {
     pub async fn start(database: Option<&Path>) -> Self {
-        let options = Options { database: database.map(Into::into), ..Options::default() };
+        let options = Options { database: database.map(Into::into), ..Options::new(kinds::built_in()) };
         let server = tokio::task::spawn_blocking(move || Server::new(options)).await.unwrap().unwrap();
         Self { server }
     }

@@ -4,18 +4,18 @@
 
 mod apart;
 mod audit;
+mod follow;
 mod health;
 mod hostile;
 mod jobs;
 mod many;
 mod parsers;
 mod rights;
+mod versions;
 
-use apiserver::auth::User;
 use apiserver::delegate::{Delegate, Text, Wanted};
 use apiserver::query::{Query, WriteOptions};
 use apiserver::registry::{Call, DeleteOptions, Target};
-use apiserver::status::Status;
 use apiserver::{Options, Server};
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -25,6 +25,8 @@ use kube::api::{
 };
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Client, ResourceExt};
+use resource::User;
+use resource::status::Status;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,7 +47,7 @@ fn config_map(name: &str, value: &str) -> ConfigMap {
 
 #[tokio::test]
 async fn a_kube_client_needs_no_socket() {
-    let server = server(Options::default()).await;
+    let server = server(Options::new(kinds::built_in())).await;
     let maps: Api<ConfigMap> = Api::default_namespaced(client(&server));
     let before = maps.list(&ListParams::default()).await.unwrap().metadata.resource_version.unwrap();
     let made = maps.create(&PostParams::default(), &config_map("a", "1")).await.unwrap();
@@ -117,7 +119,7 @@ impl Delegate for Answers {
 
 #[tokio::test]
 async fn a_delegate_answers_for_its_group_whom_the_server_lets_through() {
-    let server = server(Options { delegates: vec![Arc::new(Answers)], ..Options::default() }).await;
+    let server = server(Options { delegates: vec![Arc::new(Answers)], ..Options::new(kinds::built_in()) }).await;
     let ask = |user: User, method: &str, path: &str| {
         let client = Client::new(server.service(user), "default");
         let path = format!("/apis/elsewhere.example.org/v1/namespaces/default/{path}");
@@ -154,7 +156,7 @@ async fn a_delegate_answers_for_its_group_whom_the_server_lets_through() {
 
 #[tokio::test]
 async fn definitions_are_served_as_they_come_and_go() {
-    let server = server(Options::default()).await;
+    let server = server(Options::new(kinds::built_in())).await;
     let client = client(&server);
     let definition: CustomResourceDefinition = serde_json::from_value(json!({
         "metadata": {"name": "widgets.example.org"},
@@ -197,7 +199,7 @@ async fn definitions_are_served_as_they_come_and_go() {
 
 #[tokio::test]
 async fn pages_show_one_moment() {
-    let server = server(Options::default()).await;
+    let server = server(Options::new(kinds::built_in())).await;
     let maps: Api<ConfigMap> = Api::default_namespaced(client(&server));
     for i in 0..10 {
         maps.create(&PostParams::default(), &config_map(&format!("m{i}"), "x")).await.unwrap();
@@ -225,7 +227,7 @@ async fn pages_show_one_moment() {
 #[tokio::test]
 async fn a_restart_keeps_everything() {
     let dir = tempfile::tempdir().unwrap();
-    let options = || Options { database: Some(dir.path().join("s.sqlite")), ..Options::default() };
+    let options = || Options { database: Some(dir.path().join("s.sqlite")), ..Options::new(kinds::built_in()) };
     let first = Server::new(options()).unwrap();
     let maps: Api<ConfigMap> = Api::default_namespaced(Client::new(first.service(User::admin()), "default"));
     let made = maps.create(&PostParams::default(), &config_map("a", "1")).await.unwrap();
@@ -254,7 +256,7 @@ async fn a_restart_keeps_everything() {
 
 #[test]
 fn the_core_works_without_a_runtime() {
-    let server = Server::new(Options::default()).unwrap();
+    let server = Server::new(Options::new(kinds::built_in())).unwrap();
     let core = &server.core;
     let served = core.catalog().get("", "v1", "configmaps").unwrap().clone();
     let target = |name: &str| Target {
@@ -281,7 +283,7 @@ fn the_core_works_without_a_runtime() {
 async fn many_writers_of_one_object_are_all_served() {
     let dir = tempfile::tempdir().unwrap();
     for database in [None, Some(dir.path().join("s.sqlite"))] {
-        let server = server(Options { database, ..Options::default() }).await;
+        let server = server(Options { database, ..Options::new(kinds::built_in()) }).await;
         let writers = (0..120).map(|writer| {
             let maps: Api<ConfigMap> = Api::default_namespaced(client(&server));
             tokio::spawn(async move {
@@ -311,7 +313,8 @@ async fn many_writers_of_one_object_are_all_served() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn no_write_is_lost_among_many_to_one_object() {
     let dir = tempfile::tempdir().unwrap();
-    let server = server(Options { database: Some(dir.path().join("s.sqlite")), ..Options::default() }).await;
+    let server =
+        server(Options { database: Some(dir.path().join("s.sqlite")), ..Options::new(kinds::built_in()) }).await;
     let maps: Api<ConfigMap> = Api::default_namespaced(client(&server));
     maps.create(&PostParams::default(), &config_map("a", "1")).await.unwrap();
     let writers = (0..200).map(|writer| {
@@ -332,7 +335,7 @@ async fn creates_per_second() {
     let dir = tempfile::tempdir().unwrap();
     for database in [None, Some(dir.path().join("s.sqlite"))] {
         let what = if database.is_some() { "sqlite" } else { "memory" };
-        let server = server(Options { database, ..Options::default() }).await;
+        let server = server(Options { database, ..Options::new(kinds::built_in()) }).await;
         let started = std::time::Instant::now();
         let writers = (0..16).map(|writer| {
             let maps: Api<ConfigMap> = Api::default_namespaced(client(&server));
@@ -351,7 +354,7 @@ async fn creates_per_second() {
 
 #[tokio::test]
 async fn a_watch_ends_at_its_time_and_marks_the_initial_state() {
-    let server = server(Options::default()).await;
+    let server = server(Options::new(kinds::built_in())).await;
     let maps: Api<ConfigMap> = Api::default_namespaced(client(&server));
     maps.create(&PostParams::default(), &config_map("a", "1")).await.unwrap();
     let params = WatchParams::default().initial_events().timeout(1);

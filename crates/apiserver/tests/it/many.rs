@@ -1,10 +1,10 @@
 //! Many at once: quotas that hold while many create, collections deleted in few commits, events that expire.
 
 use super::hostile::Hostile;
-use apiserver::auth::User;
-use apiserver::registry::World;
 use apiserver::{Options, Server};
 use jiff::{SignedDuration, Timestamp};
+use resource::User;
+use resource::World;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -34,10 +34,15 @@ impl World for Clock {
     fn suffix(&self) -> String {
         format!("{:05}", self.count.fetch_add(1, Ordering::SeqCst))
     }
+
+    fn below(&self, bound: u32) -> u32 {
+        u32::try_from(self.count.fetch_add(1, Ordering::SeqCst) % u64::from(bound.max(1))).unwrap()
+    }
 }
 
 async fn start(clock: &Arc<Clock>, database: Option<&std::path::Path>) -> Arc<Hostile> {
-    let options = Options { world: clock.clone(), database: database.map(Into::into), ..Options::default() };
+    let options =
+        Options { world: clock.clone(), database: database.map(Into::into), ..Options::new(kinds::built_in()) };
     let server = tokio::task::spawn_blocking(move || Server::new(options)).await.unwrap().unwrap();
     let hostile = Hostile { server };
     let account = json!({"metadata": {"name": "default"}}).to_string();

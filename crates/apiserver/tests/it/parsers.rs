@@ -4,17 +4,18 @@
 use crate::hostile::Hostile;
 use api::field::Path;
 use api::quantity::Quantity;
-use apiserver::builtin::protobuf;
+use api::selector::Selector;
 use apiserver::decode;
-use apiserver::jsonpath::JsonPath;
+use apiserver::field_selector::FieldSelector;
 use apiserver::negotiate;
+use apiserver::protobuf;
 use apiserver::query::{self, ListOptions, Query};
-use apiserver::selectors::{FieldSelector, LabelSelector};
 use merge::schema::Schema;
 use merge::{builtin, cel, json_patch, merge_patch, strategic};
 use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::strategy::ValueTree;
+use resource::jsonpath::JsonPath;
 use serde_json::{Value, json};
 
 /// Texts that some parser takes.
@@ -160,7 +161,7 @@ proptest! {
         let _ = ListOptions::parse(&query);
         let _ = query.int("limit");
         let _ = query::unescape(&text, true);
-        let _ = LabelSelector::parse(&text).map(|s| s.matches(&json!({"metadata": {"labels": {"a": text}}})));
+        let _ = Selector::parse(&text).map(|s| s.matches(&json!({"metadata": {"labels": {"a": text}}})));
         let _ = FieldSelector::parse(&text).map(|s| s.matches(|_| Some(text.clone())));
         let _ = JsonPath::parse(&text).map(|path| path.find(&json!({"items": [{"a": "b", "c": [1, 2]}], "a": [[1]]})).len());
         let _ = negotiate::clauses(&text);

@@ -1,7 +1,7 @@
 //! Who may do what: every route, every verb, and roles that give exactly it, all but it, or it elsewhere.
 
 use crate::hostile::Hostile;
-use apiserver::auth::User;
+use resource::User;
 use serde_json::{Value, json};
 
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
@@ -282,4 +282,42 @@ async fn names_that_are_not_ascii_are_impersonated_or_refused() {
         let (code, answer) = ask(name, b"\xff\xfe").await;
         assert_eq!(code, 400, "{name}: {answer}");
     }
+}
+
+/// A role becomes part of another that collects roles by nothing but a label: once whoever might update roles could make a role of his own
+/// collect cluster-admin.
+#[tokio::test]
+async fn labels_of_roles_give_no_rights() {
+    let hostile = Hostile::start(None).await;
+    let verbs = json!(["get", "update", "patch"]);
+    let roles = json!(["roles", "clusterroles", "rolebindings", "clusterrolebindings"]);
+    let group = json!(["rbac.authorization.k8s.io"]);
+    let rules = json!([{"apiGroups": group, "resources": roles, "verbs": verbs}]);
+    let bob = hostile.grant("bob", None, rules.clone()).await;
+    let held = json!({"metadata": {"name": "held"}, "rules": rules});
+    assert_eq!(hostile.ask_as(admin(), "POST", &format!("{RBAC}/clusterroles"), JSON, held.to_string()).await.0, 201);
+    let merge = "application/merge-patch+json";
+    let labelled = json!({"metadata": {"labels": {"rbac.authorization.k8s.io/aggregate-to-view": "true"}}}).to_string();
+    for kept in ["clusterroles/cluster-admin", "clusterroles/view", "clusterrolebindings/cluster-admin"] {
+        let path = format!("{RBAC}/{kept}");
+        let annotated = json!({"metadata": {"annotations": {"a": "b"}}}).to_string();
+        for change in [&labelled, &annotated] {
+            let (code, answer) = hostile.ask_as(bob.clone(), "PATCH", &path, merge, change.as_str()).await;
+            assert_eq!(code, 403, "{kept}: {answer}");
+        }
+        let apply = json!([{"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}]).to_string();
+        let (code, answer) = hostile.ask_as(bob.clone(), "PATCH", &path, "application/json-patch+json", apply).await;
+        assert_eq!(code, 403, "{kept}: {answer}");
+        let (_, mut whole) = hostile.ask("GET", &path, JSON, "").await;
+        whole["metadata"]["labels"]["a"] = json!("b");
+        let (code, answer) = hostile.ask_as(bob.clone(), "PUT", &path, JSON, whole.to_string()).await;
+        assert_eq!(code, 403, "{kept}: {answer}");
+        // what garbage collection must be able to do
+        let collected = json!({"metadata": {"finalizers": ["example.com/f"]}}).to_string();
+        let (code, answer) = hostile.ask_as(bob.clone(), "PATCH", &path, merge, collected).await;
+        assert_eq!(code, 200, "{kept}: {answer}");
+    }
+    let (code, answer) =
+        hostile.ask_as(bob, "PATCH", &format!("{RBAC}/clusterroles/held"), merge, labelled.as_str()).await;
+    assert_eq!(code, 200, "a role whose rights he has: {answer}");
 }

@@ -1,5 +1,6 @@
-//! What `doctor` knows of a cluster when it judges it, and what it has not been allowed to see.
+//! The facts that `doctor` judges, each of which may be unknown for want of a right, and the findings that it prints.
 
+use crate::codes::ErrorCode;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -155,6 +156,8 @@ impl Severity {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Finding {
     pub severity: Severity,
+    /// `None` where all is well.
+    pub code: Option<ErrorCode>,
     /// What was looked at: `versions`, `health`, `kinds`, `rights`, `webhooks`, `controllers`, `nodes`, `runtimes`, `jobs`.
     pub check: &'static str,
     /// `Kind/name` or `Kind/namespace/name`.
@@ -214,21 +217,25 @@ impl Findings {
 
     pub(crate) fn add(
         &mut self,
+        code: ErrorCode,
         severity: Severity,
         object: impl Into<String>,
         message: impl Into<String>,
         remedy: Remedy,
     ) {
-        let (object, message) = (object.into(), message.into());
-        self.all.push(Finding { severity, check: self.check, object, message, remedy });
+        self.push(Some(code), severity, object.into(), message.into(), remedy);
+    }
+
+    fn push(&mut self, code: Option<ErrorCode>, severity: Severity, object: String, message: String, remedy: Remedy) {
+        self.all.push(Finding { severity, code, check: self.check, object, message, remedy });
     }
 
     pub(crate) fn ok(&mut self, object: impl Into<String>, message: impl Into<String>) {
-        self.add(Severity::Ok, object, message, Remedy::none());
+        self.push(None, Severity::Ok, object.into(), message.into(), Remedy::none());
     }
 
     pub(crate) fn unknown(&mut self, object: impl Into<String>, why: &str) {
-        self.add(Severity::Unknown, object, format!("unknown: {why}"), Remedy::none());
+        self.add(ErrorCode::NotVisible, Severity::Unknown, object, format!("unknown: {why}"), Remedy::none());
     }
 
     /// Says what of these could not be seen.

@@ -1,4 +1,4 @@
-//! Reads what `doctor` judges. Nothing is written: the one TrainJob that is sent is a dry run, and one that must be refused.
+//! Reads the facts that `doctor` judges. Nothing is written: the one TrainJob that is sent is a dry run, and must be refused.
 
 use super::BuiltIn;
 use super::facts::{Account, Facts, Probe, Right, Seen};

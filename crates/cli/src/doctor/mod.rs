@@ -1,6 +1,6 @@
-//! `doctor`: whether TrainJobs can run on a cluster, and what stands in their way.
+//! `doctor`: checks whether TrainJobs can run on a cluster, and says what prevents it.
 //!
-//! `fetch` reads facts, `rules` judges them (a pure function), this module prints.
+//! `fetch` reads facts, `rules` (a pure function) judges them, and this module prints the findings.
 
 mod facts;
 mod fetch;
@@ -8,6 +8,7 @@ mod rules;
 mod schema;
 
 use crate::args::{DoctorArgs, Format};
+use crate::codes::ErrorCode;
 use crate::connect::Cluster;
 use crate::error::CliError;
 use crate::exit;
@@ -54,8 +55,9 @@ fn print(findings: &[Finding], format: Format) {
         }
         Format::Table | Format::Wide => {
             for finding in findings {
-                let Finding { severity, check, object, message, remedy } = finding;
-                println!("{:<8} {check:<12} {object}: {message}", severity.as_str());
+                let Finding { severity, code, check, object, message, remedy } = finding;
+                let code = code.map_or(String::new(), |code| format!(" ({code})"));
+                println!("{:<8} {check:<12} {object}: {message}{code}", severity.as_str());
                 if !remedy.is_none() {
                     println!("{:<8} {:<12}   fix: {remedy}", "", "");
                 }
@@ -65,12 +67,12 @@ fn print(findings: &[Finding], format: Format) {
     }
 }
 
-/// A list whose members stay what they are: `severity`, `check`, `object`, `message`, `remedy` (what to do, in words and
+/// A list whose members stay what they are: `severity`, `code` (null where all is well), `check`, `object`, `message`, `remedy` (what to do, in words and
 /// commands) and `command` (the command alone, empty where none helps).
 fn json(findings: &[Finding]) -> Value {
     let one = |finding: &Finding| {
-        let Finding { severity, check, object, message, remedy } = finding;
-        json!({"severity": severity.as_str(), "check": check, "object": object, "message": message,
+        let Finding { severity, code, check, object, message, remedy } = finding;
+        json!({"severity": severity.as_str(), "code": code.map(ErrorCode::as_str), "check": check, "object": object, "message": message,
             "remedy": remedy.to_string(), "command": remedy.command})
     };
     findings.iter().map(one).collect()
@@ -96,6 +98,7 @@ mod tests {
     fn findings_are_counted_and_listed() {
         let finding = |severity| Finding {
             severity,
+            code: (severity != Severity::Ok).then_some(ErrorCode::KindMissing),
             check: "kinds",
             object: "o".to_owned(),
             message: "m".to_owned(),
@@ -104,7 +107,7 @@ mod tests {
         let findings: Vec<Finding> =
             [Severity::Ok, Severity::Error, Severity::Warning, Severity::Error].map(finding).into();
         assert_eq!(summary(&findings), "2 errors, 1 warning, 1 ok");
-        let member = json!({"severity": "error", "check": "kinds", "object": "o", "message": "m", "remedy": "r: c",
+        let member = json!({"severity": "error", "code": "TY0704", "check": "kinds", "object": "o", "message": "m", "remedy": "r: c",
             "command": "c"});
         assert_eq!(json(&findings)[1], member);
     }

@@ -1,4 +1,4 @@
-//! What one structural schema has that another lacks.
+//! Compares two structural schemas: the fields of one that the other lacks.
 
 use serde_json::Value;
 use std::collections::BTreeSet;

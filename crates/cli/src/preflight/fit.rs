@@ -1,4 +1,4 @@
-//! Whether a job's pods could ever run: what they ask for, against what the nodes have in all.
+//! Compares what a job's pods ask for with what the nodes have in all: whether the pods could ever run.
 
 use crate::amounts::{Amounts, GPU, amounts, requested, shown};
 use crate::args::RunArgs;

@@ -1,4 +1,4 @@
-//! What flags and names say by themselves: before any server is asked.
+//! Checks of flags and names that need no server.
 
 use crate::args::RunArgs;
 use api::names::{LABEL_MAX, dns1035_faults};

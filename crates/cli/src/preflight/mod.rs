@@ -1,8 +1,8 @@
-//! What `run` looks at before it creates anything: flags, names, the Python that the job will use, the script, the runtime, and
-//! whether the nodes could ever hold the pods. What cannot work is refused with one line that names the flag and the value.
+//! The checks of `run` before it creates anything: flags, names, the Python that the job will use, the script, the runtime, and whether the
+//! nodes could ever hold the pods. A job that cannot run is refused with one line that names the flag and the value.
 //!
-//! The interpreter is asked while the server is: [`Preflight::begin`] starts it, [`Preflight::ready`] judges. What cannot be
-//! known (rights that are missing, a cluster's images) is not checked.
+//! The interpreter and the server are asked at the same time: [`Preflight::begin`] starts the interpreter, [`Preflight::ready`] judges.
+//! What cannot be known (missing rights, the images of a cluster) is not checked.
 
 mod fit;
 mod flags;
@@ -10,6 +10,7 @@ mod verdict;
 
 use crate::args::RunArgs;
 use crate::code::{Code, PLAIN, Start};
+use crate::codes::ErrorCode;
 use crate::connect::{Cluster, Kind, value};
 use crate::error::CliError;
 use crate::launcher::{Launcher, Setting};
@@ -63,7 +64,7 @@ impl<'a> Preflight<'a> {
             return Ok(look);
         }
         if let Some(fault) = flags::fault(args) {
-            return Err(CliError::Usage(fault));
+            return Err(CliError::Usage(ErrorCode::FlagRefused, fault));
         }
         if here {
             verdict::readable(code, setting, None)?;
@@ -165,7 +166,7 @@ impl<'a> Preflight<'a> {
         nodes: &[Value],
     ) -> Result<(), CliError> {
         if let Some(fault) = taken {
-            return Err(CliError::Usage(fault));
+            return Err(CliError::Usage(ErrorCode::NameTaken, fault));
         }
         let framework = object::label(&ready.runtime, LABEL_FRAMEWORK).unwrap_or_default();
         let launcher = Launcher::of(framework);
@@ -220,11 +221,11 @@ impl<'a> Preflight<'a> {
             let wanted = Wanted::of(self.args, &ready.runtime, &step);
             let name = self.args.name.as_deref();
             if let Some(fault) = name.and_then(|name| flags::pod_name_fault(name, &step, wanted.nodes)) {
-                return Err(CliError::Usage(fault));
+                return Err(CliError::Usage(ErrorCode::FlagRefused, fault));
             }
             if cluster.local {
                 if let Some(fault) = wanted.fault(machine, machine.len() == 1) {
-                    return Err(CliError::Usage(fault));
+                    return Err(CliError::Usage(ErrorCode::DoesNotFit, fault));
                 }
             } else if wanted.asks_for_something()
                 && let Ok(nodes) = tokio::time::timeout(NODES_MAX, nodes(cluster)).await
@@ -260,9 +261,10 @@ async fn runtime(cluster: &Cluster, name: &str) -> Result<(Value, &'static str),
     there.extend(cluster.list(Kind::TrainingRuntime, "").await?);
     let meant = did_you_mean(name, there.iter().map(|runtime| object::meta(runtime, "name")));
     let flags = &cluster.flags;
-    Err(CliError::Usage(format!(
-        "--runtime {name}: there is no such runtime{meant}\n  see which there are: trainyard runtimes{flags}"
-    )))
+    Err(CliError::Usage(
+        ErrorCode::RuntimeUnknown,
+        format!("--runtime {name}: there is no such runtime{meant}\n  see which there are: trainyard runtimes{flags}"),
+    ))
 }
 
 /// A path for a shell.

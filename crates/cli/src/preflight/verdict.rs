@@ -1,8 +1,9 @@
-//! Judging what was found on this machine: files, programs, and what an interpreter said.
+//! Judges what the checks found on this machine: files, programs, and the answer of the interpreter.
 
 use super::quoted;
 use crate::args::RunArgs;
 use crate::code::{Code, Start};
+use crate::codes::ErrorCode;
 use crate::error::CliError;
 use crate::launcher::{Launcher, Setting};
 use crate::python::{Answer, Environment, Found, find, interpreter_of, shebang};
@@ -28,8 +29,8 @@ const TORCH_FAMILY: [&str; 15] = [
     "trl",
 ];
 
-fn refuse(line: String, advice: &str) -> CliError {
-    CliError::Usage(if advice.is_empty() { line } else { format!("{line}\n  {advice}") })
+fn refuse(code: ErrorCode, line: String, advice: &str) -> CliError {
+    CliError::Usage(code, if advice.is_empty() { line } else { format!("{line}\n  {advice}") })
 }
 
 /// The interpreter that a launcher would use, by the job's PATH.
@@ -50,8 +51,9 @@ pub(super) fn interpreter(launcher: Launcher, setting: &Setting) -> Result<PathB
                         return Ok(interpreter);
                     }
                     return Err(refuse(
+                        ErrorCode::PythonMissing,
                         format!("{} is started by {}, which does not exist", torchrun.display(), interpreter.display()),
-                        "was its virtual environment moved? Make it anew, or name another: --venv DIR",
+                        "its virtual environment was probably moved; make it again, or name another: --venv DIR",
                     ));
                 }
             }
@@ -65,8 +67,14 @@ pub(super) fn interpreter(launcher: Launcher, setting: &Setting) -> Result<PathB
     }
     let another = "name one: --python FILE, or --venv DIR";
     Err(match found.into_iter().find(|found| *found != Found::Nowhere) {
-        Some(Found::Unusable(path, why)) => refuse(format!("{} cannot be run: {why}", path.display()), another),
-        _ => refuse(format!("there is no python3 on the PATH that the job gets ({path})"), another),
+        Some(Found::Unusable(path, why)) => {
+            refuse(ErrorCode::PythonMissing, format!("{} cannot be run: {why}", path.display()), another)
+        }
+        _ => refuse(
+            ErrorCode::PythonMissing,
+            format!("there is no python3 on the PATH that the job gets ({path})"),
+            another,
+        ),
     })
 }
 
@@ -74,19 +82,19 @@ pub(super) fn interpreter(launcher: Launcher, setting: &Setting) -> Result<PathB
 pub(super) fn runs(script: &Path, answer: Result<Answer, String>) -> Result<Answer, CliError> {
     let answer = answer.map_err(|why| {
         refuse(
+            ErrorCode::PythonMissing,
             format!("the Python that the job would use does not run: {why}"),
-            "name another: --python FILE, or --venv DIR; to try it all the same: --no-checks",
+            "name another: --python FILE, or --venv DIR; to try it anyway: --no-checks",
         )
     })?;
     if let Some(fault) = answer.script.as_ref().and_then(|script| script.fault.as_ref()) {
         let line = fault.line.map(|line| format!(", line {line}")).unwrap_or_default();
         let text = if fault.text.is_empty() { String::new() } else { format!("\n    {}", fault.text) };
         let version = answer.environment.as_ref().map_or("", |environment| environment.version.as_str());
-        return Err(CliError::Usage(format!(
-            "{}{line}: SyntaxError: {} (Python {version}){text}",
-            script.display(),
-            fault.message
-        )));
+        return Err(CliError::Usage(
+            ErrorCode::ScriptSyntax,
+            format!("{}{line}: SyntaxError: {} (Python {version}){text}", script.display(), fault.message),
+        ));
     }
     Ok(answer)
 }
@@ -139,7 +147,7 @@ impl Python {
             environment.executable.display(),
             environment.version
         );
-        Err(refuse(line, &install(environment, module, setting)))
+        Err(refuse(ErrorCode::PackageMissing, line, &install(environment, module, setting)))
     }
 }
 
@@ -173,8 +181,14 @@ pub(super) fn programs(launcher: Launcher, runtime: &str, code: &Code, setting: 
     let look = |program: &str| find(program, &path, &setting.folder);
     let refused = |program: &str, found: Found, need: &str, advice: &str| match found {
         Found::At(_) => Ok(()),
-        Found::Unusable(path, why) => Err(refuse(format!("{need}: {} cannot be run: {why}", path.display()), advice)),
-        Found::Nowhere => Err(refuse(format!("{need}: {program} is not on the PATH that the job gets"), advice)),
+        Found::Unusable(path, why) => {
+            Err(refuse(ErrorCode::ProgramMissing, format!("{need}: {} cannot be run: {why}", path.display()), advice))
+        }
+        Found::Nowhere => Err(refuse(
+            ErrorCode::ProgramMissing,
+            format!("{need}: {program} is not on the PATH that the job gets"),
+            advice,
+        )),
     };
     if launcher == Launcher::Mpirun {
         let advice = "install Open MPI, on Debian and Ubuntu: apt-get install openmpi-bin";
@@ -203,7 +217,11 @@ pub(super) fn readable(code: &Code, setting: &Setting, user: Option<u32>) -> Res
         let who = user.map_or_else(String::new, |user| format!(", which runs as user {}", name_of(user)));
         let advice = if user.is_some() { "the control plane starts pods as its own user" } else { "" };
         let path = path.display();
-        Err(refuse(format!("{path}: the job{who} may not {what} it: Permission denied"), advice))
+        Err(refuse(
+            ErrorCode::NotReadable,
+            format!("{path}: the job{who} may not {what} it: Permission denied"),
+            advice,
+        ))
     };
     if let Some(user) = user {
         if user == 0 {

@@ -1,4 +1,4 @@
-//! Who waits, in which order, and what for: a function of objects alone.
+//! The line of waiting jobs: which jobs wait, in which order, and what for. A pure function of objects.
 
 use crate::amounts::{Amounts, add, amounts, held, of_pod, shown, take};
 use crate::view::{Attempts, Phase};
@@ -35,8 +35,8 @@ pub(super) struct Waiting {
     pub name: String,
     /// Place in line, from 1; `None` where somebody else keeps the line and does not tell.
     pub position: Option<i64>,
-    /// Jobs that are tried before it.
-    pub ahead: Vec<String>,
+    /// How many jobs of the line are tried before it.
+    pub ahead: usize,
     /// Pods without a node, and what they need together.
     pub pods: usize,
     pub needs: Amounts,
@@ -52,20 +52,22 @@ pub(super) struct Waiting {
 #[derive(Debug)]
 pub(super) struct Queue {
     pub waiting: Vec<Waiting>,
+    /// Jobs that the scheduler is to place, in the order in which it tries them.
+    pub line: Vec<String>,
     pub free: Amounts,
     pub capacity: Amounts,
 }
 
 impl Queue {
     pub(super) fn of(facts: &Facts, now: Timestamp) -> Self {
-        let nodes = Room::of(facts);
+        let (nodes, others) = (Room::of(facts), Others::of(facts));
         let mut waiting: Vec<Candidate<'_>> =
-            facts.jobs.iter().filter_map(|job| Candidate::of(job, facts, now)).collect();
+            facts.jobs.iter().filter_map(|job| Candidate::of(job, &others, now)).collect();
         waiting.sort_by(|a, b| a.order().cmp(&b.order()));
         let mut line: Vec<String> = Vec::new();
         let mut entries = Vec::new();
         for candidate in &waiting {
-            entries.push(candidate.judged(facts, &nodes, &line, now));
+            entries.push(candidate.judged(facts, &nodes, &others, line.len(), now));
             if candidate.by() == "scheduler" {
                 line.push(candidate.title());
             }
@@ -75,7 +77,12 @@ impl Queue {
             list.iter().for_each(|amounts| add(&mut total, amounts));
             total
         };
-        Self { waiting: entries, free: sum(&nodes.free), capacity: sum(&nodes.capacity) }
+        Self { waiting: entries, line, free: sum(&nodes.free), capacity: sum(&nodes.capacity) }
+    }
+
+    /// The jobs that are tried before this one.
+    pub(super) fn ahead(&self, waiting: &Waiting) -> &[String] {
+        self.line.get(..waiting.ahead).unwrap_or_default()
     }
 
     pub(super) fn json(&self) -> Value {
@@ -85,7 +92,7 @@ impl Queue {
         let waiting = self.waiting.iter().map(|waiting| {
             json!({
                 "namespace": waiting.namespace, "name": waiting.name, "position": waiting.position,
-                "ahead": waiting.ahead, "pods": waiting.pods, "needs": text(&waiting.needs), "heldBy": waiting.by,
+                "ahead": self.ahead(waiting), "pods": waiting.pods, "needs": text(&waiting.needs), "heldBy": waiting.by,
                 "why": waiting.why, "wouldLetItRun": waiting.would,
             })
         });
@@ -125,6 +132,56 @@ impl Room {
     }
 }
 
+/// Everybody's pods and Workloads, by what is asked of them: there may be thousands of jobs.
+struct Others<'a> {
+    /// By namespace and JobSet.
+    pods: BTreeMap<(&'a str, &'a str), Vec<&'a Value>>,
+    /// Kueue's Workloads, by the uid of their owner.
+    workloads: BTreeMap<&'a str, &'a Value>,
+    /// Who holds how much of a resource, the most first.
+    holders: BTreeMap<String, Vec<(&'a str, Quantity)>>,
+}
+
+impl<'a> Others<'a> {
+    fn of(facts: &'a Facts) -> Self {
+        let mut pods: BTreeMap<_, Vec<&Value>> = BTreeMap::new();
+        let mut held: BTreeMap<String, BTreeMap<&str, Quantity>> = BTreeMap::new();
+        for pod in &facts.pods {
+            let jobset = object::label(pod, LABEL_JOBSET_NAME);
+            if let Some(jobset) = jobset {
+                pods.entry((object::meta(pod, "namespace"), jobset)).or_default().push(pod);
+            }
+            if has_ended(pod) || object::text(&pod["spec"], "nodeName").is_empty() {
+                continue;
+            }
+            let holder = jobset.unwrap_or_else(|| object::meta(pod, "name"));
+            for (resource, amount) in of_pod(pod).into_iter().filter(|(_, amount)| !amount.is_zero()) {
+                let sum = held.entry(resource).or_default().entry(holder).or_insert(Quantity::ZERO);
+                *sum = sum.plus(amount);
+            }
+        }
+        let sorted = |(resource, held): (String, BTreeMap<&'a str, Quantity>)| {
+            let mut held: Vec<(&str, Quantity)> = held.into_iter().collect();
+            held.sort_by_key(|(name, amount)| (std::cmp::Reverse(*amount), *name));
+            (resource, held)
+        };
+        let mut workloads = BTreeMap::new();
+        for workload in &facts.workloads {
+            for owner in workload["metadata"]["ownerReferences"].as_array().into_iter().flatten() {
+                workloads.entry(object::text(owner, "uid")).or_insert(workload);
+            }
+        }
+        Self { pods, workloads, holders: held.into_iter().map(sorted).collect() }
+    }
+
+    /// Which jobs hold most of a resource, but for one of them: the end of a sentence.
+    fn holding(&self, resource: &str, but: &str) -> String {
+        let holders = self.holders.get(resource).into_iter().flatten().filter(|(name, _)| *name != but);
+        let told: Vec<String> = holders.take(HOLDERS_MAX).map(|(name, amount)| format!("{name} {amount}")).collect();
+        if told.is_empty() { String::new() } else { format!("; held by: {}", told.join(", ")) }
+    }
+}
+
 fn has_ended(pod: &Value) -> bool {
     matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"))
 }
@@ -138,18 +195,15 @@ struct Candidate<'a> {
 
 impl<'a> Candidate<'a> {
     /// `None`: it has ended, is suspended by somebody, or all of its pods have nodes.
-    fn of(job: &'a Value, facts: &'a Facts, now: Timestamp) -> Option<Self> {
+    fn of(job: &'a Value, others: &Others<'a>, now: Timestamp) -> Option<Self> {
         let queued = object::label(job, KUEUE_QUEUE).is_some();
         match Phase::of(job) {
             phase if phase.is_finished() => return None,
             Phase::Suspended if !queued => return None,
             _ => {}
         }
-        let of_job = |pod: &&Value| {
-            object::label(pod, LABEL_JOBSET_NAME) == Some(object::meta(job, "name"))
-                && object::meta(pod, "namespace") == object::meta(job, "namespace")
-        };
-        let its: Vec<&Value> = facts.pods.iter().filter(of_job).collect();
+        let its = others.pods.get(&(object::meta(job, "namespace"), object::meta(job, "name")));
+        let its = its.map(Vec::as_slice).unwrap_or_default();
         let pods: Vec<&Value> = its
             .iter()
             .copied()
@@ -181,7 +235,7 @@ impl<'a> Candidate<'a> {
         object::meta(self.job, "name").to_owned()
     }
 
-    fn judged(&self, facts: &Facts, room: &Room, line: &[String], now: Timestamp) -> Waiting {
+    fn judged(&self, facts: &Facts, room: &Room, others: &Others<'_>, ahead: usize, now: Timestamp) -> Waiting {
         let mut needs = Amounts::new();
         self.pods.iter().for_each(|pod| add(&mut needs, &of_pod(pod)));
         let by = self.by();
@@ -189,7 +243,7 @@ impl<'a> Candidate<'a> {
             namespace: object::meta(self.job, "namespace").to_owned(),
             name: self.title(),
             position: None,
-            ahead: Vec::new(),
+            ahead: 0,
             pods: self.pods.len(),
             needs,
             by,
@@ -197,29 +251,25 @@ impl<'a> Candidate<'a> {
             would: Vec::new(),
         };
         match by {
-            "kueue" => self.of_kueue(facts, &mut waiting),
+            "kueue" => self.of_kueue(facts, others, &mut waiting),
             "retry" => waiting.why = Attempts::of(self.job).waits(now).unwrap_or_default(),
             "controller" => {
                 waiting.why = "it has no pods yet".to_owned();
                 waiting.would.push(format!("see why: trainyard describe {}", waiting.name));
             }
             _ => {
-                waiting.position = Some(line.len() as i64 + 1);
-                waiting.ahead = line.to_vec();
-                self.of_scheduler(facts, room, &mut waiting);
+                waiting.position = Some(ahead as i64 + 1);
+                waiting.ahead = ahead;
+                self.of_scheduler(facts, room, others, &mut waiting);
             }
         }
         waiting
     }
 
     /// Kueue's own account: the Workload's condition, and its position where it is told.
-    fn of_kueue(&self, facts: &Facts, waiting: &mut Waiting) {
+    fn of_kueue(&self, facts: &Facts, others: &Others<'_>, waiting: &mut Waiting) {
         let queue = object::label(self.job, KUEUE_QUEUE).unwrap_or_default();
-        let owned = |workload: &&Value| {
-            let owners = workload["metadata"]["ownerReferences"].as_array();
-            owners.into_iter().flatten().any(|owner| owner["uid"] == object::uid(self.job))
-        };
-        let Some(workload) = facts.workloads.iter().find(owned) else {
+        let Some(workload) = others.workloads.get(object::uid(self.job)) else {
             waiting.why = format!("Kueue has not taken it into queue {queue} yet");
             return;
         };
@@ -235,7 +285,7 @@ impl<'a> Candidate<'a> {
         waiting.would.push(format!("quota that gets free in queue {queue}"));
     }
 
-    fn of_scheduler(&self, facts: &Facts, room: &Room, waiting: &mut Waiting) {
+    fn of_scheduler(&self, facts: &Facts, room: &Room, others: &Others<'_>, waiting: &mut Waiting) {
         let said = self.pods.iter().find_map(|pod| {
             let conditions = pod["status"]["conditions"].as_array()?;
             let unscheduled =
@@ -270,7 +320,7 @@ impl<'a> Candidate<'a> {
                 free,
                 total(&room.capacity, name)
             );
-            waiting.would.push(format!("{text}{}", holders(facts, name, &waiting.name)));
+            waiting.would.push(format!("{text}{}", others.holding(name, &waiting.name)));
         }
         if !short {
             waiting
@@ -278,23 +328,6 @@ impl<'a> Candidate<'a> {
                 .push("its pods' needs free on one node each: there is enough, but on too many nodes".to_owned());
         }
     }
-}
-
-/// Which jobs hold most of a resource.
-fn holders(facts: &Facts, resource: &str, but: &str) -> String {
-    let mut by_job: BTreeMap<&str, Quantity> = BTreeMap::new();
-    for pod in facts.pods.iter().filter(|pod| !has_ended(pod) && !object::text(&pod["spec"], "nodeName").is_empty()) {
-        let amount = held(&of_pod(pod), resource);
-        let name = object::label(pod, LABEL_JOBSET_NAME).unwrap_or_else(|| object::meta(pod, "name"));
-        if name != but && !amount.is_zero() {
-            let sum = by_job.entry(name).or_insert(Quantity::ZERO);
-            *sum = sum.plus(amount);
-        }
-    }
-    let mut sorted: Vec<(&str, Quantity)> = by_job.into_iter().collect();
-    sorted.sort_by_key(|(name, amount)| (std::cmp::Reverse(*amount), *name));
-    let told: Vec<String> = sorted.iter().take(HOLDERS_MAX).map(|(name, amount)| format!("{name} {amount}")).collect();
-    if told.is_empty() { String::new() } else { format!("; held by: {}", told.join(", ")) }
 }
 
 #[cfg(test)]
@@ -344,7 +377,7 @@ mod tests {
         assert_eq!((first.position, first.pods, first.why.as_str()), (Some(1), 2, "no room"));
         assert_eq!(first.would, ["1 CPU more (it needs 2 CPUs; free: 1 of 4); held by: runs 3"]);
         let late = &queue.waiting[1];
-        assert_eq!((late.position, late.ahead.as_slice()), (Some(2), &["first".to_owned()][..]));
+        assert_eq!((late.position, queue.ahead(late)), (Some(2), &["first".to_owned()][..]));
         assert!(late.would[0].starts_with("there is room for it"), "{late:?}");
         assert_eq!(queue.json()["free"]["cpu"], "1");
     }
@@ -370,6 +403,6 @@ mod tests {
                 .why
                 .contains("queue main: quota is used up (place 1 in its LocalQueue, 5 in the ClusterQueue)")
         );
-        assert!(!of("first").ahead.contains(&"queued".to_owned()), "another line");
+        assert!(!queue.ahead(of("first")).contains(&"queued".to_owned()), "another line");
     }
 }

@@ -1,4 +1,4 @@
-//! `trainyard queue`: jobs that wait, what is ahead of each, and what would let it run.
+//! `trainyard queue`: lists jobs that wait, what is ahead of each, and what would let it run.
 
 mod line;
 
@@ -29,11 +29,7 @@ pub(crate) async fn queue(cluster: &Cluster, args: &ListArgs) -> Result<u8, CliE
         }
         Format::Table | Format::Wide => {
             let rows = queue.waiting.iter().map(|waiting| {
-                let ahead = match waiting.ahead.as_slice() {
-                    [] => "-".to_owned(),
-                    [one] => one.clone(),
-                    [next, rest @ ..] => format!("{next} and {} more", rest.len()),
-                };
+                let ahead = named(queue.ahead(waiting));
                 vec![
                     waiting.position.map_or("-".to_owned(), |position| position.to_string()),
                     waiting.name.clone(),
@@ -51,6 +47,38 @@ pub(crate) async fn queue(cluster: &Cluster, args: &ListArgs) -> Result<u8, CliE
         }
     }
     Ok(exit::OK)
+}
+
+/// `a and 3 more`.
+fn named(ahead: &[String]) -> String {
+    match ahead {
+        [] => "-".to_owned(),
+        [one] => one.clone(),
+        [next, rest @ ..] => format!("{next} and {} more", rest.len()),
+    }
+}
+
+/// A job's place in the scheduler's line.
+pub(crate) struct Standing {
+    /// From 1.
+    pub position: i64,
+    /// The jobs that are tried before it, the first one first.
+    pub ahead: Vec<String>,
+}
+
+impl Standing {
+    /// `place 3, behind a and 1 more`.
+    pub(crate) fn told(&self) -> String {
+        let place = format!("place {}", self.position);
+        if self.ahead.is_empty() { place } else { format!("{place}, behind {}", named(&self.ahead)) }
+    }
+}
+
+/// Where a job of the namespace stands; `None` where it is not for the scheduler to place.
+pub(crate) async fn standing(cluster: &Cluster, job: &str) -> Result<Option<Standing>, CliError> {
+    let queue = Queue::of(&read(cluster).await?, Timestamp::now());
+    let waiting = queue.waiting.iter().find(|waiting| waiting.name == job && waiting.by == "scheduler");
+    Ok(waiting.and_then(|waiting| Some(Standing { position: waiting.position?, ahead: queue.ahead(waiting).to_vec() })))
 }
 
 /// `2 CPUs, 1 GPU`: what people count.

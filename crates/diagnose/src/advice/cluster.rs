@@ -1,4 +1,4 @@
-//! States of the job, and what the cluster or this machine's node does with its pods.
+//! Advice about states of a job, and about what a cluster or this machine's node does with its pods.
 
 use super::{Advice, advice as say};
 use crate::reason::Reason;
@@ -149,6 +149,23 @@ fn unmade(reason: Reason) -> Option<Advice> {
         Reason::PodsMissing => say(
             &["no pods were made in {age}", "no pods were made yet"],
             &[EVENTS, ("see whether the controllers are well", "trainyard doctor{flags}")],
+        ),
+        Reason::MpiJobInvalid => say(
+            &["its spec cannot be run: {message}", "its spec cannot be run"],
+            &[("correct the spec; the controller looks again at once", "{kubectl} edit mpijob {job}")],
+        ),
+        Reason::ChildNameTaken => say(
+            &[
+                "an object called {child} exists already, and is not this job's",
+                "an object of a name that it needs exists already, and is not this job's",
+            ],
+            &[
+                (
+                    "see whose it is",
+                    "{kubectl} get service/{child} configmap/{child} secret/{child} job/{child} pod/{child} --ignore-not-found",
+                ),
+                ("delete it, or give the job another name", ""),
+            ],
         ),
         _ => None,
     }

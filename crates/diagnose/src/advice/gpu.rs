@@ -1,4 +1,4 @@
-//! GPUs, CUDA and NCCL.
+//! Advice about GPUs, CUDA and NCCL.
 
 use super::{Advice, advice as say};
 use crate::reason::Reason;
@@ -53,7 +53,7 @@ pub(super) fn advice(reason: Reason) -> Option<Advice> {
         Reason::CudaAssertion => say(
             &["a kernel on the GPU of {who} found a wrong value: mostly a label or index out of range"],
             &[
-                ("let it stop at the very operation", "{rerun_blocking}"),
+                ("make it stop at the operation that fails", "{rerun_blocking}"),
                 ("check that labels are in 0..classes-1, and token ids in the vocabulary", ""),
             ],
         ),
@@ -72,7 +72,7 @@ pub(super) fn advice(reason: Reason) -> Option<Advice> {
         ),
         Reason::CudaError => say(
             &["CUDA reported an error in {who}: {message}", "CUDA reported an error in {who}"],
-            &[("let it stop at the very operation", "{rerun_blocking}"), ("see how the GPUs are", "nvidia-smi")],
+            &[("make it stop at the operation that fails", "{rerun_blocking}"), ("see how the GPUs are", "nvidia-smi")],
         ),
         Reason::GpuLost => say(
             &["a GPU of {who} failed: {message}", "a GPU failed"],
@@ -92,7 +92,7 @@ pub(super) fn advice(reason: Reason) -> Option<Advice> {
         Reason::NcclTimeout => say(
             &[
                 "{who} waited {seconds} for the other ranks in {operation}: not all of them took part",
-                "{who} waited in vain for the other ranks in a collective operation",
+                "the other ranks did not join {who} in a collective operation",
             ],
             &[
                 ("see which rank did not take part: compare their last lines", "trainyard logs {job} --tail 5{flags}"),

@@ -1,4 +1,4 @@
-//! What to say of everyday mistakes: files, text, processes, gradients, compilers and installers.
+//! Advice about everyday mistakes: files, text, processes, gradients, compilers and installers.
 
 use super::{Advice, advice as say};
 use crate::reason::Reason;
@@ -44,10 +44,10 @@ fn files(reason: Reason) -> Option<Advice> {
             &["{who} loads a checkpoint that holds more than weights, which torch.load refuses by default"],
             &[
                 (
-                    "where you trust the file: torch.load(path, weights_only=False), or torch.serialization.add_safe_globals",
+                    "if you trust the file: torch.load(path, weights_only=False), or torch.serialization.add_safe_globals",
                     "",
                 ),
-                ("better save the state_dict alone", ""),
+                ("it is better to save only the state_dict", ""),
                 MEND,
                 AGAIN,
             ],
@@ -83,8 +83,8 @@ fn programs(reason: Reason) -> Option<Advice> {
     match reason {
         Reason::NoTerminal => say(
             &[
-                "{who} asked a question at {place}, and nobody is there to answer",
-                "{who} asked a question, and nobody is there to answer",
+                "{who} asked a question at {place}, and a job has no terminal to answer it",
+                "{who} asked a question, and a job has no terminal to answer it",
             ],
             &[("answer beforehand: by an argument, a variable or a flag such as --yes", ""), AGAIN],
         ),
@@ -141,7 +141,7 @@ fn programs(reason: Reason) -> Option<Advice> {
                 "a package is too old or too new for {name}: {message}",
                 "the installed packages do not know {name}",
                 "a package is too old or too new: {message}",
-                "a package is too old or too new for what is asked of it",
+                "a package is too old or too new for another one",
             ],
             &[
                 ("see which packages do not fit", "{python} -m pip check"),
@@ -224,8 +224,8 @@ fn training(reason: Reason) -> Option<Advice> {
         ),
         Reason::NanData => say(
             &[
-                "the data of {who} holds values that are no number ({place}): {message}",
-                "the data of {who} holds values that are no number",
+                "the data of {who} holds values that are NaN or infinite ({place}): {message}",
+                "the data of {who} holds values that are NaN or infinite",
             ],
             &[("look for empty cells and divisions by zero in the data, and fill or drop them", ""), MEND, AGAIN],
         ),
@@ -281,8 +281,8 @@ fn training(reason: Reason) -> Option<Advice> {
         ),
         Reason::DeviceUnsupported => say(
             &[
-                "the device of {who} cannot do what is asked of it: {message}",
-                "the device of {who} cannot do what is asked of it (bf16, fp8, flash attention)",
+                "the device of {who} does not support an operation: {message}",
+                "the device of {who} does not support an operation (bf16, fp8, flash attention)",
             ],
             &[
                 ("use fp16 or fp32 in place of bf16, and attn_implementation=\"sdpa\" in place of flash attention", ""),

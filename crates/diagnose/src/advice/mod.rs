@@ -1,7 +1,7 @@
-//! What to say of each reason: a sentence that says why, and what to do about it.
+//! The advice for each reason: a sentence that says why, and remedies.
 //!
-//! Sentences and commands are templates (`pattern::fill`). Of several sentences the first that can be filled is used; a
-//! remedy whose gaps cannot be filled is left out. A remedy that begins with `@local ` or `@cluster ` is for there alone.
+//! Sentences and commands are templates (`pattern::fill`). Of several sentences the first one whose gaps can all be filled is used; a remedy
+//! whose gaps cannot be filled is left out. A remedy that begins with `@local ` or `@cluster ` applies only there.
 
 mod cluster;
 mod gpu;

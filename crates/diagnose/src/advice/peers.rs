@@ -1,4 +1,4 @@
-//! Processes that talk to each other, MPI, downloads and certificates.
+//! Advice about processes that talk to each other, MPI, downloads and certificates.
 
 use super::{Advice, advice as say};
 use crate::reason::Reason;
@@ -25,9 +25,9 @@ fn talk(reason: Reason) -> Option<Advice> {
             &[
                 ("@local see whether this machine can", "getent hosts {host}"),
                 ("@local see which name servers are asked", "cat /etc/resolv.conf"),
-                ("@cluster see whether the job's service is there", "{kubectl} get service,endpoints {job}"),
+                ("@cluster see whether the job's Service exists", "{kubectl} get service,endpoints {job}"),
                 (
-                    "@cluster see whether the cluster's DNS is well",
+                    "@cluster see whether the cluster's DNS works",
                     "{kubectl} -n kube-system get pods -l k8s-app=kube-dns",
                 ),
             ],
@@ -58,7 +58,7 @@ fn talk(reason: Reason) -> Option<Advice> {
         Reason::RendezvousTimeout => say(
             &[
                 "only {joined} of {wanted} processes met before the time was out",
-                "{who} waited in vain for the other processes at the start",
+                "the other processes did not join {who} at the start",
             ],
             &[
                 ("see which node did not start", "trainyard logs {job} --tail 20{flags}"),
@@ -90,10 +90,7 @@ fn talk(reason: Reason) -> Option<Advice> {
             ],
         ),
         Reason::GlooTimeout => say(
-            &[
-                "{who} waited {seconds} for another rank, which did not take part",
-                "{who} waited in vain for another rank",
-            ],
+            &["{who} waited {seconds} for another rank, which did not take part", "another rank did not answer {who}"],
             &[
                 ("see which rank did not take part: compare their last lines", "trainyard logs {job} --tail 5{flags}"),
                 (
@@ -191,6 +188,43 @@ fn talk(reason: Reason) -> Option<Advice> {
                 ("correct it, then run it again", "{rerun}"),
             ],
         ),
+        Reason::WorkersNotReachable => say(
+            &["the launcher waited for its workers in vain: {message}", "the launcher waited for its workers in vain"],
+            &[
+                (
+                    "see whether the workers are up",
+                    "{kubectl} get pods -l jobset.sigs.k8s.io/jobset-name={job} -o wide",
+                ),
+                (
+                    "@cluster see what a worker's SSH server says",
+                    "trainyard mpijob logs {job} --worker 0 --tail 20{flags}",
+                ),
+                (
+                    "@cluster the workers' image needs an SSH server, on port 22, 2222 or one that its first container names",
+                    "",
+                ),
+                ("@cluster see which policies restrict traffic", "{kubectl} get networkpolicy"),
+            ],
+        ),
+        Reason::WorkersAwaited => say(
+            &[
+                "the launcher waits for {missing}: {ready} of {wanted} workers are ready",
+                "the launcher waits until its workers answer by SSH: {ready} of {wanted} are ready",
+                "the launcher waits for its workers",
+            ],
+            &[("see the pods", "{kubectl} get pods -l jobset.sigs.k8s.io/jobset-name={job} -o wide")],
+        ),
+        Reason::WorkersNotUsed => say(
+            &["the job ended well, but all ranks ran in the launcher: mpirun started none in a worker"],
+            &[
+                (
+                    "where it is Open MPI 5: set PRTE_MCA_prte_default_hostfile=/etc/mpi/hostfile for the launcher, as `mpijob create` does",
+                    "",
+                ),
+                ("let the launcher's command be mpirun, mpiexec or horovodrun, without a hostfile of its own", ""),
+                ("see what the launcher runs", "{kubectl} get mpijob {job} -o yaml"),
+            ],
+        ),
         _ => None,
     }
 }
@@ -244,7 +278,7 @@ fn downloads(reason: Reason) -> Option<Advice> {
             ],
         ),
         Reason::TrackerLogin => say(
-            &["the experiment tracker of {who} has no key, or does not take it"],
+            &["the experiment tracker of {who} has no key, or does not accept it"],
             &[
                 (
                     "give the job a key: --env WANDB_API_KEY=… (a Secret in the runtime where others may read the job)",

@@ -1,4 +1,4 @@
-//! What a namespace's rules, the scheduler and the kubelet refuse, and what to do.
+//! Advice about pods that a namespace's rules, the scheduler or the kubelet refuse.
 
 use super::{Advice, advice as say};
 use crate::reason::Reason;

@@ -1,4 +1,4 @@
-//! Processes that end by themselves or by a signal: exceptions, exit codes, memory and disk, libraries, data.
+//! Advice about processes that end by themselves or by a signal: exceptions, exit codes, memory and disk, libraries, data.
 
 use super::{Advice, advice as say};
 use crate::reason::Reason;

@@ -1,4 +1,4 @@
-//! Everyday mistakes: files of another kind or damaged, text in another encoding, processes started in the wrong way, indices,
+//! Signs of everyday mistakes: damaged files or files of another kind, wrong encodings, processes started in the wrong way, indices,
 //! gradients, compilers and installers.
 
 use super::{Sign, own};

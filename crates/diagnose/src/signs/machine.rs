@@ -1,4 +1,4 @@
-//! Memory, disk, GPUs, libraries, and crashes that say so themselves.
+//! Signs of faults of the machine: memory, disk, GPUs, libraries, and crashes that leave a message.
 
 use super::{Sign, consequence, own, waited};
 use crate::reason::Reason;

@@ -1,4 +1,4 @@
-//! Signs: what programs write when something is wrong, and which reason it stands for.
+//! Signs: lines that programs write when something is wrong, and the reason that each stands for.
 
 mod habits;
 mod machine;

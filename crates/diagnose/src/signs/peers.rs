@@ -1,4 +1,4 @@
-//! Processes that talk to each other, MPI, downloads and certificates.
+//! Signs of processes that cannot talk to each other, of MPI, downloads and certificates.
 
 use super::{Sign, consequence, own, waited};
 use crate::reason::Reason;

@@ -1,4 +1,4 @@
-//! Python and its scripts, data and numbers.
+//! Signs of faults of Python, of scripts, and of data and numbers.
 
 use super::{Sign, own};
 use crate::reason::Reason;

@@ -10,10 +10,12 @@ mod typed;
 
 use crate::builtin;
 use crate::fields::{Element, FieldSet, path_text};
+use crate::order::Ordered;
 use crate::schema::Schema;
 use jiff::Timestamp;
 use managed::{Entry, Identity, Managed, Operation};
 use serde_json::{Map, Value};
+use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 /// Who writes, and through what.
@@ -97,13 +99,14 @@ fn conflict_message(conflicts: &[Conflict]) -> String {
     if let [only] = conflicts {
         return format!("Apply failed with 1 conflict: conflict with {}: {}", only.manager, only.field);
     }
+    let mut fields: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for conflict in conflicts {
+        fields.entry(&conflict.manager).or_default().push(&conflict.field);
+    }
     let mut lines = Vec::new();
-    let mut managers: Vec<&str> = conflicts.iter().map(|c| c.manager.as_str()).collect();
-    managers.sort_unstable();
-    managers.dedup();
-    for manager in managers {
+    for (manager, fields) in fields {
         lines.push(format!("conflicts with {manager}:"));
-        lines.extend(conflicts.iter().filter(|c| c.manager == manager).map(|c| format!("- {}", c.field)));
+        lines.extend(fields.into_iter().map(|field| format!("- {field}")));
     }
     format!("Apply failed with {} conflicts: {}", conflicts.len(), lines.join("\n"))
 }
@@ -392,6 +395,10 @@ fn record(managed: &mut Managed, live: &Value, new: &Value, writer: &Writer<'_>,
         managed.entries.retain(|_, entry| !entry.fields.is_empty());
         return;
     }
+    // Upstream knows the fields of kinds of the core group apart from those of all others. Of a kind that is in both (events)
+    // it loses what was written in the other.
+    let core = |version: &str| !version.contains('/');
+    managed.entries.retain(|_, entry| core(&entry.api_version) == core(writer.api_version));
     let identity = Identity::of(writer, Operation::Update);
     // The operation stands apart from earlier ones of the same manager until it is known what it changed.
     let current = Identity::new("", Operation::Update, "", "current-operation");
@@ -485,13 +492,22 @@ fn same_but(a: &Map<String, Value>, b: &Map<String, Value>, name: &str) -> bool 
 /// the times.
 fn same_managers(a: Option<&Value>, b: Option<&Value>) -> bool {
     let (Some(Value::Array(a)), Some(Value::Array(b))) = (a, b) else { return a == b };
-    let same = |a: &Value, b: &Value| match (a, b) {
-        (Value::Object(a), Value::Object(b)) => same_but(a, b, "time"),
-        _ => a == b,
-    };
-    // an object has a handful of managers, each with one entry for each subresource
-    a.len() == b.len()
-        && a.iter().all(|one| a.iter().filter(|x| same(x, one)).count() == b.iter().filter(|x| same(x, one)).count())
+    fn sorted(entries: &[Value]) -> Vec<Vec<(&str, Ordered<'_>)>> {
+        fn members(entry: &Value) -> Vec<(&str, Ordered<'_>)> {
+            match entry {
+                Value::Object(members) => members
+                    .iter()
+                    .filter(|(name, _)| *name != "time")
+                    .map(|(name, value)| (name.as_str(), Ordered(value)))
+                    .collect(),
+                other => vec![("", Ordered(other))],
+            }
+        }
+        let mut out: Vec<_> = entries.iter().map(members).collect();
+        out.sort();
+        out
+    }
+    a.len() == b.len() && sorted(a) == sorted(b)
 }
 
 #[cfg(test)]

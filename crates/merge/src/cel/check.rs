@@ -422,7 +422,7 @@ fn function<'s>(name: &str, target: Option<&Ty<'s>>, args: &[Ty<'s>]) -> Option<
             _ => string(Ty::Int),
         },
         "join" => list(Ty::String),
-        "reverse" => Some(same()),
+        "reverse" => list(same()),
         "isSorted" => list(Ty::Bool),
         "sum" | "min" | "max" => list(item()),
         "slice" | "distinct" | "sort" => list(same()),

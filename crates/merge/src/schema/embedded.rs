@@ -2,6 +2,7 @@
 
 use super::{ListType, Schema};
 use crate::gotext;
+use crate::order::{self, Keyed, Ordered};
 use api::field::{Error, ErrorList, Path};
 use api::names;
 use serde_json::{Map, Value};
@@ -53,7 +54,7 @@ impl Schema {
             Value::Array(items) => {
                 match &self.list_type {
                     ListType::Atomic => {}
-                    ListType::Set => duplicates(items.iter(), path, out),
+                    ListType::Set => duplicates(items, path, out),
                     ListType::Map(keys) => self.map_faults(items, keys, path, out),
                 }
                 let Some(schema) = &self.items else { return };
@@ -71,35 +72,25 @@ impl Schema {
             out.push(Error::invalid(&path.index(i), item.clone(), why));
             return;
         }
-        let identities: Vec<Value> = items
-            .iter()
-            .map(|item| match item {
-                Value::Object(members) => keys
-                    .iter()
-                    .filter_map(|key| Some((key.clone(), members.get(key)?.clone())))
-                    .collect::<Map<String, Value>>()
-                    .into(),
-                other => other.clone(),
-            })
-            .collect();
-        duplicates(identities.iter(), path, out);
+        let twice = order::repeated(items.iter().map(|item| Keyed { keys, item }));
+        out.extend(twice.into_iter().map(|i| Error::duplicate(&path.index(i), identity(keys, &items[i]))));
+    }
+}
+
+/// What makes an element of an associative list the same.
+fn identity(keys: &[String], item: &Value) -> Value {
+    match item {
+        Value::Object(members) => {
+            keys.iter().filter_map(|key| Some((key.clone(), members.get(key)?.clone()))).collect::<Map<_, _>>().into()
+        }
+        other => other.clone(),
     }
 }
 
 /// Reports the second occurrence of each value, once.
-fn duplicates<'a>(values: impl Iterator<Item = &'a Value>, path: &Path, out: &mut ErrorList) {
-    let mut seen: Vec<(&Value, bool)> = Vec::new();
-    for (i, value) in values.enumerate() {
-        match seen.iter_mut().find(|(other, _)| *other == value) {
-            Some((_, reported)) => {
-                if !*reported {
-                    out.push(Error::duplicate(&path.index(i), value.clone()));
-                    *reported = true;
-                }
-            }
-            None => seen.push((value, false)),
-        }
-    }
+fn duplicates(values: &[Value], path: &Path, out: &mut ErrorList) {
+    let twice = order::repeated(values.iter().map(Ordered));
+    out.extend(twice.into_iter().map(|i| Error::duplicate(&path.index(i), values[i].clone())));
 }
 
 /// `apiVersion` and `kind` must be there and well formed, `metadata` must be valid where it is.

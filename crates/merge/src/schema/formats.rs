@@ -2,7 +2,7 @@
 
 use base64::Engine;
 use regex::Regex;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::LazyLock;
 
 /// Whether a CRD's `format` is one that the API server checks or knows; it warns of others.
@@ -78,7 +78,7 @@ pub(super) fn matches(format: &str, text: &str) -> Option<bool> {
         "uuid3" => uuid(Some("3"), ""),
         "uuid4" => uuid(Some("4"), "89ab"),
         "uuid5" => uuid(Some("5"), "89ab"),
-        "ipv4" => text.parse::<Ipv4Addr>().is_ok(),
+        "ipv4" => is_ipv4(text),
         "ipv6" => text.contains(':') && text.parse::<Ipv6Addr>().is_ok(),
         "cidr" => is_cidr(text),
         "byte" => is_base64(text),
@@ -119,6 +119,17 @@ fn is_date_time(text: &str) -> bool {
 }
 
 /// Go's `time.ParseDuration`, or numbers with words for units (`2 weeks`).
+/// Upstream reads numbers with zeros before them, as Go did before 1.17.
+fn is_ipv4(text: &str) -> bool {
+    let number = |part: &str| {
+        let digits = part.trim_start_matches('0');
+        part.bytes().all(|b| b.is_ascii_digit())
+            && !part.is_empty()
+            && (digits.is_empty() || digits.parse::<u8>().is_ok())
+    };
+    text.split('.').count() == 4 && text.split('.').all(number)
+}
+
 fn is_duration(text: &str) -> bool {
     /// Units as they are written in full, and what longer words begin with.
     const EXACT: [&str; 11] = ["ns", "us", "µs", "ms", "s", "m", "h", "hr", "d", "w", "wk"];

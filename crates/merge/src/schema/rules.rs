@@ -1,11 +1,12 @@
 //! CEL rules of a schema (`x-kubernetes-validations`), and what else a node works out once.
 
-use super::validate::{correlated_item, unchanged};
+use super::validate::{Correlation, unchanged};
 use super::{Facts, Findings, Schema, Type};
 use crate::cel::{self, Expression};
 use api::field::{Error, ErrorType, Path};
 use regex::Regex;
 use serde_json::{Map, Value};
+use std::cell::OnceCell;
 use std::fmt;
 use std::sync::OnceLock;
 
@@ -112,20 +113,36 @@ impl fmt::Debug for Rules {
     }
 }
 
-/// The node that ratcheting looks at: what is correlated with an old value, or below something that is.
-#[derive(Clone, Copy)]
-struct Ratchet<'a> {
-    current: Option<&'a Value>,
-    /// The nearest node above that has an old value.
-    parent: Option<(&'a Schema, &'a Value, &'a Value)>,
+/// A node that has an old value. Whether it changed is asked by each of its elements that fails, and looked at once.
+struct Above<'a> {
+    schema: &'a Schema,
+    value: &'a Value,
+    old: &'a Value,
+    unchanged: OnceCell<bool>,
 }
 
-impl<'a> Ratchet<'a> {
-    /// For the part of `value` that was `old` before.
-    fn below(self, schema: &'a Schema, value: &'a Value, old: impl FnOnce(&'a Value) -> Option<&'a Value>) -> Self {
-        match self.current {
+/// The node that ratcheting looks at: what is correlated with an old value, or below something that is.
+#[derive(Clone, Copy)]
+struct Ratchet<'p, 'a> {
+    current: Option<&'a Value>,
+    /// The nearest node above that has an old value.
+    parent: Option<&'p Above<'a>>,
+}
+
+impl<'p, 'a> Ratchet<'p, 'a> {
+    /// The node itself, for what is below it; `None` where it has no old value.
+    fn above(self, schema: &'a Schema, value: &'a Value) -> Option<Above<'a>> {
+        self.current.map(|old| Above { schema, value, old, unchanged: OnceCell::new() })
+    }
+
+    /// For a part of the node, which was `old` before.
+    fn below<'q>(self, above: Option<&'q Above<'a>>, old: Option<&'a Value>) -> Ratchet<'q, 'a>
+    where
+        'p: 'q,
+    {
+        match above {
             None => self,
-            Some(current) => Self { current: old(current), parent: Some((schema, value, current)) },
+            Some(above) => Ratchet { current: old, parent: Some(above) },
         }
     }
 
@@ -133,7 +150,7 @@ impl<'a> Ratchet<'a> {
     fn holds(self, schema: &Schema, value: &Value) -> bool {
         match (self.current, self.parent) {
             (Some(old), _) => unchanged(schema, value, old),
-            (None, Some((schema, value, old))) => unchanged(schema, value, old),
+            (None, Some(above)) => *above.unchanged.get_or_init(|| unchanged(above.schema, above.value, above.old)),
             (None, None) => false,
         }
     }
@@ -161,7 +178,7 @@ impl Walk<'_> {
         node: &'a Schema,
         value: &'a Value,
         old: Option<&'a Value>,
-        ratchet: Ratchet<'a>,
+        ratchet: Ratchet<'_, 'a>,
         path: &Path,
     ) {
         if value.is_null() || self.left.is_none() || !stated.facts().rules {
@@ -178,13 +195,15 @@ impl Walk<'_> {
         match value {
             Value::Array(items) => {
                 let (Some(stated), Some(element)) = (&stated.items, &node.items) else { return };
+                let above = ratchet.above(node, value);
+                let (olds, currents) = (Correlation::new(node, old), Correlation::new(node, ratchet.current));
                 for (i, item) in items.iter().enumerate() {
-                    let before = |old: &'a Value| correlated_item(node, item, old.as_array()?);
-                    let ratchet = ratchet.below(node, value, before);
-                    self.node(stated, element, item, old.and_then(before), ratchet, &path.index(i));
+                    let below = ratchet.below(above.as_ref(), currents.of(item));
+                    self.node(stated, element, item, olds.of(item), below, &path.index(i));
                 }
             }
             Value::Object(members) => {
+                let above = ratchet.above(node, value);
                 for (name, member) in members {
                     let before = |old: &'a Value| old.get(name);
                     let (child, schema, at) = match (stated.properties.get(name), node.properties.get(name)) {
@@ -200,7 +219,7 @@ impl Walk<'_> {
                     let below = if hidden {
                         Ratchet { current: None, parent: None }
                     } else {
-                        ratchet.below(node, value, before)
+                        ratchet.below(above.as_ref(), ratchet.current.and_then(before))
                     };
                     let at = at.map_or_else(|| path.child(name), |key| path.key(key));
                     self.node(child, schema, member, old.and_then(before), below, &at);
@@ -216,7 +235,7 @@ impl Walk<'_> {
         node: &Schema,
         value: &Value,
         old: Option<&Value>,
-        ratchet: Ratchet<'_>,
+        ratchet: Ratchet<'_, '_>,
         path: &Path,
     ) {
         let kind = node.kind.as_str();

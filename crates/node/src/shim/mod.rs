@@ -9,6 +9,7 @@ pub mod log_writer;
 mod mounts;
 mod oom;
 mod process;
+mod reach;
 mod ssh;
 mod supervisor;
 mod warm;
@@ -33,7 +34,8 @@ use supervisor::Supervisor;
 pub const READY: &str = "ready\n";
 
 /// Runs the shim: `<pod directory>`; or `--probe <directory>` to find out what isolation this machine allows; or
-/// `--ssh <pods' directory> <ssh's arguments>`, the `ssh` of pods; or `--warm <directory of warm starts> <command>`.
+/// `--ssh <pods' directory> <ssh's arguments>`, the `ssh` of pods; or `--reach <pods' directory> <mpi-wait's arguments>`, which waits
+/// for the hosts of a hostfile; or `--warm <directory of warm starts> <command>`.
 ///
 /// Must be called before any thread is started.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
@@ -48,6 +50,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             ExitCode::SUCCESS
         }
         [flag, pods, words @ ..] if flag == "--ssh" => ssh::main(Path::new(pods), words),
+        [flag, pods, words @ ..] if flag == "--reach" => reach::main(Path::new(pods), words),
         [flag, dir, words @ ..] if flag == "--warm" => warm::main(Path::new(dir), words),
         [dir] => match run(PodDir::new(PathBuf::from(dir))) {
             Ok(()) => ExitCode::SUCCESS,

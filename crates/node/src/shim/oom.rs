@@ -1,4 +1,4 @@
-//! Whether the kernel killed a process for lack of memory, by its own log: for machines where no cgroup counts.
+//! Reads from the kernel's log whether it killed a process for lack of memory: for machines without usable cgroups.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, SeekFrom};

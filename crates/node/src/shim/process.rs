@@ -133,12 +133,15 @@ fn control_terminal(terminal: &OwnedFd) -> nix::Result<()> {
     Errno::result(result).map(drop)
 }
 
-/// No signal blocked, SIGPIPE as programs expect it (Rust's runtime ignores it).
+/// No signal blocked, and each as a program expects it: Rust's runtime ignores SIGPIPE, and `nohup trainyard up` ignores SIGHUP,
+/// which all below it would inherit.
 fn reset_signals() -> nix::Result<()> {
     let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
-    #[expect(unsafe_code, reason = "sets a default action, installs no handler")]
-    unsafe {
-        sigaction(Signal::SIGPIPE, &default)?;
+    for signal in Signal::iterator().filter(|signal| !matches!(signal, Signal::SIGKILL | Signal::SIGSTOP)) {
+        #[expect(unsafe_code, reason = "sets a default action, installs no handler")]
+        unsafe {
+            sigaction(signal, &default)?;
+        }
     }
     SigSet::empty().thread_set_mask()
 }
@@ -168,12 +171,9 @@ pub fn close_all_but(keep: &[&dyn AsRawFd]) {
 
 /// Every process and its parent.
 fn parents() -> BTreeMap<i32, i32> {
-    let Ok(entries) = fs::read_dir("/proc") else { return BTreeMap::new() };
-    entries
-        .flatten()
-        .filter_map(|entry| {
-            let pid: i32 = entry.file_name().to_str()?.parse().ok()?;
-            let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
+    crate::host::pids()
+        .filter_map(|pid| {
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
             // The name, in parentheses, may hold anything; state and parent follow the last one.
             let parent = stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(1)?.parse().ok()?;
             Some((pid, parent))

@@ -1,5 +1,7 @@
-//! `ssh` as pods have it: commands for another pod of the same headless service go through that pod's shim.
+//! The `ssh` program of pods: commands for another pod of the same headless service go through that pod's shim, as soon as it
+//! is up.
 
+use super::reach::{Me, Place};
 use crate::poddir::PodDir;
 use crate::wire::{Launch, Reply, Request};
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
@@ -21,14 +23,18 @@ const WITH_VALUE: &str = "BbcDEeFIiJLlmOoPpQRSWw";
 /// Runs `ssh <words>` for the pod whose host name this is.
 pub fn main(pods: &Path, words: &[OsString]) -> ExitCode {
     let (host, command) = parse(words);
-    let target = host.as_deref().and_then(|host| find(pods, host));
-    let Some((dir, launch)) = target else {
-        return elsewhere(words);
+    let (Some(host), Some(me)) = (host, Me::new(pods)) else { return elsewhere(words) };
+    let said = match me.wait_for(&host) {
+        Ok(Place::Up(pod)) => {
+            me.note_entry().and_then(|()| execute(&pod.0, &pod.1, &command)).map_err(|error| error.to_string())
+        }
+        Ok(Place::Elsewhere | Place::Coming | Place::Nobody | Place::Over) => return elsewhere(words),
+        Err(why) => Err(why.to_owned()),
     };
-    match execute(&dir, &launch, &command) {
+    match said {
         Ok(code) => ExitCode::from(u8::try_from(code).unwrap_or(SSH_ERROR)),
-        Err(e) => {
-            crate::say!("ssh: {}: {e}", host.unwrap_or_default());
+        Err(why) => {
+            crate::say!("ssh: {host}: {why}");
             ExitCode::from(SSH_ERROR)
         }
     }
@@ -66,36 +72,6 @@ fn parse(words: &[OsString]) -> (Option<String>, String) {
         at += 1;
     }
     (host, words.get(at..).unwrap_or_default().join(" "))
-}
-
-/// The running pod with this name, in the asking pod's namespace and headless service.
-fn find(pods: &Path, host: &str) -> Option<(PodDir, Launch)> {
-    // Every pod that is alive, and what it is.
-    let alive: Vec<(PodDir, Launch)> = fs::read_dir(pods)
-        .ok()?
-        .flatten()
-        .map(|entry| PodDir::new(entry.path()))
-        .filter(|dir| matches!(dir.shim(), Ok(Some(_))))
-        .filter_map(|dir| {
-            let launch = dir.read_launch().ok()??;
-            Some((dir, launch))
-        })
-        .collect();
-    let own = std::env::var("TRAINYARD_POD_UID").ok()?;
-    let me = alive.iter().find(|(_, launch)| launch.uid == own).map(|(_, launch)| launch)?;
-    let names_it = |launch: &Launch| {
-        let short = format!("{}.{}", launch.hostname, launch.subdomain);
-        host == launch.address
-            || host == launch.hostname
-            || host == short
-            || host
-                .strip_prefix(&format!("{short}.{}", launch.namespace))
-                .is_some_and(|rest| rest.is_empty() || rest == ".svc" || rest.starts_with(".svc."))
-    };
-    let (namespace, subdomain) = (me.namespace.clone(), me.subdomain.clone());
-    alive.into_iter().find(|(_, launch)| {
-        launch.namespace == namespace && !subdomain.is_empty() && launch.subdomain == subdomain && names_it(launch)
-    })
 }
 
 /// The machine's own ssh, if it has one.

@@ -1,4 +1,4 @@
-//! The shim's loop: what to start, stop and write down, from what the containers, the agent and the clock say.
+//! The shim's main loop: reacts to containers, the agent and the clock, and starts, stops and records.
 
 mod requests;
 mod streams;

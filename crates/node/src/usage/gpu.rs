@@ -1,4 +1,4 @@
-//! What GPUs do at present, by `nvidia-smi`.
+//! The present use of GPUs, from `nvidia-smi`.
 
 use super::Amounts;
 use crate::gpus::{self, Gpu};

@@ -1,7 +1,7 @@
-//! What pods and the machine use at present: processors, memory, disk, network, GPUs. Measured when somebody asks, and seldom.
+//! The present use of CPUs, memory, disk, network and GPUs by pods and the machine, measured on request and at most once a second.
 
 mod gpu;
-mod network;
+pub(crate) mod network;
 pub(crate) mod process;
 
 use crate::gpus::Gpu;

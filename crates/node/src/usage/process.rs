@@ -1,6 +1,7 @@
-//! Processes and what they use, from `/proc`.
+//! Processes and their resource use, from `/proc`.
 
 use super::own_cpus;
+use crate::host;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::time::Duration;
@@ -30,10 +31,8 @@ pub struct Table {
 
 impl Table {
     pub fn read() -> Self {
-        let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
         // a process may end while it is looked at
-        Self::of(pids.filter_map(|pid| parse(pid, &fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)))
+        Self::of(host::pids().filter_map(|pid| parse(pid, &fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)))
     }
 
     fn of(processes: impl Iterator<Item = Process>) -> Self {
@@ -93,10 +92,8 @@ fn parse(pid: i32, stat: &str) -> Option<Process> {
     Some(Process { id: Id { pid, started: number(19)? }, parent, cpu: duration(ticks) })
 }
 
-/// Time in ticks of the clock by which the kernel counts for programs.
 fn duration(ticks: u64) -> Duration {
-    let per_second = nix::unistd::sysconf(nix::unistd::SysconfVar::CLK_TCK).ok().flatten().unwrap_or(100).max(1);
-    Duration::try_from_secs_f64(ticks as f64 / per_second as f64).unwrap_or_default()
+    Duration::try_from_secs_f64(ticks as f64 / host::ticks_per_second() as f64).unwrap_or_default()
 }
 
 /// Memory of a process, shared pages in parts; where the kernel does not say so much, all that is resident.

@@ -275,9 +275,9 @@ def refuse_shadows(folder):
     loaded = {name for name in sys.modules if "." not in name}
     for entry in os.scandir(folder):
         stem, dot, kind = entry.name.partition(".")
-        is_module = kind == "py" or kind.endswith("so") and dot
+        is_module = kind == "py" or (kind.endswith("so") and dot)
         if stem in loaded and stem != "__main__":
-            if is_module or not dot and os.path.isfile(os.path.join(entry.path, "__init__.py")):
+            if is_module or (not dot and os.path.isfile(os.path.join(entry.path, "__init__.py"))):
                 raise OSError(f"{entry.path} goes before the module {stem} that is imported already")
 
 

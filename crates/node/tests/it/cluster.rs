@@ -11,13 +11,21 @@ use node::world::{EventType, PodEvent, TokenAsk, World, WorldError};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::{broadcast, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+static UIDS: AtomicU64 = AtomicU64::new(0);
+
+/// A uid that no other test has: an agent ends every process that bears its pod's uid, and tests run beside each other.
+fn unique_uid(name: &str) -> String {
+    format!("uid-{name}-{}-{}", std::process::id(), UIDS.fetch_add(1, Ordering::Relaxed))
+}
 
 #[derive(Default)]
 struct Objects {
@@ -25,7 +33,6 @@ struct Objects {
     config_maps: BTreeMap<String, ConfigMap>,
     secrets: BTreeMap<String, Secret>,
     events: Vec<(String, String, String)>,
-    uids: u64,
     node: Value,
 }
 
@@ -62,8 +69,7 @@ impl Cluster {
 
     pub fn create_with(&self, name: &str, labels: Value, spec: Value) {
         self.change(|objects, events| {
-            objects.uids += 1;
-            let uid = format!("uid-{name}-{}", objects.uids);
+            let uid = unique_uid(name);
             let pod = json!({
                 "metadata": {"name": name, "namespace": "default", "uid": uid, "labels": labels, "generation": 1},
                 "spec": spec, "status": {"phase": "Pending"}
@@ -185,6 +191,12 @@ impl World for Cluster {
 
     async fn config_map(&self, _: &str, name: &str) -> Result<ConfigMap, WorldError> {
         self.objects.lock().unwrap().config_maps.get(name).cloned().ok_or(WorldError::NotFound)
+    }
+
+    fn config_map_changes(&self, _: &str, _: &str) -> BoxStream<'static, ()> {
+        // also where something else has changed: who is told looks
+        let next = |mut revision: watch::Receiver<u64>| async { Some((revision.changed().await.ok()?, revision)) };
+        futures::stream::unfold(self.revision.subscribe(), next).boxed()
     }
 
     async fn secret(&self, _: &str, name: &str) -> Result<Secret, WorldError> {

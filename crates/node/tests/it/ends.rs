@@ -1,14 +1,16 @@
 //! Ends that somebody stands in the way of: held pipes, FIFOs, killed supervisors; and what stays of pods, which is nothing.
 
 use super::Node;
-use super::cluster::script;
+use super::cluster::{PATIENCE, script};
 use super::lifecycle::until_no_process;
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, kill, sigaction};
 use nix::unistd::Pid;
 use node::cgroup::Support;
 use node::wire::{Event, Record};
 use serde_json::{Value, json};
 use std::fs::{self, OpenOptions};
+use std::path::Path;
+use std::time::Instant;
 
 fn ended(pod: &Value) -> &Value {
     &pod["status"]["containerStatuses"][0]["state"]["terminated"]
@@ -24,9 +26,18 @@ fn main_process(node: &Node, pod: &str) -> i32 {
     running.unwrap()
 }
 
-fn parent(pid: i32) -> i32 {
+/// A field of `/proc/PID/stat`, counted from the one after the name.
+fn field(pid: i32, index: usize) -> String {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    stat.rsplit_once(')').unwrap().1.split_ascii_whitespace().nth(1).unwrap().parse().unwrap()
+    stat.rsplit_once(')').unwrap().1.split_ascii_whitespace().nth(index).unwrap().to_owned()
+}
+
+fn state(pid: Pid) -> String {
+    field(pid.as_raw(), 0)
+}
+
+fn parent(pid: i32) -> i32 {
+    field(pid, 1).parse().unwrap()
 }
 
 fn without_cgroups() -> Support {
@@ -65,6 +76,24 @@ async fn a_fifo_for_the_last_words_is_not_read() {
 }
 
 #[tokio::test]
+async fn a_program_ignores_no_signal_that_the_agent_ignores() {
+    // As `nohup trainyard up` does. Nobody sends it to the tests.
+    let ignore = SigAction::new(SigHandler::SigIgn, SaFlags::empty(), SigSet::empty());
+    #[expect(unsafe_code, reason = "sets an action, installs no handler")]
+    unsafe {
+        sigaction(Signal::SIGHUP, &ignore).unwrap();
+    }
+    let node = Node::new().await;
+    node.cluster.create("p", script("grep SigIgn /proc/self/status; kill -HUP $$$$; exit 0"));
+    let pod = node.cluster.until_phase("p", "Failed").await;
+    let log = node.log("p", "node").await;
+    let ignored = u64::from_str_radix(log.trim().trim_start_matches("SigIgn:\t"), 16).unwrap();
+    // Those above the standard ones are the C library's own (signal(7)).
+    assert_eq!(ignored & 0x7fff_ffff, 0, "{log}");
+    assert_eq!(ended(&pod)["exitCode"], 129);
+}
+
+#[tokio::test]
 async fn what_was_killed_by_hand_did_not_lack_memory() {
     let node = Node::new().await;
     node.cluster.create("p", script("kill -9 $$$$"));
@@ -72,13 +101,19 @@ async fn what_was_killed_by_hand_did_not_lack_memory() {
     assert_eq!((&ended(&pod)["exitCode"], &ended(&pod)["reason"]), (&json!(137), &json!("Error")));
 }
 
-/// Kills the shim and the container's keeper at once, so that neither can end what the other leaves.
+/// Kills the shim and the container's keeper so that neither can end what the other leaves. The shim is the one to be stopped
+/// first: a stopped keeper would be continued by the kernel once its process group is orphaned.
 async fn kill_supervisors(node: &Node, pod: &str) {
     let keeper = Pid::from_raw(parent(main_process(node, pod)));
     let shim = Pid::from_raw(node.dir(pod).shim().unwrap().unwrap());
-    kill(keeper, Signal::SIGSTOP).unwrap();
-    kill(shim, Signal::SIGKILL).unwrap();
+    kill(shim, Signal::SIGSTOP).unwrap();
+    let start = Instant::now();
+    while state(shim) != "T" {
+        assert!(start.elapsed() < PATIENCE, "the shim does not stop");
+        tokio::task::yield_now().await;
+    }
     kill(keeper, Signal::SIGKILL).unwrap();
+    kill(shim, Signal::SIGKILL).unwrap();
 }
 
 #[tokio::test]
@@ -103,6 +138,23 @@ fn is_running(text: &str) -> bool {
         .any(|line| String::from_utf8_lossy(&line).contains(text))
 }
 
+/// Waits until the group has the main process and one process with each of these command lines (`\0` between words).
+async fn until_all_run_in(group: &Path, main: i32, commands: &[&str]) {
+    let start = Instant::now();
+    loop {
+        let processes = fs::read_to_string(group.join("cgroup.procs")).unwrap();
+        let command = |pid: &str| fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let seen: Vec<String> = processes.lines().map(command).collect();
+        if processes.lines().any(|pid| pid == main.to_string())
+            && commands.iter().all(|wanted| seen.iter().any(|text| text == wanted))
+        {
+            return;
+        }
+        assert!(start.elapsed() < PATIENCE, "{main} in {processes:?}: {seen:?}");
+        tokio::task::yield_now().await;
+    }
+}
+
 #[tokio::test]
 async fn orphans_are_ended_by_a_new_agent_and_nothing_stays_of_their_group() {
     let mut node = Node::new().await;
@@ -114,10 +166,8 @@ async fn orphans_are_ended_by_a_new_agent_and_nothing_stays_of_their_group() {
         kill(Pid::from_raw(main_process(&node, "p")), Signal::SIGKILL).unwrap();
         return;
     };
-    let main = main_process(&node, "p").to_string();
-    let processes = fs::read_to_string(group.join("node.0/cgroup.procs")).unwrap();
-    assert!(processes.lines().any(|pid| pid == main), "{main} in {processes:?}");
-    assert!(processes.lines().count() >= 3, "{processes:?}");
+    let main = main_process(&node, "p");
+    until_all_run_in(&group.join("node.0"), main, &["sleep\x0098774\0", "sleep\x0098775\0"]).await;
     node.kill_agent().await;
     kill_supervisors(&node, "p").await;
     assert!(is_running("98774"), "it has neither mark nor session: only the group knows it");

@@ -284,6 +284,78 @@ async fn ssh_between_pods_needs_no_server() {
 }
 
 #[tokio::test]
+async fn ssh_waits_for_a_pod_that_is_bound_and_not_up() {
+    let Some(node) = Node::hosts().await else { return };
+    let mut worker = member("job", 1, "");
+    worker["containers"][0]["command"] = json!(["/usr/sbin/sshd", "-De"]);
+    worker["initContainers"] =
+        json!([{"name": "first", "command": ["sh", "-c", "until [ -e go ]; do sleep 0.02; done"]}]);
+    node.cluster.create("worker", worker);
+    let text = r#"
+        echo asks; ssh job-node-0-1.job.default.svc hostname; echo $?
+        ssh localhost true 2>/dev/null; echo not waited for
+    "#;
+    node.cluster.create("launcher", member("job", 0, text));
+    node.log_has_once_running("launcher", "asks\n").await;
+    node.cluster.until("worker", |pod| pod["status"]["initContainerStatuses"][0]["state"]["running"].is_object()).await;
+    std::fs::write(node.dir("worker").work("first").join("go"), "").unwrap();
+    node.cluster.until_phase("launcher", "Succeeded").await;
+    assert_eq!(node.log("launcher", "node").await, "asks\njob-node-0-1\n0\nnot waited for\n");
+}
+
+#[tokio::test]
+async fn a_launcher_waits_for_its_workers() {
+    let Some(node) = Node::hosts().await else { return };
+    let launcher = |timeout: &str| {
+        let mut pod = member("job", 0, "echo started");
+        let hosts = "echo job-node-0-0.job slots=1; echo job-node-0-1.job.default.svc:2; echo job-node-0-2.job";
+        let mount = json!([{"name": "config", "mountPath": "/etc/mpi"}]);
+        pod["volumes"] = json!([{"name": "config", "emptyDir": {}}]);
+        pod["initContainers"] = json!([
+            {"name": "hosts", "command": ["sh", "-c", format!("{{ {hosts}; }} > /etc/mpi/hostfile")], "volumeMounts": mount},
+            {"name": "waits", "command": ["/trainyard", "mpi-wait", "--port=22", timeout], "volumeMounts": mount,
+             "terminationMessagePolicy": "FallbackToLogsOnError"},
+        ]);
+        pod
+    };
+    let worker = |index: u32| {
+        let mut pod = member("job", index, "");
+        pod["containers"][0]["command"] = json!(["/usr/sbin/sshd", "-De"]);
+        pod
+    };
+    node.cluster.create("worker-1", worker(1));
+    node.cluster.until_phase("worker-1", "Running").await;
+    node.cluster.create("late", launcher("--timeout=0"));
+    let pod = node.cluster.until_phase("late", "Failed").await;
+    let said = &pod["status"]["initContainerStatuses"][1]["state"]["terminated"]["message"];
+    let expected =
+        "1 of 2 workers could not be reached within 0 s: job-node-0-2.job (no pod of that name is on this node)";
+    assert_eq!(said, expected);
+    node.cluster.create("launcher", launcher("--timeout=300s"));
+    node.cluster
+        .until("launcher", |pod| pod["status"]["initContainerStatuses"][1]["state"]["running"].is_object())
+        .await;
+    node.log_has("launcher", "waits", "mpi-wait: waiting for 1 of 2 workers\n").await;
+    node.cluster.until("launcher", |pod| pod["status"]["containerStatuses"][0]["state"]["waiting"].is_object()).await;
+    node.cluster.create("worker-2", worker(2));
+    node.cluster.until_phase("launcher", "Succeeded").await;
+}
+
+#[tokio::test]
+async fn hosts_of_mpi_are_seen_long_before_other_volumes_are_refreshed() {
+    let node = Node::new().await;
+    node.cluster.config_map("hosts", json!({"hostfile": "one"}));
+    let mut pod = script("cat /etc/mpi/hostfile; echo; until grep -q two /etc/mpi/hostfile; do sleep 0.02; done");
+    pod["volumes"] = json!([{"name": "hosts", "configMap": {"name": "hosts"}}]);
+    pod["containers"][0]["volumeMounts"] = json!([{"name": "hosts", "mountPath": "/etc/mpi"}]);
+    node.cluster.create("p", pod);
+    node.log_has_once_running("p", "one\n").await;
+    node.cluster.config_map("hosts", json!({"hostfile": "two"}));
+    // others have to wait for a minute, which is longer than this does
+    node.cluster.until_phase("p", "Succeeded").await;
+}
+
+#[tokio::test]
 async fn what_is_missing_on_the_path_says_how_to_get_it() {
     let node = Node::new().await;
     let mut spec = script("python -c 'print(1)'; torchrun train.py");

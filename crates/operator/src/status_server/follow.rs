@@ -1,4 +1,4 @@
-//! Watches what the reports need to know: which TrainJobs there are, and when their pods end.
+//! Watches TrainJobs and the ends of their pods for the status server.
 
 use super::reports::Reports;
 use api::object::{self, Key};

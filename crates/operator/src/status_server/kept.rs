@@ -2,7 +2,7 @@
 //! ([`api::history::config_map`]), owned by it. Each replica puts in what it took: once a minute, at the job's end, and when the
 //! replica stops.
 
-use crate::leader::form;
+use crate::cluster::leader::form;
 use api::history::{REPORTS, config_map};
 use api::object::{self, Key};
 use api::time::after;

@@ -1,4 +1,4 @@
-//! Whose token it is: the API server's word, kept for a minute.
+//! Reviews tokens with the API server, and keeps the answers for a minute.
 
 use api::object::Key;
 use http::Method;

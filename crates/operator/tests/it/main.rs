@@ -2,8 +2,8 @@
 
 #![allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should")]
 
-use operator::access;
-use operator::registration::{Place, configurations};
+use operator::cluster::access;
+use operator::cluster::registration::{Place, configurations};
 use serde_json::Value;
 use std::path::Path;
 
@@ -27,6 +27,7 @@ fn the_roles_are_what_the_controllers_need() {
     holds("base/rbac/role.yaml", &access::roles());
     holds("overlays/namespaced/role.yaml", &access::namespaced_roles());
     holds("components/optimization/role.yaml", &[access::optimization_role()]);
+    holds("components/mpi/role.yaml", &access::mpi_roles());
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What the API server asks before it stores a TrainJob or a runtime: defaults, faults and warnings.
+//! Admission of TrainJobs and runtimes before they are stored: defaults, faults and warnings.
 //!
 //! Pure functions over untyped objects. Whoever runs them turns a [`Denial`] into the answer of the webhook that upstream
 //! has in its place: that webhook's name ([`TRAINJOB_DEFAULTER`] and the others) is part of the text.

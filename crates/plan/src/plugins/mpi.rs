@@ -4,14 +4,17 @@
 use super::{Build, BuildError, Findings, Plugin, Settings, Validation, apply, keys};
 use crate::info::{Container, Info, PodSet};
 use crate::job::Job;
+use crate::mpi;
 use crate::names::env::{OMPI_DEFAULT_SLOTS, OMPI_HOSTFILE, OMPI_KEEP_FQDN, OMPI_RSH_ARGS};
 use crate::names::{LAUNCHER, NODE, SUFFIX_MPI_HOSTFILE, SUFFIX_MPI_SSH_AUTH};
 use crate::runtime::Framework;
 use crate::upsert;
 use api::field::{Error, Path};
+use api::mpi::Implementation;
+use api::mpi::names::{CONFIG_PATH as HOSTFILE_DIR, HOSTFILE, PRIVATE_KEY, PUBLIC_KEY, env::SSH_ARGS};
 use api::object::{Gvk, Target};
 use api::trainer::{MpiImplementation, MpiPolicy};
-use reconcile::{Generator, Op};
+use reconcile::Op;
 use serde_json::{Value, json};
 
 /// Sorted: faults name offenders in this order.
@@ -19,10 +22,6 @@ const RESERVED: [&str; 4] = [OMPI_HOSTFILE, OMPI_KEEP_FQDN, OMPI_DEFAULT_SLOTS, 
 
 const SSH_VOLUME: &str = "mpi-ssh-auth";
 const HOSTFILE_VOLUME: &str = "mpi-hostfile";
-const HOSTFILE_DIR: &str = "/etc/mpi";
-const HOSTFILE: &str = "hostfile";
-const PRIVATE_KEY: &str = "ssh-privatekey";
-const PUBLIC_KEY: &str = "ssh-publickey";
 
 /// Active where `mlPolicy.mpi` is set.
 pub struct Mpi;
@@ -79,10 +78,9 @@ impl Plugin for Mpi {
 
     fn build(&self, cx: &Build<'_>) -> Result<Vec<Op>, BuildError> {
         let Framework::Mpi(policy) = &cx.info.framework else { return Ok(Vec::new()) };
-        let secret = keys::generate(cx, SUFFIX_MPI_SSH_AUTH, Generator::SshKeyPair, |secret| {
-            secret["type"] = json!("kubernetes.io/ssh-auth");
+        let secret = keys::generate(cx, SUFFIX_MPI_SSH_AUTH, mpi::KEYS, |secret| {
+            mpi::hold_keys(secret);
             secret["immutable"] = json!(true);
-            secret["stringData"] = json!({PRIVATE_KEY: "{private}", PUBLIC_KEY: "{public}"});
         });
         let mut children: Vec<Op> = secret.into_iter().collect();
         let mut hostfile = cx.job.child("v1", "ConfigMap", &hostfile_name(cx.job));
@@ -118,7 +116,8 @@ fn hosts(info: &Info, job: &Job, policy: &MpiPolicy) -> String {
     let slots = slots(info, job, policy);
     let is_node = |set: &&PodSet| set.name == NODE || (set.name == LAUNCHER && policy.run_launcher_as_node());
     let sets = info.pod_sets.iter().filter(is_node);
-    sets.flat_map(|set| info.endpoints(&job.name, set)).map(|host| format!("{host} slots={slots}\n")).collect()
+    let hosts = sets.flat_map(|set| info.endpoints(&job.name, set));
+    mpi::hostfile(Implementation::OpenMpi, hosts, slots)
 }
 
 fn tell_mpirun(node: &mut Container, implementation: MpiImplementation, slots: i64) -> Result<(), BuildError> {
@@ -127,7 +126,7 @@ fn tell_mpirun(node: &mut Container, implementation: MpiImplementation, slots: i
             upsert::env_value(&mut node.env, OMPI_HOSTFILE, format!("{HOSTFILE_DIR}/{HOSTFILE}"));
             upsert::env_value(&mut node.env, OMPI_KEEP_FQDN, "true");
             upsert::env_value(&mut node.env, OMPI_DEFAULT_SLOTS, slots.to_string());
-            upsert::env_value(&mut node.env, OMPI_RSH_ARGS, "-o ConnectionAttempts=10");
+            upsert::env_value(&mut node.env, OMPI_RSH_ARGS, SSH_ARGS);
             Ok(())
         }
         MpiImplementation::Unset => Err(BuildError::new("MPI implementation for \"\" doesn't supported")),
@@ -159,6 +158,7 @@ mod tests {
     use super::super::fixture::{child, children, enforced, env, faults, job, replicated, runtime};
     use super::*;
     use crate::runtime::Runtime;
+    use reconcile::Generator;
 
     fn mpi(policy: Value) -> Runtime {
         let spec = json!({"mlPolicy": {"numNodes": 1, "mpi": policy}});

@@ -43,7 +43,9 @@ fn write(write: &Write) -> Value {
             json!({"patch": target.to_string(), "subresource": subresource, "body": body})
         }
         Op::Subresource { target, subresource, object } => json!({*subresource: target.to_string(), "object": object}),
-        other @ (Op::DeleteCollection { .. } | Op::Absent { .. }) => json!({"unexpected": format!("{other:?}")}),
+        other @ (Op::UpdateGenerated { .. } | Op::DeleteCollection { .. } | Op::Absent { .. }) => {
+            json!({"unexpected": format!("{other:?}")})
+        }
         Op::Delete { target, propagation, uid, .. } => {
             json!({"delete": target.to_string(), "propagation": format!("{propagation:?}"), "uid": uid})
         }

@@ -1,7 +1,7 @@
 //! Blocks of a segment: events as bytes.
 
 use crate::{Entry, Event, Key, Revision};
-use bytes::Bytes;
+use api::packed::Packed;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::unix::fs::FileExt;
@@ -113,15 +113,16 @@ fn record(event: &Event, out: &mut Vec<u8>) {
     for entry in event.previous.iter().chain([&event.entry]) {
         out.extend_from_slice(&entry.created.to_le_bytes());
         out.extend_from_slice(&entry.revision.to_le_bytes());
-        text(out, &entry.bytes);
+        text(out, entry.bytes());
     }
 }
 
 fn event(fields: &mut Fields<'_>) -> Option<Event> {
     fn entry(fields: &mut Fields<'_>, key: &Key) -> Option<Arc<Entry>> {
         let (created, revision, bytes) = (fields.u64()?, fields.u64()?, fields.bytes()?);
-        let value = Arc::new(serde_json::from_slice(bytes).ok()?);
-        Some(Arc::new(Entry { key: key.clone(), created, revision, value, bytes: Bytes::copy_from_slice(bytes) }))
+        // its checksum was right: it is what was written, JSON
+        let object = Arc::new(Packed::from_text(bytes.to_vec()));
+        Some(Arc::new(Entry { key: key.clone(), created, revision, object }))
     }
     let (revision, deleted, bucket) = (fields.u64()?, fields.u8()? != 0, fields.text()?);
     let key = Key::new(fields.text()?, fields.text()?);

@@ -1,5 +1,6 @@
 //! Damaged, older and newer files.
 
+use crate::disk::{self, Faults};
 use crate::{Plain, put, write};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -7,7 +8,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use store::{Expect, Key, OpenError, Store, WriteError};
+use store::{Expect, Fault, Key, Limits, OpenError, Store};
 
 /// A closed store of objects with these names, some larger than a page.
 fn filled(dir: &Path, names: impl Iterator<Item = String>) -> (PathBuf, BTreeMap<String, Value>) {
@@ -22,7 +23,7 @@ fn filled(dir: &Path, names: impl Iterator<Item = String>) -> (PathBuf, BTreeMap
 }
 
 fn served(store: &Store) -> BTreeMap<String, Value> {
-    store.snapshot("b").iter(None, None).map(|e| (e.key.name.clone(), (*e.value).clone())).collect()
+    store.snapshot("b").iter(None, None).map(|e| (e.key.name.clone(), (*e.value()).clone())).collect()
 }
 
 /// Valid JSON, but not what was written.
@@ -46,6 +47,13 @@ fn a_changed_row_is_found_by_its_checksum() {
         assert!(set_aside.iter().any(|row| row.name == name && row.bucket == "b" && row.why.contains("checksum")));
     }
     assert_eq!(served(&store), objects);
+    // it is told of until the object is written anew, and no longer
+    write(&store, put("n1", json!({"n": 1}), Expect::Absent)).unwrap();
+    write(&store, put("other", json!({"n": 9}), Expect::Absent)).unwrap();
+    let names = |store: &Store| store.health().set_aside.into_iter().map(|row| row.name).collect::<Vec<_>>();
+    assert_eq!(names(&store), ["n2", "n3"]);
+    drop(store);
+    assert_eq!(names(&Store::open(&path, Plain).unwrap()), ["n2", "n3"]);
 }
 
 /// Whatever bit of the file flips: what is served is what was written, and what is not served is told of.
@@ -151,7 +159,7 @@ fn an_older_file_is_migrated() {
     for _ in 0..2 {
         let store = Store::open(&path, Plain).unwrap();
         let entry = store.get("b", &Key::new("ns", "a")).unwrap();
-        assert_eq!((store.revision(), entry.created, entry.revision, &entry.value["n"]), (8, 3, 5, &json!(1)));
+        assert_eq!((store.revision(), entry.created, entry.revision, &entry.value()["n"]), (8, 3, 5, &json!(1)));
         assert!(store.watch("b", 7).is_err(), "an object is gone, of which no event tells");
         let set_aside = store.health().set_aside;
         assert!(set_aside.len() == 1 && set_aside[0].name == "c", "{set_aside:?}");
@@ -214,18 +222,21 @@ fn a_backup_is_of_one_moment_and_goes_on_far_above() {
     assert!(store::adopt(&dir.path().join("none")).is_err());
 }
 
-/// A disk without room refuses writes, shows everything, and takes writes again when there is room.
-#[test]
-fn a_full_disk_refuses_writes_until_there_is_room() {
-    let disk = crate::disk::register("full");
-    let store = Store::open(Path::new("file:/store?vfs=full"), Plain).unwrap();
+/// A disk that fails refuses writes, says why, shows everything, and takes writes again when it does.
+fn refuses_writes_while(vfs: &str, faults: Faults, fault: Fault, advice: &str) {
+    let disk = disk::register(vfs);
+    let path = format!("file:/store?vfs={vfs}");
+    let store = Store::open_on(Path::new(&path), Plain, Limits::default(), disk::settle).unwrap();
     write(&store, put("a", json!({}), Expect::Absent)).unwrap();
-    disk.lock().unwrap().faults.full = 1000;
-    let error = write(&store, put("b", json!({}), Expect::Absent)).unwrap_err();
-    assert!(matches!(error, WriteError::Full(_)) && error.to_string().contains("make room"), "{error}");
-    assert!(store.health().trouble.unwrap().full);
+    disk.lock().unwrap().faults = faults;
+    // the second is refused without a try
+    for name in ["b", "c"] {
+        let error = write(&store, put(name, json!({}), Expect::Absent)).unwrap_err();
+        assert!(error.to_string().contains(advice), "{error}");
+        assert_eq!(store.health().trouble.unwrap().fault, fault);
+    }
     assert_eq!(served(&store).len(), 1);
-    disk.lock().unwrap().faults.full = 0;
+    disk.lock().unwrap().faults = Faults::default();
     // it finds out by itself, with no write to remind it
     let begin = std::time::Instant::now();
     while store.health().trouble.is_some() {
@@ -233,4 +244,21 @@ fn a_full_disk_refuses_writes_until_there_is_room() {
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
     write(&store, put("b", json!({}), Expect::Absent)).unwrap();
+}
+
+#[test]
+fn a_full_disk_refuses_writes_until_there_is_room() {
+    refuses_writes_while("full", Faults { full: 1000, ..Faults::default() }, Fault::Full, "make room");
+}
+
+#[test]
+fn a_read_only_disk_refuses_writes_until_it_is_writable() {
+    let faults = Faults { read_only: true, ..Faults::default() };
+    refuses_writes_while("read-only", faults, Fault::ReadOnly, "make the disk of the control plane's home writable");
+}
+
+#[test]
+fn a_failing_disk_refuses_writes_until_it_is_well() {
+    let faults = Faults { write: 1000, ..Faults::default() };
+    refuses_writes_while("failing", faults, Fault::Other, "see to the disk");
 }

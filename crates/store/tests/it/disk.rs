@@ -10,6 +10,7 @@ use rand::{Rng, SeedableRng};
 use rusqlite::ffi;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::path::Path;
 use std::sync::{Mutex, MutexGuard};
 
 const SECTOR: usize = 512;
@@ -34,6 +35,8 @@ pub struct Faults {
     pub read: u32,
     /// Reads of the next file to be opened that give too little, at most.
     pub short_reads: u32,
+    /// The disk takes no change at all.
+    pub read_only: bool,
 }
 
 pub struct Disk {
@@ -93,6 +96,31 @@ impl Disk {
         }
     }
 
+    /// Whether a change is refused because the disk is read-only.
+    fn refuses(&mut self) -> bool {
+        self.hits += u64::from(self.faults.read_only);
+        self.faults.read_only
+    }
+
+    /// Writes a file down once more and syncs it; either may fail.
+    pub fn settle(&mut self, name: &str) -> std::io::Result<()> {
+        if self.refuses() {
+            return Err(std::io::ErrorKind::ReadOnlyFilesystem.into());
+        }
+        let (write, sync) = (self.faults.write, self.faults.sync);
+        if self.dead || self.hit(write) {
+            return Err(std::io::Error::other("the disk fails"));
+        }
+        let fails = self.hit(sync);
+        let Some(file) = self.files.get_mut(name) else { return Ok(()) };
+        file.dirty.clear();
+        if fails {
+            return Err(std::io::Error::other("fsync fails"));
+        }
+        file.durable.clone_from(&file.now);
+        Ok(())
+    }
+
     /// An empty disk.
     pub fn format(&mut self, seed: u64) {
         *self = Self {
@@ -105,11 +133,23 @@ impl Disk {
     }
 }
 
+/// Every disk, by the name of its VFS.
+static DISKS: Mutex<BTreeMap<String, &'static Mutex<Disk>>> = Mutex::new(BTreeMap::new());
+
+/// How the store has the log of `file:NAME?vfs=VFS` written down once more.
+pub fn settle(database: &Path) -> std::io::Result<()> {
+    let uri = database.to_str().expect("a URI");
+    let (name, vfs) = uri.strip_prefix("file:").and_then(|rest| rest.split_once("?vfs=")).expect("of a disk of ours");
+    let disk = DISKS.lock().unwrap()[vfs];
+    disk.lock().unwrap().settle(&format!("{name}-wal"))
+}
+
 /// Registers a disk for as long as the process lives. Its files are `file:NAME?vfs=VFS`.
 pub fn register(vfs: &str) -> &'static Mutex<Disk> {
     let empty =
         Disk { files: BTreeMap::new(), rng: StdRng::seed_from_u64(0), faults: Faults::default(), hits: 0, dead: false };
     let disk: &'static Mutex<Disk> = Box::leak(Box::new(Mutex::new(empty)));
+    DISKS.lock().unwrap().insert(vfs.to_owned(), disk);
     // SAFETY: SQLite's own VFS lives for ever; what is taken of it is plain data and functions that need no instance
     let mut table: ffi::sqlite3_vfs = unsafe {
         ffi::sqlite3_initialize();
@@ -204,7 +244,7 @@ unsafe extern "C" fn open(
 
 unsafe extern "C" fn delete(vfs: *mut ffi::sqlite3_vfs, name: *const c_char, _sync: c_int) -> c_int {
     let mut disk = disk_of(vfs);
-    if disk.dead {
+    if disk.dead || disk.refuses() {
         return ffi::SQLITE_IOERR_DELETE;
     }
     disk.files.remove(&text(name));
@@ -260,7 +300,7 @@ unsafe extern "C" fn write(file: *mut ffi::sqlite3_file, from: *const c_void, n:
     // SAFETY: SQLite passes `n` bytes
     let from = unsafe { std::slice::from_raw_parts(from.cast::<u8>(), n as usize) };
     let faults = disk.faults;
-    if disk.dead {
+    if disk.dead || disk.refuses() {
         return ffi::SQLITE_IOERR_WRITE;
     }
     let code = if disk.hit(faults.full) {
@@ -278,7 +318,7 @@ unsafe extern "C" fn write(file: *mut ffi::sqlite3_file, from: *const c_void, n:
 unsafe extern "C" fn truncate(file: *mut ffi::sqlite3_file, size: i64) -> c_int {
     let (mut disk, name) = handle(file);
     let faults = disk.faults;
-    if disk.dead || disk.hit(faults.truncate) {
+    if disk.dead || disk.refuses() || disk.hit(faults.truncate) {
         return ffi::SQLITE_IOERR_TRUNCATE;
     }
     disk.files.entry(name).or_default().now.truncate(size as usize);

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
-use store::{Expect, Key, Revision, Store, Txn, WriteError};
+use store::{Expect, Key, Limits, Revision, Store, Txn, WriteError};
 
 /// An object as the world knows it: revision and number; `None`: there is none.
 type Seen = Option<(Revision, i64)>;
@@ -31,16 +31,18 @@ struct World {
 impl World {
     fn faults(&mut self) -> Faults {
         let mut one = |most: u32| if self.rng.random_bool(0.5) { self.rng.random_range(0..most) } else { 0 };
-        Faults { full: one(100), write: one(60), sync: one(60), truncate: one(200), read: 0, short_reads: 0 }
+        let faults = Faults { full: one(100), write: one(60), sync: one(60), truncate: one(200), ..Faults::default() };
+        Faults { read_only: self.rng.random_bool(0.1), ..faults }
     }
 
     /// Opens the store; while it does, reads may fail. Once they do not, it opens.
     fn open(&mut self, path: &str) -> Store {
         let (read, short_reads) = (self.rng.random_range(0..40), self.rng.random_range(0..2));
         self.disk.lock().unwrap().faults = Faults { read, short_reads, ..Faults::default() };
-        let opened = Store::open(Path::new(path), Plain);
+        let open = || Store::open_on(Path::new(path), Plain, Limits::default(), disk::settle);
+        let opened = open();
         self.disk.lock().unwrap().faults = Faults::default();
-        opened.or_else(|_| Store::open(Path::new(path), Plain)).expect("a disk that is well again can be read")
+        opened.or_else(|_| open()).expect("a disk that is well again can be read")
     }
 
     fn txn(&mut self) -> (String, Option<i64>, Txn) {
@@ -77,11 +79,11 @@ impl World {
                     let event = events.last().unwrap();
                     assert!(event.revision > self.highest, "revision {} after {}", event.revision, self.highest);
                     self.highest = event.revision;
-                    let number = event.entry.value["n"].as_i64().unwrap();
+                    let number = event.entry.value()["n"].as_i64().unwrap();
                     self.refused.remove(&name);
                     self.known.insert(name, (!event.deleted).then_some((event.revision, number)));
                 }
-                Err(WriteError::Full(_) | WriteError::Failed(_)) => {
+                Err(WriteError::Full(_) | WriteError::ReadOnly(_) | WriteError::Failed(_)) => {
                     well = false;
                     self.known.entry(name.clone()).or_default();
                     self.refused.entry(name).or_default().push(number);
@@ -96,7 +98,7 @@ impl World {
     fn check(&self, store: &Store) {
         for (name, seen) in &self.known {
             let entry = store.get("b", &Key::new("ns", name));
-            let found = entry.map(|entry| (entry.revision, entry.value["n"].as_i64().unwrap()));
+            let found = entry.map(|entry| (entry.revision, entry.value()["n"].as_i64().unwrap()));
             assert_eq!(found, *seen, "{name}");
         }
     }
@@ -108,7 +110,7 @@ impl World {
         self.highest = store.revision();
         for (name, seen) in &mut self.known {
             let entry = store.get("b", &Key::new("ns", name));
-            let found = entry.map(|entry| (entry.revision, entry.value["n"].as_i64().unwrap()));
+            let found = entry.map(|entry| (entry.revision, entry.value()["n"].as_i64().unwrap()));
             let refused = self.refused.remove(name).unwrap_or_default();
             let number = found.map(|(_, number)| number);
             assert!(

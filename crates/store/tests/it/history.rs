@@ -40,8 +40,8 @@ fn write_some(store: &Store, dice: &mut Dice) -> Event {
 /// What a watch shows of an event.
 fn shown(event: &Event) -> (Revision, bool, String, Option<String>) {
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-    let before = event.previous.as_ref().map(|entry| text(&entry.bytes));
-    (event.revision, event.deleted, text(&event.entry.bytes), before)
+    let before = event.previous.as_ref().map(|entry| text(entry.bytes()));
+    (event.revision, event.deleted, text(event.entry.bytes()), before)
 }
 
 fn drain(watcher: &mut Watcher) -> Result<Vec<Event>, Gone> {
@@ -267,6 +267,6 @@ fn measured_history_of_many_writes() {
         }
     });
     let bytes: u64 = segments(&path).iter().map(|path| path.metadata().unwrap().len()).sum();
-    let each = store.snapshot("b").iter(None, None).next().unwrap().bytes.len();
+    let each = store.snapshot("b").iter(None, None).next().unwrap().bytes().len();
     println!("{WRITES} writes of {each} bytes in {:?}; {} bytes of history each", begin.elapsed(), bytes / WRITES);
 }

@@ -1,4 +1,4 @@
-//! How much of a job is kept: a pure choice of what goes first.
+//! How much of a job's history is kept: a pure function that chooses what is removed first.
 
 use jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};

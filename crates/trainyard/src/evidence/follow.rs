@@ -1,4 +1,4 @@
-//! Watches TrainJobs and their JobSets: whose pods are kept, and when they go.
+//! Watches TrainJobs and their JobSets, to know whose pods are kept and when they are removed.
 
 use super::Store;
 use api::jobset;

@@ -1,8 +1,8 @@
-//! What is kept of TrainJobs' pods when their objects go: logs, how each run ended, the pod as it was last. It stays with
-//! the TrainJob, within bounds, and goes with it.
+//! The history of TrainJobs' pods after their objects are gone: logs, how each run ended, and the last state of each pod. It is kept with
+//! the TrainJob, within bounds, and removed with it.
 //!
-//! The node moves the directory of a pod that is gone into the store (`store`); a task watches TrainJobs and JobSets
-//! (`follow`) and so knows whose pod it was. The API server asks `serve`, which puts live and kept pods together.
+//! The node moves the directory of a deleted pod into the store (`store`). A task watches TrainJobs and JobSets
+//! (`follow`) and so knows whose pod it was. `serve` answers the API server from live and kept pods together.
 
 mod bounds;
 mod follow;

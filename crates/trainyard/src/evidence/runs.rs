@@ -1,4 +1,4 @@
-//! The runs of a pod's containers, from its journal.
+//! Reads the runs of a pod's containers from its journal.
 
 use api::job_history::{PastContainer, Run};
 use node::logs;

@@ -1,4 +1,4 @@
-//! Answers for `history.trainyard.dev`: live pods by the API, those that are gone by what is kept of them.
+//! Serves `history.trainyard.dev`: live pods from the API, deleted ones from the store of the history.
 
 use super::runs;
 use super::store::{Store, read_pod};
@@ -9,7 +9,6 @@ use api::trainer::annotations::ATTEMPT;
 use api::trainer::{GROUP, VERSION};
 use apiserver::delegate::{Delegate, Text, Wanted};
 use apiserver::query::Query;
-use apiserver::status::Status;
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use kube::Client;
@@ -17,6 +16,7 @@ use kube::api::{Api, ApiResource, DynamicObject, ListParams};
 use kube::core::GroupVersionKind;
 use node::logs::{self, LogOptions};
 use node::poddir::PodDir;
+use resource::status::Status;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -11,8 +11,8 @@ use super::policy::{self, Verdict};
 use super::spec::Spec;
 use super::status::{COMPLETE, Condition, FAILED, FAILURE_TARGET, SUCCESS_CRITERIA_MET, SUSPENDED, Status};
 use super::{Observed, controlled_by, job_gvk};
-use crate::selector::Selector;
 use api::object::{self, Key, Target};
+use api::selector::Selector;
 use api::time::left;
 use jiff::{SignedDuration, Timestamp};
 use reconcile::{Decision, Event, EventType, Next, OnError, Op, Propagation, Report, StatusWrite, Write};
@@ -113,7 +113,7 @@ fn expire(job: &Value, spec: &Spec<'_>, over: &Condition, now: Timestamp) -> Dec
 
 /// Orphans to adopt and pods to give up; the next look sees the rest.
 fn claims(job: &Value, pods: &[Pod], orphans: &[Pod]) -> Vec<Write> {
-    let (false, Some(selector)) = (object::is_terminating(job), Selector::parse(&job["spec"]["selector"])) else {
+    let (false, Some(selector)) = (object::is_terminating(job), Selector::read(&job["spec"]["selector"])) else {
         return Vec::new();
     };
     let strays = pods.iter().filter(|pod| !selector.selects(&pod.object)).map(|pod| build::release(job, pod));

@@ -31,8 +31,8 @@ mod tests;
 
 pub use finalizer::PodFinalizerController;
 
-use crate::selector::Selector;
 use api::object::{self, Gvk, Key, Target};
+use api::selector::Selector;
 use jiff::Timestamp;
 use pods::Pod;
 use reconcile::{Decision, Primary, Reconciler, Wakes, Watch, World};
@@ -95,7 +95,7 @@ fn adopters(world: &dyn World, pod: &Value) -> Vec<Arc<Value>> {
     let mut jobs = world.list(&job_gvk(), Some(object::meta(pod, "namespace")));
     jobs.retain(|job| {
         !object::is_terminating(job)
-            && Selector::parse(&job["spec"]["selector"]).is_some_and(|selector| selector.selects(pod))
+            && Selector::read(&job["spec"]["selector"]).is_some_and(|selector| selector.selects(pod))
     });
     jobs
 }
@@ -120,13 +120,12 @@ impl Reconciler for JobController {
         let uid = object::uid(&job);
         let owned = world.owned_by(&pod_gvk(), uid);
         let pods = owned.iter().filter(|pod| controlled_by(pod, uid)).map(Pod::read).collect();
-        let selector = Selector::parse(&job["spec"]["selector"]);
+        let selector = Selector::read(&job["spec"]["selector"]);
         let adoptable = |pod: &&Arc<Value>| {
-            object::meta(pod, "namespace") == target.key.namespace
-                && !object::is_terminating(pod)
-                && selector.as_ref().is_some_and(|selector| selector.selects(pod))
+            !object::is_terminating(pod) && selector.as_ref().is_some_and(|selector| selector.selects(pod))
         };
-        let orphans = world.owned_by(&pod_gvk(), "").iter().filter(adoptable).map(Pod::read).collect();
+        let orphans =
+            world.unowned(&pod_gvk(), &target.key.namespace).iter().filter(adoptable).map(Pod::read).collect();
         Some(Observed { job, pods, orphans })
     }
 

@@ -1,15 +1,17 @@
 //! Which nodes a pod selects, and which pods it wants or does not want near it.
 
-use super::node::{Node, Placed, Reason};
-use crate::selector::Selector;
+use super::node::{Node, Reason};
+use super::spread::{self, Spread};
 use api::object;
+use api::selector::Selector;
 use serde_json::{Map, Value};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Labels of namespaces, by name.
 pub(super) type Namespaces = BTreeMap<String, Arc<Value>>;
 
+const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 
 /// Whether the node has the labels that the pod's node selector and required node affinity ask for.
@@ -31,7 +33,7 @@ pub(super) fn selects(pod: &Value, node: &Node) -> bool {
 pub(super) fn preference(pod: &Value, node: &Node) -> i64 {
     let empty = Map::new();
     let labels = node.object["metadata"]["labels"].as_object().unwrap_or(&empty);
-    let preferred = &pod["spec"]["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"];
+    let preferred = &pod["spec"]["affinity"]["nodeAffinity"][PREFERRED];
     let preferred = preferred.as_array().into_iter().flatten();
     let satisfied = preferred.filter(|entry| term_matches(&entry["preference"], labels, node.name()));
     satisfied.map(|entry| entry["weight"].as_i64().unwrap_or_default()).sum()
@@ -77,24 +79,32 @@ struct Term {
 
 fn terms(pod: &Value, kind: &str) -> Vec<Term> {
     let list = pod["spec"]["affinity"][kind][REQUIRED].as_array().into_iter().flatten();
-    list.map(|term| {
+    list.map(|term| Term::of(pod, term)).collect()
+}
+
+/// Preferred terms, with their weights.
+fn wishes(pod: &Value, kind: &str) -> Vec<(i64, Term)> {
+    let list = pod["spec"]["affinity"][kind][PREFERRED].as_array().into_iter().flatten();
+    list.map(|wish| (wish["weight"].as_i64().unwrap_or_default(), Term::of(pod, &wish["podAffinityTerm"]))).collect()
+}
+
+impl Term {
+    /// A term of a pod.
+    fn of(pod: &Value, term: &Value) -> Self {
         let mut namespaces: Vec<String> =
             term["namespaces"].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect();
-        let namespace_selector = term.get("namespaceSelector").and_then(Selector::parse);
+        let namespace_selector = term.get("namespaceSelector").and_then(Selector::read);
         if namespaces.is_empty() && namespace_selector.is_none() {
             namespaces.push(object::meta(pod, "namespace").to_owned());
         }
-        Term {
-            selector: term.get("labelSelector").and_then(Selector::parse),
+        Self {
+            selector: term.get("labelSelector").and_then(Selector::read),
             topology: object::text(term, "topologyKey").to_owned(),
             namespaces,
             namespace_selector,
         }
-    })
-    .collect()
-}
+    }
 
-impl Term {
     fn matches(&self, pod: &Value, namespaces: &Namespaces) -> bool {
         let name = object::meta(pod, "namespace");
         let by_labels = |selector: &Selector| {
@@ -105,49 +115,114 @@ impl Term {
     }
 }
 
-/// Where pods are, by node, for questions about their neighbours.
-pub(super) struct Neighbours<'a> {
-    pub placed: &'a [Placed],
-    pub nodes: &'a BTreeMap<String, Arc<Value>>,
-    pub namespaces: &'a Namespaces,
+/// Whether a pod keeps others away, or asks for neighbours: few do, and only those are asked.
+pub(super) fn keeps_away(pod: &Value) -> bool {
+    pod["spec"]["affinity"].get("podAntiAffinity").is_some()
 }
 
-impl Neighbours<'_> {
-    /// The node's domain under a topology key.
-    fn domain(&self, node: &str, topology: &str) -> Option<&str> {
-        object::label(self.nodes.get(node)?, topology)
+/// Whether where a pod may go hangs on where others are.
+pub(super) fn asks_for_neighbours(pod: &Value) -> bool {
+    let affinity = &pod["spec"]["affinity"];
+    affinity.get("podAffinity").is_some() || affinity.get("podAntiAffinity").is_some() || spread::asks(pod)
+}
+
+/// A node's label, and those of its values that count.
+struct Domains {
+    topology: String,
+    values: BTreeSet<String>,
+}
+
+impl Domains {
+    fn has(&self, node: &Node) -> bool {
+        object::label(&node.object, &self.topology).is_some_and(|domain| self.values.contains(domain))
+    }
+}
+
+/// Where one pod's neighbours, wanted or not, let it go.
+pub(super) struct Neighbourhood {
+    /// It goes into these alone; `true`: it is the first of its kind, and may settle anywhere that has the label.
+    wanted: Vec<(Domains, bool)>,
+    unwanted: Vec<Domains>,
+    /// Where others do not want it.
+    guarded: Vec<Domains>,
+    /// Where it would rather be, and not be: a node's label, and what each pod near it that counts is worth.
+    wishes: Vec<(String, BTreeMap<String, i64>)>,
+    spread: Spread,
+}
+
+impl Neighbourhood {
+    /// What follows from the pods that have a node, those of them that keep others away, and the nodes' labels.
+    pub(super) fn of<'a>(
+        pod: &Value,
+        placed: &[(&'a Value, &'a str)],
+        guards: &[(&'a Value, &'a str)],
+        nodes: &BTreeMap<Arc<str>, Node>,
+        namespaces: &Namespaces,
+    ) -> Self {
+        let domain = |node: &str, topology: &str| object::label(&nodes.get(node)?.object, topology).map(str::to_owned);
+        let matching = |term: Term, anywhere: &mut bool| {
+            let mut values = BTreeSet::new();
+            for (_, node) in placed.iter().filter(|(other, _)| term.matches(other, namespaces)) {
+                *anywhere = true;
+                values.extend(domain(node, &term.topology));
+            }
+            Domains { topology: term.topology, values }
+        };
+        let wanted = terms(pod, "podAffinity").into_iter().map(|term| {
+            let (itself, mut anywhere) = (term.matches(pod, namespaces), false);
+            let domains = matching(term, &mut anywhere);
+            (domains, !anywhere && itself)
+        });
+        let wanted = wanted.collect();
+        let unwanted = terms(pod, "podAntiAffinity").into_iter().map(|term| matching(term, &mut false)).collect();
+        let mut guarded: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for (guard, node) in guards {
+            for term in terms(guard, "podAntiAffinity").into_iter().filter(|term| term.matches(pod, namespaces)) {
+                let value = domain(node, &term.topology);
+                guarded.entry(term.topology).or_default().extend(value);
+            }
+        }
+        let guarded = guarded.into_iter().map(|(topology, values)| Domains { topology, values }).collect();
+        let signed = |kind, sign: i64| wishes(pod, kind).into_iter().map(move |(weight, term)| (weight * sign, term));
+        let wishes = signed("podAffinity", 1).chain(signed("podAntiAffinity", -1)).map(|(weight, term)| {
+            let mut worth: BTreeMap<String, i64> = BTreeMap::new();
+            for (_, node) in placed.iter().filter(|(other, _)| term.matches(other, namespaces)) {
+                if let Some(value) = domain(node, &term.topology) {
+                    *worth.entry(value).or_default() += weight;
+                }
+            }
+            (term.topology, worth)
+        });
+        let (wishes, spread) = (wishes.collect(), Spread::of(pod, placed, nodes));
+        Self { wanted, unwanted, guarded, wishes, spread }
     }
 
-    /// Why its neighbours, wanted or not, keep the pod from a node.
-    pub(super) fn refuse(&self, pod: &Value, node: &Node) -> Option<Reason> {
-        let same_domain = |placed: &Placed, topology: &str| {
-            let domain = self.domain(node.name(), topology);
-            domain.is_some() && self.domain(&placed.node, topology) == domain
+    /// Orders the nodes that it may go to by what it would like, the best first.
+    pub(super) fn dislike(&self, node: &Node) -> (i64, i64) {
+        let worth = |(topology, worth): &(String, BTreeMap<String, i64>)| {
+            object::label(&node.object, topology).and_then(|value| worth.get(value)).copied().unwrap_or_default()
         };
-        for term in terms(pod, "podAffinity") {
-            let here =
-                |placed: &&Placed| same_domain(placed, &term.topology) && term.matches(&placed.pod, self.namespaces);
-            let anywhere = self.placed.iter().any(|placed| term.matches(&placed.pod, self.namespaces));
-            // the first of its kind may settle anywhere that has the topology
-            let first =
-                !anywhere && term.matches(pod, self.namespaces) && self.domain(node.name(), &term.topology).is_some();
-            if !first && !self.placed.iter().any(|placed| here(&placed)) {
-                return Some(Reason::Other("node(s) didn't match pod affinity rules".to_owned()));
-            }
+        (self.spread.crowd(node), self.wishes.iter().map(worth).fold(0, i64::saturating_sub))
+    }
+
+    /// Why the neighbours keep the pod from a node.
+    pub(super) fn refuse(&self, node: &Node) -> Option<Reason> {
+        if let Some(reason) = self.spread.refuse(node) {
+            return Some(reason);
         }
-        for term in terms(pod, "podAntiAffinity") {
-            let unwanted =
-                |placed: &Placed| same_domain(placed, &term.topology) && term.matches(&placed.pod, self.namespaces);
-            if self.placed.iter().any(unwanted) {
-                return Some(Reason::Other("node(s) didn't match pod anti-affinity rules".to_owned()));
-            }
-        }
-        let unwelcome = |placed: &Placed| {
-            let terms = terms(&placed.pod, "podAntiAffinity");
-            terms.iter().any(|term| same_domain(placed, &term.topology) && term.matches(pod, self.namespaces))
+        let suits = |(domains, is_first): &(Domains, bool)| {
+            domains.has(node) || (*is_first && object::label(&node.object, &domains.topology).is_some())
         };
-        let text = "node(s) didn't satisfy existing pods anti-affinity rules";
-        self.placed.iter().filter(|placed| placed.guards).any(unwelcome).then(|| Reason::Other(text.to_owned()))
+        let reason = if !self.wanted.iter().all(suits) {
+            "node(s) didn't match pod affinity rules"
+        } else if self.unwanted.iter().any(|domains| domains.has(node)) {
+            "node(s) didn't match pod anti-affinity rules"
+        } else if self.guarded.iter().any(|domains| domains.has(node)) {
+            "node(s) didn't satisfy existing pods anti-affinity rules"
+        } else {
+            return None;
+        };
+        Some(Reason::Other(reason.to_owned()))
     }
 }
 

@@ -1,33 +1,54 @@
 //! The gang scheduler of embedded mode: gives pending pods their nodes.
 //!
-//! One pass looks at all pods and nodes. The pods of a gang get their nodes in one pass or not at all ([`gang`]); gangs and
-//! single pods are tried in the order of priority and age, and one that does not fit does not hold up those behind it. A pod
-//! goes where its node selector, affinities, tolerations and resource requests let it; of several nodes to one that holds
-//! members of its gang, then to the fullest. Whoever stays without a node is told what is missing, in upstream's words with
-//! the amounts added.
+//! It keeps an index of pods, nodes and queue ([`index`]), which changes of the world are folded into one by one; a decision
+//! looks at those alone whom a change may have helped ([`line`]), however many wait. The pods of a gang get their nodes in one
+//! decision or not at all ([`gang`]); gangs and single pods are tried in the order of priority and age. The first that does not
+//! fit gets a reservation, and those behind it what is left beside that ([`reserve`]); it may have gangs of lower priority ended
+//! ([`preempt`]). A pod goes where its node selector, affinities, tolerations and resource requests let
+//! it; of several nodes to one that holds members of its gang, then to the fullest ([`placing`]). Whoever stays without a node
+//! is told what is missing, in upstream's words with the amounts added: under a key of its own, so that nobody waits for
+//! messages ([`telling`]).
 //!
 //! As long as no node has ever reported, nobody is told anything: whoever starts a control plane without a node plays its part.
 //!
-//! Not done: preemption, topology spread constraints, host ports. Which devices of a node a pod gets is the node's business.
+//! Host ports and topology spread constraints are kept ([`spread`]). Which devices of a node a pod gets is the node's business; claims of
+//! devices (`resourceClaims`) are nobody's.
 
 mod affinity;
 mod gang;
+mod index;
+mod line;
 mod node;
+mod owned;
+#[cfg(test)]
+mod owned_tests;
+mod placing;
+mod preempt;
+#[cfg(test)]
+mod preempt_tests;
 mod request;
+mod reserve;
+mod slim;
+mod spread;
+#[cfg(test)]
+mod spread_tests;
+mod telling;
 #[cfg(test)]
 mod tests;
 
-use affinity::{Namespaces, Neighbours};
 use api::object::{self, Gvk, Key, Target};
-use gang::{Facts, Seat, Unit};
+use index::Index;
 use jiff::{SignedDuration, Timestamp};
-use node::{Node, Placed, Reason};
-use reconcile::{
-    Decision, Event, EventType, Next, OnError, Op, PatchBody, Primary, Reconciler, Wakes, Watch, World, Write,
-};
+pub use owned::{Kept, Needs, Rule};
+use reconcile::wakes::Notes;
+use reconcile::{Decision, Event, EventType, Next, OnError, Op, Primary, Reconciler, Wakes, Watch, World, Write};
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, BTreeSet};
+use slim::slim;
+use std::ops::DerefMut;
 use std::sync::Arc;
+#[expect(clippy::disallowed_types, reason = "a pass goes on from the last one")]
+use std::sync::Mutex;
+use telling::Teller;
 
 /// Schedulers whose pods this one takes care of: on one machine there is nobody else.
 const SCHEDULERS: [&str; 4] = ["default-scheduler", "scheduler-plugins-scheduler", "volcano", "kai-scheduler"];
@@ -37,38 +58,84 @@ const REPORTER: &str = "default-scheduler";
 const INCOMPLETE_SECS: i64 = 5;
 /// Seconds after which a condition whose amounts alone have changed is written again.
 const AMOUNTS_SECS: i64 = 30;
+/// Until those who were not tried in a pass are tried, or the teller looks whether a pass is over.
+const SOON: SignedDuration = SignedDuration::from_millis(20);
 
 fn core(kind: &str) -> Gvk {
     Gvk::new("", "v1", kind)
 }
 
 /// Binds pending pods to nodes.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Scheduler;
+#[derive(Clone, Debug, Default)]
+pub struct Scheduler {
+    rules: Vec<Rule>,
+    notes: Arc<Notes>,
+    #[expect(clippy::disallowed_types, reason = "a pass goes on from the last one")]
+    memory: Arc<Mutex<Memory>>,
+}
 
-impl Scheduler {
-    /// The one key: a pass is about all pods. It names a node that cannot exist, since scheduling has no object of its own.
-    pub fn key() -> Target {
-        Target { gvk: core("Node"), key: Key::default() }
+/// What it knows, and what it did last.
+#[derive(Default)]
+struct Memory {
+    /// `None`: it has not looked at anything yet.
+    index: Option<Index>,
+    teller: Teller,
+    /// Pods that were given nodes in the last decision: what became of them the world says.
+    assumed: Vec<Key>,
+    /// Changes were taken from the notes, and are not in the index yet.
+    is_looking: bool,
+    /// How many units were looked at.
+    looked: u64,
+}
+
+impl std::fmt::Debug for Memory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Memory").field("looked", &self.looked).finish_non_exhaustive()
     }
 }
 
-fn all(_: &dyn World, _: &Value) -> Vec<Target> {
-    vec![Scheduler::key()]
+impl Scheduler {
+    /// One that knows gangs of more kinds, by these rules.
+    pub fn with_rules(rules: Vec<Rule>) -> Self {
+        Self { rules, ..Self::default() }
+    }
+
+    /// All kinds that are looked at.
+    fn kinds(&self) -> impl Iterator<Item = Gvk> {
+        index::kinds().into_iter().chain(self.rules.iter().map(|rule| (rule.owner)()))
+    }
+
+    /// The key of placement: a pass is about all pods. It names a node that cannot exist, since scheduling has no object of
+    /// its own.
+    pub fn key() -> Target {
+        Target { gvk: core("Node"), key: Key::default() }
+    }
+
+    /// The key of what those who wait are told.
+    pub fn telling() -> Target {
+        Target { gvk: core("Node"), key: Key::new("", "Those who wait") }
+    }
+
+    /// How many units were looked at so far, to be placed: what a change costs.
+    pub fn looked(&self) -> u64 {
+        self.memory().looked
+    }
+
+    fn memory(&self) -> impl DerefMut<Target = Memory> {
+        self.memory.lock().unwrap_or_else(|poisoned| {
+            // a bug stopped a decision half way: everything is read anew
+            self.memory.clear_poison();
+            let mut memory = poisoned.into_inner();
+            *memory = Memory::default();
+            memory
+        })
+    }
 }
 
-/// What a pass reads.
+/// What a look reads: objects that have changed, as they are now.
 pub struct Observed {
-    nodes: Vec<Arc<Value>>,
-    /// Pods that are to get a node.
-    waiting: Vec<Arc<Value>>,
-    /// Pods that have one, also those that have ended.
-    bound: Vec<Arc<Value>>,
-    jobsets: BTreeMap<Key, Arc<Value>>,
-    jobs: Vec<Arc<Value>>,
-    pod_groups: BTreeMap<Key, i64>,
-    namespaces: Namespaces,
-    claims: BTreeSet<Key>,
+    is_telling: bool,
+    changes: Vec<(Target, Option<Arc<Value>>)>,
 }
 
 /// Whether a pod is to get a node: pending, ours, not held back by a gate, not on its way out.
@@ -102,272 +169,94 @@ impl Reconciler for Scheduler {
     }
 
     fn watches(&self) -> Vec<Watch> {
-        let [of_plugins, of_volcano] = gang::pod_groups();
-        let wake =
-            [core("Pod"), core("Node"), core("PersistentVolumeClaim"), api::jobset::gvk(), of_plugins, of_volcano];
-        let read = [Gvk::new("batch", "v1", "Job"), core("Namespace")];
-        let wake = wake.into_iter().map(|gvk| Watch { gvk, wakes: Wakes::Keys(all) });
-        wake.chain(read.into_iter().map(|gvk| Watch { gvk, wakes: Wakes::Nothing })).collect()
+        let keys = [Self::key(), Self::telling()];
+        let noted = |gvk| Watch { gvk, wakes: Wakes::Noted(self.notes.clone(), keys.to_vec()) };
+        self.kinds().map(noted).collect()
     }
 
     fn observe(&self, world: &dyn World, target: &Target) -> Option<Observed> {
+        let read = |target: Target| {
+            let object = world.get(&target.gvk, &target.key).map(|object| slim(&target.gvk, &object));
+            (target, object)
+        };
+        let pod = |key: Key| Target { gvk: core("Pod"), key };
+        let mut memory = self.memory();
+        if *target == Self::telling() {
+            let told = memory.teller.told.iter().map(|(_, key, _)| read(pod(key.clone())));
+            return Some(Observed { is_telling: true, changes: told.collect() });
+        }
         if *target != Self::key() {
             return None;
         }
-        let pods = world.list(&core("Pod"), None);
-        let waiting: Vec<Arc<Value>> = pods.iter().filter(|pod| waits(pod)).cloned().collect();
-        if waiting.is_empty() {
-            return None;
-        }
-        let keyed = |gvk: &Gvk| world.list(gvk, None).into_iter().map(|object| (Key::of(&object), object));
-        let min_member = |(key, group): (Key, Arc<Value>)| Some((key, group["spec"]["minMember"].as_i64()?));
-        let is_of_jobset = |job: &Arc<Value>| object::label(job, api::jobset::keys::JOBSET_NAME).is_some();
-        Some(Observed {
-            nodes: world.list(&core("Node"), None),
-            bound: pods.into_iter().filter(|pod| node_of(pod).is_some()).collect(),
-            jobsets: keyed(&api::jobset::gvk()).collect(),
-            jobs: world.list(&Gvk::new("batch", "v1", "Job"), None).into_iter().filter(is_of_jobset).collect(),
-            pod_groups: gang::pod_groups().iter().flat_map(keyed).filter_map(min_member).collect(),
-            namespaces: keyed(&core("Namespace")).map(|(key, namespace)| (key.name, namespace)).collect(),
-            claims: keyed(&core("PersistentVolumeClaim")).map(|(key, _)| key).collect(),
-            waiting,
-        })
+        memory.is_looking = true;
+        let noted = self.notes.take();
+        let assumed = std::mem::take(&mut memory.assumed);
+        let changes = match memory.index {
+            Some(_) => noted.into_iter().chain(assumed.into_iter().map(pod)).map(read).collect(),
+            None => {
+                let mut all = Vec::new();
+                for gvk in self.kinds() {
+                    world.each(&gvk, None, &mut |object| {
+                        all.push((Target { gvk: gvk.clone(), key: Key::of(object) }, Some(slim(&gvk, object))));
+                    });
+                }
+                all
+            }
+        };
+        Some(Observed { is_telling: false, changes })
     }
 
     fn decide(&self, observed: &Observed, now: Timestamp) -> Decision {
-        if !observed.nodes.iter().any(|node| node::readiness(node).is_some()) {
-            let mut decision = Decision::nothing();
+        let mut memory = self.memory();
+        match observed.is_telling {
+            // what is about to be looked at may end the wait
+            true if memory.is_looking || !self.notes.is_empty() => {
+                Decision { next: Next::After(SOON), ..Decision::nothing() }
+            }
+            true => memory.tell(&observed.changes, now),
+            false => memory.place(&observed.changes, &self.rules, now),
+        }
+    }
+}
+
+impl Memory {
+    fn place(&mut self, changes: &[(Target, Option<Arc<Value>>)], rules: &[Rule], now: Timestamp) -> Decision {
+        self.is_looking = false;
+        let index = self.index.get_or_insert_with(|| Index::with_rules(rules));
+        for (target, object) in changes {
+            index.take_in(target, object.as_ref());
+        }
+        index.settle();
+        let mut decision = Decision::nothing();
+        if !index.has_reported() {
             decision.report.note("no node has reported yet");
             return decision;
         }
-        let facts = Facts { jobsets: &observed.jobsets, jobs: &observed.jobs, pod_groups: &observed.pod_groups };
-        let mut pass = Pass::new(observed, facts.seats(&observed.bound));
-        for unit in facts.units(&observed.waiting, &observed.bound) {
-            pass.place(&unit, now);
+        let mut passed = index.pass();
+        // room that is kept is nobody's who could be told
+        passed.placements.retain(|(key, _)| !index.is_room(key));
+        self.looked = self.looked.saturating_add(passed.looked);
+        if passed.is_cut {
+            decision.next = Next::After(SOON);
         }
-        let mut decision = pass.decision;
-        // nodes first: telling why others got none can wait
-        decision.writes.extend(pass.told);
+        let bound = passed.placements.iter().filter_map(|(key, node)| Some((&index.pods.get(key)?.object, node)));
+        decision.writes = bound.map(|(pod, node)| binding(pod, node)).collect();
+        self.assumed = passed.placements.into_iter().map(|(key, _)| key).collect();
+        if let Some(preemption) = passed.preemption {
+            decision.writes.extend(preemption.writes(index, now));
+            self.assumed.extend(preemption.victims.into_iter().filter(|key| !index.is_room(key)));
+        }
         decision
     }
-}
 
-/// A pass in the making: nodes fill up as it goes.
-struct Pass<'a> {
-    observed: &'a Observed,
-    nodes: Vec<Node>,
-    placed: Vec<Placed>,
-    by_name: BTreeMap<String, Arc<Value>>,
-    /// What running gangs keep for their own.
-    seats: Vec<Seat>,
-    decision: Decision,
-    /// Conditions of pods that stay without a node.
-    told: Vec<Write>,
-}
-
-impl<'a> Pass<'a> {
-    fn new(observed: &'a Observed, seats: Vec<Seat>) -> Self {
-        let by_name = observed.nodes.iter().map(|node| (object::meta(node, "name").to_owned(), node.clone())).collect();
-        let mut nodes: Vec<Node> = observed.nodes.iter().cloned().map(Node::new).collect();
-        let indexes: BTreeMap<String, usize> =
-            nodes.iter().enumerate().map(|(index, node)| (node.name().to_owned(), index)).collect();
-        let mut placed = Vec::new();
-        // what has ended holds nothing; what is being deleted does until it is gone
-        for pod in observed.bound.iter().filter(|pod| !has_ended(pod)) {
-            let name = node_of(pod).unwrap_or_default();
-            if let Some(index) = indexes.get(name) {
-                nodes[*index].take(pod);
-            }
-            placed.push(Placed::new(pod.clone(), name));
+    fn tell(&mut self, changes: &[(Target, Option<Arc<Value>>)], now: Timestamp) -> Decision {
+        let decision = Decision::nothing();
+        let Some(index) = &mut self.index else { return decision };
+        for (target, object) in changes {
+            index.take_telling(&target.key, object.as_ref());
         }
-        let mut pass =
-            Self { observed, nodes, placed, by_name, seats, decision: Decision::nothing(), told: Vec::new() };
-        for seat in pass.seats.clone() {
-            if let Some(node) = pass.node_of(&seat) {
-                node.take(&seat.pod);
-            }
-        }
-        pass
+        if index.has_reported() { self.teller.tell(index, now) } else { decision }
     }
-
-    fn node_of(&mut self, seat: &Seat) -> Option<&mut Node> {
-        let name = node_of(&seat.pod)?;
-        self.nodes.iter_mut().find(|node| node.name() == name)
-    }
-
-    /// Puts a pod where it goes. If a seat is kept for it, that is free for it alone; it stays kept where it does not go
-    /// anywhere.
-    fn seat(&mut self, pod: &Arc<Value>) -> Result<(), String> {
-        let suited = self.seats.iter().enumerate().filter_map(|(at, seat)| Some((seat.suits(pod)?, at)));
-        let Some(at) = suited.max_by_key(|(same_index, _)| *same_index).map(|(_, at)| at) else { return self.put(pod) };
-        let seat = self.seats.remove(at);
-        if let Some(node) = self.node_of(&seat) {
-            node.give_back(&seat.pod);
-        }
-        let result = self.put(pod);
-        if result.is_err() {
-            if let Some(node) = self.node_of(&seat) {
-                node.take(&seat.pod);
-            }
-            self.seats.push(seat);
-        }
-        result
-    }
-
-    /// Places the pods that a unit needs, all or none; then the others, each if it can be.
-    fn place(&mut self, unit: &Unit, now: Timestamp) {
-        let (needed, others) = unit.pods.split_at(unit.needed);
-        if unit.missing > 0 {
-            return self.wait_for_members(unit, now);
-        }
-        // one pod that does not fit changes nothing
-        let before = if needed.len() > 1 { Some(self.nodes.clone()) } else { None };
-        let count = self.placed.len();
-        for (index, pod) in needed.iter().enumerate() {
-            let Err(why) = self.seat(pod) else { continue };
-            self.placed.truncate(count);
-            if let Some(before) = before {
-                self.nodes = before;
-            }
-            let about = match unit.is_gang() {
-                true => {
-                    let (name, needed) = (&unit.name, needed.len());
-                    format!("{why} Gang {name} needs nodes for {needed} pods at once; {index} fit.")
-                }
-                false => why,
-            };
-            self.decision.report.note(format!("{}: {about}", object::meta(pod, "name")));
-            for pod in &unit.pods {
-                self.tell(pod, &about, now);
-            }
-            return;
-        }
-        for placed in &self.placed[count..] {
-            self.decision.writes.push(binding(placed));
-        }
-        for pod in others {
-            match self.put(pod) {
-                Ok(()) => {
-                    let placed = self.placed.last().expect("invariant: just placed");
-                    self.decision.writes.push(binding(placed));
-                }
-                Err(why) => self.tell(pod, &why, now),
-            }
-        }
-    }
-
-    /// A gang is not complete: it says so once it has had the time to become so.
-    fn wait_for_members(&mut self, unit: &Unit, now: Timestamp) {
-        let (there, wanted) = (unit.pods.len(), unit.pods.len() + unit.missing);
-        let text = format!("gang {} has {there} of {wanted} pods; it starts when all are there", unit.name);
-        self.decision.report.note(text.clone());
-        let due = api::time::later_secs(unit.created().unwrap_or(now), INCOMPLETE_SECS);
-        if due > now {
-            return self.look_again(due.duration_since(now));
-        }
-        for pod in &unit.pods {
-            self.tell(pod, &text, now);
-        }
-    }
-
-    /// Puts a pod on the best node, or says why there is none.
-    fn put(&mut self, pod: &Arc<Value>) -> Result<(), String> {
-        let volumes = pod["spec"]["volumes"].as_array().into_iter().flatten();
-        let claims = volumes.filter_map(|volume| volume["persistentVolumeClaim"]["claimName"].as_str());
-        for claim in claims {
-            if !self.observed.claims.contains(&Key::new(object::meta(pod, "namespace"), claim)) {
-                let count = self.nodes.len();
-                return Err(format!("0/{count} nodes are available: persistentvolumeclaim {claim:?} not found."));
-            }
-        }
-        let needs = request::of_pod(pod);
-        let neighbours =
-            Neighbours { placed: &self.placed, nodes: &self.by_name, namespaces: &self.observed.namespaces };
-        let takes = |node: &Node| {
-            node.has_room(&needs)
-                && affinity::selects(pod, node)
-                && node.keeps_out(pod).is_none()
-                && neighbours.refuse(pod, node).is_none()
-        };
-        let fitting = self.nodes.iter().enumerate().filter(|(_, node)| takes(node));
-        // nodes come by name, which decides between equals
-        let best = fitting.min_by_key(|(_, node)| Self::cost(pod, &needs, node)).map(|(index, _)| index);
-        let Some(best) = best else {
-            let refusals: Vec<_> = self.nodes.iter().map(|node| refusal(pod, &needs, node, &neighbours)).collect();
-            return Err(node::explain(&refusals));
-        };
-        self.nodes[best].take(pod);
-        self.placed.push(Placed::new(pod.clone(), self.nodes[best].name()));
-        Ok(())
-    }
-
-    /// Orders nodes, best first: preferred ones, those with pods of the same JobSet, then the fullest, devices before cpu.
-    /// Pods that ask for nothing go where the fewest are.
-    fn cost(pod: &Value, needs: &request::Resources, node: &Node) -> impl Ord + use<> {
-        let members = if needs.is_empty() { 0 } else { node.members_like(pod) };
-        let crowd = if needs.is_empty() { node.pods } else { 0 };
-        let (mut devices, mut plain) = (Vec::new(), Vec::new());
-        for resource in needs.keys() {
-            let left = node.left_after(resource, needs);
-            if resource.contains('/') { devices.push(left) } else { plain.push(left) }
-        }
-        let preference = affinity::preference(pod, node);
-        (preference.saturating_neg(), std::cmp::Reverse(members), crowd, devices, plain)
-    }
-
-    /// Tells a pod why it has no node, where it was not told so already. Where only amounts have changed, which they do with
-    /// each pod that comes or goes, the condition follows now and then, and no event is made of it.
-    fn tell(&mut self, pod: &Value, why: &str, now: Timestamp) {
-        let mut conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
-        let held =
-            conditions.find(|c| object::text(c, "type") == "PodScheduled" && object::text(c, "status") == "False");
-        let said = held.map(|held| object::text(held, "message")).unwrap_or_default();
-        if said == why {
-            return;
-        }
-        let news = node::gist(said) != node::gist(why);
-        if let Some(held) = held.filter(|_| !news) {
-            let told: Timestamp = object::text(held, "lastProbeTime").parse().unwrap_or_default();
-            let due = api::time::later_secs(told, AMOUNTS_SECS);
-            if due > now {
-                return self.look_again(due.duration_since(now));
-            }
-        }
-        let at = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-        let since = held.map(|held| object::text(held, "lastTransitionTime")).filter(|since| !since.is_empty());
-        let condition = json!({
-            "type": "PodScheduled",
-            "status": "False",
-            "reason": "Unschedulable",
-            "message": why,
-            "lastProbeTime": at,
-            "lastTransitionTime": since.unwrap_or(&at),
-        });
-        let op = Op::Patch {
-            target: Target::of(pod),
-            subresource: Some("status"),
-            body: PatchBody::Strategic(json!({"status": {"conditions": [condition]}})),
-        };
-        let event = event(pod, EventType::Warning, "FailedScheduling", why.to_owned(), "Scheduling");
-        self.told.push(Write { op, on_error: OnError::Continue, on_success: news.then_some(event) });
-    }
-
-    /// Asks for another pass, at the latest after this time.
-    fn look_again(&mut self, after: SignedDuration) {
-        self.decision.next = match self.decision.next {
-            Next::After(sooner) if sooner < after => Next::After(sooner),
-            Next::After(_) | Next::AwaitChange | Next::Backoff => Next::After(after),
-        };
-    }
-}
-
-/// Why a node does not take a pod.
-fn refusal(pod: &Value, needs: &request::Resources, node: &Node, neighbours: &Neighbours<'_>) -> Vec<Reason> {
-    if !affinity::selects(pod, node) {
-        return vec![Reason::Other("node(s) didn't match Pod's node affinity/selector".to_owned())];
-    }
-    let reasons = node.refuses(pod, needs);
-    if reasons.is_empty() { neighbours.refuse(pod, node).into_iter().collect() } else { reasons }
 }
 
 fn event(pod: &Value, kind: EventType, reason: &str, message: String, action: &'static str) -> Event {
@@ -375,8 +264,7 @@ fn event(pod: &Value, kind: EventType, reason: &str, message: String, action: &'
 }
 
 /// The write that gives a pod its node.
-fn binding(placed: &Placed) -> Write {
-    let Placed { pod, node, guards: _ } = placed;
+fn binding(pod: &Value, node: &str) -> Write {
     let key = Key::of(pod);
     let object = json!({
         "apiVersion": "v1",

@@ -1,28 +1,12 @@
-//! Nodes while a pass fills them, and why one does not take a pod.
+//! Nodes, what is left of them, and why one does not take a pod.
 
-use super::request::{self, Resources};
+use super::request::{self, HostPort, Resources};
 use api::jobset::keys;
 use api::object;
 use api::quantity::Quantity;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-
-/// A pod that is on a node, or is going to be.
-#[derive(Clone, Debug)]
-pub(super) struct Placed {
-    pub pod: Arc<Value>,
-    pub node: String,
-    /// Whether it keeps others away: few do, and only those are asked.
-    pub guards: bool,
-}
-
-impl Placed {
-    pub(super) fn new(pod: Arc<Value>, node: &str) -> Self {
-        let guards = pod["spec"]["affinity"].get("podAntiAffinity").is_some();
-        Self { pod, node: node.to_owned(), guards }
-    }
-}
 
 /// A node and what is left of it.
 #[derive(Clone, Debug)]
@@ -32,10 +16,23 @@ pub(super) struct Node {
     used: Resources,
     /// `None`: no limit on the number of pods.
     pods_left: Option<i64>,
-    /// Pods on it.
+    /// Pods on it, and seats that are kept.
     pub pods: usize,
     /// Those of them that belong to a JobSet, by its uid.
     members: BTreeMap<String, usize>,
+    /// Ports that its pods take, and how often.
+    ports: BTreeMap<HostPort, usize>,
+    /// What those behind the head of the queue may take, where something is kept for it.
+    pub spare: Option<Spare>,
+}
+
+/// What is left beside a share that is kept.
+#[derive(Clone, Debug)]
+pub(super) struct Spare {
+    pub left: Resources,
+    pub pods: Option<i64>,
+    /// Ports that are kept.
+    pub ports: Vec<HostPort>,
 }
 
 /// Why a node does not take a pod; ordered as messages list them.
@@ -83,35 +80,69 @@ impl Node {
         let list = status.get("allocatable").or_else(|| status.get("capacity"));
         let mut allocatable = request::resources(list);
         let pods_left = allocatable.remove("pods").map(Quantity::value);
-        Self { allocatable, used: Resources::new(), pods_left, object, pods: 0, members: BTreeMap::new() }
+        Self {
+            allocatable,
+            used: Resources::new(),
+            pods_left,
+            object,
+            pods: 0,
+            members: BTreeMap::new(),
+            ports: BTreeMap::new(),
+            spare: None,
+        }
     }
 
     pub(super) fn name(&self) -> &str {
         object::meta(&self.object, "name")
     }
 
+    /// Whether another state of the same node takes the same pods.
+    pub(super) fn is_like(&self, object: &Value) -> bool {
+        let allocatable = |node: &Value| node["status"].get("allocatable").or(node["status"].get("capacity")).cloned();
+        let (old, labels) = (&*self.object, |node: &Value| node["metadata"].get("labels").cloned());
+        old["spec"] == object["spec"]
+            && labels(old) == labels(object)
+            && readiness(old) == readiness(object)
+            && allocatable(old) == allocatable(object)
+    }
+
     /// Puts a pod on it, whether it fits or not.
-    pub(super) fn take(&mut self, pod: &Value) {
-        request::add(&mut self.used, &request::of_pod(pod));
+    pub(super) fn take(&mut self, pod: &Value, needs: &Resources) {
+        request::add(&mut self.used, needs);
         self.pods_left = self.pods_left.map(|left| left - 1);
         self.pods += 1;
+        for port in request::host_ports(pod) {
+            *self.ports.entry(port).or_default() += 1;
+        }
         if let Some(jobset) = object::label(pod, keys::JOBSET_UID) {
             *self.members.entry(jobset.to_owned()).or_default() += 1;
         }
     }
 
     /// Takes back what [`Node::take`] did for a pod.
-    pub(super) fn give_back(&mut self, pod: &Value) {
-        for (resource, amount) in request::of_pod(pod) {
-            if let Some(used) = self.used.get_mut(&resource) {
-                *used = used.minus(amount);
+    pub(super) fn give_back(&mut self, pod: &Value, needs: &Resources) {
+        for (resource, amount) in needs {
+            if let Some(used) = self.used.get_mut(resource) {
+                *used = used.minus(*amount);
             }
         }
         self.pods_left = self.pods_left.map(|left| left + 1);
         self.pods = self.pods.saturating_sub(1);
-        let members = object::label(pod, keys::JOBSET_UID).and_then(|jobset| self.members.get_mut(jobset));
-        if let Some(members) = members {
+        for port in request::host_ports(pod) {
+            if let Some(count) = self.ports.get_mut(&port) {
+                *count -= 1;
+                if *count == 0 {
+                    self.ports.remove(&port);
+                }
+            }
+        }
+        if let Some(jobset) = object::label(pod, keys::JOBSET_UID)
+            && let Some(members) = self.members.get_mut(jobset)
+        {
             *members = members.saturating_sub(1);
+            if *members == 0 {
+                self.members.remove(jobset);
+            }
         }
     }
 
@@ -131,15 +162,51 @@ impl Node {
         self.free(resource).minus(needs.get(resource).copied().unwrap_or(Quantity::ZERO))
     }
 
-    /// Whether it has room for so much.
-    pub(super) fn has_room(&self, needs: &Resources) -> bool {
-        self.pods_left.is_none_or(|left| left > 0)
-            && needs.iter().all(|(resource, amount)| *amount <= self.free(resource))
+    /// What is left of each resource; less than nothing where more is used than there is.
+    pub(super) fn left(&self) -> Resources {
+        let used = |name: &String| self.used.get(name).copied().unwrap_or(Quantity::ZERO);
+        self.allocatable.iter().map(|(name, amount)| (name.clone(), amount.minus(used(name)))).collect()
+    }
+
+    pub(super) fn pods_left(&self) -> Option<i64> {
+        self.pods_left
+    }
+
+    /// Whether ports are free, for units that come before what is kept, or after.
+    pub(super) fn has_ports(&self, wanted: &[HostPort], is_behind: bool) -> bool {
+        let kept = self.spare.as_ref().filter(|_| is_behind).into_iter().flat_map(|spare| &spare.ports);
+        let mut taken = self.ports.keys().chain(kept);
+        wanted.is_empty() || !taken.any(|taken| wanted.iter().any(|port| port.clashes(taken)))
+    }
+
+    /// For how many pods of a shape it has room, of units that come before what is kept, or after.
+    pub(super) fn room_after(&self, needs: &Resources, is_behind: bool) -> u64 {
+        let room = self.room_for(needs);
+        self.spare.as_ref().filter(|_| is_behind).map_or(room, |spare| spare.room_for(needs).min(room))
+    }
+
+    /// A unit behind the head takes something (`-1`: gives it back).
+    pub(super) fn spend(&mut self, needs: &Resources, sign: i64) {
+        let Some(spare) = &mut self.spare else { return };
+        for (resource, amount) in needs {
+            let left = spare.left.entry(resource.clone()).or_insert(Quantity::ZERO);
+            *left = left.minus(amount.times(sign));
+        }
+        spare.pods = spare.pods.map(|left| left - sign);
+    }
+
+    /// For how many pods of a shape it has room.
+    pub(super) fn room_for(&self, needs: &Resources) -> u64 {
+        let pods = self.pods_left.map_or(u64::MAX, |left| u64::try_from(left).unwrap_or_default());
+        needs.iter().map(|(resource, amount)| self.free(resource).holds(*amount)).fold(pods, u64::min)
     }
 
     /// Why its state or its resources keep a pod away, all reasons.
     pub(super) fn refuses(&self, pod: &Value, needs: &Resources) -> Vec<Reason> {
         let mut reasons: Vec<Reason> = self.keeps_out(pod).into_iter().collect();
+        if reasons.is_empty() && !self.has_ports(&request::host_ports(pod), false) {
+            return vec![Reason::other("node(s) didn't have free ports for the requested pod ports")];
+        }
         if self.pods_left.is_some_and(|left| left < 1) {
             reasons.push(Reason::TooManyPods);
         }
@@ -156,6 +223,24 @@ impl Node {
             }
         }
         reasons
+    }
+
+    /// Whether a pod tolerates the node's taints.
+    pub(super) fn is_tolerated(&self, pod: &Value) -> bool {
+        let tolerations = pod["spec"]["tolerations"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let mut taints = self.object["spec"]["taints"].as_array().into_iter().flatten();
+        taints.all(|taint| {
+            object::text(taint, "effect") == "PreferNoSchedule"
+                || tolerations.iter().any(|toleration| tolerates(toleration, taint))
+        })
+    }
+
+    /// How many of the node's taints rather keep a pod away (`PreferNoSchedule`), and are not tolerated.
+    pub(super) fn deterrents(&self, pod: &Value) -> usize {
+        let tolerations = pod["spec"]["tolerations"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let taints = self.object["spec"]["taints"].as_array().into_iter().flatten();
+        let prefers = taints.filter(|taint| object::text(taint, "effect") == "PreferNoSchedule");
+        prefers.filter(|taint| !tolerations.iter().any(|toleration| tolerates(toleration, taint))).count()
     }
 
     /// Readiness, cordon and taints.

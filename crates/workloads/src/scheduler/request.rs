@@ -8,6 +8,37 @@ use std::collections::BTreeMap;
 /// Amounts by resource name (`cpu`, `memory`, `nvidia.com/gpu`, …).
 pub(super) type Resources = BTreeMap<String, Quantity>;
 
+/// A port of its node that a pod takes.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct HostPort {
+    number: i64,
+    protocol: String,
+    /// Empty: on all addresses.
+    address: String,
+}
+
+impl HostPort {
+    /// Whether two pods cannot have them on one node.
+    pub(super) fn clashes(&self, other: &Self) -> bool {
+        let meet = self.address.is_empty() || other.address.is_empty() || self.address == other.address;
+        meet && self.number == other.number && self.protocol == other.protocol
+    }
+}
+
+/// The ports of its node that a pod takes: those of its containers and sidecars.
+pub(super) fn host_ports(pod: &Value) -> Vec<HostPort> {
+    let list = |name: &str| pod["spec"][name].as_array().into_iter().flatten();
+    let sidecars = list("initContainers").filter(|container| container["restartPolicy"] == "Always");
+    let ports = list("containers").chain(sidecars).flat_map(|c| c["ports"].as_array().into_iter().flatten());
+    let taken = ports.filter_map(|port| {
+        let number = port["hostPort"].as_i64().filter(|number| *number > 0)?;
+        let protocol = port["protocol"].as_str().unwrap_or("TCP").to_owned();
+        let address = port["hostIP"].as_str().filter(|address| *address != "0.0.0.0").unwrap_or_default();
+        Some(HostPort { number, protocol, address: address.to_owned() })
+    });
+    taken.collect()
+}
+
 /// Adds amounts to others.
 pub(super) fn add(to: &mut Resources, more: &Resources) {
     for (name, amount) in more {

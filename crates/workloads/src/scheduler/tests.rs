@@ -6,7 +6,7 @@ use api::jobset::keys;
 use reconcile::testing::{Model, merge};
 
 /// A node with so many cpus, and other members.
-fn node(name: &str, cpu: &str, more: Value) -> Value {
+pub(super) fn node(name: &str, cpu: &str, more: Value) -> Value {
     let mut node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name},
         "status": {"allocatable": {"cpu": cpu, "memory": "8Gi", "pods": "110"},
             "conditions": [{"type": "Ready", "status": "True"}]}});
@@ -15,7 +15,7 @@ fn node(name: &str, cpu: &str, more: Value) -> Value {
 }
 
 /// A pod that asks for cpus (`""`: none), and other members.
-fn pod(name: &str, cpu: &str, more: Value) -> Value {
+pub(super) fn pod(name: &str, cpu: &str, more: Value) -> Value {
     let resources = if cpu.is_empty() { json!({}) } else { json!({"requests": {"cpu": cpu}}) };
     let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "ns"},
         "spec": {"schedulerName": "default-scheduler", "containers": [{"name": "main", "resources": resources}]},
@@ -24,20 +24,22 @@ fn pod(name: &str, cpu: &str, more: Value) -> Value {
     pod
 }
 
-/// Schedules to the fixpoint.
+/// Schedules to the fixpoint, by one that knows nothing yet, and has those told who wait.
 fn run(model: &mut Model) -> Next {
-    model.run(&Scheduler, &Scheduler::key())
+    let scheduler = Scheduler::default();
+    model.run(&scheduler, &Scheduler::key());
+    model.run(&scheduler, &Scheduler::telling())
 }
 
 /// `pod:node` of those that have one, in order of their names.
-fn bound(model: &Model) -> Vec<String> {
+pub(super) fn bound(model: &Model) -> Vec<String> {
     let pods = model.all("Pod");
     let pods = pods.iter().filter_map(|pod| Some(format!("{}:{}", object::meta(pod, "name"), node_of(pod)?)));
     pods.collect()
 }
 
 /// Why a pod has no node.
-fn told(model: &Model, pod: &str) -> String {
+pub(super) fn told(model: &Model, pod: &str) -> String {
     let pod = model.one("Pod", pod).expect("a pod");
     let conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
     conditions.map(|c| object::text(c, "message").to_owned()).next().unwrap_or_default()
@@ -346,7 +348,7 @@ fn gang_that_lost_a_member() -> Model {
     assert_eq!(bound(&model).len(), 2);
     let failed = Key::new("ns", "train-w-0-0-x");
     model.change(&core("Pod"), &failed, |pod| pod["status"]["phase"] = "Failed".into());
-    model.put(pod("stranger", "2", json!({"spec": {"priority": 1000}})));
+    model.put(pod("stranger", "2", json!({"spec": {"priority": 1000, "preemptionPolicy": "Never"}})));
     model
 }
 
@@ -363,7 +365,8 @@ fn a_running_gang_keeps_the_seats_of_members_that_failed() {
     // the replacement is not there yet: it waits out its backoff
     run(&mut model);
     assert_eq!(bound(&model), ["train-w-0-0-x:n", "train-w-1-0-x:n"]);
-    assert_eq!(told(&model, "stranger"), "0/1 nodes are available: 1 Insufficient cpu (needs 2, 0 free of 4).");
+    let waits = "0/1 nodes are available: 1 Insufficient cpu (needs 2, 0 free of 4). preemption: not eligible due to preemptionPolicy=Never.";
+    assert_eq!(told(&model, "stranger"), waits);
     model.put(replacement(&model, "train-w-0-0-x", "train-w-0-0-y"));
     run(&mut model);
     assert!(bound(&model).contains(&"train-w-0-0-y:n".to_owned()), "{:?}", bound(&model));
@@ -464,5 +467,242 @@ fn pod_groups_say_how_many() {
         run(&mut model);
         assert_eq!(bound(&model), ["a:n", "b:n"], "{api_version}");
         assert_eq!(told(&model, "c"), "0/1 nodes are available: 1 Insufficient cpu (needs 2, 0 free of 4).");
+    }
+}
+
+/// A scheduler that stays, in a world whose changes it hears of.
+pub(super) struct Live {
+    pub model: Model,
+    pub scheduler: Scheduler,
+    /// What it was told of.
+    seen: std::collections::BTreeMap<Target, Arc<Value>>,
+}
+
+impl Live {
+    pub(super) fn of(objects: &[Value]) -> Self {
+        let model = Model::of(objects.iter().cloned());
+        Self { model, scheduler: Scheduler::default(), seen: std::collections::BTreeMap::new() }
+    }
+
+    /// Tells of all that has changed since.
+    pub(super) fn tell(&mut self) {
+        let mut now = std::collections::BTreeMap::new();
+        for gvk in self.scheduler.kinds().collect::<Vec<_>>() {
+            for object in self.model.list(&gvk, None) {
+                now.insert(Target { gvk: gvk.clone(), key: Key::of(&object) }, object);
+            }
+        }
+        let gone = self.seen.iter().filter(|(target, _)| !now.contains_key(target));
+        let changed = now.iter().filter(|(target, object)| self.seen.get(target) != Some(object));
+        for (target, object) in changed.chain(gone) {
+            for watch in self.scheduler.watches() {
+                watch.woken_by(&self.scheduler.primary(), &self.model, &target.gvk, object);
+            }
+        }
+        self.seen = now;
+    }
+
+    /// Schedules to the fixpoint; how many units it looked at.
+    pub(super) fn run(&mut self) -> u64 {
+        let before = self.scheduler.looked();
+        self.tell();
+        self.model.run(&self.scheduler, &Scheduler::key());
+        self.tell();
+        self.model.run(&self.scheduler, &Scheduler::key());
+        self.scheduler.looked() - before
+    }
+}
+
+/// Numbers of chance, the same in each run.
+pub(super) struct Dice(pub u64);
+
+impl Dice {
+    pub(super) fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % end
+    }
+}
+
+/// A gang of so many pods as a PodGroup, which takes few objects.
+pub(super) fn declared(name: &str, pods: usize, cpu: &str, more: &Value) -> Vec<Value> {
+    let mut objects = vec![json!({"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup",
+        "metadata": {"name": name, "namespace": "ns"}, "spec": {"minMember": pods}})];
+    for index in 0..pods {
+        let mut member = pod(
+            &format!("{name}-{index}"),
+            cpu,
+            json!({"metadata": {"labels": {"scheduling.x-k8s.io/pod-group": name}}}),
+        );
+        merge(&mut member, more);
+        objects.push(member);
+    }
+    objects
+}
+
+/// What a scheduler that stays decides, one that knows nothing yet decides, too: after each of a hundred changes of chance,
+/// nothing is left to do for it.
+#[test]
+fn one_that_starts_anew_has_nothing_to_add() {
+    for seed in 0..12 {
+        let mut dice = Dice(seed);
+        let mut live = Live::of(&[node("a", "8", json!({})), node("b", "6", json!({}))]);
+        for step in 0..60 {
+            let pods = live.model.all("Pod");
+            let picked = (!pods.is_empty()).then(|| pods[dice.below(pods.len() as u64) as usize].clone());
+            match (dice.below(10), picked) {
+                (0..4, _) | (_, None) => {
+                    let priority = json!({"spec": {"priority": dice.below(3)}});
+                    let cpu = (1 + dice.below(4)).to_string();
+                    let gang = declared(&format!("g{step}"), 1 + dice.below(4) as usize, &cpu, &priority);
+                    gang.into_iter().for_each(|object| _ = live.model.put(object));
+                }
+                (4..8, Some(pod)) => {
+                    let phase = ["Succeeded", "Failed"][dice.below(2) as usize];
+                    let is_bound = node_of(&pod).is_some();
+                    live.model.change(&core("Pod"), &Key::of(&pod), |pod| {
+                        if is_bound {
+                            pod["status"]["phase"] = phase.into();
+                        } else {
+                            pod["spec"]["priority"] = 5.into();
+                        }
+                    });
+                }
+                (8, Some(pod)) => live.model.delete(&Target::of(&pod), reconcile::Propagation::Background, Some(0)),
+                (_, Some(_)) => {
+                    let is_shut = dice.below(2) == 0;
+                    live.model.change(&core("Node"), &Key::new("", "b"), |node| {
+                        node["spec"]["unschedulable"] = is_shut.into();
+                    });
+                }
+            }
+            live.run();
+            let held = bound(&live.model);
+            // which nodes are kept for the head, it may see otherwise
+            if live.scheduler.memory().index.as_ref().is_some_and(|index| index.reservation.is_some()) {
+                continue;
+            }
+            live.model.run(&Scheduler::default(), &Scheduler::key());
+            assert_eq!(bound(&live.model), held, "seed {seed}, step {step}");
+        }
+    }
+}
+
+/// Work is counted, not timed: a pod that fits and goes again costs as much behind two hundred gangs as behind ten, whether
+/// they all ask for the same or each for something else.
+#[test]
+fn what_a_change_costs_does_not_grow_with_the_queue() {
+    for is_varied in [false, true] {
+        let costs: Vec<u64> = [10, 200]
+            .into_iter()
+            .map(|waiting| {
+                let mut objects = vec![node("n", "2", json!({})), node("m", "4", json!({}))];
+                for index in 0..waiting {
+                    let cpu = if is_varied { format!("{}m", 3000 + index) } else { "3".to_owned() };
+                    objects.extend(declared(&format!("g{index:04}"), 2, &cpu, &json!({})));
+                }
+                let mut live = Live::of(&objects);
+                live.run();
+                let mut looked = 0;
+                for index in 0..3 {
+                    let name = format!("small-{index}");
+                    let small = live.model.put(pod(&name, "1", json!({})));
+                    looked += live.run();
+                    assert!(bound(&live.model).iter().any(|line| line.starts_with(&name)), "{:?}", bound(&live.model));
+                    live.model.delete(&Target::of(&small), reconcile::Propagation::Background, Some(0));
+                    looked += live.run();
+                }
+                looked
+            })
+            .collect();
+        assert_eq!(costs, [3, 3], "varied: {is_varied}");
+    }
+}
+
+/// Small pods keep coming, each as soon as one ends: a gang that needs the whole node starts all the same, once those have
+/// ended that ran when its turn came.
+#[test]
+fn the_head_of_the_queue_is_not_overtaken_for_ever() {
+    let mut live = Live::of(&[node("n", "4", json!({})), node("o", "1", json!({}))]);
+    let at = |second: usize| json!({"metadata": {"creationTimestamp": format!("2026-01-01T00:00:{second:02}Z")}});
+    for index in 0..4 {
+        live.model.put(pod(&format!("old-{index}"), "1", at(index)));
+    }
+    live.run();
+    declared("big", 2, "2", &at(5)).into_iter().for_each(|object| _ = live.model.put(object));
+    live.run();
+    let end = |live: &mut Live, name: &str| {
+        live.model.change(&core("Pod"), &Key::new("ns", name), |pod| pod["status"]["phase"] = "Succeeded".into());
+    };
+    // what ends makes room that nobody behind it may have
+    for index in 0..4 {
+        live.model.put(pod(&format!("new-{index}"), "1", at(10 + index)));
+        live.run();
+        assert!(!bound(&live.model).iter().any(|line| line.starts_with("big")), "{:?}", bound(&live.model));
+        end(&mut live, &format!("old-{index}"));
+        live.run();
+    }
+    let bound = bound(&live.model);
+    assert!(bound.contains(&"big-0:n".to_owned()) && bound.contains(&"big-1:n".to_owned()), "{bound:?}");
+    // the other node was of no use to it
+    assert!(bound.contains(&"new-0:o".to_owned()), "{bound:?}");
+}
+
+/// Loads of chance, each of them finite: everybody who fits an empty cluster is served, in whatever order; no gang is ever half
+/// bound; and a unit that has a reservation starts once those have ended that ran when it got it.
+#[test]
+fn everybody_is_served_and_no_reservation_is_delayed() {
+    for seed in 100..112 {
+        let mut dice = Dice(seed);
+        let mut live = Live::of(&[node("a", "4", json!({})), node("b", "3", json!({}))]);
+        let mut jobs = 0;
+        // the head, and what it has to wait for
+        let mut head: Option<(Key, std::collections::BTreeSet<Key>)> = None;
+        for step in 0..400 {
+            if jobs < 25 && dice.below(2) == 0 {
+                let at = json!({"metadata": {"creationTimestamp": format!("2026-01-01T00:{:02}:{:02}Z", step / 60, step % 60)},
+                    "spec": {"priority": dice.below(2)}});
+                let (pods, cpu) = (1 + dice.below(3) as usize, 1 + dice.below(2));
+                let gang = declared(&format!("g{jobs:02}"), pods, &cpu.to_string(), &at);
+                gang.into_iter().for_each(|object| _ = live.model.put(object));
+                jobs += 1;
+            }
+            live.run();
+            let pods = live.model.all("Pod");
+            let running: Vec<Arc<Value>> =
+                pods.iter().filter(|pod| node_of(pod).is_some() && !has_ended(pod)).cloned().collect();
+            for pod in &pods {
+                let group = object::label(pod, "scheduling.x-k8s.io/pod-group").expect("a gang");
+                let same = |other: &&Arc<Value>| object::label(other, "scheduling.x-k8s.io/pod-group") == Some(group);
+                let placed = pods.iter().filter(same).filter(|pod| node_of(pod).is_some()).count();
+                assert!(
+                    placed == 0 || placed == pods.iter().filter(same).count(),
+                    "seed {seed}: {group} is half bound"
+                );
+            }
+            let now = live
+                .scheduler
+                .memory()
+                .index
+                .as_ref()
+                .and_then(|index| Some(index.reservation.as_ref()?.place.unit.clone()));
+            match (&mut head, now) {
+                (Some((held, before)), Some(now)) if *held == now => {
+                    let priority =
+                        |key: &Key| live.model.one("Pod", &key.name).map(|pod| pod["spec"]["priority"].as_i64());
+                    before.retain(|key| running.iter().any(|pod| Key::of(pod) == *key));
+                    // a higher priority goes first, reservation or not
+                    before.extend(running.iter().map(|pod| Key::of(pod)).filter(|key| priority(key) > priority(held)));
+                    assert!(!before.is_empty(), "seed {seed}, step {step}: {now} waits for those that came after it");
+                }
+                (_, now) => head = now.map(|now| (now, running.iter().map(|pod| Key::of(pod)).collect())),
+            }
+            if !running.is_empty() {
+                let ended = Key::of(&running[dice.below(running.len() as u64) as usize]);
+                live.model.change(&core("Pod"), &ended, |pod| pod["status"]["phase"] = "Succeeded".into());
+            }
+        }
+        let left: Vec<_> =
+            live.model.all("Pod").into_iter().filter(|pod| !has_ended(pod)).map(|pod| Key::of(&pod)).collect();
+        assert_eq!((jobs, left), (25, Vec::new()), "seed {seed}");
     }
 }

@@ -1,4 +1,4 @@
-//! The programs, built once from pinned Go modules and kept in a cache.
+//! Builds the programs of a real control plane once, from pinned Go modules, and caches them.
 
 use anyhow::{Context, Result, ensure};
 use sha2::{Digest, Sha256};

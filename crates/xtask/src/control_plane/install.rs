@@ -1,7 +1,7 @@
-//! Upstream's controllers beside the API server: their kinds, their webhooks, their programs.
+//! Installs upstream's controllers beside the API server: their kinds, their webhooks, their programs.
 //!
-//! They run as processes, not in pods, so their webhooks are registered by URL. What their kustomizations would do to the
-//! manifests is done here, as far as a control plane on loopback can tell: names, selectors, conversion.
+//! They run as processes, not in pods, so their webhooks are registered by URL. This module changes the
+//! manifests as their kustomizations would, as far as a control plane on loopback can tell: names, selectors, conversion.
 
 use super::build::Programs;
 use super::keys::Keys;

@@ -1,4 +1,4 @@
-//! Programs that outlive the command that starts them: by name, each with a log and a file that holds its process id.
+//! Programs that outlive the command that starts them, by name. Each has a log and a file with its process id.
 
 use super::{deadline, write_private};
 use anyhow::{Context, Result, bail};
@@ -219,7 +219,13 @@ mod tests {
         assert!(error.contains("was never ever started here?"), "{error}");
         processes.start_again("etcd", &["601".to_owned()]).expect("it starts again");
         let pid = processes.alive("etcd").expect("it runs");
-        let arguments = std::fs::read(format!("/proc/{pid}/cmdline")).expect("it runs");
+        // It has no arguments until its first instruction.
+        let read = || std::fs::read(format!("/proc/{pid}/cmdline")).expect("it runs");
+        let (started, mut arguments) = (Instant::now(), read());
+        while arguments.is_empty() && started.elapsed() < GRACE {
+            std::thread::sleep(POLL);
+            arguments = read();
+        }
         let reaper = std::thread::spawn(move || nix::sys::wait::waitpid(pid, None));
         processes.stop("etcd", true).expect("it is killed");
         reaper.join().expect("no panic").expect("reaped");

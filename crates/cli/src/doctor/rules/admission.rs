@@ -1,7 +1,8 @@
-//! Webhooks: whether they are there, can be reached, and answer.
+//! Webhooks: whether they are installed, can be reached, and answer.
 
 use super::controllers::whose;
 use super::install;
+use crate::codes::ErrorCode;
 use crate::doctor::facts::{Facts, Findings, Probe, Remedy, Seen, Severity};
 use api::object::{meta, text};
 use serde_json::Value;
@@ -32,8 +33,14 @@ pub(super) fn judge(facts: &Facts) -> Findings {
                 let is_there = configurations.iter().any(|one| one["kind"] == kind && meta(one, "name") == name);
                 // here admission is part of the server
                 if !is_there && !embedded && has_trainjobs(facts) {
-                    let message = "not there: TrainJobs are taken as they come, wrong ones too";
-                    found.add(Severity::Error, format!("{kind}/{name}"), message, install(facts));
+                    let message = "not installed: TrainJobs are accepted without checks";
+                    found.add(
+                        ErrorCode::WebhookMissing,
+                        Severity::Error,
+                        format!("{kind}/{name}"),
+                        message,
+                        install(facts),
+                    );
                 }
             }
             for configuration in configurations {
@@ -47,22 +54,25 @@ pub(super) fn judge(facts: &Facts) -> Findings {
         Seen::Known(Probe::Refused) => found.ok(object, "a TrainJob without a runtime is refused, as it should be"),
         Seen::Known(Probe::Taken) => match selected(facts) {
             Some(labels) => found.add(
+                ErrorCode::WebhookMissing,
                 Severity::Warning,
                 object,
-                format!("TrainJobs of this namespace are not looked at: the webhooks are for namespaces with {labels}"),
+                format!("TrainJobs of this namespace are not checked: the webhooks are for namespaces with {labels}"),
                 Remedy::advise("name another namespace (-n), or install the operator for all (docs/cluster.md)"),
             ),
             None => found.add(
+                ErrorCode::WebhookMissing,
                 Severity::Error,
                 object,
-                "a TrainJob without a runtime is taken: no webhook looks at TrainJobs",
+                "a TrainJob without a runtime is accepted: no webhook checks TrainJobs",
                 install(facts),
             ),
         },
         Seen::Known(Probe::NoAnswer(message)) => found.add(
+            ErrorCode::WebhookSilent,
             Severity::Error,
             object,
-            format!("TrainJobs cannot be created, for a webhook does not answer: {message}"),
+            format!("TrainJobs cannot be created, because a webhook does not answer: {message}"),
             Remedy::why(
                 "is the operator running",
                 format!("kubectl -n {} get deployments,pods", operator_namespace(facts)),
@@ -113,6 +123,7 @@ fn judge_one(facts: &Facts, found: &mut Findings, configuration: &Value) {
         let whom = place(first);
         let message = format!("it has webhooks for the same kinds, at {whom}: two may undo each other's work");
         found.add(
+            ErrorCode::WebhookForeign,
             Severity::Warning,
             object.clone(),
             message,
@@ -128,21 +139,21 @@ fn judge_one(facts: &Facts, found: &mut Findings, configuration: &Value) {
         let command = format!("kubectl delete {} {name}", kind.to_lowercase());
         let remedy =
             Remedy::why("to run the operator on the cluster: delete it, then apply the manifests again", command);
-        found.add(Severity::Error, object.clone(), message, remedy);
+        found.add(ErrorCode::WebhookSilent, Severity::Error, object.clone(), message, remedy);
     }
     for webhook in &ours {
         let config = &webhook["clientConfig"];
         if config["service"].is_object() && text(config, "caBundle").is_empty() {
             let message =
-                format!("{} has no caBundle, so the API server trusts nobody to answer", text(webhook, "name"));
+                format!("{} has no caBundle, so the API server cannot trust its answers", text(webhook, "name"));
             let command = format!("kubectl -n {} get deployments,pods", text(&config["service"], "namespace"));
             let remedy = Remedy::why("the operator fills it in: is it running", command);
-            found.add(Severity::Error, object.clone(), message, remedy);
+            found.add(ErrorCode::WebhookSilent, Severity::Error, object.clone(), message, remedy);
         }
         if is_trainers && webhook["failurePolicy"] == "Ignore" {
             let message =
-                format!("{} is left out where it does not answer (failurePolicy Ignore)", text(webhook, "name"));
-            found.add(Severity::Warning, object.clone(), message, install(facts));
+                format!("{} is skipped when it does not answer (failurePolicy Ignore)", text(webhook, "name"));
+            found.add(ErrorCode::WebhookMissing, Severity::Warning, object.clone(), message, install(facts));
         }
     }
     let mut services = super::services(configuration);
@@ -151,6 +162,7 @@ fn judge_one(facts: &Facts, found: &mut Findings, configuration: &Value) {
     for (namespace, service) in services {
         match facts.endpoints.get(&(namespace.clone(), service.clone())) {
             Some(Seen::Known(0)) => found.add(
+                ErrorCode::WebhookSilent,
                 Severity::Error,
                 object.clone(),
                 format!("nothing is ready behind its Service {namespace}/{service}"),

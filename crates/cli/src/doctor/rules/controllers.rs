@@ -1,6 +1,7 @@
-//! Who works on our kinds: Deployments, and the Leases by which replicas agree on one of them.
+//! The controllers of our kinds: their Deployments, and the Leases by which their replicas elect a leader.
 
 use super::{JOBSET, install};
+use crate::codes::ErrorCode;
 use crate::doctor::facts::{Facts, Findings, Probe, Remedy, Seen, Severity};
 use crate::view::short_duration;
 use api::object::{meta, text};
@@ -64,15 +65,17 @@ pub(super) fn judge(facts: &Facts) -> Findings {
             .iter()
             .any(|job| job["status"].as_object().is_some_and(|status| !status.is_empty()));
         let elsewhere =
-            |sign: &str| format!("none is seen, by Deployment or Lease, though {sign}: it may run elsewhere");
+            |sign: &str| format!("no Deployment and no Lease of one is visible, though {sign}: it may run elsewhere");
         let (severity, message) = match (&facts.probe, worked) {
             (Seen::Known(Probe::Refused), _) => (Severity::Warning, elsewhere("its webhooks answer")),
             (_, true) => (Severity::Warning, elsewhere("TrainJobs have been worked on")),
-            (_, false) => (Severity::Error, "none is there: nobody works on TrainJobs".to_owned()),
+            (_, false) => (Severity::Error, "none is there: TrainJobs are not processed".to_owned()),
         };
         match idle(facts, &["trainyard", "kubeflow"]) {
-            Some(deployment) => at_zero(&mut found, deployment, "nobody works on TrainJobs"),
-            None => found.add(severity, "controller of TrainJobs", message, install(facts)),
+            Some(deployment) => at_zero(&mut found, deployment, "TrainJobs are not processed"),
+            None => {
+                found.add(ErrorCode::ControllerMissing, severity, "controller of TrainJobs", message, install(facts))
+            }
         }
     }
     let leads_jobsets = facts
@@ -90,9 +93,10 @@ pub(super) fn judge(facts: &Facts) -> Findings {
         match idle(facts, &["jobset"]) {
             Some(deployment) => at_zero(&mut found, deployment, "TrainJobs get a JobSet and no pods"),
             None => found.add(
+                ErrorCode::ControllerMissing,
                 Severity::Warning,
                 "controller of JobSets",
-                "none is seen, by Deployment or Lease: without it TrainJobs get a JobSet and no pods",
+                "no Deployment and no Lease of one is visible: without it TrainJobs get a JobSet and no pods",
                 Remedy::advise(JOBSET),
             ),
         }
@@ -109,7 +113,13 @@ fn idle<'a>(facts: &'a Facts, of: &[&str]) -> Option<&'a Value> {
 fn at_zero(found: &mut Findings, deployment: &Value, so: &str) {
     let (namespace, name) = (meta(deployment, "namespace"), meta(deployment, "name"));
     let command = format!("kubectl -n {namespace} scale deploy/{name} --replicas=2");
-    found.add(Severity::Error, named(deployment), format!("it is scaled to 0 replicas: {so}"), Remedy::run(command));
+    found.add(
+        ErrorCode::ControllerMissing,
+        Severity::Error,
+        named(deployment),
+        format!("it is scaled to 0 replicas: {so}"),
+        Remedy::run(command),
+    );
 }
 
 fn named(deployment: &Value) -> String {
@@ -126,6 +136,7 @@ fn ready(found: &mut Findings, deployment: &Value) {
     let remedy = Remedy::run(command);
     match ready {
         0 => found.add(
+            ErrorCode::ControllerNotReady,
             Severity::Error,
             named(deployment),
             format!("none of {wanted} replicas of {image} is ready"),
@@ -133,7 +144,7 @@ fn ready(found: &mut Findings, deployment: &Value) {
         ),
         ready if ready < wanted => {
             let message = format!("{ready} of {wanted} replicas of {image} are ready");
-            found.add(Severity::Warning, named(deployment), message, remedy);
+            found.add(ErrorCode::ControllerNotReady, Severity::Warning, named(deployment), message, remedy);
         }
         ready => found.ok(named(deployment), format!("{ready} of {wanted} replicas of {image} are ready")),
     }
@@ -156,7 +167,13 @@ fn rivals(found: &mut Findings, ours: &[&Value], theirs: &[&Value]) {
         let (namespace, name) = (meta(other, "namespace"), meta(other, "name"));
         let command = format!("kubectl -n {namespace} scale deploy/{name} --replicas=0");
         let remedy = Remedy::why("keep one of them", command);
-        found.add(severity, named(other), format!("beside {} it {message}", named(first)), remedy);
+        found.add(
+            ErrorCode::ControllerRivals,
+            severity,
+            named(other),
+            format!("beside {} it {message}", named(first)),
+            remedy,
+        );
     }
 }
 
@@ -206,18 +223,26 @@ fn leases<'a>(facts: &'a Facts, found: &mut Findings) -> Option<&'a str> {
                 leader = Some(holder);
             }
             (Held::Fresh, Some(first)) => found.add(
+                ErrorCode::ControllerRivals,
                 Severity::Error,
                 object,
                 format!("{holder} leads, and {first} in another namespace: two controllers are at work"),
                 Remedy::why("keep one of them", "kubectl get deployments -A | grep -E 'trainer|trainyard'"),
             ),
             (Held::Late(secs), _) => found.add(
+                ErrorCode::ControllerNotReady,
                 Severity::Error,
                 object,
-                format!("nobody leads: {holder} has not renewed it in time, {} ago", short_duration(secs)),
+                format!("no replica leads: {holder} has not renewed the lease in time, {} ago", short_duration(secs)),
                 replica(),
             ),
-            (Held::Free, _) => found.add(Severity::Warning, object, "nobody leads: it was given back", replica()),
+            (Held::Free, _) => found.add(
+                ErrorCode::ControllerNotReady,
+                Severity::Warning,
+                object,
+                "no replica leads: the lease was given back",
+                replica(),
+            ),
         }
     }
     leader

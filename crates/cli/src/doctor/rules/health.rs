@@ -1,5 +1,6 @@
-//! What the server says of itself, check by check (`/readyz?verbose`).
+//! The server's own checks (`/readyz?verbose`), one by one.
 
+use crate::codes::ErrorCode;
 use crate::doctor::facts::{Facts, Findings, Remedy, Seen, Severity};
 
 pub(super) fn judge(facts: &Facts) -> Findings {
@@ -20,11 +21,23 @@ pub(super) fn judge(facts: &Facts) -> Findings {
                 true => "make room on the disk of its home, or make it writable; writes are taken again by themselves",
                 false => "look into the log of the server",
             };
-            found.add(Severity::Error, object.clone(), failure.to_owned(), Remedy::advise(remedy));
+            found.add(
+                ErrorCode::ServerUnhealthy,
+                Severity::Error,
+                object.clone(),
+                failure.to_owned(),
+                Remedy::advise(remedy),
+            );
         } else if let Some(damage) = line.strip_prefix("[+]stored-objects ok (") {
             well = false;
             let remedy = "make them again, or go back to a backup: trainyard restore FILE --force";
-            found.add(Severity::Warning, object.clone(), damage.trim_end_matches(')'), Remedy::advise(remedy));
+            found.add(
+                ErrorCode::ServerUnhealthy,
+                Severity::Warning,
+                object.clone(),
+                damage.trim_end_matches(')'),
+                Remedy::advise(remedy),
+            );
         }
     }
     if well {

@@ -1,6 +1,7 @@
 //! Versions, and the kinds that are installed.
 
 use super::{JOBSET, install, some};
+use crate::codes::ErrorCode;
 use crate::doctor::facts::{Facts, Findings, Remedy, Seen, Severity};
 use crate::doctor::schema;
 use api::object::meta;
@@ -11,7 +12,9 @@ const OLDEST: (u64, u64) = (1, 31);
 /// Fields that are named of a kind that lacks more.
 const FIELDS_MAX: usize = 8;
 /// Kinds that only searches and gangs need.
-const OPTIONAL: [(&str, &str); 3] = [
+const OPTIONAL: [(&str, &str); 4] = [
+    // who runs no MPIJobs needs no kind for them
+    ("mpijobs.kubeflow.org", ""),
     ("optimizationjobs.trainer.kubeflow.org", "OptimizationJobs cannot be made"),
     ("podgroups.scheduling.x-k8s.io", ""),
     ("podgroups.scheduling.volcano.sh", ""),
@@ -31,6 +34,7 @@ pub(super) fn versions(facts: &Facts) -> Findings {
     let told = version["gitVersion"].as_str().unwrap_or("(it does not say)");
     match facts.embedded() {
         Some(theirs) if theirs != ours => found.add(
+            ErrorCode::ServerVersion,
             Severity::Warning,
             object,
             format!("it is trainyard {theirs}, this command is {ours}"),
@@ -40,6 +44,7 @@ pub(super) fn versions(facts: &Facts) -> Findings {
         // providers add to the number: 31+
         None => match number(version) {
             Some(number) if number < OLDEST => found.add(
+                ErrorCode::ServerVersion,
                 Severity::Error,
                 object,
                 format!(
@@ -80,14 +85,21 @@ fn missing(facts: &Facts, found: &mut Findings, object: String, name: &str) {
     match optional {
         // gangs are asked for by runtimes, which is where their want is told
         Some((_, "")) => {}
-        Some((_, without)) => found.add(Severity::Warning, object, format!("not installed: {without}"), install(facts)),
+        Some((_, without)) => found.add(
+            ErrorCode::KindMissing,
+            Severity::Warning,
+            object,
+            format!("not installed: {without}"),
+            install(facts),
+        ),
         None if name == "jobsets.jobset.x-k8s.io" => found.add(
+            ErrorCode::KindMissing,
             Severity::Error,
             object,
-            "not installed: TrainJobs are taken, and nothing is made of them",
+            "not installed: TrainJobs are accepted, but nothing is created for them",
             Remedy::advise(JOBSET),
         ),
-        None => found.add(Severity::Error, object, "not installed", install(facts)),
+        None => found.add(ErrorCode::KindMissing, Severity::Error, object, "not installed", install(facts)),
     }
 }
 
@@ -108,7 +120,7 @@ fn kind(found: &mut Findings, object: String, ours: &Value, theirs: &Value) {
     for version in &want {
         if !have.contains(version) {
             let message = format!("version {version} is not served; it has {}", some(&have, FIELDS_MAX));
-            found.add(Severity::Error, object.clone(), message, remedy.clone());
+            found.add(ErrorCode::KindDiffers, Severity::Error, object.clone(), message, remedy.clone());
             continue;
         }
         let lacks: Vec<String> =
@@ -118,7 +130,7 @@ fn kind(found: &mut Findings, object: String, ours: &Value, theirs: &Value) {
                 "{version}, installed {day}, is older than this command's: it lacks {}, which the server drops or refuses",
                 some(&lacks, FIELDS_MAX)
             );
-            found.add(Severity::Warning, object.clone(), message, remedy.clone());
+            found.add(ErrorCode::KindDiffers, Severity::Warning, object.clone(), message, remedy.clone());
         }
         let more: Vec<String> =
             schema::lacking(schema::of(theirs, version), schema::of(ours, version)).into_iter().collect();
@@ -129,6 +141,7 @@ fn kind(found: &mut Findings, object: String, ours: &Value, theirs: &Value) {
                 env!("CARGO_PKG_VERSION")
             );
             found.add(
+                ErrorCode::KindDiffers,
                 Severity::Warning,
                 object.clone(),
                 message,
@@ -141,7 +154,7 @@ fn kind(found: &mut Findings, object: String, ours: &Value, theirs: &Value) {
     for condition in refused.filter(|c| c["status"] == "False") {
         let message = format!("not served: {}", condition["message"].as_str().unwrap_or_default());
         let remedy = Remedy::run(format!("kubectl describe crd {}", meta(ours, "name")));
-        found.add(Severity::Error, object.clone(), message, remedy);
+        found.add(ErrorCode::KindDiffers, Severity::Error, object.clone(), message, remedy);
     }
     if found.all.len() == before {
         found.ok(object, format!("{}, installed {day}", some(&have, FIELDS_MAX)));

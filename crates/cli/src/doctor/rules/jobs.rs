@@ -1,6 +1,7 @@
-//! Runtimes that are referred to and do not exist, and TrainJobs, JobSets and pods that do not move.
+//! Runtimes that jobs name and that do not exist, and TrainJobs, JobSets and pods that stand still.
 
 use super::{KUEUE_QUEUE, deployed, install, some};
+use crate::codes::ErrorCode;
 use crate::doctor::facts::{Facts, Findings, Remedy, Seen, Severity};
 use crate::view::{Attempts, Phase, condition, short_duration, why_pending};
 use api::object::{label, meta, text, uid};
@@ -44,7 +45,7 @@ pub(super) fn runtimes(facts: &Facts) -> Findings {
     if shared.is_empty() && own.is_empty() && facts.cluster_runtimes.known().is_some() {
         let message = "there are none, and every TrainJob needs one";
         let command = "kubectl apply --server-side --force-conflicts -k manifests/overlays/runtimes";
-        found.add(Severity::Warning, "runtimes", message, Remedy::run(command));
+        found.add(ErrorCode::RuntimeNotThere, Severity::Warning, "runtimes", message, Remedy::run(command));
     }
     let clusters: BTreeSet<&str> = shared.iter().map(|runtime| meta(runtime, "name")).collect();
     let namespaced: BTreeSet<(&str, &str)> =
@@ -68,10 +69,10 @@ pub(super) fn runtimes(facts: &Facts) -> Findings {
         let message = format!("its runtime does not exist: {kind} {name:?}");
         let runs = jobset_of(facts, job).is_some();
         let severity = if runs { Severity::Warning } else { Severity::Error };
-        let message = if runs { format!("{message} (what was made of it goes on)") } else { message };
+        let message = if runs { format!("{message} (its pods go on)") } else { message };
         let command = format!("trainyard runtimes{}", facts.flags);
         let remedy = Remedy::why("create it, or delete the job; see which there are", command);
-        found.add(severity, named("TrainJob", job), message, remedy);
+        found.add(ErrorCode::RuntimeNotThere, severity, named("TrainJob", job), message, remedy);
     }
     for runtime in shared.iter().chain(own) {
         for (member, definition) in GANGS {
@@ -80,6 +81,7 @@ pub(super) fn runtimes(facts: &Facts) -> Findings {
                 let kind = text(runtime, "kind");
                 let kind = if kind.is_empty() { "Runtime" } else { kind };
                 found.add(
+                    ErrorCode::GangScheduler,
                     Severity::Error,
                     named(kind, runtime),
                     format!("it schedules gangs by {member}, and {definition} is not installed"),
@@ -187,11 +189,11 @@ fn deleting(facts: &Facts, found: &mut Findings, kind: &str, object: &Value) -> 
             "kubectl -n {namespace} patch {} {name} --type=merge -p '{{\"metadata\":{{\"finalizers\":null}}}}'",
             kind.to_lowercase()
         );
-        let remedy = Remedy::why("whoever set it should remove it; where that is gone for good", patch);
+        let remedy = Remedy::why("the controller that set it should remove it; if that is gone for good", patch);
         (format!("finalizers {}", some(&finalizers, TOLD_MAX)), remedy)
     };
     let message = format!("is being deleted for {}, held by {held}", short_duration(secs));
-    found.add(Severity::Error, named(kind, object), message, remedy);
+    found.add(ErrorCode::DeletionHeld, Severity::Error, named(kind, object), message, remedy);
     true
 }
 
@@ -208,17 +210,17 @@ fn trainjob(facts: &Facts, found: &mut Findings, job: &Value) {
     }
     let age = short_duration(secs);
     let (message, remedy) = match warning(facts, "TrainJob", job) {
-        Some(why) => (format!("no JobSet was made of it in {age}: {why}"), describe(facts, job)),
+        Some(why) => (format!("no JobSet was created for it in {age}: {why}"), describe(facts, job)),
         None => {
             let told = job["status"]["conditions"].as_array().is_some_and(|conditions| !conditions.is_empty());
-            let silent = if told { "" } else { ", and nobody says why: no controller is at work" };
-            (format!("no JobSet was made of it in {age}{silent}"), at_work(facts, job))
+            let silent = if told { "" } else { ", and no event says why: no controller is at work" };
+            (format!("no JobSet was created for it in {age}{silent}"), at_work(facts, job))
         }
     };
-    found.add(Severity::Error, named("TrainJob", job), message, remedy);
+    found.add(ErrorCode::JobStandsStill, Severity::Error, named("TrainJob", job), message, remedy);
 }
 
-/// What to do about a TrainJob of which nothing was made, and nobody says why.
+/// What to do about a TrainJob without children when no event says why.
 fn at_work(facts: &Facts, job: &Value) -> Remedy {
     let is_there = facts.deployments.items().iter().any(|one| deployed(one).is_some_and(|whose| whose != "jobset"));
     if is_there || facts.embedded().is_some() { describe(facts, job) } else { install(facts) }
@@ -263,7 +265,7 @@ fn diagnosed(facts: &Facts, job: &Value, jobset: &Value, jobs: &[&Value], pods: 
 /// What is said of a pod that nobody looks at.
 fn unscheduled(pod: &Value) -> Option<String> {
     let is_pending = text(&pod["status"], "phase") == "Pending" && text(&pod["spec"], "nodeName").is_empty();
-    is_pending.then(|| "on no node, and nobody says why: is a scheduler at work?".to_owned())
+    is_pending.then(|| "on no node, and no event says why: check that a scheduler is running".to_owned())
 }
 
 fn jobset(facts: &Facts, found: &mut Findings, jobset: &Value, pods: &[&Value]) {
@@ -280,7 +282,7 @@ fn jobset(facts: &Facts, found: &mut Findings, jobset: &Value, pods: &[&Value]) 
         let queue = label(jobset, KUEUE_QUEUE).or_else(|| label(owner?, KUEUE_QUEUE));
         let runs = owner.is_some_and(|job| job["spec"]["suspend"] != true && !is_over(job));
         match (queue, runs) {
-            (Some(queue), true) => found.add(
+            (Some(queue), true) => found.add(ErrorCode::PodsWaiting,
                 Severity::Warning,
                 object,
                 format!("waits for Kueue to admit it from queue {queue}"),
@@ -290,7 +292,7 @@ fn jobset(facts: &Facts, found: &mut Findings, jobset: &Value, pods: &[&Value]) 
             ),
             (None, true) => {
                 let message = "is suspended, though its TrainJob is not: its controller does not follow";
-                found.add(Severity::Error, object, message, describe(facts, jobset));
+                found.add(ErrorCode::JobStandsStill, Severity::Error, object, message, describe(facts, jobset));
             }
             // whoever suspended the TrainJob knows
             (_, false) => {}
@@ -302,7 +304,7 @@ fn jobset(facts: &Facts, found: &mut Findings, jobset: &Value, pods: &[&Value]) 
         let why = warning(facts, "JobSet", jobset).map_or(String::new(), |why| format!(": {why}"));
         let message = format!("it has no status {age} after it was made: JobSet's controller is not at work{why}");
         let remedy = Remedy::run("kubectl get deployments -A | grep jobset");
-        found.add(Severity::Error, object, message, remedy);
+        found.add(ErrorCode::JobStandsStill, Severity::Error, object, message, remedy);
         return;
     }
     let its = |job: &&Value| meta(job, "namespace") == namespace && label(job, LABEL_JOBSET_NAME) == Some(name);
@@ -310,7 +312,13 @@ fn jobset(facts: &Facts, found: &mut Findings, jobset: &Value, pods: &[&Value]) 
     if jobs.is_empty() && facts.jobs.known().is_some() {
         let why = warning(facts, "JobSet", jobset).map_or(String::new(), |why| format!(": {why}"));
         let remedy = Remedy::run(format!("kubectl -n {namespace} describe jobset {name}"));
-        found.add(Severity::Error, object, format!("no Jobs were made of it in {age}{why}"), remedy);
+        found.add(
+            ErrorCode::JobStandsStill,
+            Severity::Error,
+            object,
+            format!("no Jobs were created for it in {age}{why}"),
+            remedy,
+        );
         return;
     }
     // a quota, a missing service account: Jobs that get no pods say why
@@ -325,7 +333,13 @@ fn jobset(facts: &Facts, found: &mut Findings, jobset: &Value, pods: &[&Value]) 
         let command =
             format!("kubectl -n {namespace} get resourcequota,limitrange; kubectl -n {namespace} describe jobs");
         let remedy = Remedy::run(command);
-        found.add(Severity::Error, object.clone(), format!("pods are refused: {}", some(&refused, 1)), remedy);
+        found.add(
+            ErrorCode::PodsRefused,
+            Severity::Error,
+            object.clone(),
+            format!("pods are refused: {}", some(&refused, 1)),
+            remedy,
+        );
     }
     let waiting: Vec<(&&Value, String)> = pods
         .iter()
@@ -345,6 +359,6 @@ fn jobset(facts: &Facts, found: &mut Findings, jobset: &Value, pods: &[&Value]) 
             (Some(job), None) => describe(facts, job),
             (None, None) => Remedy::run(format!("kubectl -n {namespace} describe pod {}", meta(waiting[0].0, "name"))),
         };
-        found.add(Severity::Warning, object, message, remedy);
+        found.add(ErrorCode::PodsWaiting, Severity::Warning, object, message, remedy);
     }
 }

@@ -1,4 +1,4 @@
-//! The machine of a control plane that runs pods as processes: what it can and cannot hold them to.
+//! The machine of a laptop's control plane: which limits it can enforce on pods, and which it cannot.
 
 use crate::doctor::facts::{Facts, Findings};
 use api::object::{annotation, meta};

@@ -1,6 +1,7 @@
-//! What this user and the operator may do.
+//! The rights of this user and of the operator, and the commands that grant the missing ones.
 
 use super::{deployed, install, some};
+use crate::codes::ErrorCode;
 use crate::doctor::facts::{Facts, Findings, Remedy, Right, Seen, Severity};
 use std::collections::BTreeMap;
 
@@ -54,7 +55,13 @@ fn own(facts: &Facts, found: &mut Findings) {
         }
     }
     let all = facts.own.iter().filter(|(_, _, seen)| *seen == Seen::Known(false)).map(|(right, ..)| right);
-    found.add(Severity::Warning, object, format!("you may not {}", told.join("; ")), grant(&facts.user, all));
+    found.add(
+        ErrorCode::RightsMissing,
+        Severity::Warning,
+        object,
+        format!("you may not {}", told.join("; ")),
+        grant(&facts.user, all),
+    );
 }
 
 /// The commands by which an administrator gives somebody these rights, and no others: one role for each set of verbs.
@@ -122,10 +129,10 @@ fn operator(facts: &Facts, found: &mut Findings) {
         .collect();
     let nothing = account.rights.iter().all(|(_, allowed)| !allowed);
     let message = match nothing {
-        true => format!("it may do nothing of what it needs, so its role or binding is missing: {when}"),
+        true => format!("it has none of the rights that it needs, so its role or binding is missing: {when}"),
         false => format!("it may not {}: {when}", some(&told, TOLD_MAX)),
     };
-    found.add(severity, object, message, rbac(facts, &account.namespace));
+    found.add(ErrorCode::OperatorRightsMissing, severity, object, message, rbac(facts, &account.namespace));
 }
 
 /// What brings the operator's roles and bindings.

@@ -226,7 +226,7 @@ fn each_fault_is_found() {
                 let operator = first(&mut f.deployments);
                 operator["metadata"]["annotations"] = json!({"meta.helm.sh/release-name": "yard"});
             },
-            "error rights ServiceAccount/kubeflow-system/manager: it may do nothing of what it needs, so its role or binding is missing",
+            "error rights ServiceAccount/kubeflow-system/manager: it has none of the rights that it needs, so its role or binding is missing",
             "helm upgrade yard charts/trainyard --namespace kubeflow-system --reuse-values",
         ),
         (
@@ -240,7 +240,7 @@ fn each_fault_is_found() {
                 f.webhooks =
                     Seen::Known(vec![webhooks("MutatingWebhookConfiguration", "defaulter.trainer.kubeflow.org")])
             },
-            "error webhooks ValidatingWebhookConfiguration/validator.trainer.kubeflow.org: not there",
+            "error webhooks ValidatingWebhookConfiguration/validator.trainer.kubeflow.org: not installed",
             "kubectl apply",
         ),
         (
@@ -272,12 +272,12 @@ fn each_fault_is_found() {
         ),
         (
             |f| f.probe = Seen::Known(Probe::Taken),
-            "error webhooks TrainJob/team (dry run): a TrainJob without a runtime is taken",
+            "error webhooks TrainJob/team (dry run): a TrainJob without a runtime is accepted",
             "",
         ),
         (
             |f| f.probe = Seen::Known(Probe::NoAnswer("failed calling webhook \"x\": refused".into())),
-            "error webhooks TrainJob/team (dry run): TrainJobs cannot be created, for a webhook does not answer: failed calling",
+            "error webhooks TrainJob/team (dry run): TrainJobs cannot be created, because a webhook does not answer: failed calling",
             "is the operator running: kubectl -n kubeflow-system get deployments,pods",
         ),
         (
@@ -288,7 +288,7 @@ fn each_fault_is_found() {
                     json!({"matchLabels": {"kubernetes.io/metadata.name": "other"}});
                 f.webhooks = Seen::Known(vec![ours]);
             },
-            "warning webhooks TrainJob/team (dry run): TrainJobs of this namespace are not looked at: the webhooks are for \
+            "warning webhooks TrainJob/team (dry run): TrainJobs of this namespace are not checked: the webhooks are for \
              namespaces with kubernetes.io/metadata.name=other",
             "-n",
         ),
@@ -298,7 +298,7 @@ fn each_fault_is_found() {
                 first(&mut f.deployments)["spec"]["replicas"] = json!(0);
                 f.leases = Seen::Known(vec![lease("kubeflow-system", "", LONG_AGO)]);
             },
-            "error controllers Deployment/kubeflow-system/manager: it is scaled to 0 replicas: nobody works on TrainJobs",
+            "error controllers Deployment/kubeflow-system/manager: it is scaled to 0 replicas: TrainJobs are not processed",
             "kubectl -n kubeflow-system scale deploy/manager --replicas=2",
         ),
         (
@@ -355,7 +355,7 @@ fn each_fault_is_found() {
         ),
         (
             |f| f.leases = Seen::Known(vec![lease("kubeflow-system", "a", LONG_AGO)]),
-            "error controllers Lease/kubeflow-system/trainer.kubeflow.org: nobody leads: a has not renewed it in time, 9m45s ago",
+            "error controllers Lease/kubeflow-system/trainer.kubeflow.org: no replica leads: a has not renewed the lease in time, 9m45s ago",
             "kubectl get deployments",
         ),
         (
@@ -372,7 +372,7 @@ fn each_fault_is_found() {
                 f.deployments = Seen::Known(Vec::new());
                 f.leases = Seen::Known(Vec::new());
             },
-            "warning controllers controller of TrainJobs: none is seen, by Deployment or Lease, though its webhooks answer",
+            "warning controllers controller of TrainJobs: no Deployment and no Lease of one is visible, though its webhooks answer",
             "",
         ),
         (
@@ -382,7 +382,7 @@ fn each_fault_is_found() {
                 f.probe = Seen::Unknown("needs more".into());
                 first(&mut f.trainjobs)["status"] = json!({"jobsStatus": [{"name": "node"}]});
             },
-            "warning controllers controller of TrainJobs: none is seen, by Deployment or Lease, though TrainJobs have been worked on",
+            "warning controllers controller of TrainJobs: no Deployment and no Lease of one is visible, though TrainJobs have been worked on",
             "",
         ),
         (
@@ -390,7 +390,7 @@ fn each_fault_is_found() {
                 f.deployments = Seen::Known(vec![deployment("kubeflow-system", "manager", "trainyard")]);
                 f.jobsets = Seen::Known(Vec::new());
             },
-            "warning controllers controller of JobSets: none is seen",
+            "warning controllers controller of JobSets: no Deployment and no Lease of one is visible",
             "install JobSet",
         ),
         // runtimes
@@ -406,7 +406,7 @@ fn each_fault_is_found() {
         ),
         (
             |f| first(&mut f.trainjobs)["spec"]["runtimeRef"] = json!({"kind": "TrainingRuntime", "name": "mine"}),
-            "warning runtimes TrainJob/team/train: its runtime does not exist: TrainingRuntime \"mine\" (what was made of it goes on)",
+            "warning runtimes TrainJob/team/train: its runtime does not exist: TrainingRuntime \"mine\" (its pods go on)",
             "",
         ),
         (
@@ -420,7 +420,7 @@ fn each_fault_is_found() {
         // jobs
         (
             |f| push(&mut f.trainjobs, trainjob("new")),
-            "error jobs TrainJob/team/new: no JobSet was made of it in 10m, and nobody says why: no controller is at work",
+            "error jobs TrainJob/team/new: no JobSet was created for it in 10m, and no event says why: no controller is at work",
             "trainyard describe new -n team",
         ),
         (
@@ -428,7 +428,7 @@ fn each_fault_is_found() {
                 push(&mut f.trainjobs, trainjob("new"));
                 push(&mut f.events, event("TrainJob", "new", "TrainJobResourcesCreationFailed", "too large"));
             },
-            "error jobs TrainJob/team/new: no JobSet was made of it in 10m: TrainJobResourcesCreationFailed: too large",
+            "error jobs TrainJob/team/new: no JobSet was created for it in 10m: TrainJobResourcesCreationFailed: too large",
             "",
         ),
         (
@@ -475,7 +475,7 @@ fn each_fault_is_found() {
                 f.pods = Seen::Known(Vec::new());
                 push(&mut f.events, event("JobSet", "train", "JobCreationFailed", "no"));
             },
-            "error jobs JobSet/team/train: no Jobs were made of it in 10m: JobCreationFailed: no",
+            "error jobs JobSet/team/train: no Jobs were created for it in 10m: JobCreationFailed: no",
             "describe jobset train",
         ),
         (
@@ -497,7 +497,7 @@ fn each_fault_is_found() {
         ),
         (
             |f| first(&mut f.pods)["status"] = json!({"phase": "Pending"}),
-            "warning jobs JobSet/team/train: 1 of 1 pods wait: on no node, and nobody says why: is a scheduler at work?",
+            "warning jobs JobSet/team/train: 1 of 1 pods wait: on no node, and no event says why: check that a scheduler is running",
             "",
         ),
         (|f| f.pods = Seen::Unknown("needs list on pods".into()), "unknown jobs Pods: unknown: needs list on pods", ""),

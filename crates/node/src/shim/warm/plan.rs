@@ -1,4 +1,4 @@
-//! What a warm start is to be, from a command line and its environment; pure.
+//! The plan of a warm start, a pure function of a command line and its environment.
 
 use std::collections::BTreeMap;
 

@@ -1,0 +1,249 @@
+//! Many short jobs, from the first creation until all are complete, with their output kept: ours beside Slurm and HyperQueue, on this
+//! machine, in the same run. Whichever of them is missing is said.
+
+use crate::peer::{Peer, until};
+use crate::{Figure, Setting, load};
+use anyhow::{Context, Result, bail, ensure};
+use http::Request;
+use kube::Client;
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+const JOBS: usize = 1000;
+const CLIENTS: usize = 32;
+const PATH: &str = "/apis/trainer.kubeflow.org/v1alpha1/namespaces/default/trainjobs";
+const HYPERQUEUE: &str = "hyperqueue==0.27.0";
+const LIMIT: Duration = Duration::from_secs(1800);
+
+pub async fn measure(setting: &Setting) -> Result<Vec<Figure>> {
+    let jobs = JOBS / setting.shrink;
+    let ours = {
+        let peer = Peer::trainyard(&setting.trainyard, &[])?;
+        ours(&peer.client().await?, jobs).await?
+    };
+    let beside = |name: &str, measured: Result<Option<f64>>| match measured {
+        Ok(rate) => rate,
+        Err(error) => {
+            eprintln!("MISSING: {name} is not compared with: {error:#}");
+            None
+        }
+    };
+    let (slurm, hyperqueue) = match setting.peers {
+        true => (beside("Slurm", slurm(jobs).map(Some)), beside("HyperQueue", hyperqueue(setting, jobs).map(Some))),
+        false => (None, None),
+    };
+    let figure = |against, peer| Figure {
+        name: "short jobs, create to complete",
+        unit: "jobs/s",
+        ours,
+        peer,
+        against,
+        more_is_better: true,
+    };
+    Ok(vec![figure("Slurm (sbatch)", slurm), figure("HyperQueue", hyperqueue)])
+}
+
+fn trainjob(name: &str) -> Value {
+    json!({"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "metadata": {"name": name},
+        "spec": {"runtimeRef": {"name": "plain"}, "trainer": {"numNodes": 1, "command": ["true"]}}})
+}
+
+async fn ours(client: &Client, jobs: usize) -> Result<f64> {
+    until(Duration::from_secs(120), || load::create(client, PATH, trainjob("warm-up"))).await?;
+    until(Duration::from_secs(120), || all_complete(client, 1)).await?;
+    let start = Instant::now();
+    load::create_all(client, PATH, CLIENTS, jobs, trainjob).await?;
+    until(LIMIT, || all_complete(client, jobs + 1)).await?;
+    Ok(jobs as f64 / start.elapsed().as_secs_f64())
+}
+
+async fn all_complete(client: &Client, jobs: usize) -> Result<()> {
+    let list: Value = client.request(Request::get(PATH).body(Vec::new())?).await?;
+    let is = |job: &&Value, kind: &str| {
+        let mut conditions = job["status"]["conditions"].as_array().into_iter().flatten();
+        conditions.any(|condition| condition["type"] == kind && condition["status"] == "True")
+    };
+    let items = || list["items"].as_array().into_iter().flatten();
+    ensure!(!items().any(|job| is(&job, "Failed")), "a job has failed");
+    let complete = items().filter(|job| is(job, "Complete")).count();
+    if complete < jobs {
+        // to ask costs the server, too
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        bail!("{complete} of {jobs} jobs are complete");
+    }
+    Ok(())
+}
+
+/// A program of Slurm's that runs until it is dropped.
+struct Daemon(Child);
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Slurm in a folder of its own: munged, slurmctld, slurmd.
+struct Slurm {
+    home: TempDir,
+    conf: PathBuf,
+    _daemons: Vec<Daemon>,
+}
+
+/// A program on `PATH`, or where Debian has what root runs.
+fn program(name: &str) -> Result<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin"), PathBuf::from("/usr/bin")]);
+    let found = folders.map(|folder| folder.join(name)).find(|file| file.is_file());
+    found.with_context(|| format!("there is no {name}; install Debian's slurm-wlm and munge"))
+}
+
+fn free_port() -> Result<u16> {
+    Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}
+
+impl Slurm {
+    fn start() -> Result<Self> {
+        let [munged, slurmctld, slurmd] = [program("munged")?, program("slurmctld")?, program("slurmd")?];
+        program("sbatch")?;
+        let home = tempfile::tempdir()?;
+        let at = |name: &str| home.path().join(name);
+        let show = |name: &str| at(name).display().to_string();
+        for folder in ["state", "spool", "out"] {
+            std::fs::create_dir(at(folder))?;
+        }
+        let mut key = vec![0; 1024];
+        std::io::Read::read_exact(&mut std::fs::File::open("/dev/urandom")?, &mut key)?;
+        std::fs::write(at("munge.key"), key)?;
+        use std::os::unix::fs::PermissionsExt as _;
+        std::fs::set_permissions(at("munge.key"), std::fs::Permissions::from_mode(0o400))?;
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname")?;
+        let host = host.trim().split('.').next().unwrap_or("localhost").to_owned();
+        let cores = std::thread::available_parallelism()?;
+        let user = String::from_utf8(Command::new("id").arg("-un").output()?.stdout)?;
+        let (control, node) = (free_port()?, free_port()?);
+        let conf = at("slurm.conf");
+        std::fs::write(
+            &conf,
+            format!(
+                "ClusterName=bench\nSlurmctldHost={host}(127.0.0.1)\nSlurmUser={user}\nSlurmdUser={user}\nAuthType=auth/munge\n\
+                 AuthInfo=socket={munge}\nStateSaveLocation={state}\nSlurmdSpoolDir={spool}\nSlurmctldPidFile={pid}\n\
+                 SlurmdPidFile={node_pid}\nSlurmctldPort={control}\nSlurmdPort={node}\nProctrackType=proctrack/linuxproc\n\
+                 TaskPlugin=task/none\nMpiDefault=none\nSelectType=select/cons_tres\nSelectTypeParameters=CR_CPU\n\
+                 MaxJobCount=100000\nReturnToService=2\nSlurmctldLogFile={log}\nSlurmdLogFile={node_log}\n\
+                 NodeName={host} NodeAddr=127.0.0.1 CPUs={cores} State=UNKNOWN\n\
+                 PartitionName=all Nodes={host} Default=YES State=UP\n",
+                user = user.trim(),
+                munge = show("munge.socket"),
+                state = show("state"),
+                spool = show("spool"),
+                pid = show("slurmctld.pid"),
+                node_pid = show("slurmd.pid"),
+                log = show("slurmctld.log"),
+                node_log = show("slurmd.log"),
+            ),
+        )?;
+        let spawn = |command: &mut Command| -> Result<Daemon> {
+            let command =
+                command.env("SLURM_CONF", &conf).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+            Ok(Daemon(command.spawn()?))
+        };
+        let mut munge = Command::new(munged);
+        munge.args(["--foreground", "--force", "--num-threads=4"]);
+        for (flag, name) in [
+            ("key-file", "munge.key"),
+            ("socket", "munge.socket"),
+            ("pid-file", "munge.pid"),
+            ("log-file", "munge.log"),
+            ("seed-file", "munge.seed"),
+        ] {
+            munge.arg(format!("--{flag}={}", show(name)));
+        }
+        let mut daemons = vec![spawn(&mut munge)?];
+        wait_until("munged answers", || Ok(at("munge.socket").exists()))?;
+        daemons.push(spawn(Command::new(slurmctld).arg("-D"))?);
+        daemons.push(spawn(Command::new(slurmd).args(["-D", "-N", &host]))?);
+        // the last to be started is the first to be ended
+        daemons.reverse();
+        let slurm = Self { home, conf, _daemons: daemons };
+        wait_until("its node is idle", || Ok(slurm.says("sinfo", &["-h", "-o", "%T"])?.trim() == "idle"))?;
+        Ok(slurm)
+    }
+
+    fn command(&self, name: &str) -> Result<Command> {
+        let mut command = Command::new(program(name)?);
+        command.env("SLURM_CONF", &self.conf).current_dir(self.home.path().join("out"));
+        Ok(command)
+    }
+
+    fn says(&self, name: &str, args: &[&str]) -> Result<String> {
+        Ok(String::from_utf8(self.command(name)?.args(args).stderr(Stdio::null()).output()?.stdout)?)
+    }
+
+    /// Submits so many jobs, and waits until none is left.
+    fn run(&self, script: &Path, jobs: usize) -> Result<()> {
+        std::thread::scope(|scope| {
+            let submitters: Vec<_> = (0..CLIENTS.min(jobs))
+                .map(|first| {
+                    scope.spawn(move || -> Result<()> {
+                        for _ in (first..jobs).step_by(CLIENTS) {
+                            let mut sbatch = self.command("sbatch")?;
+                            let status = sbatch.arg(script).stdout(Stdio::null()).status()?;
+                            ensure!(status.success(), "sbatch failed");
+                        }
+                        Ok(())
+                    })
+                })
+                .collect();
+            submitters
+                .into_iter()
+                .try_for_each(|submitter| submitter.join().map_err(|_| anyhow::anyhow!("a submitter panicked"))?)
+        })?;
+        wait_until("its jobs are done", || Ok(self.says("squeue", &["-h"])?.trim().is_empty()))
+    }
+}
+
+fn wait_until(what: &str, mut is_so: impl FnMut() -> Result<bool>) -> Result<()> {
+    let start = Instant::now();
+    while !is_so()? {
+        ensure!(start.elapsed() < LIMIT, "it never came to be that {what}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    Ok(())
+}
+
+fn slurm(jobs: usize) -> Result<f64> {
+    let slurm = Slurm::start()?;
+    let script = slurm.home.path().join("job.sh");
+    std::fs::write(&script, "#!/bin/sh\ntrue\n")?;
+    slurm.run(&script, 1)?;
+    let start = Instant::now();
+    slurm.run(&script, jobs)?;
+    let rate = jobs as f64 / start.elapsed().as_secs_f64();
+    let kept = std::fs::read_dir(slurm.home.path().join("out"))?.count();
+    ensure!(kept == jobs + 1, "{kept} of {} jobs have left their output", jobs + 1);
+    Ok(rate)
+}
+
+/// HyperQueue from PyPI, in a virtual environment of its own (`target/hyperqueue`), made once.
+fn hyperqueue(setting: &Setting, jobs: usize) -> Result<f64> {
+    const SCRIPT: &str = include_str!("hyperqueue.py");
+    let target = setting.trainyard.parent().and_then(Path::parent).context("the binary lies in target")?;
+    let venv = target.join("hyperqueue");
+    let python = std::path::absolute(venv.join("bin/python"))?;
+    if !venv.join("ready").exists() {
+        eprintln!("installing {HYPERQUEUE} into {}", venv.display());
+        crate::ray::quietly(Command::new("python3").args(["-m", "venv"]).arg(&venv))?;
+        crate::ray::quietly(Command::new(&python).args(["-m", "pip", "install", "--quiet", HYPERQUEUE]))?;
+        std::fs::write(venv.join("ready"), "")?;
+    }
+    let output = Command::new(&python).args(["-c", SCRIPT, &jobs.to_string()]).stderr(Stdio::null()).output()?;
+    ensure!(output.status.success(), "its script failed");
+    let said = String::from_utf8(output.stdout)?;
+    let seconds: f64 = said.lines().last().context("it says how long it took")?.parse()?;
+    Ok(jobs as f64 / seconds)
+}

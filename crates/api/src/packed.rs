@@ -1,0 +1,201 @@
+//! Objects as a process keeps them: as their text. Whoever looks at one gets its tree, and all who look at the same time get the
+//! same tree; it goes when the last of them is done.
+//!
+//! Objects that every request asks (who may do what, which kinds there are) are told apart by whoever keeps them
+//! ([`Packed::staying`]): they are few, and their trees stay.
+//!
+//! A tree takes about ten times the memory of its text. The trees that were looked at last stay for a while, as a change is
+//! looked at by several, one after the other. Whether a tree is still there changes how long a look takes and nothing else,
+//! which is why a pure crate may hold it (see [`crate::memo`]).
+
+use bytes::Bytes;
+use serde_json::Value;
+use std::collections::VecDeque;
+#[expect(clippy::disallowed_types, reason = "see the module's comment")]
+use std::sync::Mutex;
+use std::sync::{Arc, PoisonError, Weak};
+
+/// Bytes of text of the trees that stay without anybody looking at them.
+const STAY: usize = 512 << 10;
+/// An object of more bytes of text does not stay: it would cost all others their place.
+const STAY_EACH: usize = STAY / 8;
+
+/// One version of an object.
+#[derive(Debug)]
+pub struct Packed {
+    text: Bytes,
+    #[expect(clippy::disallowed_types, reason = "see the module's comment")]
+    tree: Mutex<Tree>,
+}
+
+#[derive(Debug)]
+enum Tree {
+    /// Of those who look at it.
+    Lent(Weak<Value>),
+    /// Once somebody has looked at it.
+    Stays(Option<Arc<Value>>),
+}
+
+impl Packed {
+    /// An object from its text, which has to be JSON: what is not is shown as null.
+    pub fn from_text(text: Vec<u8>) -> Self {
+        // what a vector has beyond its length would be kept with it
+        Self::with(Bytes::from(text.into_boxed_slice()), Tree::Lent(Weak::new()))
+    }
+
+    fn with(text: Bytes, tree: Tree) -> Self {
+        #[expect(clippy::disallowed_types, reason = "see the module's comment")]
+        let tree = Mutex::new(tree);
+        Self { text, tree }
+    }
+
+    /// The same object, whose tree stays from the first look on.
+    #[must_use]
+    pub fn staying(&self) -> Self {
+        Self::with(self.text.clone(), Tree::Stays(self.held()))
+    }
+
+    /// An object that was just written as this text, and is likely to be looked at soon.
+    pub fn new(tree: Arc<Value>, text: Vec<u8>) -> Self {
+        let packed = Self::from_text(text);
+        packed.hold(&tree);
+        stay(tree, packed.text.len());
+        packed
+    }
+
+    /// Its JSON.
+    pub fn text(&self) -> &Bytes {
+        &self.text
+    }
+
+    /// Its tree, which stays for a while.
+    pub fn open(&self) -> Arc<Value> {
+        self.held().unwrap_or_else(|| {
+            let tree = self.parse();
+            if self.hold(&tree) {
+                stay(tree.clone(), self.text.len());
+            }
+            tree
+        })
+    }
+
+    /// Its tree, for one who looks at many objects once: it does not stay.
+    pub fn glance(&self) -> Arc<Value> {
+        self.held().unwrap_or_else(|| {
+            let tree = self.parse();
+            self.hold(&tree);
+            tree
+        })
+    }
+
+    fn held(&self) -> Option<Arc<Value>> {
+        match &*self.tree.lock().unwrap_or_else(PoisonError::into_inner) {
+            Tree::Lent(tree) => tree.upgrade(),
+            Tree::Stays(tree) => tree.clone(),
+        }
+    }
+
+    /// Remembers the tree; whether it goes with the last who looks at it.
+    fn hold(&self, tree: &Arc<Value>) -> bool {
+        let mut held = self.tree.lock().unwrap_or_else(PoisonError::into_inner);
+        match &mut *held {
+            Tree::Lent(held) => *held = Arc::downgrade(tree),
+            Tree::Stays(held) => *held = Some(tree.clone()),
+        }
+        matches!(*held, Tree::Lent(_))
+    }
+
+    fn parse(&self) -> Arc<Value> {
+        Arc::new(serde_json::from_slice(&self.text).unwrap_or_default())
+    }
+}
+
+/// The trees that stay, oldest first, with the bytes of their text.
+struct Staying {
+    trees: VecDeque<(Arc<Value>, usize)>,
+    bytes: usize,
+}
+
+#[expect(clippy::disallowed_types, reason = "see the module's comment")]
+static STAYING: Mutex<Staying> = Mutex::new(Staying { trees: VecDeque::new(), bytes: 0 });
+
+fn stay(tree: Arc<Value>, bytes: usize) {
+    if bytes > STAY_EACH {
+        return;
+    }
+    let mut gone = Vec::new();
+    {
+        let mut staying = STAYING.lock().unwrap_or_else(PoisonError::into_inner);
+        staying.bytes = staying.bytes.saturating_add(bytes);
+        staying.trees.push_back((tree, bytes));
+        while staying.bytes > STAY
+            && let Some((oldest, bytes)) = staying.trees.pop_front()
+        {
+            staying.bytes = staying.bytes.saturating_sub(bytes);
+            gone.push(oldest);
+        }
+    }
+    // to take a tree apart takes a while: not while others wait
+    drop(gone);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn all_who_look_get_the_same_tree_and_what_was_written_is_there_at_once() {
+        let written = Arc::new(json!({"a": [1, {"b": null}]}));
+        let packed = Packed::new(written.clone(), written.to_string().into_bytes());
+        assert!(Arc::ptr_eq(&packed.open(), &written));
+        let read = Packed::from_text(written.to_string().into_bytes());
+        let first = read.glance();
+        assert!(!Arc::ptr_eq(&first, &written) && first == written);
+        assert!(Arc::ptr_eq(&first, &read.open()));
+        assert_eq!(read.text(), r#"{"a":[1,{"b":null}]}"#);
+    }
+
+    #[test]
+    fn a_number_that_is_read_and_written_again_is_the_same() {
+        for text in [
+            "0.1",
+            "1.7976931348623157e308",
+            "5e-324",
+            "0.3054390556722895",
+            "51.24817837550540",
+            "18446744073709551615",
+        ] {
+            let read = Packed::from_text(text.as_bytes().to_vec());
+            let number = read.glance().as_f64().expect("a number");
+            let exact: f64 = text.parse().expect("a number");
+            assert_eq!(number.to_bits(), exact.to_bits(), "{text}");
+            let again = Packed::from_text(read.glance().to_string().into_bytes());
+            assert_eq!(again.glance(), read.glance(), "{text}");
+        }
+    }
+
+    #[test]
+    fn trees_that_nobody_looks_at_go_but_for_the_last() {
+        let glanced = Packed::from_text(b"{\"glanced\":1}".to_vec());
+        drop(glanced.glance());
+        assert!(glanced.held().is_none());
+        let staying = glanced.staying();
+        drop(staying.glance());
+        assert!(staying.held().is_some());
+        let opened = Packed::from_text(b"{\"opened\":1}".to_vec());
+        drop(opened.open());
+        let large = format!("\"{}\"", "x".repeat(STAY_EACH)).into_bytes();
+        drop(Packed::from_text(large).open());
+        assert!(opened.held().is_some());
+        // others' tests push it out as well, never too late
+        let filler = format!("\"{}\"", "x".repeat(STAY_EACH - 2)).into_bytes();
+        for _ in 0..9 {
+            drop(Packed::from_text(filler.clone()).open());
+        }
+        assert!(opened.held().is_none());
+        let staying = STAYING.lock().unwrap();
+        assert!(staying.bytes <= STAY);
+        assert_eq!(staying.bytes, staying.trees.iter().map(|(_, bytes)| bytes).sum::<usize>());
+    }
+}

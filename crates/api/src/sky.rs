@@ -1,0 +1,396 @@
+//! The API group `sky.trainyard.dev/v1alpha1`: clusters of machines that take the tasks of SkyPilot's task files, and the ledger of
+//! their machines.
+//!
+//! Doc comments become the texts of `kubectl explain`; bounds and defaults beside the fields are what `xtask crds` writes into the CRDs.
+
+use crate::object::Gvk;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// The API group.
+pub const GROUP: &str = "sky.trainyard.dev";
+/// The only version served.
+pub const VERSION: &str = "v1alpha1";
+/// `sky.trainyard.dev/v1alpha1`.
+pub const API_VERSION: &str = "sky.trainyard.dev/v1alpha1";
+
+/// `Cluster` of this group.
+pub fn cluster_gvk() -> Gvk {
+    Gvk::new(GROUP, VERSION, "Cluster")
+}
+
+/// `Machine` of this group.
+pub fn machine_gvk() -> Gvk {
+    Gvk::new(GROUP, VERSION, "Machine")
+}
+
+/// Labels, annotations, taints and finalizers.
+pub mod keys {
+    /// Label of Machines, Nodes and JobSets: the cluster's name. Nodes are tainted with it, too.
+    pub const CLUSTER: &str = "sky.trainyard.dev/cluster";
+    /// Label of Nodes: the namespace of the cluster.
+    pub const CLUSTER_NAMESPACE: &str = "sky.trainyard.dev/cluster-namespace";
+    /// Label of Nodes: the token of their machine.
+    pub const TOKEN: &str = "sky.trainyard.dev/token";
+    /// Label of JobSets: number of the job on its cluster.
+    pub const JOB: &str = "sky.trainyard.dev/job";
+    /// Label of JobSets: `setup` or `run`.
+    pub const STAGE: &str = "sky.trainyard.dev/stage";
+    /// Annotation of a JobSet: what became of a job that was ended from outside (`CANCELLED`, `FAILED`).
+    pub const ENDED: &str = "sky.trainyard.dev/ended";
+    /// Annotation of a JobSet: when its turn came, RFC 3339.
+    pub const TURN: &str = "sky.trainyard.dev/turn";
+    /// Annotation of a JobSet: GPUs that each of its pods holds.
+    pub const GPUS: &str = "sky.trainyard.dev/gpus-per-node";
+    /// Annotation of a JobSet: `true` lets it pass jobs that wait.
+    pub const BACKFILL: &str = "sky.trainyard.dev/backfill";
+    /// Annotation of pods: addresses of the job's nodes in the order of ranks, by newlines.
+    pub const NODE_IPS: &str = "sky.trainyard.dev/node-ips";
+    /// Annotation of a Cluster or a Machine that is to be forgotten though its provider fails.
+    pub const PURGE: &str = "sky.trainyard.dev/purge";
+    /// Finalizer of Clusters and Machines: something of them may still be out there.
+    pub const LEDGER: &str = "sky.trainyard.dev/ledger";
+    /// Label of ConfigMaps that keep what is told of clusters that are gone.
+    pub const HISTORY: &str = "sky.trainyard.dev/cluster-history";
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+/// A named set of identical machines that run the jobs of task files.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Cluster {
+    /// `sky.trainyard.dev/v1alpha1`.
+    #[serde(default)]
+    pub api_version: String,
+    /// `Cluster`.
+    #[serde(default)]
+    pub kind: String,
+    /// Name, namespace, labels and what else every object has.
+    #[serde(default)]
+    #[cfg_attr(feature = "schema", schemars(with = "crate::schema::ObjectMeta"))]
+    pub metadata: ObjectMeta,
+    /// What is asked for.
+    pub spec: ClusterSpec,
+    /// What is there, as last observed.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub status: ClusterStatus,
+}
+
+/// What is asked for.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ClusterSpec {
+    /// How many machines.
+    #[cfg_attr(feature = "schema", schemars(range(min = 1)))]
+    pub nodes: i32,
+    /// What each machine may be and where, the preferred one first; the next is tried where one has no capacity.
+    #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 1000)))]
+    pub candidates: Vec<Candidate>,
+    /// Whether the machines are to run. Default: Running.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub power: Power,
+    /// When to stop or to end the cluster by itself. Default: never.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub autostop: Option<Autostop>,
+    /// Whether to begin anew with the first candidate where all of them had no capacity. Default: false.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub retry_until_up: bool,
+    /// Who asked for it.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub user: String,
+    /// The command that asked for it last.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub command: String,
+}
+
+/// What a machine may be, and where.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Candidate {
+    /// Who makes it: `local`, `ssh`.
+    #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 63)))]
+    pub provider: String,
+    /// The region; the pool, of machines that are reached by SSH.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub region: String,
+    /// The zone.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub zone: String,
+    /// The type of machine.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub instance_type: String,
+    /// Processors; 0 leaves it to the provider.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub cpus: f64,
+    /// Memory in GiB; 0 leaves it to the provider.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub memory: f64,
+    /// The accelerators that it has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub accelerators: Option<Accelerators>,
+    /// Whether it may be taken away at any time.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub spot: bool,
+    /// Dollars an hour for one machine.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub hourly_price: f64,
+}
+
+/// Accelerators of one kind.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Accelerators {
+    /// Their name: `H100`.
+    pub name: String,
+    /// How many; parts of one are possible where the provider can share it.
+    pub count: f64,
+}
+
+/// Whether machines are to run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub enum Power {
+    #[default]
+    Running,
+    Stopped,
+}
+
+/// When a cluster stops or ends by itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Autostop {
+    /// Minutes without work after which it does.
+    #[cfg_attr(feature = "schema", schemars(range(min = 0)))]
+    pub idle_minutes: i32,
+    /// Whether it is ended rather than stopped. Default: false.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub down: bool,
+    /// What counts as work. Default: JobsAndSsh.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub wait_for: WaitFor,
+    /// When it was set; idleness counts from then on at the earliest.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub since: String,
+}
+
+/// What keeps a cluster from stopping by itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub enum WaitFor {
+    /// Jobs, and sessions over SSH.
+    #[default]
+    JobsAndSsh,
+    /// Jobs alone.
+    Jobs,
+    /// Nothing: the minutes count from when it was set.
+    None,
+}
+
+/// What is there.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ClusterStatus {
+    /// Where the cluster stands.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub phase: ClusterPhase,
+    /// Which candidate is tried or was taken, from 0.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub candidate: i32,
+    /// How many sets of machines were begun; part of their names.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub attempt: i32,
+    /// The machines in the order of ranks, the head first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "schema", schemars(extend("x-kubernetes-list-type" = "atomic")))]
+    pub nodes: Vec<ClusterNode>,
+    /// Dollars an hour for all machines while they run.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub hourly_price: f64,
+    /// When it was last launched or started, RFC 3339.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub launched_at: String,
+    /// When it last had work, RFC 3339.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub last_activity: String,
+    /// When its machines ran.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "schema", schemars(extend("x-kubernetes-list-type" = "atomic")))]
+    pub usage: Vec<Interval>,
+    /// Why it is not what is asked for: what the provider said.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub message: String,
+    /// What was tried in vain, a line each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "schema", schemars(extend("x-kubernetes-list-type" = "atomic")))]
+    pub rejected: Vec<String>,
+    /// The generation of the spec that all this is about.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub observed_generation: i64,
+    /// Each with when and why it last changed: `Ready`, `Failed`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "schema", schemars(with = "Vec<crate::schema::Condition>", extend(
+        "x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"])))]
+    pub conditions: Vec<Condition>,
+}
+
+/// Where a cluster stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub enum ClusterPhase {
+    /// Its machines are being made or started, or not all of them are well.
+    #[default]
+    Init,
+    /// All machines run.
+    Up,
+    /// All machines are stopped.
+    Stopped,
+    /// It stops or ends by itself.
+    Autostopping,
+}
+
+impl ClusterPhase {
+    /// `INIT`, `UP`, `STOPPED`, `AUTOSTOPPING`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Init => "INIT",
+            Self::Up => "UP",
+            Self::Stopped => "STOPPED",
+            Self::Autostopping => "AUTOSTOPPING",
+        }
+    }
+}
+
+/// A machine of a cluster, as its jobs see it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ClusterNode {
+    /// Its Machine.
+    pub machine: String,
+    /// Its Node.
+    pub node: String,
+    /// Its address, as the others reach it.
+    pub address: String,
+    /// The home directory that jobs have on it.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub home: String,
+}
+
+/// A time from one moment to another.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Interval {
+    /// When it began, RFC 3339.
+    pub from: String,
+    /// When it ended; empty where it has not.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub to: String,
+}
+
+/// A line of the ledger: a machine that is, or may be, out there. It is written before the provider is called, and goes when the provider
+/// says that the machine is gone. Its uid is the token by which the provider knows it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Machine {
+    /// `sky.trainyard.dev/v1alpha1`.
+    #[serde(default)]
+    pub api_version: String,
+    /// `Machine`.
+    #[serde(default)]
+    pub kind: String,
+    /// Name, namespace, labels and what else every object has.
+    #[serde(default)]
+    #[cfg_attr(feature = "schema", schemars(with = "crate::schema::ObjectMeta"))]
+    pub metadata: ObjectMeta,
+    /// What is asked for.
+    pub spec: MachineSpec,
+    /// What the provider said last.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub status: MachineStatus,
+}
+
+/// What is asked for.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct MachineSpec {
+    /// The Cluster that it is of.
+    pub cluster: String,
+    /// Its place in the cluster, from 0, which is the head.
+    #[cfg_attr(feature = "schema", schemars(range(min = 0)))]
+    pub rank: i32,
+    /// What it is to be, and where.
+    pub candidate: Candidate,
+    /// Whether it is to run. Default: Running.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub power: Power,
+    /// Labels of its Node.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub node_labels: BTreeMap<String, String>,
+}
+
+/// What the provider said last.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct MachineStatus {
+    /// Where the machine stands.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub phase: MachinePhase,
+    /// What the provider calls it.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub id: String,
+    /// Its Node.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub node: String,
+    /// Its address, as other machines of the cluster reach it.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub address: String,
+    /// The home directory that jobs have on it.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub home: String,
+    /// How often in a row the provider failed.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub failures: i32,
+    /// What the provider said when it failed last; empty after a success.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub message: String,
+}
+
+/// Where a machine stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub enum MachinePhase {
+    /// The provider has been or will be asked to make it, and has not said that it runs.
+    #[default]
+    Pending,
+    /// It runs.
+    Running,
+    /// It is on its way to being stopped.
+    Stopping,
+    /// It is stopped.
+    Stopped,
+    /// It is on its way to running again.
+    Starting,
+    /// The provider has no room for it: another place may have.
+    NoCapacity,
+    /// The provider refuses it, and would again.
+    Refused,
+    /// It ran, and the provider does not know it any more.
+    Lost,
+    /// It is on its way out.
+    Deleting,
+}

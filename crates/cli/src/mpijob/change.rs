@@ -1,0 +1,136 @@
+//! `mpijob delete`, `suspend`, `resume`, `scale` and `wait`.
+
+use super::args::{DeleteArgs, NameArgs, ScaleArgs, WaitArgs, WaitFor};
+use super::manifest::check_name;
+use super::state::{State, command, message, workers};
+use super::{find, full_name, name_of, unfit, wrong};
+use crate::args::{Format, Output};
+use crate::codes::ErrorCode;
+use crate::connect::{Cluster, Kind, value};
+use crate::error::CliError;
+use crate::jobs::until;
+use crate::{exit, output};
+use api::object;
+use kube::api::{DeleteParams, Patch, PatchParams};
+use serde_json::{Value, json};
+
+/// Deletes MPIJobs and, unless told not to, waits until all of theirs is gone.
+pub(crate) async fn delete(cluster: &Cluster, args: &DeleteArgs) -> Result<u8, CliError> {
+    let names: Vec<&str> = args.mpijobs.iter().map(|name| name_of(name).unwrap_or(name)).collect();
+    // look first: a typo in the second name should not cost the first job
+    for name in &names {
+        find(cluster, name).await?;
+    }
+    let parameters = if args.no_wait { DeleteParams::background() } else { DeleteParams::foreground() };
+    for name in &names {
+        cluster.api(Kind::MpiJob).delete(name, &parameters).await?;
+    }
+    if !args.no_wait {
+        for name in &names {
+            until(cluster, Kind::MpiJob, name, |job| job.is_none()).await?;
+        }
+    }
+    match args.output.output {
+        format @ (Format::Json | Format::Yaml) => output::print(&json!({"deleted": names}), format),
+        Format::Name | Format::Table | Format::Wide => {
+            names.iter().for_each(|name| println!("{} deleted", full_name(name)));
+        }
+    }
+    Ok(exit::OK)
+}
+
+/// Suspends or resumes an MPIJob.
+pub(crate) async fn set_suspend(cluster: &Cluster, args: &NameArgs, suspend: bool) -> Result<u8, CliError> {
+    let job = find(cluster, &args.mpijob).await?;
+    let state = State::of(&job);
+    if state.is_finished() {
+        let verb = if suspend { "suspend" } else { "resume" };
+        let (name, state) = (object::meta(&job, "name"), state.to_string().to_lowercase());
+        return Err(unfit(format!("MPIJob {name:?} has {state}: there is nothing to {verb}")));
+    }
+    let job = patch(cluster, &job, json!({"runPolicy": {"suspend": suspend}})).await?;
+    say(&job, if suspend { "suspended" } else { "resumed" }, args.output);
+    Ok(exit::OK)
+}
+
+/// Changes the number of workers.
+pub(crate) async fn scale(cluster: &Cluster, args: &ScaleArgs) -> Result<u8, CliError> {
+    if args.workers < 1 {
+        return Err(wrong(format!("--workers {}: must be 1 or more", args.workers)));
+    }
+    let job = find(cluster, &args.mpijob).await?;
+    let (name, state) = (object::meta(&job, "name"), State::of(&job));
+    if state.is_finished() {
+        let state = state.to_string().to_lowercase();
+        return Err(unfit(format!("MPIJob {name:?} has {state}: there is nothing to scale")));
+    }
+    check_name(name, args.workers)?;
+    let (_, before) = workers(&job);
+    let follows = command(&job).iter().any(|word| word.contains("horovodrun") || word.contains("discover_hosts"));
+    let job = patch(cluster, &job, json!({"mpiReplicaSpecs": {"Worker": {"replicas": args.workers}}})).await?;
+    say(&job, "scaled", args.output);
+    if !follows && before != i64::from(args.workers) {
+        eprintln!(
+            "note: mpirun keeps the number of ranks that its command names, with {before} workers as with {}",
+            args.workers
+        );
+    }
+    Ok(exit::OK)
+}
+
+async fn patch(cluster: &Cluster, job: &Value, spec: Value) -> Result<Value, CliError> {
+    let change = Patch::Merge(json!({"spec": spec}));
+    let name = object::meta(job, "name");
+    Ok(value(&cluster.api(Kind::MpiJob).patch(name, &PatchParams::default(), &change).await?))
+}
+
+fn say(job: &Value, what: &str, output: Output) {
+    match output.output {
+        format @ (Format::Json | Format::Yaml) => output::print(job, format),
+        Format::Name => println!("{}", full_name(object::meta(job, "name"))),
+        Format::Table | Format::Wide => println!("{} {what}", full_name(object::meta(job, "name"))),
+    }
+}
+
+/// Waits for a state. Exit code 0 when reached, 1 when it cannot be reached any more, 124 out of time.
+pub(crate) async fn wait(cluster: &Cluster, args: &WaitArgs) -> Result<u8, CliError> {
+    let name = name_of(&args.mpijob).unwrap_or(&args.mpijob);
+    if args.state != WaitFor::Deleted {
+        find(cluster, name).await?;
+    }
+    let is_reached = |job: Option<&Value>| match (args.state, job.map(State::of)) {
+        (WaitFor::Deleted, state) => state.is_none(),
+        (_, None) => false,
+        (WaitFor::Succeeded, Some(state)) => state == State::Succeeded,
+        (WaitFor::Failed, Some(state)) => state == State::Failed,
+        (WaitFor::Finished, Some(state)) => state.is_finished(),
+        (WaitFor::Running, Some(state)) => state == State::Running,
+        (WaitFor::Suspended, Some(state)) => state == State::Suspended,
+    };
+    let is_over = |job: Option<&Value>| job.is_none_or(|job| State::of(job).is_finished());
+    let ended =
+        until(cluster, Kind::MpiJob, name, |job| is_reached(job) || (args.state != WaitFor::Deleted && is_over(job)));
+    let job = match args.timeout {
+        None => ended.await?,
+        Some(limit) => match tokio::time::timeout(limit, ended).await {
+            Ok(job) => job?,
+            Err(_) => {
+                eprintln!("error[{}]: timed out: MPIJob {name:?} is not {:?}", ErrorCode::WaitTimedOut, args.state);
+                eprintln!("  see where it stands: trainyard mpijob describe {name}{}", cluster.flags);
+                return Ok(exit::TIMEOUT);
+            }
+        },
+    };
+    let state = job.as_ref().map_or("deleted".to_owned(), |job| State::of(job).to_string().to_lowercase());
+    match (args.output.output, &job) {
+        (format @ (Format::Json | Format::Yaml), job) => output::print(job.as_ref().unwrap_or(&Value::Null), format),
+        (Format::Name | Format::Table | Format::Wide, _) => println!("{} {state}", full_name(name)),
+    }
+    if is_reached(job.as_ref()) {
+        return Ok(exit::OK);
+    }
+    let message = job.as_ref().map_or("", message);
+    eprintln!("error[{}]: MPIJob {name:?} ended as {state}: {message}", ErrorCode::WaitInVain);
+    eprintln!("  see why: trainyard mpijob logs {name}{}", cluster.flags);
+    Ok(exit::FAILURE)
+}

@@ -1,0 +1,146 @@
+//! `mpijob create`.
+
+use super::args::{CreateArgs, DryRun};
+use super::manifest::manifest;
+use super::{full_name, local, state, wrong};
+use crate::args::{Format, Global};
+use crate::connect::Cluster;
+use crate::error::CliError;
+use crate::{exit, output};
+use api::mpi::{API_VERSION, KIND, PLURAL};
+use api::object;
+use serde_json::Value;
+use std::io::Read;
+
+/// What a dry run of the client prints, which asks nobody; `None` where a server is needed.
+pub(crate) fn without_server(args: &CreateArgs, global: &Global) -> Result<Option<u8>, CliError> {
+    if args.dry_run != Some(DryRun::Client) {
+        // what is wrong by itself is told before any server is asked
+        if args.file.is_none() {
+            manifest(args, None, None)?;
+        }
+        return Ok(None);
+    }
+    let job = match &args.file {
+        Some(_) => read(args)?,
+        None => manifest(args, global.namespace.as_deref(), None)?,
+    };
+    print(&job, args);
+    Ok(Some(exit::OK))
+}
+
+/// Creates the job, or lets the server check it.
+pub(crate) async fn create(cluster: &Cluster, args: &CreateArgs, global: &Global) -> Result<u8, CliError> {
+    let mut cluster = cluster.clone();
+    let job = match &args.file {
+        Some(_) => {
+            let job = read(args)?;
+            let namespace = object::meta(&job, "namespace");
+            match global.namespace.as_deref() {
+                Some(given) if !namespace.is_empty() && given != namespace => {
+                    return Err(wrong(format!("the file is for namespace {namespace}, and -n says {given}")));
+                }
+                None if !namespace.is_empty() => namespace.clone_into(&mut cluster.namespace),
+                _ => {}
+            }
+            job
+        }
+        None => {
+            let here = cluster.local.then(local::here).transpose()?;
+            manifest(args, Some(&cluster.namespace), here.as_ref())?
+        }
+    };
+    if cluster.local {
+        let implementation = job["spec"]["mpiImplementation"].as_str().unwrap_or("OpenMPI");
+        let container = &job["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"][0];
+        let own = container["env"].as_array().into_iter().flatten().rev().find(|variable| variable["name"] == "PATH");
+        let path = own.and_then(|variable| variable["value"].as_str()).map(str::to_owned);
+        let path = path.or_else(|| std::env::var("PATH").ok()).unwrap_or_default();
+        local::check(implementation, &state::command(&job), &path)?;
+    }
+    let created = post(&cluster, &job, args.dry_run.is_some()).await?;
+    print(&created, args);
+    Ok(exit::OK)
+}
+
+/// Sends the job. As kubectl does it: a typo in a field is an error and not a default.
+async fn post(cluster: &Cluster, job: &Value, dry_run: bool) -> Result<Value, CliError> {
+    let dry_run = if dry_run { "&dryRun=All" } else { "" };
+    let request = http::Request::post(format!(
+        "/apis/{API_VERSION}/namespaces/{}/{PLURAL}?fieldManager=trainyard&fieldValidation=Strict{dry_run}",
+        cluster.namespace
+    ));
+    let body = serde_json::to_vec(job).expect("values are JSON");
+    let request = request.header(http::header::CONTENT_TYPE, "application/json").body(body);
+    let request = request.map_err(|_| wrong(format!("-n {:?} is no namespace", cluster.namespace)))?;
+    Ok(cluster.client.request(request).await?)
+}
+
+fn print(job: &Value, args: &CreateArgs) {
+    match args.output.output {
+        format @ (Format::Json | Format::Yaml) => output::print(job, format),
+        Format::Name => println!("{}", full_name(object::meta(job, "name"))),
+        Format::Table | Format::Wide => {
+            let dry = match args.dry_run {
+                None => "",
+                Some(DryRun::Client) => " (dry run)",
+                Some(DryRun::Server) => " (server dry run)",
+            };
+            println!("{} created{dry}", full_name(object::meta(job, "name")));
+        }
+    }
+}
+
+/// The one MPIJob of the file.
+fn read(args: &CreateArgs) -> Result<Value, CliError> {
+    let path = args.file.as_deref().unwrap_or_else(|| unreachable!("without a file there is nothing to read"));
+    let failed = |source| CliError::Io { doing: "read", path: path.to_owned(), source };
+    let mut text = String::new();
+    if path.as_os_str() == "-" {
+        std::io::stdin().read_to_string(&mut text).map_err(failed)?;
+    } else {
+        text = std::fs::read_to_string(path).map_err(failed)?;
+    }
+    parsed(&text).map_err(|fault| wrong(format!("{}: {fault}", path.display())))
+}
+
+fn parsed(text: &str) -> Result<Value, String> {
+    let documents: Vec<Value> = serde_saphyr::from_multiple(text).map_err(|error| {
+        let told = error.to_string();
+        told.lines().next().unwrap_or("it is no YAML").to_owned()
+    })?;
+    let mut objects = documents.into_iter().filter(|document| !document.is_null());
+    let job = objects.next().ok_or("it is empty")?;
+    if objects.next().is_some() {
+        return Err("it has more than one object; create all of them with: kubectl create -f".to_owned());
+    }
+    match (job["apiVersion"].as_str(), job["kind"].as_str()) {
+        (Some(API_VERSION), Some(KIND)) => Ok(job),
+        (version, kind) => Err(format!(
+            "it is {} {}, and not {API_VERSION} {KIND}",
+            version.unwrap_or("of no apiVersion"),
+            kind.unwrap_or("of no kind")
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_holds_one_mpijob() {
+        let job = "apiVersion: kubeflow.org/v2beta1\nkind: MPIJob\nmetadata: {name: a}\n";
+        assert_eq!(parsed(&format!("# first\n---\n{job}")).map(|job| job["metadata"]["name"].clone()), Ok("a".into()));
+        for (text, says) in [
+            (String::new(), "it is empty"),
+            (format!("{job}---\n{job}"), "more than one object"),
+            ("apiVersion: v1\nkind: Pod\n".to_owned(), "it is v1 Pod, and not kubeflow.org/v2beta1 MPIJob"),
+            ("a: 1".to_owned(), "of no apiVersion of no kind"),
+            (format!("{job}  x: ["), ""),
+        ] {
+            let told = parsed(&text).expect_err("it is none");
+            assert!(told.contains(says) && !told.contains('\n'), "{told}");
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! MPI on this machine, whose programs the pods of a laptop run.
+
+use super::args::Implementation;
+use super::manifest::Here;
+use super::wrong;
+use crate::codes::ErrorCode;
+use crate::error::CliError;
+use crate::launcher::INHERITED;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// What pods take over from the caller.
+pub(crate) fn here() -> Result<Here, CliError> {
+    let directory = std::env::current_dir()
+        .map_err(|source| CliError::Io { doing: "find", path: PathBuf::from("."), source })?
+        .to_string_lossy()
+        .into_owned();
+    let variables = INHERITED.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?)));
+    Ok(Here { directory, variables: variables.collect() })
+}
+
+/// Refuses a job whose mpirun is missing here, or is another MPI's than the job is for. `path`: the launcher's.
+pub(crate) fn check(implementation: &str, command: &[&str], path: &str) -> Result<(), CliError> {
+    let Some(program) = command.first().filter(|program| {
+        let name = Path::new(program).file_name();
+        name == Some(OsStr::new("mpirun")) || name == Some(OsStr::new("mpiexec"))
+    }) else {
+        return Ok(());
+    };
+    let Some(found) = on_path(program, path) else {
+        let told = format!("there is no {program} on this machine: {}", install(implementation));
+        return Err(CliError::Usage(ErrorCode::ProgramMissing, told));
+    };
+    // a program that says nothing of itself is left to the job
+    let said = Command::new(&found).arg("--version").env("PATH", path).stdin(Stdio::null()).output();
+    let Some(of) = said.ok().and_then(|said| maker(&String::from_utf8_lossy(&said.stdout))) else { return Ok(()) };
+    if of.as_str() != implementation {
+        return Err(wrong(format!(
+            "{} is {of}'s, and the job is for {implementation}; install the other ({}), or say --implementation {}",
+            found.display(),
+            install(implementation),
+            of.as_str().to_lowercase(),
+            of = of.as_str(),
+        )));
+    }
+    Ok(())
+}
+
+/// Whose mpirun says this of its version. Intel's is a Hydra, too.
+fn maker(version: &str) -> Option<Implementation> {
+    let signs = [
+        ("Open MPI", Implementation::OpenMpi),
+        ("Intel(R) MPI", Implementation::Intel),
+        ("HYDRA", Implementation::Mpich),
+    ];
+    signs.into_iter().find(|(sign, _)| version.contains(sign)).map(|(_, implementation)| implementation)
+}
+
+fn install(implementation: &str) -> &'static str {
+    match implementation {
+        "Intel" => "pip install impi-rt",
+        "MPICH" => "pip install mpich",
+        _ => "as root, apt-get install openmpi-bin",
+    }
+}
+
+fn on_path(program: &str, path: &str) -> Option<PathBuf> {
+    use std::os::unix::fs::PermissionsExt;
+    let runs =
+        |file: &PathBuf| file.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0);
+    if program.contains('/') {
+        return Some(PathBuf::from(program)).filter(runs);
+    }
+    std::env::split_paths(path).map(|folder| folder.join(program)).find(runs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_mpi_is_told_by_what_its_mpirun_says() {
+        for (version, expected) in [
+            ("mpirun (Open MPI) 4.1.4\n\nReport bugs to …", Some(Implementation::OpenMpi)),
+            ("HYDRA build details:\n    Version: 5.0.2", Some(Implementation::Mpich)),
+            ("Intel(R) MPI Library for Linux* OS, Version 2021.18 Build …", Some(Implementation::Intel)),
+            ("", None),
+        ] {
+            assert_eq!(maker(version), expected, "{version}");
+        }
+    }
+
+    #[test]
+    fn a_missing_mpi_is_told_with_its_package() {
+        let told = |implementation: &str, command: &[&str]| {
+            check(implementation, command, "/nowhere").map_err(|error| error.to_string())
+        };
+        for (implementation, package) in [("OpenMPI", "openmpi-bin"), ("Intel", "impi-rt"), ("MPICH", "mpich")] {
+            let told = told(implementation, &["mpirun", "-n", "2", "a"]).expect_err("there is none");
+            assert!(told.contains("no mpirun on this machine") && told.contains(package), "{told}");
+        }
+        assert_eq!(told("OpenMPI", &["horovodrun", "a"]), Ok(()), "not for us to judge");
+    }
+}

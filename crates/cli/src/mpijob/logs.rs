@@ -1,0 +1,173 @@
+//! `mpijob logs`: what the launcher prints, or a worker.
+
+use super::args::LogsArgs;
+use super::state::{State, message, workers};
+use super::{find, name_of};
+use crate::codes::ErrorCode;
+use crate::connect::{Cluster, Kind};
+use crate::error::CliError;
+use crate::exit;
+use crate::logs::is_gone;
+use crate::view::{byte, why_pending};
+use api::mpi::names::{LABEL_JOB_NAME, LABEL_JOB_ROLE, ROLE_LAUNCHER, worker};
+use api::object;
+use futures::{AsyncBufReadExt, TryStreamExt};
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube::api::LogParams;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::time::Duration;
+
+/// Time between two looks at what a followed job does while nothing can be read.
+const LOOK_EVERY: Duration = Duration::from_millis(300);
+
+pub(crate) async fn logs(cluster: &Cluster, args: &LogsArgs) -> Result<u8, CliError> {
+    let name = name_of(&args.mpijob).unwrap_or(&args.mpijob);
+    let job = find(cluster, name).await?;
+    let (_, wanted) = workers(&job);
+    if let Some(number) = args.worker.filter(|number| i64::from(*number) >= wanted) {
+        let there = match wanted {
+            0 => "it has no workers".to_owned(),
+            1 => "it has worker 0 alone".to_owned(),
+            n => format!("it has workers 0 to {}", n.saturating_sub(1)),
+        };
+        let told = format!("--worker {number}: MPIJob {name:?} has no such worker; {there}");
+        return Err(CliError::Usage(ErrorCode::RankMissing, told));
+    }
+    if args.follow {
+        return follow(cluster, name, args).await;
+    }
+    let whose = args.worker.map_or("launcher".to_owned(), |number| format!("worker {number}"));
+    let state = State::of(&job).to_string().to_lowercase();
+    let Some(pod) = pod_of(cluster, name, args.worker).await? else {
+        let message = message(&job);
+        let gone = if State::of(&job).is_finished() { "has no pod any more" } else { "has no pod yet" };
+        let told = format!("the {whose} of MPIJob {name:?} {gone}; the job is {state}: {message}");
+        return Err(CliError::Api(ErrorCode::NotInPod, told));
+    };
+    if Run::of(&pod).is_none() {
+        let why = why_pending(&pod).map(|why| format!(": {why}")).unwrap_or_default();
+        eprintln!("no log lines: pod {} has not started{why}", object::meta(&pod, "name"));
+        return Ok(exit::OK);
+    }
+    print(cluster, &pod, args, false, &mut 0).await?;
+    Ok(exit::OK)
+}
+
+/// A run of a pod's main container.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Run {
+    pod: String,
+    restarts: i64,
+}
+
+impl Run {
+    /// The last one; `None` where it has not begun.
+    fn of(pod: &Value) -> Option<Self> {
+        let status = main_status(pod)?;
+        let begun = ["running", "terminated"].iter().any(|state| !status["state"][*state].is_null());
+        begun.then(|| Self { pod: object::uid(pod).to_owned(), restarts: status["restartCount"].as_i64().unwrap_or(0) })
+    }
+}
+
+fn main_container(pod: &Value) -> &str {
+    object::text(&pod["spec"]["containers"][0], "name")
+}
+
+fn main_status(pod: &Value) -> Option<&Value> {
+    let statuses = pod["status"]["containerStatuses"].as_array()?;
+    statuses.iter().find(|status| status["name"] == main_container(pod))
+}
+
+/// The newest pod of the launcher, or that of a worker.
+async fn pod_of(cluster: &Cluster, job: &str, number: Option<u32>) -> Result<Option<Value>, CliError> {
+    if let Some(number) = number {
+        return cluster.find(Kind::Pod, &worker(job, i32::try_from(number).unwrap_or(i32::MAX))).await;
+    }
+    let labels = format!("{LABEL_JOB_NAME}={job},{LABEL_JOB_ROLE}={ROLE_LAUNCHER}");
+    let pods = cluster.list(Kind::Pod, &labels).await?;
+    Ok(pods.into_iter().max_by_key(|pod| object::meta(pod, "creationTimestamp").to_owned()))
+}
+
+/// Prints lines until the job has ended. Returns the exit code of a launcher that failed.
+async fn follow(cluster: &Cluster, name: &str, args: &LogsArgs) -> Result<u8, CliError> {
+    let mut printed: BTreeMap<Run, usize> = BTreeMap::new();
+    let mut over: Option<Run> = None;
+    loop {
+        // before the pod: what it printed last is shown
+        let job = cluster.find(Kind::MpiJob, name).await?;
+        let Some(job) = job else {
+            eprintln!("MPIJob {name:?} was deleted");
+            return Ok(exit::FAILURE);
+        };
+        let pod = pod_of(cluster, name, args.worker).await?;
+        if let Some(pod) = &pod
+            && let Some(run) = Run::of(pod)
+            && over.as_ref() != Some(&run)
+        {
+            match print(cluster, pod, args, true, printed.entry(run.clone()).or_default()).await {
+                Ok(()) => {
+                    over = Some(run);
+                    continue;
+                }
+                // the control plane may be starting again while the job goes on
+                Err(CliError::Unreachable { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let state = State::of(&job);
+        if state.is_finished() {
+            if state == State::Succeeded {
+                return Ok(exit::OK);
+            }
+            eprintln!("MPIJob {name:?} failed: {}", message(&job));
+            let launcher = pod_of(cluster, name, None).await?;
+            let code = launcher.as_ref().and_then(main_status);
+            return Ok(byte(code.and_then(|status| status["state"]["terminated"]["exitCode"].as_i64())));
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+/// Prints a log, but for the lines that were printed already.
+async fn print(
+    cluster: &Cluster,
+    pod: &Value,
+    args: &LogsArgs,
+    follow: bool,
+    printed: &mut usize,
+) -> Result<(), CliError> {
+    let name = object::meta(pod, "name");
+    let api: Api<Pod> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
+    let tail_lines = args.tail.filter(|_| *printed == 0);
+    let container = Some(main_container(pod).to_owned());
+    let parameters = LogParams { container, follow, tail_lines, ..LogParams::default() };
+    let mut lines = match api.log_stream(name, &parameters).await {
+        Ok(lines) => lines.lines(),
+        // its job ended meanwhile and took it along
+        Err(kube::Error::Api(status)) if is_gone(&status, name) => return Ok(()),
+        Err(error) => return Err(error.into()),
+    };
+    let mut before = *printed;
+    loop {
+        let line = lines.try_next().await.map_err(|error| CliError::Unreachable {
+            server: Some(cluster.server.clone()),
+            local: cluster.local,
+            source: Box::new(error),
+        })?;
+        let Some(line) = line else { break };
+        if before > 0 {
+            before = before.saturating_sub(1);
+            continue;
+        }
+        *printed = printed.saturating_add(1);
+        // a closed pipe (`| head`) ends us: nobody reads on
+        if writeln!(std::io::stdout().lock(), "{line}").is_err() {
+            std::process::exit(i32::from(exit::OK));
+        }
+    }
+    let _ = std::io::stdout().flush();
+    Ok(())
+}

@@ -1,0 +1,257 @@
+//! The MPIJob that flags describe: values in, a value out.
+//!
+//! The Python SDK (`sdk/python`) makes the same of the same input; `sdk/golden` holds both to it.
+
+use super::args::{CreateArgs, Implementation};
+use super::words::words;
+use super::wrong;
+use crate::error::CliError;
+use api::mpi::annotations::{REACHABLE, WAIT_FOR_WORKERS};
+use api::mpi::names::{ROLE_LAUNCHER, ROLE_WORKER, ROOT_SSH_PATH, env, worker};
+use api::mpi::{API_VERSION, KIND};
+use api::names::dns1035_faults;
+use api::quantity::Quantity;
+use serde_json::{Map, Value, json};
+
+/// Programs that start the ranks themselves: a command that begins with one is taken as it is.
+const LAUNCHERS: [&str; 3] = ["mpirun", "mpiexec", "horovodrun"];
+/// Where Open MPI 5 looks for hosts. It does not know the names that operators set, and would run all ranks in the launcher.
+const HOSTFILE: (&str, &str) = (env::OPEN_MPI_5_HOSTFILE, "/etc/mpi/hostfile");
+/// Lets Open MPI's mpirun run as root.
+const AS_ROOT: [(&str, &str); 2] = [("OMPI_ALLOW_RUN_AS_ROOT", "1"), ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")];
+/// The longest name of a pod.
+const NAME_MAX: usize = 63;
+
+impl Implementation {
+    /// As the API writes it.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::OpenMpi => "OpenMPI",
+            Self::Intel => "Intel",
+            Self::Mpich => "MPICH",
+        }
+    }
+}
+
+/// What the pods of a laptop take over from whoever creates the job, for they are processes there.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Here {
+    pub directory: String,
+    pub variables: Vec<(String, String)>,
+}
+
+/// The MPIJob. `namespace`: where it is written into it.
+///
+/// Errors: a flag's value cannot be right; the error names both.
+pub(crate) fn manifest(args: &CreateArgs, namespace: Option<&str>, here: Option<&Here>) -> Result<Value, CliError> {
+    let name = args.name.as_deref().unwrap_or_default();
+    let workers = args.workers.unwrap_or_default();
+    if workers < 2 {
+        return Err(wrong(format!(
+            "--workers {workers}: must be 2 or more: one worker needs no MPI (the API takes 1, in a manifest)"
+        )));
+    }
+    check_name(name, workers)?;
+    let image = args.image.as_deref().unwrap_or_default();
+    if image.is_empty() {
+        return Err(wrong("--image: is empty".to_owned()));
+    }
+    let slots = match args.slots_per_worker {
+        Some(slots) => slots,
+        None => i32::try_from(args.gpu.unwrap_or(0).max(1)).unwrap_or(i32::MAX),
+    };
+    if slots < 1 {
+        return Err(wrong(format!("--slots-per-worker {slots}: must be 1 or more")));
+    }
+    let given = variables(&args.env)?;
+    let command = command(args, i64::from(workers).saturating_mul(slots.into()), &given)?;
+
+    let is_given = |name: &str| given.iter().any(|(given, _)| given == name);
+    let inherited = here.into_iter().flat_map(|here| &here.variables).filter(|(name, _)| !is_given(name));
+    let shared: Vec<Value> = inherited.chain(&given).map(|(name, value)| variable(name, value)).collect();
+    let mut of_launcher = shared.clone();
+    if args.implementation == Implementation::OpenMpi {
+        let as_root: &[(&str, &str)] = if args.run_as_root { &AS_ROOT } else { &[] };
+        let ours = std::iter::once(&HOSTFILE).chain(as_root).filter(|(name, _)| !is_given(name));
+        of_launcher.extend(ours.map(|(name, value)| variable(name, value)));
+    }
+    let launcher = json!({"name": ROLE_LAUNCHER, "image": image, "command": command, "env": of_launcher});
+    let mut worker = json!({"name": ROLE_WORKER, "image": image, "env": shared});
+    let resources = resources(args)?;
+    if !resources.is_empty() {
+        worker["resources"] = json!({"requests": resources, "limits": resources});
+    }
+
+    let directory = args.workdir.as_deref().or(here.map(|here| here.directory.as_str()));
+    let replicas = |replicas: i32, container: Value| json!({"replicas": replicas, "restartPolicy": "Never", "template": pod(args, directory, container)});
+    let mut metadata = json!({"name": name, "annotations": {WAIT_FOR_WORKERS: REACHABLE}});
+    if let Some(namespace) = namespace {
+        metadata["namespace"] = namespace.into();
+    }
+    if let Some(queue) = &args.queue {
+        metadata["labels"] = json!({"kueue.x-k8s.io/queue-name": queue});
+    }
+    Ok(json!({
+        "apiVersion": API_VERSION, "kind": KIND, "metadata": metadata,
+        "spec": {
+            "mpiImplementation": args.implementation.as_str(),
+            "slotsPerWorker": slots,
+            "sshAuthMountPath": if args.run_as_root { ROOT_SSH_PATH } else { "/home/mpiuser/.ssh" },
+            "runPolicy": {"cleanPodPolicy": "Running", "backoffLimit": args.retries},
+            "mpiReplicaSpecs": {"Launcher": replicas(1, launcher), "Worker": replicas(workers, worker)},
+        },
+    }))
+}
+
+/// Refuses a name that the job's pods could not be called by.
+pub(crate) fn check_name(name: &str, workers: i32) -> Result<(), CliError> {
+    let last = worker(name, workers.saturating_sub(1));
+    if last.len() > NAME_MAX {
+        return Err(wrong(format!(
+            "name {name:?} is too long: its last worker would be {last}, of {} characters, and {NAME_MAX} is the most",
+            last.len()
+        )));
+    }
+    if !dns1035_faults(name, false).is_empty() {
+        return Err(wrong(format!(
+            "name {name:?} must be lower case letters, digits and \"-\", begin with a letter and not end with \"-\""
+        )));
+    }
+    Ok(())
+}
+
+/// What the launcher runs.
+fn command(args: &CreateArgs, ranks: i64, given: &[(String, String)]) -> Result<Vec<String>, CliError> {
+    let text = args.command.as_deref().unwrap_or_default();
+    let own = words(text).map_err(|fault| wrong(format!("--command {text:?}: {fault}")))?;
+    let Some(program) = own.first().filter(|word| !word.is_empty()) else {
+        return Err(wrong("--command: is empty".to_owned()));
+    };
+    if LAUNCHERS.contains(&program.rsplit('/').next().unwrap_or_default()) {
+        return Ok(own);
+    }
+    let mut words = vec!["mpirun".to_owned(), "-n".to_owned(), ranks.to_string()];
+    if args.implementation == Implementation::OpenMpi {
+        // its ranks see the launcher's variables only where they are named
+        words.extend(given.iter().flat_map(|(name, _)| ["-x".to_owned(), name.clone()]));
+    }
+    words.extend(own);
+    Ok(words)
+}
+
+/// `NAME=VALUE`, each once: the last one counts.
+fn variables(flags: &[String]) -> Result<Vec<(String, String)>, CliError> {
+    let mut variables: Vec<(String, String)> = Vec::new();
+    for flag in flags {
+        let (name, value) = flag.split_once('=').ok_or_else(|| wrong(format!("--env {flag:?}: must be NAME=VALUE")))?;
+        let is_word = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
+        if name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) || !name.chars().all(is_word) {
+            return Err(wrong(format!("--env {flag:?}: {name:?} is no name of a variable")));
+        }
+        match variables.iter_mut().find(|(known, _)| known == name) {
+            Some((_, known)) => value.clone_into(known),
+            None => variables.push((name.to_owned(), value.to_owned())),
+        }
+    }
+    Ok(variables)
+}
+
+fn variable(name: &str, value: &str) -> Value {
+    json!({"name": name, "value": value})
+}
+
+fn resources(args: &CreateArgs) -> Result<Map<String, Value>, CliError> {
+    let mut amounts = Map::new();
+    for (name, flag) in [("cpu", &args.cpu), ("memory", &args.memory)] {
+        let Some(text) = flag else { continue };
+        if !Quantity::parse(text).is_ok_and(|quantity| !quantity.is_negative()) {
+            return Err(wrong(format!("--{name} {text}: is no quantity; try 4, 500m or 8Gi")));
+        }
+        amounts.insert(name.to_owned(), text.as_str().into());
+    }
+    if let Some(gpu) = args.gpu.filter(|gpu| *gpu > 0) {
+        amounts.insert("nvidia.com/gpu".to_owned(), gpu.to_string().into());
+    }
+    Ok(amounts)
+}
+
+/// A pod under the restricted Pod Security standard, without a mesh's proxy and without a token for the API.
+fn pod(args: &CreateArgs, directory: Option<&str>, mut container: Value) -> Value {
+    if container["env"].as_array().is_some_and(Vec::is_empty)
+        && let Some(container) = container.as_object_mut()
+    {
+        container.remove("env");
+    }
+    if let Some(directory) = directory {
+        container["workingDir"] = directory.into();
+    }
+    let mut spec = json!({"automountServiceAccountToken": false});
+    if !args.run_as_root {
+        spec["securityContext"] = json!({"runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}});
+        container["securityContext"] = json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}});
+    }
+    spec["containers"] = json!([container]);
+    // a proxy never ends, and would take the connections between ranks
+    json!({"metadata": {"annotations": {"sidecar.istio.io/inject": "false"}}, "spec": spec})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Cli, Command};
+    use crate::mpijob::args::MpiJobCommand;
+    use clap::Parser;
+
+    /// The MPIJob that these words after `mpijob create` make, or what is said of them.
+    fn made(words: &[&str]) -> Result<Value, String> {
+        let cli = Cli::try_parse_from([&["trainyard", "mpijob", "create"], words].concat());
+        let cli = cli.map_err(|error| error.to_string())?;
+        let Command::Mpijob(args) = cli.command else { panic!("{:?}", cli.command) };
+        let MpiJobCommand::Create(args) = args.command else { panic!("{:?}", args.command) };
+        manifest(&args, cli.global.namespace.as_deref(), None).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn jobs_are_those_of_the_sdk() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../sdk/golden");
+        let mut cases = 0;
+        for entry in std::fs::read_dir(folder).expect("sdk/golden is there") {
+            let path = entry.expect("it can be listed").path();
+            let text = std::fs::read_to_string(&path).expect("it can be read");
+            let case: Value = serde_saphyr::from_str(&text).expect("it is YAML");
+            let words: Vec<&str> = case["cli"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+            match (made(&words), case["says"].as_str()) {
+                (Ok(made), None) => assert_eq!(made, case["manifest"], "{}", path.display()),
+                (Err(said), Some(says)) => assert!(said.contains(says), "{}: {said}", path.display()),
+                (made, says) => panic!("{}: {made:?}, {says:?}", path.display()),
+            }
+            cases += 1;
+        }
+        assert!(cases >= 15, "{cases}");
+    }
+
+    #[test]
+    fn a_laptop_s_pods_find_what_the_caller_finds() {
+        let args = CreateArgs {
+            name: Some("a".to_owned()),
+            workers: Some(2),
+            image: Some("i".to_owned()),
+            command: Some("python train.py".to_owned()),
+            env: vec!["PATH=/mine".to_owned(), "A=1".to_owned(), "A=2".to_owned()],
+            ..CreateArgs::default()
+        };
+        let variables = [("PATH", "/usr/bin"), ("VIRTUAL_ENV", "/v")];
+        let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+        let here = Here { directory: "/w".to_owned(), variables };
+        let job = manifest(&args, None, Some(&here)).expect("it is right");
+        let container = |role: &str| job["spec"]["mpiReplicaSpecs"][role]["template"]["spec"]["containers"][0].clone();
+        assert_eq!(container("Worker")["workingDir"], "/w");
+        let env = |name: &str, value: &str| json!({"name": name, "value": value});
+        let shared = json!([env("VIRTUAL_ENV", "/v"), env("PATH", "/mine"), env("A", "2")]);
+        assert_eq!(container("Worker")["env"], shared);
+        assert_eq!(
+            container("Launcher")["command"],
+            json!(["mpirun", "-n", "2", "-x", "PATH", "-x", "A", "python", "train.py"])
+        );
+    }
+}

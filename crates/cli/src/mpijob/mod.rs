@@ -1,0 +1,183 @@
+//! `mpijob`: MPIJobs from the command line, also as `kubectl odh mpijob` and `oc odh mpijob`.
+
+pub mod args;
+mod change;
+mod create;
+mod local;
+mod logs;
+mod manifest;
+mod show;
+mod state;
+mod words;
+
+use crate::args::{self as job_args, Command, Global};
+use crate::codes::ErrorCode;
+use crate::connect::{Cluster, Kind};
+use crate::error::CliError;
+use args::{MpiJobArgs, MpiJobCommand};
+use serde_json::Value;
+
+/// Carries out a command of `mpijob`.
+pub(crate) async fn execute(args: &MpiJobArgs, global: &Global) -> Result<u8, CliError> {
+    if let MpiJobCommand::Create(args) = &args.command
+        && let Some(done) = create::without_server(args, global)?
+    {
+        return Ok(done);
+    }
+    let cluster = Cluster::existing(global).await?;
+    on(&args.command, &cluster, global).await.map_err(|error| told(error, &cluster))
+}
+
+async fn on(command: &MpiJobCommand, cluster: &Cluster, global: &Global) -> Result<u8, CliError> {
+    match command {
+        MpiJobCommand::Create(args) => create::create(cluster, args, global).await,
+        MpiJobCommand::Get(args) => show::get(cluster, args).await,
+        MpiJobCommand::Describe(args) => show::describe(cluster, args).await,
+        MpiJobCommand::Explain(args) => show::explain(cluster, args).await,
+        MpiJobCommand::Logs(args) => logs::logs(cluster, args).await,
+        MpiJobCommand::Delete(args) => change::delete(cluster, args).await,
+        MpiJobCommand::Suspend(args) => change::set_suspend(cluster, args, true).await,
+        MpiJobCommand::Resume(args) => change::set_suspend(cluster, args, false).await,
+        MpiJobCommand::Wait(args) => change::wait(cluster, args).await,
+        MpiJobCommand::Scale(args) => change::scale(cluster, args).await,
+    }
+}
+
+/// What `mpijob/NAME` asks of a command for TrainJobs; `None` where the job is one, `Some(Err)` where that cannot be asked.
+pub(crate) fn named(command: &Command) -> Option<Result<MpiJobCommand, CliError>> {
+    let lacking = |what: &str| Some(Err(wrong(format!("{what} is for TrainJobs; see: trainyard mpijob --help"))));
+    Some(Ok(match command {
+        Command::Get(given) => {
+            let mpijob = Some(name_of(given.job.as_deref()?)?.to_owned());
+            MpiJobCommand::Get(args::GetArgs { mpijob, all_namespaces: false, output: given.output })
+        }
+        Command::Describe(given) => MpiJobCommand::Describe(of(given)?),
+        Command::Explain(given) => {
+            let mpijob = name_of(given.subject.as_deref()?)?.to_owned();
+            MpiJobCommand::Explain(args::NameArgs { mpijob, output: given.output })
+        }
+        Command::Suspend(given) => MpiJobCommand::Suspend(of(given)?),
+        Command::Resume(given) => MpiJobCommand::Resume(of(given)?),
+        Command::Logs(given) => {
+            let mpijob = name_of(&given.job)?.to_owned();
+            if given.rank.is_some() || given.attempt.is_some() || given.previous || given.grep.is_some() {
+                return lacking("choosing lines by rank, attempt or text");
+            }
+            let worker = match given.step.as_deref() {
+                None | Some("launcher") => None,
+                Some(step) => match step.strip_prefix("worker-").and_then(|number| number.parse().ok()) {
+                    Some(number) => Some(number),
+                    None => return lacking(&format!("--step {step} (of an MPIJob: launcher, worker-0, worker-1, …)")),
+                },
+            };
+            let (follow, tail) = (given.follow, given.tail);
+            MpiJobCommand::Logs(args::LogsArgs { mpijob, launcher: false, worker, follow, tail })
+        }
+        Command::Wait(given) => {
+            use job_args::WaitFor;
+            let state = match given.state {
+                WaitFor::Complete => args::WaitFor::Succeeded,
+                WaitFor::Failed => args::WaitFor::Failed,
+                WaitFor::Running => args::WaitFor::Running,
+                WaitFor::Suspended => args::WaitFor::Suspended,
+                WaitFor::Finished => args::WaitFor::Finished,
+                WaitFor::Deleted => args::WaitFor::Deleted,
+            };
+            let mpijob = name_of(&given.job)?.to_owned();
+            MpiJobCommand::Wait(args::WaitArgs { mpijob, state, timeout: given.timeout, output: given.output })
+        }
+        Command::Delete(given) => {
+            let names: Vec<&str> = given.jobs.iter().filter_map(|job| name_of(job)).collect();
+            if names.is_empty() {
+                return None;
+            }
+            if names.len() < given.jobs.len() {
+                return Some(Err(wrong("TrainJobs and MPIJobs are deleted by a command each".to_owned())));
+            }
+            let mpijobs = names.into_iter().map(str::to_owned).collect();
+            MpiJobCommand::Delete(args::DeleteArgs { mpijobs, no_wait: given.no_wait, output: given.output })
+        }
+        _ => return None,
+    }))
+}
+
+fn of(given: &job_args::JobArgs) -> Option<args::NameArgs> {
+    Some(args::NameArgs { mpijob: name_of(&given.job)?.to_owned(), output: given.output })
+}
+
+/// The name in `mpijob/NAME`, however kubectl would write the kind.
+fn name_of(job: &str) -> Option<&str> {
+    let (kind, name) = job.split_once('/')?;
+    matches!(kind, "mpijob" | "mpijobs" | "mpijob.kubeflow.org" | "mpijobs.kubeflow.org").then_some(name)
+}
+
+/// Carries out what [`named`] has found.
+pub(crate) async fn execute_named(command: MpiJobCommand, global: &Global) -> Result<u8, CliError> {
+    let cluster = Cluster::existing(global).await?;
+    on(&command, &cluster, global).await.map_err(|error| told(error, &cluster))
+}
+
+/// An error, told of MPIJobs and of the server that was asked.
+fn told(error: CliError, cluster: &Cluster) -> CliError {
+    match error {
+        CliError::NotServed => CliError::NoMpiJobs,
+        error => error.at(cluster),
+    }
+}
+
+/// Wrong use.
+fn wrong(text: String) -> CliError {
+    CliError::Usage(ErrorCode::FlagRefused, text)
+}
+
+/// A request that does not fit the state of a job.
+fn unfit(text: String) -> CliError {
+    CliError::Api(ErrorCode::NothingToDo, text)
+}
+
+/// One MPIJob, or the error that says it is not there.
+async fn find(cluster: &Cluster, name: &str) -> Result<Value, CliError> {
+    match cluster.find(Kind::MpiJob, name_of(name).unwrap_or(name)).await? {
+        Some(job) => Ok(job),
+        None => Err(cluster.not_found(Kind::MpiJob, api::mpi::KIND, name).await),
+    }
+}
+
+/// How an MPIJob is named in answers.
+fn full_name(name: &str) -> String {
+    format!("mpijob.{}/{name}", api::mpi::GROUP)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    fn named_in(words: &[&str]) -> Option<Result<MpiJobCommand, CliError>> {
+        named(&job_args::Cli::parse_from([&["trainyard"], words].concat()).command)
+    }
+
+    #[test]
+    fn commands_for_jobs_know_mpijobs_by_their_kind() {
+        for words in [
+            &["get", "mpijob/a"][..],
+            &["describe", "mpijobs/a"],
+            &["explain", "mpijob/a"],
+            &["logs", "mpijob.kubeflow.org/a", "--step", "worker-1", "-f"],
+            &["wait", "mpijob/a", "--for", "complete"],
+            &["suspend", "mpijob/a"],
+            &["resume", "mpijob/a"],
+            &["delete", "mpijob/a", "mpijob/b"],
+        ] {
+            let told = format!("{:?}", named_in(words).expect("it is one").expect("it can be asked"));
+            assert!(told.contains("\"a\""), "{told}");
+        }
+        for words in [&["get", "a"][..], &["get"], &["delete", "a", "b"], &["logs", "trainjob/a"], &["top", "mpijob/a"]]
+        {
+            assert!(named_in(words).is_none(), "{words:?}");
+        }
+        for words in [&["delete", "a", "mpijob/b"][..], &["logs", "mpijob/a", "--rank", "0"]] {
+            assert!(named_in(words).is_some_and(|named| named.is_err()), "{words:?}");
+        }
+    }
+}

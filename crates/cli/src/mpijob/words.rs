@@ -1,0 +1,66 @@
+//! Splitting a command into words as a shell does.
+
+/// A quote that is not closed, or a backslash at the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Unclosed(&'static str);
+
+/// The words of a command: quotes and backslashes as in sh, and nothing expanded (Python's `shlex.split` gives the same).
+pub(crate) fn words(command: &str) -> Result<Vec<String>, Unclosed> {
+    let mut words = Vec::new();
+    let mut word: Option<String> = None;
+    let mut characters = command.chars();
+    while let Some(c) = characters.next() {
+        match c {
+            ' ' | '\t' | '\r' | '\n' => words.extend(word.take()),
+            '\\' => match characters.next() {
+                Some(next) => word.get_or_insert_default().push(next),
+                None => return Err(Unclosed("a backslash at its end has nothing to quote")),
+            },
+            '\'' | '"' => quoted(c, &mut characters, word.get_or_insert_default())?,
+            c => word.get_or_insert_default().push(c),
+        }
+    }
+    words.extend(word);
+    Ok(words)
+}
+
+/// What stands up to the closing quote; a backslash quotes in double quotes only, and there only quotes and backslashes.
+fn quoted(quote: char, characters: &mut std::str::Chars<'_>, word: &mut String) -> Result<(), Unclosed> {
+    const OPEN: Unclosed = Unclosed("a quote is not closed");
+    loop {
+        match characters.next().ok_or(OPEN)? {
+            c if c == quote => return Ok(()),
+            '\\' if quote == '"' => match characters.next().ok_or(OPEN)? {
+                c @ ('"' | '\\') => word.push(c),
+                c => word.extend(['\\', c]),
+            },
+            c => word.push(c),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_is_split_as_a_shell_does() {
+        for (command, expected) in [
+            ("python train.py --lr 1", &["python", "train.py", "--lr", "1"][..]),
+            ("  a\tb\n c  ", &["a", "b", "c"]),
+            (r#"sh -c 'cd "$HOME" && run'"#, &["sh", "-c", r#"cd "$HOME" && run"#]),
+            (r#"a"b c"'d e'f"#, &["ab cd ef"]),
+            (r#""a\"b\\c\d""#, &[r#"a"b\c\d"#]),
+            (r"'a\'b", &[r"a\b"]),
+            (r"a\ b \# #c", &["a b", "#", "#c"]),
+            ("'' \"\"", &["", ""]),
+            ("", &[]),
+        ] {
+            assert_eq!(words(command), Ok(expected.iter().map(|word| (*word).to_owned()).collect()), "{command}");
+        }
+        for command in ["'a", "\"a", "a 'b\" c", "a\\", "\"a\\"] {
+            assert!(words(command).is_err(), "{command}");
+        }
+    }
+}

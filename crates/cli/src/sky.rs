@@ -1,0 +1,118 @@
+//! `trainyard sky`, and `sky` by a link of that name: SkyPilot's commands. What they print is worked out in the `sky` crate; here is
+//! what a machine knows.
+
+mod clusters;
+mod logs;
+mod submit;
+mod sync;
+mod verbs;
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use ::sky::check::PathKind;
+use ::sky::commands::{Parsed, commands, parse};
+use ::sky::console::{World, catalogue_named, run};
+use ::sky::value::Value;
+use placement::{Catalogue, Cloud};
+
+use crate::exit;
+
+/// Where SkyPilot keeps its price lists, below the home.
+const CATALOGUE: &str = ".sky/catalogs/v8";
+/// Clouds in the order in which they are tried; the others come behind them.
+const FIRST: [Cloud; 5] = [Cloud::Aws, Cloud::Gcp, Cloud::Azure, Cloud::Lambda, Cloud::RunPod];
+
+/// Carries out the words behind `sky`, and returns the exit code.
+pub fn main(words: &[String]) -> u8 {
+    let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
+    let named = catalogue_named(words);
+    let folder = named.as_ref().map_or_else(|| home.join(CATALOGUE), PathBuf::from);
+    let catalogue = match read_catalogue(&folder, named.is_some()) {
+        Ok(catalogue) => catalogue,
+        Err(message) => return say(&[], &format!("error: {message}\n"), exit::USAGE),
+    };
+    let enabled = enabled(&home, &catalogue);
+    let cluster = format!(
+        "sky-{:04x}-{}",
+        std::process::id() & 0xffff,
+        std::env::var("USER").unwrap_or_else(|_| "user".to_owned())
+    );
+    let below_home = |path: &str| match path.strip_prefix('~') {
+        Some(rest) => home.join(rest.trim_start_matches('/')),
+        None => PathBuf::from(path),
+    };
+    let kind = |path: &str| match std::fs::metadata(below_home(path)) {
+        Err(_) => PathKind::Missing,
+        Ok(found) if found.is_dir() => PathKind::Folder,
+        Ok(_) => PathKind::File,
+    };
+    let read = |path: &str| std::fs::read_to_string(below_home(path)).map_err(|error| error.to_string());
+    let world = World {
+        catalogue: &catalogue,
+        catalogue_folder: &folder.display().to_string(),
+        enabled: &enabled,
+        read: &read,
+        path: &kind,
+        variable: &|name| std::env::var(name).ok(),
+        cluster: &cluster,
+    };
+    if let Ok(Parsed::Call(call)) = parse(&commands(), words)
+        && let Some(verb) = verbs::Verb::of(&call)
+    {
+        return verbs::carry_out(verb, &call, &world);
+    }
+    let printed = run(words, &world);
+    say(printed.out.as_bytes(), &printed.err, printed.code)
+}
+
+/// Prints, and hands on the exit code; a reader that has gone is no error.
+fn say(out: &[u8], err: &str, code: u8) -> u8 {
+    let _ = std::io::stdout().write_all(out).and_then(|()| std::io::stdout().flush());
+    let _ = std::io::stderr().write_all(err.as_bytes());
+    code
+}
+
+/// The price lists of a folder: `CLOUD/vms.csv`, `CLOUD/images.csv`, `common/accelerators.csv`, `common/metadata.csv`. One that nobody
+/// named may be missing.
+fn read_catalogue(folder: &Path, named: bool) -> Result<Catalogue, String> {
+    let shown = folder.display();
+    if named && shown.to_string().contains("://") {
+        return Err(format!("{shown} is no folder: fetch its price lists (`sky catalog import`) and name the folder."));
+    }
+    let mut catalogue = Catalogue::default();
+    let clouds = match std::fs::read_dir(folder) {
+        Ok(clouds) => clouds,
+        Err(_) if !named => return Ok(catalogue),
+        Err(error) => return Err(format!("the price lists in {shown} cannot be read: {error}")),
+    };
+    let mut files: Vec<(String, PathBuf)> = Vec::new();
+    for cloud in clouds.flatten() {
+        let name = cloud.file_name().to_string_lossy().into_owned();
+        let list = std::fs::read_dir(cloud.path()).into_iter().flatten().flatten();
+        files.extend(list.map(|file| (name.clone(), file.path())).filter(|(_, path)| path.is_file()));
+    }
+    for (cloud, path) in files {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if !matches!(name.as_str(), "vms.csv" | "images.csv" | "accelerators.csv" | "metadata.csv") {
+            continue;
+        }
+        let shown = path.display();
+        let text = std::fs::read_to_string(&path).map_err(|error| format!("{shown} cannot be read: {error}"))?;
+        catalogue.add(&cloud, &name, &text).map_err(|error| format!("{shown} is no price list: {error}"))?;
+    }
+    Ok(catalogue)
+}
+
+/// Clouds that may be used: those of `allowed_clouds` in `~/.sky/config.yaml`, else those whose price lists are here.
+fn enabled(home: &Path, catalogue: &Catalogue) -> Vec<Cloud> {
+    let config = std::fs::read_to_string(home.join(".sky/config.yaml")).ok();
+    let documents = config.and_then(|text| ::sky::yaml::documents(&text).ok()).unwrap_or_default();
+    let config = documents.first().and_then(|document| document.value.as_ref()).and_then(Value::as_map);
+    if let Some(list) = config.and_then(|config| config.get("allowed_clouds")).and_then(Value::as_list) {
+        return list.iter().filter_map(|name| Cloud::from_name(name.as_str()?)).collect();
+    }
+    let mut clouds: Vec<Cloud> = catalogue.clouds().filter(|cloud| !catalogue.offers(*cloud).is_empty()).collect();
+    clouds.sort_by_key(|cloud| (FIRST.iter().position(|first| first == cloud).unwrap_or(FIRST.len()), *cloud));
+    clouds
+}

@@ -1,0 +1,147 @@
+//! Clusters and their jobs, read and waited for through the API.
+
+use crate::args::Global;
+use crate::connect::Cluster as Connection;
+use crate::error::CliError;
+use api::object;
+use api::sky::{Cluster, cluster_gvk, keys, machine_gvk};
+use futures::{StreamExt, TryStreamExt};
+use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::runtime::watcher::{self, watch_object};
+use kube::{Api, Client};
+use managed::jobs::{Job, jobs};
+use managed::names::object_name;
+use serde_json::Value;
+
+/// The control plane that holds clusters.
+pub(super) struct Sky {
+    pub client: Client,
+    pub namespace: String,
+}
+
+/// A cluster as it was read.
+#[derive(Clone, Debug)]
+pub(super) struct Found {
+    pub object: Value,
+    pub cluster: Cluster,
+}
+
+impl Found {
+    pub fn of(object: &DynamicObject) -> Option<Self> {
+        let object = serde_json::to_value(object).ok()?;
+        let cluster = serde_json::from_value(object.clone()).ok()?;
+        Some(Self { object, cluster })
+    }
+
+    /// What the user calls it.
+    pub fn shown(&self) -> &str {
+        managed::cluster::shown(&self.object)
+    }
+
+    /// What its object is called.
+    pub fn name(&self) -> &str {
+        object::meta(&self.object, "name")
+    }
+
+    pub fn is_ending(&self) -> bool {
+        object::is_terminating(&self.object)
+    }
+}
+
+fn resource(gvk: &object::Gvk) -> ApiResource {
+    ApiResource::from_gvk(&GroupVersionKind::gvk(&gvk.group, &gvk.version, &gvk.kind))
+}
+
+impl Sky {
+    /// The control plane that flags and environment lead to; it is started where it does not run.
+    pub async fn connect() -> Result<Self, CliError> {
+        let home = std::env::var_os("TRAINYARD_HOME").filter(|home| !home.is_empty()).map(Into::into);
+        let global = Global { home, kubeconfig: None, context: None, namespace: None, verbose: 0, plugin: false };
+        let Connection { client, namespace, .. } = Connection::started(&global).await?;
+        Ok(Self { client, namespace })
+    }
+
+    fn api(&self, gvk: &object::Gvk) -> Api<DynamicObject> {
+        Api::namespaced_with(self.client.clone(), &self.namespace, &resource(gvk))
+    }
+
+    pub fn clusters(&self) -> Api<DynamicObject> {
+        self.api(&cluster_gvk())
+    }
+
+    pub fn machines(&self) -> Api<DynamicObject> {
+        self.api(&machine_gvk())
+    }
+
+    pub fn jobsets(&self) -> Api<DynamicObject> {
+        self.api(&api::jobset::gvk())
+    }
+
+    pub fn secrets(&self) -> Api<DynamicObject> {
+        self.api(&object::Gvk::new("", "v1", "Secret"))
+    }
+
+    pub fn config_maps(&self) -> Api<DynamicObject> {
+        self.api(&object::Gvk::new("", "v1", "ConfigMap"))
+    }
+
+    pub fn pods(&self) -> Api<k8s_openapi::api::core::v1::Pod> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    /// The cluster that a user calls so.
+    pub async fn find(&self, shown: &str) -> Result<Option<Found>, CliError> {
+        let found = self.clusters().get_opt(&object_name(shown)).await?;
+        Ok(found.as_ref().and_then(Found::of))
+    }
+
+    /// All clusters, by name.
+    pub async fn all(&self) -> Result<Vec<Found>, CliError> {
+        let list = self.clusters().list(&ListParams::default()).await?;
+        let mut all: Vec<Found> = list.iter().filter_map(Found::of).collect();
+        all.sort_by(|a, b| a.shown().cmp(b.shown()));
+        Ok(all)
+    }
+
+    /// The jobs of a cluster, by number.
+    pub async fn jobs(&self, cluster: &str) -> Result<Vec<Job>, CliError> {
+        let wanted = ListParams::default().labels(&format!("{}={cluster}", keys::CLUSTER));
+        let list = self.jobsets().list(&wanted).await?;
+        let values: Vec<Value> = list.iter().filter_map(|object| serde_json::to_value(object).ok()).collect();
+        Ok(jobs(&values))
+    }
+
+    /// A merge patch of a cluster.
+    pub async fn patch(&self, name: &str, body: Value) -> Result<(), CliError> {
+        self.clusters().patch(name, &PatchParams::default(), &Patch::Merge(body)).await?;
+        Ok(())
+    }
+
+    /// Waits until an object says what is asked for. The object is `None` where there is none.
+    pub async fn until<T>(
+        &self,
+        api: Api<DynamicObject>,
+        name: &str,
+        mut asked: impl FnMut(Option<&DynamicObject>) -> Option<T>,
+    ) -> Result<T, CliError> {
+        let mut states = watch_object(api.clone(), name).boxed();
+        loop {
+            match states.try_next().await {
+                Ok(Some(state)) => {
+                    if let Some(answer) = asked(state.as_ref()) {
+                        return Ok(answer);
+                    }
+                }
+                Ok(None) => states = watch_object(api.clone(), name).boxed(),
+                // the watch is begun again by itself
+                Err(watcher::Error::WatchFailed(_) | watcher::Error::InitialListFailed(_)) => {
+                    tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+                }
+                Err(error) => {
+                    tracing::debug!(%error, "watching an object; going on");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Output of jobs: from their pods while they are there, else from the files on their machines.
+
+use super::clusters::{Found, Sky};
+use crate::error::CliError;
+use api::object;
+use futures::io::{AsyncBufReadExt, AsyncRead};
+use futures::{StreamExt, TryStreamExt};
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+use kube::api::{ListParams, LogParams, WatchEvent, WatchParams};
+use managed::jobs::{Job, Status, jobs, log_file, stages};
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::path::PathBuf;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+/// The pods of a job, by the names of its JobSets.
+fn pods_of(job: &Job) -> String {
+    let names: Vec<&str> = stages(job).map(|jobset| object::meta(jobset, "name")).collect();
+    format!("{} in ({})", api::jobset::keys::JOBSET_NAME, names.join(","))
+}
+
+/// A line on the standard output; a reader that has gone is no error.
+pub(super) fn say(line: &str) {
+    let mut out = std::io::stdout();
+    let _ = out.write_all(line.as_bytes()).and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush());
+}
+
+/// The job as it is now.
+pub(super) async fn job(sky: &Sky, found: &Found, id: u32) -> Result<Option<Job>, CliError> {
+    Ok(sky.jobs(found.name()).await?.into_iter().find(|job| job.id == id))
+}
+
+/// Prints a job's output to its end, and says how it ended; `None` where the job has gone.
+pub(super) async fn follow(sky: &Sky, found: &Found, id: u32, worker: Option<u32>) -> Result<Option<Status>, CliError> {
+    let Some(mut now) = job(sky, found, id).await? else { return Ok(None) };
+    if now.status.has_ended() {
+        print(sky, found, &now, worker, None).await?;
+        return Ok(Some(now.status));
+    }
+    let (lines, mut printed) = mpsc::unbounded_channel::<String>();
+    let mut readers = JoinSet::new();
+    let mut read: BTreeSet<String> = BTreeSet::new();
+    let name = object::meta(&now.run, "name").to_owned();
+    let ended = sky.until(sky.jobsets(), &name, |object| {
+        let Some(object) = object else { return Some(None) };
+        let run = serde_json::to_value(object).ok()?;
+        let job = jobs([&run]).pop()?;
+        job.status.has_ended().then_some(Some(()))
+    });
+    let mut ended = std::pin::pin!(ended);
+    let selector = pods_of(&now);
+    'watch: loop {
+        let there = sky.pods().list(&ListParams::default().labels(&selector)).await?;
+        let version = there.metadata.resource_version.clone().unwrap_or_default();
+        let start = |pod: Pod, readers: &mut JoinSet<()>, read: &mut BTreeSet<String>| {
+            let uid = pod.uid().unwrap_or_default();
+            let begun =
+                pod.status.as_ref().and_then(|status| status.phase.as_deref()).is_some_and(|phase| phase != "Pending");
+            if begun && is_of(&pod, worker) && read.insert(uid) {
+                let (pods, lines, name) = (sky.pods(), lines.clone(), pod.name_any());
+                readers.spawn(async move {
+                    let wanted = LogParams { follow: true, ..LogParams::default() };
+                    if let Ok(stream) = pods.log_stream(&name, &wanted).await {
+                        hand_on(stream, &lines).await;
+                    }
+                });
+            }
+        };
+        there.items.into_iter().for_each(|pod| start(pod, &mut readers, &mut read));
+        let wanted = WatchParams::default().labels(&selector);
+        let mut events = sky.pods().watch(&wanted, &version).await?.boxed();
+        loop {
+            tokio::select! {
+                Some(line) = printed.recv() => say(&line),
+                Some(_) = readers.join_next(), if !readers.is_empty() => {}
+                over = &mut ended => {
+                    over?;
+                    break 'watch;
+                }
+                event = events.try_next() => match event {
+                    Ok(Some(WatchEvent::Added(pod) | WatchEvent::Modified(pod))) => start(pod, &mut readers, &mut read),
+                    Ok(Some(_)) => {}
+                    Ok(None) | Err(_) => continue 'watch,
+                },
+            }
+        }
+    }
+    // what was written before the end is still on its way; readers end with their containers
+    drop(lines);
+    let rest = async {
+        loop {
+            tokio::select! {
+                line = printed.recv() => match line { Some(line) => say(&line), None => break },
+                Some(_) = readers.join_next(), if !readers.is_empty() => {}
+            }
+        }
+    };
+    let _ = tokio::time::timeout(std::time::Duration::from_secs(10), rest).await;
+    match job(sky, found, id).await? {
+        Some(job) => now = job,
+        None => return Ok(None),
+    }
+    // a job so short that nobody saw its pods
+    if read.is_empty() {
+        print(sky, found, &now, worker, None).await?;
+    }
+    Ok(Some(now.status))
+}
+
+fn is_of(pod: &Pod, worker: Option<u32>) -> bool {
+    let Some(worker) = worker else { return true };
+    let name = managed::jobs::name_of_rank(worker);
+    pod.labels().get(api::jobset::keys::REPLICATED_JOB_NAME).is_some_and(|held| *held == name)
+}
+
+async fn hand_on(stream: impl AsyncRead + Unpin, lines: &mpsc::UnboundedSender<String>) {
+    let mut read = futures::io::BufReader::new(stream).lines();
+    while let Ok(Some(line)) = read.try_next().await {
+        if lines.send(line).is_err() {
+            return;
+        }
+    }
+}
+
+/// Prints what a job has written so far; the last lines alone where `tail` says how many.
+pub(super) async fn print(
+    sky: &Sky,
+    found: &Found,
+    job: &Job,
+    worker: Option<u32>,
+    tail: Option<usize>,
+) -> Result<(), CliError> {
+    let mut all: Vec<String> = Vec::new();
+    let mut told: BTreeSet<(String, u32)> = BTreeSet::new();
+    let pods = sky.pods().list(&ListParams::default().labels(&pods_of(job))).await?;
+    for stage in stages(job) {
+        let name = object::meta(stage, "name");
+        let is_setup = object::label(stage, api::sky::keys::STAGE) == Some("setup");
+        let ranks = stage["spec"]["replicatedJobs"].as_array().map_or(0, Vec::len);
+        let ranks = u32::try_from(ranks).unwrap_or(u32::MAX);
+        for rank in (0..ranks).filter(|rank| worker.is_none_or(|worker| worker == *rank)) {
+            let pod = pods.iter().find(|pod| {
+                pod.labels().get(api::jobset::keys::JOBSET_NAME).is_some_and(|held| held == name)
+                    && is_of(pod, Some(rank))
+            });
+            let text = match pod {
+                Some(pod) => sky.pods().logs(&pod.name_any(), &LogParams::default()).await.ok(),
+                None => None,
+            };
+            // the file lacks the prefix: it is the task's own output
+            let file = || {
+                let node = job.machines.get(rank as usize)?;
+                let node = found.cluster.status.nodes.iter().find(|one| one.node == *node)?;
+                let path = PathBuf::from(&node.home).join(log_file(&job.run_timestamp, is_setup, ranks, rank));
+                Some(String::from_utf8_lossy(&std::fs::read(path).ok()?).into_owned())
+            };
+            if let Some(text) = text.filter(|text| !text.is_empty()).or_else(file)
+                && told.insert((name.to_owned(), rank))
+            {
+                all.extend(text.lines().map(str::to_owned));
+            }
+        }
+    }
+    let skip = tail.map_or(0, |tail| all.len().saturating_sub(tail));
+    all.iter().skip(skip).for_each(|line| say(line));
+    Ok(())
+}

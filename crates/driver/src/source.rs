@@ -1,0 +1,85 @@
+//! Where lists and watches come from: requests, or the server in the same process.
+
+use crate::requests::RequestError;
+use api::object::{self, Gvk};
+use api::packed::Packed;
+use futures::stream::BoxStream;
+use serde_json::Value;
+use std::sync::Arc;
+
+/// What a watch tells.
+pub enum Told {
+    /// An object is like this now.
+    Is(Held),
+    /// An object is gone, and was like this.
+    Was(Held),
+    /// Nothing has happened up to this revision that was not told.
+    Nothing(String),
+    /// Some of what has happened is forgotten: list again.
+    Forgotten,
+}
+
+/// An object as it is held: as a tree, ready to be read, or as its text.
+#[derive(Clone)]
+pub enum Held {
+    Tree(Arc<Value>),
+    Packed(Arc<Packed>),
+}
+
+impl Held {
+    pub fn open(&self) -> Arc<Value> {
+        match self {
+            Self::Tree(object) => object.clone(),
+            Self::Packed(packed) => packed.open(),
+        }
+    }
+
+    /// Whether a word, of which JSON escapes nothing, may be somewhere in it.
+    pub(crate) fn may_have(&self, word: &str) -> bool {
+        match self {
+            Self::Tree(_) => true,
+            Self::Packed(packed) => std::str::from_utf8(packed.text()).is_ok_and(|text| text.contains(word)),
+        }
+    }
+
+    /// As [`Held::open`], for one who looks at many objects once.
+    pub fn glance(&self) -> Arc<Value> {
+        match self {
+            Self::Tree(object) => object.clone(),
+            Self::Packed(packed) => packed.glance(),
+        }
+    }
+}
+
+/// The server in the same process, from which a driver gets objects as they are held, not copied. What it tells is
+/// what a list or a watch of all objects of a kind shows to somebody who may see them all. Writes are requests all the same.
+pub trait Source: Send + Sync {
+    /// Whether a kind is to be had from it; all others are listed and watched by requests.
+    fn has(&self, gvk: &Gvk) -> bool;
+
+    /// All objects of a kind, and the revision of the list; `None` where it is not to be had any more.
+    fn list(&self, gvk: &Gvk) -> Option<(Vec<Arc<Packed>>, u64)>;
+
+    /// What happens to a kind's objects after a revision; `None` where it has to be listed again. Where the stream ends, the
+    /// reader asks for another one.
+    fn watch(&self, gvk: &Gvk, revision: u64) -> Option<BoxStream<'static, Told>>;
+}
+
+/// An event of a watch by requests.
+pub(crate) fn read(mut event: Value, slim: impl Fn(&mut Value)) -> Told {
+    let mut object = event["object"].take();
+    let revision = || object::resource_version(&object).to_owned();
+    match event["type"].as_str().unwrap_or_default() {
+        "BOOKMARK" => Told::Nothing(revision()),
+        kind @ ("ADDED" | "MODIFIED" | "DELETED") => {
+            slim(&mut object);
+            let object = Held::Tree(Arc::new(object));
+            if kind == "DELETED" { Told::Was(object) } else { Told::Is(object) }
+        }
+        // 410: too old; anything else: the same remedy
+        _ => Told::Forgotten,
+    }
+}
+
+/// Events of a watch, wherever they come from.
+pub(crate) type Events<'a> = BoxStream<'a, Result<Told, RequestError>>;

@@ -1,0 +1,97 @@
+//! A driver that gets its objects from the server in its process.
+
+use super::*;
+use api::object::Key;
+use api::packed::Packed;
+use driver::{Held, Options, Source, Told};
+use futures::StreamExt;
+use futures::channel::mpsc;
+use futures::stream::BoxStream;
+use std::sync::Mutex;
+
+/// Has Things; Parts are to be asked for by requests.
+struct Things {
+    server: Server,
+    lists: Mutex<Vec<Vec<Arc<Packed>>>>,
+    /// What the next watches tell.
+    watches: Mutex<Vec<mpsc::UnboundedReceiver<Told>>>,
+}
+
+fn packed(object: Value) -> Arc<Packed> {
+    let text = object.to_string().into_bytes();
+    Arc::new(Packed::new(Arc::new(object), text))
+}
+
+impl Source for Things {
+    fn has(&self, kind: &Gvk) -> bool {
+        *kind == gvk("Thing")
+    }
+
+    fn list(&self, kind: &Gvk) -> Option<(Vec<Arc<Packed>>, u64)> {
+        if !self.has(kind) {
+            return None;
+        }
+        let things = self.server.all("things");
+        let newest = things.iter().filter_map(|thing| object::resource_version(thing).parse().ok()).max();
+        let things: Vec<Arc<Packed>> = things.into_iter().map(packed).collect();
+        self.lists.lock().unwrap().push(things.clone());
+        Some((things, newest.unwrap_or_default()))
+    }
+
+    fn watch(&self, kind: &Gvk, _: u64) -> Option<BoxStream<'static, Told>> {
+        assert!(self.has(kind), "{kind}");
+        let mut watches = self.watches.lock().unwrap();
+        (!watches.is_empty()).then(|| watches.remove(0).boxed())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn objects_of_a_source_are_shared_and_not_asked_for() {
+    let server = Server::default();
+    server.user(Method::POST, "/ns/things", thing("a", 1));
+    let ((first, first_told), (second, second_told)) = (mpsc::unbounded(), mpsc::unbounded());
+    let things = Arc::new(Things {
+        server: server.clone(),
+        lists: Mutex::default(),
+        watches: Mutex::new(vec![first_told, second_told]),
+    });
+    let mut driver = Driver::with(server.client(), Options { source: Some(things.clone()), ..Options::default() });
+    driver.add(Keeper);
+    let cache = driver.cache();
+    let stop = CancellationToken::new();
+    let run = tokio::spawn(driver.run(stop.clone()));
+    after(5).await;
+    assert_eq!(server.get("parts/ns/a")["spec"]["size"], 1, "it was listed");
+
+    // what the watch tells is held as it is, also in place of the answer to the write before
+    let now = packed(server.get("things/ns/a"));
+    let tree = now.open();
+    assert_eq!(tree["status"]["size"], 1);
+    first.unbounded_send(Told::Is(Held::Packed(now.clone()))).unwrap();
+    after(5).await;
+    let held = |name: &str| cache.get(&gvk("Thing"), &Key::new("ns", name));
+    assert!(held("a").is_some_and(|held| Arc::ptr_eq(&held, &tree)));
+
+    // a stream that ends is followed by another; one that has forgotten something, by a list
+    drop(first);
+    after(5).await;
+    server.user(Method::POST, "/ns/things", thing("b", 2));
+    second.unbounded_send(Told::Is(Held::Packed(packed(server.get("things/ns/b"))))).unwrap();
+    after(5).await;
+    assert_eq!(server.get("parts/ns/b")["spec"]["size"], 2);
+    second.unbounded_send(Told::Was(Held::Packed(packed(server.get("things/ns/b"))))).unwrap();
+    after(5).await;
+    assert!(held("b").is_none());
+    assert_eq!(things.lists.lock().unwrap().len(), 1);
+    second.unbounded_send(Told::Forgotten).unwrap();
+    after(5).await;
+    assert!(things.lists.lock().unwrap().len() > 1);
+    assert!(held("b").is_some(), "the list has it");
+
+    let (asked, watched) = server.heard();
+    let of_things = |line: &&String| line.contains("things") && line.contains("GET");
+    assert_eq!(asked.iter().chain(&watched).filter(of_things).collect::<Vec<_>>(), Vec::<&String>::new());
+    assert!(watched.iter().any(|line| line.contains("parts")), "{watched:?}");
+    stop.cancel();
+    run.await.unwrap();
+}

@@ -1,0 +1,398 @@
+//! A Hugging Face hub: models and data sets, each commit's files with a checksum of their content.
+
+use super::{Content, Listing, Opened, Told, broken_off, patiently, range_header};
+use crate::http::{Answer, Client, Fault, Redirects, join, request, same_origin, set};
+use crate::plan::error::{Error, Kind, shown};
+use crate::plan::location::{Kind as What, Repository};
+use crate::plan::patterns::Filter;
+use crate::plan::restart::Entry;
+use crate::plan::settings::{Settings, Variables};
+use crate::plan::verify::Check;
+use http::{Method, Uri};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use std::collections::BTreeMap;
+use std::fs;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+
+const DEFAULT: &str = "https://huggingface.co";
+/// What stays as it is in a segment of a path.
+const SEGMENT: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+/// What the hub serves over plain HTTP.
+const LARGEST: u64 = 50_000_000_000;
+
+pub struct Hub {
+    repository: Repository,
+    what: What,
+    base: String,
+    /// Of `base`: the token is for this server alone.
+    origin: Uri,
+    token: Option<String>,
+    filter: Filter,
+    client: Client,
+    /// Where large files lie, by path in the repository: signed addresses, which expire.
+    places: Mutex<BTreeMap<String, Uri>>,
+    commit: Mutex<Option<String>>,
+}
+
+#[derive(Deserialize)]
+struct Revision {
+    sha: String,
+}
+
+#[derive(Deserialize)]
+struct Item {
+    r#type: String,
+    path: String,
+    #[serde(default)]
+    oid: String,
+    #[serde(default)]
+    size: u64,
+    lfs: Option<Lfs>,
+}
+
+#[derive(Deserialize)]
+struct Lfs {
+    oid: String,
+    size: u64,
+}
+
+fn is_commit(text: &str) -> bool {
+    text.len() == 40 && text.chars().all(|c| c.is_ascii_hexdigit())
+}
+
+impl Hub {
+    /// # Errors
+    /// The hub's own client is told not to go online; an endpoint that is no URL.
+    pub fn new(mut repository: Repository, settings: &Settings, client: &Client) -> Result<Self, Error> {
+        let variables = &settings.variables;
+        repository.revision = repository.revision.or_else(|| settings.revision.clone());
+        if let Some(name) = ["HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"].into_iter().find(|name| {
+            variables.get(name).is_some_and(|value| ["1", "ON", "YES", "TRUE"].contains(&value.to_uppercase().as_str()))
+        }) {
+            let text = format!(
+                "hf://{}: {name} is set, so the hub is not asked; unset it to fetch from the hub",
+                repository.id
+            );
+            return Err(Error::config(text));
+        }
+        let base = variables.get("HF_ENDPOINT").unwrap_or(DEFAULT).trim().trim_end_matches('/').to_owned();
+        let origin = base.parse::<Uri>().ok().filter(|uri| uri.scheme().is_some() && uri.host().is_some());
+        let origin =
+            origin.ok_or_else(|| Error::config(format!("HF_ENDPOINT is {:?}, which is no URL", shown(&base))))?;
+        Ok(Self {
+            repository,
+            what: settings.kind,
+            base,
+            origin,
+            token: token(variables),
+            filter: settings.hub_filter(),
+            client: client.clone(),
+            places: Mutex::default(),
+            commit: Mutex::default(),
+        })
+    }
+
+    fn plural(&self) -> &'static str {
+        match self.what {
+            What::Dataset => "datasets",
+            What::Model => "models",
+        }
+    }
+
+    /// `hf://owner/name`
+    fn name(&self) -> String {
+        format!("hf://{}", self.repository.id)
+    }
+
+    async fn ask(&self, url: &str, range: Option<&Range<u64>>, redirects: Redirects) -> Result<Answer, Fault> {
+        let mut request = request(Method::GET, url)?;
+        if let Some(token) = self.token.as_ref().filter(|_| same_origin(&self.origin, request.uri())) {
+            set(&mut request, "authorization", &format!("Bearer {token}"))?;
+        }
+        if let Some(range) = range {
+            set(&mut request, "range", &range_header(range))?;
+        }
+        self.client.send(request, redirects).await
+    }
+
+    fn known_commit(&self) -> Option<String> {
+        self.commit.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The commit that is meant: asked for once.
+    ///
+    /// # Errors
+    /// No such repository or revision, or no access.
+    pub async fn commit(&self) -> Result<String, Fault> {
+        if let Some(commit) = self.known_commit() {
+            return Ok(commit);
+        }
+        let revision = self.repository.revision.as_deref().unwrap_or("main");
+        let commit = if is_commit(revision) {
+            revision.to_ascii_lowercase()
+        } else {
+            let id = &self.repository.id;
+            let encoded = utf8_percent_encode(revision, &SEGMENT);
+            let url = format!("{}/api/{}/{id}/revision/{encoded}", self.base, self.plural());
+            let (answer, _): (Revision, _) = patiently(async || self.read(&url).await).await?;
+            if !is_commit(&answer.sha) {
+                return Err(Error::new(
+                    Kind::Other,
+                    format!("{}: the hub names no commit for {revision:?}", self.name()),
+                )
+                .into());
+            }
+            answer.sha
+        };
+        *self.commit.lock().unwrap_or_else(PoisonError::into_inner) = Some(commit.clone());
+        Ok(commit)
+    }
+
+    fn unreadable(&self, url: &str, error: &serde_json::Error) -> Fault {
+        if error.is_eof() {
+            return broken_off(&self.name());
+        }
+        let text = format!("{}: {} is not what a hub answers: {error}; is HF_ENDPOINT right?", self.name(), shown(url));
+        Error::new(Kind::Other, text).into()
+    }
+
+    /// A JSON answer, and where its next page is.
+    async fn read<T: DeserializeOwned>(&self, url: &str) -> Result<(T, Option<Uri>), Fault> {
+        let answer = self.ask(url, None, Redirects::Follow).await?;
+        if !answer.status.is_success() {
+            return Err(self.refused(answer).await);
+        }
+        let next = answer.header("link").and_then(|links| {
+            let link = links.split(',').find(|link| link.contains("rel=\"next\""))?;
+            join(&answer.uri, link.split_once('<')?.1.split_once('>')?.0)
+        });
+        let text = answer.text().await?;
+        Ok((serde_json::from_str(&text).map_err(|e| self.unreadable(url, &e))?, next))
+    }
+
+    /// # Errors
+    /// No such repository, no access, or a path that is not there.
+    pub async fn list(&self) -> Result<Listing, Fault> {
+        let commit = self.commit().await?;
+        let id = &self.repository.id;
+        let mut url = format!("{}/api/{}/{id}/tree/{commit}?recursive=true&expand=false", self.base, self.plural());
+        let mut items: Vec<Item> = Vec::new();
+        loop {
+            let (page, next): (Vec<Item>, _) = patiently(async || self.read(&url).await).await?;
+            items.extend(page.into_iter().filter(|item| item.r#type == "file"));
+            match next {
+                Some(next) => url = next.to_string(),
+                None => break,
+            }
+        }
+        let mut warnings = Vec::new();
+        let path = self.repository.path.as_str();
+        let mut inside: Vec<(String, Item)> = Vec::new();
+        let mut outside: Vec<Item> = Vec::new();
+        for item in items {
+            match below(path, &item.path) {
+                Some(target) => inside.push((target, item)),
+                None => outside.push(item),
+            }
+        }
+        if inside.is_empty() && !path.is_empty() {
+            if !self.repository.path_may_miss {
+                let text = format!("{}: there is no {path:?} in commit {commit}", self.name());
+                return Err(Error::new(Kind::NotFound, text).into());
+            }
+            warnings.push(format!("{}: there is no {path:?} in it, so all of it is fetched", self.name()));
+            inside = outside.into_iter().map(|item| (item.path.clone(), item)).collect();
+        }
+        let (wanted, rest): (Vec<_>, Vec<_>) = inside.into_iter().partition(|(_, item)| self.filter.wants(&item.path));
+        if wanted.is_empty() && !rest.is_empty() {
+            let why = self.filter.why_nothing(rest.iter().map(|(_, item)| item.path.as_str()));
+            warnings.push(format!("{}: nothing is left to fetch: {why}", self.name()));
+        }
+        let ends = |list: &[(String, Item)], ends: &[&str]| {
+            list.iter().any(|(_, item)| ends.iter().any(|end| item.path.ends_with(end)))
+        };
+        if self.what == What::Model
+            && ends(&rest, &[".bin", ".pt", ".pth", ".h5", ".msgpack"])
+            && !ends(&wanted, &[".safetensors", ".gguf", ".bin", ".pt", ".pth", ".h5", ".msgpack"])
+        {
+            warnings.push(format!(
+                "{}: no weights are fetched, for the repository has none as safetensors or gguf; ALLOW_PATTERNS=*.json,*.txt,*.model,*.bin \
+                 brings those that it has",
+                self.name()
+            ));
+        }
+        let entries = wanted.into_iter().map(|(target, item)| self.entry(target, &item)).collect();
+        Ok(Listing { entries, pin: Some(commit), warnings })
+    }
+
+    fn entry(&self, target: String, item: &Item) -> Entry {
+        let (size, check) = match &item.lfs {
+            Some(lfs) => (lfs.size, Check::from_hex("sha256", &lfs.oid)),
+            None => (item.size, Check::from_hex("git-sha1", &item.oid)),
+        };
+        let version = item.lfs.as_ref().map_or(&item.oid, |lfs| &lfs.oid);
+        Entry {
+            source: item.path.clone(),
+            target,
+            size: Some(size),
+            version: Some(version.clone()).filter(|version| !version.is_empty()),
+            check,
+            ranges: true,
+        }
+    }
+
+    /// # Errors
+    /// It cannot be read.
+    pub async fn open(&self, entry: &Entry, range: Option<Range<u64>>) -> Result<Opened, Fault> {
+        let place = self.place(&entry.source);
+        if let Some(place) = place {
+            let answer = self.ask(&place.to_string(), range.as_ref(), Redirects::Follow).await?;
+            match answer.status.as_u16() {
+                // the address has expired, or the file has moved: ask the hub anew
+                400 | 401 | 403 | 404 | 410 => self.set_place(&entry.source, None),
+                _ => return self.content(entry, range.as_ref(), answer).await,
+            }
+        }
+        let commit = self.known_commit().unwrap_or_else(|| "main".to_owned()); // files are opened once they have been listed
+        let path: Vec<String> =
+            entry.source.split('/').map(|part| utf8_percent_encode(part, &SEGMENT).to_string()).collect();
+        let prefix = if self.what == What::Dataset { "datasets/" } else { "" };
+        let url = format!("{}/{prefix}{}/resolve/{commit}/{}", self.base, self.repository.id, path.join("/"));
+        let answer = self.ask(&url, range.as_ref(), Redirects::Follow).await?;
+        let moved = answer.uri.to_string() != url;
+        if moved && answer.status.is_success() {
+            self.set_place(&entry.source, Some(answer.uri.clone()));
+        }
+        self.content(entry, range.as_ref(), answer).await
+    }
+
+    fn place(&self, path: &str) -> Option<Uri> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner).get(path).cloned()
+    }
+
+    fn set_place(&self, path: &str, place: Option<Uri>) {
+        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        match place {
+            Some(place) => _ = places.insert(path.to_owned(), place),
+            None => _ = places.remove(path),
+        }
+    }
+
+    async fn content(&self, entry: &Entry, range: Option<&Range<u64>>, answer: Answer) -> Result<Opened, Fault> {
+        let again = |why: &str| {
+            let text = format!("{}: {}: {why}", self.name(), entry.source);
+            Err(Fault::Again(crate::plan::pace::Failure::Broken, text))
+        };
+        match answer.is_asked(range) {
+            Some(true) => {}
+            Some(false) => return again("the server sends another range than it was asked for"),
+            None => {
+                let fault = self.refused(answer).await;
+                return Err(match fault {
+                    Fault::Fatal(error) if entry.size.is_some_and(|size| size > LARGEST) => {
+                        let text = format!(
+                            "{}; files of more than 50 GB may be served by the xet protocol alone, which is not spoken here",
+                            error.text
+                        );
+                        Error::new(error.kind, text).into()
+                    }
+                    other => other,
+                });
+            }
+        }
+        if answer.length().is_some_and(|length| {
+            length != range.map_or(entry.size.unwrap_or(length), |r| r.end.saturating_sub(r.start))
+        }) {
+            return again("it has another length than the hub lists");
+        }
+        Ok(Opened { content: Content::Net(answer.body), told: Told::Nothing, is_packed: false })
+    }
+
+    /// What the hub's refusal means, and what to do.
+    async fn refused(&self, answer: Answer) -> Fault {
+        let code = answer.header("x-error-code").unwrap_or_default().to_owned();
+        let message = answer.header("x-error-message").unwrap_or_default().to_owned();
+        let (name, what, status) = (self.name(), self.what.word(), answer.status.as_u16());
+        let page = format!(
+            "{}/{}{}",
+            self.base,
+            if self.what == What::Dataset { "datasets/" } else { "" },
+            self.repository.id
+        );
+        let token = self.token.is_some();
+        let revision = self.repository.revision.as_deref().unwrap_or("main");
+        let (kind, text) = match (status, code.as_str()) {
+            (_, "GatedRepo") if token => (
+                Kind::NoAccess,
+                format!(
+                    "{name}: the {what} is gated, and the account of the token has no access: ask for it at {page}, then run this again"
+                ),
+            ),
+            (_, "GatedRepo") => (
+                Kind::NoAccess,
+                format!(
+                    "{name}: the {what} is gated: ask for access at {page}, and give the account's token as ACCESS_TOKEN or HF_TOKEN"
+                ),
+            ),
+            (_, "RevisionNotFound") => (Kind::NotFound, format!("{name}: the {what} has no revision {revision:?}")),
+            (_, "EntryNotFound") => (Kind::NotFound, format!("{name}: a file of the listing is not there: {message}")),
+            (401, _) if message.contains("Invalid credentials") => (
+                Kind::NoAccess,
+                format!(
+                    "{name}: the hub does not know the token; make a new one in the hub's settings, and set ACCESS_TOKEN or HF_TOKEN to it"
+                ),
+            ),
+            (403, _) if message.contains("disabled") => {
+                (Kind::NoAccess, format!("{name}: the hub has disabled the {what}"))
+            }
+            (401, _) => (
+                Kind::NoAccess,
+                format!(
+                    "{name}: there is no such {what}, or it is private or gated, which the hub does not tell apart without a token; \
+                     check the name, and set ACCESS_TOKEN or HF_TOKEN if it is yours"
+                ),
+            ),
+            (403, _) => (Kind::NoAccess, format!("{name}: the token has no access to the {what}{}", told(&message))),
+            (404, _) => (
+                Kind::NotFound,
+                format!("{name}: there is no such {what}, or the token has no access to it; the names' case counts"),
+            ),
+            _ => return answer.fault(&name),
+        };
+        Error::new(kind, text).into()
+    }
+}
+
+fn told(message: &str) -> String {
+    if message.is_empty() { String::new() } else { format!(": {message}") }
+}
+
+/// The name in the target of what lies at or below `folder`.
+fn below(folder: &str, path: &str) -> Option<String> {
+    if folder.is_empty() {
+        return Some(path.to_owned());
+    }
+    if path == folder {
+        return Some(path.rsplit('/').next().unwrap_or(path).to_owned());
+    }
+    path.strip_prefix(folder)?.strip_prefix('/').map(str::to_owned)
+}
+
+/// Upstream's variable, the hub's own, or the file that its login leaves.
+fn token(variables: &Variables) -> Option<String> {
+    let own =
+        variables.first(&["ACCESS_TOKEN", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"]).map(|token| token.trim().to_owned());
+    own.or_else(|| {
+        let cache = variables.get("XDG_CACHE_HOME").map(PathBuf::from);
+        let cache = || cache.or_else(|| Some(PathBuf::from(variables.get("HOME")?).join(".cache")));
+        let home = variables.get("HF_HOME").map(PathBuf::from);
+        let file = variables.get("HF_TOKEN_PATH").map(PathBuf::from);
+        let file = file.or_else(|| Some(home.or_else(|| Some(cache()?.join("huggingface")))?.join("token")));
+        fs::read_to_string(file?).ok().map(|token| token.trim().to_owned())
+    })
+    .filter(|token| !token.is_empty())
+}

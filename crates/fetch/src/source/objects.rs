@@ -1,0 +1,117 @@
+//! What object stores have in common: keys under a prefix, and the names that they get.
+
+use super::Listing;
+use crate::http::Fault;
+use crate::plan::error::{Error, Kind};
+use crate::plan::patterns::Filter;
+use crate::plan::restart::Entry;
+use crate::plan::verify::Check;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC};
+
+/// What may stand in a value of a query, or in a segment of a path.
+pub const SEGMENT: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+/// What may stand in a path.
+pub const PATH: AsciiSet = SEGMENT.remove(b'/');
+
+pub struct Object {
+    pub key: String,
+    pub size: u64,
+    /// What changes with the content.
+    pub version: Option<String>,
+    pub check: Option<Check>,
+    /// It stands for a folder, and holds nothing.
+    pub is_mark: bool,
+}
+
+/// What a prefix means. One that ends in a slash, or none: all below it. Another: the object of that key, and all below the folder
+/// of that name; never what merely begins alike.
+pub struct Prefix<'a> {
+    /// The key of one object, if it may be one.
+    pub exact: Option<&'a str>,
+    pub folder: String,
+}
+
+impl<'a> Prefix<'a> {
+    pub fn new(prefix: &'a str) -> Self {
+        if prefix.is_empty() || prefix.ends_with('/') {
+            Self { exact: None, folder: prefix.to_owned() }
+        } else {
+            Self { exact: Some(prefix), folder: format!("{prefix}/") }
+        }
+    }
+
+    /// The files of it, by the patterns; `None`: nothing is there. `name`: the bucket's, for messages.
+    pub fn listing(&self, name: &str, exact: Option<Object>, below: Vec<Object>, filter: &Filter) -> Option<Listing> {
+        let mut found: Vec<(Object, String)> = Vec::new();
+        found.extend(exact.filter(|object| !object.is_mark).map(|object| {
+            let last = object.key.rsplit('/').next().unwrap_or(&object.key).to_owned();
+            (object, last)
+        }));
+        let mut marks = false;
+        for object in below {
+            if object.is_mark {
+                marks = true;
+                continue;
+            }
+            let target = object.key.strip_prefix(&self.folder).unwrap_or(&object.key).to_owned();
+            found.push((object, target));
+        }
+        if found.is_empty() && !marks {
+            return None;
+        }
+        let (wanted, rest): (Vec<_>, Vec<_>) = found.into_iter().partition(|(object, _)| filter.wants(&object.key));
+        let mut warnings = Vec::new();
+        if wanted.is_empty() && !rest.is_empty() {
+            let why = filter.why_nothing(rest.iter().map(|(object, _)| object.key.as_str()));
+            let prefix = self.exact.unwrap_or(&self.folder);
+            warnings.push(format!("{name}/{prefix}: nothing is left to fetch: {why}"));
+        }
+        let entries = wanted.into_iter().map(|(object, target)| Entry {
+            ranges: object.version.is_some(),
+            check: object.check,
+            version: object.version,
+            size: Some(object.size),
+            source: object.key,
+            target,
+        });
+        Some(Listing { entries: entries.collect(), pin: None, warnings })
+    }
+}
+
+/// What to say of a prefix under which there is nothing: the keys that are nearest. `keys` lists what begins with a prefix, up to
+/// a number of them, each to the next slash.
+///
+/// # Errors
+/// As those of `keys`.
+pub async fn nothing(
+    name: &str,
+    prefix: &str,
+    keys: impl AsyncFn(String, u32) -> Result<Vec<String>, Fault>,
+) -> Result<Error, Fault> {
+    if prefix.is_empty() {
+        return Ok(Error::new(Kind::NotFound, format!("{name}: the bucket is empty")));
+    }
+    let bare = prefix.trim_end_matches('/');
+    let longer = keys(bare.to_owned(), 5).await?;
+    if !longer.is_empty() {
+        let list = quoted(&longer);
+        let text = format!("{name}: there is no object {bare:?} and no folder \"{bare}/\"; keys that begin so: {list}");
+        return Ok(Error::new(Kind::NotFound, text));
+    }
+    let mut folder = bare;
+    let mut near = Vec::new();
+    while near.is_empty() && !folder.is_empty() {
+        folder = folder.rsplit_once('/').map_or("", |(above, _)| above);
+        let above = if folder.is_empty() { String::new() } else { format!("{folder}/") };
+        near = keys(above, 1000).await?;
+    }
+    near.sort_by_key(|key| strsim::levenshtein(key.trim_end_matches('/'), bare));
+    near.truncate(3);
+    let hint =
+        if near.is_empty() { "the bucket is empty".to_owned() } else { format!("the nearest are {}", quoted(&near)) };
+    Ok(Error::new(Kind::NotFound, format!("{name}: there is no key under {prefix:?}; {hint}")))
+}
+
+fn quoted(keys: &[String]) -> String {
+    keys.iter().map(|key| format!("{key:?}")).collect::<Vec<_>>().join(", ")
+}

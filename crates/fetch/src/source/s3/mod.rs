@@ -1,0 +1,376 @@
+//! S3 and what speaks like it.
+
+mod credentials;
+
+use super::objects::{Object, PATH, Prefix, SEGMENT, nothing};
+use super::xml::{self, Node};
+use super::{Content, Listing, Opened, Told, broken_off, patiently, range_header};
+use crate::http::{Answer, Client, Fault, Redirects, request, set};
+use crate::plan::error::{Error, Kind, shown};
+use crate::plan::location::Objects;
+use crate::plan::patterns::Filter;
+use crate::plan::restart::Entry;
+use crate::plan::settings::Settings;
+use crate::plan::verify::Check;
+use credentials::Credentials;
+use http::Method;
+use percent_encoding::{percent_decode_str, utf8_percent_encode};
+use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
+
+/// What servers call credentials that were valid once.
+const EXPIRED: [&str; 6] = [
+    "ExpiredToken",
+    "ExpiredTokenException",
+    "InvalidToken",
+    "TokenRefreshRequired",
+    "RequestExpired",
+    "InvalidAccessKeyId",
+];
+
+pub struct Bucket {
+    objects: Objects,
+    /// `None`: AWS.
+    endpoint: Option<String>,
+    /// Where the bucket is; the server may know better.
+    region: Mutex<String>,
+    credentials: Credentials,
+    filter: Filter,
+    client: Client,
+}
+
+impl Bucket {
+    /// # Errors
+    /// An endpoint that is no URL.
+    pub fn new(objects: Objects, settings: &Settings, client: &Client) -> Result<Self, Error> {
+        let variables = &settings.variables;
+        let endpoint = variables.first(&[
+            "ENDPOINT",
+            "AWS_ENDPOINT_URL_S3",
+            "AWS_ENDPOINT_URL",
+            "AWS_ENDPOINT",
+            "AWS_S3_ENDPOINT",
+        ]);
+        let endpoint = endpoint.map(|endpoint| {
+            let endpoint = endpoint.trim().trim_end_matches('/');
+            if endpoint.contains("://") { endpoint.to_owned() } else { format!("https://{endpoint}") }
+        });
+        if let Some(endpoint) = &endpoint
+            && endpoint.parse::<http::Uri>().ok().and_then(|uri| uri.host().map(str::len)).is_none()
+        {
+            return Err(Error::config(format!("ENDPOINT is {:?}, which is no URL", shown(endpoint))));
+        }
+        let region =
+            variables.first(&["REGION", "AWS_REGION", "AWS_DEFAULT_REGION"]).filter(|region| *region != "auto");
+        Ok(Self {
+            objects,
+            endpoint,
+            region: Mutex::new(region.unwrap_or("us-east-1").trim().to_owned()),
+            credentials: Credentials::new(variables, client),
+            filter: settings.filter(),
+            client: client.clone(),
+        })
+    }
+
+    fn region(&self) -> String {
+        self.region.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// `s3://bucket`
+    fn name(&self) -> String {
+        format!("s3://{}", self.objects.bucket)
+    }
+
+    fn url(&self, key: &str, query: &str) -> String {
+        let (bucket, key) = (&self.objects.bucket, utf8_percent_encode(key, &PATH));
+        let query = if query.is_empty() { String::new() } else { format!("?{query}") };
+        match &self.endpoint {
+            Some(endpoint) => format!("{endpoint}/{bucket}{}{key}{query}", if query.is_empty() { "/" } else { "" }),
+            None => {
+                let host = format!("s3.{}.amazonaws.com", self.region());
+                // a certificate's star stands for one label
+                if bucket.contains('.') {
+                    format!("https://{host}/{bucket}/{key}{query}")
+                } else {
+                    format!("https://{bucket}.{host}/{key}{query}")
+                }
+            }
+        }
+    }
+
+    /// One signed request; of a bucket in another region, to there.
+    async fn ask(
+        &self,
+        method: Method,
+        key: &str,
+        query: &str,
+        headers: &[(&'static str, String)],
+    ) -> Result<Answer, Fault> {
+        let mut is_renewed = false;
+        for _ in 0..4 {
+            let region = self.region();
+            let mut request = request(method.clone(), &self.url(key, query))?;
+            for (name, value) in headers {
+                set(&mut request, name, value)?;
+            }
+            let request = self.credentials.sign(request, &region).await?;
+            let is_signed = request.headers().contains_key(http::header::AUTHORIZATION);
+            let mut answer = self.client.send(request.clone(), Redirects::Show).await?;
+            // a refusal of HEAD says no more than its status
+            if is_signed && matches!(answer.status.as_u16(), 400 | 401 | 403) && !is_renewed {
+                let code = match method {
+                    Method::HEAD => None,
+                    _ => xml::parse(&answer.peeked().await?).and_then(|error| error.text("Code").map(str::to_owned)),
+                };
+                let may_be_old = match code {
+                    Some(code) => EXPIRED.contains(&code.as_str()),
+                    None => method == Method::HEAD,
+                };
+                if may_be_old && self.credentials.renewed(&request).await? {
+                    is_renewed = true;
+                    continue;
+                }
+            }
+            // servers for tests check no key, but want one: theirs is any
+            let refused = answer.status.as_u16() == 403 && !is_signed;
+            if refused && self.endpoint.is_some() && self.credentials.pretend().await {
+                continue;
+            }
+            let elsewhere = matches!(answer.status.as_u16(), 301 | 307 | 400 | 403);
+            match answer.header("x-amz-bucket-region").filter(|other| elsewhere && *other != region) {
+                Some(other) => *self.region.lock().unwrap_or_else(PoisonError::into_inner) = other.to_owned(),
+                None if elsewhere && answer.status.as_u16() != 403 && method != Method::HEAD => {
+                    let (status, text) = (answer.status, answer.text().await?);
+                    let said = xml::parse(&text).and_then(|error| error.text("Region").map(str::to_owned));
+                    match said.filter(|other| *other != region) {
+                        Some(other) => *self.region.lock().unwrap_or_else(PoisonError::into_inner) = other,
+                        None => return Err(self.refusal(status.as_u16(), &text, key)),
+                    }
+                }
+                None => return Ok(answer),
+            }
+        }
+        let text = format!("{}: the servers send from region to region; set REGION to the bucket's", self.name());
+        Err(Error::new(Kind::Other, text).into())
+    }
+
+    async fn page(&self, prefix: &str, delimiter: bool, most: u32, token: Option<&str>) -> Result<Node, Fault> {
+        let encoded = |text: &str| utf8_percent_encode(text, &SEGMENT).to_string();
+        let mut query = Vec::new();
+        query.extend(token.map(|token| format!("continuation-token={}", encoded(token))));
+        query.extend(delimiter.then(|| "delimiter=%2F".to_owned()));
+        query.push("encoding-type=url".to_owned());
+        query.push("list-type=2".to_owned());
+        query.push(format!("max-keys={most}"));
+        query.push(format!("prefix={}", encoded(prefix)));
+        let query = query.join("&");
+        patiently(async || {
+            let answer = self.ask(Method::GET, "", &query, &[]).await?;
+            if !answer.status.is_success() {
+                return Err(self.refused(answer, prefix).await);
+            }
+            let text = answer.text().await?;
+            let page = xml::parse(&text).filter(|node| node.name == "ListBucketResult");
+            page.ok_or_else(|| {
+                if text.contains("<ListBucketResult") {
+                    return broken_off(&self.name());
+                }
+                let text = format!("{}: the answer is no listing of S3's; is ENDPOINT right?", self.name());
+                Error::new(Kind::Other, text).into()
+            })
+        })
+        .await
+    }
+
+    fn objects(page: &Node) -> Vec<Object> {
+        let encoded = page.text("EncodingType") == Some("url");
+        let object = |node: &Node| {
+            let key = decoded(node.text("Key")?, encoded);
+            let size = node.text("Size")?.trim().parse().ok()?;
+            let etag = node.text("ETag").unwrap_or_default().trim_matches('"').to_owned();
+            Some(Object {
+                is_mark: key.ends_with('/') && size == 0,
+                // a multipart etag, or one of a service that makes its own, is no MD5 of the content
+                check: Check::from_hex("md5", &etag),
+                version: Some(format!("\"{etag}\"")).filter(|_| !etag.is_empty()),
+                key,
+                size,
+            })
+        };
+        page.all("Contents").filter_map(object).collect()
+    }
+
+    async fn below(&self, prefix: &str) -> Result<Vec<Object>, Fault> {
+        let mut all = Vec::new();
+        let mut token: Option<String> = None;
+        loop {
+            let page = self.page(prefix, false, 1000, token.as_deref()).await?;
+            all.extend(Self::objects(&page));
+            let next = page.text("NextContinuationToken").filter(|_| page.text("IsTruncated") == Some("true"));
+            match next {
+                Some(next) if token.as_deref() != Some(next) => token = Some(next.to_owned()),
+                _ => return Ok(all),
+            }
+        }
+    }
+
+    /// All objects that the prefix means.
+    ///
+    /// # Errors
+    /// Nothing is there, or it cannot be read.
+    pub async fn list(&self) -> Result<Listing, Fault> {
+        let prefix = Prefix::new(&self.objects.prefix);
+        let mut exact = None;
+        if let Some(key) = prefix.exact {
+            // of all keys that begin so, the one that is the prefix itself comes first
+            let first = self.page(key, false, 1, None).await?;
+            exact = Self::objects(&first).into_iter().find(|object| object.key == key);
+        }
+        let below = self.below(&prefix.folder).await?;
+        if let Some(listing) = prefix.listing(&self.name(), exact, below, &self.filter) {
+            return Ok(listing);
+        }
+        let keys = async |prefix: String, most: u32| {
+            let page = self.page(&prefix, true, most, None).await?;
+            let encoded = page.text("EncodingType") == Some("url");
+            let folders = page.all("CommonPrefixes").filter_map(|node| node.text("Prefix"));
+            let folders: Vec<String> = folders.map(|folder| decoded(folder, encoded)).collect();
+            Ok(Self::objects(&page).into_iter().map(|object| object.key).chain(folders).collect())
+        };
+        Err(nothing(&self.name(), &self.objects.prefix, keys).await?.into())
+    }
+
+    /// # Errors
+    /// It is gone, or cannot be read.
+    pub async fn describe(&self, entry: &Entry) -> Result<Entry, Fault> {
+        let checksums = [("x-amz-checksum-mode", "ENABLED".to_owned())];
+        patiently(async || {
+            let answer = self.ask(Method::HEAD, &entry.source, "", &checksums).await?;
+            if !answer.status.is_success() {
+                return Err(self.refused(answer, &entry.source).await);
+            }
+            let etag = answer.header("etag").unwrap_or_default().to_owned();
+            let listed = Check::from_hex("md5", etag.trim_matches('"'));
+            let check = match told(&answer) {
+                Told::Nothing => listed,
+                Told::NoChecksum => None,
+                Told::Checksum(check) => Some(check),
+            };
+            let version = Some(etag).filter(|etag| !etag.is_empty());
+            Ok(Entry { size: answer.length(), ranges: version.is_some(), check, version, ..entry.clone() })
+        })
+        .await
+    }
+
+    /// # Errors
+    /// It cannot be read, or is no longer this version.
+    pub async fn open(&self, entry: &Entry, range: Option<Range<u64>>) -> Result<Opened, Fault> {
+        let mut headers = Vec::new();
+        if let Some(version) = &entry.version {
+            headers.push(("if-match", version.clone()));
+        }
+        match &range {
+            Some(range) => headers.push(("range", range_header(range))),
+            None => headers.push(("x-amz-checksum-mode", "ENABLED".to_owned())),
+        }
+        let answer = self.ask(Method::GET, &entry.source, "", &headers).await?;
+        let changed = |why: &str| Err(Fault::Changed(format!("{}/{}: {why}", self.name(), entry.source)));
+        match answer.is_asked(range.as_ref()) {
+            Some(true) => {}
+            Some(false) => return changed("the server sends another range than it was asked for"),
+            None if answer.status == 412 => return changed("the object was replaced while it was fetched"),
+            None => return Err(self.refused(answer, &entry.source).await),
+        }
+        let told = if range.is_none() { told(&answer) } else { Told::Nothing };
+        Ok(Opened { content: Content::Net(answer.body), told, is_packed: false })
+    }
+
+    async fn refused(&self, answer: Answer, key: &str) -> Fault {
+        let general = answer.fault(&self.name());
+        if matches!(general, Fault::Again(..)) {
+            return general;
+        }
+        let status = answer.status.as_u16();
+        match answer.text().await {
+            Ok(text) => self.refusal(status, &text, key),
+            Err(fault) => fault,
+        }
+    }
+
+    fn refusal(&self, status: u16, text: &str, key: &str) -> Fault {
+        let error = xml::parse(text);
+        let said = |name: &str| error.as_ref().and_then(|error| error.text(name)).unwrap_or_default().to_owned();
+        let (name, code, message) = (self.name(), said("Code"), said("Message"));
+        let object = format!("{name}/{key}");
+        let has_keys = self.credentials.are_found();
+        let (kind, text) = match (code.as_str(), status) {
+            ("NoSuchBucket", _) => {
+                (Kind::NotFound, format!("{name}: there is no such bucket; check its name, ENDPOINT and REGION"))
+            }
+            ("NoSuchKey", _) | (_, 404) => (Kind::NotFound, format!("{object}: there is no such object")),
+            ("InvalidObjectState", _) => (
+                Kind::NoAccess,
+                format!("{object}: the object is archived (Glacier); restore it first, then run this again"),
+            ),
+            (_, 401 | 403) if !has_keys => (
+                Kind::NoAccess,
+                format!(
+                    "{object}: it is not open to all, and no credentials were found; set ACCESS_KEY_ID and SECRET_ACCESS_KEY"
+                ),
+            ),
+            (
+                "InvalidAccessKeyId"
+                | "SignatureDoesNotMatch"
+                | "ExpiredToken"
+                | "InvalidToken"
+                | "TokenRefreshRequired",
+                _,
+            ) => (
+                Kind::NoAccess,
+                format!(
+                    "{object}: the server does not take the credentials ({code}: {message}); check ACCESS_KEY_ID and SECRET_ACCESS_KEY"
+                ),
+            ),
+            ("PreconditionFailed", _) | (_, 412) => {
+                return Fault::Changed(format!("{object}: the object was replaced while it was fetched"));
+            }
+            ("SlowDown" | "InternalError" | "ServiceUnavailable" | "RequestTimeout", _) => {
+                return Fault::Again(
+                    crate::plan::pace::Failure::Server,
+                    format!("{object}: the server answers {code}"),
+                );
+            }
+            (_, 401 | 403) => (
+                Kind::NoAccess,
+                format!(
+                    "{object}: the credentials have no right to read it ({code} {message}); it takes s3:ListBucket and s3:GetObject"
+                ),
+            ),
+            _ => (Kind::Other, format!("{object}: the server answers {status} {code}: {message}")),
+        };
+        Error::new(kind, text).into()
+    }
+}
+
+/// What the headers say of the whole object. An etag of an object that is encrypted with a key of KMS or the caller's is no MD5.
+fn told(answer: &Answer) -> Told {
+    let composite = answer.header("x-amz-checksum-type").is_some_and(|value| value.eq_ignore_ascii_case("COMPOSITE"));
+    for name in ["sha256", "sha1", "crc64nvme", "crc32c", "crc32"] {
+        // the value of a composite one ends in -PARTS, and is no base64 of the right length
+        let value = answer.header(&format!("x-amz-checksum-{name}")).filter(|_| !composite);
+        if let Some(check) = value.and_then(|value| Check::from_base64(name, value)) {
+            return Told::Checksum(check);
+        }
+    }
+    let kms = answer.header("x-amz-server-side-encryption").is_some_and(|value| value.starts_with("aws:kms"));
+    let own = answer.header("x-amz-server-side-encryption-customer-algorithm").is_some();
+    if kms || own { Told::NoChecksum } else { Told::Nothing }
+}
+
+/// Listings encode keys as forms do.
+fn decoded(text: &str, encoded: bool) -> String {
+    if !encoded {
+        return text.to_owned();
+    }
+    percent_decode_str(&text.replace('+', " ")).decode_utf8_lossy().into_owned()
+}

@@ -1,0 +1,272 @@
+//! Carries out what `managed::machine` says about each Machine: calls its provider, notes the answer, lets the object go when the machine
+//! is gone; and ends machines that no object stands for.
+
+use crate::provider::Provider;
+use api::sky::{Machine, keys, machine_gvk};
+use futures::{StreamExt, TryStreamExt};
+use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams};
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::runtime::watcher;
+use kube::{Client, ResourceExt};
+use managed::machine::{Answer, Call, Step, answered, orphans, status_patch, step, token};
+use managed::provider::{Failure, Fate, Handle};
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+/// After which a call counts as without answer; it may have had its effect.
+const CALL_MAX: Duration = Duration::from_secs(120);
+/// How often the providers' lists are compared with the ledger.
+const SWEEP: Duration = Duration::from_secs(60);
+/// The pause after the API server could not be asked.
+const API_RETRY: Duration = Duration::from_millis(500);
+
+/// Machines by namespace and name: what of them was seen last, and whom to wake when it changes.
+type Known = BTreeMap<(String, String), (Fingerprint, Arc<Notify>)>;
+
+/// What of a Machine wakes its task: not the status, which the task writes itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Fingerprint {
+    uid: String,
+    generation: i64,
+    ending: bool,
+    purge: bool,
+}
+
+/// Follows all Machines, and calls their providers.
+#[derive(Clone)]
+pub struct Keeper {
+    client: Client,
+    providers: Arc<BTreeMap<String, Arc<dyn Provider>>>,
+}
+
+impl Keeper {
+    /// A keeper of these providers' machines.
+    pub fn new(client: Client, providers: impl IntoIterator<Item = Arc<dyn Provider>>) -> Self {
+        let providers = providers.into_iter().map(|provider| (provider.name().to_owned(), provider)).collect();
+        Self { client, providers: Arc::new(providers) }
+    }
+
+    fn resource() -> ApiResource {
+        let gvk = machine_gvk();
+        ApiResource::from_gvk(&GroupVersionKind::gvk(&gvk.group, &gvk.version, &gvk.kind))
+    }
+
+    fn machines(&self, namespace: &str) -> Api<DynamicObject> {
+        Api::namespaced_with(self.client.clone(), namespace, &Self::resource())
+    }
+
+    /// Works until `stop`. A call that is under way then is dropped; the next keeper asks again.
+    pub async fn run(self, stop: CancellationToken) {
+        let mut tasks = JoinSet::new();
+        for provider in self.providers.values().cloned() {
+            let keeper = self.clone();
+            tasks.spawn(async move { keeper.sweep(provider).await });
+        }
+        let all: Api<DynamicObject> = Api::all_with(self.client.clone(), &Self::resource());
+        let mut events = pin!(watcher(all, watcher::Config::default()).boxed());
+        let mut known = Known::new();
+        loop {
+            let event = tokio::select! {
+                () = stop.cancelled() => break,
+                event = events.next() => event,
+                Some(_) = tasks.join_next(), if !tasks.is_empty() => continue,
+            };
+            match event {
+                Some(Ok(watcher::Event::Apply(object) | watcher::Event::InitApply(object))) => {
+                    self.follow(&object, &mut known, &mut tasks);
+                }
+                Some(Ok(watcher::Event::Delete(object))) => {
+                    known.remove(&(object.namespace().unwrap_or_default(), object.name_any()));
+                }
+                Some(Ok(watcher::Event::Init | watcher::Event::InitDone)) => {}
+                Some(Err(error)) => {
+                    tracing::warn!(%error, "watching machines; trying again");
+                    tokio::time::sleep(API_RETRY).await;
+                }
+                None => break,
+            }
+        }
+        tasks.shutdown().await;
+    }
+
+    fn follow(&self, object: &DynamicObject, known: &mut Known, tasks: &mut JoinSet<()>) {
+        let at = (object.namespace().unwrap_or_default(), object.name_any());
+        let now = Fingerprint {
+            uid: object.uid().unwrap_or_default(),
+            generation: object.metadata.generation.unwrap_or(0),
+            ending: object.metadata.deletion_timestamp.is_some(),
+            purge: object.annotations().contains_key(keys::PURGE),
+        };
+        match known.get_mut(&at) {
+            Some((before, wake)) if before.uid == now.uid => {
+                if *before != now {
+                    *before = now;
+                    wake.notify_one();
+                }
+            }
+            _ => {
+                let wake = Arc::new(Notify::new());
+                let (keeper, uid) = (self.clone(), now.uid.clone());
+                known.insert(at.clone(), (now, wake.clone()));
+                tasks.spawn(async move { keeper.keep(&at.0, &at.1, &uid, &wake).await });
+            }
+        }
+    }
+
+    /// Keeps one machine until its object is gone.
+    async fn keep(&self, namespace: &str, name: &str, uid: &str, wake: &Notify) {
+        let api = self.machines(namespace);
+        loop {
+            let object = match api.get_opt(name).await {
+                Ok(Some(object)) if object.uid().as_deref() == Some(uid) => object,
+                Ok(_) => return,
+                Err(error) => {
+                    tracing::warn!(%error, machine = name, "cannot read a machine; trying again");
+                    tokio::time::sleep(API_RETRY).await;
+                    continue;
+                }
+            };
+            let machine: Machine = match serde_json::to_value(&object).and_then(serde_json::from_value) {
+                Ok(machine) => machine,
+                Err(error) => {
+                    tracing::error!(%error, machine = name, "a machine that cannot be read; left alone");
+                    wake.notified().await;
+                    continue;
+                }
+            };
+            let again = match step(&machine) {
+                Step::Rest => None,
+                Step::Release => match self.release(&api, &object, &machine).await {
+                    Ok(()) => return,
+                    Err(error) => Some(self.trouble(name, &error)),
+                },
+                Step::Call(call) => {
+                    let answer = self.ask(&machine.spec.candidate.provider, &call).await;
+                    let noted = answered(&machine, &call, &answer);
+                    let done = if noted.gone {
+                        self.release(&api, &object, &machine).await
+                    } else if noted.status == machine.status {
+                        Ok(())
+                    } else {
+                        // one of the same name that came after it is not meant
+                        let mut patch = status_patch(&noted.status);
+                        patch["metadata"] = json!({"uid": uid});
+                        api.patch_status(name, &PatchParams::default(), &Patch::Merge(patch)).await.map(drop)
+                    };
+                    match done {
+                        Ok(()) if noted.gone => return,
+                        Ok(()) => Some(noted.again),
+                        Err(error) => Some(self.trouble(name, &error)),
+                    }
+                }
+            };
+            match again {
+                None => wake.notified().await,
+                Some(again) => drop(tokio::time::timeout(again, wake.notified()).await),
+            }
+        }
+    }
+
+    fn trouble(&self, name: &str, error: &kube::Error) -> Duration {
+        tracing::warn!(%error, machine = name, "cannot note what became of a machine; trying again");
+        API_RETRY
+    }
+
+    async fn ask(&self, provider: &str, call: &Call) -> Answer {
+        let Some(provider) = self.providers.get(provider) else {
+            let known: Vec<&str> = self.providers.keys().map(String::as_str).collect();
+            let what = format!("there is no provider {provider} here; there are: {}", known.join(", "));
+            return Err(Failure::new(Fate::GiveUp, what));
+        };
+        let answer = async {
+            match call {
+                Call::Create(request) => provider.create(request).await.map(Some),
+                Call::Observe(machine) => provider.observe(machine).await,
+                Call::Stop(machine) => provider.stop(machine).await,
+                Call::Start(machine) => provider.start(machine).await,
+                Call::Delete(machine) => provider.delete(machine).await,
+            }
+        };
+        match tokio::time::timeout(CALL_MAX, answer).await {
+            Ok(answer) => answer,
+            Err(_) => {
+                let what = format!("{} gave no answer within {} s", provider.name(), CALL_MAX.as_secs());
+                Err(Failure::new(Fate::Retry, what))
+            }
+        }
+    }
+
+    /// Removes the machine's Node, then the finalizer: the object goes last.
+    async fn release(&self, api: &Api<DynamicObject>, object: &DynamicObject, machine: &Machine) -> kube::Result<()> {
+        let name = managed::machine::node_name(machine);
+        let nodes: Api<DynamicObject> =
+            Api::all_with(self.client.clone(), &ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Node")));
+        let is_its = |node: &DynamicObject| node.labels().get(keys::TOKEN).is_some_and(|held| held == token(machine));
+        if let Some(node) = nodes.get_opt(&name).await?.filter(is_its) {
+            let gone = nodes.delete(&node.name_any(), &kube::api::DeleteParams::default()).await;
+            if let Err(error) = gone
+                && !is_status(&error, 404)
+            {
+                return Err(error);
+            }
+        }
+        let left: Vec<&String> = object.finalizers().iter().filter(|held| *held != keys::LEDGER).collect();
+        let patch = json!({"metadata": {"resourceVersion": object.resource_version(), "finalizers": left}});
+        match api.patch(&object.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await {
+            Err(error) if !is_status(&error, 404) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Ends machines that no object stands for, now and ever after.
+    async fn sweep(&self, provider: Arc<dyn Provider>) {
+        loop {
+            match self.orphans(&*provider).await {
+                Ok(orphans) => {
+                    for orphan in orphans {
+                        tracing::warn!(
+                            id = orphan.id,
+                            provider = provider.name(),
+                            "ending a machine that nobody asked for"
+                        );
+                        if let Err(error) = provider.delete(&orphan).await {
+                            tracing::warn!(%error, "cannot end it; trying again");
+                        }
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(error, provider = provider.name(), "cannot compare machines with the ledger")
+                }
+            }
+            tokio::time::sleep(SWEEP).await;
+        }
+    }
+
+    async fn orphans(&self, provider: &dyn Provider) -> Result<Vec<Handle>, String> {
+        // in this order: an object is there before its machine is
+        let listed = provider.list_owned().await.map_err(|error| error.to_string())?;
+        if listed.is_empty() {
+            return Ok(Vec::new());
+        }
+        let all: Api<DynamicObject> = Api::all_with(self.client.clone(), &Self::resource());
+        let objects = futures::stream::once(async move { all.list(&ListParams::default()).await });
+        let objects: Vec<_> = objects.try_collect::<Vec<_>>().await.map_err(|error| error.to_string())?;
+        let machines: Result<Vec<Machine>, _> = objects
+            .into_iter()
+            .flatten()
+            .map(|object| serde_json::to_value(&object).and_then(serde_json::from_value))
+            .collect();
+        // an object that cannot be read is no reason to end its machine
+        Ok(orphans(&listed, &machines.map_err(|error| error.to_string())?))
+    }
+}
+
+fn is_status(error: &kube::Error, code: u16) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == code)
+}

@@ -1,0 +1,450 @@
+//! The provider `local`: machines that are folders of this one, each with a node agent of its own, a home directory and an address
+//! of 127.0.0.0/8.
+//!
+//! A machine's folder is named after its token and holds `machine.json`, which is written before anything is started. So a crash leaves either
+//! nothing or a machine that `list_owned` tells of. The agents run in this process: who makes the provider says how.
+
+use crate::provider::{Answer, Provider, Shell};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use managed::provider::{Failure, Fate, Handle, Offer, Request, Seen, State};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Write};
+use std::net::Ipv4Addr;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tokio::sync::Mutex;
+
+/// The name.
+pub const NAME: &str = "local";
+/// Digits of the token in a folder's name: paths of sockets below it must stay short.
+const ID_LENGTH: usize = 12;
+
+/// What this machine has.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Host {
+    pub cpus: f64,
+    /// GiB.
+    pub memory: f64,
+    /// The GPUs' indices and what they are called.
+    pub gpus: Vec<(u32, String)>,
+}
+
+/// A machine whose agent is to run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Local {
+    /// Its folder; the agent's data are in `node`, the home directory of jobs is `home`.
+    pub folder: PathBuf,
+    pub node: String,
+    pub address: Ipv4Addr,
+    pub labels: BTreeMap<String, String>,
+    pub taints: BTreeMap<String, String>,
+    /// Indices of the GPUs that it has.
+    pub gpus: Vec<u32>,
+}
+
+/// Runs node agents in this process.
+pub trait Agents: Send + Sync + 'static {
+    /// Starts the agent of a machine, unless it runs.
+    fn start<'a>(&'a self, machine: &'a Local) -> BoxFuture<'a, Result<(), String>>;
+
+    /// Whether anything that the agent of the machine in this folder started still runs.
+    fn is_busy(&self, folder: &Path) -> bool;
+
+    /// Stops the agent of the machine in this folder, if it runs; returns once it has stopped.
+    fn stop<'a>(&'a self, folder: &'a Path) -> BoxFuture<'a, ()>;
+}
+
+/// The provider.
+pub struct Machines {
+    root: PathBuf,
+    host: Host,
+    agents: Arc<dyn Agents>,
+    /// One at a time: GPUs and addresses are handed out by looking at what others have.
+    turn: Mutex<()>,
+}
+
+/// `machine.json`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Record {
+    token: String,
+    node: String,
+    address: Ipv4Addr,
+    #[serde(default)]
+    labels: BTreeMap<String, String>,
+    #[serde(default)]
+    taints: BTreeMap<String, String>,
+    #[serde(default)]
+    gpus: Vec<u32>,
+    goal: Goal,
+}
+
+/// What is to become of a machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+enum Goal {
+    Running,
+    Stopped,
+    Gone,
+}
+
+fn failed(what: &str, path: &Path) -> impl FnOnce(io::Error) -> Failure {
+    let what = format!("cannot {what} {}", path.display());
+    move |error| Failure::new(Fate::Retry, format!("{what}: {error}"))
+}
+
+impl Machines {
+    /// Machines in folders of `root`, which is made when the first one is.
+    pub fn new(root: PathBuf, host: Host, agents: Arc<dyn Agents>) -> Self {
+        Self { root, host, agents, turn: Mutex::new(()) }
+    }
+
+    fn records(&self) -> Result<Vec<(PathBuf, Record)>, Failure> {
+        let entries = match std::fs::read_dir(&self.root) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries.map_err(failed("read", &self.root))?,
+        };
+        let mut records = Vec::new();
+        for entry in entries {
+            let folder = entry.map_err(failed("read", &self.root))?.path();
+            match read(&folder) {
+                Ok(Some(record)) => records.push((folder, record)),
+                // made, and nothing written: nothing was started in it
+                Ok(None) => drop(std::fs::remove_dir(&folder)),
+                Err(error) => return Err(error),
+            }
+        }
+        records.sort_by(|a, b| a.0.cmp(&b.0));
+        Ok(records)
+    }
+
+    fn find(&self, machine: &Handle) -> Result<Option<(PathBuf, Record)>, Failure> {
+        let mut all = self.records()?;
+        all.retain(|(folder, record)| {
+            record.token == machine.token && machine.id.as_ref().is_none_or(|id| *id == id_of(folder))
+        });
+        Ok(all.pop())
+    }
+
+    fn gpus_for(&self, request: &Request, others: &[(PathBuf, Record)]) -> Result<Vec<u32>, Failure> {
+        let Some(wanted) = &request.candidate.accelerators else { return Ok(Vec::new()) };
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped")]
+        let count = wanted.count.ceil().clamp(0.0, 1e4) as usize;
+        let taken: BTreeSet<u32> = others.iter().flat_map(|(_, record)| record.gpus.iter().copied()).collect();
+        let is_meant = |product: &str| product.to_lowercase().contains(&wanted.name.to_lowercase());
+        let free = self.host.gpus.iter().filter(|(index, product)| is_meant(product) && !taken.contains(index));
+        let free: Vec<u32> = free.map(|(index, _)| *index).take(count).collect();
+        if free.len() < count {
+            let what =
+                format!("this machine has {} of {count} {} free; `nvidia-smi` lists its GPUs", free.len(), wanted.name);
+            return Err(Failure::new(Fate::NextCandidate, what));
+        }
+        Ok(free)
+    }
+
+    fn make(&self, request: &Request) -> Result<(PathBuf, Record), Failure> {
+        let others = self.records()?;
+        if let Some(found) = others.iter().find(|(_, record)| record.token == request.token) {
+            return Ok(found.clone());
+        }
+        let (wanted, host) = (&request.candidate, &self.host);
+        for (what, wanted, has) in
+            [("processors", wanted.cpus, host.cpus), ("GiB of memory", wanted.memory, host.memory)]
+        {
+            if wanted > has {
+                let what = format!("this machine has {has:.1} {what}, and {wanted:.1} are asked for");
+                return Err(Failure::new(Fate::NextCandidate, what));
+            }
+        }
+        let gpus = self.gpus_for(request, &others)?;
+        let addresses: BTreeSet<Ipv4Addr> = others.iter().map(|(_, record)| record.address).collect();
+        let record = Record {
+            token: request.token.clone(),
+            node: request.node.clone(),
+            address: address(&request.token, &addresses),
+            labels: request.labels.clone(),
+            taints: request.taints.clone(),
+            gpus,
+            goal: Goal::Running,
+        };
+        let folder = self.root.join(id(&request.token));
+        let mut builder = std::fs::DirBuilder::new();
+        builder.recursive(true).mode(0o700);
+        for path in [folder.join("home"), folder.join("node")] {
+            builder.create(&path).map_err(failed("make", &path))?;
+        }
+        write(&folder, &record)?;
+        Ok((folder, record))
+    }
+
+    /// Does what is left to do for a machine's goal, and says where it stands then.
+    async fn advance(&self, folder: PathBuf, record: Record) -> Result<Option<Seen>, Failure> {
+        let machine = Local {
+            folder: folder.clone(),
+            node: record.node.clone(),
+            address: record.address,
+            labels: record.labels.clone(),
+            taints: record.taints.clone(),
+            gpus: record.gpus.clone(),
+        };
+        let start = || async {
+            let started = self.agents.start(&machine).await;
+            started
+                .map_err(|why| Failure::new(Fate::Retry, format!("cannot start the agent of {}: {why}", record.node)))
+        };
+        let busy = self.agents.is_busy(&folder);
+        let state = match (record.goal, busy) {
+            (Goal::Running, _) => {
+                start().await?;
+                State::Running
+            }
+            // what still runs there is its agent's to end
+            (Goal::Stopped, true) => {
+                start().await?;
+                State::Stopping
+            }
+            (Goal::Gone, true) => {
+                start().await?;
+                State::Ending
+            }
+            (Goal::Stopped, false) => {
+                self.agents.stop(&folder).await;
+                State::Stopped
+            }
+            (Goal::Gone, false) => {
+                self.agents.stop(&folder).await;
+                return remove(&folder).await.map(|()| None);
+            }
+        };
+        Ok(Some(seen(&folder, &record, state)))
+    }
+
+    async fn to(&self, machine: &Handle, goal: Option<Goal>) -> Result<Option<Seen>, Failure> {
+        let _turn = self.turn.lock().await;
+        let Some((folder, mut record)) = self.find(machine)? else { return Ok(None) };
+        // what is to go stays so
+        if let Some(goal) = goal.filter(|goal| *goal != record.goal && record.goal != Goal::Gone) {
+            record.goal = goal;
+            write(&folder, &record)?;
+        }
+        self.advance(folder, record).await
+    }
+}
+
+impl Provider for Machines {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn offers(&self) -> Answer<'_, Vec<Offer>> {
+        async {
+            let taken: usize = self.records()?.iter().map(|(_, record)| record.gpus.len()).sum();
+            let count = self.host.gpus.len().saturating_sub(taken);
+            #[expect(clippy::cast_precision_loss, reason = "GPUs of one machine")]
+            let accelerators = self
+                .host
+                .gpus
+                .first()
+                .map(|(_, name)| api::sky::Accelerators { name: name.clone(), count: count as f64 });
+            let candidate = api::sky::Candidate {
+                provider: NAME.to_owned(),
+                cpus: self.host.cpus,
+                memory: self.host.memory,
+                accelerators,
+                ..api::sky::Candidate::default()
+            };
+            Ok(vec![Offer { candidate, free: None }])
+        }
+        .boxed()
+    }
+
+    fn create<'a>(&'a self, request: &'a Request) -> Answer<'a, Seen> {
+        async move {
+            let _turn = self.turn.lock().await;
+            let (folder, record) = self.make(request)?;
+            let gone = || Failure::new(Fate::Retry, format!("machine {} is on its way out", request.node));
+            self.advance(folder, record).await?.ok_or_else(gone)
+        }
+        .boxed()
+    }
+
+    fn observe<'a>(&'a self, machine: &'a Handle) -> Answer<'a, Option<Seen>> {
+        self.to(machine, None).boxed()
+    }
+
+    fn stop<'a>(&'a self, machine: &'a Handle) -> Answer<'a, Option<Seen>> {
+        self.to(machine, Some(Goal::Stopped)).boxed()
+    }
+
+    fn start<'a>(&'a self, machine: &'a Handle) -> Answer<'a, Option<Seen>> {
+        self.to(machine, Some(Goal::Running)).boxed()
+    }
+
+    fn delete<'a>(&'a self, machine: &'a Handle) -> Answer<'a, Option<Seen>> {
+        self.to(machine, Some(Goal::Gone)).boxed()
+    }
+
+    fn list_owned(&self) -> Answer<'_, Vec<Seen>> {
+        async {
+            let state = |goal| match goal {
+                Goal::Running => State::Running,
+                Goal::Stopped => State::Stopped,
+                Goal::Gone => State::Ending,
+            };
+            let records = self.records()?;
+            Ok(records.iter().map(|(folder, record)| seen(folder, record, state(record.goal))).collect())
+        }
+        .boxed()
+    }
+
+    fn shell<'a>(&'a self, machine: &'a Handle) -> Answer<'a, Shell> {
+        async move {
+            let found = self.find(machine)?;
+            let missing = || Failure::new(Fate::GiveUp, "there is no such machine".to_owned());
+            let (folder, _) = found.ok_or_else(missing)?;
+            let home = format!("HOME={}", folder.join("home").display());
+            let argv = ["/usr/bin/env", &home, "/bin/sh", "-c"];
+            Ok(Shell { argv: argv.into_iter().map(str::to_owned).collect() })
+        }
+        .boxed()
+    }
+}
+
+/// What a machine of this token is called: the digits of a uid say nothing to anybody, twelve of them are enough.
+fn id(token: &str) -> String {
+    token.chars().filter(char::is_ascii_alphanumeric).take(ID_LENGTH).collect()
+}
+
+fn id_of(folder: &Path) -> String {
+    folder.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+fn seen(folder: &Path, record: &Record, state: State) -> Seen {
+    Seen {
+        token: record.token.clone(),
+        id: id_of(folder),
+        state,
+        node: record.node.clone(),
+        address: record.address.to_string(),
+        home: folder.join("home").display().to_string(),
+    }
+}
+
+/// An address of 127.0.0.0/8 that no other machine has: the same for the same token, where it is free.
+fn address(token: &str, taken: &BTreeSet<Ipv4Addr>) -> Ipv4Addr {
+    let hash = token.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    let tries = (0..u32::MAX).map(|more| {
+        let [_, b, c, d] = hash.wrapping_add(more).to_be_bytes();
+        Ipv4Addr::new(127, b.clamp(64, 127), c, d.clamp(1, 254))
+    });
+    tries.into_iter().find(|address| !taken.contains(address)).unwrap_or(Ipv4Addr::LOCALHOST)
+}
+
+fn read(folder: &Path) -> Result<Option<Record>, Failure> {
+    let path = folder.join("machine.json");
+    let text = match std::fs::read(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        text => text.map_err(failed("read", &path))?,
+    };
+    serde_json::from_slice(&text).map(Some).map_err(|error| {
+        Failure::new(
+            Fate::GiveUp,
+            format!("{} cannot be read: {error}; end what runs there, and remove the folder", path.display()),
+        )
+    })
+}
+
+/// Writes the whole record or nothing.
+fn write(folder: &Path, record: &Record) -> Result<(), Failure> {
+    use std::os::unix::fs::OpenOptionsExt;
+    let (path, fresh) = (folder.join("machine.json"), folder.join("machine.json.new"));
+    let text = serde_json::to_vec(record).map_err(|error| Failure::new(Fate::GiveUp, error.to_string()))?;
+    let written = || {
+        let mut file = std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
+        file.write_all(&text)?;
+        file.sync_all()?;
+        std::fs::rename(&fresh, &path)?;
+        std::fs::File::open(folder)?.sync_all()
+    };
+    written().map_err(failed("write", &path))
+}
+
+/// Removes a machine's folder, the record last: a machine that is half removed is still listed.
+async fn remove(folder: &Path) -> Result<(), Failure> {
+    let owned = folder.to_owned();
+    let removed = tokio::task::spawn_blocking(move || {
+        for entry in std::fs::read_dir(&owned)? {
+            let path = entry?.path();
+            if path.ends_with("machine.json") {
+                continue;
+            }
+            if path.symlink_metadata()?.is_dir() {
+                std::fs::remove_dir_all(&path)?
+            } else {
+                std::fs::remove_file(&path)?
+            }
+        }
+        std::fs::remove_file(owned.join("machine.json"))?;
+        std::fs::remove_dir(&owned)
+    });
+    let removed = removed.await.unwrap_or_else(|error| Err(io::Error::other(error)));
+    removed.map_err(failed("remove", folder))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Nothing;
+
+    impl Agents for Nothing {
+        fn start<'a>(&'a self, _: &'a Local) -> BoxFuture<'a, Result<(), String>> {
+            async { Ok(()) }.boxed()
+        }
+
+        fn is_busy(&self, folder: &Path) -> bool {
+            folder.join("node/busy").exists()
+        }
+
+        fn stop<'a>(&'a self, _: &'a Path) -> BoxFuture<'a, ()> {
+            async {}.boxed()
+        }
+    }
+
+    fn request(token: &str, gpus: f64) -> Request {
+        let accelerators = Some(api::sky::Accelerators { name: "H100".into(), count: gpus });
+        let candidate = api::sky::Candidate {
+            provider: NAME.into(),
+            accelerators: accelerators.filter(|all| all.count > 0.0),
+            ..api::sky::Candidate::default()
+        };
+        let (labels, taints) = (BTreeMap::new(), BTreeMap::new());
+        Request { token: token.into(), node: "dev-0-0".into(), candidate, labels, taints }
+    }
+
+    #[tokio::test]
+    async fn a_machine_is_made_once_and_ends_when_nothing_runs_there() {
+        let root = tempfile::tempdir().unwrap();
+        let host = Host { cpus: 2.0, memory: 4.0, gpus: vec![(0, "NVIDIA H100".into()), (1, "NVIDIA H100".into())] };
+        let provider = Machines::new(root.path().join("machines"), host, Arc::new(Nothing));
+        let one = provider.create(&request("1111-aaaa", 1.0)).await.unwrap();
+        let again = provider.create(&request("1111-aaaa", 1.0)).await.unwrap();
+        assert_eq!(one, again);
+        let full = provider.create(&request("2222-bbbb", 2.0)).await.unwrap_err();
+        assert_eq!(full.fate, Fate::NextCandidate);
+        let two = provider.create(&request("2222-bbbb", 1.0)).await.unwrap();
+        assert_ne!(one.address, two.address);
+        let handle = Handle { token: one.token.clone(), id: None };
+        assert_eq!(provider.stop(&handle).await.unwrap().unwrap().state, State::Stopped);
+        assert_eq!(provider.start(&handle).await.unwrap().unwrap().state, State::Running);
+        let pod = root.path().join("machines").join(&one.id).join("node/busy");
+        std::fs::create_dir_all(&pod).unwrap();
+        assert_eq!(provider.delete(&handle).await.unwrap().unwrap().state, State::Ending);
+        assert_eq!(provider.start(&handle).await.unwrap().unwrap().state, State::Ending, "what is to go stays so");
+        std::fs::remove_dir(&pod).unwrap();
+        assert_eq!(provider.observe(&handle).await.unwrap(), None);
+        let left = provider.list_owned().await.unwrap();
+        assert_eq!(left.iter().map(|seen| seen.token.as_str()).collect::<Vec<_>>(), ["2222-bbbb"]);
+    }
+}

@@ -1,0 +1,168 @@
+//! Service accounts and their tokens. Source: `pkg/registry/core/serviceaccount` of Kubernetes 1.36.
+
+use super::access::restriction;
+use super::kit::{age, at, int, items, text};
+use api::field::{Error, ErrorList, Path};
+use jiff::{SignedDuration, Timestamp};
+use resource::status::Status;
+use resource::{Context, Outcome, Strategy};
+use serde_json::{Value, json};
+
+const GROUP: &str = "authentication.k8s.io";
+/// Lifetime of a token that says nothing about it, in seconds.
+const DEFAULT_SECS: i64 = 3600;
+const MIN_SECS: i64 = 600;
+const MAX_SECS: i64 = 1 << 32;
+
+/// The kind `ServiceAccount`.
+pub struct Accounts;
+
+impl Strategy for Accounts {
+    fn generation_changed(&self, _new: &Value, _old: &Value) -> Option<bool> {
+        None
+    }
+
+    fn delete_returns_object(&self) -> bool {
+        true
+    }
+
+    fn row(&self, object: &Value, now: Timestamp) -> Vec<Value> {
+        vec![json!(text(object, "metadata.name")), age(object, now)]
+    }
+
+    fn post(
+        &self,
+        cx: &Context<'_>,
+        subresource: &str,
+        parent: &Value,
+        body: &Value,
+    ) -> Option<Result<Outcome, Status>> {
+        (subresource == "token").then(|| token(cx, parent, body).map(Outcome::Reply))
+    }
+}
+
+/// What a token is bound to beside its account, as a claim.
+fn bound(cx: &Context<'_>, account: &Value, reference: &Value) -> Result<(&'static str, Value), Status> {
+    let (kind, name, uid) = (text(reference, "kind"), text(reference, "name"), text(reference, "uid"));
+    let (claim, plural, namespace) = match (kind, text(reference, "apiVersion")) {
+        ("Pod", "v1") => ("pod", "pods", cx.namespace),
+        ("Secret", "v1") => ("secret", "secrets", cx.namespace),
+        ("Node", "v1") => ("node", "nodes", ""),
+        (_, version) => {
+            let (group, version) = version.split_once('/').unwrap_or(("", version));
+            let why = format!("cannot bind token to object of type {group}/{version}, Kind={kind}");
+            return Err(Status::bad_request(why));
+        }
+    };
+    let Some(object) = (cx.lookup)("", plural, namespace, name) else {
+        return Err(Status::not_found("", plural, name));
+    };
+    if kind == "Pod" {
+        let own = text(account, "metadata.name");
+        if text(&object, "spec.serviceAccountName") != own {
+            let why = format!(
+                "cannot bind token for serviceaccount {own:?} to pod running with different serviceaccount name."
+            );
+            return Err(Status::bad_request(why));
+        }
+    }
+    let there = api::object::uid(&object);
+    if !uid.is_empty() && uid != there {
+        let why = format!(
+            "the UID in the bound object reference ({uid}) does not match the UID in record. The object might have been \
+             deleted and then recreated"
+        );
+        return Err(Status::conflict("", kind, name, &why));
+    }
+    Ok((claim, json!({"name": name, "uid": there})))
+}
+
+/// The answer to a TokenRequest.
+fn token(cx: &Context<'_>, account: &Value, body: &Value) -> Result<Value, Status> {
+    let name = text(account, "metadata.name");
+    if let Some(node) = cx.who.node() {
+        let pod = |pod: &str| (cx.lookup)("", "pods", cx.namespace, pod);
+        restriction::token(node, body, pod).map_err(|why| Status::forbidden("", "serviceaccounts", name, &why))?;
+    }
+    let given = text(body, "metadata.name");
+    if !given.is_empty() && given != name {
+        let errors = vec![Error::invalid(
+            &Path::new("metadata").child("name"),
+            given,
+            "must match the service account name if specified",
+        )];
+        return Err(Status::invalid(GROUP, "TokenRequest", given, &errors));
+    }
+    let seconds = int(body, "spec.expirationSeconds").unwrap_or(DEFAULT_SECS);
+    let path = Path::new("spec").child("expirationSeconds");
+    let mut errors = ErrorList::new();
+    if seconds < MIN_SECS {
+        errors.push(Error::invalid(&path, seconds, "may not specify a duration less than 10 minutes"));
+    }
+    if seconds > MAX_SECS {
+        errors.push(Error::invalid(&path, seconds, "may not specify a duration larger than 2^32 seconds"));
+    }
+    if !errors.is_empty() {
+        return Err(Status::invalid(GROUP, "TokenRequest", "", &errors));
+    }
+    let mut audiences = items(body, "spec.audiences").to_vec();
+    if audiences.is_empty() {
+        audiences.push(cx.tokens.issuer().into());
+    }
+    let mut own = json!({
+        "namespace": cx.namespace,
+        "serviceaccount": {"name": name, "uid": api::object::uid(account)},
+    });
+    let reference = at(body, "spec.boundObjectRef");
+    if !reference.is_null() {
+        let (claim, value) = bound(cx, account, reference)?;
+        own[claim] = value;
+        if claim == "pod" {
+            // A pod's token also says where the pod runs.
+            let pod = (cx.lookup)("", "pods", cx.namespace, text(reference, "name")).unwrap_or_default();
+            let node = text(&pod, "spec.nodeName");
+            if !node.is_empty() {
+                let there = (cx.lookup)("", "nodes", "", node).unwrap_or_default();
+                own["node"] = json!({"name": node});
+                if !api::object::uid(&there).is_empty() {
+                    own["node"]["uid"] = api::object::uid(&there).into();
+                }
+            }
+        }
+    }
+    let now = cx.now.as_second();
+    let claims = json!({
+        "aud": audiences,
+        "exp": now + seconds,
+        "iat": now,
+        "nbf": now,
+        "iss": cx.tokens.issuer(),
+        "jti": cx.world.uid(),
+        "kubernetes.io": own,
+        "sub": format!("system:serviceaccount:{}:{name}", cx.namespace),
+    });
+    let expires = cx.now.saturating_add(SignedDuration::from_secs(seconds)).unwrap_or(Timestamp::MAX);
+    let mut reference = reference.clone();
+    if let Some(reference) = reference.as_object_mut()
+        && let Some(uid) = own_uid(&claims, reference)
+    {
+        reference.insert("uid".to_owned(), uid);
+    }
+    Ok(json!({
+        "kind": "TokenRequest",
+        "apiVersion": "authentication.k8s.io/v1",
+        "metadata": {
+            "name": name,
+            "namespace": cx.namespace,
+            "creationTimestamp": super::pod::stamp(cx.now),
+        },
+        "spec": {"audiences": audiences, "expirationSeconds": seconds, "boundObjectRef": reference},
+        "status": {"token": cx.tokens.sign(&claims), "expirationTimestamp": super::pod::stamp(expires)},
+    }))
+}
+
+/// The uid of the object that a token was bound to.
+fn own_uid(claims: &Value, reference: &serde_json::Map<String, Value>) -> Option<Value> {
+    let kind = reference.get("kind")?.as_str()?.to_lowercase();
+    claims["kubernetes.io"].get(kind)?.get("uid").cloned()
+}

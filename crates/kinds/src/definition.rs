@@ -1,0 +1,637 @@
+//! The rules of definitions themselves (`k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/validation`).
+
+use api::field::{Error, ErrorList, Path};
+use api::names;
+use jiff::Timestamp;
+use merge::apply::Ignored;
+use merge::structural;
+use resource::definitions::{CLEANUP, set_condition};
+use resource::status::Status;
+use resource::{Context, Strategy};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+
+/// Defaults, validation and deletion of definitions.
+pub struct Definitions;
+
+fn text<'a>(value: &'a Value, field: &str) -> &'a str {
+    value.get(field).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn strings(value: &Value) -> Vec<String> {
+    value.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+fn versions(definition: &Value) -> &[Value] {
+    definition["spec"]["versions"].as_array().map_or(&[], Vec::as_slice)
+}
+
+/// Adds the storage version to those that objects may be stored in.
+fn note_storage_version(definition: &mut Value) {
+    let storage = versions(definition).iter().find(|v| v["storage"] == true).map(|v| text(v, "name").to_owned());
+    let mut stored = strings(&definition["status"]["storedVersions"]);
+    if let Some(storage) = storage
+        && !stored.contains(&storage)
+    {
+        stored.push(storage);
+    }
+    if !stored.is_empty() {
+        definition["status"]["storedVersions"] = json!(stored);
+    }
+}
+
+impl Strategy for Definitions {
+    fn default(&self, object: &mut Value) {
+        let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) else { return };
+        if let Some(names) = spec.entry("names").or_insert_with(|| json!({})).as_object_mut() {
+            let kind = names.get("kind").and_then(Value::as_str).unwrap_or_default().to_owned();
+            let unset = |v: Option<&Value>| v.and_then(Value::as_str).is_none_or(str::is_empty);
+            if unset(names.get("singular")) && !kind.is_empty() {
+                names.insert("singular".to_owned(), kind.to_lowercase().into());
+            }
+            if unset(names.get("listKind")) && !kind.is_empty() {
+                names.insert("listKind".to_owned(), format!("{kind}List").into());
+            }
+        }
+        let conversion = spec.entry("conversion").or_insert_with(|| json!({}));
+        if text(conversion, "strategy").is_empty() {
+            conversion["strategy"] = "None".into();
+        }
+    }
+
+    fn prepare_create(&self, _cx: &Context<'_>, new: &mut Value) {
+        new["status"] =
+            json!({"conditions": null, "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": null});
+        note_storage_version(new);
+    }
+
+    fn prepare_update(&self, _cx: &Context<'_>, new: &mut Value, old: &Value) {
+        new["status"] = old["status"].clone();
+        note_storage_version(new);
+    }
+
+    fn prepare_subresource(&self, _cx: &Context<'_>, _subresource: &str, new: &mut Value, old: &Value) {
+        let mut result = old.clone();
+        result["status"] = new["status"].clone();
+        if let Some(managers) = new["metadata"].get("managedFields") {
+            result["metadata"]["managedFields"] = managers.clone();
+        }
+        *new = result;
+    }
+
+    fn validate_create(&self, _cx: &Context<'_>, new: &Value) -> ErrorList {
+        let mut errors = ErrorList::new();
+        let spec = &new["spec"];
+        let name = api::object::meta(new, "name");
+        let wanted = format!("{}.{}", text(&spec["names"], "plural"), text(spec, "group"));
+        if name != wanted {
+            errors.push(Error::invalid(
+                &Path::new("metadata").child("name"),
+                name,
+                "must be spec.names.plural+\".\"+spec.group",
+            ));
+        }
+        common(new, &mut errors);
+        approval(new, &mut errors);
+        errors
+    }
+
+    fn validate_update(&self, _cx: &Context<'_>, new: &Value, old: &Value) -> ErrorList {
+        let mut errors = ErrorList::new();
+        let established = old["status"]["conditions"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .any(|c| c["type"] == "Established" && c["status"] == "True");
+        let path = Path::new("spec");
+        if established {
+            let mut fixed = |at: &Path, new: &Value, old: &Value| {
+                if new != old {
+                    errors.push(Error::invalid(at, new.clone(), "field is immutable"));
+                }
+            };
+            fixed(&path.child("group"), &new["spec"]["group"], &old["spec"]["group"]);
+            fixed(&path.child("scope"), &new["spec"]["scope"], &old["spec"]["scope"]);
+            for field in ["kind", "plural"] {
+                let (new, old) = (&new["spec"]["names"][field], &old["spec"]["names"][field]);
+                fixed(&path.child("names").child(field), new, old);
+            }
+        }
+        common(new, &mut errors);
+        errors
+    }
+
+    fn validate_subresource(&self, _cx: &Context<'_>, _subresource: &str, new: &Value, _old: &Value) -> ErrorList {
+        let mut errors = ErrorList::new();
+        stored_versions(new, &mut errors);
+        errors
+    }
+
+    fn generation_changed(&self, new: &Value, old: &Value) -> Option<bool> {
+        Some(new["spec"] != old["spec"])
+    }
+
+    fn warnings(&self, new: &Value, _old: Option<&Value>) -> Vec<String> {
+        let mut out = Vec::new();
+        for version in versions(new) {
+            unknown_formats(&version["schema"]["openAPIV3Schema"], &mut out);
+        }
+        out
+    }
+
+    fn unconditional_update(&self) -> bool {
+        false
+    }
+
+    fn ignored(&self, subresource: &str) -> Ignored {
+        match subresource {
+            "status" => Ignored::all_but(&["status"]),
+            _ => Ignored::paths(&["status"]),
+        }
+    }
+
+    fn begin_delete(&self, cx: &Context<'_>, object: &Value) -> Result<Option<Value>, Status> {
+        if api::object::is_terminating(object) {
+            return Ok(None);
+        }
+        let mut new = object.clone();
+        let mut finalizers = strings(&new["metadata"]["finalizers"]);
+        if !finalizers.iter().any(|f| f == CLEANUP) {
+            finalizers.push(CLEANUP.to_owned());
+        }
+        new["metadata"]["finalizers"] = json!(finalizers);
+        set_condition(
+            &mut new,
+            &cx.now,
+            "Terminating",
+            "True",
+            "InstanceDeletionPending",
+            "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
+        );
+        Ok(Some(new))
+    }
+
+    fn row(&self, object: &Value, _now: Timestamp) -> Vec<Value> {
+        vec![api::object::meta(object, "name").into(), api::object::meta(object, "creationTimestamp").into()]
+    }
+}
+
+/// An error where a name does not follow a rule; several faults are joined as upstream joins them.
+fn check(errors: &mut ErrorList, path: &Path, value: &str, faults: &[String]) {
+    if !faults.is_empty() {
+        errors.push(Error::invalid(path, value, faults.join(",")));
+    }
+}
+
+/// What must hold of every definition.
+fn common(definition: &Value, errors: &mut ErrorList) {
+    let spec = &definition["spec"];
+    let path = Path::new("spec");
+    let group = text(spec, "group");
+    if group.is_empty() {
+        errors.push(Error::required(&path.child("group"), ""));
+    } else {
+        let faults = names::subdomain_faults(group, false);
+        if !faults.is_empty() {
+            check(errors, &path.child("group"), group, &faults);
+        } else if !group.contains('.') {
+            errors.push(Error::invalid(&path.child("group"), group, "should be a domain with at least one dot"));
+        }
+    }
+    match text(spec, "scope") {
+        "" => errors.push(Error::required(&path.child("scope"), "")),
+        "Cluster" | "Namespaced" => {}
+        other => {
+            errors.push(Error::not_supported(&path.child("scope"), other, &["Cluster", "Namespaced"]));
+        }
+    }
+    if spec["preserveUnknownFields"] == true {
+        errors.push(Error::invalid(
+            &path.child("preserveUnknownFields"),
+            true,
+            "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead",
+        ));
+        if versions(definition).iter().any(|version| has_default(&version["schema"]["openAPIV3Schema"])) {
+            let why = "must be false in order to use defaults in the schema";
+            errors.push(Error::invalid(&path.child("preserveUnknownFields"), true, why));
+        }
+    }
+    all_versions(definition, &path, errors);
+    accepted_names(&spec["names"], &path.child("names"), errors);
+    match text(&spec["conversion"], "strategy") {
+        "None" | "" => {
+            let (path, webhook) = (path.child("conversion"), &spec["conversion"]["webhook"]);
+            let alone = "should not be set when strategy is not set to Webhook";
+            if webhook["clientConfig"].is_object() {
+                errors.push(Error::forbidden(&path.child("webhookClientConfig"), alone));
+            }
+            if webhook["conversionReviewVersions"].as_array().is_some_and(|all| !all.is_empty()) {
+                errors.push(Error::forbidden(&path.child("conversionReviewVersions"), alone));
+            }
+        }
+        "Webhook" => webhook_conversion(&spec["conversion"], &path.child("conversion"), errors),
+        other => {
+            errors.push(Error::not_supported(&path.child("conversion").child("strategy"), other, &["None", "Webhook"]))
+        }
+    }
+    stored_versions(definition, errors);
+}
+
+/// Conversion by webhook is described as upstream wants it, and then refused: this server calls no webhooks.
+fn webhook_conversion(conversion: &Value, path: &Path, errors: &mut ErrorList) {
+    let before = errors.len();
+    let webhook = &conversion["webhook"];
+    let client = path.child("webhookClientConfig");
+    if webhook["clientConfig"].is_object() {
+        crate::admissionregistration::client_faults(&webhook["clientConfig"], &client, errors);
+    } else {
+        errors.push(Error::required(&client, "required when strategy is set to Webhook"));
+    }
+    let versions = webhook["conversionReviewVersions"].as_array().map_or(&[][..], Vec::as_slice);
+    let path_of_versions = path.child("conversionReviewVersions");
+    if versions.is_empty() {
+        errors.push(Error::required(&path_of_versions, ""));
+    } else if !versions.iter().any(|v| v == "v1" || v == "v1beta1") {
+        let why = "must include at least one of v1, v1beta1";
+        errors.push(Error::invalid(&path_of_versions, versions.to_vec(), why));
+    }
+    if errors.len() == before {
+        errors.push(Error::not_supported(&path.child("strategy"), "Webhook", &["None"]));
+    }
+}
+
+/// The part of a version that upstream keeps once for all versions where they agree: errors name that place then.
+fn shared<'a>(all: &'a [Value], field: &str) -> Option<&'a Value> {
+    let first = all.first()?.get(field).filter(|v| !v.is_null())?;
+    all.iter().all(|v| v.get(field) == Some(first)).then_some(first)
+}
+
+/// Whether a schema, or one in it, has a default.
+fn has_default(schema: &Value) -> bool {
+    match schema {
+        Value::Object(members) => {
+            members.get("default").is_some_and(|value| !value.is_null())
+                || members.iter().any(|(name, member)| match (name.as_str(), member) {
+                    ("default" | "enum" | "example", _) => false,
+                    ("properties", Value::Object(properties)) => properties.values().any(has_default),
+                    _ => has_default(member),
+                })
+        }
+        Value::Array(members) => members.iter().any(has_default),
+        _ => false,
+    }
+}
+
+fn all_versions(definition: &Value, path: &Path, errors: &mut ErrorList) {
+    let all = versions(definition);
+    let at = path.child("versions");
+    let mut seen = BTreeSet::new();
+    let mut unique = true;
+    for (i, version) in all.iter().enumerate() {
+        let name = text(version, "name");
+        unique &= seen.insert(name);
+        let faults = names::dns1035_faults(name, false);
+        check(errors, &at.index(i).child("name"), name, &faults);
+        if i == 0 {
+            // upstream keeps the first version's name beside the versions, where it has one
+            let faults = if name.is_empty() { &[][..] } else { &faults };
+            check(errors, &path.child("version"), name, faults);
+        }
+        if let Some(warning) = version["deprecationWarning"].as_str() {
+            let at = at.index(i).child("deprecationWarning");
+            for fault in deprecation_faults(version["deprecated"] == true, warning) {
+                errors.push(Error::invalid(&at, warning, fault));
+            }
+        }
+    }
+    let value = definition["spec"].get("versions").cloned().unwrap_or_default();
+    if !unique {
+        errors.push(Error::invalid(&at, value.clone(), "must contain unique version names"));
+    }
+    if all.iter().filter(|v| v["storage"] == true).count() != 1 {
+        errors.push(Error::invalid(&at, value, "must have exactly one version marked as storage version"));
+    }
+    let places = |field: &str, hoisted: Path| -> Vec<(Path, Value)> {
+        match shared(all, field) {
+            Some(value) => vec![(hoisted, value.clone())],
+            None => all
+                .iter()
+                .enumerate()
+                .filter_map(|(i, v)| Some((at.index(i).child(field), v.get(field)?.clone())))
+                .collect(),
+        }
+    };
+    for (i, version) in all.iter().enumerate() {
+        if !version["schema"]["openAPIV3Schema"].is_object() {
+            errors.push(Error::required(&at.index(i).child("schema").child("openAPIV3Schema"), ""));
+        }
+    }
+    for (place, schema) in places("schema", path.child("validation")) {
+        if let Some(schema) = schema.get("openAPIV3Schema").filter(|s| s.is_object()) {
+            errors.extend(structural::check(schema, &place.child("openAPIV3Schema")));
+        }
+    }
+    for (place, subresources) in places("subresources", path.child("subresources")) {
+        scale(&subresources["scale"], &place.child("scale"), errors);
+    }
+    for (place, columns) in places("additionalPrinterColumns", path.child("additionalPrinterColumns")) {
+        printer_columns(&columns, &place, errors);
+    }
+    let hoisted = shared(all, "selectableFields").is_some();
+    if hoisted && shared(all, "schema").is_none() {
+        let why = "may only be set when validations.schema is included";
+        errors.push(Error::invalid(&path.child("selectableFields"), "", why));
+        return;
+    }
+    for (i, version) in all.iter().enumerate() {
+        let place = if hoisted { path.child("selectableFields") } else { at.index(i).child("selectableFields") };
+        if !hoisted || i == 0 {
+            selectable(&version["selectableFields"], &version["schema"]["openAPIV3Schema"], &place, errors);
+        }
+    }
+}
+
+/// What is wrong with the warning that users of an old version get.
+fn deprecation_faults(deprecated: bool, warning: &str) -> Vec<String> {
+    const MAX_BYTES: usize = 256;
+    if !deprecated {
+        return vec!["can only be set for deprecated versions".to_owned()];
+    }
+    let mut faults = Vec::new();
+    if warning.len() > MAX_BYTES {
+        faults.push(format!("must be <= {MAX_BYTES} characters long"));
+    }
+    if warning.is_empty() {
+        faults.push("must not be an empty string".to_owned());
+    }
+    if let Some((i, _)) = warning.char_indices().find(|(_, c)| c.is_control()) {
+        faults
+            .push(format!("must only contain printable UTF-8 characters; non-printable character found at index {i}"));
+    }
+    faults
+}
+
+fn accepted_names(all: &Value, path: &Path, errors: &mut ErrorList) {
+    for field in ["plural", "singular", "kind", "listKind"] {
+        let value = text(all, field);
+        let at = path.child(field);
+        if value.is_empty() {
+            errors.push(Error::required(&at, ""));
+            continue;
+        }
+        if matches!(field, "plural" | "singular") {
+            check(errors, &at, value, &names::dns1035_faults(value, false));
+        } else {
+            let faults = names::dns1035_faults(&value.to_lowercase(), false);
+            if !faults.is_empty() {
+                let why = format!("may have mixed case, but should otherwise match: {}", faults.join(","));
+                errors.push(Error::invalid(&at, value, why));
+            }
+        }
+    }
+    for list in ["shortNames", "categories"] {
+        for (i, name) in all[list].as_array().into_iter().flatten().enumerate() {
+            let name = name.as_str().unwrap_or_default();
+            check(errors, &path.child(list).index(i), name, &names::dns1035_faults(name, false));
+        }
+    }
+    let (kind, list_kind) = (text(all, "kind"), text(all, "listKind"));
+    if !kind.is_empty() && kind == list_kind {
+        errors.push(Error::invalid(&path.child("listKind"), list_kind, "kind and listKind may not be the same"));
+    }
+}
+
+/// Formats that a schema names and nobody checks.
+fn unknown_formats(schema: &Value, out: &mut Vec<String>) {
+    const KNOWN: [&str; 33] = [
+        "bsonobjectid",
+        "uri",
+        "email",
+        "hostname",
+        "ipv4",
+        "ipv6",
+        "cidr",
+        "mac",
+        "uuid",
+        "uuid3",
+        "uuid4",
+        "uuid5",
+        "isbn",
+        "isbn10",
+        "isbn13",
+        "creditcard",
+        "ssn",
+        "hexcolor",
+        "rgbcolor",
+        "byte",
+        "password",
+        "date",
+        "duration",
+        "datetime",
+        "date-time",
+        "int32",
+        "int64",
+        "float",
+        "double",
+        "k8s-short-name",
+        "k8s-long-name",
+        "int-or-string",
+        "quantity",
+    ];
+    match schema {
+        Value::Object(members) => {
+            if let Some(format) = members.get("format").and_then(Value::as_str)
+                && members.get("type").is_some_and(Value::is_string)
+                && !KNOWN.contains(&format.replace('_', "-").as_str())
+            {
+                let text = format!("unrecognized format {format:?}");
+                if !out.contains(&text) {
+                    out.push(text);
+                }
+            }
+            members
+                .iter()
+                .filter(|(key, _)| !matches!(key.as_str(), "default" | "enum" | "example"))
+                .for_each(|(_, v)| unknown_formats(v, out));
+        }
+        Value::Array(items) => items.iter().for_each(|v| unknown_formats(v, out)),
+        _ => {}
+    }
+}
+
+/// Whether a path consists of plain members.
+fn is_simple(path: &str) -> bool {
+    path.starts_with('.')
+        && path.len() > 1
+        && path[1..]
+            .split('.')
+            .all(|m| !m.is_empty() && m.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'$')))
+}
+
+fn scale(scale: &Value, path: &Path, errors: &mut ErrorList) {
+    if !scale.is_object() {
+        return;
+    }
+    for (field, roots) in [
+        ("specReplicasPath", &[".spec"][..]),
+        ("statusReplicasPath", &[".status"][..]),
+        ("labelSelectorPath", &[".status", ".spec"][..]),
+    ] {
+        let value = text(scale, field);
+        let at = path.child(field);
+        if value.is_empty() {
+            if field != "labelSelectorPath" {
+                errors.push(Error::required(&at, ""));
+            }
+            continue;
+        }
+        if !value.starts_with('.') {
+            errors.push(Error::invalid(&at, value, "must be a simple json path starting with ."));
+        } else if !roots.iter().any(|root| value.starts_with(&format!("{root}."))) {
+            let why = match field {
+                "labelSelectorPath" => "should be a json path under either .status or .spec".to_owned(),
+                _ => format!("should be a json path under {}", roots[0]),
+            };
+            errors.push(Error::invalid(&at, value, why));
+        }
+    }
+}
+
+fn printer_columns(columns: &Value, path: &Path, errors: &mut ErrorList) {
+    const TYPES: [&str; 5] = ["boolean", "date", "integer", "number", "string"];
+    const FORMATS: [&str; 8] = ["byte", "date", "date-time", "double", "float", "int32", "int64", "password"];
+    for (i, column) in columns.as_array().into_iter().flatten().enumerate() {
+        let at = path.index(i);
+        if text(column, "name").is_empty() {
+            errors.push(Error::required(&at.child("name"), ""));
+        }
+        match text(column, "type") {
+            "" => errors.push(Error::required(&at.child("type"), format!("must be one of {}", TYPES.join(",")))),
+            known if TYPES.contains(&known) => {}
+            other => {
+                errors.push(Error::invalid(&at.child("type"), other, format!("must be one of {}", TYPES.join(","))))
+            }
+        }
+        let format = text(column, "format");
+        if !format.is_empty() && !FORMATS.contains(&format) {
+            let why = format!("must be one of {}", FORMATS.join(","));
+            errors.push(Error::invalid(&at.child("format"), format, why));
+        }
+        match text(column, "jsonPath") {
+            "" => errors.push(Error::required(&at.child("JSONPath"), "")),
+            json_path if !json_path.starts_with('.') => errors.push(Error::invalid(
+                &at.child("JSONPath"),
+                json_path,
+                "must be a simple json path starting with .",
+            )),
+            json_path if resource::jsonpath::JsonPath::parse(json_path).is_none() => {
+                errors.push(Error::invalid(&at.child("JSONPath"), json_path, "is an invalid path"));
+            }
+            _ => {}
+        }
+    }
+}
+
+fn selectable(fields: &Value, schema: &Value, path: &Path, errors: &mut ErrorList) {
+    const MAX: usize = 8;
+    let fields = fields.as_array().map_or(&[][..], Vec::as_slice);
+    if fields.len() > MAX {
+        errors.push(Error::too_many(path, fields.len(), MAX));
+    }
+    let mut seen = BTreeSet::new();
+    for (i, field) in fields.iter().enumerate() {
+        let at = path.index(i).child("jsonPath");
+        let json_path = text(field, "jsonPath");
+        if json_path.is_empty() {
+            errors.push(Error::required(&at, ""));
+            continue;
+        }
+        if !seen.insert(json_path) {
+            errors.push(Error::duplicate(&at, json_path));
+            continue;
+        }
+        if !is_simple(json_path) {
+            let first = json_path.split_inclusive(['.', '[', ']', '\'']).next().unwrap_or_default();
+            let why = if !json_path.starts_with(['.', '[']) {
+                format!("expected [ or . but got: {}", first.trim_end_matches(['.', '[', ']', '\'']))
+            } else if json_path.contains('[') {
+                "array notation is not allowed".to_owned()
+            } else {
+                "does not refer to a valid field".to_owned()
+            };
+            errors.push(Error::invalid(&at, json_path, format!("is an invalid path: {why}")));
+            continue;
+        }
+        let mut node = Some(schema);
+        for member in json_path[1..].split('.') {
+            node = node.and_then(|n| n.get("properties")?.get(member));
+        }
+        match node {
+            None => errors.push(Error::invalid(&at, json_path, "is an invalid path: does not refer to a valid field")),
+            Some(_) if json_path.starts_with(".metadata.") => {
+                errors.push(Error::invalid(&at, json_path, "must not point to fields in metadata"));
+            }
+            Some(node) if !matches!(text(node, "type"), "string" | "boolean" | "integer") => {
+                errors.push(Error::invalid(
+                    &at,
+                    json_path,
+                    "must point to a field of type string, boolean or integer. Enum string fields and strings with formats are allowed.",
+                ));
+            }
+            Some(_) => {}
+        }
+    }
+}
+
+fn stored_versions(definition: &Value, errors: &mut ErrorList) {
+    let path = Path::new("status").child("storedVersions");
+    let stored = strings(&definition["status"]["storedVersions"]);
+    if stored.is_empty() {
+        let value = definition["status"].get("storedVersions").cloned().unwrap_or_default();
+        errors.push(Error::invalid(&path, value, "must have at least one stored version"));
+        return;
+    }
+    let mut named: BTreeSet<&str> = stored.iter().map(String::as_str).collect();
+    for version in versions(definition) {
+        let name = text(version, "name");
+        // Each stored version answers for one version only, so that a second one of its name stands out.
+        if !named.remove(name) && version["storage"] == true {
+            errors.push(Error::invalid(&path, json!(stored), format!("must have the storage version {name}")));
+        }
+    }
+    for (i, version) in stored.iter().enumerate() {
+        if !versions(definition).iter().any(|v| text(v, "name") == version) {
+            errors.push(Error::invalid(
+                &path.index(i),
+                version.as_str(),
+                format!(
+                    "missing from spec.versions; {version} was previously a storage version, and must remain in spec.versions until a storage migration ensures no data remains persisted in {version} and removes {version} from status.storedVersions"
+                ),
+            ));
+        }
+    }
+}
+
+/// Groups of the Kubernetes project are not for everybody.
+fn approval(definition: &Value, errors: &mut ErrorList) {
+    const ANNOTATION: &str = "api-approved.kubernetes.io";
+    let group = text(&definition["spec"], "group");
+    let protected = ["k8s.io", "kubernetes.io"].iter().any(|p| group == *p || group.ends_with(&format!(".{p}")));
+    if !protected {
+        return;
+    }
+    let path = Path::new("metadata").child("annotations").key(ANNOTATION);
+    let see = "see https://github.com/kubernetes/enhancements/pull/1111";
+    match api::object::annotation(definition, ANNOTATION) {
+        None | Some("") => errors.push(Error::required(
+            &path,
+            format!("protected groups must have approval annotation \"{ANNOTATION}\", {see}"),
+        )),
+        Some(value) if value.starts_with("unapproved") || value.starts_with("http://") || value.starts_with("https://") => {}
+        Some(value) => errors.push(Error::invalid(
+            &path,
+            value,
+            format!("protected groups must have approval annotation \"{ANNOTATION}\" with either a URL or a reason starting with \"unapproved\", {see}"),
+        )),
+    }
+}

@@ -1,0 +1,190 @@
+//! The kind `Ingress` of networking.k8s.io: kept and validated, as `kubectl apply --prune` asks for it by name. Nothing here leads
+//! requests anywhere. Source: `pkg/apis/networking/validation` of Kubernetes 1.36.
+
+use super::kit::{age, at, int, items, keep, same, text};
+use api::field::{Error, ErrorList, Path};
+use api::names;
+use jiff::Timestamp;
+use resource::{Context, Strategy};
+use serde_json::{Value, json};
+
+const PATH_TYPES: [&str; 3] = ["Exact", "ImplementationSpecific", "Prefix"];
+
+/// The kind `Ingress`.
+pub struct Ingresses;
+
+fn faults(object: &Value) -> ErrorList {
+    let (spec, path, mut errors) = (at(object, "spec"), Path::new("spec"), ErrorList::new());
+    let rules = items(spec, "rules");
+    let standard = at(spec, "defaultBackend");
+    if rules.is_empty() && standard.is_null() {
+        let detail = "either `defaultBackend` or `rules` must be specified";
+        errors.push(Error::invalid(&path, Value::Null, detail));
+    }
+    if !standard.is_null() {
+        backend(standard, &path.child("defaultBackend"), &mut errors);
+    }
+    for (i, rule) in rules.iter().enumerate() {
+        let place = path.child("rules").index(i);
+        let host = text(rule, "host");
+        if !host.is_empty() {
+            if host.parse::<std::net::IpAddr>().is_ok() {
+                errors.push(Error::invalid(&place.child("host"), host, "must be a DNS name, not an IP address"));
+            }
+            host_faults(host, &place.child("host"), &mut errors);
+        }
+        if at(rule, "http").is_null() {
+            continue;
+        }
+        let place = place.child("http").child("paths");
+        if items(rule, "http.paths").is_empty() {
+            errors.push(Error::required(&place, ""));
+        }
+        for (j, way) in items(rule, "http.paths").iter().enumerate() {
+            one_path(way, &place.index(j), &mut errors);
+        }
+    }
+    for (i, tls) in items(spec, "tls").iter().enumerate() {
+        for (j, host) in items(tls, "hosts").iter().enumerate() {
+            let place = path.child("tls").index(i).child("hosts").index(j);
+            host_faults(host.as_str().unwrap_or_default(), &place, &mut errors);
+        }
+    }
+    let class = text(spec, "ingressClassName");
+    if !at(spec, "ingressClassName").is_null() {
+        for fault in names::subdomain_faults(class, false) {
+            errors.push(Error::invalid(&path.child("ingressClassName"), class, fault));
+        }
+    }
+    errors
+}
+
+/// A host's name; with a star, only as its first label.
+fn host_faults(host: &str, place: &Path, errors: &mut ErrorList) {
+    if !host.contains('*') {
+        errors.extend(names::subdomain_faults(host, false).into_iter().map(|fault| Error::invalid(place, host, fault)));
+        return;
+    }
+    let rest = host.strip_prefix("*.").filter(|rest| !rest.contains('*'));
+    if rest.is_none_or(|rest| !names::subdomain_faults(rest, false).is_empty()) {
+        let detail = r"a wildcard DNS-1123 subdomain must start with '*.', followed by a valid DNS subdomain, which must consist of lower case alphanumeric characters, '-' or '.' and end with an alphanumeric character (e.g. '*.example.com', regex used for validation is '\*\.[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
+        errors.push(Error::invalid(place, host, detail));
+    }
+}
+
+fn one_path(way: &Value, place: &Path, errors: &mut ErrorList) {
+    let (path, kind) = (text(way, "path"), text(way, "pathType"));
+    match kind {
+        "" => errors.push(Error::required(&place.child("pathType"), "pathType must be specified")),
+        "Exact" | "Prefix" if !path.starts_with('/') => {
+            errors.push(Error::invalid(&place.child("path"), path, "must be an absolute path"));
+        }
+        "ImplementationSpecific" if !path.is_empty() && !path.starts_with('/') => {
+            errors.push(Error::invalid(&place.child("path"), path, "must be an absolute path"));
+        }
+        _ if !PATH_TYPES.contains(&kind) => {
+            errors.push(Error::not_supported(&place.child("pathType"), kind, &PATH_TYPES));
+        }
+        _ => {}
+    }
+    if matches!(kind, "Exact" | "Prefix") {
+        for part in ["//", "/./", "/../", "%2f", "%2F"] {
+            if path.contains(part) {
+                errors.push(Error::invalid(&place.child("path"), path, format!("must not contain '{part}'")));
+            }
+        }
+        for end in ["/..", "/."] {
+            if path.ends_with(end) {
+                errors.push(Error::invalid(&place.child("path"), path, format!("cannot end with '{end}'")));
+            }
+        }
+    }
+    backend(at(way, "backend"), &place.child("backend"), errors);
+}
+
+fn backend(backend: &Value, place: &Path, errors: &mut ErrorList) {
+    let (service, resource) = (at(backend, "service"), at(backend, "resource"));
+    if service.is_null() {
+        if resource.is_null() {
+            errors.push(Error::invalid(place, "", "resource or service backend is required"));
+        }
+        return;
+    }
+    if !resource.is_null() {
+        errors.push(Error::invalid(place, "", "cannot set both resource and service backends"));
+        return;
+    }
+    let at_name = place.child("service").child("name");
+    let name = text(service, "name");
+    if name.is_empty() {
+        errors.push(Error::required(&at_name, ""));
+    } else {
+        let faults = names::label_faults(name, false);
+        errors.extend(faults.into_iter().map(|fault| Error::invalid(&at_name, name, fault)));
+    }
+    let at_port = place.child("service").child("port");
+    let (number, named) = (int(service, "port.number").unwrap_or_default(), text(service, "port.name"));
+    match (named.is_empty(), number) {
+        (false, 0) => {
+            let faults = names::port_name_faults(named);
+            errors.extend(faults.into_iter().map(|fault| Error::invalid(&at_port.child("name"), named, fault)));
+        }
+        (false, _) => {
+            errors.push(Error::invalid(place, "", "cannot set both port name & port number"));
+        }
+        (true, 0) => errors.push(Error::required(place, "port name or number is required")),
+        (true, number) if !(1..=65535).contains(&number) => {
+            let detail = "must be between 1 and 65535, inclusive";
+            errors.push(Error::invalid(&at_port.child("number"), number, detail));
+        }
+        (true, _) => {}
+    }
+}
+
+impl Strategy for Ingresses {
+    fn prepare_create(&self, _cx: &Context<'_>, new: &mut Value) {
+        new["status"] = json!({"loadBalancer": {}});
+    }
+
+    fn validate_create(&self, _cx: &Context<'_>, new: &Value) -> ErrorList {
+        faults(new)
+    }
+
+    fn prepare_update(&self, _cx: &Context<'_>, new: &mut Value, old: &Value) {
+        keep(new, old, "status");
+    }
+
+    fn validate_update(&self, _cx: &Context<'_>, new: &Value, _old: &Value) -> ErrorList {
+        faults(new)
+    }
+
+    fn prepare_subresource(&self, _cx: &Context<'_>, _subresource: &str, new: &mut Value, old: &Value) {
+        keep(new, old, "spec");
+    }
+
+    fn generation_changed(&self, new: &Value, old: &Value) -> Option<bool> {
+        Some(!same(at(new, "spec"), at(old, "spec")))
+    }
+
+    fn row(&self, object: &Value, now: Timestamp) -> Vec<Value> {
+        let hosts: Vec<&str> =
+            items(object, "spec.rules").iter().map(|rule| text(rule, "host")).filter(|host| !host.is_empty()).collect();
+        let mut shown = hosts.iter().take(3).copied().collect::<Vec<_>>().join(",");
+        if hosts.len() > 3 {
+            shown += &format!(" + {} more...", hosts.len() - 3);
+        }
+        let places: Vec<&str> = items(object, "status.loadBalancer.ingress")
+            .iter()
+            .map(|place| if text(place, "ip").is_empty() { text(place, "hostname") } else { text(place, "ip") })
+            .collect();
+        let ports = if items(object, "spec.tls").is_empty() { "80" } else { "80, 443" };
+        vec![
+            json!(text(object, "metadata.name")),
+            json!(at(object, "spec.ingressClassName").as_str().unwrap_or("<none>")),
+            json!(if shown.is_empty() { "*".to_owned() } else { shown }),
+            json!(places.join(",")),
+            json!(ports),
+            age(object, now),
+        ]
+    }
+}

@@ -1,0 +1,313 @@
+//! Kinds of the smaller groups: priority and runtime classes, disruption budgets, network policies, endpoint slices.
+
+use super::kit::{age, at, child, default, int, is_true, items, items_mut, keep, label_selector, same, text};
+use api::field::{Error, ErrorList, Path};
+use api::names;
+use jiff::Timestamp;
+use resource::status::Status;
+use resource::{Context, Strategy};
+use serde_json::{Value, json};
+
+/// Highest priority that is not the system's.
+const HIGHEST: i64 = 1_000_000_000;
+/// Classes of the system, with their values.
+const SYSTEM: [(&str, i64); 2] = [("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)];
+
+/// The kind `PriorityClass`.
+pub struct PriorityClasses;
+
+impl PriorityClasses {
+    fn faults(class: &Value) -> ErrorList {
+        let mut errors = ErrorList::new();
+        let name = text(class, "metadata.name");
+        let value = int(class, "value").unwrap_or_default();
+        let known = SYSTEM.iter().find(|(system, _)| *system == name);
+        if name.starts_with("system-") {
+            let path = Path::new("metadata").child("name");
+            let reserved = "priority class names with 'system-' prefix are reserved for system use only. error:";
+            match known {
+                None => {
+                    let detail = format!("{reserved} {name} is not a known system priority class");
+                    errors.push(Error::forbidden(&path, detail));
+                }
+                Some((_, own)) if *own != value => {
+                    let detail = format!("{reserved} value of {name} PriorityClass must be {own}");
+                    errors.push(Error::forbidden(&path, detail));
+                }
+                Some(_) => {}
+            }
+        } else if value > HIGHEST {
+            let detail = format!("maximum allowed value of a user defined priority is {HIGHEST}");
+            errors.push(Error::forbidden(&Path::new("value"), detail));
+        }
+        if let Some(policy) = at(class, "preemptionPolicy").as_str()
+            && !["PreemptLowerPriority", "Never"].contains(&policy)
+        {
+            let supported = ["PreemptLowerPriority", "Never"];
+            errors.push(Error::not_supported(&Path::new("preemptionPolicy"), policy, &supported));
+        }
+        errors
+    }
+}
+
+impl Strategy for PriorityClasses {
+    fn begin_delete(&self, _cx: &Context<'_>, object: &Value) -> Result<Option<Value>, Status> {
+        let name = text(object, "metadata.name");
+        if SYSTEM.iter().any(|(system, _)| *system == name) {
+            let why = "this is a system priority class and cannot be deleted";
+            return Err(Status::forbidden("scheduling.k8s.io", "priorityclasses", name, why));
+        }
+        Ok(None)
+    }
+
+    fn default(&self, object: &mut Value) {
+        default(object, "preemptionPolicy", "PreemptLowerPriority");
+    }
+
+    fn validate_create(&self, _cx: &Context<'_>, new: &Value) -> ErrorList {
+        Self::faults(new)
+    }
+
+    fn validate_update(&self, _cx: &Context<'_>, new: &Value, old: &Value) -> ErrorList {
+        let mut errors = ErrorList::new();
+        if int(new, "value").unwrap_or_default() != int(old, "value").unwrap_or_default() {
+            errors.push(Error::forbidden(&Path::new("value"), "may not be changed in an update."));
+        }
+        let policy = at(new, "preemptionPolicy");
+        if !same(policy, at(old, "preemptionPolicy")) {
+            errors.push(Error::invalid(&Path::new("preemptionPolicy"), policy.clone(), "field is immutable"));
+        }
+        errors
+    }
+
+    fn generation_changed(&self, _new: &Value, _old: &Value) -> Option<bool> {
+        Some(false)
+    }
+
+    fn row(&self, object: &Value, now: Timestamp) -> Vec<Value> {
+        vec![
+            json!(text(object, "metadata.name")),
+            json!(int(object, "value").unwrap_or_default()),
+            json!(is_true(object, "globalDefault")),
+            age(object, now),
+            json!(text(object, "preemptionPolicy")),
+        ]
+    }
+}
+
+/// The kind `RuntimeClass`.
+pub struct RuntimeClasses;
+
+impl Strategy for RuntimeClasses {
+    fn create_on_update(&self) -> bool {
+        true
+    }
+
+    fn validate_create(&self, _cx: &Context<'_>, new: &Value) -> ErrorList {
+        let handler = text(new, "handler");
+        let faults = names::label_faults(handler, false);
+        faults.into_iter().map(|fault| Error::invalid(&Path::new("handler"), handler, fault)).collect()
+    }
+
+    fn validate_update(&self, _cx: &Context<'_>, new: &Value, old: &Value) -> ErrorList {
+        let handler = text(new, "handler");
+        if handler == text(old, "handler") {
+            return ErrorList::new();
+        }
+        vec![Error::invalid(&Path::new("handler"), handler, "field is immutable")]
+    }
+
+    fn unconditional_update(&self) -> bool {
+        false
+    }
+
+    fn generation_changed(&self, _new: &Value, _old: &Value) -> Option<bool> {
+        None
+    }
+
+    fn row(&self, object: &Value, now: Timestamp) -> Vec<Value> {
+        vec![json!(text(object, "metadata.name")), json!(text(object, "handler")), age(object, now)]
+    }
+}
+
+/// The kind `PodDisruptionBudget`.
+pub struct Budgets;
+
+impl Budgets {
+    fn faults(budget: &Value) -> ErrorList {
+        let mut errors = ErrorList::new();
+        let path = Path::new("spec");
+        let (least, most) = (at(budget, "spec.minAvailable"), at(budget, "spec.maxUnavailable"));
+        if !least.is_null() && !most.is_null() {
+            let detail = "minAvailable and maxUnavailable cannot be both set";
+            errors.push(Error::invalid(&path, at(budget, "spec").clone(), detail));
+        }
+        for (field, value) in [("minAvailable", least), ("maxUnavailable", most)] {
+            let path = path.child(field);
+            match value {
+                Value::Number(number) if number.as_i64().is_some_and(|n| n < 0) => {
+                    errors.push(Error::invalid(&path, value.clone(), "must be greater than or equal to 0"));
+                }
+                Value::String(text) => match text.strip_suffix('%').and_then(|n| n.parse::<u32>().ok()) {
+                    None => {
+                        let detail = "a valid percent string must be a numeric string followed by an ending '%' (e.g. \
+                                      '1%',  or '93%', regex used for validation is '[0-9]+%')";
+                        errors.push(Error::invalid(&path, text.as_str(), detail));
+                    }
+                    Some(percent) if percent > 100 => {
+                        errors.push(Error::invalid(&path, text.as_str(), "must not be greater than 100%"));
+                    }
+                    Some(_) => {}
+                },
+                _ => {}
+            }
+        }
+        errors.extend(super::podspec::label_selector(at(budget, "spec.selector"), &path.child("selector")));
+        let policy = text(budget, "spec.unhealthyPodEvictionPolicy");
+        if !["", "AlwaysAllow", "IfHealthyBudget"].contains(&policy) {
+            let supported = ["AlwaysAllow", "IfHealthyBudget"];
+            errors.push(Error::not_supported(&path.child("unhealthyPodEvictionPolicy"), policy, &supported));
+        }
+        errors
+    }
+}
+
+impl Strategy for Budgets {
+    fn prepare_create(&self, _cx: &Context<'_>, new: &mut Value) {
+        new["status"] = json!({});
+    }
+
+    fn validate_create(&self, _cx: &Context<'_>, new: &Value) -> ErrorList {
+        Self::faults(new)
+    }
+
+    fn prepare_update(&self, _cx: &Context<'_>, new: &mut Value, old: &Value) {
+        keep(new, old, "status");
+    }
+
+    fn validate_update(&self, _cx: &Context<'_>, new: &Value, _old: &Value) -> ErrorList {
+        Self::faults(new)
+    }
+
+    fn prepare_subresource(&self, _cx: &Context<'_>, _subresource: &str, new: &mut Value, old: &Value) {
+        keep(new, old, "spec");
+    }
+
+    fn unconditional_update(&self) -> bool {
+        false
+    }
+
+    fn row(&self, object: &Value, now: Timestamp) -> Vec<Value> {
+        let or = |field: &str| match at(object, field) {
+            Value::Null => json!("N/A"),
+            Value::String(text) => json!(text),
+            other => json!(other.to_string()),
+        };
+        vec![
+            json!(text(object, "metadata.name")),
+            or("spec.minAvailable"),
+            or("spec.maxUnavailable"),
+            json!(int(object, "status.disruptionsAllowed").unwrap_or_default()),
+            age(object, now),
+        ]
+    }
+}
+
+/// The kind `NetworkPolicy`.
+pub struct NetworkPolicies;
+
+impl Strategy for NetworkPolicies {
+    fn default(&self, object: &mut Value) {
+        let spec = child(object, "spec");
+        for rules in ["ingress", "egress"] {
+            for rule in items_mut(spec, rules) {
+                for port in items_mut(rule, "ports") {
+                    default(port, "protocol", "TCP");
+                }
+            }
+        }
+        if items(spec, "policyTypes").is_empty() {
+            let out = !items(spec, "egress").is_empty();
+            spec["policyTypes"] = if out { json!(["Ingress", "Egress"]) } else { json!(["Ingress"]) };
+        }
+    }
+
+    fn validate_create(&self, _cx: &Context<'_>, new: &Value) -> ErrorList {
+        super::network::policy(new)
+    }
+
+    fn validate_update(&self, cx: &Context<'_>, new: &Value, _old: &Value) -> ErrorList {
+        self.validate_create(cx, new)
+    }
+
+    fn row(&self, object: &Value, now: Timestamp) -> Vec<Value> {
+        let selector = label_selector(at(object, "spec.podSelector"));
+        vec![json!(text(object, "metadata.name")), json!(selector), age(object, now)]
+    }
+}
+
+/// The kind `EndpointSlice`.
+pub struct EndpointSlices;
+
+impl Strategy for EndpointSlices {
+    fn default(&self, object: &mut Value) {
+        for port in items_mut(object, "ports") {
+            default(port, "protocol", "TCP");
+            if at(port, "name").is_null() {
+                port["name"] = json!("");
+            }
+        }
+    }
+
+    fn validate_create(&self, _cx: &Context<'_>, new: &Value) -> ErrorList {
+        let mut errors = ErrorList::new();
+        let kind = text(new, "addressType");
+        let path = Path::new("addressType");
+        let supported = ["FQDN", "IPv4", "IPv6"];
+        if kind.is_empty() {
+            errors.push(Error::required(&path, ""));
+        } else if !supported.contains(&kind) {
+            errors.push(Error::not_supported(&path, kind, &supported));
+        }
+        super::network::slice(new, &mut errors);
+        errors
+    }
+
+    fn validate_update(&self, cx: &Context<'_>, new: &Value, old: &Value) -> ErrorList {
+        let mut errors = self.validate_create(cx, new);
+        let kind = text(new, "addressType");
+        if kind != text(old, "addressType") {
+            errors.push(Error::invalid(&Path::new("addressType"), kind, "field is immutable"));
+        }
+        errors
+    }
+
+    fn generation_changed(&self, new: &Value, old: &Value) -> Option<bool> {
+        let part = |object: &Value| (at(object, "endpoints").clone(), at(object, "ports").clone());
+        Some(part(new) != part(old))
+    }
+
+    fn row(&self, object: &Value, now: Timestamp) -> Vec<Value> {
+        let list = |values: Vec<String>| {
+            let more = values.len().saturating_sub(3);
+            let shown = values.into_iter().take(3).collect::<Vec<_>>().join(",");
+            match (shown.is_empty(), more) {
+                (true, _) => "<unset>".to_owned(),
+                (false, 0) => shown,
+                (false, more) => format!("{shown} + {more} more..."),
+            }
+        };
+        let ports = items(object, "ports").iter().map(|p| int(p, "port").map_or("*".to_owned(), |n| n.to_string()));
+        let addresses = items(object, "endpoints")
+            .iter()
+            .flat_map(|e| items(e, "addresses"))
+            .filter_map(|a| a.as_str().map(str::to_owned));
+        vec![
+            json!(text(object, "metadata.name")),
+            json!(text(object, "addressType")),
+            json!(list(ports.collect())),
+            json!(list(addresses.collect())),
+            age(object, now),
+        ]
+    }
+}

@@ -1,0 +1,293 @@
+//! The spec of a pod, wherever it stands (pods, pod templates, jobs): defaults, and validation in its modules.
+//!
+//! Source: `pkg/apis/core/v1/defaults.go`, `conversion.go` and `pkg/apis/core/validation` of Kubernetes 1.36.
+
+mod containers;
+mod environment;
+mod probes;
+mod resources;
+mod scheduling;
+mod validate;
+mod volumes;
+
+pub use containers::trimmed_images;
+pub use resources::resource_name;
+pub use scheduling::label_selector;
+pub use validate::{app_armor, node_name_faults, spec as validate};
+
+use super::kit::{at, child, child_if, default, default_number, is_true, items_mut, map, text, unset};
+use serde_json::{Value, json};
+
+/// Lists of containers in a pod's spec.
+pub const CONTAINER_LISTS: [&str; 3] = ["containers", "initContainers", "ephemeralContainers"];
+
+/// Fills in what every pod spec gets, template or pod.
+pub fn defaults(spec: &mut Value) {
+    if !spec.is_object() {
+        return;
+    }
+    default(spec, "dnsPolicy", "ClusterFirst");
+    default(spec, "restartPolicy", "Always");
+    default(spec, "schedulerName", "default-scheduler");
+    default(spec, "terminationGracePeriodSeconds", 30);
+    if spec["terminationGracePeriodSeconds"].as_i64().is_some_and(|secs| secs < 0) {
+        spec["terminationGracePeriodSeconds"] = json!(1);
+    }
+    if spec.get("securityContext").is_none_or(Value::is_null) {
+        spec["securityContext"] = json!({});
+    }
+    // The old name of the account and the new one are one field.
+    let account = match text(spec, "serviceAccountName") {
+        "" => text(spec, "serviceAccount").to_owned(),
+        name => name.to_owned(),
+    };
+    if !account.is_empty() {
+        spec["serviceAccountName"] = account.clone().into();
+        spec["serviceAccount"] = account.into();
+    }
+    for list in CONTAINER_LISTS {
+        for container in items_mut(spec, list) {
+            container_defaults(container);
+        }
+    }
+    for volume in items_mut(spec, "volumes") {
+        volume_defaults(volume);
+    }
+}
+
+/// Fills in what pods get and templates do not.
+pub fn pod_defaults(spec: &mut Value) {
+    if !spec.is_object() {
+        return;
+    }
+    for list in ["containers", "initContainers"] {
+        for container in items_mut(spec, list) {
+            requests_from_limits(container);
+        }
+    }
+    requests_of_pod(spec);
+    default(spec, "enableServiceLinks", true);
+    if is_true(spec, "hostNetwork") {
+        for list in ["containers", "initContainers"] {
+            for container in items_mut(spec, list) {
+                for port in items_mut(container, "ports") {
+                    let number = at(port, "containerPort").as_i64().unwrap_or_default();
+                    default_number(port, "hostPort", number);
+                }
+            }
+        }
+    }
+}
+
+/// Resources that a pod can have as a whole.
+const OF_PODS: [&str; 2] = ["cpu", "memory"];
+
+/// A pod that says what it needs as a whole asks for what its containers ask for together, else for what it is limited to.
+fn requests_of_pod(spec: &mut Value) {
+    if !at(spec, "resources").is_object() {
+        return;
+    }
+    let together = super::limits::of_containers(spec, "requests");
+    let limits = at(spec, "resources.limits").as_object().cloned().unwrap_or_default();
+    let wanted: Vec<(&str, Value)> = OF_PODS
+        .into_iter()
+        .filter_map(|name| {
+            let sum = together.get(name).map(|sum| Value::from(sum.to_string()));
+            Some((name, sum.or_else(|| limits.get(name).cloned())?))
+        })
+        .collect();
+    if wanted.is_empty() {
+        return;
+    }
+    let requests = map(child(child(spec, "resources"), "requests"));
+    for (name, value) in wanted {
+        requests.entry(name).or_insert(value);
+    }
+}
+
+/// What is limited and not asked for is asked for in full.
+pub fn requests_from_limits(container: &mut Value) {
+    let limits = at(container, "resources.limits").as_object().cloned().unwrap_or_default();
+    if limits.is_empty() {
+        return;
+    }
+    let requests = map(child(child(container, "resources"), "requests"));
+    for (name, value) in limits {
+        requests.entry(name).or_insert(value);
+    }
+}
+
+/// The tag of an image reference; `latest` where it names neither tag nor digest, empty where only a digest.
+fn tag(image: &str) -> &str {
+    let (name, digest) = image.split_once('@').map_or((image, None), |(name, digest)| (name, Some(digest)));
+    let last = name.rsplit('/').next().unwrap_or(name);
+    match last.split_once(':') {
+        Some((_, tag)) => tag,
+        None if digest.is_some() => "",
+        None => "latest",
+    }
+}
+
+fn container_defaults(container: &mut Value) {
+    let policy = if tag(text(container, "image")) == "latest" { "Always" } else { "IfNotPresent" };
+    default(container, "imagePullPolicy", policy);
+    default(container, "terminationMessagePath", "/dev/termination-log");
+    default(container, "terminationMessagePolicy", "File");
+    for port in items_mut(container, "ports") {
+        default(port, "protocol", "TCP");
+    }
+    for probe in ["livenessProbe", "readinessProbe", "startupProbe"] {
+        if let Some(probe) = child_if(container, probe) {
+            default_number(probe, "timeoutSeconds", 1);
+            default_number(probe, "periodSeconds", 10);
+            default_number(probe, "successThreshold", 1);
+            default_number(probe, "failureThreshold", 3);
+            handler_defaults(probe);
+            if let Some(grpc) = child_if(probe, "grpc") {
+                default(grpc, "service", "");
+            }
+        }
+    }
+    if let Some(lifecycle) = child_if(container, "lifecycle") {
+        for hook in ["postStart", "preStop"] {
+            if let Some(hook) = child_if(lifecycle, hook) {
+                handler_defaults(hook);
+            }
+        }
+    }
+    for variable in items_mut(container, "env") {
+        if let Some(from) = child_if(variable, "valueFrom") {
+            if let Some(field) = child_if(from, "fieldRef") {
+                default(field, "apiVersion", "v1");
+            }
+            if let Some(key) = child_if(from, "fileKeyRef") {
+                default(key, "optional", false);
+            }
+        }
+    }
+}
+
+fn handler_defaults(handler: &mut Value) {
+    if let Some(http) = child_if(handler, "httpGet") {
+        default(http, "path", "/");
+        default(http, "scheme", "HTTP");
+    }
+}
+
+const MODE: i64 = 0o644;
+
+fn volume_defaults(volume: &mut Value) {
+    let sources = map(volume).iter().filter(|(name, value)| *name != "name" && !value.is_null()).count();
+    if sources == 0 {
+        volume["emptyDir"] = json!({});
+    }
+    for source in ["secret", "configMap", "downwardAPI", "projected"] {
+        if let Some(source) = child_if(volume, source) {
+            default(source, "defaultMode", MODE);
+        }
+    }
+    let downward = |source: &mut Value| {
+        for item in items_mut(source, "items") {
+            if let Some(field) = child_if(item, "fieldRef") {
+                default(field, "apiVersion", "v1");
+            }
+        }
+    };
+    if let Some(source) = child_if(volume, "downwardAPI") {
+        downward(source);
+    }
+    if let Some(projected) = child_if(volume, "projected") {
+        for source in items_mut(projected, "sources") {
+            if let Some(source) = child_if(source, "downwardAPI") {
+                downward(source);
+            }
+            if let Some(token) = child_if(source, "serviceAccountToken") {
+                default(token, "expirationSeconds", 3600);
+            }
+        }
+    }
+    if let Some(path) = child_if(volume, "hostPath")
+        && path.get("type").is_none_or(Value::is_null)
+    {
+        path["type"] = json!("");
+    }
+    if let Some(claim) = child_if(volume, "ephemeral")
+        && let Some(template) = child_if(claim, "volumeClaimTemplate")
+        && let Some(spec) = child_if(template, "spec")
+    {
+        default(spec, "volumeMode", "Filesystem");
+    }
+    if let Some(image) = child_if(volume, "image") {
+        let policy = if tag(text(image, "reference")) == "latest" { "Always" } else { "IfNotPresent" };
+        default(image, "pullPolicy", policy);
+    }
+}
+
+/// `Guaranteed`, `Burstable` or `BestEffort`, from what containers ask for (cpu and memory).
+pub fn qos_class(spec: &Value) -> &'static str {
+    use api::quantity::Quantity;
+    let quantity = |value: &Value| Quantity::from_json(value).ok().filter(|q| !q.is_zero() && !q.is_negative());
+    let mut any = false;
+    let mut guaranteed = true;
+    let (mut requests, mut limits) = ([Quantity::ZERO; 2], [Quantity::ZERO; 2]);
+    let pod_level = at(spec, "resources");
+    let lists: Vec<&Value> = if unset(pod_level) {
+        ["containers", "initContainers"]
+            .iter()
+            .flat_map(|list| super::kit::items(spec, list))
+            .map(|c| at(c, "resources"))
+            .collect()
+    } else {
+        vec![pod_level]
+    };
+    for resources in lists {
+        let mut limited = 0;
+        for (index, name) in ["cpu", "memory"].into_iter().enumerate() {
+            if let Some(amount) = resources.get("requests").and_then(|r| quantity(&r[name])) {
+                requests[index] = requests[index].plus(amount);
+                any = true;
+            }
+            if let Some(amount) = resources.get("limits").and_then(|r| quantity(&r[name])) {
+                limits[index] = limits[index].plus(amount);
+                any = true;
+                limited += 1;
+            }
+        }
+        guaranteed &= limited == 2;
+    }
+    if !any {
+        "BestEffort"
+    } else if guaranteed && (0..2).all(|i| !requests[i].is_zero() && requests[i] == limits[i]) {
+        "Guaranteed"
+    } else {
+        "Burstable"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pull_policy_follows_the_tag() {
+        for (image, expected) in [
+            ("img", "latest"),
+            ("img:v1", "v1"),
+            ("reg:5000/img", "latest"),
+            ("reg:5000/img:latest", "latest"),
+            ("img@sha256:aa", ""),
+            ("img:latest@sha256:aa", "latest"),
+        ] {
+            assert_eq!(tag(image), expected, "{image}");
+        }
+    }
+
+    #[test]
+    fn classes() {
+        let spec = |resources: Value| json!({"containers": [{"resources": resources}]});
+        assert_eq!(qos_class(&spec(json!({}))), "BestEffort");
+        assert_eq!(qos_class(&spec(json!({"requests": {"cpu": "1"}}))), "Burstable");
+        let full = json!({"cpu": "1", "memory": "1Gi"});
+        assert_eq!(qos_class(&spec(json!({"requests": full, "limits": full}))), "Guaranteed");
+    }
+}

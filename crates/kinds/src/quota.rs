@@ -1,0 +1,389 @@
+//! ResourceQuotas: what they keep out, and their own rules.
+//!
+//! Source: `apiserver/pkg/admission/plugin/resourcequota`, `pkg/quota/v1/evaluator/core` and `ValidateResourceQuota` of
+//! Kubernetes 1.36. What is in use is
+//! known from what is stored (the server's ledger), not from the quota's status, which follows.
+
+use super::kit::{age, at, items, members, text};
+use super::limits::{Amounts, amounts};
+use api::field::{Error, ErrorList, Path};
+use api::names;
+use api::quantity::Quantity;
+use api::quota::{self as counted, in_scope};
+use jiff::Timestamp;
+use resource::admission::Objects;
+use resource::status::Status;
+use resource::{Context, Growth, Quotas, Strategy};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+const COMPUTE: [&str; 6] = ["cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"];
+const STANDARD: [&str; 21] = [
+    "cpu",
+    "memory",
+    "ephemeral-storage",
+    "requests.cpu",
+    "requests.memory",
+    "requests.storage",
+    "requests.ephemeral-storage",
+    "limits.cpu",
+    "limits.memory",
+    "limits.ephemeral-storage",
+    "pods",
+    "resourcequotas",
+    "services",
+    "services.nodeports",
+    "services.loadbalancers",
+    "replicationcontrollers",
+    "secrets",
+    "persistentvolumeclaims",
+    "configmaps",
+    "storage",
+    "count/pods",
+];
+
+/// Whether a resource has this name without a domain.
+pub fn is_standard(name: &str) -> bool {
+    STANDARD.contains(&name) && !name.starts_with("count/")
+}
+
+fn pretty(amounts: &Amounts) -> String {
+    amounts.iter().map(|(name, amount)| format!("{name}={amount}")).collect::<Vec<_>>().join(",")
+}
+
+/// The containers that say nothing about a resource which a quota counts.
+fn unspecified(spec: &Value, hard: &[&str]) -> Option<String> {
+    if !super::kit::unset(at(spec, "resources")) {
+        return None;
+    }
+    let mut required: Vec<&str> = hard.iter().copied().filter(|name| COMPUTE.contains(name)).collect();
+    required.sort_unstable();
+    let mut parts = Vec::new();
+    for name in required {
+        let (kind, resource) = match name.split_once('.') {
+            Some(("limits", resource)) => ("limits", resource),
+            Some((_, resource)) => ("requests", resource),
+            None => ("requests", name),
+        };
+        let mut missing: Vec<&str> = items(spec, "containers")
+            .iter()
+            .chain(items(spec, "initContainers"))
+            .filter(|c| at(c, &format!("resources.{kind}")).get(resource).is_none())
+            .map(|c| text(c, "name"))
+            .collect();
+        missing.sort_unstable();
+        missing.dedup();
+        if !missing.is_empty() {
+            parts.push(format!("{name} for: {}", missing.join(",")));
+        }
+    }
+    (!parts.is_empty()).then(|| format!("must specify {}", parts.join("; ")))
+}
+
+/// The names by which a quota limits objects of this kind.
+fn limits<'a>(hard: &'a Amounts, group: &str, plural: &str) -> Vec<&'a str> {
+    hard.keys().map(String::as_str).filter(|name| concerns(name, group, plural)).collect()
+}
+
+/// What quotas count, and what they keep out.
+pub struct Rules;
+
+impl Quotas for Rules {
+    fn of(&self, objects: &dyn Objects, namespace: &str) -> Vec<Arc<Value>> {
+        objects.list("", "resourcequotas", namespace)
+    }
+
+    fn usage(&self, group: &str, plural: &str, object: &Value, now: Timestamp) -> Amounts {
+        counted::usage(group, plural, object, now)
+    }
+
+    /// By what the scopes of quotas ask about.
+    fn class(&self, group: &str, plural: &str, object: &Value) -> String {
+        if plural != "pods" || !group.is_empty() {
+            return String::new();
+        }
+        let holds = |scope: &str| in_scope(&json!({"spec": {"scopes": [scope]}}), plural, object);
+        let [terminating, best_effort, across] = ["Terminating", "BestEffort", "CrossNamespacePodAffinity"].map(holds);
+        format!("{terminating} {best_effort} {across} {}", text(object, "spec.priorityClassName"))
+    }
+
+    fn counts(&self, quota: &Value, plural: &str, object: &Value) -> bool {
+        in_scope(quota, plural, object)
+    }
+
+    /// A pod uses nothing once its grace period is over.
+    fn ends(&self, group: &str, plural: &str, object: &Value) -> Option<i64> {
+        if plural != "pods" || !group.is_empty() {
+            return None;
+        }
+        let deletion: Timestamp = api::object::meta(object, "deletionTimestamp").parse().ok()?;
+        let grace = at(object, "metadata.deletionGracePeriodSeconds").as_i64()?;
+        Some(deletion.as_second().saturating_add(grace))
+    }
+
+    fn limit(&self, quotas: &[Arc<Value>], group: &str, plural: &str) -> bool {
+        any_limits(quotas, group, plural)
+    }
+
+    fn check(
+        &self,
+        growth: &Growth<'_>,
+        quotas: &[Arc<Value>],
+        used: &dyn Fn(&Value) -> Amounts,
+    ) -> Result<bool, Status> {
+        check(growth, quotas, used)
+    }
+}
+
+/// Whether any of the quotas limits objects of this kind.
+fn any_limits(quotas: &[Arc<Value>], group: &str, plural: &str) -> bool {
+    quotas.iter().any(|quota| !limits(&amounts(at(quota, "status.hard")), group, plural).is_empty())
+}
+
+fn check(growth: &Growth<'_>, quotas: &[Arc<Value>], used: &dyn Fn(&Value) -> Amounts) -> Result<bool, Status> {
+    let Growth { group, plural, object, more, new } = *growth;
+    let refuse = |why: String| Err(Status::forbidden(group, plural, super::pod::shown_name(object), &why));
+    let mut limited = false;
+    for quota in quotas {
+        let hard = amounts(at(quota, "status.hard"));
+        let name = text(quota, "metadata.name");
+        let names = limits(&hard, group, plural);
+        if names.is_empty() || !in_scope(quota, plural, object) {
+            continue;
+        }
+        if new
+            && plural == "pods"
+            && group.is_empty()
+            && let Some(why) = unspecified(at(object, "spec"), &names)
+        {
+            return refuse(format!("failed quota: {name}: {why}"));
+        }
+        let requested: Amounts = more
+            .iter()
+            .filter(|(name, amount)| names.contains(&name.as_str()) && !amount.is_zero())
+            .map(|(name, amount)| (name.clone(), *amount))
+            .collect();
+        if requested.is_empty() {
+            continue;
+        }
+        limited = true;
+        let in_use = used(quota);
+        let used: Amounts =
+            requested.keys().map(|name| (name.clone(), in_use.get(name).copied().unwrap_or(Quantity::ZERO))).collect();
+        let over = |name: &&String| {
+            let total = used[*name].plus(requested[*name]);
+            hard.get(*name).is_some_and(|limit| total > *limit)
+        };
+        let exceeded: Vec<&String> = requested.keys().filter(over).collect();
+        if !exceeded.is_empty() {
+            let only = |all: &Amounts| -> Amounts {
+                all.iter().filter(|(name, _)| exceeded.contains(name)).map(|(n, a)| (n.clone(), *a)).collect()
+            };
+            return refuse(format!(
+                "exceeded quota: {name}, requested: {}, used: {}, limited: {}",
+                pretty(&only(&requested)),
+                pretty(&only(&used)),
+                pretty(&only(&hard))
+            ));
+        }
+    }
+    Ok(limited)
+}
+
+/// Whether a quota's entry is about objects of this kind.
+fn concerns(entry: &str, group: &str, plural: &str) -> bool {
+    if let Some(counted) = entry.strip_prefix("count/") {
+        return counted == if group.is_empty() { plural.to_owned() } else { format!("{plural}.{group}") };
+    }
+    if !group.is_empty() {
+        return false;
+    }
+    match plural {
+        "pods" => {
+            entry == "pods"
+                || COMPUTE.contains(&entry)
+                || entry.ends_with("ephemeral-storage")
+                || entry.starts_with("hugepages-")
+                || entry.starts_with("requests.hugepages-")
+                || (entry.starts_with("requests.") && entry.contains('/'))
+        }
+        "persistentvolumeclaims" => {
+            entry == plural || entry == "requests.storage" || entry.contains(".storageclass.storage.k8s.io/")
+        }
+        "services" => entry == plural || entry.starts_with("services."),
+        _ => entry == plural,
+    }
+}
+
+/// The kind `ResourceQuota`.
+pub struct ResourceQuotas;
+
+impl Strategy for ResourceQuotas {
+    fn prepare_create(&self, _cx: &Context<'_>, new: &mut Value) {
+        new["status"] = json!({});
+    }
+
+    fn prepare_update(&self, _cx: &Context<'_>, new: &mut Value, old: &Value) {
+        super::kit::keep(new, old, "status");
+    }
+
+    fn prepare_subresource(&self, _cx: &Context<'_>, _subresource: &str, new: &mut Value, old: &Value) {
+        super::kit::keep(new, old, "spec");
+    }
+
+    fn validate_create(&self, _cx: &Context<'_>, new: &Value) -> ErrorList {
+        validate(new)
+    }
+
+    fn validate_update(&self, _cx: &Context<'_>, new: &Value, old: &Value) -> ErrorList {
+        let mut errors = validate(new);
+        let sorted = |quota: &Value| {
+            let mut names: Vec<String> =
+                items(quota, "spec.scopes").iter().filter_map(|s| s.as_str().map(str::to_owned)).collect();
+            names.sort();
+            names
+        };
+        if sorted(new) != sorted(old) {
+            let path = Path::new("spec").child("scopes");
+            errors.push(Error::invalid(&path, at(new, "spec.scopes").clone(), "field is immutable"));
+        }
+        errors
+    }
+
+    fn generation_changed(&self, _new: &Value, _old: &Value) -> Option<bool> {
+        None
+    }
+
+    fn delete_returns_object(&self) -> bool {
+        true
+    }
+
+    fn row(&self, object: &Value, now: Timestamp) -> Vec<Value> {
+        let used = at(object, "status.used");
+        let (mut requests, mut limits) = (Vec::new(), Vec::new());
+        for (name, hard) in members(object, "status.hard") {
+            let hard = hard.as_str().unwrap_or("0");
+            let used = used.get(name).and_then(Value::as_str).unwrap_or("0");
+            let cell = format!("{name}: {used}/{hard}");
+            if name.starts_with("limits.") { limits.push(cell) } else { requests.push(cell) }
+        }
+        vec![
+            json!(text(object, "metadata.name")),
+            json!(requests.join(", ")),
+            json!(limits.join(", ")),
+            age(object, now),
+        ]
+    }
+}
+
+fn validate(quota: &Value) -> ErrorList {
+    let mut errors = ErrorList::new();
+    let path = Path::new("spec").child("hard");
+    for (name, value) in members(quota, "spec.hard") {
+        let path = path.key(name);
+        let faults = names::qualified_name_faults(name);
+        let bad = !faults.is_empty();
+        errors.extend(faults.into_iter().map(|fault| Error::invalid(&path, name.as_str(), fault)));
+        if !name.contains('/') {
+            let standard = STANDARD.contains(&name.as_str())
+                || name.starts_with("hugepages-")
+                || name.starts_with("requests.hugepages-");
+            if !standard {
+                if !bad {
+                    let detail = "must be a standard resource type or fully qualified";
+                    errors.push(Error::invalid(&path, name.as_str(), detail));
+                }
+                errors.push(Error::invalid(&path, name.as_str(), "must be a standard resource for quota"));
+            }
+        }
+        if let Ok(amount) = Quantity::from_json(value) {
+            if amount.is_negative() {
+                errors.push(Error::invalid(&path, amount.to_string(), "must be greater than or equal to 0"));
+            }
+            let whole = [
+                "pods",
+                "services",
+                "replicationcontrollers",
+                "resourcequotas",
+                "secrets",
+                "configmaps",
+                "persistentvolumeclaims",
+                "services.nodeports",
+                "services.loadbalancers",
+            ];
+            if (whole.contains(&name.as_str()) || name.starts_with("count/")) && !amount.is_whole() {
+                errors.push(Error::invalid(&path, amount.to_string(), "must be an integer"));
+            }
+        }
+    }
+    scope_faults(quota, &mut errors);
+    errors
+}
+
+/// Most scopes of a quota; there are six.
+const SCOPES_MAX: usize = 100;
+
+fn scope_faults(quota: &Value, errors: &mut ErrorList) {
+    let path = Path::new("spec").child("scopes");
+    let list = items(quota, "spec.scopes");
+    let known =
+        ["Terminating", "NotTerminating", "BestEffort", "NotBestEffort", "PriorityClass", "CrossNamespacePodAffinity"];
+    // each fault shows all of them
+    if list.len() > SCOPES_MAX {
+        errors.push(Error::too_many(&path, list.len(), SCOPES_MAX));
+        return;
+    }
+    let names: Vec<&str> = list.iter().filter_map(Value::as_str).collect();
+    let hard: Vec<&String> = members(quota, "spec.hard").map(|(name, _)| name).collect();
+    for name in &names {
+        if !known.contains(name) {
+            errors.push(Error::invalid(&path, list.to_vec(), "unsupported scope"));
+        }
+        let fits = |resource: &&String| match *name {
+            "BestEffort" => *resource == "pods",
+            "Terminating" | "NotTerminating" | "NotBestEffort" | "PriorityClass" | "CrossNamespacePodAffinity" => {
+                *resource == "pods" || COMPUTE.contains(&resource.as_str()) || resource.ends_with("ephemeral-storage")
+            }
+            _ => true,
+        };
+        // what is no standard resource (`count/jobs.batch`) goes with any scope
+        for _ in hard.iter().filter(|resource| STANDARD.contains(&resource.as_str()) && !fits(resource)) {
+            errors.push(Error::invalid(&path, list.to_vec(), "unsupported scope applied to resource"));
+        }
+    }
+    for (a, b) in [("BestEffort", "NotBestEffort"), ("Terminating", "NotTerminating")] {
+        if names.contains(&a) && names.contains(&b) {
+            errors.push(Error::invalid(&path, list.to_vec(), "conflicting scopes"));
+        }
+    }
+    let path = Path::new("spec").child("scopeSelector").child("matchExpressions");
+    for expression in items(quota, "spec.scopeSelector.matchExpressions") {
+        let name = text(expression, "scopeName");
+        let operator = text(expression, "operator");
+        let values = items(expression, "values");
+        if !known.contains(&name) {
+            errors.push(Error::invalid(&path.child("scopeName"), name, "unsupported scope"));
+        }
+        match operator {
+            "In" | "NotIn" => {
+                if values.is_empty() {
+                    let detail = "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector";
+                    errors.push(Error::required(&path.child("values"), detail));
+                }
+            }
+            "Exists" | "DoesNotExist" => {
+                if !values.is_empty() {
+                    let detail = "must be no value when `operator` is 'Exists' or 'DoesNotExist' for scope selector";
+                    errors.push(Error::invalid(&path.child("values"), values.to_vec(), detail));
+                }
+            }
+            other => errors.push(Error::invalid(&path.child("operator"), other, "not a valid selector operator")),
+        }
+        if name != "PriorityClass" && known.contains(&name) && operator != "Exists" {
+            let detail = "must be 'Exist' when scope is any of ResourceQuotaScopeTerminating, \
+                          ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, \
+                          ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity";
+            errors.push(Error::invalid(&path.child("operator"), operator, detail));
+        }
+    }
+}

@@ -1,0 +1,538 @@
+//! The ledger under a provider that loses answers, makes machines late or twice and lists them late, and a control plane that is killed at every
+//! write and every call. `TRAINYARD_LEDGER_SEEDS` says how many seeds run (default 300: seconds).
+
+use api::object::{self, Key, Target};
+use api::sky::{API_VERSION, ClusterPhase, Machine, cluster_gvk, keys, machine_gvk};
+use managed::cluster::ClusterController;
+use managed::jobs::Submission;
+use managed::machine::{Answer, Call, Step, answered, node_name, orphans, status_patch, step, token};
+use managed::provider::{Failure, Fate, Handle, Seen, State};
+use reconcile::testing::Model;
+use reconcile::{Decision, Op, PatchBody, World, Write};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// What is done wrong on purpose: each must fail a seed, or the simulation proves nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Bug {
+    None,
+    /// Nobody compares machines with the ledger.
+    NoSweep,
+    /// The object goes with the first call to delete, whatever the provider says.
+    ReleasedUnheard,
+    /// Objects are read before the provider lists its machines.
+    ObjectsFirst,
+    /// Two machines of one token are both let live.
+    TwinsLive,
+    /// The finalizer of a cluster goes while machines are there.
+    ClusterForgets,
+}
+
+/// Chance, by SplitMix64.
+struct Chance(u64);
+
+impl Chance {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+
+    /// True in so many of a hundred.
+    fn percent(&mut self, of_hundred: u64) -> bool {
+        self.below(100) < of_hundred
+    }
+}
+
+/// A machine of the provider.
+#[derive(Clone, Debug)]
+struct Made {
+    seen: Seen,
+    /// From which tick on lists and lookups show it.
+    visible: u64,
+}
+
+#[derive(Default)]
+struct Provider {
+    machines: Vec<Made>,
+    /// Creations that take effect at that tick.
+    late: Vec<(u64, String, String)>,
+    ids: u64,
+    /// How many machines were ever made.
+    made: u64,
+}
+
+/// A call whose answer is on its way.
+struct Flight {
+    machine: Machine,
+    call: Call,
+    answer: Answer,
+}
+
+struct Sim {
+    model: Model,
+    chance: Chance,
+    provider: Provider,
+    flights: BTreeMap<String, Flight>,
+    swept: Option<(Vec<Seen>, Option<Vec<Machine>>)>,
+    tick: u64,
+    /// Whether things go wrong.
+    faults: bool,
+    bug: Bug,
+    jobs: u32,
+}
+
+fn target() -> Target {
+    Target { gvk: cluster_gvk(), key: Key::new("default", "dev") }
+}
+
+fn lost() -> Answer {
+    Err(Failure::new(Fate::Retry, "no answer"))
+}
+
+impl Sim {
+    fn new(seed: u64, bug: Bug) -> Self {
+        Self {
+            model: Model::default(),
+            chance: Chance(seed),
+            provider: Provider::default(),
+            flights: BTreeMap::new(),
+            swept: None,
+            tick: 0,
+            faults: true,
+            bug,
+            jobs: 0,
+        }
+    }
+
+    fn wrong(&mut self, of_hundred: u64) -> bool {
+        self.faults && self.chance.percent(of_hundred)
+    }
+
+    fn machines(&self) -> Vec<Machine> {
+        let all = self.model.list(&machine_gvk(), None);
+        all.iter().map(|machine| serde_json::from_value((**machine).clone()).expect("a machine")).collect()
+    }
+
+    // ── the provider ──────────────────────────────────────────────────────────────────────────────────────
+
+    fn appear(&mut self, token: &str, node: &str) -> Seen {
+        self.provider.ids += 1;
+        self.provider.made += 1;
+        let seen = Seen {
+            token: token.into(),
+            id: format!("i{}", self.provider.ids),
+            state: State::Running,
+            node: node.into(),
+            address: "10.0.0.1".into(),
+            home: "/home".into(),
+        };
+        let lag = if self.wrong(30) { self.chance.below(12) } else { 0 };
+        self.provider.machines.push(Made { seen: seen.clone(), visible: self.tick + lag });
+        seen
+    }
+
+    fn find(&self, machine: &Handle) -> Option<usize> {
+        self.provider.machines.iter().position(|made| match &machine.id {
+            // what it is called is enough: a machine is there for those who know its name
+            Some(id) => made.seen.id == *id,
+            None => made.seen.token == machine.token && made.visible <= self.tick,
+        })
+    }
+
+    /// The effect of a call and its answer.
+    fn ask(&mut self, call: &Call) -> Answer {
+        if self.wrong(8) {
+            return lost(); // it never arrived
+        }
+        let answer = match call {
+            Call::Create(request) => {
+                let handle = Handle { token: request.token.clone(), id: None };
+                match self.find(&handle) {
+                    Some(at) => Ok(Some(self.provider.machines[at].seen.clone())),
+                    None if self.wrong(10) => return Err(Failure::new(Fate::NextCandidate, "full")),
+                    None if self.wrong(12) => {
+                        let at = self.tick + 1 + self.chance.below(15);
+                        self.provider.late.push((at, request.token.clone(), request.node.clone()));
+                        return lost();
+                    }
+                    None => Ok(Some(self.appear(&request.token, &request.node))),
+                }
+            }
+            Call::Observe(machine) => Ok(self.find(machine).map(|at| self.provider.machines[at].seen.clone())),
+            Call::Stop(machine) => Ok(self.turn(machine, State::Stopped)),
+            Call::Start(machine) => Ok(self.turn(machine, State::Running)),
+            Call::Delete(machine) => Ok(self.delete(machine)),
+        };
+        if self.wrong(12) { lost() } else { answer }
+    }
+
+    fn turn(&mut self, machine: &Handle, state: State) -> Option<Seen> {
+        let at = self.find(machine)?;
+        let held = &mut self.provider.machines[at].seen;
+        if held.state != State::Ending {
+            held.state = state;
+        }
+        Some(held.clone())
+    }
+
+    fn delete(&mut self, machine: &Handle) -> Option<Seen> {
+        let at = self.find(machine)?;
+        if self.wrong(40) && self.provider.machines[at].seen.state != State::Ending {
+            self.provider.machines[at].seen.state = State::Ending;
+            return Some(self.provider.machines[at].seen.clone());
+        }
+        self.provider.machines.remove(at);
+        None
+    }
+
+    // ── the control plane ─────────────────────────────────────────────────────────────────────────────────
+
+    /// Decides about the cluster, and carries it out up to some write: behind it the control plane was killed.
+    fn reconcile(&mut self) {
+        let Some(mut decision) = self.model.decide(&ClusterController, &target()) else { return };
+        if self.bug == Bug::ClusterForgets {
+            let terminating =
+                self.model.get(&cluster_gvk(), &target().key).is_some_and(|one| object::is_terminating(&one));
+            if terminating {
+                let body = PatchBody::Merge(json!({"metadata": {"finalizers": []}}));
+                let patch = Op::Patch { target: target(), subresource: None, body };
+                decision = Decision { writes: vec![Write::from(patch)], ..Decision::default() };
+            }
+        }
+        if self.wrong(15) && !decision.writes.is_empty() {
+            let done = self.chance.below(decision.writes.len() as u64 + 1) as usize;
+            decision.writes.truncate(done);
+            (decision.status, decision.events) = (None, Vec::new());
+            self.model.execute(&target(), &decision);
+            self.kill();
+            return;
+        }
+        self.model.execute(&target(), &decision);
+    }
+
+    /// All that is in memory is lost.
+    fn kill(&mut self) {
+        self.flights.clear();
+        self.swept = None;
+    }
+
+    /// Asks the provider of one machine, if no answer is on its way.
+    fn begin(&mut self) {
+        let machines = self.machines();
+        if machines.is_empty() {
+            return;
+        }
+        let machine = machines[self.chance.below(machines.len() as u64) as usize].clone();
+        let name = machine.metadata.name.clone().unwrap_or_default();
+        if self.flights.contains_key(&name) {
+            return;
+        }
+        match step(&machine) {
+            Step::Rest => {}
+            Step::Release => self.release(&machine),
+            Step::Call(call) => {
+                let answer = self.ask(&call);
+                if self.bug == Bug::ReleasedUnheard && matches!(call, Call::Delete(_)) {
+                    self.release(&machine);
+                    return;
+                }
+                self.flights.insert(name, Flight { machine, call, answer });
+            }
+        }
+    }
+
+    /// Notes an answer.
+    fn note(&mut self) {
+        let Some(name) = self.flights.keys().nth(self.chance.below(4) as usize).cloned() else { return };
+        let Some(flight) = self.flights.remove(&name) else { return };
+        let noted = answered(&flight.machine, &flight.call, &flight.answer);
+        let key = Key::new("default", &name);
+        let held = self.model.get(&machine_gvk(), &key);
+        // the write names the uid
+        if held.is_none_or(|held| object::uid(&held) != token(&flight.machine)) {
+            return;
+        }
+        if noted.gone {
+            return self.release(&flight.machine);
+        }
+        self.model
+            .change(&machine_gvk(), &key, |object| object["status"] = status_patch(&noted.status)["status"].clone());
+    }
+
+    fn release(&mut self, machine: &Machine) {
+        let key = Key::new("default", machine.metadata.name.as_deref().unwrap_or_default());
+        let node = Target { gvk: object::Gvk::new("", "v1", "Node"), key: Key::new("", &node_name(machine)) };
+        self.model.delete(&node, reconcile::Propagation::Background, None);
+        if self.model.get(&machine_gvk(), &key).is_some_and(|held| object::uid(&held) == token(machine)) {
+            self.model.change(&machine_gvk(), &key, |object| object["metadata"]["finalizers"] = json!([]));
+        }
+    }
+
+    /// Compares the provider's list with the ledger, in two moments.
+    fn sweep(&mut self) {
+        if self.bug == Bug::NoSweep {
+            return;
+        }
+        match self.swept.take() {
+            None => {
+                let early = (self.bug == Bug::ObjectsFirst).then(|| self.machines());
+                let shown = self.provider.machines.iter().filter(|made| made.visible <= self.tick);
+                let listed = shown.map(|made| made.seen.clone()).collect();
+                // objects that were read long before
+                match early {
+                    Some(early) if self.chance.percent(70) => self.swept = Some((Vec::new(), Some(early))),
+                    _ => self.swept = Some((listed, None)),
+                }
+            }
+            Some((listed, Some(early))) => {
+                let shown = self.provider.machines.iter().map(|made| made.seen.clone());
+                let listed: Vec<Seen> = listed.into_iter().chain(shown).collect();
+                self.end_orphans(&listed, &early);
+            }
+            Some((listed, None)) => self.end_orphans(&listed, &self.machines()),
+        }
+    }
+
+    fn end_orphans(&mut self, listed: &[Seen], machines: &[Machine]) {
+        for orphan in orphans(listed, machines) {
+            if self.bug == Bug::TwinsLive && machines.iter().any(|machine| token(machine) == orphan.token) {
+                continue;
+            }
+            let _ = self.ask(&Call::Delete(orphan));
+        }
+    }
+
+    // ── everybody else ────────────────────────────────────────────────────────────────────────────────────
+
+    /// Nodes register, jobs end, what was deleted in the foreground goes, late creations come.
+    fn around(&mut self) {
+        let (due, later) = self.provider.late.drain(..).partition(|(at, _, _)| *at <= self.tick);
+        self.provider.late = later;
+        let due: Vec<(u64, String, String)> = due;
+        for (_, token, node) in due {
+            self.appear(&token, &node);
+        }
+        for machine in self.machines() {
+            let node = node_name(&machine);
+            let is_noted = !machine.status.id.is_empty() && machine.metadata.deletion_timestamp.is_none();
+            if is_noted && self.model.one("Node", &node).is_none() {
+                self.model.put(json!({
+                    "apiVersion": "v1", "kind": "Node",
+                    "metadata": {"name": node, "labels": {keys::TOKEN: token(&machine), keys::CLUSTER: "dev"}},
+                    "status": {"allocatable": {"cpu": "4"}, "conditions": [{"type": "Ready", "status": "True"}]},
+                }));
+            }
+        }
+        for jobset in self.model.all("JobSet") {
+            let key = Key::of(&jobset);
+            if object::is_terminating(&jobset) {
+                self.model.change(&api::jobset::gvk(), &key, |object| object["metadata"]["finalizers"] = json!([]));
+            } else if jobset["spec"]["suspend"] == false
+                && jobset["status"].get("conditions").is_none()
+                && self.chance.percent(30)
+            {
+                let now = self.model.now.to_string();
+                self.model.change(&api::jobset::gvk(), &key, |object| {
+                    object["status"] =
+                        json!({"conditions": [{"type": "Completed", "status": "True", "lastTransitionTime": now}]});
+                });
+            }
+        }
+    }
+
+    fn cluster(&self) -> Option<Value> {
+        self.model.get(&cluster_gvk(), &target().key).map(|cluster| (*cluster).clone())
+    }
+
+    fn launch(&mut self) {
+        if self.cluster().is_some() {
+            return;
+        }
+        let candidates: Vec<Value> = (0..40).map(|at| json!({"provider": "any", "region": format!("r{at}")})).collect();
+        let nodes = 1 + self.chance.below(3);
+        let mut object = json!({
+            "apiVersion": API_VERSION, "kind": "Cluster",
+            "metadata": {"name": "dev", "namespace": "default", "uid": format!("c{}", self.chance.next())},
+            "spec": {"nodes": nodes, "candidates": candidates, "retryUntilUp": true},
+        });
+        if self.chance.percent(20) {
+            object["spec"]["autostop"] = json!({"idleMinutes": self.chance.below(2), "down": self.chance.percent(50)});
+        }
+        self.model.put(object);
+    }
+
+    fn set(&mut self, change: impl FnOnce(&mut Value)) {
+        if self.cluster().is_some_and(|cluster| !object::is_terminating(&cluster)) {
+            self.model.change(&cluster_gvk(), &target().key, change);
+        }
+    }
+
+    fn user(&mut self) {
+        match self.chance.below(12) {
+            0..=2 => self.launch(),
+            3 => self.set(|cluster| cluster["spec"]["power"] = "Stopped".into()),
+            4 | 5 => self.set(|cluster| cluster["spec"]["power"] = "Running".into()),
+            6 => self.down(),
+            7 => self.set(|cluster| cluster["spec"]["autostop"] = json!({"idleMinutes": 0, "down": true})),
+            8 => self.set(|cluster| cluster["spec"]["autostop"] = Value::Null),
+            _ => self.exec(),
+        }
+    }
+
+    fn exec(&mut self) {
+        let Some(cluster) = self.cluster().filter(|cluster| !object::is_terminating(cluster)) else { return };
+        self.jobs += 1;
+        let job = Submission {
+            cluster: "dev".into(),
+            cluster_uid: object::uid(&cluster).into(),
+            namespace: "default".into(),
+            id: self.jobs,
+            nodes: 1,
+            ..Submission::default()
+        };
+        self.model.put(job.jobset());
+    }
+
+    fn down(&mut self) {
+        self.model.delete(&target(), reconcile::Propagation::Background, None);
+    }
+
+    fn act(&mut self) {
+        self.tick += 1;
+        match self.chance.below(20) {
+            0 if self.faults => self.user(),
+            0..=5 => self.reconcile(),
+            6..=9 => self.begin(),
+            10..=13 => self.note(),
+            14 | 15 => self.sweep(),
+            16 if self.wrong(30) => self.kill(),
+            17 => self.model.pass(20),
+            _ => self.around(),
+        }
+    }
+
+    /// Chaos, then a last wish, then quiet; what holds then.
+    fn run(mut self) -> Result<u64, String> {
+        self.launch();
+        let wish = self.chance.below(3);
+        for _ in 0..400 {
+            self.act();
+        }
+        if wish > 0 {
+            // the last wish must find a cluster that can have it
+            if self.cluster().is_some_and(|cluster| object::is_terminating(&cluster)) {
+                self.faults = false;
+                (0..3000).for_each(|_| self.act());
+                self.faults = true;
+            }
+            self.launch();
+        }
+        let power = if wish == 1 { "Running" } else { "Stopped" };
+        match wish {
+            0 => self.down(),
+            _ => self.set(|cluster| {
+                cluster["spec"]["power"] = power.into();
+                cluster["spec"]["autostop"] = Value::Null;
+            }),
+        }
+        (0..60).for_each(|_| {
+            if self.chance.below(20) > 0 {
+                self.act_without_user()
+            }
+        });
+        self.faults = false;
+        // long enough for all that is late; longer only where it is needed
+        for _ in 0..20 {
+            (0..300).for_each(|_| self.act());
+            if self.provider.late.is_empty() && self.judge(wish).is_ok() {
+                break;
+            }
+        }
+        self.judge(wish)
+    }
+
+    fn act_without_user(&mut self) {
+        self.tick += 1;
+        match self.chance.below(5) {
+            0 => self.reconcile(),
+            1 => self.begin(),
+            2 => self.note(),
+            3 => self.sweep(),
+            _ => self.around(),
+        }
+    }
+
+    fn judge(&self, wish: u64) -> Result<u64, String> {
+        let machines = self.machines();
+        for made in &self.provider.machines {
+            let of_token: Vec<&Made> =
+                self.provider.machines.iter().filter(|other| other.seen.token == made.seen.token).collect();
+            if of_token.len() > 1 {
+                return Err(format!("{} machines of one token", of_token.len()));
+            }
+            let object = machines.iter().find(|machine| token(machine) == made.seen.token);
+            match object {
+                None => return Err(format!("machine {} has no object", made.seen.id)),
+                Some(object) if object.status.id != made.seen.id => {
+                    return Err(format!("machine {} is noted as {:?}", made.seen.id, object.status.id));
+                }
+                Some(_) => {}
+            }
+        }
+        match (wish, self.cluster()) {
+            (0, None) if self.provider.machines.is_empty() && machines.is_empty() => Ok(self.provider.made),
+            (0, _) => Err(format!("{} machines after down", self.provider.machines.len())),
+            (_, None) => Err("the cluster has gone by itself".into()),
+            (wish, Some(cluster)) => {
+                let (phase, state) = if wish == 1 {
+                    (ClusterPhase::Up, State::Running)
+                } else {
+                    (ClusterPhase::Stopped, State::Stopped)
+                };
+                let nodes = cluster["spec"]["nodes"].as_u64().unwrap_or(0);
+                let well = self.provider.machines.iter().filter(|made| made.seen.state == state).count() as u64;
+                if cluster["status"]["phase"] != phase.as_str()
+                    || well != nodes
+                    || self.provider.machines.len() as u64 != nodes
+                {
+                    return Err(format!(
+                        "wanted {nodes} machines {}, there are {well} of {}: {}",
+                        phase.as_str(),
+                        self.provider.machines.len(),
+                        cluster["status"]
+                    ));
+                }
+                Ok(self.provider.made)
+            }
+        }
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "how long to look is said from outside")]
+fn seeds() -> u64 {
+    std::env::var("TRAINYARD_LEDGER_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(300)
+}
+
+#[test]
+fn no_machine_is_lost_or_made_twice() {
+    let mut made = 0;
+    for seed in 0..seeds() {
+        made += Sim::new(seed, Bug::None).run().unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+    }
+    assert!(made > seeds(), "{made} machines: the seeds do nothing");
+}
+
+#[test]
+fn planted_bugs_are_found() {
+    for bug in [Bug::NoSweep, Bug::ReleasedUnheard, Bug::ObjectsFirst, Bug::TwinsLive, Bug::ClusterForgets] {
+        let found = (0..seeds()).any(|seed| Sim::new(seed, bug).run().is_err());
+        assert!(found, "{bug:?} harms nobody in {} seeds", seeds());
+    }
+}

@@ -1,0 +1,467 @@
+//! Reads values as Go's decoder reads Kubernetes' types, with its faults.
+
+use super::{Field, JSON_SCHEMA, Other, Shape, facts, fields, zero};
+use api::quantity;
+use base64::Engine;
+use jiff::Timestamp;
+use serde_json::{Map, Value};
+
+fn json_kind(value: &Value) -> String {
+    match value {
+        Value::Null => "null".to_owned(),
+        Value::Bool(_) => "bool".to_owned(),
+        Value::Number(_) => "number".to_owned(),
+        Value::String(_) => "string".to_owned(),
+        Value::Array(_) => "array".to_owned(),
+        Value::Object(_) => "object".to_owned(),
+    }
+}
+
+/// Reads a value as Go's decoder reads the type: checks types, turns nulls into absence, and brings quantities, times
+/// and bytes into their canonical text. Fields that the type does not have are left alone (pruning is another step).
+///
+/// # Errors
+/// The decoder's words: `json: cannot unmarshal string into Go struct field PodSpec.spec.containers of type …`.
+pub fn decode(name: &str, value: &mut Value) -> Result<(), String> {
+    decode_in(name, value, None)
+}
+
+/// As [`decode`], of a text whose keys stand in this order: which fault is told depends on it.
+///
+/// # Errors
+/// As [`decode`].
+pub fn decode_in(name: &str, value: &mut Value, order: Option<&Order>) -> Result<(), String> {
+    Decoder::default().run(name, value, order)
+}
+
+/// The keys of a JSON text in the order in which they stand.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Order {
+    #[default]
+    Scalar,
+    List(Vec<Order>),
+    Map(Vec<(String, Order)>),
+}
+
+impl Order {
+    /// Of a text; `None` where it is no JSON.
+    pub fn of(text: &[u8]) -> Option<Self> {
+        serde_json::from_slice(text).ok()
+    }
+
+    fn member(&self, key: &str) -> Option<&Self> {
+        let Self::Map(members) = self else { return None };
+        members.iter().rev().find(|(name, _)| name == key).map(|(_, order)| order)
+    }
+
+    fn element(&self, index: usize) -> Option<&Self> {
+        let Self::List(elements) = self else { return None };
+        elements.get(index)
+    }
+
+    /// The keys of an object, each once, in this order.
+    fn keys(order: Option<&Self>, members: &Map<String, Value>) -> Vec<String> {
+        let Some(Self::Map(ordered)) = order else { return members.keys().cloned().collect() };
+        let mut seen = std::collections::BTreeSet::new();
+        let names = ordered.iter().map(|(name, _)| name).chain(members.keys());
+        names.filter(|name| members.contains_key(*name) && seen.insert(name.as_str())).cloned().collect()
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for Order {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Ordered)
+    }
+}
+
+struct Ordered;
+
+impl<'de> serde::de::Visitor<'de> for Ordered {
+    type Value = Order;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Order, E> {
+        Ok(Order::Scalar)
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<Order, E> {
+        Ok(Order::Scalar)
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<Order, E> {
+        Ok(Order::Scalar)
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<Order, E> {
+        Ok(Order::Scalar)
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<Order, E> {
+        Ok(Order::Scalar)
+    }
+
+    fn visit_unit<E>(self) -> Result<Order, E> {
+        Ok(Order::Scalar)
+    }
+
+    fn visit_seq<A: serde::de::SeqAccess<'de>>(self, mut list: A) -> Result<Order, A::Error> {
+        let mut elements = Vec::new();
+        while let Some(element) = list.next_element()? {
+            elements.push(element);
+        }
+        Ok(Order::List(elements))
+    }
+
+    fn visit_map<A: serde::de::MapAccess<'de>>(self, mut map: A) -> Result<Order, A::Error> {
+        let mut members = Vec::new();
+        while let Some(member) = map.next_entry()? {
+            members.push(member);
+        }
+        Ok(Order::Map(members))
+    }
+}
+
+/// Reads a value as [`decode`] does, with the faults of Go's converter of trees, which reads what a strategic patch makes.
+///
+/// # Errors
+/// The converter's words: `cannot restore slice from map`, `unrecognized type: string`.
+pub fn convert(name: &str, value: &mut Value) -> Result<(), String> {
+    match misfit(&Shape::Message(name.to_owned()), value) {
+        Some(why) => Err(why),
+        None => Decoder { plain: true, saved: None }.run(name, value, None),
+    }
+}
+
+/// What the converter finds first.
+fn misfit(shape: &Shape, value: &Value) -> Option<String> {
+    let kind = match value {
+        Value::Null => return None,
+        Value::Bool(_) => "bool",
+        Value::Number(number) if number.is_f64() => "float64",
+        Value::Number(_) => "int64",
+        Value::String(_) => "string",
+        Value::Array(_) => "slice",
+        Value::Object(_) => "map",
+    };
+    let scalar = |name: &str| Some(format!("unrecognized type: {name}"));
+    match (shape, value) {
+        (Shape::Message(name), Value::Object(members)) => fields(name)
+            .into_iter()
+            .find_map(|field| members.get(&field.name).and_then(|member| misfit(&field.shape, member))),
+        (Shape::Message(_), _) => Some(format!("cannot restore struct from: {kind}")),
+        (Shape::List(items), Value::Array(elements)) => elements.iter().find_map(|element| misfit(items, element)),
+        (Shape::List(_), _) => Some(format!("cannot restore slice from {kind}")),
+        (Shape::Map(values), Value::Object(members)) => members.values().find_map(|member| misfit(values, member)),
+        (Shape::Map(_), _) => Some(format!("cannot restore map from {kind}")),
+        (Shape::Byte, Value::String(text)) => decoded(text).err().map(|why| format!("error decoding from json: {why}")),
+        (Shape::Byte, Value::Array(bytes)) if bytes.is_empty() => None,
+        (Shape::Byte, _) => Some(format!("cannot restore slice from {kind}")),
+        // Go would convert a whole number to text, as a character
+        (Shape::String, _) if kind == "int64" => Some("cannot convert int64 to string".to_owned()),
+        (Shape::String, _) if kind != "string" => scalar("string"),
+        (Shape::Boolean, _) if kind != "bool" => scalar("bool"),
+        (Shape::Int32 | Shape::Int64, Value::Number(number)) => {
+            let name = if *shape == Shape::Int32 { "int32" } else { "int64" };
+            let whole = number.as_f64().is_none_or(|n| n.fract() == 0.0);
+            (!whole).then(|| format!("cannot convert float64 to {name}"))
+        }
+        (Shape::Int32, _) => scalar("int32"),
+        (Shape::Int64, _) => scalar("int64"),
+        _ => None,
+    }
+}
+
+fn last(name: &str) -> &str {
+    name.rsplit('.').next().unwrap_or(name)
+}
+
+fn mismatch(what: &str, owner: &str, path: &str, go: &str) -> String {
+    if path.is_empty() {
+        format!("json: cannot unmarshal {what} into Go value of type {go}")
+    } else {
+        format!("json: cannot unmarshal {what} into Go struct field {owner}.{path} of type {go}")
+    }
+}
+
+fn go_type(shape: &Shape, field: &Field) -> String {
+    let scalar = |own: &str| field.go.clone().unwrap_or_else(|| own.to_owned());
+    match shape {
+        Shape::String => scalar("string"),
+        Shape::Boolean => scalar("bool"),
+        Shape::Int32 => scalar("int32"),
+        Shape::Int64 => scalar("int64"),
+        Shape::Number => "float64".to_owned(),
+        Shape::Byte => "[]uint8".to_owned(),
+        Shape::Quantity => "resource.Quantity".to_owned(),
+        Shape::IntOrString => "intstr.IntOrString".to_owned(),
+        Shape::Time => "v1.Time".to_owned(),
+        Shape::MicroTime => "v1.MicroTime".to_owned(),
+        Shape::Raw => "runtime.RawExtension".to_owned(),
+        Shape::Fields => "v1.FieldsV1".to_owned(),
+        Shape::Any => "v1.JSON".to_owned(),
+        Shape::SchemaOr(Other::Array) => "v1.JSONSchemaPropsOrArray".to_owned(),
+        Shape::SchemaOr(Other::Bool) => "v1.JSONSchemaPropsOrBool".to_owned(),
+        Shape::SchemaOr(Other::Strings) => "v1.JSONSchemaPropsOrStringArray".to_owned(),
+        Shape::List(items) => format!("[]{}", go_type(items, field)),
+        Shape::Map(values) if **values == Shape::Quantity => "v1.ResourceList".to_owned(),
+        Shape::Map(values) => format!("map[string]{}", go_type(values, field)),
+        Shape::Message(name) => format!("v1.{}", last(name)),
+    }
+}
+
+/// The field of a type that has this name in JSON, and the names of the inlined types on the way to it.
+fn field_of(name: &str, member: &str) -> Option<(&'static Field, Vec<&'static str>)> {
+    for field in &facts(name)?.fields {
+        match &field.shape {
+            Shape::Message(inner) if field.inline => {
+                if let Some((found, mut through)) = field_of(inner, member) {
+                    through.insert(0, last(inner));
+                    return Some((found, through));
+                }
+            }
+            _ if field.name == member => return Some((field, Vec::new())),
+            _ => {}
+        }
+    }
+    None
+}
+
+/// Reads as Go's decoder does: a value of the wrong type is noted, and reading goes on; the first that was noted is told. What
+/// a type of its own reads by itself (quantities, times, numbers or names) ends the reading with its fault.
+#[derive(Default)]
+struct Decoder {
+    saved: Option<String>,
+    /// The converter of trees: types that read by themselves do not know where they stand.
+    plain: bool,
+}
+
+/// Where a value stands.
+#[derive(Clone, Copy)]
+struct Spot<'a> {
+    field: &'a Field,
+    owner: &'a str,
+    path: &'a str,
+}
+
+impl Decoder {
+    fn run(mut self, name: &str, value: &mut Value, order: Option<&Order>) -> Result<(), String> {
+        self.message(name, value, "", "", order)?;
+        match self.saved {
+            Some(fault) => Err(fault),
+            None => Ok(()),
+        }
+    }
+
+    fn save(&mut self, fault: String) {
+        self.saved.get_or_insert(fault);
+    }
+
+    fn message(
+        &mut self,
+        name: &str,
+        value: &mut Value,
+        owner: &str,
+        path: &str,
+        order: Option<&Order>,
+    ) -> Result<(), String> {
+        let kind = json_kind(value);
+        let Some(members) = value.as_object_mut() else {
+            self.save(mismatch(&kind, owner, path, &format!("v1.{}", last(name))));
+            return Ok(());
+        };
+        for key in Order::keys(order, members) {
+            let Some((field, through)) = field_of(name, &key) else { continue };
+            let Some(member) = members.get_mut(&key) else { continue };
+            if member.is_null() {
+                members.remove(&key);
+                continue;
+            }
+            let parts = [path].into_iter().chain(through).chain([key.as_str()]).filter(|part| !part.is_empty());
+            let path = parts.collect::<Vec<_>>().join(".");
+            let order = order.and_then(|order| order.member(&key));
+            self.shape(&field.shape, member, Spot { field, owner: last(name), path: &path }, order)?;
+        }
+        Ok(())
+    }
+
+    /// The fault of a type that reads by itself and wanted something else.
+    fn own(&self, what: &str, spot: Spot<'_>, go: &str) -> String {
+        if self.plain { mismatch(what, "", "", go) } else { mismatch(what, spot.owner, spot.path, go) }
+    }
+
+    fn shape(&mut self, shape: &Shape, value: &mut Value, spot: Spot<'_>, order: Option<&Order>) -> Result<(), String> {
+        let fits = match (shape, &*value) {
+            (Shape::String, Value::String(_))
+            | (Shape::Boolean, Value::Bool(_))
+            | (Shape::Number, Value::Number(_))
+            | (Shape::List(_), Value::Array(_))
+            | (Shape::Map(_), Value::Object(_)) => true,
+            (Shape::Int32, Value::Number(number)) => number.as_i64().is_some_and(|n| i32::try_from(n).is_ok()),
+            (Shape::Int64, Value::Number(number)) => number.as_i64().is_some(),
+            (Shape::String | Shape::Boolean | Shape::Number | Shape::Int32 | Shape::Int64, _)
+            | (Shape::List(_) | Shape::Map(_), _) => false,
+            _ => true,
+        };
+        if !fits {
+            let what = match (shape, &*value) {
+                (Shape::Int32 | Shape::Int64, Value::Number(number)) => format!("number {number}"),
+                (_, other) => json_kind(other),
+            };
+            self.save(mismatch(&what, spot.owner, spot.path, &go_type(shape, spot.field)));
+            return Ok(());
+        }
+        match shape {
+            Shape::Byte => {
+                self.bytes(value, spot);
+                Ok(())
+            }
+            Shape::Quantity => {
+                let text = match &*value {
+                    Value::String(text) => text.clone(),
+                    Value::Number(number) => number.to_string(),
+                    _ => return Err(quantity::QuantityError::Format.to_string()),
+                };
+                match quantity::canonical(&text) {
+                    Some(text) => *value = text.into(),
+                    None => {
+                        let fault = quantity::Quantity::parse(&text).err();
+                        return Err(fault.map_or_else(String::new, |fault| fault.to_string()));
+                    }
+                }
+                Ok(())
+            }
+            Shape::IntOrString => match value {
+                Value::String(_) => Ok(()),
+                Value::Number(number) if number.as_i64().is_some_and(|n| i32::try_from(n).is_ok()) => Ok(()),
+                Value::Number(number) => Err(self.own(&format!("number {number}"), spot, "int32")),
+                other => Err(self.own(&json_kind(other), spot, "int32")),
+            },
+            Shape::Time | Shape::MicroTime => {
+                let Value::String(text) = value else { return Err(self.own(&json_kind(value), spot, "string")) };
+                *value = canonical_time(text, *shape == Shape::MicroTime)?.into();
+                Ok(())
+            }
+            Shape::SchemaOr(_) if value.is_object() => self.message(JSON_SCHEMA, value, spot.owner, spot.path, order),
+            Shape::SchemaOr(Other::Array) => {
+                for (index, element) in value.as_array_mut().into_iter().flatten().enumerate() {
+                    if element.is_object() {
+                        let order = order.and_then(|order| order.element(index));
+                        self.message(JSON_SCHEMA, element, spot.owner, spot.path, order)?;
+                    }
+                }
+                Ok(())
+            }
+            Shape::List(items) => {
+                for (index, element) in value.as_array_mut().into_iter().flatten().enumerate() {
+                    if element.is_null() {
+                        *element = zero(items);
+                    }
+                    if !element.is_null() {
+                        self.shape(items, element, spot, order.and_then(|order| order.element(index)))?;
+                    }
+                }
+                Ok(())
+            }
+            Shape::Map(values) => {
+                let Value::Object(members) = value else { return Ok(()) };
+                for key in Order::keys(order, members) {
+                    let Some(member) = members.get_mut(&key) else { continue };
+                    if member.is_null() {
+                        *member = zero(values);
+                    }
+                    if !member.is_null() {
+                        self.shape(values, member, spot, order.and_then(|order| order.member(&key)))?;
+                    }
+                    if **values == Shape::Quantity {
+                        whole_millis(member);
+                    }
+                }
+                Ok(())
+            }
+            Shape::Message(name) => self.message(name, value, spot.owner, spot.path, order),
+            _ => Ok(()),
+        }
+    }
+
+    /// Bytes are base64, or a list of numbers.
+    fn bytes(&mut self, value: &mut Value, spot: Spot<'_>) {
+        match value {
+            Value::String(text) => match decoded(text) {
+                Ok(canonical) => *text = canonical,
+                Err(fault) => self.save(fault),
+            },
+            Value::Array(elements) => {
+                let mut bytes = Vec::with_capacity(elements.len());
+                for element in elements {
+                    match element.as_u64().and_then(|number| u8::try_from(number).ok()) {
+                        Some(byte) => bytes.push(byte),
+                        None if element.is_null() => bytes.push(0),
+                        None => {
+                            let what =
+                                if element.is_number() { format!("number {element}") } else { json_kind(element) };
+                            self.save(mismatch(&what, spot.owner, spot.path, "uint8"));
+                        }
+                    }
+                }
+                *value = base64::engine::general_purpose::STANDARD.encode(bytes).into();
+            }
+            other => self.save(mismatch(&json_kind(other), spot.owner, spot.path, "[]uint8")),
+        }
+    }
+}
+
+/// Amounts of resources are kept to the thousandth, rounded up.
+fn whole_millis(amount: &mut Value) {
+    if let Value::String(text) = amount
+        && text.ends_with(['n', 'u'])
+        && let Ok(quantity) = quantity::Quantity::parse(text)
+    {
+        *text = quantity::Quantity::millis(quantity.milli_value()).with_format(quantity.format()).to_string();
+    }
+}
+
+/// Base64 without its line breaks, where it is that.
+fn decoded(text: &str) -> Result<String, String> {
+    let compact: String = text.chars().filter(|c| *c != '\n' && *c != '\r').collect();
+    match base64::engine::general_purpose::STANDARD.decode(&compact) {
+        Ok(_) => Ok(compact),
+        Err(error) => Err(format!("illegal base64 data at input byte {}", bad_byte(&error, &compact))),
+    }
+}
+
+fn bad_byte(error: &base64::DecodeError, text: &str) -> usize {
+    match error {
+        base64::DecodeError::InvalidByte(at, _) | base64::DecodeError::InvalidLastSymbol(at, _) => *at,
+        base64::DecodeError::InvalidLength(_) | base64::DecodeError::InvalidPadding => text.len() / 4 * 4,
+    }
+}
+
+/// An RFC 3339 time as Kubernetes writes it: UTC, whole seconds, or microseconds where `micro`.
+///
+/// # Errors
+/// Go's words for a text that is no such time.
+pub fn canonical_time(text: &str, micro: bool) -> Result<String, String> {
+    let layout = if micro { "2006-01-02T15:04:05.000000Z07:00" } else { "2006-01-02T15:04:05Z07:00" };
+    // Go reads microseconds only where all six digits stand.
+    let digits = text.split_once('.').map(|(_, rest)| rest.bytes().take_while(u8::is_ascii_digit).count());
+    if micro && digits != Some(6) && text.len() > 19 {
+        let rest = text.get(19..).unwrap_or(text);
+        return Err(format!("parsing time {text:?} as {layout:?}: cannot parse {rest:?} as \".000000\""));
+    }
+    let timestamp: Timestamp = match text.parse() {
+        Ok(timestamp) if text.contains('T') || text.contains('t') => timestamp,
+        _ => {
+            let what = if text.len() >= 4 && text.bytes().take(4).all(|b| b.is_ascii_digit()) {
+                let rest = &text[4..];
+                format!("cannot parse {rest:?} as \"-\"")
+            } else {
+                format!("cannot parse {text:?} as \"2006\"")
+            };
+            return Err(format!("parsing time {text:?} as {layout:?}: {what}"));
+        }
+    };
+    Ok(timestamp.strftime(if micro { "%Y-%m-%dT%H:%M:%S.%6fZ" } else { "%Y-%m-%dT%H:%M:%SZ" }).to_string())
+}

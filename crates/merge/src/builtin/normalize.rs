@@ -1,0 +1,79 @@
+//! Brings objects into the form in which Go writes Kubernetes' types.
+
+use super::{Field, JSON_SCHEMA, Other, Shape, fields, zero};
+use serde_json::{Map, Value};
+
+fn is_empty(shape: &Shape, value: &Value) -> bool {
+    match (shape, value) {
+        (_, Value::Null) => true,
+        (Shape::String | Shape::Byte, Value::String(text)) => text.is_empty(),
+        (Shape::Boolean, Value::Bool(set)) => !set,
+        (Shape::Int32 | Shape::Int64 | Shape::Number, Value::Number(number)) => number.as_f64() == Some(0.0),
+        (Shape::List(_), Value::Array(items)) => items.is_empty(),
+        (Shape::Map(_), Value::Object(members)) => members.is_empty(),
+        _ => false,
+    }
+}
+
+/// Brings an object into the form in which Go writes it: empty members are gone where they may be left out, and those
+/// that are always written are there (`status: {}`, `lastProbeTime: null`, `name: ""`).
+pub fn normalize(name: &str, value: &mut Value) {
+    let Value::Object(members) = value else { return };
+    for field in fields(name) {
+        normalize_field(field, members);
+    }
+}
+
+fn normalize_field(field: &Field, members: &mut Map<String, Value>) {
+    let shape = &field.shape;
+    // Structs are never empty to Go's encoder.
+    let structure = matches!(
+        shape,
+        Shape::Message(_) | Shape::Quantity | Shape::IntOrString | Shape::Time | Shape::MicroTime | Shape::Raw
+    );
+    let always = field.always || (structure && !field.pointer);
+    let present = members.get(&field.name);
+    let empty = present.is_none_or(|value| value.is_null() || (!field.pointer && is_empty(shape, value)));
+    if empty {
+        if field.name.is_empty() || field.omit_zero || !always {
+            members.remove(&field.name);
+            return;
+        }
+        if field.name == "kind" || field.name == "apiVersion" {
+            return;
+        }
+        let mut value = if field.pointer { Value::Null } else { zero(shape) };
+        if let (Shape::Message(name), Value::Object(_)) = (shape, &value) {
+            normalize(name, &mut value);
+        }
+        members.insert(field.name.clone(), value);
+        return;
+    }
+    if let Some(value) = members.get_mut(&field.name) {
+        normalize_shape(shape, value);
+        if field.omit_zero && value.as_object().is_some_and(Map::is_empty) {
+            members.remove(&field.name);
+        }
+    }
+}
+
+fn normalize_shape(shape: &Shape, value: &mut Value) {
+    match (shape, value) {
+        (Shape::Message(name), value) => normalize(name, value),
+        (Shape::SchemaOr(_), value) if value.is_object() => normalize(JSON_SCHEMA, value),
+        (Shape::SchemaOr(Other::Array), Value::Array(elements)) => {
+            elements.iter_mut().for_each(|element| normalize(JSON_SCHEMA, element));
+        }
+        (Shape::List(items), Value::Array(elements)) => {
+            for element in elements {
+                normalize_shape(items, element);
+            }
+        }
+        (Shape::Map(values), Value::Object(members)) => {
+            for member in members.values_mut() {
+                normalize_shape(values, member);
+            }
+        }
+        _ => {}
+    }
+}

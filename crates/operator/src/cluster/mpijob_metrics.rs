@@ -1,0 +1,94 @@
+//! MPIJobs in numbers, under mpi-operator's names.
+
+use api::mpi::{self, ConditionType, ReplicaType, names::launcher};
+use api::object::{self, Gvk};
+use driver::Witness;
+use driver::cache::Cache;
+use driver::metrics::{Metric, Registry};
+use serde_json::Value;
+use std::sync::Arc;
+
+const CREATED: Metric = Metric::counter("mpi_operator_jobs_created_total", "MPIJobs that were first looked at");
+const SUCCEEDED: Metric = Metric::counter("mpi_operator_jobs_successful_total", "MPIJobs that succeeded");
+const FAILED: Metric = Metric::counter("mpi_operator_jobs_failed_total", "MPIJobs that failed for good");
+/// Upstream never takes one away; here it goes with the MPIJob.
+const INFO: Metric = Metric::gauge("mpi_operator_job_info", "MPIJobs whose launcher was made, by its name");
+/// Whether this replica works on MPIJobs.
+pub const LEADS: Metric = Metric::gauge("mpi_operator_is_leader", "Whether this replica works on MPIJobs");
+
+fn is(job: &Value, condition: ConditionType) -> bool {
+    let mut conditions = job["status"]["conditions"].as_array().into_iter().flatten();
+    conditions.any(|held| held["type"] == condition.as_str() && held["status"] == "True")
+}
+
+/// A worker that was evicted fails a job that may still go on; its end has a time.
+fn has_failed(job: &Value) -> bool {
+    is(job, ConditionType::Failed) && job["status"]["completionTime"].is_string()
+}
+
+/// Names the launchers of a cache whenever somebody reads the numbers.
+pub fn count(registry: &Registry, cache: Arc<Cache>) {
+    registry.on_read("mpijobs", move |registry| {
+        registry.clear(&INFO);
+        cache.visit(&mpi::gvk(), |job| {
+            if job["status"]["replicaStatuses"].get(ReplicaType::Launcher.as_str()).is_some() {
+                let launcher = launcher(object::meta(job, "name"));
+                let namespace = object::meta(job, "namespace");
+                registry.set(&INFO, &[("launcher", &launcher), ("namespace", namespace)], 1.0);
+            }
+        });
+    });
+}
+
+/// Counts what becomes of MPIJobs while we watch.
+pub fn witness(registry: Arc<Registry>) -> Witness {
+    Arc::new(move |gvk: &Gvk, old: Option<&Value>, new: &Value| {
+        // without a state before, nobody knows when it changed
+        let Some(old) = old.filter(|old| *gvk == mpi::gvk() && object::uid(old) == object::uid(new)) else { return };
+        let begins = |holds: &dyn Fn(&Value) -> bool| holds(new) && !holds(old);
+        for (metric, holds) in [
+            (&CREATED, &(|job: &Value| is(job, ConditionType::Created)) as &dyn Fn(&Value) -> bool),
+            (&SUCCEEDED, &|job: &Value| is(job, ConditionType::Succeeded)),
+            (&FAILED, &has_failed),
+        ] {
+            if begins(holds) {
+                registry.add(metric, &[], 1.0);
+            }
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn beginnings_and_ends_are_counted_once() {
+        let registry = Arc::new(Registry::default());
+        let witness = witness(registry.clone());
+        let job = |conditions: &[&str], ended: bool| {
+            let conditions: Vec<Value> =
+                conditions.iter().map(|kind| json!({"type": kind, "status": "True"})).collect();
+            let mut job = json!({"metadata": {"name": "a", "uid": "u"}, "status": {"conditions": conditions}});
+            if ended {
+                job["status"]["completionTime"] = json!("2026-01-02T03:04:05Z");
+            }
+            job
+        };
+        let states = [
+            job(&[], false),
+            job(&["Created"], false),
+            job(&["Created", "Failed"], false),
+            job(&["Created", "Failed"], true),
+            job(&["Created", "Failed"], true),
+        ];
+        for pair in states.windows(2) {
+            witness(&mpi::gvk(), Some(&pair[0]), &pair[1]);
+        }
+        let text = registry.render();
+        assert!(text.contains("mpi_operator_jobs_created_total 1"), "{text}");
+        assert!(text.contains("mpi_operator_jobs_failed_total 1"), "{text}");
+        assert!(!text.contains("mpi_operator_jobs_successful_total 1"), "{text}");
+    }
+}

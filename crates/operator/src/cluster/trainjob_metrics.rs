@@ -1,0 +1,101 @@
+//! Metrics of TrainJobs: how many are in each state and why, and how long they take to start and to end.
+
+use api::object::{self, Gvk, text};
+use driver::Witness;
+use driver::cache::Cache;
+use driver::metrics::{Metric, Registry};
+use jiff::Timestamp;
+use plan::controller::trainjob_gvk;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// TrainJobs by state (Pending, Running, Suspended, Complete, Failed) and reason. The leader knows.
+pub const JOBS: Metric = Metric::gauge("trainyard_trainjobs", "TrainJobs by state and reason");
+/// Until pods of the TrainJob were first ready, as its jobsStatus tells.
+pub const START_SECONDS: Metric =
+    Metric::long_histogram("trainyard_trainjob_start_seconds", "From a TrainJob's creation until pods of it first ran");
+/// Until it was complete or failed.
+pub const END_SECONDS: Metric =
+    Metric::long_histogram("trainyard_trainjob_end_seconds", "From a TrainJob's creation until it ended, by state");
+
+/// A TrainJob's state and the reason for it.
+fn state(job: &Value) -> (&'static str, String) {
+    for (kind, state) in [("Failed", "Failed"), ("Complete", "Complete"), ("Suspended", "Suspended")] {
+        let conditions = job["status"]["conditions"].as_array().into_iter().flatten();
+        let mut held = conditions.filter(|c| c["type"] == kind && c["status"] == "True");
+        if let Some(condition) = held.next() {
+            return (state, text(condition, "reason").to_owned());
+        }
+    }
+    if has_run(job) { ("Running", String::new()) } else { ("Pending", String::new()) }
+}
+
+/// Whether pods of its trainer run or have ended.
+fn has_run(job: &Value) -> bool {
+    let jobs = job["status"]["jobsStatus"].as_array().into_iter().flatten();
+    jobs.into_iter()
+        .any(|job| ["ready", "succeeded", "failed"].iter().any(|count| job[count].as_i64().unwrap_or(0) > 0))
+}
+
+/// Counts the TrainJobs of a cache whenever somebody reads the numbers.
+pub fn count(registry: &Registry, cache: Arc<Cache>) {
+    registry.on_read("trainjobs", move |registry| {
+        let mut counts: BTreeMap<(&'static str, String), f64> = BTreeMap::new();
+        cache.visit(&trainjob_gvk(), |job| *counts.entry(state(job)).or_default() += 1.0);
+        registry.clear(&JOBS);
+        for ((state, reason), count) in counts {
+            registry.set(&JOBS, &[("reason", &reason), ("state", state)], count);
+        }
+    });
+}
+
+/// Takes the times of TrainJobs that start and end while we watch.
+pub fn witness(registry: Arc<Registry>) -> Witness {
+    Arc::new(move |gvk: &Gvk, old: Option<&Value>, new: &Value| {
+        if *gvk != trainjob_gvk() {
+            return;
+        }
+        // without a state before, nobody knows when it changed
+        let Some(old) = old.filter(|old| object::uid(old) == object::uid(new)) else { return };
+        let Ok(created) = object::meta(new, "creationTimestamp").parse::<Timestamp>() else { return };
+        let seconds = Timestamp::now().duration_since(created).as_secs_f64().max(0.0);
+        if has_run(new) && !has_run(old) {
+            registry.observe(&START_SECONDS, &[], seconds);
+        }
+        let ended = |job: &Value| matches!(state(job).0, "Failed" | "Complete");
+        if ended(new) && !ended(old) {
+            registry.observe(&END_SECONDS, &[("state", state(new).0)], seconds);
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn job(status: Value) -> Value {
+        json!({"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "status": status,
+            "metadata": {"name": "a", "uid": "u", "creationTimestamp": "2026-01-02T03:04:05Z"}})
+    }
+
+    #[test]
+    fn starts_and_ends_are_seen_once() {
+        let registry = Arc::new(Registry::default());
+        let witness = witness(registry.clone());
+        let new = job(json!({}));
+        let running = job(json!({"jobsStatus": [{"name": "node", "ready": 1}]}));
+        let done = job(json!({"jobsStatus": [{"name": "node", "succeeded": 1}],
+            "conditions": [{"type": "Complete", "status": "True", "reason": "AllJobsCompleted"}]}));
+        assert_eq!((state(&new).0, state(&running).0), ("Pending", "Running"));
+        assert_eq!(state(&done), ("Complete", "AllJobsCompleted".to_owned()));
+        witness(&trainjob_gvk(), None, &running);
+        for (old, new) in [(&new, &running), (&running, &running), (&running, &done), (&done, &done)] {
+            witness(&trainjob_gvk(), Some(old), new);
+        }
+        let text = registry.render();
+        assert!(text.contains("trainyard_trainjob_start_seconds_count 1"), "{text}");
+        assert!(text.contains("trainyard_trainjob_end_seconds_count{state=\"Complete\"} 1"), "{text}");
+    }
+}

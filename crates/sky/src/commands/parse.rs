@@ -1,0 +1,342 @@
+//! Words of a command line → the command and its values, or what is wrong with them, in click's words.
+
+use std::collections::BTreeMap;
+
+use super::{Command, Kind, Param};
+use crate::suggest;
+
+/// A command with its values.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// All its words: `sky jobs launch`.
+    pub path: String,
+    values: BTreeMap<String, Vec<String>>,
+}
+
+/// What a command line is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Parsed {
+    /// A command to carry out.
+    Call(Call),
+    /// Somebody asks how it is used: the text.
+    Help(String),
+    /// Somebody asks for the version.
+    Version,
+    /// Somebody asks for the commit.
+    Commit,
+}
+
+/// What is wrong with a command line.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{usage}\nTry '{path} -h' for help.\n\nError: {message}")]
+pub struct UsageError {
+    /// The command's usage.
+    pub usage: String,
+    /// The command's words.
+    pub path: String,
+    /// What is wrong.
+    pub message: String,
+}
+
+impl Call {
+    /// The value of a parameter: the last one given, else its default.
+    pub fn value(&self, name: &str) -> Option<&str> {
+        self.values.get(name)?.last().map(String::as_str)
+    }
+
+    /// All values of a parameter.
+    pub fn values(&self, name: &str) -> &[String] {
+        self.values.get(name).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether a flag is set.
+    pub fn is_set(&self, name: &str) -> bool {
+        self.value(name) == Some("true")
+    }
+}
+
+impl UsageError {
+    /// An error of a command that its grammar alone cannot tell.
+    pub fn of(command: &Command, message: impl Into<String>) -> Self {
+        Self { usage: command.usage(), path: command.path.clone(), message: message.into() }
+    }
+}
+
+/// Reads the words behind `sky`.
+///
+/// # Errors
+/// For an unknown command or option, and for values that do not fit.
+pub fn parse(all: &[Command], words: &[String]) -> Result<Parsed, UsageError> {
+    let Some(mut command) = all.iter().find(|command| command.path == "sky") else {
+        return Ok(Parsed::Help(String::new()));
+    };
+    let mut words = words;
+    loop {
+        let mut reader = Reader { command, rest: words, values: BTreeMap::new(), arguments: Vec::new() };
+        let stopped = reader.read()?;
+        let (rest, values, arguments) = (reader.rest, reader.values, reader.arguments);
+        match stopped {
+            Stop::Help => return Ok(Parsed::Help(command.help(all))),
+            Stop::Early(parsed) => return Ok(parsed),
+            Stop::Word(word) => {
+                let path = format!("{} {word}", command.path);
+                let Some(next) = all.iter().find(|next| next.path == path) else {
+                    return Err(UsageError::of(command, format!("No such command '{word}'.")));
+                };
+                command = next;
+                words = rest;
+            }
+            Stop::End if command.group => return Ok(Parsed::Help(command.help(all))),
+            Stop::End => return finish(command, values, arguments).map(Parsed::Call),
+        }
+    }
+}
+
+/// Why reading stopped.
+enum Stop {
+    End,
+    Help,
+    Early(Parsed),
+    /// A word of a group: its next command.
+    Word(String),
+}
+
+struct Reader<'a> {
+    command: &'a Command,
+    rest: &'a [String],
+    values: BTreeMap<String, Vec<String>>,
+    arguments: Vec<String>,
+}
+
+impl<'a> Reader<'a> {
+    fn read(&mut self) -> Result<Stop, UsageError> {
+        while let Some((word, rest)) = self.rest.split_first() {
+            self.rest = rest;
+            match word.as_str() {
+                "--" => {
+                    self.arguments.extend(self.rest.iter().cloned());
+                    self.rest = &[];
+                }
+                "-h" | "--help" => return Ok(Stop::Help),
+                option if option.starts_with('-') && option.len() > 1 => self.option(option)?,
+                word if self.command.group => return Ok(Stop::Word(word.to_owned())),
+                word => self.arguments.push(word.to_owned()),
+            }
+            if self.command.path == "sky" {
+                for (name, parsed) in [("version", Parsed::Version), ("commit", Parsed::Commit)] {
+                    if self.values.contains_key(name) {
+                        return Ok(Stop::Early(parsed));
+                    }
+                }
+            }
+        }
+        Ok(Stop::End)
+    }
+
+    fn error<T>(&self, message: impl Into<String>) -> Result<T, UsageError> {
+        Err(UsageError::of(self.command, message))
+    }
+
+    fn option(&mut self, word: &str) -> Result<(), UsageError> {
+        let (name, attached) = match word.split_once('=') {
+            Some((name, value)) if word.starts_with("--") => (name, Some(value)),
+            _ => (word, None),
+        };
+        if let Some((param, on)) = self.find(name) {
+            return self.give(param, on, name, attached.map(str::to_owned));
+        }
+        if word.starts_with("--") {
+            return self.unknown(name);
+        }
+        // several short ones in one word, the last of them perhaps with its value: `-yc dev`, `-cdev`
+        let mut rest = word.get(1..).unwrap_or_default();
+        while let Some(letter) = rest.chars().next() {
+            rest = rest.get(letter.len_utf8()..).unwrap_or_default();
+            let name = format!("-{letter}");
+            match self.find(&name) {
+                None => return self.unknown(&name),
+                Some((param, on)) if param.flag => self.give(param, on, &name, None)?,
+                Some((param, on)) => {
+                    let value = (!rest.is_empty()).then(|| rest.to_owned());
+                    return self.give(param, on, &name, value);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn find(&self, name: &str) -> Option<(&'a Param, bool)> {
+        let has = |list: &[String]| list.iter().any(|option| option == name);
+        self.command.params.iter().find_map(|param| {
+            if has(&param.opts) { Some((param, true)) } else { has(&param.off).then_some((param, false)) }
+        })
+    }
+
+    fn unknown(&self, name: &str) -> Result<(), UsageError> {
+        let known = self.command.params.iter().flat_map(|param| param.opts.iter().chain(&param.off));
+        let known: Vec<&str> = known.map(String::as_str).collect();
+        let near = suggest::near(name, known.iter().copied(), 3);
+        let hint = match near.as_slice() {
+            [] => String::new(),
+            [one] => format!(" Did you mean {one}?"),
+            many => {
+                let mut many = many.to_vec();
+                many.sort_unstable();
+                format!(" (Possible options: {})", many.join(", "))
+            }
+        };
+        self.error(format!("No such option: {name}{hint}"))
+    }
+
+    fn give(&mut self, param: &Param, on: bool, name: &str, attached: Option<String>) -> Result<(), UsageError> {
+        let value = if param.flag {
+            if attached.is_some() {
+                return self.error(format!("Option '{name}' does not take a value."));
+            }
+            on.to_string()
+        } else if let Some(value) = attached {
+            value
+        } else if let Some((value, rest)) = self.rest.split_first() {
+            self.rest = rest;
+            value.clone()
+        } else {
+            return self.error(format!("Option '{name}' requires an argument."));
+        };
+        self.values.entry(param.name.clone()).or_default().push(value);
+        Ok(())
+    }
+}
+
+/// Gives arguments their names, and looks at all values.
+fn finish(
+    command: &Command,
+    mut values: BTreeMap<String, Vec<String>>,
+    arguments: Vec<String>,
+) -> Result<Call, UsageError> {
+    let error = |message: String| Err(UsageError::of(command, message));
+    let mut left = arguments.into_iter();
+    for param in command.params.iter().filter(|param| param.is_argument()) {
+        let taken: Vec<String> = if param.many { left.by_ref().collect() } else { left.next().into_iter().collect() };
+        if taken.is_empty() && param.required {
+            return error(format!("Missing argument {}.", param.told()));
+        }
+        if !taken.is_empty() {
+            values.insert(param.name.clone(), taken);
+        }
+    }
+    let left: Vec<String> = left.collect();
+    if !left.is_empty() {
+        let s = if left.len() == 1 { "" } else { "s" };
+        return error(format!("Got unexpected extra argument{s} ({})", left.join(" ")));
+    }
+    for param in &command.params {
+        match (values.get_mut(&param.name), &param.default) {
+            (Some(given), _) => {
+                for value in given {
+                    if let Err(why) = fit(param, value) {
+                        return error(format!("Invalid value for {}: {why}", param.told()));
+                    }
+                }
+            }
+            (None, Some(default)) => {
+                values.insert(param.name.clone(), vec![default.clone()]);
+            }
+            (None, None) if param.required && !param.is_argument() => {
+                return error(format!("Missing option {}.", param.told()));
+            }
+            (None, None) => {}
+        }
+    }
+    Ok(Call { path: command.path.clone(), values })
+}
+
+/// Whether a value fits; a choice gets the case that it has in the table.
+fn fit(param: &Param, value: &mut String) -> Result<(), String> {
+    match &param.kind {
+        _ if param.flag => Ok(()),
+        Kind::Integer(name) if name == "int-or-none" && value.eq_ignore_ascii_case("none") => Ok(()),
+        Kind::Integer(_) if value.trim().parse::<i64>().is_err() => Err(format!("'{value}' is not a valid integer.")),
+        Kind::Float if value.trim().parse::<f64>().is_err() => Err(format!("'{value}' is not a valid float.")),
+        Kind::Choice(list) => match list.iter().find(|one| one.eq_ignore_ascii_case(value)) {
+            Some(known) => {
+                value.clone_from(known);
+                Ok(())
+            }
+            None => {
+                let quoted: Vec<String> = list.iter().map(|one| format!("'{one}'")).collect();
+                Err(format!("'{value}' is not one of {}.", quoted.join(", ")))
+            }
+        },
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::commands;
+
+    fn read(line: &str) -> Result<Parsed, String> {
+        let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+        parse(&commands(), &words).map_err(|error| error.message)
+    }
+
+    fn call(line: &str) -> Call {
+        match read(line) {
+            Ok(Parsed::Call(call)) => call,
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn options_stand_anywhere() {
+        let one = call("launch -yc dev --gpus=V100:4 echo hi --env A=1 --env B=2 --no-use-spot");
+        assert_eq!(one.path, "sky launch");
+        assert!(one.is_set("yes") && !one.is_set("dryrun") && !one.is_set("use_spot"));
+        assert_eq!((one.value("cluster"), one.value("gpus")), (Some("dev"), Some("V100:4")));
+        assert_eq!(
+            (one.values("entrypoint"), one.values("env")),
+            (&["echo".into(), "hi".into()][..], &["A=1".into(), "B=2".into()][..])
+        );
+        assert_eq!((one.value("use_spot"), one.value("name")), (Some("false"), None));
+        assert_eq!(call("launch -cdev x").value("cluster"), Some("dev"));
+        assert_eq!(call("launch -no-d x").value("detach_run"), Some("false"));
+        assert_eq!(call("launch --disk-tier LOW x").value("disk_tier"), Some("low"));
+        assert_eq!(call("exec dev -- ls -l").values("entrypoint"), ["ls", "-l"]);
+        assert_eq!(call("jobs queue").value("limit"), Some("50"));
+        assert_eq!(call("jobs pool down p").path, "sky jobs pool down");
+        assert_eq!(call("volume ls").path, "sky volume ls");
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_in_clicks_words() {
+        for (line, message) in [
+            ("fly", "No such command 'fly'."),
+            ("jobs fly", "No such command 'fly'."),
+            ("launch --fast-please x", "No such option: --fast-please Did you mean --fast?"),
+            (
+                "launch --disk-tier fast x",
+                "Invalid value for '--disk-tier': 'fast' is not one of 'low', 'medium', 'high', 'ultra', 'best', 'none'.",
+            ),
+            ("launch --num-nodes two x", "Invalid value for '--num-nodes': 'two' is not a valid integer."),
+            ("launch -i x y", "Invalid value for '--idle-minutes-to-autostop' / '-i': 'x' is not a valid integer."),
+            ("launch --dryrun=yes x", "Option '--dryrun' does not take a value."),
+            ("launch -c", "Option '-c' requires an argument."),
+            ("cancel", "Missing argument 'CLUSTER'."),
+            ("cancel dev one", "Invalid value for '[JOBS]...': 'one' is not a valid integer."),
+            ("gpus list a b", "Got unexpected extra argument (b)"),
+            ("gpus list a b c", "Got unexpected extra arguments (b c)"),
+        ] {
+            assert_eq!(read(line), Err(message.to_owned()), "{line}");
+        }
+    }
+
+    #[test]
+    fn help_and_version_come_first() {
+        assert!(matches!(read("-h"), Ok(Parsed::Help(_))) && matches!(read(""), Ok(Parsed::Help(_))));
+        assert!(matches!(read("jobs"), Ok(Parsed::Help(_))) && matches!(read("launch --help"), Ok(Parsed::Help(_))));
+        assert_eq!(read("--version"), Ok(Parsed::Version));
+        assert_eq!(read("-v launch"), Ok(Parsed::Version));
+        assert_eq!(read("--commit"), Ok(Parsed::Commit));
+    }
+}

@@ -1,0 +1,184 @@
+//! What `sky` commands print, as values: the command line and what a machine knows go in, texts and an exit code come out.
+
+mod explain;
+mod gpus;
+mod launch;
+mod table;
+
+pub use launch::{Prepared, check_name, prepared};
+pub use table::{plain, ruled};
+
+use placement::{Catalogue, Cloud};
+
+use crate::check::PathKind;
+use crate::commands::{Call, Command, Parsed, UsageError, commands, parse};
+use crate::error::TaskError;
+
+/// SkyPilot's version that is met.
+const VERSION: &str = "0.14.1";
+/// Where SkyPilot's price lists are to be had.
+const PRICE_LISTS: &str = "https://raw.githubusercontent.com/skypilot-org/skypilot-catalog/master/catalogs/v8";
+
+/// What a machine knows.
+pub struct World<'a> {
+    /// Price lists.
+    pub catalogue: &'a Catalogue,
+    /// Where they were looked for.
+    pub catalogue_folder: &'a str,
+    /// Clouds that may be used, in the order in which they are tried.
+    pub enabled: &'a [Cloud],
+    /// The text of a file.
+    pub read: &'a dyn Fn(&str) -> Result<String, String>,
+    /// What a path is.
+    pub path: &'a dyn Fn(&str) -> PathKind,
+    /// A variable of the environment.
+    pub variable: &'a dyn Fn(&str) -> Option<String>,
+    /// The name of a cluster that is given none.
+    pub cluster: &'a str,
+}
+
+/// What a command prints, and its exit code.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Printed {
+    /// To the standard output.
+    pub out: String,
+    /// To the standard error.
+    pub err: String,
+    /// The exit code.
+    pub code: u8,
+}
+
+impl Printed {
+    /// A line on the standard output.
+    pub fn line(&mut self, text: impl AsRef<str>) {
+        self.out.push_str(text.as_ref());
+        self.out.push('\n');
+    }
+
+    /// With a line on the standard error, and this exit code.
+    pub fn fail(mut self, code: u8, text: impl AsRef<str>) -> Self {
+        self.err.push_str(text.as_ref());
+        self.err.push('\n');
+        self.code = code;
+        self
+    }
+
+    fn refused(self, error: &TaskError) -> Self {
+        let module = if error.class.is_pythons() { "" } else { "sky.exceptions." };
+        self.fail(1, format!("{module}{}: {}", error.class.name(), error.message))
+    }
+
+    /// As a wrong use of a command is told.
+    pub fn misused(self, command: &str, message: impl Into<String>) -> Self {
+        let command = commands().into_iter().find(|one| one.path == command).unwrap_or_default();
+        self.fail(2, UsageError::of(&command, message).to_string())
+    }
+}
+
+/// The folder or address that `--catalog` names, if the words name one.
+pub fn catalogue_named(words: &[String]) -> Option<String> {
+    match parse(&commands(), words) {
+        Ok(Parsed::Call(call)) => call.value("catalog").map(str::to_owned),
+        _ => None,
+    }
+}
+
+/// Carries out the words behind `sky`.
+pub fn run(words: &[String], world: &World<'_>) -> Printed {
+    let all = commands();
+    let mut printed = Printed::default();
+    match parse(&all, words) {
+        Err(error) => printed.fail(2, error.to_string()),
+        Ok(Parsed::Help(text)) => Printed { out: text, ..printed },
+        Ok(Parsed::Version) => {
+            printed.line(format!("skypilot, version {VERSION}"));
+            printed
+        }
+        Ok(Parsed::Commit) => {
+            printed.line("skypilot, as trainyard reads its files and commands");
+            printed
+        }
+        Ok(Parsed::Call(call)) => carry_out(&call, &all, world),
+    }
+}
+
+fn carry_out(call: &Call, all: &[Command], world: &World<'_>) -> Printed {
+    match call.path.as_str() {
+        "sky launch" if call.is_set("dryrun") => launch::dryrun(call, world),
+        "sky explain" => explain::explain(call, world),
+        "sky gpus list" => gpus::list(call, world),
+        "sky show-gpus" => {
+            let mut printed = gpus::list(call, world);
+            printed.err.insert_str(0, "WARNING: `sky show-gpus` has been renamed to `sky gpus list` and will be removed in a future release. Please use the latter instead.\n");
+            printed
+        }
+        "sky check" => check(call, world),
+        "sky catalog import" => import(call, world),
+        path => {
+            let hint = match path {
+                "sky launch" => {
+                    "; `sky launch --dryrun` shows which machine it would get, and `trainyard run` runs a script here"
+                }
+                _ => "",
+            };
+            let known = all.iter().any(|command| command.path == path);
+            let what =
+                if known { "clusters, managed jobs and services come later" } else { "there is no such command" };
+            Printed::default().fail(1, format!("`{path}` does nothing yet: {what}{hint}."))
+        }
+    }
+}
+
+/// Which price lists are here.
+fn check(call: &Call, world: &World<'_>) -> Printed {
+    let mut printed = Printed::default();
+    let asked: Vec<Cloud> =
+        call.values("infra_list").iter().filter_map(|name| Cloud::from_name(name.split('/').next()?)).collect();
+    for name in call.values("infra_list") {
+        if name.split('/').next().and_then(Cloud::from_name).is_none() {
+            return printed.fail(1, format!("ValueError: There is no cloud {name}: `sky check` alone lists them."));
+        }
+    }
+    let has = |cloud: Cloud| !world.catalogue.offers(cloud).is_empty();
+    let listed =
+        Cloud::ALL.iter().copied().filter(|cloud| if asked.is_empty() { has(*cloud) } else { asked.contains(cloud) });
+    let rows: Vec<Vec<String>> = listed
+        .map(|cloud| {
+            let offers = world.catalogue.offers(cloud).len();
+            let list = if has(cloud) { format!("{offers} offers") } else { "none".into() };
+            let enabled = if world.enabled.contains(&cloud) { "yes" } else { "no" };
+            vec![cloud.display().into(), list, enabled.into()]
+        })
+        .collect();
+    if rows.is_empty() {
+        printed
+            .line(format!("No price list is in {}: `sky catalog import` says what to fetch.", world.catalogue_folder));
+        return printed;
+    }
+    printed.line(table::plain(&["CLOUD", "PRICE_LIST", "ENABLED"], &rows));
+    printed.line("\nEnabled clouds are considered by `sky launch --dryrun`; credentials are not looked at, and nothing is launched there yet.");
+    printed
+}
+
+/// Which files to fetch, and where to put them.
+fn import(call: &Call, world: &World<'_>) -> Printed {
+    let mut printed = Printed::default();
+    let folder = call.value("folder").unwrap_or(world.catalogue_folder);
+    printed.line(format!(
+        "Nothing is fetched unasked. Price lists are read from {folder}; to have those of a cloud there, fetch:\n"
+    ));
+    let mut files = vec!["common/accelerators.csv".to_owned(), "common/metadata.csv".to_owned()];
+    for cloud in ["aws", "gcp", "azure", "lambda", "runpod"] {
+        files.push(format!("{cloud}/vms.csv"));
+    }
+    for file in files {
+        printed.line(format!("curl -fsS --create-dirs -o {folder}/{file} {PRICE_LISTS}/{file}"));
+    }
+    let here: Vec<String> = world
+        .catalogue
+        .clouds()
+        .map(|cloud| format!("{} ({} offers)", cloud.display(), world.catalogue.offers(cloud).len()))
+        .collect();
+    printed.line(format!("\nHere now: {}.", if here.is_empty() { "none".to_owned() } else { here.join(", ") }));
+    printed
+}

@@ -1,0 +1,88 @@
+//! Where a machine is: cloud, region and zone, and `infra`, which names all three in one text.
+
+use placement::Cloud;
+
+use crate::error::TaskError;
+
+/// Cloud, region and zone; what is not given is any.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Infra {
+    /// The cloud.
+    pub cloud: Option<Cloud>,
+    /// The region; a context of Kubernetes, a pool of SSH machines (`ssh-NAME`), a cluster of Slurm.
+    pub region: Option<String>,
+    /// The zone; a partition of Slurm.
+    pub zone: Option<String>,
+}
+
+impl Infra {
+    /// Reads `cloud[/region[/zone]]`; `*` is any. All behind `k8s/` is the context, all behind `ssh/` the pool.
+    ///
+    /// # Errors
+    /// For empty parts and more than three.
+    pub fn read(text: &str) -> Result<Self, TaskError> {
+        let trimmed = text.trim().trim_matches('/').trim();
+        if trimmed.is_empty() {
+            return Ok(Self::default());
+        }
+        let parts: Vec<&str> = trimmed.split('/').map(str::trim).collect();
+        if parts.contains(&"") {
+            return Err(TaskError::value(format!(
+                "Invalid infra format: {trimmed}. Format should not contain empty parts (e.g., double slashes \"//\")."
+            )));
+        }
+        let named = |part: Option<&&str>| part.filter(|part| **part != "*").map(|part| (*part).to_owned());
+        let (first, rest) = parts.split_first().map_or(("", &[][..]), |(first, rest)| (*first, rest));
+        let all = (!rest.is_empty()).then(|| rest.join("/")).filter(|all| all != "*");
+        let cloud = match first {
+            "*" => None,
+            name => Some(Cloud::from_name(name).ok_or_else(|| {
+                TaskError::value(format!("Invalid infra format: {trimmed}. There is no cloud {name}."))
+            })?),
+        };
+        Ok(match cloud {
+            Some(Cloud::Kubernetes) => Self { cloud, region: all, zone: None },
+            Some(Cloud::Ssh) => Self { cloud, region: all.map(|pool| format!("ssh-{pool}")), zone: None },
+            _ if rest.len() > 2 => {
+                return Err(TaskError::value(format!(
+                    "Invalid infra format: {trimmed}. Expected format is \"cloud\", \"cloud/region\", or \"cloud/region/zone\"."
+                )));
+            }
+            _ => Self { cloud, region: named(rest.first()), zone: named(rest.get(1)) },
+        })
+    }
+
+    /// As `infra` writes it; nothing where all is any.
+    pub fn text(&self) -> Option<String> {
+        let given =
+            |text: &Option<String>| text.as_deref().filter(|text| !matches!(*text, "" | "*")).map(str::to_owned);
+        let region = given(&self.region).map(|region| region.strip_prefix("ssh-").unwrap_or(&region).to_owned());
+        let mut parts = vec![self.cloud.map(|cloud| cloud.name().to_owned()), region, given(&self.zone)];
+        while parts.last().is_some_and(Option::is_none) {
+            parts.pop();
+        }
+        (!parts.is_empty())
+            .then(|| parts.into_iter().map(|part| part.unwrap_or_else(|| "*".into())).collect::<Vec<_>>().join("/"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn infra_is_read_and_written() {
+        for (text, written) in [
+            ("AWS/us-east-1", Some("aws/us-east-1")),
+            ("k8s/a/b:c/d", Some("kubernetes/a/b:c/d")),
+            ("ssh/pool", Some("ssh/pool")),
+            ("*", None),
+            ("*/us-east-1", Some("*/us-east-1")),
+            ("gcp/*/us-central1-a", Some("gcp/*/us-central1-a")),
+            ("slurm/a/b", Some("slurm/a/b")),
+        ] {
+            assert_eq!(Infra::read(text).map(|infra| infra.text()), Ok(written.map(str::to_owned)), "{text}");
+        }
+        assert!(Infra::read("aws//x").is_err() && Infra::read("aws/a/b/c").is_err());
+    }
+}

@@ -1,0 +1,167 @@
+//! Agents on other machines: the connections that they keep open, by node, and what the API server asks over them.
+
+use crate::streams::{NodeStreams, asked, not_running};
+use api::object;
+use apiserver::streams::{Command, Io, LogOptions, PodStreams, Resize, StreamKind, StreamOptions, Tunnels};
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use futures::stream::{BoxStream, StreamExt};
+use node::exec::ExecOptions;
+use node::tunnel::{Far, FarExec, PROTOCOL};
+use resource::status::Status;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The connections that are open. Bounded by the number of nodes: each has one.
+#[derive(Clone, Default)]
+pub struct Open {
+    nodes: Arc<Mutex<BTreeMap<String, (u64, Far)>>>,
+}
+
+impl Open {
+    /// The connection of a node; `None` while there is none.
+    fn of(&self, node: &str) -> Option<Far> {
+        let nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+        nodes.get(node).map(|(_, far)| far.clone()).filter(|far| !far.is_closed())
+    }
+}
+
+impl Tunnels for Open {
+    fn protocol(&self) -> &'static str {
+        PROTOCOL
+    }
+
+    fn serve(&self, node: String, io: Box<dyn Io>) -> BoxFuture<'static, ()> {
+        let nodes = Arc::clone(&self.nodes);
+        Box::pin(async move {
+            let (far, connection) = match Far::connect(io).await {
+                Ok(connected) => connected,
+                Err(error) => {
+                    tracing::warn!(node, %error, "the connection of a node's agent cannot be used");
+                    return;
+                }
+            };
+            let number = {
+                let mut nodes = nodes.lock().unwrap_or_else(PoisonError::into_inner);
+                let number = nodes.get(&node).map_or(0, |(last, _)| last.wrapping_add(1));
+                nodes.insert(node.clone(), (number, far));
+                number
+            };
+            tracing::info!(node, "the node's agent is connected");
+            connection.await;
+            tracing::info!(node, "the node's agent is no longer connected");
+            let mut nodes = nodes.lock().unwrap_or_else(PoisonError::into_inner);
+            if nodes.get(&node).is_some_and(|(last, _)| *last == number) {
+                nodes.remove(&node);
+            }
+        })
+    }
+}
+
+/// Pods of this machine and of all others.
+pub struct AllStreams {
+    /// This machine's node, if it is one.
+    pub own: Option<(String, NodeStreams)>,
+    pub open: Open,
+}
+
+/// Where a pod runs.
+enum Place<'a> {
+    Here(&'a NodeStreams),
+    There(Far),
+}
+
+impl AllStreams {
+    /// # Errors
+    /// The node's agent is not connected; a sentence.
+    fn place(&self, pod: &Value) -> Result<Place<'_>, String> {
+        let node = object::text(&pod["spec"], "nodeName");
+        match &self.own {
+            Some((own, streams)) if own == node || streams.has(pod) => Ok(Place::Here(streams)),
+            _ => {
+                let far = self.open.of(node).map(Place::There);
+                far.ok_or_else(|| format!("no node agent answers for the node {node:?}: it is not connected"))
+            }
+        }
+    }
+}
+
+fn unavailable(why: String) -> Status {
+    Status::new(503, "ServiceUnavailable", why)
+}
+
+impl PodStreams for AllStreams {
+    fn logs(
+        &self,
+        pod: Arc<Value>,
+        options: LogOptions,
+    ) -> BoxFuture<'static, Result<BoxStream<'static, Bytes>, Status>> {
+        let far = match self.place(&pod) {
+            Ok(Place::Here(streams)) => return streams.logs(pod, options),
+            Ok(Place::There(far)) => far,
+            Err(why) => return Box::pin(std::future::ready(Err(unavailable(why)))),
+        };
+        Box::pin(async move {
+            let (container, options) = asked(options);
+            let log = far.log(object::uid(&pod), object::meta(&pod, "name"), &container, options).await;
+            let log = log.map_err(Status::bad_request)?;
+            // a connection that is lost ends the log: there is nobody to tell in the middle of a body
+            Ok(log
+                .take_while(|chunk| std::future::ready(chunk.is_ok()))
+                .filter_map(|c| std::future::ready(c.ok()))
+                .boxed())
+        })
+    }
+
+    fn check(&self, pod: &Value, kind: StreamKind, options: &StreamOptions) -> BoxFuture<'static, Result<(), Status>> {
+        let far = match self.place(pod) {
+            Ok(Place::Here(streams)) => return streams.check(pod, kind, options),
+            Ok(Place::There(far)) => far,
+            Err(why) => return Box::pin(std::future::ready(Err(unavailable(why)))),
+        };
+        let (uid, refusal) = (object::uid(pod).to_owned(), not_running(pod, kind, options));
+        Box::pin(async move {
+            match far.check(&uid).await {
+                Ok(true) => Ok(()),
+                Ok(false) => Err(refusal),
+                Err(error) => Err(unavailable(error.to_string())),
+            }
+        })
+    }
+
+    fn connect(&self, pod: &Value, port: u16) -> BoxFuture<'static, io::Result<Box<dyn Io>>> {
+        let far = match self.place(pod) {
+            Ok(Place::Here(streams)) => return streams.connect(pod, port),
+            Ok(Place::There(far)) => far,
+            Err(why) => return Box::pin(std::future::ready(Err(io::Error::new(io::ErrorKind::NotConnected, why)))),
+        };
+        let uid = object::uid(pod).to_owned();
+        Box::pin(async move { Ok(Box::new(far.port(&uid, port).await?) as Box<dyn Io>) })
+    }
+
+    fn exec(&self, pod: &Value, options: &StreamOptions) -> BoxFuture<'static, Result<Command, String>> {
+        let far = match self.place(pod) {
+            Ok(Place::Here(streams)) => return streams.exec(pod, options),
+            Ok(Place::There(far)) => far,
+            Err(why) => return Box::pin(std::future::ready(Err(why))),
+        };
+        let uid = object::uid(pod).to_owned();
+        let StreamOptions { container, command, stdin, tty, .. } = options.clone();
+        Box::pin(async move {
+            let FarExec { stdin, stdout, stderr, sizes, exit } =
+                far.exec(&uid, ExecOptions { container, command, stdin, tty }).await?;
+            let stderr = stderr.map(|stderr| Box::new(stderr) as Box<dyn tokio::io::AsyncRead + Send + Unpin>);
+            let resize = sizes.map(|sizes| -> Resize {
+                Box::new(move |columns, rows| {
+                    let _ = sizes.try_send((columns, rows)); // the next one counts
+                })
+            });
+            let exit = Box::pin(async move {
+                exit.await.unwrap_or_else(|_| Err(io::Error::other("the connection to its node is lost")))
+            });
+            Ok(Command { stdin, stdout: Box::new(stdout), stderr, resize, exit })
+        })
+    }
+}

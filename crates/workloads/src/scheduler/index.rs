@@ -1,0 +1,618 @@
+//! What the scheduler knows of the world, kept in step with it change by change.
+//!
+//! [`Index::take_in`] takes the new state of an object in; what it touches is noted and brought in order by [`Index::settle`]:
+//! first the gangs whose members changed, then the nodes whose room did. An index of the same objects is the same, in whatever
+//! order they came.
+
+use super::affinity::{self, Namespaces};
+use super::gang::{self, Group, Job, Plan, Seat};
+use super::line::{Line, Place, Shape, Unit};
+use super::node::{self, Node};
+use super::owned::{Needs, Rule};
+use super::preempt::Holders;
+use super::reserve::{Heads, Reservation, runs_for_ever};
+use super::{core, has_ended, node_of, waits};
+use api::jobset::keys;
+use api::object::{self, Gvk, Key, Target};
+use serde_json::Value;
+use std::borrow::Cow;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// What has become of a pod, as far as nodes go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// It is to get a node.
+    Waits,
+    /// It has one, or is about to.
+    On(Arc<str>),
+    /// It had one, and holds nothing any more.
+    Ended,
+    /// It never had one and gets none from here.
+    Apart,
+}
+
+#[derive(Debug)]
+pub(super) struct Pod {
+    pub object: Arc<Value>,
+    pub state: State,
+    pub shape: Arc<Shape>,
+    pub group: Group,
+    /// It holds the room of a pod that is to come, and is nowhere but here.
+    pub is_room: bool,
+}
+
+/// A group's pods.
+#[derive(Debug, Default)]
+pub(super) struct Members {
+    /// In the order of their ranks.
+    waiting: BTreeSet<((i64, i64), Key)>,
+    /// Those that have a node, or had one.
+    pub bound: BTreeSet<Key>,
+    /// How many of them have not ended, and how many have failed.
+    live: usize,
+    failed: usize,
+    /// How many are bound, by replicated job.
+    started: BTreeMap<String, usize>,
+    /// Those bound that are being deleted; they and their replacements do not run at the same time.
+    leaving: BTreeSet<Key>,
+    /// How many of these have not ended yet.
+    live_leaving: usize,
+    /// The JobSets that its pods are of, or were.
+    jobsets: BTreeSet<Key>,
+    /// Their units, by the first pod.
+    units: Vec<Key>,
+    pub seats: Vec<Seat>,
+}
+
+impl Members {
+    fn is_empty(&self) -> bool {
+        self.waiting.is_empty() && self.bound.is_empty()
+    }
+
+    /// All of them.
+    pub fn keys(&self) -> impl Iterator<Item = &Key> {
+        self.waiting.iter().map(|(_, key)| key).chain(&self.bound)
+    }
+
+    /// The replicated jobs of which those that are made anew follow one by one. Of those whose pods are all being deleted, the
+    /// next are a gang again, unless others of the gang run.
+    fn started(&self, pods: &BTreeMap<Key, Pod>) -> Cow<'_, BTreeMap<String, usize>> {
+        if self.staying() > 0 || self.leaving.is_empty() {
+            return Cow::Borrowed(&self.started);
+        }
+        let stay = self.bound.difference(&self.leaving).filter_map(|key| pods.get(key));
+        let mut started = BTreeMap::new();
+        for pod in stay {
+            *started.entry(gang::replicated_job(&pod.object).to_owned()).or_default() += 1;
+        }
+        Cow::Owned(started)
+    }
+
+    /// How many run and are to go on running.
+    fn staying(&self) -> usize {
+        self.live - self.live_leaving
+    }
+}
+
+#[derive(Default)]
+pub(super) struct Index {
+    pub pods: BTreeMap<Key, Pod>,
+    pub nodes: BTreeMap<Arc<str>, Node>,
+    /// Pods that hold something of a node, whether it is there or not.
+    pub on_node: BTreeMap<Arc<str>, BTreeSet<Key>>,
+    pub groups: BTreeMap<Group, Members>,
+    /// Groups that keep seats.
+    seated: BTreeSet<Group>,
+    /// Groups with pods of a JobSet.
+    of_jobset: BTreeMap<Key, BTreeSet<Group>>,
+    /// Pods that name a PodGroup, which need not be there.
+    of_pod_group: BTreeMap<Key, BTreeSet<Key>>,
+    pod_groups: BTreeMap<Key, i64>,
+    plans: BTreeMap<Key, (Value, Plan)>,
+    jobs: BTreeMap<Key, BTreeMap<String, Job>>,
+    jobset_of_job: BTreeMap<Key, Key>,
+    pub rules: Vec<Rule>,
+    /// What owners by these rules say; `None` where their pods are no gang.
+    pub owned: BTreeMap<(usize, Key), Option<Needs>>,
+    pub namespaces: Namespaces,
+    pub claims: BTreeSet<Key>,
+    pub units: BTreeMap<Key, Unit>,
+    /// All units, in order.
+    pub queue: BTreeSet<Arc<Place>>,
+    /// Those that have come, or have changed, and were not told anything yet.
+    pub fresh: BTreeSet<Arc<Place>>,
+    pub line: Line,
+    pub heads: Heads,
+    pub reservation: Option<Reservation>,
+    /// Pods with a node that keep others away.
+    pub guards: BTreeSet<Key>,
+    /// Who holds nodes, for those who may take them away.
+    pub holders: Holders,
+    /// Counts whatever may let somebody in, or out.
+    pub moves: u64,
+    pub touched_groups: BTreeSet<Group>,
+    pub touched_nodes: BTreeSet<Arc<str>>,
+}
+
+impl Index {
+    pub(super) fn with_rules(rules: &[Rule]) -> Self {
+        Self { rules: rules.to_vec(), ..Self::default() }
+    }
+
+    /// Takes in the state of an object, or that there is none.
+    pub(super) fn take_in(&mut self, target: &Target, object: Option<&Arc<Value>>) {
+        let Target { gvk, key } = target;
+        if let Some(at) = self.rules.iter().position(|rule| (rule.owner)() == *gvk) {
+            return self.take_owner(at, key, object);
+        }
+        match (gvk.group.as_str(), gvk.kind.as_str()) {
+            ("", "Pod") => self.take_pod(key, object),
+            ("", "Node") => self.take_node(&key.name, object),
+            ("", "Namespace") => {
+                match object {
+                    Some(object) => self.namespaces.insert(key.name.clone(), object.clone()),
+                    None => self.namespaces.remove(&key.name),
+                };
+                self.moves += 1;
+            }
+            ("", "PersistentVolumeClaim") => {
+                let is_news = if object.is_some() { self.claims.insert(key.clone()) } else { self.claims.remove(key) };
+                self.moves += u64::from(is_news);
+            }
+            ("batch", "Job") => self.take_job(key, object),
+            (api::jobset::GROUP, _) => self.take_jobset(key, object),
+            _ => self.take_pod_group(key, object.and_then(|group| group["spec"]["minMember"].as_i64())),
+        }
+    }
+
+    /// Whether a pod's old and new state differ in anything that counts here.
+    fn is_same(old: &Pod, new: &Value) -> bool {
+        let (was, has) = (&old.object["metadata"], &new["metadata"]);
+        let members = ["uid", "labels", "annotations", "creationTimestamp", "deletionTimestamp"];
+        old.state == State::from(new)
+            && old.object["status"]["phase"] == new["status"]["phase"]
+            && members.iter().all(|member| was.get(member) == has.get(member))
+            && old.object["spec"] == new["spec"]
+    }
+
+    fn take_pod(&mut self, key: &Key, object: Option<&Arc<Value>>) {
+        if let (Some(pod), Some(object)) = (self.pods.get_mut(key), object)
+            && Self::is_same(pod, object)
+        {
+            pod.object = object.clone();
+            return;
+        }
+        self.remove_pod(key);
+        let Some(object) = object else { return };
+        if let Some(pod_group) = gang::pod_group_of(object) {
+            self.of_pod_group.entry(pod_group).or_default().insert(key.clone());
+        }
+        let pod = Pod {
+            state: State::from(&**object),
+            shape: Arc::new(Shape::of(object)),
+            group: Group::of(object, &self.pod_groups, &self.rules),
+            object: object.clone(),
+            is_room: false,
+        };
+        self.add_pod(key, pod);
+    }
+
+    /// Takes in what a pod was told; if more of it has changed, that is for a pass.
+    pub(super) fn take_telling(&mut self, key: &Key, object: Option<&Arc<Value>>) {
+        if let (Some(pod), Some(object)) = (self.pods.get_mut(key), object)
+            && Self::is_same(pod, object)
+        {
+            pod.object = object.clone();
+        }
+    }
+
+    pub(super) fn add_pod(&mut self, key: &Key, pod: Pod) {
+        let members = self.groups.entry(pod.group.clone()).or_default();
+        match &pod.state {
+            State::Waits => _ = members.waiting.insert((gang::rank(&pod.object), key.clone())),
+            State::On(_) | State::Ended => {
+                members.bound.insert(key.clone());
+                members.live += usize::from(pod.state != State::Ended);
+                if object::is_terminating(&pod.object) {
+                    members.leaving.insert(key.clone());
+                    members.live_leaving += usize::from(pod.state != State::Ended);
+                }
+                members.failed += usize::from(pod.object["status"]["phase"] == "Failed");
+                *members.started.entry(gang::replicated_job(&pod.object).to_owned()).or_default() += 1;
+            }
+            State::Apart => {}
+        }
+        if let State::On(node) = &pod.state {
+            self.on_node.entry(node.clone()).or_default().insert(key.clone());
+            if affinity::keeps_away(&pod.object) {
+                self.guards.insert(key.clone());
+            }
+            self.holders.come(key, &pod);
+            if let Some(held) = self.nodes.get_mut(node) {
+                held.take(&pod.object, &pod.shape.needs);
+            }
+            self.touched_nodes.insert(node.clone());
+        }
+        if let Some(jobset) = gang::jobset_of(&pod.object) {
+            members.jobsets.insert(jobset.clone());
+            self.of_jobset.entry(jobset).or_default().insert(pod.group.clone());
+        }
+        self.touched_groups.insert(pod.group.clone());
+        self.pods.insert(key.clone(), pod);
+    }
+
+    pub(super) fn remove_pod(&mut self, key: &Key) -> Option<Pod> {
+        let pod = self.pods.remove(key)?;
+        if let Some(members) = self.groups.get_mut(&pod.group) {
+            match &pod.state {
+                State::Waits => _ = members.waiting.remove(&(gang::rank(&pod.object), key.clone())),
+                State::On(_) | State::Ended => {
+                    members.bound.remove(key);
+                    members.live -= usize::from(pod.state != State::Ended);
+                    if members.leaving.remove(key) {
+                        members.live_leaving -= usize::from(pod.state != State::Ended);
+                    }
+                    members.failed -= usize::from(pod.object["status"]["phase"] == "Failed");
+                    let name = gang::replicated_job(&pod.object);
+                    if let Some(count) = members.started.get_mut(name) {
+                        *count -= 1;
+                        if *count == 0 {
+                            members.started.remove(name);
+                        }
+                    }
+                }
+                State::Apart => {}
+            }
+        }
+        if let State::On(node) = &pod.state {
+            if let Some(held) = self.nodes.get_mut(node) {
+                held.give_back(&pod.object, &pod.shape.needs);
+            }
+            remove_from(&mut self.on_node, node, key);
+            self.guards.remove(key);
+            self.holders.go(key, &pod);
+            if runs_for_ever(&pod.object) {
+                self.heads.look_anew();
+            }
+            self.touched_nodes.insert(node.clone());
+        }
+        if let Some(pod_group) = gang::pod_group_of(&pod.object) {
+            remove_from(&mut self.of_pod_group, &pod_group, key);
+        }
+        self.touched_groups.insert(pod.group.clone());
+        Some(pod)
+    }
+
+    /// A pod is going to have a node.
+    pub(super) fn assume(&mut self, key: &Key, node: &Arc<str>) {
+        if let Some(pod) = self.remove_pod(key) {
+            if let Some(pod_group) = gang::pod_group_of(&pod.object) {
+                self.of_pod_group.entry(pod_group).or_default().insert(key.clone());
+            }
+            self.add_pod(key, Pod { state: State::On(node.clone()), ..pod });
+        }
+    }
+
+    fn take_node(&mut self, name: &str, object: Option<&Arc<Value>>) {
+        if let (Some(node), Some(object)) = (self.nodes.get_mut(name), object)
+            && node.is_like(object)
+        {
+            node.object = object.clone();
+            return;
+        }
+        let name: Arc<str> = name.into();
+        self.nodes.remove(&name);
+        self.heads.look_anew();
+        if self.is_kept(&name) {
+            self.drop_reservation();
+        }
+        if let Some(object) = object {
+            let mut node = Node::new(object.clone());
+            for pod in self.on_node.get(&name).into_iter().flatten().filter_map(|key| self.pods.get(key)) {
+                node.take(&pod.object, &pod.shape.needs);
+            }
+            let seated = self.seated.iter().filter_map(|group| self.groups.get(group));
+            let seats = seated.flat_map(|members| &members.seats);
+            for seat in seats.filter(|seat| node_of(&seat.pod) == Some(&name)) {
+                node.take(&seat.pod, &seat.needs);
+            }
+            self.nodes.insert(name.clone(), node);
+        }
+        self.touched_nodes.insert(name);
+    }
+
+    fn take_jobset(&mut self, key: &Key, object: Option<&Arc<Value>>) {
+        // what it says hangs on little of it: reading it whole is dear
+        let facts = |object: &Value| {
+            let meta = &object["metadata"];
+            serde_json::json!([object["spec"], object["status"]["restarts"], meta["deletionTimestamp"], meta["uid"]])
+        };
+        let now = object.map(|object| facts(object));
+        if now.as_ref() == self.plans.get(key).map(|(facts, _)| facts) {
+            return;
+        }
+        match (now, object.and_then(|object| Plan::of(object))) {
+            (Some(facts), Some(plan)) => _ = self.plans.insert(key.clone(), (facts, plan)),
+            _ => _ = self.plans.remove(key),
+        }
+        self.touch_jobset(key);
+    }
+
+    fn touch_jobset(&mut self, jobset: &Key) {
+        self.touched_groups.extend(self.of_jobset.get(jobset).into_iter().flatten().cloned());
+    }
+
+    fn take_job(&mut self, key: &Key, object: Option<&Arc<Value>>) {
+        let jobset = object.and_then(|object| gang::jobset_of(object));
+        let now = object.filter(|_| jobset.is_some()).map(|object| Job::of(object));
+        let before = self.jobset_of_job.get(key).cloned();
+        if before == jobset && now.as_ref() == before.as_ref().and_then(|jobset| self.jobs.get(jobset)?.get(&key.name))
+        {
+            return;
+        }
+        if let Some(jobset) = before {
+            self.jobset_of_job.remove(key);
+            if let Some(jobs) = self.jobs.get_mut(&jobset) {
+                jobs.remove(&key.name);
+                if jobs.is_empty() {
+                    self.jobs.remove(&jobset);
+                }
+            }
+            self.touch_jobset(&jobset);
+        }
+        if let (Some(jobset), Some(job)) = (jobset, now) {
+            self.jobset_of_job.insert(key.clone(), jobset.clone());
+            self.jobs.entry(jobset.clone()).or_default().insert(key.name.clone(), job);
+            self.touch_jobset(&jobset);
+        }
+    }
+
+    fn take_pod_group(&mut self, key: &Key, members: Option<i64>) {
+        if self.pod_groups.get(key).copied() == members {
+            return;
+        }
+        match members {
+            Some(members) => self.pod_groups.insert(key.clone(), members),
+            None => self.pod_groups.remove(key),
+        };
+        for key in self.of_pod_group.get(key).cloned().unwrap_or_default() {
+            if let Some(pod) = self.pods.get(&key).map(|pod| pod.object.clone()) {
+                let state = self.remove_pod(&key).map(|pod| pod.state);
+                self.take_pod(&key, Some(&pod));
+                // it may have a node that the world has not told of yet
+                if let Some(State::On(node)) = state {
+                    self.assume(&key, &node);
+                }
+            }
+        }
+    }
+
+    /// Brings gangs and nodes in order after changes.
+    pub(super) fn settle(&mut self) {
+        while let Some(group) = self.touched_groups.pop_first() {
+            self.regroup(&group);
+        }
+        while let Some(name) = self.touched_nodes.pop_first() {
+            self.spare(&name);
+            self.line.refresh(&name, self.nodes.get(&name));
+            self.moves += 1;
+        }
+    }
+
+    /// Forms the units and the seats of a group anew.
+    fn regroup(&mut self, group: &Group) {
+        self.keep_room(group);
+        let Some(mut members) = self.groups.remove(group) else { return };
+        for key in std::mem::take(&mut members.units) {
+            if let Some(unit) = self.units.remove(&key) {
+                self.line.leave(&unit);
+                self.queue.remove(&unit.place);
+                self.fresh.remove(&unit.place);
+                self.heads.leave(&unit.place);
+            }
+        }
+        self.seated.remove(group);
+        for seat in std::mem::take(&mut members.seats) {
+            self.keep_seat(&seat, Node::give_back);
+        }
+        if members.is_empty() {
+            for jobset in &members.jobsets {
+                remove_from(&mut self.of_jobset, jobset, group);
+            }
+            return;
+        }
+        members.seats = self.seats(&members);
+        if members.seats.is_empty() {
+            self.seated.remove(group)
+        } else {
+            self.seated.insert(group.clone())
+        };
+        for seat in &members.seats {
+            self.keep_seat(seat, Node::take);
+        }
+        for unit in self.units_of(group, &members) {
+            let (key, place) = (unit.place.unit.clone(), unit.place.clone());
+            if unit.missing == 0 {
+                let pods = &self.pods;
+                let sample = |shape: &Shape| {
+                    let pods = unit.pods.iter().filter_map(|key| pods.get(key));
+                    let mut suited = pods.filter(|pod| *pod.shape == *shape).map(|pod| pod.object.clone());
+                    suited.next().unwrap_or_default()
+                };
+                self.line.join(&unit, &self.nodes, sample);
+                self.heads.eligible.insert(place.clone());
+            }
+            self.queue.insert(place.clone());
+            self.fresh.insert(place);
+            members.units.push(key.clone());
+            self.units.insert(key, unit);
+        }
+        self.groups.insert(group.clone(), members);
+    }
+
+    fn keep_seat(&mut self, seat: &Seat, act: impl Fn(&mut Node, &Value, &super::request::Resources)) {
+        let Some(name) = node_of(&seat.pod) else { return };
+        if let Some(node) = self.nodes.get_mut(name) {
+            act(node, &seat.pod, &seat.needs);
+            self.touched_nodes.insert(name.into());
+        }
+    }
+
+    /// The seats that a group keeps.
+    fn seats(&self, members: &Members) -> Vec<Seat> {
+        if members.staying() == 0 || members.failed == 0 {
+            return Vec::new();
+        }
+        let bound: Vec<&Arc<Value>> =
+            members.bound.iter().filter_map(|key| self.pods.get(key)).map(|pod| &pod.object).collect();
+        let jobsets: BTreeSet<Key> = bound.iter().filter_map(|pod| gang::jobset_of(pod)).collect();
+        let of_jobset = |jobset: &Key| {
+            let plan = self.plans.get(jobset).map(|(_, plan)| plan);
+            self.jobs.get(jobset).map(|jobs| gang::seats(&bound, plan, jobs)).unwrap_or_default()
+        };
+        jobsets.iter().flat_map(of_jobset).collect()
+    }
+
+    /// The seats of a unit's group.
+    pub(super) fn seats_for(&self, unit: &Unit) -> &[Seat] {
+        self.groups.get(&unit.group).map(|members| members.seats.as_slice()).unwrap_or_default()
+    }
+
+    fn expected(&self, jobset: &Key, attempt: i64) -> Option<BTreeMap<&str, usize>> {
+        Some(self.plans.get(jobset)?.1.expected(self.jobs.get(jobset), attempt))
+    }
+
+    /// The units that a group's waiting pods form. Pods of an attempt that is over form none: they are about to be deleted.
+    fn units_of(&self, group: &Group, members: &Members) -> Vec<Unit> {
+        let waiting = || members.waiting.iter().map(|(_, key)| key.clone());
+        let alone = |key: Key| self.unit(group, "", vec![key], 1, members.staying() > 0);
+        match group {
+            Group::Alone(_) => waiting().map(alone).collect(),
+            Group::Declared(_) if !members.started(&self.pods).is_empty() => waiting().map(alone).collect(),
+            _ if members.waiting.is_empty() => Vec::new(),
+            Group::Declared(key) => {
+                let wanted = self.pod_groups.get(key).copied().unwrap_or_default();
+                let mut wanted = usize::try_from(wanted).unwrap_or_default();
+                if let Some(startable) = self.startable(members) {
+                    wanted = wanted.min(startable);
+                }
+                vec![self.unit(group, &key.name, waiting().collect(), wanted, false)]
+            }
+            Group::Owned(at, owner) => match self.together(*at, owner, members, members.waiting.len()) {
+                Some(wanted) => vec![self.unit(group, &owner.name, waiting().collect(), wanted, false)],
+                None => waiting().map(alone).collect(),
+            },
+            Group::JobSet(key, attempt) => {
+                if self.plans.get(key).is_some_and(|(_, plan)| plan.restarts > *attempt) {
+                    return Vec::new();
+                }
+                let started = members.started(&self.pods);
+                let follows = |key: &Key| {
+                    let pod = self.pods.get(key);
+                    pod.is_some_and(|pod| started.contains_key(gang::replicated_job(&pod.object)))
+                };
+                let (following, first): (Vec<Key>, Vec<Key>) = match started.is_empty() {
+                    true => (Vec::new(), waiting().collect()),
+                    false => waiting().partition(follows),
+                };
+                let mut units: Vec<Unit> = following.into_iter().map(alone).collect();
+                if first.is_empty() {
+                    return units;
+                }
+                let expected = self.expected(key, *attempt).map_or(first.len(), |expected| {
+                    let fresh = expected.iter().filter(|(name, _)| !started.contains_key(**name));
+                    fresh.map(|(_, count)| count).sum()
+                });
+                let wanted = expected.max(first.len());
+                units.push(self.unit(group, &key.name, first, wanted, false));
+                units
+            }
+        }
+    }
+
+    /// How many pods of the JobSet that these belong to may start by now; `None` where they belong to none.
+    fn startable(&self, members: &Members) -> Option<usize> {
+        let pod = &self.pods.get(&members.waiting.first()?.1)?.object;
+        let attempt = object::label(pod, keys::RESTART_ATTEMPT)?.parse().ok()?;
+        Some(self.expected(&gang::jobset_of(pod)?, attempt)?.values().sum())
+    }
+
+    fn unit(&self, group: &Group, name: &str, pods: Vec<Key>, wanted: usize, replaces: bool) -> Unit {
+        let (needed, missing) = (wanted.min(pods.len()), wanted.saturating_sub(pods.len()));
+        let objects = || pods.iter().filter_map(|key| self.pods.get(key));
+        let priority = objects().map(|pod| pod.object["spec"]["priority"].as_i64().unwrap_or_default()).max();
+        let created = objects().map(|pod| object::meta(&pod.object, "creationTimestamp")).min();
+        let mut wants: BTreeMap<Arc<Shape>, u64> = BTreeMap::new();
+        for pod in objects().take(needed).filter(|_| missing == 0) {
+            *wants.entry(pod.shape.clone()).or_default() += 1;
+        }
+        let place = Place {
+            is_new: !replaces,
+            priority: Reverse(priority.unwrap_or_default()),
+            created: created.and_then(|created| created.parse().ok()),
+            name: name.to_owned(),
+            unit: pods.first().cloned().unwrap_or_default(),
+        };
+        Unit {
+            group: group.clone(),
+            name: name.to_owned(),
+            needed,
+            missing,
+            place: Arc::new(place),
+            wants: wants.into_iter().collect(),
+            pods,
+        }
+    }
+
+    /// Pods that have a node, and where.
+    pub(super) fn placed(&self) -> impl Iterator<Item = (&Value, &str)> {
+        let on_node = self.on_node.iter();
+        let here = |key: &&Key| !self.holders.thought_away.contains(*key);
+        on_node.flat_map(move |(node, keys)| {
+            keys.iter().filter(here).filter_map(|key| Some((&*self.pods.get(key)?.object, &**node)))
+        })
+    }
+
+    /// Whether any node has ever reported.
+    pub(super) fn has_reported(&self) -> bool {
+        self.nodes.values().any(|node| node::readiness(&node.object).is_some())
+    }
+}
+
+impl From<&Value> for State {
+    fn from(pod: &Value) -> Self {
+        match node_of(pod) {
+            Some(_) if has_ended(pod) => Self::Ended,
+            Some(node) => Self::On(node.into()),
+            None if waits(pod) => Self::Waits,
+            None => Self::Apart,
+        }
+    }
+}
+
+/// Takes one of a set away, and the set with the last.
+fn remove_from<K: Ord, V: Ord>(sets: &mut BTreeMap<K, BTreeSet<V>>, of: &K, key: &V) {
+    if let Some(set) = sets.get_mut(of) {
+        set.remove(key);
+        if set.is_empty() {
+            sets.remove(of);
+        }
+    }
+}
+
+/// All kinds that an index is made of.
+pub(super) fn kinds() -> Vec<Gvk> {
+    let [of_plugins, of_volcano] = gang::pod_groups();
+    vec![
+        core("Node"),
+        core("Pod"),
+        core("PersistentVolumeClaim"),
+        core("Namespace"),
+        api::jobset::gvk(),
+        Gvk::new("batch", "v1", "Job"),
+        of_plugins,
+        of_volcano,
+    ]
+}

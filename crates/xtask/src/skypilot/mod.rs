@@ -1,0 +1,277 @@
+//! Replays recordings of SkyPilot against our reading of its files. The form of the recordings is in their README.
+
+mod cli;
+mod commands;
+mod optimizer;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use placement::{Catalogue, Cloud};
+use serde_json::{Value as Json, json};
+use sky::check::{PathKind, Surroundings, check};
+use sky::value::Value;
+use sky::{File, Given, Reader, TaskError};
+
+use optimizer::Outcome;
+
+/// Errors of Python's own: SkyPilot fell over the file. We give a real error, or do what was meant.
+const CRASHES: [&str; 10] = [
+    "error",
+    "IndexError",
+    "AttributeError",
+    "AssertionError",
+    "JSONDecodeError",
+    "ScannerError",
+    "ParserError",
+    "ConstructorError",
+    "TypeError",
+    "KeyError",
+];
+
+/// Replays the folder; prints a line for each case that differs, and `N passed, N failed` last.
+pub fn replay(folder: &Path, only: &str) -> Result<()> {
+    let catalogue = read_catalogue(&folder.join("catalog/v8"))?;
+    let mut tally = Tally::default();
+    for case in cases(&folder.join("task"), only)? {
+        let outcome = task(&case, &catalogue).with_context(|| case.display().to_string())?;
+        tally.outcome("task", &case, outcome);
+    }
+    for case in cases(&folder.join("optimizer"), only)? {
+        let outcome = optimizer::replay(&case, &catalogue).with_context(|| case.display().to_string())?;
+        tally.outcome("optimizer", &case, outcome);
+    }
+    let mut later = 0;
+    for case in cases(&folder.join("cli"), only)? {
+        match cli::replay(&case, &catalogue).with_context(|| case.display().to_string())? {
+            None => later += 1,
+            Some(outcome) => tally.outcome("cli", &case, outcome),
+        }
+    }
+    if later > 0 {
+        println!("{later} transcripts are of verbs that come later, and were not compared");
+    }
+    if let Ok(text) = fs::read_to_string(folder.join("commands.json")) {
+        let recorded = serde_json::from_str(&text).context("reading commands.json")?;
+        for (command, difference) in commands::replay(&recorded).into_iter().filter(|(name, _)| name.contains(only)) {
+            tally.count("commands", Path::new(&command), difference);
+        }
+    }
+    let Tally { passed, failed, on_purpose } = tally;
+    ensure!(passed + failed > 0, "{}: no case has a name with {only:?}", folder.display());
+    if on_purpose > 0 {
+        println!("{on_purpose} of those that passed differ on purpose: COMPATIBILITY.md says why");
+    }
+    println!("{passed} passed, {failed} failed");
+    ensure!(failed == 0, "{failed} of {} cases differ", passed + failed);
+    Ok(())
+}
+
+#[derive(Default)]
+struct Tally {
+    passed: usize,
+    failed: usize,
+    on_purpose: usize,
+}
+
+impl Tally {
+    fn outcome(&mut self, kind: &str, case: &Path, outcome: Outcome) {
+        let difference = match outcome {
+            Outcome::Same => None,
+            Outcome::OnPurpose(difference) => {
+                self.on_purpose += 1;
+                println!("{kind}/{}: on purpose: {difference}", name(case));
+                None
+            }
+            Outcome::Differs(difference) => Some(difference),
+        };
+        self.count(kind, case, difference);
+    }
+
+    fn count(&mut self, kind: &str, case: &Path, difference: Option<String>) {
+        match difference {
+            None => self.passed += 1,
+            Some(difference) => {
+                self.failed += 1;
+                println!("{kind}/{}: {difference}", name(case));
+            }
+        }
+    }
+}
+
+fn name(case: &Path) -> String {
+    case.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// The folders of a kind of cases, by name; none where the kind is not there.
+fn cases(folder: &Path, only: &str) -> Result<Vec<PathBuf>> {
+    if !folder.is_dir() {
+        return Ok(Vec::new());
+    }
+    let list = fs::read_dir(folder).with_context(|| format!("reading {}", folder.display()))?;
+    let mut cases: Vec<PathBuf> =
+        list.filter_map(|entry| Some(entry.ok()?.path())).filter(|case| name(case).contains(only)).collect();
+    cases.sort();
+    Ok(cases)
+}
+
+/// Whether a file is refused there for naming this machine, and read here.
+fn names_this_machine(read: &Result<File, TaskError>, refused: &Json) -> bool {
+    let is_local = |task: &sky::Task| task.resources.list.iter().any(|one| one.infra.cloud == Some(Cloud::Local));
+    let message = refused["error"]["message"].as_str().unwrap_or_default().to_lowercase();
+    read.as_ref().is_ok_and(|file| file.tasks.iter().any(is_local)) && message.contains("'local' does not match")
+}
+
+/// What came of a case.
+fn task(case: &Path, catalogue: &Catalogue) -> Result<Outcome> {
+    Ok(difference(case, catalogue)?.map_or(Outcome::Same, |(difference, on_purpose)| match on_purpose {
+        true => Outcome::OnPurpose(difference),
+        false => Outcome::Differs(difference),
+    }))
+}
+
+/// How a case differs from its recording, and whether on purpose.
+fn difference(case: &Path, catalogue: &Catalogue) -> Result<Option<(String, bool)>> {
+    let text = fs::read_to_string(case.join("task.yaml"))?;
+    let mut expected: Json = serde_json::from_str(&fs::read_to_string(case.join("expected.json"))?)?;
+    if let Some(error) = expected.get("dump_error").cloned() {
+        // it could be read there, and not written: here it is refused at once
+        expected = json!({"error": error});
+    }
+    let options: Json = match fs::read_to_string(case.join("options.json")) {
+        Ok(text) => serde_json::from_str(&text)?,
+        Err(_) => json!({}),
+    };
+    let pairs = |key: &str| {
+        let list = options[key].as_array().cloned().unwrap_or_default();
+        list.iter().map(|pair| (text_of(&pair[0]), text_of(&pair[1]))).collect()
+    };
+    let given = Given { envs: pairs("env"), secrets: pairs("secret") };
+    let read = File::read(&text, &given, Reader::Client, catalogue);
+    if let Some(difference) = compare(&outcome(&read, catalogue), &expected) {
+        return Ok(Some((difference, names_this_machine(&read, &expected))));
+    }
+    if let Ok(file) = read
+        && let Some(difference) = second_look(file, &options, &expected, catalogue)
+    {
+        return Ok(Some((difference, false)));
+    }
+    let server = outcome(&File::read(&text, &given, Reader::Server, catalogue), catalogue);
+    let wanted = expected.get("server").unwrap_or(&expected);
+    Ok(compare(&server, wanted).map(|difference| (format!("on the server: {difference}"), false)))
+}
+
+/// How the second look at a file differs from its recording. What was enabled and known there is in the recordings' README.
+fn second_look(mut file: File, options: &Json, expected: &Json, catalogue: &Catalogue) -> Option<String> {
+    let files = options["files"].as_object().cloned().unwrap_or_default();
+    let path = |path: &str| {
+        let path = path.trim_start_matches("./").trim_end_matches('/');
+        match path {
+            "" | "." | "~" | "/" => PathKind::Folder,
+            path if files.contains_key(path) => PathKind::File,
+            path if files.keys().any(|file| file.starts_with(&format!("{path}/"))) => PathKind::Folder,
+            _ => PathKind::Missing,
+        }
+    };
+    let around = Surroundings {
+        catalogue,
+        enabled: &[Cloud::Aws, Cloud::Gcp, Cloud::Azure, Cloud::Lambda, Cloud::RunPod],
+        contexts: &["example".into(), "arn:aws:eks:us-east-1:1:cluster/example".into()],
+        ssh_pools: &[],
+        slurm_clusters: &["hpc".into()],
+        on_server: true,
+        path: &path,
+    };
+    let found = file.tasks.iter_mut().find_map(|task| check(task, &around).err());
+    let got = found.map(|error| json!({"error": {"class": error.class.name(), "message": error.message}}));
+    let wanted = expected.get("validate_error").map(|error| json!({"error": error}));
+    match (got, wanted) {
+        (None, None) => None,
+        (Some(got), Some(wanted)) => compare(&got, &wanted).map(|difference| format!("second look: {difference}")),
+        (got, wanted) => Some(format!("second look: {got:?} instead of {wanted:?}")),
+    }
+}
+
+fn text_of(json: &Json) -> String {
+    json.as_str().unwrap_or_default().to_owned()
+}
+
+/// What came of a file, in the form of the recordings.
+fn outcome(read: &Result<File, TaskError>, catalogue: &Catalogue) -> Json {
+    match read {
+        Err(error) => json!({"error": {"class": error.class.name(), "message": error.message}}),
+        Ok(file) => {
+            let tasks: Vec<Json> =
+                file.tasks.iter().map(|task| sorted(Value::Map(task.write(catalogue)).to_json())).collect();
+            let mut out = json!({"kind": file.kind_name(), "name": file.name, "tasks": tasks});
+            if let sky::file::Kind::Parallel(group) = &file.kind {
+                out["group"] = json!({
+                    "inter_connection": group.inter_connection,
+                    "primary_tasks": group.primary_tasks.clone().map(|tasks| Value::List(tasks).to_json()),
+                    "termination_delay": group.termination_delay.as_ref().map(Value::to_json),
+                });
+            }
+            out
+        }
+    }
+}
+
+/// `any_of` is a set: sorted by its text.
+fn sorted(mut task: Json) -> Json {
+    if let Some(list) = task.pointer_mut("/resources/any_of").and_then(Json::as_array_mut) {
+        list.sort_by_key(Json::to_string);
+    }
+    task
+}
+
+fn compare(got: &Json, expected: &Json) -> Option<String> {
+    match (got.get("error"), expected.get("error")) {
+        (Some(got), Some(expected)) => {
+            let crash = CRASHES.contains(&expected["class"].as_str().unwrap_or_default());
+            let same = crash
+                || (got["class"] == expected["class"]
+                    && (expected.get("message").is_none() || got["message"] == expected["message"]));
+            (!same).then(|| format!("error {got} instead of {expected}"))
+        }
+        (Some(got), None) => Some(format!("error {got} instead of a task")),
+        (None, Some(expected)) if expected["class"] == "JSONDecodeError" => None,
+        (None, Some(expected)) => Some(format!("no error instead of {expected}")),
+        (None, None) => ["kind", "name", "group", "tasks"].into_iter().find_map(|key| {
+            let expected = if key == "tasks" {
+                Json::Array(expected[key].as_array()?.iter().cloned().map(sorted).collect())
+            } else {
+                expected[key].clone()
+            };
+            (got[key] != expected).then(|| format!("{key} {} instead of {expected}", got[key]))
+        }),
+    }
+}
+
+/// The price lists of a folder: `CLOUD/vms.csv`, `CLOUD/images.csv`, `common/accelerators.csv`, `common/metadata.csv`.
+fn read_catalogue(folder: &Path) -> Result<Catalogue> {
+    let mut catalogue = Catalogue::default();
+    for cloud in fs::read_dir(folder).with_context(|| format!("reading {}", folder.display()))? {
+        let cloud = cloud?;
+        let name = cloud.file_name().to_string_lossy().into_owned();
+        for file in fs::read_dir(cloud.path())? {
+            let path = file?.path();
+            let text = fs::read_to_string(&path)?;
+            let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            catalogue.add(&name, &file, &text).with_context(|| path.display().to_string())?;
+        }
+    }
+    Ok(catalogue)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_recordings_pass() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../sky/golden");
+        let replayed = replay(&folder, "");
+        assert!(replayed.is_ok(), "{replayed:?}: `cargo xtask skypilot-goldens crates/sky/golden` names them");
+    }
+}

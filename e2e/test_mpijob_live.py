@@ -1,0 +1,257 @@
+"""MPIJobs of the command line, of the SDK and of examples/mpijob as processes of this machine, over its Open MPI."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator
+
+import pytest
+import yaml
+from conftest import ROOT, Yard, stop, wait_for, write
+
+pytestmark = pytest.mark.skipif(shutil.which("mpirun") is None, reason="Open MPI is not installed")
+
+EXAMPLES = ROOT / "examples/mpijob"
+
+
+def test_the_examples_hold_the_script_that_they_name() -> None:
+    for name in ("openmpi", "intel", "mpich"):
+        job, code = yaml.safe_load_all((EXAMPLES / f"{name}.yaml").read_text())
+        assert code["data"]["train.py"] == (ROOT / "examples/mpi-digits/train.py").read_text()
+        assert (job["metadata"]["name"], code["metadata"]["name"]) == (f"digits-{name}", f"digits-{name}")
+
+
+def test_the_example_trains(yard: Yard) -> None:
+    pytest.importorskip("mpi4py")
+    yard.kubectl("apply", "-f", str(EXAMPLES / "openmpi.yaml"))
+    followed = yard.run("mpijob", "logs", "digits-openmpi", "--follow")
+    assert "images on 6 ranks" in followed.stdout and "on digits-openmpi-worker-2" in followed.stdout
+    assert "Succeeded" in yard.run("mpijob", "get", "digits-openmpi").stdout
+    yard.run("mpijob", "delete", "digits-openmpi")
+
+
+@pytest.mark.parametrize("name", ["mpich", "intel"])
+def test_the_example_trains_over_another_mpi(name: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    programs = ROOT / ".venv/mpi" / name / "bin"
+    if not (programs / "mpirun").exists():
+        pytest.skip(f"{programs} has no mpirun: `make e2e` installs it")
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    yard = Yard(tmp_path / "home")
+    try:
+        yard.kubectl("apply", "-f", str(EXAMPLES / f"{name}.yaml"))
+        followed = yard.run("mpijob", "logs", f"digits-{name}", "--follow")
+        assert "images on 6 ranks" in followed.stdout and f"on digits-{name}-worker-2" in followed.stdout
+        assert "Succeeded" in yard.run("mpijob", "get", f"digits-{name}").stdout
+    finally:
+        stop(yard)
+
+
+def test_a_job_from_a_shell(yard: Yard, tmp_path: pathlib.Path) -> None:
+    """Created where its script is; followed, scaled, suspended, resumed, failed, deleted."""
+    go = tmp_path / "go"
+    write(tmp_path / "train.sh", f"echo from $(hostname); until test -e {go}; do sleep 0.05; done; exit 3\n")
+    yard.run("mpijob", "create", "life", "--workers", "2", "--image", "none", "--command", "sh train.sh", cwd=tmp_path)
+    yard.run("mpijob", "wait", "life", "--for", "running", "--timeout", "60s")
+    wait_for("a rank's line", lambda: "from life-worker-1" in yard.run("mpijob", "logs", "life").stdout)
+    assert yard.run("mpijob", "logs", "life", "--worker", "1").returncode == 0
+    yard.run("mpijob", "suspend", "life")
+    pods = ("get", "pods", "-l", "training.kubeflow.org/job-name=life", "-o", "name")
+    wait_for("pods that are gone", lambda: not yard.kubectl(*pods).stdout)
+    yard.run("mpijob", "scale", "life", "--workers", "3")
+    yard.run("mpijob", "resume", "life")
+    wait_for("three workers", lambda: yard.run("mpijob", "get", "life").stdout.split()[-2] == "3/3")
+    yard.run("mpijob", "wait", "life", "--for", "running", "--timeout", "60s")
+    go.touch()
+    failed = yard.run("mpijob", "logs", "life", "--follow", check=False)
+    assert failed.returncode == 3 and 'MPIJob "life" failed' in failed.stderr, failed
+    assert yard.run("mpijob", "wait", "life", check=False).returncode == 1
+    yard.run("mpijob", "delete", "life")
+    assert not yard.kubectl(*pods).stdout
+
+
+def role(command: list[str], replicas: int, **spec: object) -> dict[str, object]:
+    return {"replicas": replicas, "template": {"spec": {**spec, "containers": [{"name": "main", "image": "none", "command": command}]}}}
+
+
+def test_launchers_are_never_too_early(yard: Yard, tmp_path: pathlib.Path) -> None:
+    """Workers come late: one launcher asks to wait for them, the ssh of the other waits. Neither is started twice."""
+    go = tmp_path / "go"
+    late = [{"name": "late", "image": "none", "command": ["sh", "-c", f"until test -e {go}; do sleep 0.05; done"]}]
+    jobs = {"asks": {"trainyard.dev/wait-for-workers": "reachable"}, "plain": {}}
+    for name, asked in jobs.items():
+        roles = {"Launcher": {**role(["mpirun", "-n", "2", "hostname"], 1), "restartPolicy": "Never"},
+                 "Worker": role(["/usr/sbin/sshd", "-De"], 2, initContainers=late)}  # fmt: skip
+        job = {"apiVersion": "kubeflow.org/v2beta1", "kind": "MPIJob", "metadata": {"name": name, "annotations": asked},
+               "spec": {"runPolicy": {"backoffLimit": 0}, "mpiReplicaSpecs": roles}}  # fmt: skip
+        yard.kubectl("apply", "-f", str(write(tmp_path / f"{name}.yaml", yaml.safe_dump(job))))
+
+    def launcher(name: str) -> dict[str, object]:
+        selector = f"training.kubeflow.org/job-name={name},training.kubeflow.org/job-role=launcher"
+        pods = yaml.safe_load(yard.kubectl("get", "pods", "-l", selector, "-o", "yaml").stdout)["items"]
+        return pods[0]["status"] if pods else {}
+
+    wait_for("a launcher that waits", lambda: "running" in (launcher("asks").get("initContainerStatuses") or [{}])[0].get("state", {}))
+    assert "waiting" in launcher("asks")["containerStatuses"][0]["state"]
+    wait_for("a launcher whose ssh waits", lambda: launcher("plain").get("phase") == "Running")
+    go.touch()
+    for name in jobs:
+        yard.run("mpijob", "wait", name, "--timeout", "60s")
+        # mpirun now and then adds a warning of its own
+        assert {f"{name}-worker-0", f"{name}-worker-1"} <= set(yard.run("mpijob", "logs", name).stdout.split())
+        yard.run("mpijob", "delete", name)
+
+
+def test_a_failed_launcher_is_tried_again(yard: Yard, tmp_path: pathlib.Path) -> None:
+    """`trainyard.dev/retries`: counted on the job, then made anew; `explain` says how the first attempt ended, and what comes."""
+    mark = tmp_path / "mark"
+    command = ["sh", "-c", f"test -e {mark} && exec mpirun -n 2 hostname; echo no mark is there; exit 3"]
+    roles = {"Launcher": {**role(command, 1), "restartPolicy": "Never"}, "Worker": role(["/usr/sbin/sshd", "-De"], 2)}
+    asked = {"trainyard.dev/retries": "1", "trainyard.dev/retry-backoff": "1h"}
+    job = {"apiVersion": "kubeflow.org/v2beta1", "kind": "MPIJob", "metadata": {"name": "again", "annotations": asked},
+           "spec": {"runPolicy": {"backoffLimit": 0}, "mpiReplicaSpecs": roles}}  # fmt: skip
+    yard.kubectl("apply", "-f", str(write(tmp_path / "again.yaml", yaml.safe_dump(job))))
+    wait_for("the pause", lambda: "attempt 2 starts in" in " ".join(yard.run("explain", "mpijob/again").stdout.split()))
+    told = yard.run("explain", "mpijob/again").stdout
+    assert "restarting (ExitCode" in told and "no mark is there" in told
+    assert "attempt 1 of 2 failed" in yard.run("mpijob", "describe", "again").stdout
+    mark.touch()
+    yard.kubectl("annotate", "mpijob", "again", "trainyard.dev/retry-at-")
+    yard.run("mpijob", "wait", "again", "--timeout", "60s")
+    assert {"again-worker-0", "again-worker-1"} <= set(yard.run("mpijob", "logs", "again").stdout.split())
+    assert yard.kubectl("get", "job", "again-launcher", "-o", "jsonpath={.metadata.annotations.trainyard\\.dev/attempt}").stdout == "2"
+    yard.run("mpijob", "delete", "again")
+
+
+@pytest.fixture
+def five(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Yard, pathlib.Path]]:
+    """A control plane whose pods find Open MPI 5 and Horovod, and the programs of both."""
+    programs = ROOT / ".venv/mpi/openmpi5/bin"
+    if not (programs / "horovodrun").exists():
+        pytest.skip(f"{programs} has no horovodrun: `make e2e` installs it")
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    yard = Yard(tmp_path / "home")
+    yield yard, programs
+    stop(yard)
+
+
+def test_open_mpi_5_enters_the_workers(five: tuple[Yard, pathlib.Path], tmp_path: pathlib.Path) -> None:
+    """It passes over mpi-operator's variables: the node tells it of the hosts. Where a job takes that away, all ranks run in the
+    launcher, mpirun exits with 0, and an event and `explain` say so."""
+    yard, _ = five
+    script = "import mpi4py.MPI as m, socket; print(m.COMM_WORLD.rank, 'of', m.COMM_WORLD.size, 'on', socket.gethostname(), flush=True)"
+    jobs = {"five": ("4", []), "alone": ("1", [{"name": "PRTE_MCA_prte_default_hostfile", "value": ""}])}
+    for name, (ranks, env) in jobs.items():
+        command = ["mpirun", "-n", ranks, "python", "-c", script]
+        roles = {"Launcher": {**role(command, 1), "restartPolicy": "Never"}, "Worker": role(["/usr/sbin/sshd", "-De"], 2)}
+        roles["Launcher"]["template"]["spec"]["containers"][0]["env"] = env
+        job = {"apiVersion": "kubeflow.org/v2beta1", "kind": "MPIJob", "metadata": {"name": name},
+               "spec": {"slotsPerWorker": 2, "runPolicy": {"backoffLimit": 0}, "mpiReplicaSpecs": roles}}  # fmt: skip
+        yard.kubectl("apply", "-f", str(write(tmp_path / f"{name}.yaml", yaml.safe_dump(job))))
+        yard.run("mpijob", "wait", name, "--timeout", "120s")
+    lines = sorted(line for line in yard.run("mpijob", "logs", "five").stdout.splitlines() if " on " in line)
+    assert lines == [f"{rank} of 4 on five-worker-{rank // 2}" for rank in range(4)]
+    assert "WorkersNotUsed" not in yard.run("mpijob", "describe", "five").stdout
+    assert yard.run("explain", "mpijob/five", "-o", "name").stdout == "Complete\n"
+    assert "on alone-launcher" in yard.run("mpijob", "logs", "alone").stdout
+    wait_for("an event", lambda: "WorkersNotUsed" in yard.kubectl("get", "events", "-o", "jsonpath={.items[*].reason}").stdout)
+    told = yard.run("explain", "mpijob/alone").stdout
+    assert "WorkersNotUsed, TY1723" in told and "PRTE_MCA_prte_default_hostfile" in told
+
+
+def test_horovod_finds_the_hosts_while_a_job_is_scaled(five: tuple[Yard, pathlib.Path], tmp_path: pathlib.Path) -> None:
+    """Horovod's own HostDiscoveryScript, in the launcher, sees a scale a second after the ConfigMap has it."""
+    yard, programs = five
+    seen = tmp_path / "seen"
+    script = write(tmp_path / "discover.py", f"""
+import json, time
+from horovod.runner.elastic.discovery import HostDiscoveryScript
+
+if __name__ == "__main__":  # it starts processes of its own that read this file
+    discovery, last = HostDiscoveryScript("/etc/mpi/discover_hosts.sh", 2), None
+    with open({str(seen)!r}, "a") as file:
+        while True:
+            hosts = discovery.find_available_hosts_and_slots()
+            if hosts != last:
+                last = hosts
+                print(json.dumps([time.time(), hosts]), file=file, flush=True)
+            time.sleep(0.1)
+""")  # fmt: skip
+    roles = {"Launcher": role([str(programs / "python"), str(script)], 1), "Worker": role(["/usr/sbin/sshd", "-De"], 2)}
+    job = {"apiVersion": "kubeflow.org/v2beta1", "kind": "MPIJob", "metadata": {"name": "elastic"}, "spec": {"mpiReplicaSpecs": roles}}
+    yard.kubectl("apply", "-f", str(write(tmp_path / "elastic.yaml", yaml.safe_dump(job))))
+    yard.run("mpijob", "wait", "elastic", "--for", "running", "--timeout", "60s")
+    template = '--template={{printf "%q\\n" (index .data "discover_hosts.sh")}}'
+    words = ["kubectl", "--kubeconfig", yard.kubeconfig, "get", "configmap", "elastic-config", "--watch", template]
+    written: dict[int, float] = {}
+
+    def read(stream: Iterable[str]) -> None:
+        for line in stream:
+            written[line.count("echo")] = time.time()
+
+    def found() -> dict[int, float]:
+        lines = [json.loads(line) for line in seen.read_text().splitlines()] if seen.exists() else []
+        for _, hosts in lines:
+            assert hosts == {f"elastic-worker-{index}.elastic.default.svc": 2 for index in range(len(hosts))}
+        return {len(hosts): at for at, hosts in lines}
+
+    watched = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    try:
+        threading.Thread(target=read, args=(watched.stdout,), daemon=True).start()
+        wait_for("two hosts", lambda: 2 in found() and 2 in written)
+        for workers in (4, 1):
+            yard.run("mpijob", "scale", "elastic", "--workers", str(workers))
+            wait_for(f"{workers} hosts", lambda count=workers: count in found() and count in written)
+            late = found()[workers] - written[workers]
+            print(f"{workers} hosts were found {late:.2f} s after they were written")
+            assert late < 1, f"{workers} hosts were found {late:.2f} s after they were written"
+    finally:
+        watched.kill()
+        watched.wait()
+    yard.run("mpijob", "delete", "elastic")
+
+
+def test_the_product_note_s_snippet(yard: Yard, tmp_path: pathlib.Path) -> None:
+    """As written, without a kubeconfig: this machine's control plane is found."""
+    pytest.importorskip("kubernetes")
+    write(tmp_path / "train.py", "import socket; print('trained on', socket.gethostname(), flush=True)\n")
+    write(tmp_path / "fail.py", "print('this is meant to fail', flush=True); raise SystemExit(3)\n")
+    script = write(tmp_path / "snippet.py", """
+from openshift_ai_sdk.training import MPIJob, MPIJobFailedError, ResourceRequirements
+
+job = MPIJob(
+    name="train",
+    workers=2,
+    image="quay.io/team/train:1",
+    command=["python", "train.py"],
+    resources=ResourceRequirements(cpu="100m", memory="64Mi"),
+)
+job.create()
+# mpirun now and then adds a warning of its own
+print(sorted(line for line in job.get_logs(follow=True) if "trained" in line))
+print(job.wait_for_completion(timeout=60))
+print(job.get_logs().count("trained on"), job.get_status())
+job.delete()
+failed = MPIJob("bad", workers=2, image="none", command=["python", "fail.py"]).create()
+try:
+    failed.wait_for_completion(timeout=60)
+except MPIJobFailedError as error:
+    print(error.reason, "this is meant to fail" in error.log_lines)
+failed.delete()
+""")  # fmt: skip
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "trainyard").symlink_to(yard.home)
+    env = {**os.environ, "HOME": str(tmp_path), "XDG_DATA_HOME": str(data), "PYTHONPATH": str(ROOT / "sdk/python/src")}
+    for name in ("TRAINYARD_HOME", "KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
+        env.pop(name, None)
+    told = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=150, env=env, cwd=tmp_path)
+    assert told.stdout.splitlines() == [
+        "['trained on train-worker-0', 'trained on train-worker-1']", "Succeeded (MPIJobSucceeded)",
+        "2 Succeeded (MPIJobSucceeded)", "BackoffLimitExceeded True"], told.stdout + told.stderr  # fmt: skip

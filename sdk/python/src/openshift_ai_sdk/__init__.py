@@ -1,0 +1,1 @@
+"""OpenShift AI from Python: `openshift_ai_sdk.training` has MPIJobs."""
