@@ -255,15 +255,25 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         item.add_marker(pytest.mark.xdist_group("clusters" if on_real_clusters(item) else item.path.stem))
 
 
+FAILED = pytest.StashKey[bool]()
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo):
-    """What a failed test leaves in its module's control plane goes, so that its second try, and the next test, start clean."""
     report = yield
     nothing_is_left_out(report)
-    yard = getattr(item, "funcargs", {}).get("yard")
-    if call.when == "call" and report.failed and isinstance(yard, Yard):
-        yard.kubectl("delete", "trainjobs", "--all", "--timeout=30s", check=False)
+    item.stash[FAILED] = report.failed or (call.when == "teardown" and item.stash.get(FAILED, False))
     return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item):
+    """What a failed test leaves in its module's fixtures goes with them, so that its second try, and the next test, start clean.
+    With `$ALONE` every test has fixtures of its own, which finds the tests that need an earlier one."""
+    result = yield
+    if item.stash.get(FAILED, False) or os.environ.get("ALONE"):
+        item.session._setupstate.teardown_exact(item.session)  # pytest has no public name for it
+    return result
 
 
 @pytest.hookimpl(wrapper=True)
