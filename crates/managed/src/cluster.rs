@@ -7,6 +7,7 @@
 use crate::jobs::{self, Job, Room, Status};
 use api::jobset;
 use api::object::{self, Gvk, Target};
+use api::quantity::Quantity;
 use api::sky::{
     API_VERSION, Autostop, Cluster, ClusterNode, ClusterPhase as Phase, Interval, Machine, MachinePhase, Power,
     WaitFor, cluster_gvk, keys, machine_gvk,
@@ -143,7 +144,7 @@ impl Observed {
             }
         }
         if !self.machines.is_empty() {
-            return Decision { writes, ..self.told(now) };
+            return Decision { writes, ..self.told() };
         }
         writes.push(Op::Create { object: self.history(now) }.into());
         let finalizers: Vec<&String> = self.cluster.metadata.finalizers.iter().flatten().collect();
@@ -153,7 +154,7 @@ impl Observed {
     }
 
     /// What the providers say while machines do not go.
-    fn told(&self, _now: Timestamp) -> Decision {
+    fn told(&self) -> Decision {
         let message = self.machines.iter().map(|machine| machine.status.message.as_str()).find(|text| !text.is_empty());
         let message = message.unwrap_or_default();
         if message == self.cluster.status.message {
@@ -282,7 +283,7 @@ impl Observed {
                 }
             }
         }
-        let (status, events) = self.status(&alive, &jobs, shown, now);
+        let (status, events) = self.status(&alive, shown, now);
         Decision { writes, status, events, next, ..Decision::default() }
     }
 
@@ -316,12 +317,13 @@ impl Observed {
         conditions.into_iter().flatten().any(|one| one["type"] == "Ready" && one["status"] == "True")
     }
 
+    #[expect(clippy::cast_precision_loss, reason = "below 2^53")]
     fn rooms(&self, alive: &[&Machine]) -> Vec<Room> {
         let room = |machine: &&Machine| {
             let node = self.node(machine)?;
             let amount = |name: &str| {
-                let quantity = api::quantity::Quantity::from_json(&node["status"]["allocatable"][name]).ok();
-                quantity.map_or(0.0, |quantity| quantity.to_string().parse().unwrap_or(0.0))
+                let quantity = Quantity::from_json(&node["status"]["allocatable"][name]).ok();
+                quantity.map_or(0.0, |quantity| quantity.milli_value() as f64 / 1000.0)
             };
             Some(Room {
                 node: machine.status.node.clone(),
@@ -438,13 +440,7 @@ impl Observed {
         self.cluster.metadata.generation.unwrap_or(0)
     }
 
-    fn status(
-        &self,
-        alive: &[&Machine],
-        _jobs: &[Job],
-        phase: Phase,
-        now: Timestamp,
-    ) -> (Option<StatusWrite>, Vec<Event>) {
+    fn status(&self, alive: &[&Machine], phase: Phase, now: Timestamp) -> (Option<StatusWrite>, Vec<Event>) {
         let before = &self.cluster.status;
         let mut status = before.clone();
         status.phase = phase;

@@ -63,12 +63,13 @@ fn handle(machine: &Machine) -> Handle {
     Handle { token: token(machine).to_owned(), id }
 }
 
-/// What its Node is called.
+/// What its Node is called: as it is, and outside of the namespace `default` with its namespace before it. The dot, which no namespace
+/// has, keeps machine `b-c` of `a` and machine `c` of `a-b` apart.
 pub fn node_name(machine: &Machine) -> String {
     let name = |text: &Option<String>| text.clone().unwrap_or_default();
     match machine.metadata.namespace.as_deref() {
         None | Some("default") => name(&machine.metadata.name),
-        Some(namespace) => format!("{namespace}-{}", name(&machine.metadata.name)),
+        Some(namespace) => format!("{namespace}.{}", name(&machine.metadata.name)),
     }
 }
 

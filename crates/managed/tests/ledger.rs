@@ -326,7 +326,7 @@ impl Sim {
                 self.model.put(json!({
                     "apiVersion": "v1", "kind": "Node",
                     "metadata": {"name": node, "labels": {keys::TOKEN: token(&machine), keys::CLUSTER: "dev"}},
-                    "status": {"allocatable": {"cpu": "4"}, "conditions": [{"type": "Ready", "status": "True"}]},
+                    "status": {"allocatable": {"cpu": "3900m"}, "conditions": [{"type": "Ready", "status": "True"}]},
                 }));
             }
         }
@@ -508,6 +508,13 @@ impl Sim {
                         self.provider.machines.len(),
                         cluster["status"]
                     ));
+                }
+                let jobs = self.model.all("JobSet");
+                let waits = jobs.iter().find(|jobset| {
+                    jobset["spec"]["suspend"] == true && object::annotation(jobset, keys::ENDED).is_none()
+                });
+                if let (1, Some(jobset)) = (wish, waits) {
+                    return Err(format!("{} never got its turn", object::meta(jobset, "name")));
                 }
                 Ok(self.provider.made)
             }
