@@ -60,6 +60,7 @@ exec > >(trap '' TERM INT; tee -a -- "$log" | sed -u "s/^/($3pid=$$$4) /") 2>&1
 out=$!
 bash -c "$1" &
 task=$!
+exec 2>/dev/null
 trap 'kill -TERM "$task" 2>/dev/null' TERM INT
 wait "$task"; code=$?
 while kill -0 "$task" 2>/dev/null; do wait "$task"; code=$?; done

@@ -65,7 +65,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         &["api", "apiserver", "driver", "merge", "node", "operator", "plan", "reconcile", "store", "workloads"],
     ),
     ("sim", &["api", "apiserver", "kinds", "operator", "plan", "reconcile", "resource", "trainyard", "workloads"]),
-    ("xtask", &["api", "merge", "placement", "sky"]),
+    ("xtask", &["api", "managed", "merge", "placement", "sky"]),
     (
         "benches",
         &["api", "apiserver", "driver", "merge", "node", "operator", "plan", "reconcile", "store", "workloads"],

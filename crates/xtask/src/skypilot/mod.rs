@@ -3,6 +3,7 @@
 mod cli;
 mod commands;
 mod optimizer;
+mod script;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -56,6 +57,15 @@ pub fn replay(folder: &Path, only: &str) -> Result<()> {
         let recorded = serde_json::from_str(&text).context("reading commands.json")?;
         for (command, difference) in commands::replay(&recorded).into_iter().filter(|(name, _)| name.contains(only)) {
             tally.count("commands", Path::new(&command), difference);
+        }
+    }
+    type Replayed = fn(&Path) -> Result<Vec<(String, Option<String>)>>;
+    let facts: [(&str, Replayed); 2] = [("run-script", script::replay), ("environment", script::environment)];
+    for (kind, replayed) in facts {
+        let path = folder.join(format!("{kind}.json"));
+        let found = if path.is_file() { replayed(&path)? } else { Vec::new() };
+        for (name, difference) in found.into_iter().filter(|(name, _)| name.contains(only)) {
+            tally.count(kind, Path::new(&name), difference);
         }
     }
     let Tally { passed, failed, on_purpose } = tally;
