@@ -61,7 +61,10 @@ def test_price_lists_are_a_folder_of_choice(home, tmp_path_factory):
     missing = run(bare, BINARY, "sky", "explain", "--catalog", bare / "no", "true")
     assert missing.returncode == 2
     assert "cannot be read" in missing.stderr
-    without = run(bare, BINARY, "sky", "launch", "--dryrun", "true")
+    here = run(bare, BINARY, "sky", "launch", "--dryrun", "true")
+    assert here.returncode == 0, here.stderr
+    assert next(line for line in here.stdout.splitlines() if "✔" in line).split()[0] == "Local"
+    without = run(bare, BINARY, "sky", "launch", "--dryrun", "--infra", "aws", "true")
     assert without.returncode == 1
     assert "`sky catalog import` says what to fetch" in without.stdout
     assert f"{bare}/.sky/catalogs/v8/aws/vms.csv" in run(bare, BINARY, "sky", "catalog", "import").stdout
@@ -69,6 +72,23 @@ def test_price_lists_are_a_folder_of_choice(home, tmp_path_factory):
     only = run(home, home / "sky", "explain", "--gpus", "A10", "true")
     assert "lambda/us-east-1" in only.stdout
     assert "azure" not in only.stdout
+
+
+def test_check_says_where_machines_are_made_and_why_not_elsewhere(home):
+    (home / ".sky/ssh_node_pools.yaml").write_text("lab:\n  user: me\n  hosts: [gpu-1, {ip: 10.0.0.2}]\nempty: {}\n")
+    rows = {line.split()[0]: line for line in run(home, home / "sky", "check").stdout.splitlines() if line.strip()}
+    assert rows["local"].split()[1] == "yes"
+    assert rows["ssh/lab"].split()[1] == "yes" and "2 hosts" in rows["ssh/lab"]
+    assert rows["ssh/empty"].split()[1] == "no" and "names no hosts" in rows["ssh/empty"]
+    assert rows["aws"].split()[1] == "no" and "no machines are made there yet" in rows["aws"]
+    only = run(home, home / "sky", "check", "ssh/lab").stdout
+    assert "ssh/lab" in only and "aws" not in only and "local" not in only
+    unknown = run(home, home / "sky", "check", "ssh/nope")
+    assert unknown.returncode == 1 and "no pool nope" in unknown.stderr
+    told = run(home, home / "sky", "explain", "--num-nodes", "3", "--infra", "ssh/lab", "true")
+    assert told.returncode == 1 and "2 such machines are free, and 3 are needed" in told.stdout
+    table = run(home, home / "sky", "launch", "--dryrun", "--gpus", "H100:8", "true").stdout
+    assert next(line for line in table.splitlines() if "✔" in line).split()[:2] == ["SSH", "(lab)"]
 
 
 def test_a_verb_that_is_not_there_says_so_and_fails(home):

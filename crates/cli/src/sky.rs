@@ -2,6 +2,8 @@
 //! what a machine knows.
 
 mod clusters;
+mod git;
+mod hand;
 mod logs;
 mod submit;
 mod sync;
@@ -22,6 +24,8 @@ use crate::exit;
 const CATALOGUE: &str = ".sky/catalogs/v8";
 /// Clouds in the order in which they are tried; the others come behind them.
 const FIRST: [Cloud; 5] = [Cloud::Aws, Cloud::Gcp, Cloud::Azure, Cloud::Lambda, Cloud::RunPod];
+/// Where machines are made.
+const MAKES: [Cloud; 2] = [Cloud::Local, Cloud::Ssh];
 
 /// Carries out the words behind `sky`, and returns the exit code.
 pub fn main(words: &[String]) -> u8 {
@@ -32,7 +36,8 @@ pub fn main(words: &[String]) -> u8 {
         Ok(catalogue) => catalogue,
         Err(message) => return say(&[], &format!("error: {message}\n"), exit::USAGE),
     };
-    let enabled = enabled(&home, &catalogue);
+    let at_hand = hand::AtHand::of(&home);
+    let enabled = enabled(&home, &catalogue, &at_hand);
     let cluster = format!(
         "sky-{:04x}-{}",
         std::process::id() & 0xffff,
@@ -52,6 +57,10 @@ pub fn main(words: &[String]) -> u8 {
         catalogue: &catalogue,
         catalogue_folder: &folder.display().to_string(),
         enabled: &enabled,
+        makes: &MAKES,
+        nodes: &at_hand.nodes,
+        pools: &at_hand.pools,
+        unusable: &at_hand.unusable,
         read: &read,
         path: &kind,
         variable: &|name| std::env::var(name).ok(),
@@ -60,7 +69,7 @@ pub fn main(words: &[String]) -> u8 {
     if let Ok(Parsed::Call(call)) = parse(&commands(), words)
         && let Some(verb) = verbs::Verb::of(&call)
     {
-        return verbs::carry_out(verb, &call, &world);
+        return verbs::carry_out(verb, &call, &world, at_hand.clone());
     }
     let printed = run(words, &world);
     say(printed.out.as_bytes(), &printed.err, printed.code)
@@ -104,8 +113,9 @@ fn read_catalogue(folder: &Path, named: bool) -> Result<Catalogue, String> {
     Ok(catalogue)
 }
 
-/// Clouds that may be used: those of `allowed_clouds` in `~/.sky/config.yaml`, else those whose price lists are here.
-fn enabled(home: &Path, catalogue: &Catalogue) -> Vec<Cloud> {
+/// Clouds that may be used: those of `allowed_clouds` in `~/.sky/config.yaml`, else those whose price lists are here, this machine, and
+/// SSH pools where there are any.
+fn enabled(home: &Path, catalogue: &Catalogue, at_hand: &hand::AtHand) -> Vec<Cloud> {
     let config = std::fs::read_to_string(home.join(".sky/config.yaml")).ok();
     let documents = config.and_then(|text| ::sky::yaml::documents(&text).ok()).unwrap_or_default();
     let config = documents.first().and_then(|document| document.value.as_ref()).and_then(Value::as_map);
@@ -114,5 +124,7 @@ fn enabled(home: &Path, catalogue: &Catalogue) -> Vec<Cloud> {
     }
     let mut clouds: Vec<Cloud> = catalogue.clouds().filter(|cloud| !catalogue.offers(*cloud).is_empty()).collect();
     clouds.sort_by_key(|cloud| (FIRST.iter().position(|first| first == cloud).unwrap_or(FIRST.len()), *cloud));
+    clouds.push(Cloud::Local);
+    clouds.extend((!at_hand.pools.is_empty()).then_some(Cloud::Ssh));
     clouds
 }

@@ -62,6 +62,7 @@ impl Feature {
                     | C::Hyperbolic
                     | C::Kubernetes
                     | C::Lambda
+                    | C::Local
                     | C::Paperspace
                     | C::Scp
                     | C::Seeweb
@@ -76,6 +77,7 @@ impl Feature {
                 C::Cudo
                     | C::Hyperbolic
                     | C::Ibm
+                    | C::Local
                     | C::Oci
                     | C::PrimeIntellect
                     | C::Scp
@@ -90,6 +92,7 @@ impl Feature {
                     | C::Fluidstack
                     | C::Hyperbolic
                     | C::Lambda
+                    | C::Local
                     | C::Mithril
                     | C::Paperspace
                     | C::PrimeIntellect

@@ -7,7 +7,7 @@ macro_rules! clouds {
         #[expect(missing_docs, reason = "names of companies")]
         pub enum Cloud {
             $($variant),*,
-            /// This machine, which is ours: it is taken where it is named, and in no list of clouds.
+            /// This machine, which is ours: it is in no list of SkyPilot's clouds.
             Local,
         }
 

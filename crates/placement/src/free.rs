@@ -1,4 +1,6 @@
-//! Machines that are already there: nodes of a Kubernetes cluster, machines reached by SSH. They cost nothing more.
+//! Machines that are already there: nodes of a Kubernetes cluster, machines reached by SSH, this one. They cost nothing more.
+//!
+//! This machine holds as many of a cluster's machines as are asked for: they share its processors and its memory, not its accelerators.
 
 use crate::cloud::Cloud;
 use crate::request::{Amount, FreeNode, Request};
@@ -33,19 +35,21 @@ pub(crate) fn candidates(
     let mut found = Vec::new();
     for region in regions {
         let here = nodes.iter().filter(|node| node.cloud == cloud && node.region == region);
-        let Some(size) = Size::of(request) else { return Err(Why::NoSuchSize) };
-        let free = here.map(|node| size.places(node)).sum::<usize>();
+        let Some(size) = Size::of(cloud, request) else { return Err(Why::NoSuchSize) };
+        let free = here.clone().map(|node| size.places(node)).fold(0, usize::saturating_add);
         most = most.max(free);
         if free >= needed {
+            // a share of this machine is all of it
+            let whole = here.clone().find(|_| cloud == Cloud::Local);
             found.push(Candidate {
                 request: 0,
                 cloud,
                 region: region.to_owned(),
                 zone: None,
-                instance_type: size.name(),
+                instance_type: if whole.is_some() { "-".to_owned() } else { size.name() },
                 accelerator: size.accelerator.clone(),
-                cpus: Some(size.cpus),
-                memory: Some(size.memory),
+                cpus: Some(whole.map_or(size.cpus, |node| node.cpus)),
+                memory: Some(whole.map_or(size.memory, |node| node.memory)),
                 use_spot: false,
                 hourly: 0.0,
             });
@@ -62,11 +66,14 @@ struct Size {
 }
 
 impl Size {
-    fn of(request: &Request) -> Option<Self> {
+    fn of(cloud: Cloud, request: &Request) -> Option<Self> {
         if let Some(name) = &request.instance_type {
             return Self::read(name);
         }
         let accelerator = request.accelerator.clone();
+        if cloud == Cloud::Local && request.cpus.is_none() && request.memory.is_none() {
+            return Some(Self { cpus: 0.0, memory: 0.0, accelerator });
+        }
         let number = |amount: Amount| match amount {
             Amount::Exactly(number) | Amount::AtLeast(number) | Amount::PerCpu(number) => number,
         };
@@ -105,26 +112,91 @@ impl Size {
 
     /// How many of them a node has room for.
     fn places(&self, node: &FreeNode) -> usize {
+        if !node.is_known {
+            return 1;
+        }
         let times = |has: f64, wanted: f64| if wanted > 0.0 { (has / wanted).floor() } else { f64::INFINITY };
         let by_accelerator = match (&self.accelerator, &node.accelerator) {
             (None, _) => f64::INFINITY,
-            (Some((wanted, count)), Some((has, free))) if wanted.eq_ignore_ascii_case(has) => times(*free, *count),
+            (Some((wanted, count)), Some((has, free))) if is_named(has, wanted) => times(*free, *count),
             _ => 0.0,
         };
-        let places = times(node.cpus, self.cpus).min(times(node.memory, self.memory)).min(by_accelerator);
+        let by_size = times(node.cpus, self.cpus).min(times(node.memory, self.memory));
+        let by_size = if node.cloud == Cloud::Local && by_size >= 1.0 { f64::INFINITY } else { by_size };
+        let places = by_size.min(by_accelerator);
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bounded, and not below zero")]
         let places = places.clamp(0.0, 1e6) as usize;
         places
     }
 }
 
+/// Whether accelerators that call themselves so are those that are meant: `NVIDIA H100 80GB HBM3` is an `H100` and an `H100-80GB`, and an
+/// `NVIDIA GeForce RTX 4090` is an `RTX4090`; an `NVIDIA L40S` is no `L4`.
+fn is_named(product: &str, wanted: &str) -> bool {
+    let words = |text: &str| -> Vec<String> {
+        let words = text.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
+        words.map(str::to_ascii_lowercase).collect()
+    };
+    let (has, wanted) = (words(product), words(wanted));
+    let joined = wanted.concat();
+    let is_run = (0..has.len())
+        .any(|from| (from..=has.len()).any(|to| has.get(from..to).is_some_and(|run| run.concat() == joined)));
+    !wanted.is_empty() && (is_run || wanted.iter().all(|word| has.contains(word)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    #[test]
+    fn products_go_by_shorter_names() {
+        for (product, wanted, is) in [
+            ("V100", "v100", true),
+            ("NVIDIA H100 80GB HBM3", "H100", true),
+            ("NVIDIA A100-SXM4-80GB", "A100-80GB", true),
+            ("NVIDIA A100-SXM4-40GB", "A100-80GB", false),
+            ("NVIDIA-GeForce-RTX-4090", "RTX4090", true),
+            ("NVIDIA L40S", "L4", false),
+            ("NVIDIA L4", "L40S", false),
+            ("NVIDIA L4", "", false),
+        ] {
+            assert_eq!(is_named(product, wanted), is, "{product} {wanted}");
+        }
+    }
+
+    #[test]
+    fn this_machine_is_shared_but_for_its_accelerators() {
+        let here = FreeNode { cloud: Cloud::Local, ..node("", 2.0, 4.0, Some(("NVIDIA T4", 2.0))) };
+        let found = |request: Request, needed| candidates(std::slice::from_ref(&here), Cloud::Local, &request, needed);
+        let plain = found(Request::default(), 8).unwrap();
+        assert_eq!(
+            plain.iter().map(|one| (one.instance_type.as_str(), one.cpus)).collect::<Vec<_>>(),
+            [("-", Some(2.0))]
+        );
+        let cpus = |number| Request { cpus: Some(Amount::AtLeast(number)), ..Request::default() };
+        assert!(found(cpus(2.0), 8).is_ok());
+        assert_eq!(found(cpus(3.0), 1), Err(Why::Full { free: 0, needed: 1 }));
+        let gpu = Request { accelerator: Some(("T4".into(), 1.0)), ..Request::default() };
+        assert!(found(gpu.clone(), 2).is_ok());
+        assert_eq!(found(gpu, 3), Err(Why::Full { free: 2, needed: 3 }));
+    }
+
+    #[test]
+    fn a_machine_that_nobody_has_seen_counts_as_one() {
+        let unseen = |region| FreeNode { is_known: false, ..node(region, 0.0, 0.0, None) };
+        let nodes = [unseen("a"), unseen("a"), node("b", 8.0, 64.0, None)];
+        let request = Request { accelerator: Some(("H100".into(), 8.0)), ..Request::default() };
+        let regions = |needed| {
+            candidates(&nodes, Cloud::Ssh, &request, needed)
+                .map(|found| found.into_iter().map(|one| one.region).collect())
+        };
+        assert_eq!(regions(2), Ok(vec!["a".to_owned()]));
+        assert_eq!(regions(3), Err(Why::Full { free: 2, needed: 3 }));
+    }
+
     fn node(region: &str, cpus: f64, memory: f64, accelerator: Option<(&str, f64)>) -> FreeNode {
         let accelerator = accelerator.map(|(name, count)| (name.to_owned(), count));
-        FreeNode { cloud: Cloud::Ssh, region: region.into(), cpus, memory, accelerator }
+        FreeNode { cloud: Cloud::Ssh, region: region.into(), is_known: true, cpus, memory, accelerator }
     }
 
     #[test]

@@ -100,10 +100,13 @@ pub struct Block {
 /// A machine that is already there, and what of it is free.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FreeNode {
-    /// [`Cloud::Kubernetes`] or [`Cloud::Ssh`].
+    /// [`Cloud::Kubernetes`], [`Cloud::Ssh`] or [`Cloud::Local`].
     pub cloud: Cloud,
-    /// The context, or the pool.
+    /// The context, or the pool; empty for this machine.
     pub region: String,
+    /// Whether anybody has looked at it. One that nobody has seen has room for one, whatever is asked for: the rest below says
+    /// nothing, and its provider will tell.
+    pub is_known: bool,
     /// Free processors.
     pub cpus: f64,
     /// Free GiB.

@@ -17,7 +17,7 @@ pub struct Market<'a> {
     pub catalogue: &'a Catalogue,
     /// Clouds that may be used. Of equal offers the one of the first cloud wins.
     pub enabled: &'a [Cloud],
-    /// Machines that are already there (Kubernetes, SSH).
+    /// Machines that are already there (Kubernetes, SSH, this one).
     pub nodes: &'a [FreeNode],
     /// What may not be used.
     pub blocked: &'a [Block],
@@ -212,7 +212,7 @@ fn in_cloud(
     if !lacking.is_empty() {
         return Err(Why::Lacks(lacking));
     }
-    let all = if matches!(cloud, Cloud::Kubernetes | Cloud::Ssh) {
+    let all = if matches!(cloud, Cloud::Kubernetes | Cloud::Ssh | Cloud::Local) {
         free::candidates(market.nodes, cloud, request, nodes)?
     } else {
         priced(market, cloud, request, rejected)?
@@ -332,8 +332,8 @@ impl Candidate {
     /// Cloud, region and zone in one text, as `infra` has them: `aws/us-east-1`.
     pub fn infra(&self) -> String {
         let region = self.region.strip_prefix("ssh-").unwrap_or(&self.region);
-        let zone = self.zone.as_ref().map(|zone| format!("/{zone}")).unwrap_or_default();
-        format!("{}/{region}{zone}", self.cloud.name())
+        let parts = [self.cloud.name(), region, self.zone.as_deref().unwrap_or_default()];
+        parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("/")
     }
 }
 

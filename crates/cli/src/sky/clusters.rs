@@ -86,6 +86,15 @@ impl Sky {
         self.api(&object::Gvk::new("", "v1", "ConfigMap"))
     }
 
+    pub fn nodes(&self) -> Api<DynamicObject> {
+        Api::all_with(self.client.clone(), &resource(&object::Gvk::new("", "v1", "Node")))
+    }
+
+    /// Pods, as `until` waits for them.
+    pub fn untyped_pods(&self) -> Api<DynamicObject> {
+        self.api(&object::Gvk::new("", "v1", "Pod"))
+    }
+
     pub fn pods(&self) -> Api<k8s_openapi::api::core::v1::Pod> {
         Api::namespaced(self.client.clone(), &self.namespace)
     }

@@ -1,6 +1,7 @@
 //! Output of jobs: from their pods while they are there, else from the files on their machines.
 
 use super::clusters::{Found, Sky};
+use super::submit::{Trouble, value_error};
 use crate::error::CliError;
 use api::object;
 use futures::io::{AsyncBufReadExt, AsyncRead};
@@ -11,7 +12,7 @@ use kube::api::{ListParams, LogParams, WatchEvent, WatchParams};
 use managed::jobs::{Job, Status, jobs, log_file, stages};
 use std::collections::BTreeSet;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -132,8 +133,29 @@ pub(super) async fn print(
     worker: Option<u32>,
     tail: Option<usize>,
 ) -> Result<(), CliError> {
-    let mut all: Vec<String> = Vec::new();
-    let mut told: BTreeSet<(String, u32)> = BTreeSet::new();
+    let written = written(sky, found, job, worker).await?;
+    let all: Vec<&str> = written.iter().flat_map(|(_, text)| text.lines()).collect();
+    let skip = tail.map_or(0, |tail| all.len().saturating_sub(tail));
+    all.iter().skip(skip).for_each(|line| say(line));
+    Ok(())
+}
+
+/// Puts what a job has written into `~/sky_logs/TIMESTAMP` of this computer, and returns that folder.
+pub(super) async fn download(sky: &Sky, found: &Found, job: &Job, worker: Option<u32>) -> Result<PathBuf, Trouble> {
+    let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
+    let folder = home.join("sky_logs").join(&job.run_timestamp);
+    let failed = |path: &Path, error: std::io::Error| value_error(format!("cannot write {}: {error}", path.display()));
+    std::fs::create_dir_all(&folder).map_err(|error| failed(&folder, error))?;
+    for (file, text) in written(sky, found, job, worker).await? {
+        let path = home.join(&file);
+        std::fs::write(&path, text).map_err(|error| failed(&path, error))?;
+    }
+    Ok(folder)
+}
+
+/// What the ranks of a job have written so far, each with the name of its file below a home directory.
+async fn written(sky: &Sky, found: &Found, job: &Job, worker: Option<u32>) -> Result<Vec<(String, String)>, CliError> {
+    let mut all = Vec::new();
     let pods = sky.pods().list(&ListParams::default().labels(&pods_of(job))).await?;
     for stage in stages(job) {
         let name = object::meta(stage, "name");
@@ -141,6 +163,7 @@ pub(super) async fn print(
         let ranks = stage["spec"]["replicatedJobs"].as_array().map_or(0, Vec::len);
         let ranks = u32::try_from(ranks).unwrap_or(u32::MAX);
         for rank in (0..ranks).filter(|rank| worker.is_none_or(|worker| worker == *rank)) {
+            let file = log_file(&job.run_timestamp, is_setup, ranks, rank);
             let pod = pods.iter().find(|pod| {
                 pod.labels().get(api::jobset::keys::JOBSET_NAME).is_some_and(|held| held == name)
                     && is_of(pod, Some(rank))
@@ -150,20 +173,16 @@ pub(super) async fn print(
                 None => None,
             };
             // the file lacks the prefix: it is the task's own output
-            let file = || {
+            let on_disk = || {
                 let node = job.machines.get(rank as usize)?;
                 let node = found.cluster.status.nodes.iter().find(|one| one.node == *node)?;
-                let path = PathBuf::from(&node.home).join(log_file(&job.run_timestamp, is_setup, ranks, rank));
+                let path = PathBuf::from(&node.home).join(&file);
                 Some(String::from_utf8_lossy(&std::fs::read(path).ok()?).into_owned())
             };
-            if let Some(text) = text.filter(|text| !text.is_empty()).or_else(file)
-                && told.insert((name.to_owned(), rank))
-            {
-                all.extend(text.lines().map(str::to_owned));
+            if let Some(text) = text.filter(|text| !text.is_empty()).or_else(on_disk) {
+                all.push((file, text));
             }
         }
     }
-    let skip = tail.map_or(0, |tail| all.len().saturating_sub(tail));
-    all.iter().skip(skip).for_each(|line| say(line));
-    Ok(())
+    Ok(all)
 }

@@ -1,19 +1,22 @@
 //! Launches clusters and submits jobs to them.
 
 use super::clusters::{Found, Sky};
-use super::sync;
+use super::{git, sync};
 use crate::error::CliError;
+use ::sky::console::Planned;
 use ::sky::resources::Resources;
 use ::sky::task::Task;
 use ::sky::value::Value as Field;
-use api::sky::{API_VERSION, Accelerators, Candidate, Cluster, ClusterPhase, keys};
+use api::sky::{API_VERSION, Accelerators, Candidate, Cluster, ClusterNode, ClusterPhase, keys};
 use jiff::Timestamp;
 use kube::api::{DynamicObject, PostParams};
 use managed::jobs::{RESOURCES, Submission, whole};
 use managed::names::object_name;
-use placement::Cloud;
 use serde_json::{Value, json};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+/// As many places are tried at most: a Cluster holds no more.
+const CANDIDATES_MAX: usize = 1000;
 
 /// Why a launch did not come to an end: what is said, as the class of SkyPilot's exception and a message.
 pub(super) enum Trouble {
@@ -58,46 +61,58 @@ pub(super) fn gpus(resources: &Resources) -> Option<Accelerators> {
 ///
 /// # Errors
 /// For places where no machines are made yet.
-pub(super) fn candidates(task: &Task) -> Result<Vec<Candidate>, Trouble> {
-    let of = |resources: &Resources| {
-        let place = &resources.infra;
-        if place.cloud != Some(Cloud::Local) {
-            let there = place.cloud.map_or("wherever it is cheapest", Cloud::display);
-            return Err(said(
-                "sky.exceptions.NotSupportedError",
-                format!(
-                    "No machines are made {there} yet: name this machine by `--infra local`. `sky launch --dryrun` shows which machine the task would get."
-                ),
-            ));
-        }
-        let cpus = amount(&resources.cpus);
-        let memory = match resources.memory.as_deref() {
-            Some(times) if times.ends_with('x') => amount(&resources.memory) * cpus,
-            _ => amount(&resources.memory),
+pub(super) fn candidates(task: &Task, planned: &Planned) -> Result<Vec<Candidate>, Trouble> {
+    let of = |found: &placement::search::Candidate| {
+        let asked = task.resources.list.get(found.request).cloned().unwrap_or_default();
+        let cpus = amount(&asked.cpus);
+        let memory = match asked.memory.as_deref() {
+            Some(times) if times.ends_with('x') => amount(&asked.memory) * cpus,
+            _ => amount(&asked.memory),
         };
-        Ok(Candidate {
-            provider: "local".to_owned(),
-            region: String::new(),
-            zone: place.zone.clone().unwrap_or_default(),
-            instance_type: resources.instance_type.clone().unwrap_or_default(),
+        Candidate {
+            provider: found.cloud.name().to_owned(),
+            region: found.region.strip_prefix("ssh-").unwrap_or(&found.region).to_owned(),
+            zone: found.zone.clone().unwrap_or_default(),
+            instance_type: Some(found.instance_type.clone()).filter(|name| name != "-").unwrap_or_default(),
+            // what was asked for: a machine may have more
             cpus,
             memory,
-            accelerators: gpus(resources),
-            spot: resources.use_spot == Some(true),
-            hourly_price: 0.0,
-        })
+            accelerators: found.accelerator.clone().map(|(name, count)| Accelerators { name, count }),
+            spot: found.use_spot,
+            hourly_price: found.hourly,
+        }
     };
-    task.resources.list.iter().map(of).collect()
+    let mut all: Vec<Candidate> = planned.candidates.iter().map(of).collect();
+    all.dedup();
+    all.truncate(CANDIDATES_MAX);
+    if all.is_empty() {
+        let names: Vec<&str> = planned.passed_over.iter().map(|cloud| cloud.display()).collect();
+        return Err(said(
+            "sky.exceptions.NotSupportedError",
+            format!(
+                "No machines are made on {} yet, and nothing else meets what the task asks for: `sky explain` says what would help, and `sky check` where machines are made.",
+                names.join(", ")
+            ),
+        ));
+    }
+    Ok(all)
 }
 
 /// `1x[CPU:1+]`, `2x[H100:8]`: what a job of a task holds.
-pub(super) fn job_resources(task: &Task) -> String {
-    let each = task.resources.list.first().and_then(gpus);
-    let each = each.map_or_else(|| "CPU:1+".to_owned(), |gpus| format!("{}:{}", gpus.name, gpus.count));
-    format!("{}x[{each}]", task.num_nodes)
+fn job_resources(nodes: i128, each: &Resources) -> String {
+    let each = gpus(each).map_or_else(|| "CPU:1+".to_owned(), |gpus| format!("{}:{}", gpus.name, gpus.count));
+    format!("{nodes}x[{each}]")
 }
 
-/// `1x Local(cpus=4, gpus={H100: 1})`: what a cluster is.
+/// What a cluster is: by the place that it has, or tries.
+pub(super) fn resources_of(found: &Found) -> String {
+    let spec = &found.cluster.spec;
+    let index = usize::try_from(found.cluster.status.candidate).unwrap_or(0);
+    let has = spec.candidates.get(index).or(spec.candidates.first());
+    has.map_or_else(|| "-".to_owned(), |has| cluster_resources(i128::from(spec.nodes), has))
+}
+
+/// `2x (gpus=H100:1, cpus=4, -)`.
 fn cluster_resources(nodes: i128, candidate: &Candidate) -> String {
     let mut parts: Vec<String> = Vec::new();
     if let Some(gpus) = &candidate.accelerators {
@@ -137,15 +152,16 @@ pub(super) fn cluster(shown: &str, task: &Task, candidates: Vec<Candidate>, comm
     })
 }
 
-/// Whether a cluster that is there has what a task asks for.
+/// Which of the alternatives of a task a cluster that is there meets.
 ///
 /// # Errors
 /// What it lacks.
-pub(super) fn fits(found: &Found, task: &Task) -> Result<(), Trouble> {
+pub(super) fn fits<'a>(found: &Found, task: &'a Task) -> Result<&'a Resources, Trouble> {
     let spec = &found.cluster.spec;
     let index = usize::try_from(found.cluster.status.candidate).unwrap_or(0);
-    let Some(has) = spec.candidates.get(index).or(spec.candidates.first()) else { return Ok(()) };
-    let is_met = |resources: &Resources| {
+    let nothing = Candidate::default();
+    let has = spec.candidates.get(index).or(spec.candidates.first()).unwrap_or(&nothing);
+    let is_met = |resources: &&Resources| {
         let gpus = match (gpus(resources), &has.accelerators) {
             (None, _) => true,
             (Some(wanted), Some(has)) => wanted.name.eq_ignore_ascii_case(&has.name) && wanted.count <= has.count,
@@ -155,17 +171,22 @@ pub(super) fn fits(found: &Found, task: &Task) -> Result<(), Trouble> {
             None => true,
             Some(cloud) => cloud.name() == has.provider,
         };
-        gpus && place
+        let region = resources.infra.region.as_deref().map(|region| region.strip_prefix("ssh-").unwrap_or(region));
+        gpus && place && region.is_none_or(|region| region == has.region)
     };
-    if i128::from(spec.nodes) >= task.num_nodes && task.resources.list.iter().any(is_met) {
-        return Ok(());
+    let list = &task.resources.list;
+    if i128::from(spec.nodes) >= task.num_nodes
+        && let Some(met) = list.iter().find(is_met)
+    {
+        return Ok(met);
     }
     let existing = cluster_resources(i128::from(spec.nodes), has);
+    let requested: Vec<String> = list.iter().map(|one| job_resources(task.num_nodes, one)).collect();
     Err(said(
         "sky.exceptions.ResourcesMismatchError",
         format!(
             "Requested resources do not match the existing cluster.\n  Requested:\t{}\n  Existing:\t{existing}\nTo fix: specify a new cluster name, or down the existing cluster first: sky down {}",
-            job_resources(task),
+            requested.join(" or "),
             found.shown()
         ),
     ))
@@ -219,7 +240,11 @@ pub(super) async fn up(sky: &Sky, shown: &str, generation: i64) -> Result<Found,
             let tried = found.cluster.status.rejected.join("\n  ");
             if found.cluster.status.launched_at.is_empty() {
                 // nothing of it was ever there: no record stays
-                let _ = sky.clusters().delete(&name, &kube::api::DeleteParams::default()).await;
+                let uid = found.object["metadata"]["uid"].clone();
+                if sky.clusters().delete(&name, &kube::api::DeleteParams::default()).await.is_ok() {
+                    let is_there = |object: &DynamicObject| object.metadata.uid.as_deref() == uid.as_str();
+                    sky.until(sky.clusters(), &name, |object| (!object.is_some_and(is_there)).then_some(())).await?;
+                }
             }
             Err(said(
                 "sky.exceptions.ResourcesUnavailableError",
@@ -234,19 +259,25 @@ pub(super) async fn up(sky: &Sky, shown: &str, generation: i64) -> Result<Found,
 /// Puts the working directory and the local files of a task onto the machines.
 ///
 /// # Errors
-/// A file cannot be read or written, or the machines' folders are not of this computer.
-pub(super) fn send(found: &Found, task: &Task) -> Result<(), Trouble> {
+/// A file cannot be read or written.
+pub(super) async fn send(sky: &Sky, found: &Found, task: &Task) -> Result<(), Trouble> {
     let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
     let source = |path: &str| match path.strip_prefix('~') {
         Some(rest) => home.join(rest.trim_start_matches('/')),
         None => PathBuf::from(path),
     };
+    // a repository stays as it is until it is sent
+    let mut held = None;
     let workdir = match &task.workdir {
         None => None,
-        Some(Field::Map(_)) => {
-            return Err(value_error("`workdir` with a `url` is not fetched yet: check it out, and name the folder."));
+        Some(Field::Map(map)) => {
+            let field = |name: &str| map.get(name).filter(|value| !value.is_null()).map(Field::text);
+            let from = git::Source { url: field("url").unwrap_or_default(), reference: field("ref") };
+            let (folder, lock) = git::checkout(&from, &home).map_err(|why| said("sky.exceptions.GitError", why))?;
+            held = Some(lock);
+            Some(folder)
         }
-        Some(path) => Some(path.text()),
+        Some(path) => Some(source(&path.text())),
     };
     if let Some((target, _)) = task.mounts.buckets.first() {
         return Err(value_error(format!(
@@ -255,7 +286,7 @@ pub(super) fn send(found: &Found, task: &Task) -> Result<(), Trouble> {
     }
     let mut wanted: Vec<(PathBuf, String)> = Vec::new();
     if let Some(path) = &workdir {
-        wanted.push((source(path), "~/sky_workdir".to_owned()));
+        wanted.push((path.clone(), "~/sky_workdir".to_owned()));
     }
     for (target, from) in &task.mounts.files {
         if ::sky::mounts::is_cloud_url(from) {
@@ -268,38 +299,41 @@ pub(super) fn send(found: &Found, task: &Task) -> Result<(), Trouble> {
     if wanted.is_empty() {
         return Ok(());
     }
+    let failed = |from: &str, machine: &str, error: &dyn std::fmt::Display| {
+        said("sky.exceptions.CommandError", format!("cannot copy {from} to {machine}: {error}"))
+    };
     let mut skipped = sync::Skipped::new();
-    for node in &found.cluster.status.nodes {
-        let folder = PathBuf::from(&node.home);
-        if found.cluster.spec.candidates.iter().any(|one| one.provider != "local") || !folder.is_dir() {
-            return Err(value_error(format!(
-                "machine {} has no folder on this computer: its files cannot be sent yet.",
-                node.machine
-            )));
-        }
-        for (from, to) in &wanted {
-            let below = match (to.strip_prefix('~'), to.strip_prefix('/')) {
-                (Some(rest), _) => rest.trim_start_matches('/'),
-                // the machine is this computer: what is outside of its home is not its own
-                (None, Some(_)) => {
-                    return Err(value_error(format!(
-                        "{to}: machines of `infra: local` share this computer's folders; mount below ~/."
-                    )));
-                }
-                (None, None) => to,
-            };
-            sync::copy(from, &folder.join(below), &mut skipped).map_err(|error| {
-                said(
-                    "sky.exceptions.CommandError",
-                    format!("cannot copy {} to {}: {error}", from.display(), node.machine),
-                )
-            })?;
-        }
+    let mut trees: Vec<(sync::Tree, String)> = Vec::new();
+    for (from, to) in wanted {
+        let tree = sync::Tree::list(&from, &mut skipped);
+        trees.push((tree.map_err(|error| failed(&from.display().to_string(), "the machines", &error))?, to));
     }
     skipped.sort();
     skipped.dedup();
     skipped.iter().for_each(|line| eprintln!("{line}"));
-    Ok(())
+    let status = &found.cluster.status;
+    let index = usize::try_from(status.candidate).unwrap_or(0);
+    let is_local = found.cluster.spec.candidates.get(index).is_some_and(|one| one.provider == "local");
+    if is_local && let Some((_, to)) = trees.iter().find(|(_, to)| to.starts_with('/')) {
+        // the machine is this computer: what is outside of its home is not its own
+        return Err(value_error(format!(
+            "{to}: machines of `infra: local` share this computer's folders; mount below ~/."
+        )));
+    }
+    // those of a control plane elsewhere are somewhere else, too
+    let by_pods = std::env::var_os("TRAINYARD_SKY_BY_PODS").is_some();
+    let is_here = |node: &&ClusterNode| is_local && !by_pods && Path::new(&node.home).is_dir();
+    let (here, there): (Vec<&ClusterNode>, Vec<&ClusterNode>) = status.nodes.iter().partition(is_here);
+    for node in here {
+        for (tree, to) in &trees {
+            let below = to.strip_prefix('~').unwrap_or(to).trim_start_matches('/');
+            let to = Path::new(&node.home).join(below);
+            sync::here::copy(tree, &to).map_err(|error| failed(&tree.shown(), &node.machine, &error))?;
+        }
+    }
+    let done = sync::there::send_all(sky, found, &there, &trees).await;
+    drop(held);
+    done.map_err(|(machine, why)| failed("the task's files", &machine, &why))
 }
 
 /// Submits a task as the next job of a cluster, and returns its number.
@@ -329,6 +363,7 @@ pub(super) async fn submit(
         let made = sky.secrets().create(&PostParams::default(), &dynamic(object)?).await?;
         secret = made.metadata.name.unwrap_or_default();
     }
+    let each = fits(found, task)?;
     let setup = task.setup.clone().filter(|_| with_setup);
     let status: &Cluster = &found.cluster;
     let index = usize::try_from(status.status.candidate).unwrap_or(0);
@@ -343,8 +378,8 @@ pub(super) async fn submit(
         name: task.name.clone().unwrap_or_default(),
         user: user(),
         nodes: u32::try_from(task.num_nodes).unwrap_or(1),
-        gpus: task.resources.list.first().and_then(gpus).map_or(0.0, |gpus| gpus.count),
-        resources: job_resources(task),
+        gpus: gpus(each).map_or(0.0, |gpus| gpus.count),
+        resources: job_resources(task.num_nodes, each),
         run_timestamp: format!("sky-{}", now.strftime("%Y-%m-%d-%H-%M-%S-%6f")),
         script: task.run.clone().unwrap_or_default(),
         is_setup: false,

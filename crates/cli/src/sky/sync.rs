@@ -1,179 +1,174 @@
-//! Puts the working directory and the local files of a task into the home directories of a cluster's machines.
+//! What a task brings along: the working directory and local files, as they are to be in the home directories of a cluster's machines.
 //!
-//! Machines of this computer have their home directories here: files are copied where size or time of change differ, and nothing is
-//! removed. `.skyignore` at the top of a folder, else `.gitignore`, says by patterns what stays behind.
+//! A folder is listed once; each machine gets what it lacks: files whose size, time of change or permissions differ. Nothing is removed there.
+//! `here` is for machines whose folders are on this computer, `there` for all others. `ignore` says what stays behind.
 
-use nix::sys::stat::{UtimensatFlags, utimensat};
-use nix::sys::time::TimeSpec;
+pub(super) mod here;
+mod ignore;
+pub(super) mod there;
+
+use ignore::Ignored;
+use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs::{self, Metadata};
 use std::io;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// What was left out, and why: said on stderr.
 pub(super) type Skipped = Vec<String>;
 
-/// Patterns of a `.skyignore` or `.gitignore`.
-struct Ignored(Vec<(regex::Regex, bool, bool)>);
-
-impl Ignored {
-    fn of(folder: &Path) -> Self {
-        let read = |name: &str| fs::read_to_string(folder.join(name)).ok();
-        let text = read(".skyignore").or_else(|| read(".gitignore")).unwrap_or_default();
-        Self(text.lines().filter_map(pattern).collect())
-    }
-
-    fn has(&self, path: &str, is_folder: bool) -> bool {
-        let mut ignored = false;
-        for (pattern, of_folders, negated) in &self.0 {
-            if (is_folder || !of_folders) && pattern.is_match(path) {
-                ignored = !negated;
-            }
-        }
-        ignored
-    }
+/// A file or a folder of this computer, as it was when it was listed.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Tree {
+    /// The folder in which the entries are.
+    root: PathBuf,
+    /// The file's name, where it is one file.
+    file: Option<OsString>,
+    /// By their paths below the folder: a folder stands before what is in it.
+    entries: BTreeMap<PathBuf, Entry>,
 }
 
-/// A line as a pattern, whether it is for folders alone, and whether it takes back what earlier lines say (gitignore(5)).
-fn pattern(line: &str) -> Option<(regex::Regex, bool, bool)> {
-    let line = line.trim_end();
-    if line.is_empty() || line.starts_with('#') {
-        return None;
-    }
-    let (line, negated) = line.strip_prefix('!').map_or((line, false), |rest| (rest, true));
-    let (line, of_folders) = line.strip_suffix('/').map_or((line, false), |rest| (rest, true));
-    let anchored = line.contains('/');
-    let mut text = if anchored { "^".to_owned() } else { "(^|/)".to_owned() };
-    let mut chars = line.trim_start_matches('/').chars().peekable();
-    while let Some(c) = chars.next() {
-        match c {
-            '*' if chars.peek() == Some(&'*') => {
-                chars.next();
-                text.push_str(if chars.next_if_eq(&'/').is_some() { "(.*/)?" } else { ".*" });
-            }
-            '*' => text.push_str("[^/]*"),
-            '?' => text.push_str("[^/]"),
-            c => text.push_str(&regex::escape(&c.to_string())),
-        }
-    }
-    text.push('$');
-    Some((regex::Regex::new(&text).ok()?, of_folders, negated))
+/// What is at a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Entry {
+    Folder,
+    File {
+        length: u64,
+        /// When it was changed: seconds and nanoseconds.
+        changed: (i64, i64),
+        /// Bits of permissions.
+        mode: u32,
+    },
+    Link(PathBuf),
 }
 
-/// Copies a file, or what is in a folder, to `to`.
-pub(super) fn copy(from: &Path, to: &Path, skipped: &mut Skipped) -> io::Result<()> {
-    let named = |error: io::Error, path: &Path| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
-    let meta = fs::metadata(from).map_err(|error| named(error, from))?;
-    if !meta.is_dir() {
-        let folder = to.parent().unwrap_or(to);
-        fs::create_dir_all(folder).map_err(|error| named(error, folder))?;
-        return file(from, &meta, to).map_err(|error| named(error, to));
-    }
-    let ignored = Ignored::of(from);
-    fs::create_dir_all(to).map_err(|error| named(error, to))?;
-    let mut folders: Vec<PathBuf> = vec![PathBuf::new()];
-    while let Some(below) = folders.pop() {
-        let here = from.join(&below);
-        for entry in fs::read_dir(&here).map_err(|error| named(error, &here))? {
-            let name = entry?.file_name();
-            let below = below.join(name);
-            let (source, target) = (from.join(&below), to.join(&below));
-            let meta = match source.symlink_metadata() {
+fn named(error: io::Error, path: &Path) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
+fn entry(meta: &Metadata) -> Entry {
+    Entry::File { length: meta.len(), changed: (meta.mtime(), meta.mtime_nsec()), mode: meta.mode() & 0o7777 }
+}
+
+impl Tree {
+    /// Lists a file, or what is in a folder and not ignored. A link that is named itself is followed; others stay links.
+    ///
+    /// # Errors
+    /// With the path of what cannot be read.
+    pub fn list(from: &Path, skipped: &mut Skipped) -> io::Result<Self> {
+        let meta = fs::metadata(from).map_err(|error| named(error, from))?;
+        if !meta.is_dir() {
+            if !meta.is_file() {
+                return Err(io::Error::other(format!("{} is neither a file nor a folder", from.display())));
+            }
+            let name = from.file_name().unwrap_or_default().to_owned();
+            let root = from.parent().unwrap_or(from).to_owned();
+            return Ok(Self { root, entries: [(PathBuf::from(&name), entry(&meta))].into(), file: Some(name) });
+        }
+        let mut ignored = Ignored::of(from);
+        let mut entries = BTreeMap::new();
+        let mut folders: Vec<PathBuf> = vec![PathBuf::new()];
+        while let Some(below) = folders.pop() {
+            let here = from.join(&below);
+            let list = match fs::read_dir(&here) {
                 // gone meanwhile
-                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                meta => meta.map_err(|error| named(error, &source))?,
+                Err(error) if error.kind() == io::ErrorKind::NotFound && !below.as_os_str().is_empty() => continue,
+                list => list.map_err(|error| named(error, &here))?,
             };
-            let kind = meta.file_type();
-            if ignored.has(&below.to_string_lossy(), kind.is_dir()) {
-                continue;
-            }
-            let done = if kind.is_dir() {
-                folders.push(below);
-                fs::create_dir_all(&target)
-            } else if kind.is_symlink() {
-                link(&source, &target)
-            } else if kind.is_file() {
-                file(&source, &meta, &target)
-            } else {
-                let what = if kind.is_socket() {
-                    "a socket"
-                } else if kind.is_fifo() {
-                    "a pipe"
-                } else {
-                    "a device"
+            ignored.enter(&here, &below);
+            for found in list {
+                let below = below.join(found.map_err(|error| named(error, &here))?.file_name());
+                let source = from.join(&below);
+                let meta = match source.symlink_metadata() {
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                    meta => meta.map_err(|error| named(error, &source))?,
                 };
-                skipped.push(format!("{} is {what}: left out", source.display()));
-                Ok(())
-            };
-            match done {
-                Err(error) if error.kind() == io::ErrorKind::NotFound && !source.exists() => {}
-                done => done.map_err(|error| named(error, &target))?,
+                let kind = meta.file_type();
+                if ignored.has(&below, kind.is_dir()) {
+                    continue;
+                }
+                let what = if kind.is_dir() {
+                    folders.push(below.clone());
+                    Entry::Folder
+                } else if kind.is_symlink() {
+                    Entry::Link(fs::read_link(&source).map_err(|error| named(error, &source))?)
+                } else if kind.is_file() {
+                    entry(&meta)
+                } else {
+                    skipped.push(format!("{} is {}: left out", source.display(), special(kind)));
+                    continue;
+                };
+                entries.insert(below, what);
             }
         }
+        Ok(Self { root: from.to_owned(), file: None, entries })
     }
-    Ok(())
-}
 
-fn link(source: &Path, target: &Path) -> io::Result<()> {
-    let points = fs::read_link(source)?;
-    if fs::read_link(target).is_ok_and(|held| held == points) {
-        return Ok(());
+    /// What was listed.
+    pub fn shown(&self) -> String {
+        self.file.as_ref().map_or_else(|| self.root.clone(), |name| self.root.join(name)).display().to_string()
     }
-    clear(target)?;
-    std::os::unix::fs::symlink(points, target)
-}
 
-fn clear(target: &Path) -> io::Result<()> {
-    match fs::remove_file(target) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
+    /// The entries that a machine lacks, given what it has.
+    fn lacking(&self, has: &BTreeMap<PathBuf, Entry>) -> Vec<(&Path, &Entry)> {
+        let lacks = |(path, entry): &(&PathBuf, &Entry)| has.get(*path) != Some(*entry);
+        self.entries.iter().filter(lacks).map(|(path, entry)| (path.as_path(), entry)).collect()
     }
 }
 
-/// Copies a file by way of a new one beside it: who reads the old one goes on with it.
-fn file(source: &Path, meta: &Metadata, target: &Path) -> io::Result<()> {
-    let same = |held: &Metadata| {
-        (held.len(), held.mtime(), held.mtime_nsec(), held.mode())
-            == (meta.len(), meta.mtime(), meta.mtime_nsec(), meta.mode())
-    };
-    if target.symlink_metadata().is_ok_and(|held| held.is_file() && same(&held)) {
-        return Ok(());
+fn special(kind: fs::FileType) -> &'static str {
+    match () {
+        () if kind.is_socket() => "a socket",
+        () if kind.is_fifo() => "a pipe",
+        () => "a device",
     }
-    let name = target.file_name().unwrap_or_default().to_string_lossy();
-    let fresh = target.with_file_name(format!(".{name}.sky-sync"));
-    let copied = || {
-        clear(&fresh)?;
-        fs::copy(source, &fresh)?;
-        fs::set_permissions(&fresh, fs::Permissions::from_mode(meta.mode() & 0o7777))?;
-        let at = |seconds, nanoseconds| TimeSpec::new(seconds, nanoseconds);
-        let changed = at(meta.mtime(), meta.mtime_nsec());
-        utimensat(nix::fcntl::AT_FDCWD, &fresh, &changed, &changed, UtimensatFlags::FollowSymlink)?;
-        fs::rename(&fresh, target)
-    };
-    copied().inspect_err(|_| drop(fs::remove_file(&fresh)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn paths(tree: &Tree) -> Vec<String> {
+        tree.entries.keys().map(|path| path.display().to_string()).collect()
+    }
+
     #[test]
-    fn patterns_are_gits() {
-        let of = |lines: &str| Ignored(lines.lines().filter_map(pattern).collect());
-        let ignored = of("# no\n*.pyc\nbuild/\n/top\na/**/z\n!keep.pyc\n");
-        for (path, is_folder, is) in [
-            ("x.pyc", false, true),
-            ("a/x.pyc", false, true),
-            ("keep.pyc", false, false),
-            ("build", true, true),
-            ("build", false, false),
-            ("top", false, true),
-            ("a/top", false, false),
-            ("a/b/c/z", false, true),
-            ("a/z", false, true),
-            ("train.py", false, false),
-        ] {
-            assert_eq!(ignored.has(path, is_folder), is, "{path}");
-        }
+    fn folders_are_listed_without_what_cannot_be_sent() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::create_dir_all(at("a/b")).unwrap();
+        fs::write(at("a/b/x"), "x").unwrap();
+        fs::write(at("a/y.log"), "y").unwrap();
+        fs::write(at(".gitignore"), "*.log\n").unwrap();
+        fs::write(at("a/b/.gitignore"), "/z\n").unwrap();
+        fs::write(at("a/b/z"), "z").unwrap();
+        fs::write(at("a/z"), "z").unwrap();
+        std::os::unix::fs::symlink("loop", at("loop")).unwrap();
+        let _socket = std::os::unix::net::UnixListener::bind(at("socket")).unwrap();
+        let mut skipped = Skipped::new();
+        let tree = Tree::list(folder.path(), &mut skipped).unwrap();
+        assert_eq!(paths(&tree), [".gitignore", "a", "a/b", "a/b/.gitignore", "a/b/x", "a/z", "loop"]);
+        assert!(matches!(skipped.as_slice(), [one] if one.ends_with("socket is a socket: left out")), "{skipped:?}");
+        assert!(Tree::list(&at("loop"), &mut skipped).is_err());
+        assert!(Tree::list(&at("nothing"), &mut skipped).unwrap_err().to_string().contains("nothing"));
+        assert!(Tree::list(&at("socket"), &mut skipped).is_err());
+
+        let one = Tree::list(&at("a/z"), &mut skipped).unwrap();
+        assert_eq!((paths(&one), one.file.clone()), (vec!["z".to_owned()], Some("z".into())));
+    }
+
+    #[test]
+    fn a_machine_lacks_what_differs() {
+        let file = |length, seconds| Entry::File { length, changed: (seconds, 5), mode: 0o644 };
+        let list = |entries: &[(&str, Entry)]| {
+            entries.iter().map(|(path, entry)| (PathBuf::from(path), entry.clone())).collect()
+        };
+        let entries =
+            list(&[("a", Entry::Folder), ("a/x", file(1, 1)), ("a/y", file(1, 2)), ("l", Entry::Link("x".into()))]);
+        let tree = Tree { root: PathBuf::new(), file: None, entries };
+        let has = list(&[("a", Entry::Folder), ("a/x", file(1, 1)), ("a/y", file(1, 1)), ("more", file(1, 1))]);
+        let lacking: Vec<&Path> = tree.lacking(&has).into_iter().map(|(path, _)| path).collect();
+        assert_eq!(lacking, [Path::new("a/y"), Path::new("l")]);
     }
 }

@@ -4,7 +4,8 @@ use placement::place::Plan;
 use placement::search::{Search, Why};
 use placement::{Cloud, Unplaceable};
 
-use super::launch::{Entry, Failure, considered, entrypoint, find, override_all};
+use super::launch::{Entry, Failure, considered, entrypoint, find};
+use super::options::override_all;
 use super::{Printed, World, table};
 use crate::commands::Call;
 use crate::place::describe;

@@ -1,22 +1,20 @@
 //! `sky launch --dryrun`: which machine a task would get.
 
 use placement::place::{Placement, Plan, Ranked};
-use placement::search::Why;
+use placement::search::{Candidate, Why};
 use placement::{Cloud, Market, Rules, Target, Unplaceable, place};
 use regex::Regex;
 
+use super::options::{given, override_all};
 use super::{Printed, World, table};
 use crate::check::{PathKind, Surroundings, check};
 use crate::commands::Call;
 use crate::error::TaskError;
 use crate::file::File;
-use crate::infra::Infra;
 use crate::place::{describe, refusal, wanted};
-use crate::resources::Alternatives;
 use crate::schema::Reader;
-use crate::suggest;
-use crate::task::{Given, Task};
-use crate::value::{Map, Value, quote, quote_all};
+use crate::task::Task;
+use crate::value::{quote, quote_all};
 
 /// Names of clusters.
 const CLUSTER_NAME: &str = "[a-zA-Z]([-_.a-zA-Z0-9]*[a-zA-Z0-9])?";
@@ -82,23 +80,67 @@ pub(super) fn dryrun(call: &Call, world: &World<'_>) -> Printed {
     };
     let cluster = call.value("cluster").unwrap_or(world.cluster);
     printed.line(format!("Running on cluster: {cluster}"));
-    if tasks.iter().any(|task| task.resources.list.iter().any(|one| one.use_spot == Some(true))) {
-        printed.line("Launching a spot job that does not automatically recover from preemptions. To get automatic recovery, use managed job instead: sky jobs launch or sky.jobs.launch().");
-    }
-    let plan = match find(&mut tasks, world) {
-        Ok(plan) => plan,
-        Err(Failure::Refused(error)) => return printed.refused(&error),
-        Err(Failure::Nothing(unplaceable)) => {
-            nothing(&mut printed, &tasks, &unplaceable, world);
-            return printed.refused(&refusal(&unplaceable, &tasks, world.enabled));
-        }
+    let mut printed = match chosen(printed, &mut tasks, world) {
+        Ok((printed, _)) => printed,
+        Err(printed) => return printed,
     };
-    considered(&mut printed, &tasks, &plan);
     if let Some(Err(message)) = call.value("cluster").map(check_name) {
         return printed.fail(1, message);
     }
     printed.line("Dryrun finished.");
     printed
+}
+
+/// A machine for the one task of a launch.
+pub struct Planned {
+    /// Where it may be: the chosen one first, then those to try where it is not to be had.
+    pub candidates: Vec<Candidate>,
+    /// Clouds that were passed over as nobody makes machines there yet.
+    pub passed_over: Vec<Cloud>,
+    /// What is said of it: the table of what was considered.
+    pub told: String,
+}
+
+/// Looks for machines for a task that is to be launched.
+///
+/// # Errors
+/// What is printed where there is nothing that will do.
+pub fn planned(task: &mut Task, world: &World<'_>) -> Result<Planned, Printed> {
+    let mut tasks = vec![task.clone()];
+    let found = chosen(Printed::default(), &mut tasks, world);
+    // as it was checked: regions, names of accelerators
+    if let Some(checked) = tasks.pop() {
+        *task = checked;
+    }
+    let (printed, plan) = found?;
+    let placements = plan.tasks.first();
+    let mut ways: Vec<&Ranked> = placements.and_then(Placement::chosen).into_iter().collect();
+    let others = placements.into_iter().flat_map(|placement| &placement.ranked);
+    ways.extend(others.filter(|way| placements.and_then(Placement::chosen) != Some(*way)));
+    let (makeable, others): (Vec<&Ranked>, Vec<&Ranked>) =
+        ways.into_iter().partition(|way| world.makes.contains(&way.candidate.cloud));
+    let mut passed_over: Vec<Cloud> = others.iter().map(|way| way.candidate.cloud).collect();
+    passed_over.sort();
+    passed_over.dedup();
+    let candidates = makeable.into_iter().map(|way| way.candidate.clone()).collect();
+    Ok(Planned { candidates, passed_over, told: printed.out })
+}
+
+/// What tasks get, and what is said of it.
+fn chosen(mut printed: Printed, tasks: &mut [Task], world: &World<'_>) -> Result<(Printed, Plan), Printed> {
+    if tasks.iter().any(|task| task.resources.list.iter().any(|one| one.use_spot == Some(true))) {
+        printed.line("Launching a spot job that does not automatically recover from preemptions. To get automatic recovery, use managed job instead: sky jobs launch or sky.jobs.launch().");
+    }
+    let plan = match find(tasks, world) {
+        Ok(plan) => plan,
+        Err(Failure::Refused(error)) => return Err(printed.refused(&error)),
+        Err(Failure::Nothing(unplaceable)) => {
+            nothing(&mut printed, tasks, &unplaceable, world);
+            return Err(printed.refused(&refusal(&unplaceable, tasks, world.enabled)));
+        }
+    };
+    considered(&mut printed, tasks, &plan);
+    Ok((printed, plan))
 }
 
 /// What a command line names.
@@ -143,149 +185,13 @@ pub(super) fn entrypoint(call: &Call, world: &World<'_>, printed: &mut Printed) 
     }
 }
 
-/// Variables and secrets of the command line; one without a value has the one of the environment.
-fn given(call: &Call, world: &World<'_>) -> Result<Given, TaskError> {
-    let pairs = |name: &str, file: &str| {
-        let mut pairs: Vec<(String, String)> = Vec::new();
-        if let Some(path) = call.value(file) {
-            let text = (world.read)(path).map_err(|why| TaskError::value(format!("{path} cannot be read: {why}")))?;
-            let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
-            pairs.extend(lines.filter_map(|line| {
-                let (key, value) = line.trim_start_matches("export ").split_once('=')?;
-                Some((key.trim().to_owned(), value.trim().trim_matches(['"', '\'']).to_owned()))
-            }));
-        }
-        for one in call.values(name) {
-            pairs.push(match one.split_once('=') {
-                Some((key, value)) => (key.to_owned(), value.to_owned()),
-                None => {
-                    let missing = || TaskError::value(format!("{one} is not set in local env."));
-                    (one.clone(), (world.variable)(one).ok_or_else(missing)?)
-                }
-            });
-        }
-        Ok::<_, TaskError>(pairs)
-    };
-    Ok(Given { envs: pairs("env", "env_file")?, secrets: pairs("secret", "secret_file")? })
-}
-
-/// Options of the command line take the place of what the file says, in each of its alternatives.
-pub(super) fn override_all(tasks: &mut [Task], call: &Call, world: &World<'_>) -> Result<(), TaskError> {
-    let fields = fields(call)?;
-    for task in tasks {
-        if let Some(name) = call.value("name") {
-            task.name = Some(name.to_owned());
-        }
-        if let Some(path) = call.value("workdir") {
-            task.workdir = Some(Value::from(path));
-        }
-        if let Some(count) = call.value("num_nodes").and_then(|count| count.trim().parse().ok()) {
-            if count < 1 {
-                return Err(TaskError::value(format!("num_nodes should be a positive int. Got: {count}")));
-            }
-            task.num_nodes = count;
-        }
-        if fields.is_empty() {
-            continue;
-        }
-        let mut list = Vec::new();
-        let mut order = task.resources.order;
-        for one in &task.resources.list {
-            let mut map = one.write(world.catalogue);
-            if fields.contains("instance_type") {
-                // what was written down for the other type does not count
-                map.remove("memory");
-            }
-            for (key, value) in fields.iter() {
-                match value {
-                    Value::Null => drop(map.remove(&key.text())),
-                    value => map.insert(key.clone(), value.clone()),
-                }
-            }
-            let read = Alternatives::read(map, None, Reader::Server, world.catalogue)?;
-            if read.list.len() > 1 {
-                order = read.order;
-            }
-            list.extend(read.list);
-        }
-        task.resources = Alternatives { order, list };
-    }
-    Ok(())
-}
-
-/// Fields of `resources` that the command line gives; null takes one away.
-fn fields(call: &Call) -> Result<Map, TaskError> {
-    let mut fields = Map::new();
-    for (option, field) in [
-        ("cpus", "cpus"),
-        ("memory", "memory"),
-        ("gpus", "accelerators"),
-        ("instance_type", "instance_type"),
-        ("disk_size", "disk_size"),
-        ("disk_tier", "disk_tier"),
-        ("network_tier", "network_tier"),
-        ("local_disk", "local_disk"),
-        ("image_id", "image_id"),
-    ] {
-        if let Some(value) = call.value(option) {
-            let none = value.eq_ignore_ascii_case("none");
-            fields.insert(field, if none { Value::Null } else { Value::from(value) });
-        }
-    }
-    if let Some(spot) = call.value("use_spot") {
-        fields.insert("use_spot", spot == "true");
-    }
-    if !call.values("ports").is_empty() {
-        fields.insert("ports", call.values("ports"));
-    }
-    let place = place_of(call)?;
-    if place != Infra::default() {
-        fields.insert("infra", place.text().map_or(Value::Null, Value::from));
-    }
-    Ok(fields)
-}
-
-/// Where the command line says that the machines are to be.
-fn place_of(call: &Call) -> Result<Infra, TaskError> {
-    let mut place = match call.value("infra") {
-        Some(text) => {
-            check_cloud(text.split('/').next().unwrap_or_default())?;
-            Infra::read(text)?
-        }
-        None => Infra::default(),
-    };
-    if let Some(name) = call.value("cloud") {
-        check_cloud(name)?;
-        place.cloud = Cloud::from_name(name);
-    }
-    for (option, field) in [("region", &mut place.region), ("zone", &mut place.zone)] {
-        if let Some(value) = call.value(option) {
-            *field = Some(value.to_owned());
-        }
-    }
-    Ok(place)
-}
-
-fn check_cloud(name: &str) -> Result<(), TaskError> {
-    if matches!(name.trim(), "" | "*") || Cloud::from_name(name.trim()).is_some() {
-        return Ok(());
-    }
-    // the order in which SkyPilot's modules make themselves known
-    let mut names: Vec<&str> = Cloud::ALL.iter().map(|cloud| cloud.name()).collect();
-    names.sort_by_key(|name| (*name != "gcp", *name != "verda", *name));
-    names.extend(["digitalocean", "k8s"]);
-    let near = suggest::nearest(&name.to_lowercase(), names.iter().copied());
-    let hint = near.map(|near| format!(" Did you mean {}?", quote(near))).unwrap_or_default();
-    Err(TaskError::value(format!("Cloud {} is not a valid cloud among {}.{hint}", quote(name), quote_all(&names))))
-}
-
 /// Looks for machines.
 pub(super) fn find(tasks: &mut [Task], world: &World<'_>) -> Result<Plan, Failure> {
     let around = Surroundings {
         catalogue: world.catalogue,
         enabled: world.enabled,
         contexts: &[],
-        ssh_pools: &[],
+        ssh_pools: world.pools,
         slurm_clusters: &[],
         on_server: false,
         path: world.path,
@@ -297,7 +203,7 @@ pub(super) fn find(tasks: &mut [Task], world: &World<'_>) -> Result<Plan, Failur
     let market = Market {
         catalogue: world.catalogue,
         enabled: world.enabled,
-        nodes: &[],
+        nodes: world.nodes,
         blocked: &[],
         rules: Rules::default(),
     };
@@ -308,7 +214,7 @@ pub(super) fn find(tasks: &mut [Task], world: &World<'_>) -> Result<Plan, Failur
 fn nothing(printed: &mut Printed, tasks: &[Task], unplaceable: &Unplaceable, world: &World<'_>) {
     let Unplaceable::Nothing { task, search } = unplaceable else { return };
     let Some(task) = tasks.get(*task) else { return };
-    if world.enabled.is_empty() {
+    if Cloud::ALL.iter().all(|cloud| world.catalogue.offers(*cloud).is_empty()) {
         printed
             .line(format!("No price list is in {}: `sky catalog import` says what to fetch.", world.catalogue_folder));
     }
@@ -420,8 +326,12 @@ fn line(way: &Ranked, chosen: bool) -> Vec<String> {
     };
     let spot = if one.use_spot { "[Spot]" } else { "" };
     let accelerator = one.accelerator.as_ref().map(|(name, count)| format!("{name}:{count}"));
+    let infra = match super::pool(one.zone.as_ref().unwrap_or(&one.region)) {
+        "" => one.cloud.display().to_owned(),
+        place => format!("{} ({place})", one.cloud.display()),
+    };
     vec![
-        format!("{} ({})", one.cloud.display(), one.zone.as_ref().unwrap_or(&one.region)),
+        infra,
         format!("{}{spot}", one.instance_type),
         number(one.cpus),
         number(one.memory),

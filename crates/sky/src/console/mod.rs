@@ -3,12 +3,14 @@
 mod explain;
 mod gpus;
 mod launch;
+mod options;
 mod table;
+mod usable;
 
-pub use launch::{Prepared, check_name, prepared};
+pub use launch::{Planned, Prepared, check_name, planned, prepared};
 pub use table::{plain, ruled};
 
-use placement::{Catalogue, Cloud};
+use placement::{Catalogue, Cloud, FreeNode};
 
 use crate::check::PathKind;
 use crate::commands::{Call, Command, Parsed, UsageError, commands, parse};
@@ -20,6 +22,7 @@ const VERSION: &str = "0.14.1";
 const PRICE_LISTS: &str = "https://raw.githubusercontent.com/skypilot-org/skypilot-catalog/master/catalogs/v8";
 
 /// What a machine knows.
+#[derive(Clone, Copy)]
 pub struct World<'a> {
     /// Price lists.
     pub catalogue: &'a Catalogue,
@@ -27,6 +30,14 @@ pub struct World<'a> {
     pub catalogue_folder: &'a str,
     /// Clouds that may be used, in the order in which they are tried.
     pub enabled: &'a [Cloud],
+    /// Clouds where machines are made; of the others prices are shown.
+    pub makes: &'a [Cloud],
+    /// Machines that are there already: this one, and those of SSH pools.
+    pub nodes: &'a [FreeNode],
+    /// SSH pools by name.
+    pub pools: &'a [String],
+    /// Why a place that is set up is of no use: its name in `infra`, and the reason.
+    pub unusable: &'a [(String, String)],
     /// The text of a file.
     pub read: &'a dyn Fn(&str) -> Result<String, String>,
     /// What a path is.
@@ -112,13 +123,11 @@ fn carry_out(call: &Call, all: &[Command], world: &World<'_>) -> Printed {
             printed.err.insert_str(0, "WARNING: `sky show-gpus` has been renamed to `sky gpus list` and will be removed in a future release. Please use the latter instead.\n");
             printed
         }
-        "sky check" => check(call, world),
+        "sky check" => usable::check(call, world),
         "sky catalog import" => import(call, world),
         path => {
             let hint = match path {
-                "sky launch" => {
-                    "; `sky launch --dryrun` shows which machine it would get, and `trainyard run` runs a script here"
-                }
+                "sky launch" => "; `sky launch --dryrun` shows which machine it would get",
                 _ => "",
             };
             let known = all.iter().any(|command| command.path == path);
@@ -129,35 +138,9 @@ fn carry_out(call: &Call, all: &[Command], world: &World<'_>) -> Printed {
     }
 }
 
-/// Which price lists are here.
-fn check(call: &Call, world: &World<'_>) -> Printed {
-    let mut printed = Printed::default();
-    let asked: Vec<Cloud> =
-        call.values("infra_list").iter().filter_map(|name| Cloud::from_name(name.split('/').next()?)).collect();
-    for name in call.values("infra_list") {
-        if name.split('/').next().and_then(Cloud::from_name).is_none() {
-            return printed.fail(1, format!("ValueError: There is no cloud {name}: `sky check` alone lists them."));
-        }
-    }
-    let has = |cloud: Cloud| !world.catalogue.offers(cloud).is_empty();
-    let listed =
-        Cloud::ALL.iter().copied().filter(|cloud| if asked.is_empty() { has(*cloud) } else { asked.contains(cloud) });
-    let rows: Vec<Vec<String>> = listed
-        .map(|cloud| {
-            let offers = world.catalogue.offers(cloud).len();
-            let list = if has(cloud) { format!("{offers} offers") } else { "none".into() };
-            let enabled = if world.enabled.contains(&cloud) { "yes" } else { "no" };
-            vec![cloud.display().into(), list, enabled.into()]
-        })
-        .collect();
-    if rows.is_empty() {
-        printed
-            .line(format!("No price list is in {}: `sky catalog import` says what to fetch.", world.catalogue_folder));
-        return printed;
-    }
-    printed.line(table::plain(&["CLOUD", "PRICE_LIST", "ENABLED"], &rows));
-    printed.line("\nEnabled clouds are considered by `sky launch --dryrun`; credentials are not looked at, and nothing is launched there yet.");
-    printed
+/// The pool that a region of SSH machines stands for.
+fn pool(region: &str) -> &str {
+    region.strip_prefix("ssh-").unwrap_or(region)
 }
 
 /// Which files to fetch, and where to put them.

@@ -1,0 +1,196 @@
+//! Machines that are at hand: this one, and the hosts of SSH pools. What hosts have is known once a machine of a cluster has run on them.
+
+use super::clusters::Sky;
+use crate::error::CliError;
+use ::sky::value::Value;
+use ::sky::yaml::documents;
+use api::object;
+use api::quantity::Quantity;
+use kube::api::ListParams;
+use placement::{Cloud, FreeNode};
+use std::path::Path;
+
+/// Where SkyPilot's users list machines that they reach by SSH, below the home.
+const POOLS: &str = ".sky/ssh_node_pools.yaml";
+const GIB: f64 = 1_073_741_824.0;
+
+/// What is at hand, and what is wrong with it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct AtHand {
+    pub nodes: Vec<FreeNode>,
+    /// Names of pools.
+    pub pools: Vec<String>,
+    /// Places that are set up and of no use: their names in `infra`, and why.
+    pub unusable: Vec<(String, String)>,
+}
+
+/// The region of a pool, as task files have it.
+fn region(pool: &str) -> String {
+    format!("ssh-{pool}")
+}
+
+impl AtHand {
+    /// This machine, and the pools of a home's file.
+    pub fn of(home: &Path) -> Self {
+        let mut found = Self { nodes: vec![this_machine()], ..Self::default() };
+        match std::fs::read_to_string(home.join(POOLS)) {
+            Ok(text) => found.add_pools(&text),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => found.unusable.push(("ssh".to_owned(), format!("~/{POOLS} cannot be read: {error}"))),
+        }
+        found
+    }
+
+    /// Adds pools by their names and numbers of hosts. The rest of the file is its reader's, who connects to the hosts.
+    fn add_pools(&mut self, text: &str) {
+        let read = match documents(text) {
+            Ok(read) => read,
+            Err(error) => {
+                self.unusable.push(("ssh".to_owned(), format!("~/{POOLS} is no YAML: {}", error.message)));
+                return;
+            }
+        };
+        let Some(value) = read.into_iter().find_map(|document| document.value) else { return };
+        let Some(pools) = value.as_map() else {
+            self.unusable.push(("ssh".to_owned(), format!("~/{POOLS} is no map of pools")));
+            return;
+        };
+        for (name, pool) in pools.iter() {
+            let name = name.text();
+            let hosts = pool.as_map().and_then(|pool| pool.get("hosts")).and_then(Value::as_list).unwrap_or_default();
+            if hosts.is_empty() {
+                self.unusable.push((format!("ssh/{name}"), format!("~/{POOLS} names no hosts of it")));
+                continue;
+            }
+            let unseen = FreeNode {
+                cloud: Cloud::Ssh,
+                region: region(&name),
+                is_known: false,
+                cpus: 0.0,
+                memory: 0.0,
+                accelerator: None,
+            };
+            self.nodes.extend(hosts.iter().map(|_| unseen.clone()));
+            self.pools.push(name);
+        }
+    }
+
+    /// Says of hosts what their Nodes say, where machines of clusters run on them.
+    pub async fn look(&mut self, sky: &Sky) -> Result<(), CliError> {
+        if self.pools.is_empty() {
+            return Ok(());
+        }
+        let machines = sky.machines().list(&ListParams::default()).await?;
+        let nodes = sky.nodes().list(&ListParams::default()).await?;
+        for machine in &machines {
+            let candidate = &machine.data["spec"]["candidate"];
+            let pool = region(object::text(candidate, "region"));
+            let of_it = |node: &&kube::api::DynamicObject| {
+                node.metadata.name.as_deref() == machine.data["status"]["node"].as_str()
+            };
+            let Some(node) = nodes.iter().find(of_it).filter(|_| candidate["provider"] == Cloud::Ssh.name()) else {
+                continue;
+            };
+            if let Some(host) = self.nodes.iter_mut().find(|host| host.region == pool && !host.is_known) {
+                let labels = node.metadata.labels.as_ref();
+                *host = seen(
+                    pool,
+                    &node.data["status"]["allocatable"],
+                    labels.and_then(|all| all.get("nvidia.com/gpu.product")),
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A host, by what its Node can give.
+fn seen(region: String, allocatable: &serde_json::Value, product: Option<&String>) -> FreeNode {
+    let quantity = |name: &str| Quantity::from_json(&allocatable[name]).ok();
+    #[expect(clippy::cast_precision_loss, reason = "sizes of one machine")]
+    let amount = |name: &str| quantity(name).map_or(0.0, |quantity| quantity.milli_value() as f64 / 1000.0);
+    #[expect(clippy::cast_precision_loss, reason = "sizes of one machine")]
+    let memory = quantity("memory").map_or(0.0, |quantity| quantity.value() as f64);
+    let gpus = amount("nvidia.com/gpu");
+    FreeNode {
+        cloud: Cloud::Ssh,
+        region,
+        is_known: true,
+        cpus: amount("cpu"),
+        memory: memory / GIB,
+        accelerator: product.filter(|_| gpus > 0.0).map(|product| (product.clone(), gpus)),
+    }
+}
+
+/// This machine: processors, memory and GPUs.
+fn this_machine() -> FreeNode {
+    let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let memory = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| kibibytes(&text)).unwrap_or(0.0);
+    let gpus = gpus();
+    #[expect(clippy::cast_precision_loss, reason = "sizes of one machine")]
+    FreeNode {
+        cloud: Cloud::Local,
+        region: String::new(),
+        is_known: true,
+        cpus: cpus as f64,
+        memory: memory / (1024.0 * 1024.0),
+        accelerator: gpus.first().map(|name| (name.clone(), gpus.len() as f64)),
+    }
+}
+
+/// The total of `/proc/meminfo`.
+fn kibibytes(text: &str) -> Option<f64> {
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+/// What the GPUs of this machine call themselves, by the driver's files, else by `nvidia-smi`.
+fn gpus() -> Vec<String> {
+    let model = |text: String| text.lines().find_map(|line| Some(line.strip_prefix("Model:")?.trim().to_owned()));
+    let folders = std::fs::read_dir("/proc/driver/nvidia/gpus").into_iter().flatten().flatten();
+    let found: Vec<String> =
+        folders.filter_map(|folder| model(std::fs::read_to_string(folder.path().join("information")).ok()?)).collect();
+    if !found.is_empty() {
+        return found;
+    }
+    let asked = std::process::Command::new("nvidia-smi").args(["--query-gpu=name", "--format=csv,noheader"]).output();
+    let answer = asked.ok().filter(|answer| answer.status.success()).map(|answer| answer.stdout).unwrap_or_default();
+    String::from_utf8_lossy(&answer)
+        .lines()
+        .map(|line| line.trim().to_owned())
+        .filter(|line| !line.is_empty())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pools_are_counted_and_faults_have_names() {
+        let mut found = AtHand::default();
+        found.add_pools("a:\n  hosts: [x, {ip: 10.0.0.1}]\nb: {}\n");
+        assert_eq!(found.pools, ["a"]);
+        assert_eq!(
+            found.nodes.iter().map(|node| (node.region.as_str(), node.is_known)).collect::<Vec<_>>(),
+            [("ssh-a", false); 2]
+        );
+        assert!(matches!(found.unusable.as_slice(), [(place, why)] if place == "ssh/b" && why.contains("no hosts")));
+        for wrong in ["- x", "a: ["] {
+            let mut found = AtHand::default();
+            found.add_pools(wrong);
+            assert!(found.pools.is_empty() && found.unusable.len() == 1, "{wrong}");
+        }
+        let mut empty = AtHand::default();
+        empty.add_pools("# none yet\n");
+        assert_eq!(empty, AtHand::default());
+    }
+
+    #[test]
+    fn hosts_have_what_their_nodes_can_give() {
+        let allocatable = serde_json::json!({"cpu": "7500m", "memory": "16Gi", "nvidia.com/gpu": "2"});
+        let node = seen("ssh-a".into(), &allocatable, Some(&"NVIDIA-L4".to_owned()));
+        assert_eq!((node.cpus, node.memory, node.accelerator), (7.5, 16.0, Some(("NVIDIA-L4".to_owned(), 2.0))));
+        assert_eq!(kibibytes("MemFree: 1 kB\nMemTotal:  2048 kB\n"), Some(2048.0));
+    }
+}

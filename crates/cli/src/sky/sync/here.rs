@@ -1,0 +1,69 @@
+//! Files for a machine whose home directory is a folder of this computer: copied.
+
+use super::{Entry, Tree, named};
+use nix::sys::stat::{UtimensatFlags, utimensat};
+use nix::sys::time::TimeSpec;
+use std::fs;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+/// Puts a tree to `to`: the folder, or the one file, is called so.
+///
+/// # Errors
+/// With the path of what cannot be read or written.
+pub(in crate::sky) fn copy(tree: &Tree, to: &Path) -> io::Result<()> {
+    let folder = if tree.file.is_some() { to.parent().unwrap_or(to) } else { to };
+    fs::create_dir_all(folder).map_err(|error| named(error, folder))?;
+    for (path, entry) in &tree.entries {
+        let source = tree.root.join(path);
+        let target = if tree.file.is_some() { to.to_owned() } else { to.join(path) };
+        let done = match entry {
+            Entry::Folder => fs::create_dir_all(&target),
+            Entry::Link(points) => link(points, &target),
+            Entry::File { .. } => file(&source, &target),
+        };
+        match done {
+            // gone meanwhile
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !source.exists() => {}
+            done => done.map_err(|error| named(error, &target))?,
+        }
+    }
+    Ok(())
+}
+
+fn link(points: &Path, target: &Path) -> io::Result<()> {
+    if fs::read_link(target).is_ok_and(|held| held == points) {
+        return Ok(());
+    }
+    clear(target)?;
+    std::os::unix::fs::symlink(points, target)
+}
+
+fn clear(target: &Path) -> io::Result<()> {
+    match fs::remove_file(target) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Copies a file by way of a new one beside it: who reads the old one goes on with it. It has the time of change that the source had before
+/// it was read, so what is changed meanwhile is copied the next time.
+fn file(source: &Path, target: &Path) -> io::Result<()> {
+    let now = super::entry(&fs::metadata(source)?);
+    if target.symlink_metadata().is_ok_and(|held| held.is_file() && super::entry(&held) == now) {
+        return Ok(());
+    }
+    let Entry::File { changed: (seconds, nanoseconds), mode, .. } = now else { return Ok(()) };
+    let name = target.file_name().unwrap_or_default().to_string_lossy();
+    let fresh = target.with_file_name(format!(".{name}.sky-sync"));
+    let copied = || {
+        clear(&fresh)?;
+        fs::copy(source, &fresh)?;
+        fs::set_permissions(&fresh, fs::Permissions::from_mode(mode))?;
+        let changed = TimeSpec::new(seconds, nanoseconds);
+        utimensat(nix::fcntl::AT_FDCWD, &fresh, &changed, &changed, UtimensatFlags::FollowSymlink)?;
+        fs::rename(&fresh, target)
+    };
+    copied().inspect_err(|_| drop(fs::remove_file(&fresh)))
+}

@@ -1,0 +1,417 @@
+//! Files for a machine that is somewhere else: through a pod on it, in which `find` tells what is there and `tar` takes the rest.
+//!
+//! The pod ends with the command that it serves: it waits for a lock, which that command holds until it ends, or its client is gone.
+
+use super::{Entry, Tree};
+use crate::error::CliError;
+use crate::sky::clusters::{Found, Sky};
+use crate::sky::submit::dynamic;
+use api::object;
+use api::sky::{ClusterNode, keys};
+use futures::StreamExt;
+use kube::ResourceExt;
+use kube::api::{AttachParams, DeleteParams, PostParams};
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::mpsc;
+
+/// How long a pod may take to start, seconds.
+const START_MAX: u64 = 120;
+/// Bytes of what goes out at once, and how many such pieces wait.
+const PIECE: usize = 256 * 1024;
+const PIECES: usize = 8;
+/// Archives are whole records of this size: who reads one from a pipe waits for the rest of the last.
+const RECORD: usize = 10_240;
+
+/// What the pod does: it gives its command a minute to come, then waits for its end.
+const WAITS: &str = "sleep 60; exec flock ~/.sky-sync-lock true";
+
+/// The command. Arguments: the folder, and the name of the one file if it is one. Tells what is there, as type, length, time of change and permissions,
+/// then path, then what a link points to, each with a NUL behind it; an empty type ends the list. Then takes an archive.
+const TAKES: &str = r#"exec 9>~/.sky-sync-lock && flock 9 || exit 1
+folder=$1
+case $folder in '~') folder=$HOME;; '~/'*) folder=$HOME/${folder#??};; /*) ;; *) folder=$HOME/$folder;; esac
+mkdir -p -- "$folder" && cd -- "$folder" || exit 1
+format='%y %s %T@ %m\0%p\0%l\0'
+if [ -z "$2" ]; then find . -mindepth 1 -printf "$format"
+elif [ -e "./$2" ] || [ -L "./$2" ]; then find "./$2" -maxdepth 0 -printf "$format"; fi || exit 1
+printf '\0'
+exec tar --extract --preserve-permissions --no-same-owner --file=-"#;
+
+/// Puts trees onto a machine, each to its path there: below the home unless it is absolute.
+///
+/// # Errors
+/// What the machine says, or which file cannot be read.
+pub(in crate::sky) async fn send(
+    sky: &Sky,
+    found: &Found,
+    node: &ClusterNode,
+    trees: &[(Tree, String)],
+) -> Result<(), String> {
+    let pod = start(sky, found, node).await?;
+    let mut done = Ok(());
+    for (tree, to) in trees {
+        done = one(sky, &pod, tree, to).await;
+        if done.is_err() {
+            break;
+        }
+    }
+    // one that stays ends by itself
+    let _ = sky.pods().delete(&pod, &DeleteParams::default().grace_period(0)).await;
+    done
+}
+
+/// Starts the pod, and returns its name once it runs.
+async fn start(sky: &Sky, found: &Found, node: &ClusterNode) -> Result<String, String> {
+    let said = |error: CliError| error.to_string();
+    let object = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {
+            "generateName": format!("{}-files-", found.name()),
+            "labels": {keys::CLUSTER: found.name()},
+            "ownerReferences": [{
+                "apiVersion": api::sky::API_VERSION, "kind": "Cluster", "name": found.name(), "uid": object::uid(&found.object),
+            }],
+        },
+        "spec": {
+            "nodeName": node.node, "restartPolicy": "Never", "terminationGracePeriodSeconds": 0,
+            "tolerations": [{"key": keys::CLUSTER, "operator": "Exists"}],
+            "containers": [{"name": "files", "image": "sky", "command": ["/bin/bash", "-c", WAITS]}],
+        },
+    });
+    let pods = sky.untyped_pods();
+    let made =
+        pods.create(&PostParams::default(), &dynamic(object).map_err(|_| "the pod is no object".to_owned())?).await;
+    let name = made.map_err(|error| said(error.into()))?.name_any();
+    let running = sky.until(pods.clone(), &name, |object| {
+        let status = object.map(|object| &object.data["status"]);
+        match status.and_then(|status| status["phase"].as_str()) {
+            Some("Running") => Some(Ok(())),
+            Some("Pending") => None,
+            None if status.is_some() => None,
+            other => Some(Err(format!(
+                "the pod that takes the files is {}: {}",
+                other.unwrap_or("gone"),
+                status.map_or("", |status| object::text(status, "message"))
+            ))),
+        }
+    });
+    let outcome = match tokio::time::timeout(Duration::from_secs(START_MAX), running).await {
+        Ok(outcome) => outcome.map_err(said).and_then(|outcome| outcome),
+        Err(_) => Err(format!(
+            "the pod that takes the files has not started within {START_MAX} s; `kubectl describe node {}` tells more",
+            node.node
+        )),
+    };
+    match outcome {
+        Ok(()) => Ok(name),
+        Err(why) => {
+            let _ = pods.delete(&name, &DeleteParams::default().grace_period(0)).await;
+            Err(why)
+        }
+    }
+}
+
+/// Sends one tree.
+async fn one(sky: &Sky, pod: &str, tree: &Tree, to: &str) -> Result<(), String> {
+    let (folder, name) = match &tree.file {
+        None => (to.to_owned(), String::new()),
+        Some(_) => {
+            let (folder, name) = to.rsplit_once('/').unwrap_or(("~", to));
+            (if folder.is_empty() { "/" } else { folder }.to_owned(), name.to_owned())
+        }
+    };
+    let words = ["/bin/bash", "-c", TAKES, "sky", &folder, &name].map(str::to_owned);
+    let asked = AttachParams { stdin: true, stdout: true, stderr: true, ..AttachParams::default() };
+    let mut process = sky.pods().exec(pod, words, &asked).await.map_err(|error| error.to_string())?;
+    let status = process.take_status();
+    let (Some(mut input), Some(mut out), Some(mut err)) = (process.stdin(), process.stdout(), process.stderr()) else {
+        return Err("the connection has no streams".to_owned());
+    };
+    let says = async {
+        let mut text = Vec::new();
+        let _ = (&mut err).take(64 * 1024).read_to_end(&mut text).await;
+        String::from_utf8_lossy(&text).trim().to_owned()
+    };
+    let sends = async {
+        let has = listed(&mut out).await.map_err(|error| format!("the machine does not tell what it has: {error}"))?;
+        let has = match &tree.file {
+            None => has,
+            // the file may be called otherwise there
+            Some(here) => has.into_values().map(|entry| (PathBuf::from(here), entry)).collect(),
+        };
+        let lacking: Vec<(PathBuf, Entry)> =
+            tree.lacking(&has).into_iter().map(|(path, entry)| (path.to_owned(), entry.clone())).collect();
+        let (root, file) = (tree.root.clone(), tree.file.as_ref().map(|_| PathBuf::from(&name)));
+        let (pieces, mut waiting) = mpsc::channel::<Vec<u8>>(PIECES);
+        let packs = tokio::task::spawn_blocking(move || pack(&root, file.as_deref(), &lacking, Pieces::to(pieces)));
+        while let Some(piece) = waiting.recv().await {
+            // what the machine says of it comes below
+            if input.write_all(&piece).await.is_err() {
+                break;
+            }
+        }
+        drop(waiting);
+        let packed = packs.await.map_err(|error| error.to_string())?;
+        if let Err(error) = packed
+            && error.kind() != io::ErrorKind::BrokenPipe
+        {
+            return Err(error.to_string());
+        }
+        let _ = input.flush().await;
+        // the other end hangs up when it has all
+        let _ = out.read_to_end(&mut Vec::new()).await;
+        Ok(input)
+    };
+    let (sent, said) = tokio::join!(sends, says);
+    let input = sent?;
+    let status = match status {
+        Some(status) => status.await,
+        None => None,
+    };
+    drop(input);
+    match status {
+        Some(status) if status.status.as_deref() == Some("Success") => Ok(()),
+        Some(status) => {
+            let why = said.lines().next().map(str::to_owned);
+            Err(why.or(status.message).unwrap_or_else(|| "tar has failed".to_owned()))
+        }
+        None => Err("the connection ended before all was sent: run the command again".to_owned()),
+    }
+}
+
+/// Reads what `TAKES` tells.
+async fn listed(out: &mut (impl tokio::io::AsyncRead + Unpin)) -> io::Result<BTreeMap<PathBuf, Entry>> {
+    let mut found = BTreeMap::new();
+    let mut held: Vec<u8> = Vec::new();
+    let mut fields: Vec<Vec<u8>> = Vec::new();
+    let mut piece = vec![0_u8; 64 * 1024];
+    loop {
+        let count = out.read(&mut piece).await?;
+        if count == 0 {
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it ended at once"));
+        }
+        for byte in piece.get(..count).unwrap_or_default() {
+            if *byte != 0 {
+                held.push(*byte);
+                continue;
+            }
+            if fields.is_empty() && held.is_empty() {
+                return Ok(found);
+            }
+            fields.push(std::mem::take(&mut held));
+            if let [facts, path, points] = fields.as_slice() {
+                let path = Path::new(OsStr::from_bytes(path));
+                let path = path.strip_prefix("./").unwrap_or(path).to_owned();
+                if let Some(entry) = read(&String::from_utf8_lossy(facts), points) {
+                    found.insert(path, entry);
+                }
+                fields.clear();
+            }
+        }
+    }
+}
+
+/// Reads `f 12 1700000000.1234567890 644`.
+fn read(facts: &str, points: &[u8]) -> Option<Entry> {
+    let mut facts = facts.split(' ');
+    match facts.next()? {
+        "d" => Some(Entry::Folder),
+        "l" => Some(Entry::Link(PathBuf::from(OsStr::from_bytes(points)))),
+        "f" => {
+            let length = facts.next()?.parse().ok()?;
+            let (seconds, fraction) = facts.next()?.split_once('.')?;
+            let nanoseconds: i64 = fraction.get(..9)?.parse().ok()?;
+            let mode = u32::from_str_radix(facts.next()?, 8).ok()?;
+            Some(Entry::File { length, changed: (seconds.parse().ok()?, nanoseconds), mode })
+        }
+        _ => None,
+    }
+}
+
+/// Where an archive goes: in pieces to another task.
+struct Pieces {
+    pieces: mpsc::Sender<Vec<u8>>,
+    held: Vec<u8>,
+    sent: usize,
+}
+
+impl Pieces {
+    fn to(pieces: mpsc::Sender<Vec<u8>>) -> Self {
+        Self { pieces, held: Vec::with_capacity(PIECE), sent: 0 }
+    }
+}
+
+impl Write for Pieces {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.held.extend_from_slice(bytes);
+        self.sent = self.sent.wrapping_add(bytes.len());
+        if self.held.len() >= PIECE {
+            self.flush()?;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let gone = |_| io::Error::from(io::ErrorKind::BrokenPipe);
+        self.pieces.blocking_send(std::mem::take(&mut self.held)).map_err(gone)
+    }
+}
+
+/// Makes the archive of some of a tree's entries. `file`: what the one file is to be called.
+fn pack(root: &Path, file: Option<&Path>, entries: &[(PathBuf, Entry)], to: Pieces) -> io::Result<()> {
+    let mut archive = tar::Builder::new(to);
+    archive.mode(tar::HeaderMode::Complete);
+    for (path, entry) in entries {
+        let (source, name) = (root.join(path), file.unwrap_or(path));
+        let mut header = tar::Header::new_gnu();
+        let packed = match entry {
+            Entry::Folder => {
+                header.set_entry_type(tar::EntryType::Directory);
+                header.set_mode(0o755);
+                header.set_size(0);
+                archive.append_data(&mut header, name, io::empty())
+            }
+            Entry::Link(points) => {
+                header.set_entry_type(tar::EntryType::Symlink);
+                header.set_mode(0o777);
+                header.set_size(0);
+                archive.append_link(&mut header, name, points)
+            }
+            Entry::File { .. } => pack_file(&mut archive, &source, name, header),
+        };
+        match packed {
+            // gone meanwhile
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Err(error),
+            packed => packed.map_err(|error| super::named(error, &source))?,
+        }
+    }
+    let mut to = archive.into_inner()?;
+    let rest = to.sent.next_multiple_of(RECORD).saturating_sub(to.sent);
+    to.write_all(&vec![0; rest])?;
+    to.flush()
+}
+
+fn pack_file(
+    archive: &mut tar::Builder<Pieces>,
+    source: &Path,
+    name: &Path,
+    mut header: tar::Header,
+) -> io::Result<()> {
+    let opened = File::open(source)?;
+    let meta = opened.metadata()?;
+    let changed = format!("{}.{:09}", meta.mtime(), meta.mtime_nsec());
+    archive.append_pax_extensions([("mtime", changed.as_bytes())])?;
+    header.set_size(meta.len());
+    header.set_mode(meta.mode() & 0o7777);
+    header.set_mtime(u64::try_from(meta.mtime()).unwrap_or(0));
+    // what grows meanwhile is sent the next time; what shrinks has no end
+    let read = Whole { file: opened.take(meta.len()), left: meta.len() };
+    archive.append_data(&mut header, name, read)
+}
+
+/// A file that must be as long as it was.
+struct Whole {
+    file: io::Take<File>,
+    left: u64,
+}
+
+impl Read for Whole {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.file.read(buffer)?;
+        self.left = self.left.saturating_sub(count as u64);
+        if count == 0 && self.left > 0 && !buffer.is_empty() {
+            return Err(io::Error::other("it was made shorter while it was sent: run the command again"));
+        }
+        Ok(count)
+    }
+}
+
+/// Sends trees to several machines at once, and says which of them fails first.
+///
+/// # Errors
+/// The machine, and what `send` says of it.
+pub(in crate::sky) async fn send_all(
+    sky: &Sky,
+    found: &Found,
+    nodes: &[&ClusterNode],
+    trees: &[(Tree, String)],
+) -> Result<(), (String, String)> {
+    let sends = nodes
+        .iter()
+        .map(|node| async { send(sky, found, node, trees).await.map_err(|why| (node.machine.clone(), why)) });
+    let done: Vec<Result<(), (String, String)>> =
+        futures::stream::iter(sends).buffer_unordered(AT_ONCE).collect().await;
+    done.into_iter().collect()
+}
+
+/// Machines that are sent to at the same time.
+const AT_ONCE: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_machine_tells_what_it_has() {
+        let mut told: &[u8] = b"d 4096 1700000000.0000000000 755\0./a\0\0f 12 1700000000.1234567890 644\0./a/x y\0\0l 1 1.0 777\0l\0../z\0\0rest";
+        let found = listed(&mut told).await.unwrap();
+        let file = Entry::File { length: 12, changed: (1_700_000_000, 123_456_789), mode: 0o644 };
+        let wanted = [("a", Entry::Folder), ("a/x y", file), ("l", Entry::Link("../z".into()))];
+        assert_eq!(found, wanted.into_iter().map(|(path, entry)| (PathBuf::from(path), entry)).collect());
+        assert!(listed(&mut &b"d 1"[..]).await.is_err());
+    }
+
+    /// What a machine does is what these programs do: here they do it on this one.
+    #[tokio::test]
+    async fn only_what_differs_is_sent() {
+        let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let at = |name: &str| from.path().join(name);
+        let long = "a/".repeat(80) + "file";
+        std::fs::create_dir_all(at(&long).parent().unwrap()).unwrap();
+        for name in [&long, "two words", "-x"] {
+            std::fs::write(at(name), name).unwrap();
+        }
+        std::os::unix::fs::symlink("nowhere", at("link")).unwrap();
+        let sent = async |only: &str| {
+            let tree = Tree::list(from.path(), &mut Vec::new()).unwrap();
+            let mut child = tokio::process::Command::new("bash")
+                .args(["-c", TAKES, "sky", "~/w", only])
+                .env("HOME", to.path())
+                .stdin(std::process::Stdio::piped())
+                .stdout(std::process::Stdio::piped())
+                .spawn()
+                .unwrap();
+            let has = listed(child.stdout.as_mut().unwrap()).await.unwrap();
+            let lacking: Vec<(PathBuf, Entry)> =
+                tree.lacking(&has).into_iter().map(|(path, entry)| (path.to_owned(), entry.clone())).collect();
+            let (pieces, mut waiting) = mpsc::channel(PIECES);
+            let (root, list) = (tree.root.clone(), lacking.clone());
+            let packs = tokio::task::spawn_blocking(move || pack(&root, None, &list, Pieces::to(pieces)));
+            let mut input = child.stdin.take().unwrap();
+            while let Some(piece) = waiting.recv().await {
+                input.write_all(&piece).await.unwrap();
+            }
+            packs.await.unwrap().unwrap();
+            // it ends though its input stays open
+            assert!(child.wait().await.unwrap().success());
+            lacking.len()
+        };
+        assert!(sent("").await > 80);
+        assert_eq!(std::fs::read_to_string(to.path().join("w").join(&long)).unwrap(), long);
+        assert_eq!(std::fs::read_link(to.path().join("w/link")).unwrap(), Path::new("nowhere"));
+        assert_eq!(sent("").await, 0);
+        std::fs::write(at("two words"), "changed").unwrap();
+        assert_eq!(sent("").await, 1);
+        assert_eq!(std::fs::read_to_string(to.path().join("w/two words")).unwrap(), "changed");
+    }
+}

@@ -1,0 +1,155 @@
+//! `stop`, `start`, `down` and `autostop`: of one cluster or several.
+
+use super::autostop::{autostop, set_autostop, wait_for};
+use super::launch::mend;
+use super::show::named;
+use super::{Done, Verb, confirm, misused, say};
+use crate::sky::clusters::{Found, Sky};
+use crate::sky::submit::{self, Trouble, value_error};
+use ::sky::commands::Call;
+use api::object;
+use api::sky::{ClusterPhase, Power, keys};
+use kube::api::DeleteParams;
+use serde_json::{Value, json};
+
+pub(super) async fn several(verb: Verb, call: &Call) -> Done {
+    let names = call.values("clusters").to_vec();
+    let everything = call.is_set("all") || call.is_set("all_users");
+    let word = call.path.trim_start_matches("sky ").to_owned();
+    if verb == Verb::Autostop && call.is_set("cancel") && call.value("idle_minutes").is_some() {
+        let minutes = call.value("idle_minutes").unwrap_or_default();
+        return Err(misused(
+            call,
+            format!(
+                "Only one of --idle-minutes and --cancel should be specified. cancel: True, idle_minutes: {minutes}"
+            ),
+        ));
+    }
+    if names.is_empty() && !everything {
+        let message = match verb {
+            Verb::Start => {
+                "`sky start` requires either a cluster name or glob (see `sky status`), or the -a/--all flag."
+                    .to_owned()
+            }
+            _ => format!(
+                "`sky {word}` requires either a cluster name or glob (see `sky status`), or the -a/--all flag for all your clusters, or the -u/--all-users flag for all clusters in your team."
+            ),
+        };
+        return Err(misused(call, message));
+    }
+    let sky = Sky::connect().await?;
+    let all = sky.all().await?;
+    let (found, unknown) = if everything { (all, Vec::new()) } else { named(all, &names) };
+    if !unknown.is_empty() {
+        say(format!("Cluster(s) not found: {}.", unknown.join(", ")));
+    }
+    let found: Vec<Found> = found.into_iter().filter(|one| verb == Verb::Down || !one.is_ending()).collect();
+    if found.is_empty() {
+        say("Cluster(s) not found (tip: see `sky status`).");
+        return Ok(0);
+    }
+    let doing = match verb {
+        Verb::Stop => "Stopping",
+        Verb::Start => "Starting",
+        Verb::Down => "Terminating",
+        _ if call.is_set("cancel") => "Cancelling autostop on",
+        _ => "Scheduling autostop on",
+    };
+    let list: Vec<&str> = found.iter().map(Found::shown).collect();
+    let plural = if found.len() == 1 { "" } else { "s" };
+    confirm(call, &format!("{doing} {} cluster{plural}: {}. Proceed?", found.len(), list.join(", ")))?;
+    let mut code = 0;
+    for one in &found {
+        if let Err(trouble) = change(verb, call, &sky, one).await {
+            match trouble {
+                Trouble::Said(message) => eprintln!("{word} of cluster {} failed: {message}", one.shown()),
+                Trouble::Cli(error) => eprintln!("{word} of cluster {} failed: {}", one.shown(), error.render()),
+            }
+            code = 1;
+        }
+    }
+    Ok(code)
+}
+
+async fn change(verb: Verb, call: &Call, sky: &Sky, found: &Found) -> Result<(), Trouble> {
+    let (shown, name) = (found.shown().to_owned(), found.name().to_owned());
+    let detached = call.is_set("async_call");
+    let generation = |found: Option<Found>| found.and_then(|found| found.cluster.metadata.generation).unwrap_or(0);
+    match verb {
+        Verb::Down => {
+            if call.is_set("purge") {
+                sky.patch(&name, json!({"metadata": {"annotations": {keys::PURGE: "true"}}})).await?;
+            }
+            let uid = object::uid(&found.object).to_owned();
+            match sky.clusters().delete(&name, &DeleteParams::default()).await {
+                Err(kube::Error::Api(status)) if status.code == 404 => {}
+                other => drop(other?),
+            }
+            if !detached {
+                sky.until(sky.clusters(), &name, |object| {
+                    let same = object.is_some_and(|object| object.metadata.uid.as_deref() == Some(&*uid));
+                    (!same).then_some(())
+                })
+                .await?;
+            }
+            say(format!("Terminating cluster {shown}...done."));
+        }
+        Verb::Stop => {
+            sky.patch(&name, json!({"spec": {"power": "Stopped"}})).await?;
+            if !detached {
+                let generation = generation(sky.find(&shown).await?);
+                let stopped = sky.until(sky.clusters(), &name, |object| {
+                    let Some(found) = object.and_then(Found::of).filter(|found| !found.is_ending()) else {
+                        return Some(false);
+                    };
+                    let status = &found.cluster.status;
+                    let is_stopped = status.phase == ClusterPhase::Stopped && status.observed_generation >= generation;
+                    (is_stopped || found.cluster.spec.power == Power::Running).then_some(is_stopped)
+                });
+                if !stopped.await? {
+                    return Err(value_error(format!("cluster {shown} was started or terminated meanwhile")));
+                }
+            }
+            say(format!("Stopping cluster {shown}...done.\n  To restart the cluster, run: sky start {shown}"));
+        }
+        Verb::Start => {
+            if found.cluster.status.phase == ClusterPhase::Up && !call.is_set("force") {
+                say(format!("Cluster {shown} already has status UP."));
+                return Ok(());
+            }
+            let mut spec = json!({"power": "Running"});
+            if call.is_set("retry_until_up") {
+                spec["retryUntilUp"] = true.into();
+            }
+            sky.patch(&name, json!({"spec": spec})).await?;
+            mend(sky, found).await?;
+            let generation = generation(sky.find(&shown).await?);
+            if !detached {
+                submit::up(sky, &shown, generation).await?;
+            }
+            if let Some(autostop) = autostop(call, None) {
+                set_autostop(sky, &name, autostop).await?;
+            }
+            say(format!("Cluster {shown} started."));
+        }
+        _ => {
+            let minutes = call.value("idle_minutes").and_then(|minutes| minutes.parse::<i64>().ok()).unwrap_or(5);
+            if call.is_set("cancel") || minutes < 0 {
+                set_autostop(sky, &name, Value::Null).await?;
+                say(format!("Cancelling autostop on cluster '{shown}'...done"));
+                return Ok(());
+            }
+            if found.cluster.status.phase == ClusterPhase::Stopped {
+                return Err(value_error(format!("cluster {shown} is STOPPED: `sky start {shown}` starts it")));
+            }
+            let wait = wait_for(call.value("wait_for"));
+            let down = call.is_set("down");
+            set_autostop(sky, &name, json!({"idleMinutes": minutes, "down": down, "waitFor": wait})).await?;
+            let ends = if down { "autodowned" } else { "autostopped" };
+            say(format!(
+                "Scheduling autostop on cluster '{shown}'...done\n  The cluster will be {ends} after {minutes} minutes of idleness.\n  To cancel the autostop, run: sky autostop {shown} --cancel"
+            ));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,204 @@
+//! `launch` and `exec`: a cluster where there is none, files, and a job.
+
+use super::autostop::{autostop, set_autostop};
+use super::{Done, End, NOT_FOUND, confirm, missing, misused, say};
+use crate::error::CliError;
+use crate::sky::clusters::{Found, Sky};
+use crate::sky::hand::AtHand;
+use crate::sky::logs;
+use crate::sky::submit::{self, Trouble, value_error};
+use ::sky::commands::Call;
+use ::sky::console::{Prepared, World, check_name, planned, prepared};
+use api::sky::{Candidate, ClusterPhase, Power, keys};
+use jiff::Timestamp;
+use kube::api::{DeleteParams, ListParams, PostParams};
+use managed::jobs::Status;
+use serde_json::json;
+
+/// Options of `launch` that nothing here acts on yet: better refused than passed over.
+const NOT_YET: [(&str, &str); 3] =
+    [("resize", "--resize"), ("clone_disk_from", "--clone-disk-from"), ("priority", "--priority")];
+
+pub(super) async fn launch(call: &Call, world: &World<'_>, mut at_hand: AtHand) -> Done {
+    let given = |name: &str| call.value(name).is_some_and(|value| value != "false");
+    if let Some((_, option)) = NOT_YET.iter().find(|(name, _)| given(name)) {
+        return Err(Trouble::Said(format!("`sky launch {option}` does nothing yet: leave it out.")).into());
+    }
+    let Prepared { mut task, told } = prepared(call, world).map_err(End::Printed)?;
+    say(told.trim_end());
+    let shown = call.value("cluster").unwrap_or(world.cluster).to_owned();
+    say(format!("Running on cluster: {shown}"));
+    check_name(&shown).map_err(|message| End::Trouble(Trouble::Said(message)))?;
+    check_workdir(&task, world)?;
+    let sky = Sky::connect().await?;
+    let name = managed::names::object_name(&shown);
+    let mut existing = sky.find(&shown).await?;
+    if let Some(ending) = existing.as_ref().filter(|found| found.is_ending()) {
+        say(format!("Cluster '{}' is being terminated; waiting for it to be gone.", ending.shown()));
+        sky.until(sky.clusters(), &name, |object| {
+            let ending = object.and_then(Found::of).is_some_and(|found| found.is_ending());
+            (!ending).then_some(())
+        })
+        .await?;
+        existing = sky.find(&shown).await?;
+    }
+    if existing.is_none() {
+        at_hand.look(&sky).await?;
+        let planned = planned(&mut task, &World { nodes: &at_hand.nodes, ..*world }).map_err(End::Printed)?;
+        say(planned.told.trim_end());
+        let candidates = submit::candidates(&task, &planned)?;
+        let place = place(candidates.first());
+        confirm(call, &format!("Launching a new cluster '{shown}'. Proceed?"))?;
+        let command = std::env::args().collect::<Vec<_>>().join(" ");
+        let mut object = submit::cluster(&shown, &task, candidates, &command);
+        if call.is_set("retry_until_up") {
+            object["spec"]["retryUntilUp"] = true.into();
+        }
+        match sky.clusters().create(&PostParams::default(), &submit::dynamic(object)?).await {
+            Ok(_) => say(format!("⚙︎ Launching on {place}.")),
+            // somebody else launches it: theirs is as good
+            Err(kube::Error::Api(status)) if status.code == 409 => {}
+            Err(error) => return Err(error.into()),
+        }
+        existing = sky.find(&shown).await?;
+    }
+    let Some(found) = existing else { return Err(missing(&shown).into()) };
+    let was_up = found.cluster.status.phase == ClusterPhase::Up && found.cluster.spec.power == Power::Running;
+    submit::fits(&found, &task)?;
+    if found.cluster.spec.power == Power::Stopped {
+        confirm(call, &format!("Restarting the stopped cluster '{shown}'. Proceed?"))?;
+        sky.patch(&name, json!({"spec": {"power": "Running"}})).await?;
+    }
+    mend(&sky, &found).await?;
+    let generation = sky.find(&shown).await?.and_then(|found| found.cluster.metadata.generation).unwrap_or(0);
+    let found = submit::up(&sky, &shown, generation).await?;
+    say(format!("✓ Cluster launched: {shown}."));
+    submit::send(&sky, &found, &task).await?;
+    let leave_out = call.is_set("no_setup") || (call.is_set("fast") && was_up);
+    let with_setup = !leave_out;
+    let autostop = autostop(call, Some(&task));
+    if task.run.is_none() && (task.setup.is_none() || !with_setup) {
+        if let Some(autostop) = autostop {
+            set_autostop(&sky, &name, autostop).await?;
+        }
+        say("Run commands not specified or empty.");
+        useful(&shown, None);
+        return Ok(0);
+    }
+    let id = submit::submit(&sky, &found, &task, with_setup, Timestamp::now()).await?;
+    if let Some(autostop) = autostop {
+        set_autostop(&sky, &name, autostop).await?;
+    }
+    submitted(&sky, call, &found, id).await
+}
+
+/// `Local`, `SSH pool`: where a cluster is launched first.
+fn place(candidate: Option<&Candidate>) -> String {
+    let Some(candidate) = candidate else { return "-".to_owned() };
+    let cloud = placement::Cloud::from_name(&candidate.provider);
+    let cloud = cloud.map_or(candidate.provider.as_str(), |cloud| cloud.display());
+    [cloud, &candidate.region].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
+}
+
+fn check_workdir(task: &::sky::Task, world: &World<'_>) -> Result<(), End> {
+    use ::sky::check::PathKind;
+    if let Some(path) = task.workdir.as_ref().and_then(|path| path.as_str())
+        && (world.path)(path) != PathKind::Folder
+    {
+        let message = format!("Workdir must be a valid directory (or a symlink to a directory). {path} not found.");
+        return Err(value_error(message).into());
+    }
+    for (_, from) in &task.mounts.files {
+        if !::sky::mounts::is_cloud_url(from) && (world.path)(from) == PathKind::Missing {
+            let message = format!(
+                "File mount source '{from}' does not exist locally. To fix: check if it exists, and correct the path."
+            );
+            return Err(value_error(message).into());
+        }
+    }
+    Ok(())
+}
+
+/// Lets machines that are lost be made anew.
+pub(super) async fn mend(sky: &Sky, found: &Found) -> Result<(), CliError> {
+    let wanted = ListParams::default().labels(&format!("{}={}", keys::CLUSTER, found.name()));
+    for machine in sky.machines().list(&wanted).await? {
+        if machine.data["status"]["phase"] == "Lost" {
+            sky.machines()
+                .delete(machine.metadata.name.as_deref().unwrap_or_default(), &DeleteParams::default())
+                .await?;
+        }
+    }
+    Ok(())
+}
+
+/// What is said of a job that was submitted; its output, where it is waited for.
+async fn submitted(sky: &Sky, call: &Call, found: &Found, id: u32) -> Done {
+    let shown = found.shown();
+    say(format!("✓ Job submitted, ID: {id}"));
+    if call.is_set("detach_run") || call.is_set("async_call") {
+        useful(shown, Some(id));
+        return Ok(0);
+    }
+    let code = match logs::follow(sky, found, id, None).await? {
+        Some(status) => {
+            finished(shown, id, status);
+            status.exit_code()
+        }
+        None => {
+            eprintln!("Job {id} has gone with cluster '{shown}'.");
+            NOT_FOUND
+        }
+    };
+    useful(shown, Some(id));
+    Ok(code)
+}
+
+pub(super) fn finished(shown: &str, id: u32, status: Status) {
+    let mark = if status == Status::Succeeded { "✓" } else { "✗" };
+    say(format!("{mark} Job finished (status: {}).", status.as_str()));
+    if status == Status::FailedSetup {
+        eprintln!("Job {id}'s setup failed with return code: see `sky logs {shown} {id}`.");
+    }
+}
+
+fn useful(shown: &str, id: Option<u32>) {
+    if let Some(id) = id {
+        say(format!(
+            "\n📋 Useful Commands\nJob ID: {id}\n├── To cancel the job:\t\tsky cancel {shown} {id}\n├── To stream job logs:\t\tsky logs {shown} {id}\n└── To view job queue:\t\tsky queue {shown}"
+        ));
+    }
+    say(format!(
+        "\nCluster name: {shown}\n├── To submit a job:\t\tsky exec {shown} yaml_file\n├── To stop the cluster:\tsky stop {shown}\n└── To teardown the cluster:\tsky down {shown}"
+    ));
+}
+
+pub(super) async fn exec(call: &Call, world: &World<'_>) -> Done {
+    let Some(shown) = call.value("cluster_option").or(call.value("cluster")).map(str::to_owned) else {
+        return Err(misused(call, "Missing argument '[CLUSTER]'."));
+    };
+    if call.values("entrypoint").is_empty() {
+        return Err(misused(call, "Missing argument '[ENTRYPOINT]...'"));
+    }
+    let Prepared { task, told } = prepared(call, world).map_err(End::Printed)?;
+    say(told.trim_end());
+    say(format!("Submitting job to cluster: {shown}"));
+    check_workdir(&task, world)?;
+    let sky = Sky::connect().await?;
+    let found = sky.find(&shown).await?.filter(|found| !found.is_ending()).ok_or_else(|| missing(&shown))?;
+    if found.cluster.status.phase != ClusterPhase::Up {
+        let phase = found.cluster.status.phase.as_str();
+        let message = format!(
+            "sky.exceptions.ClusterNotUpError: Executing command on cluster '{shown}': skipped (status: {phase}). `sky start {shown}` starts it."
+        );
+        return Err(Trouble::Said(message).into());
+    }
+    submit::fits(&found, &task)?;
+    submit::send(&sky, &found, &task).await?;
+    if task.run.is_none() {
+        say("Run commands not specified or empty.");
+        return Ok(0);
+    }
+    let id = submit::submit(&sky, &found, &task, false, Timestamp::now()).await?;
+    submitted(&sky, call, &found, id).await
+}

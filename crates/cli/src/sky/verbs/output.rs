@@ -1,0 +1,146 @@
+//! `logs` and `cancel`: jobs by number.
+
+use super::launch::finished;
+use super::{Done, End, NOT_FOUND, confirm, missing, misused, say};
+use crate::sky::clusters::{Found, Sky};
+use crate::sky::logs;
+use crate::sky::submit::{self, Trouble};
+use ::sky::commands::Call;
+use api::object;
+use jiff::Timestamp;
+use kube::api::PostParams;
+use managed::jobs::{Status, marked, stages};
+
+pub(super) async fn show_logs(call: &Call) -> Done {
+    let Some(shown) = call.value("cluster").map(str::to_owned) else {
+        return Err(misused(call, "Missing argument '[CLUSTER]'."));
+    };
+    let wanted = call.values("job_ids").to_vec();
+    let mut ids: Vec<u32> = Vec::new();
+    for id in &wanted {
+        let Ok(id) = id.parse() else {
+            return Err(misused(call, format!("Invalid job ID {id}. Job ID must be integers.")));
+        };
+        ids.push(id);
+    }
+    if ids.len() > 1 && !call.is_set("sync_down") && !call.is_set("status") {
+        return Err(misused(
+            call,
+            format!(
+                "Cannot stream logs of multiple jobs (IDs: {}).\nPass -s/--sync-down to download the logs instead.",
+                wanted.join(", ")
+            ),
+        ));
+    }
+    if call.is_set("provision") || call.value("hook_event").is_some() {
+        return Err(Trouble::Said(
+            "`sky logs --provision` and `--hook` do nothing yet: `sky status -v` shows what the provider said last."
+                .into(),
+        )
+        .into());
+    }
+    let sky = Sky::connect().await?;
+    let found = sky.find(&shown).await?.ok_or_else(|| missing(&shown))?;
+    let jobs = sky.jobs(found.name()).await?;
+    let chosen: Vec<u32> = if ids.is_empty() { jobs.last().map(|job| job.id).into_iter().collect() } else { ids };
+    if chosen.is_empty() {
+        eprintln!("No jobs found on cluster '{shown}'.");
+        return Ok(NOT_FOUND);
+    }
+    let worker = call.value("worker").and_then(|worker| worker.parse().ok());
+    let mut code = 0;
+    for id in chosen {
+        let Some(job) = jobs.iter().find(|job| job.id == id) else {
+            eprintln!("Job {id} not found on cluster '{shown}': `sky queue {shown}` lists its jobs.");
+            code = NOT_FOUND;
+            continue;
+        };
+        if call.is_set("sync_down") {
+            let folder = logs::download(&sky, &found, job, worker).await?;
+            say(format!("Job {id} logs: {}", folder.display()));
+            continue;
+        }
+        if call.is_set("status") {
+            say(format!("Job {id}: {}", job.status.as_str()));
+            code = job.status.exit_code();
+            continue;
+        }
+        let tail = call.value("tail").and_then(|tail| tail.parse::<usize>().ok()).filter(|tail| *tail > 0);
+        if job.status.has_ended() || !call.is_set("follow") {
+            logs::print(&sky, &found, job, worker, tail).await?;
+            if job.status.has_ended() {
+                finished(&shown, id, job.status);
+            }
+            code = job.status.exit_code();
+            continue;
+        }
+        say(format!("Tailing logs of job {id} on cluster '{shown}'..."));
+        code = match logs::follow(&sky, &found, id, worker).await? {
+            Some(status) => {
+                finished(&shown, id, status);
+                status.exit_code()
+            }
+            None => NOT_FOUND,
+        };
+    }
+    Ok(code)
+}
+
+pub(super) async fn cancel(call: &Call) -> Done {
+    let shown = call.value("cluster").unwrap_or_default().to_owned();
+    let all = call.is_set("all") || call.is_set("all_users");
+    let ids: Vec<u32> = call.values("jobs").iter().filter_map(|id| id.parse().ok()).collect();
+    if ids.is_empty() && !all {
+        say("No job IDs or --all/--all-users provided; cancelling the latest running job.");
+    }
+    let sky = Sky::connect().await?;
+    let Some(found) = sky.find(&shown).await? else {
+        return Err(misused(call, format!("Cluster '{shown}' does not exist.")));
+    };
+    let what = match (all, ids.as_slice()) {
+        (true, _) => "all jobs".to_owned(),
+        (_, []) => "the latest running job".to_owned(),
+        (_, ids) => format!("jobs {}", ids.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")),
+    };
+    confirm(call, &format!("Cancelling {what} on cluster '{shown}'. Proceed?"))?;
+    let jobs = sky.jobs(found.name()).await?;
+    for id in ids.iter().filter(|id| !jobs.iter().any(|job| job.id == **id)) {
+        eprintln!("Job {id} not found on cluster '{shown}': `sky queue {shown}` lists its jobs.");
+    }
+    let open = jobs.iter().filter(|job| !job.status.has_ended());
+    let chosen: Vec<u32> = match (all, ids.is_empty()) {
+        (true, _) => open.map(|job| job.id).collect(),
+        (false, false) => open.map(|job| job.id).filter(|id| ids.contains(id)).collect(),
+        (false, true) => open.filter(|job| job.status != Status::Pending).map(|job| job.id).max().into_iter().collect(),
+    };
+    for id in &chosen {
+        end_job(&sky, &found, *id).await?;
+    }
+    match chosen.as_slice() {
+        [] => say("No jobs cancelled."),
+        ids => {
+            say(format!("Cancelled jobs with IDs: {}", ids.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")))
+        }
+    }
+    Ok(0)
+}
+
+/// Marks a job as cancelled; whoever changes it meanwhile is not undone.
+async fn end_job(sky: &Sky, found: &Found, id: u32) -> Result<(), End> {
+    loop {
+        let Some(job) = logs::job(sky, found, id).await?.filter(|job| !job.status.has_ended()) else { return Ok(()) };
+        let mut again = false;
+        for stage in stages(&job) {
+            let object = submit::dynamic(marked(stage, Status::Cancelled, Timestamp::now()))?;
+            let name = object::meta(stage, "name");
+            match sky.jobsets().replace(name, &PostParams::default(), &object).await {
+                Err(kube::Error::Api(status)) if status.code == 409 => again = true,
+                Err(kube::Error::Api(status)) if status.code == 404 => {}
+                other => drop(other?),
+            }
+        }
+        if !again {
+            return Ok(());
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! `status` and `queue`: what there is. Names of clusters may be patterns.
+
+use super::tables::{ago, autostop_shown, infra, job_row, record, time};
+use super::{Done, say};
+use crate::sky::clusters::{Found, Sky};
+use crate::sky::submit::{resources_of, value_error};
+use ::sky::commands::Call;
+use ::sky::console::{World, plain};
+use api::object;
+use api::sky::ClusterPhase;
+use jiff::Timestamp;
+use managed::jobs::Job;
+use serde_json::{Value, json};
+
+/// Names with `*` and `?` in them, as a shell would read them.
+fn is_like(name: &str, pattern: &str) -> bool {
+    let text: String = pattern
+        .chars()
+        .map(|c| match c {
+            '*' => ".*".to_owned(),
+            '?' => ".".to_owned(),
+            c => regex::escape(&c.to_string()),
+        })
+        .collect();
+    regex::Regex::new(&format!("^{text}$")).is_ok_and(|pattern| pattern.is_match(name))
+}
+
+/// Those of the clusters that are named, and the names that none has.
+pub(super) fn named(all: Vec<Found>, names: &[String]) -> (Vec<Found>, Vec<String>) {
+    let unknown = names.iter().filter(|name| !all.iter().any(|found| is_like(found.shown(), name))).cloned().collect();
+    let known = all.into_iter().filter(|found| names.iter().any(|name| is_like(found.shown(), name))).collect();
+    (known, unknown)
+}
+
+pub(super) async fn status(call: &Call, world: &World<'_>) -> Done {
+    let names = call.values("clusters").to_vec();
+    if call.is_set("endpoints") && call.value("endpoint").is_some() {
+        return Err(value_error("Cannot specify both --endpoint and --endpoints at the same time.").into());
+    }
+    let sky = Sky::connect().await?;
+    let all = sky.all().await?;
+    let (shown, unknown) = if names.is_empty() { (all, Vec::new()) } else { named(all, &names) };
+    if call.is_set("ip") {
+        if !unknown.is_empty() {
+            say(format!("Cluster(s) not found: {}.", unknown.join(", ")));
+        }
+        return match shown.as_slice() {
+            [one] => match one.cluster.status.nodes.first() {
+                Some(head) if one.cluster.status.phase == ClusterPhase::Up => {
+                    say(&head.address);
+                    Ok(0)
+                }
+                _ => Err(value_error(format!("Cluster {} is not UP: it has no address.", one.shown())).into()),
+            },
+            found => {
+                let what = match (names.as_slice(), found) {
+                    ([name], []) => format!("'{name}' cluster not found."),
+                    (_, _) => format!("{} clusters are meant.", found.len()),
+                };
+                let usage =
+                    "Please specify a single cluster to show its IP address.\nUsage: `sky status --ip <cluster>`";
+                Err(value_error(format!("{what} {usage}")).into())
+            }
+        };
+    }
+    let now = Timestamp::now();
+    if call.value("output_format") == Some("json") {
+        let list: Vec<Value> = shown.iter().map(record).collect();
+        say(serde_json::to_string_pretty(&list).unwrap_or_default());
+        return Ok(0);
+    }
+    if !unknown.is_empty() {
+        say(format!("Cluster(s) not found: {}.", unknown.join(", ")));
+    }
+    let clouds: Vec<&str> = world.enabled.iter().map(|cloud| cloud.display()).collect();
+    say(format!("Enabled Infra: {}", clouds.join(", ")).trim_end());
+    println!();
+    say("Clusters");
+    if shown.is_empty() {
+        match unknown.as_slice() {
+            [] => say("No existing clusters."),
+            [name] => say(format!("Cluster '{name}' not found.")),
+            names => say(format!("Clusters {} not found.", names.join(", "))),
+        }
+    } else {
+        let mut head = vec!["NAME", "INFRA", "RESOURCES", "STATUS", "AUTOSTOP", "LAUNCHED"];
+        if call.is_set("all_users") {
+            head.insert(1, "USER");
+        }
+        if call.is_set("verbose") {
+            head.extend(["HEAD_IP", "COMMAND", "LAST_EVENT"]);
+        }
+        let row = |found: &Found| {
+            let status = &found.cluster.status;
+            let launched = time(&status.launched_at).or_else(|| time(object::meta(&found.object, "creationTimestamp")));
+            let mut row = vec![
+                found.shown().to_owned(),
+                infra(found),
+                resources_of(found),
+                status.phase.as_str().to_owned(),
+                autostop_shown(found),
+                ago(launched, now),
+            ];
+            if call.is_set("all_users") {
+                row.insert(1, found.cluster.spec.user.clone());
+            }
+            if call.is_set("verbose") {
+                let ip = status.nodes.first().map_or("-".to_owned(), |head| head.address.clone());
+                let event = if status.message.is_empty() { "-".to_owned() } else { status.message.clone() };
+                row.extend([ip, found.cluster.spec.command.clone(), event]);
+            }
+            row
+        };
+        let rows: Vec<Vec<String>> = shown.iter().map(row).collect();
+        say(plain(&head, &rows));
+    }
+    if names.is_empty() {
+        if call.is_set("show_managed_jobs") {
+            say("\nManaged jobs\nNo in-progress managed jobs. (See: sky jobs -h)");
+        }
+        if call.is_set("show_services") {
+            say("\nServices\nNo live services.");
+        }
+    }
+    Ok(0)
+}
+
+pub(super) async fn queue(call: &Call) -> Done {
+    let names = call.values("clusters").to_vec();
+    let json = call.value("output_format") == Some("json");
+    let sky = Sky::connect().await?;
+    let all = sky.all().await?;
+    let (shown, unknown) = if names.is_empty() { (all, Vec::new()) } else { named(all, &names) };
+    let now = Timestamp::now();
+    let mut records = serde_json::Map::new();
+    if !json {
+        let told: Vec<&str> = if names.is_empty() {
+            shown.iter().map(Found::shown).collect()
+        } else {
+            names.iter().map(String::as_str).collect()
+        };
+        say("Fetching and parsing job queue...");
+        say(format!("Fetching job queue for: {}", told.join(", ")).trim_end());
+    }
+    for found in &shown {
+        let mut jobs = sky.jobs(found.name()).await?;
+        if call.is_set("skip_finished") {
+            jobs.retain(|job| !job.status.has_ended());
+        }
+        jobs.reverse();
+        if json {
+            let record = |job: &Job| {
+                json!({
+                    "job_id": job.id, "job_name": job.name, "username": job.user, "status": job.status.as_str(),
+                    "submitted_at": job.submitted.map(Timestamp::as_second), "start_at": job.started.map(Timestamp::as_second),
+                    "end_at": job.ended.map(Timestamp::as_second), "resources": job.resources,
+                    "log_path": format!("~/sky_logs/{}", job.run_timestamp),
+                })
+            };
+            records.insert(found.shown().to_owned(), jobs.iter().map(record).collect());
+            continue;
+        }
+        say(format!("\nJob queue of current user on cluster {}", found.shown()));
+        let rows: Vec<Vec<String>> = jobs.iter().map(|job| job_row(job, now)).collect();
+        let head =
+            ["ID", "NAME", "USER", "SUBMITTED", "STARTED", "DURATION", "RESOURCES", "STATUS", "LOG", "GIT COMMIT"];
+        say(plain(&head, &rows));
+    }
+    if json {
+        say(serde_json::to_string_pretty(&records).unwrap_or_default());
+    }
+    for name in unknown {
+        say(format!(
+            "Failed to get the job queue for cluster '{name}'.\n  sky.exceptions.ClusterDoesNotExist: Cluster '{name}' does not exist."
+        ));
+    }
+    Ok(0)
+}
