@@ -1,0 +1,249 @@
+//! Request bodies: JSON and YAML to values, with Go's strictness and words.
+
+mod json;
+mod patch;
+#[cfg(test)]
+mod tests;
+mod yaml;
+
+use crate::query::FieldValidation;
+use crate::registry::Served;
+pub(crate) use json::Place;
+pub use json::json;
+use json::{in_place, whole_numbers};
+use merge::order::Ordered;
+pub use patch::{delete_options, patch, prune};
+use resource::status::Status;
+use serde_json::Value;
+use std::collections::BTreeSet;
+pub use yaml::yaml;
+
+/// A body's encoding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    Json,
+    Yaml,
+}
+
+/// Parses a body of either format.
+///
+/// # Errors
+/// As the two parsers.
+pub fn parse(bytes: &[u8], format: Format) -> Result<(Value, Vec<String>), String> {
+    match format {
+        Format::Json => json(bytes),
+        Format::Yaml => yaml(bytes),
+    }
+}
+
+/// The start of a body, as error messages quote it: what looks like an object as text, all else in hexadecimal digits.
+fn excerpt(bytes: &[u8]) -> String {
+    const MAX: usize = 30;
+    let more = if bytes.len() > MAX { " ..." } else { "" };
+    let start = &bytes[..bytes.len().min(MAX)];
+    match bytes.first() {
+        None => "<empty>".to_owned(),
+        Some(b'{') => format!("{}{more}", String::from_utf8_lossy(start)),
+        Some(_) => start.iter().map(|byte| format!("{byte:02x}")).collect::<String>() + more,
+    }
+}
+
+/// An object in protobuf.
+///
+/// # Errors
+/// 400 in upstream's words.
+pub fn protobuf(served: &Served, bytes: &[u8]) -> Result<Value, Status> {
+    crate::protobuf::decode(bytes).map_err(|why| match why.starts_with("provided data does not appear") {
+        true => unrecognized(served, &why, bytes),
+        false => Status::bad_request(why),
+    })
+}
+
+/// Refuses a body that does not say what it is.
+fn unrecognized(served: &Served, why: &str, bytes: &[u8]) -> Status {
+    let kind = &served.resource.kind;
+    Status::bad_request(format!(
+        "the object provided is unrecognized (must be of type {kind}): {why} ({})",
+        excerpt(bytes)
+    ))
+}
+
+/// The body of a create or update: an object of the served kind, pruned; with warnings for the client.
+///
+/// # Errors
+/// 400 in upstream's words.
+pub fn object(
+    served: &Served,
+    bytes: &[u8],
+    format: Format,
+    validation: FieldValidation,
+) -> Result<(Value, Vec<String>), Status> {
+    let kind = &served.resource.kind;
+    let (mut value, repeated) = parse(bytes, format).map_err(|why| {
+        let prefix = if format == Format::Json { "couldn't get version/kind; json parse error: " } else { "" };
+        unrecognized(served, &format!("{prefix}{why}"), bytes)
+    })?;
+    if value.is_null() && served.custom.is_none() {
+        value = serde_json::json!({});
+    }
+    expect_kind(served, &mut value, bytes)?;
+    if served.custom.is_some() {
+        whole_numbers(&mut value);
+    }
+    let cannot = |why: String| {
+        let version = &served.resource.version;
+        Status::bad_request(format!("{kind} in version \"{version}\" cannot be handled as a {kind}: {why}"))
+    };
+    let untouched = (format == Format::Json).then(|| value.clone());
+    if let Err(why) = served.decode(&mut value) {
+        // which of several faults is told depends on the order of the text, which is looked at only then
+        let told = untouched.zip(served.resource.type_name).and_then(|(mut value, name)| {
+            let order = merge::builtin::Order::of(bytes)?;
+            merge::builtin::decode_in(name, &mut value, Some(&order)).err()
+        });
+        return Err(cannot(told.unwrap_or(why)));
+    }
+    let dropped = served.prune(&mut value);
+    let texts = match format {
+        // a built-in kind is read field by field, and each fault is told where it stands; a custom one is read, then pruned
+        Format::Json if served.custom.is_none() && !(repeated.is_empty() && dropped.is_empty()) => {
+            in_place(bytes, &repeated, &dropped)
+        }
+        Format::Json => {
+            let twice = repeated.iter().map(|path| format!("duplicate field \"{path}\""));
+            twice.chain(dropped.iter().map(|path| format!("unknown field \"{path}\""))).collect()
+        }
+        Format::Yaml => {
+            let bare = |text: &String| text.trim_start_matches("yaml: unmarshal errors:\n  ").to_owned();
+            let twice = match validation {
+                FieldValidation::Warn => repeated.iter().map(bare).collect(),
+                FieldValidation::Strict | FieldValidation::Ignore => repeated,
+            };
+            twice.into_iter().chain(dropped.iter().map(|path| format!("unknown field \"{path}\""))).collect()
+        }
+    };
+    let mut warnings = judge(validation, texts).map_err(cannot)?;
+    warnings.extend(repeated_owners(&mut value));
+    Ok((value, warnings))
+}
+
+/// Keeps one of the owner references that are the same, and says that it does.
+fn repeated_owners(value: &mut Value) -> Option<String> {
+    let owners = value.pointer_mut("/metadata/ownerReferences")?.as_array_mut()?;
+    let mut seen = BTreeSet::new();
+    let firsts: Vec<bool> = owners.iter().map(|owner| seen.insert(Ordered(owner))).collect();
+    if firsts.iter().all(|first| *first) {
+        return None;
+    }
+    let mut told = BTreeSet::new();
+    let mut repeated = Vec::new();
+    let mut kept = Vec::with_capacity(owners.len());
+    for (owner, first) in std::mem::take(owners).into_iter().zip(firsts) {
+        let uid = api::object::text(&owner, "uid");
+        if first {
+            kept.push(owner);
+        } else if told.insert(uid.to_owned()) {
+            repeated.push(uid.to_owned());
+        }
+    }
+    *owners = kept;
+    Some(format!(
+        ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may \
+             reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
+        repeated.join(", ")
+    ))
+}
+
+/// Faults as warnings, or as one error under `Strict`.
+fn judge(validation: FieldValidation, texts: Vec<String>) -> Result<Vec<String>, String> {
+    match validation {
+        FieldValidation::Ignore => Ok(Vec::new()),
+        FieldValidation::Strict if !texts.is_empty() => Err(format!("strict decoding error: {}", texts.join(", "))),
+        FieldValidation::Warn | FieldValidation::Strict => Ok(texts),
+    }
+}
+
+/// Reads version and kind as upstream does before it knows what the body is.
+fn says_what_it_is(value: &Value) -> Result<(), String> {
+    let prefix = "couldn't get version/kind; json parse error: json: cannot unmarshal";
+    let Some(map) = value.as_object() else {
+        return Err(format!(
+            "{prefix} {} into Go value of type struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}",
+            go_type(value)
+        ));
+    };
+    for field in ["apiVersion", "kind"] {
+        if let Some(other) = map.get(field)
+            && !other.is_string()
+            && !other.is_null()
+        {
+            return Err(format!("{prefix} {} into Go struct field .{field} of type string", go_type(other)));
+        }
+    }
+    Ok(())
+}
+
+/// The body's kind is the endpoint's, or left out for a built-in.
+fn expect_kind(served: &Served, value: &mut Value, bytes: &[u8]) -> Result<(), Status> {
+    let resource = &served.resource;
+    let (kind, version) = (&resource.kind, served.api_version());
+    if let Err(why) = says_what_it_is(value) {
+        return Err(unrecognized(served, &why, bytes));
+    }
+    let Some(map) = value.as_object_mut() else { return Ok(()) };
+    let text = |field: &str| map.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let (given_kind, given_version) = (text("kind"), text("apiVersion"));
+    if served.custom.is_some() && given_kind.is_empty() {
+        let why = format!("Object 'Kind' is missing in '{}'", Value::Object(map.clone()));
+        return Err(unrecognized(served, &why, bytes));
+    }
+    if served.custom.is_some() && given_version == version {
+        // Whether the kind is right is a matter of validation.
+        return Ok(());
+    }
+    if (!given_kind.is_empty() && given_kind != *kind) || (!given_version.is_empty() && given_version != version) {
+        let short = given_version.rsplit('/').next().unwrap_or_default();
+        if served.custom.is_none()
+            && (merge::builtin::lacks(&given_version, &given_kind) || !merge::builtin::knows(&given_version))
+        {
+            return Err(Status::bad_request(format!(
+                "{given_kind} in version \"{}\" cannot be handled as a {kind}: {}",
+                short,
+                not_registered(&given_kind, &given_version)
+            )));
+        }
+        if !given_kind.is_empty() && given_kind == *kind || served.custom.is_some() {
+            return Err(Status::bad_request(format!(
+                "the API version in the data ({given_version}) does not match the expected API version ({version})"
+            )));
+        }
+        return Err(Status::bad_request(format!(
+            "{given_kind} in version \"{short}\" cannot be handled as a {kind}: converting ({short}.{given_kind}) to ({}.{kind}): unknown conversion",
+            go_package(&resource.group)
+        )));
+    }
+    map.insert("apiVersion".to_owned(), version.into());
+    map.insert("kind".to_owned(), kind.clone().into());
+    Ok(())
+}
+
+/// The complaint of upstream's registry of types.
+pub(crate) fn not_registered(kind: &str, version: &str) -> String {
+    format!("no kind \"{kind}\" is registered for version \"{version}\" in scheme \"pkg/runtime/scheme.go:111\"")
+}
+
+/// The Go package of a group's internal types.
+fn go_package(group: &str) -> &str {
+    if group.is_empty() { "core" } else { group.split('.').next().unwrap_or_default() }
+}
+
+fn go_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}

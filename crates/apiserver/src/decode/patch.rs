@@ -1,0 +1,120 @@
+//! The bodies of patches and deletions, and what is pruned of a patched object.
+
+use super::json::{json, whole_numbers};
+use super::{Format, go_type, judge, not_registered, parse, repeated_owners, says_what_it_is, yaml};
+use crate::query::FieldValidation;
+use crate::registry::{PatchKind, Served};
+use resource::status::Status;
+use serde_json::Value;
+
+/// Prunes a patched object and says what was dropped, and what was there twice, after what was `found` in the patch itself.
+///
+/// # Errors
+/// What was dropped, under `Strict`.
+pub fn prune(
+    served: &Served,
+    value: &mut Value,
+    found: &[String],
+    validation: FieldValidation,
+) -> Result<Vec<String>, String> {
+    let dropped = served.prune(value);
+    let unknown = dropped.iter().map(|path| format!("unknown field \"{path}\""));
+    let mut warnings = judge(validation, found.iter().cloned().chain(unknown).collect())?;
+    warnings.extend(repeated_owners(value));
+    Ok(warnings)
+}
+
+/// The body of a patch.
+///
+/// # Errors
+/// 400 in upstream's words.
+pub fn patch(
+    served: &Served,
+    bytes: &[u8],
+    kind: PatchKind,
+    validation: FieldValidation,
+) -> Result<(Value, Vec<String>), Status> {
+    if kind == PatchKind::Apply {
+        let (mut value, repeated) =
+            yaml(bytes).map_err(|why| Status::bad_request(format!("error decoding YAML: {why}")))?;
+        let (kind, version) = (&served.resource.kind, served.api_version());
+        let text = |field: &str| api::object::text(&value, field).to_owned();
+        let (given_version, given_kind) = (text("apiVersion"), text("kind"));
+        if !value.is_object() {
+            return Err(Status::bad_request("error decoding YAML: the patch is no object"));
+        }
+        if given_version.is_empty() || given_kind.is_empty() {
+            let (group, version) = given_version.split_once('/').unwrap_or(("", &given_version));
+            return Err(Status::bad_request(format!("invalid object type: {group}/{version}, Kind={given_kind}")));
+        }
+        if given_kind != *kind || given_version != version {
+            return Err(Status::bad_request(format!(
+                "incorrect type of patch: expected {version}, Kind={kind}, got {given_version}, Kind={given_kind}"
+            )));
+        }
+        if served.custom.is_some() {
+            whole_numbers(&mut value);
+        }
+        // Fields that the schema does not know are an error of the apply itself.
+        let repeated = repeated.iter().map(|text| text.trim_start_matches("yaml: unmarshal errors:\n  ").to_owned());
+        return Ok((value, if validation == FieldValidation::Ignore { Vec::new() } else { repeated.collect() }));
+    }
+    let (value, repeated) = json(bytes).map_err(|why| {
+        // a strategic patch is read only once for all
+        let prefix = if kind == PatchKind::Strategic { "" } else { "error decoding patch: " };
+        Status::bad_request(format!("{prefix}{why}"))
+    })?;
+    if kind == PatchKind::Json && validation != FieldValidation::Ignore {
+        // read twice: first to judge its fields
+        let elements = value.as_array().map(Vec::as_slice).unwrap_or_default();
+        let go = elements.iter().find(|element| !element.is_object() && !element.is_null());
+        let wrong = match (value.is_array() || value.is_null(), go) {
+            (false, _) => Some((go_type(&value), "[]handlers.jsonPatchOp")),
+            (true, Some(element)) => Some((go_type(element), "handlers.jsonPatchOp")),
+            (true, None) => None,
+        };
+        if let Some((what, go)) = wrong {
+            return Err(Status::bad_request(format!(
+                "error decoding patch: json: cannot unmarshal {what} into Go value of type {go}"
+            )));
+        }
+    }
+    let object_wanted = matches!(kind, PatchKind::Merge | PatchKind::Strategic);
+    if kind == PatchKind::Merge && validation == FieldValidation::Ignore && !value.is_object() {
+        return Err(Status::bad_request("Invalid JSON Patch"));
+    }
+    if object_wanted && !value.is_object() {
+        return Err(Status::bad_request(format!(
+            "error decoding patch: json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
+            go_type(&value)
+        )));
+    }
+    let mut value = value;
+    if served.custom.is_some() {
+        whole_numbers(&mut value);
+    }
+    let found = match kind {
+        PatchKind::Json | PatchKind::Apply => Vec::new(),
+        PatchKind::Merge | PatchKind::Strategic if validation == FieldValidation::Ignore => Vec::new(),
+        PatchKind::Merge | PatchKind::Strategic => {
+            repeated.iter().map(|path| format!("duplicate field \"{path}\"")).collect()
+        }
+    };
+    Ok((value, found))
+}
+
+/// The body of a DELETE.
+///
+/// # Errors
+/// 400 in upstream's words.
+pub fn delete_options(bytes: &[u8], format: Format) -> Result<Value, Status> {
+    let prefix = "couldn't get version/kind; json parse error: ";
+    let (value, _) = parse(bytes, format).map_err(|why| Status::bad_request(format!("{prefix}{why}")))?;
+    says_what_it_is(&value).map_err(Status::bad_request)?;
+    let (kind, version) = (api::object::text(&value, "kind"), api::object::text(&value, "apiVersion"));
+    if !matches!(kind, "" | "DeleteOptions") {
+        let version = if version.is_empty() { "meta.k8s.io/v1" } else { version };
+        return Err(Status::bad_request(not_registered(kind, version)));
+    }
+    Ok(value)
+}

@@ -1,0 +1,72 @@
+//! YAML, within bounds.
+
+use super::json::json;
+use serde_json::Value;
+
+/// Deepest YAML document: its parser takes 20 KiB of stack for a level in a debug build. JSON may be deeper.
+const YAML_DEPTH_MAX: usize = 64;
+
+/// Most values of a YAML document, those that aliases repeat included.
+const YAML_NODES_MAX: usize = 1_000_000;
+
+/// Most bytes of text in a YAML document, those that aliases repeat included: as many as a body may have.
+const YAML_SCALARS_MAX: usize = 3 << 20;
+
+/// Parses the first document of a YAML text.
+///
+/// # Errors
+/// The parser's words.
+pub fn yaml(bytes: &[u8]) -> Result<(Value, Vec<String>), String> {
+    if let Some(value) = plain_json(bytes) {
+        return Ok((value, Vec::new()));
+    }
+    let text = std::str::from_utf8(bytes).map_err(|error| format!("yaml: {error}"))?;
+    let first = text.split("\n---").next().unwrap_or_default();
+    // Aliases may make as much of a text as a body may hold, no more.
+    let budget = || {
+        serde_saphyr::budget! {
+            max_depth: YAML_DEPTH_MAX,
+            max_nodes: YAML_NODES_MAX,
+            max_events: 3 * YAML_NODES_MAX,
+            max_total_scalar_bytes: YAML_SCALARS_MAX,
+        }
+    };
+    let options = serde_saphyr::options! {
+        budget: budget(),
+        duplicate_keys: serde_saphyr::DuplicateKeyPolicy::LastWins,
+    };
+    let value: Value = serde_saphyr::from_str_with_options(first, options).map_err(|error| format!("yaml: {error}"))?;
+    // The parser stops at the first key that is there twice, if it is told to.
+    let options = serde_saphyr::options! { budget: budget() };
+    let repeated = match serde_saphyr::from_str_with_options::<serde::de::IgnoredAny>(first, options) {
+        Ok(_) => Vec::new(),
+        Err(error) => repeated_key(&error.to_string()).into_iter().collect(),
+    };
+    Ok((value, repeated))
+}
+
+/// The value of a YAML text that is JSON, as what programs apply is: many times faster to read. `None` where the YAML parser
+/// must look, since it might see it otherwise or say something: faults, repeated keys, and numbers with fractions.
+pub(super) fn plain_json(bytes: &[u8]) -> Option<Value> {
+    fn has_fractions(value: &Value) -> bool {
+        match value {
+            Value::Number(number) => number.is_f64(),
+            Value::Array(items) => items.iter().any(has_fractions),
+            Value::Object(members) => members.values().any(has_fractions),
+            Value::Null | Value::Bool(_) | Value::String(_) => false,
+        }
+    }
+    if bytes.trim_ascii_start().first() != Some(&b'{') {
+        return None;
+    }
+    let (value, repeated) = json(bytes).ok()?;
+    (repeated.is_empty() && !has_fractions(&value)).then_some(value)
+}
+
+/// Go's complaint about a repeated key, from the parser's (`… line 7 column 3: duplicate mapping key: k, …`).
+fn repeated_key(message: &str) -> Option<String> {
+    let (before, after) = message.split_once("duplicate mapping key: ")?;
+    let line = before.split("line ").nth(1)?.split(' ').next()?;
+    let key = after.split([',', '\n']).next()?.trim();
+    Some(format!("yaml: unmarshal errors:\n  line {line}: key \"{key}\" already set in map"))
+}
