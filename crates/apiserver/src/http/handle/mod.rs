@@ -1,5 +1,8 @@
 //! Handles one HTTP request, from its head to its answer.
 
+mod caller;
+mod elsewhere;
+
 use super::answer::{self, Body, failure, response};
 use super::room::Room;
 use super::{Server, discovery, tunnel};
@@ -13,6 +16,7 @@ use crate::registry::{Served, Target, internal};
 use crate::route::{self, Discovery, Path, Route};
 use crate::wire;
 use bytes::{Bytes, BytesMut};
+pub(crate) use caller::Caller;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, header, request::Parts};
@@ -30,21 +34,8 @@ use tokio::sync::OwnedSemaphorePermit;
 /// Bodies may have this many bytes (upstream's limit).
 const BODY_MAX: usize = 3 << 20;
 
-/// The names by which pods know an API server. As they are: `kubernetes.default.example.com` is somebody else's.
-const OWN_NAMES: [&str; 5] =
-    ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"];
-
 /// Bodies may take this long.
 const BODY_TIME_MAX: std::time::Duration = std::time::Duration::from_secs(60);
-
-/// How a request came in.
-#[derive(Clone)]
-pub(crate) enum Caller {
-    /// From this process; already known.
-    Local(User),
-    /// Over a socket; with the client's verified certificate (DER).
-    Socket { certificate: Option<Arc<[u8]>>, peer: Option<IpAddr> },
-}
 
 /// The parts of a request that handlers look at.
 pub(crate) struct Ask {
@@ -195,111 +186,6 @@ impl Server {
         })
     }
 
-    /// Who asks, and whether the request is addressed to this server.
-    fn admit(&self, parts: &Parts, caller: Caller, record: &mut Option<Record>) -> Result<User, Status> {
-        let user = match caller {
-            Caller::Local(user) => user,
-            Caller::Socket { certificate, .. } => {
-                self.check_host(parts)?;
-                self.authenticate(parts, certificate.as_deref())?
-            }
-        };
-        if let Some(record) = record {
-            record.user = Some(user.clone());
-        }
-        let asked_for = impersonated(parts)?;
-        if let Some(record) = record {
-            record.acts_as.clone_from(&asked_for);
-        }
-        self.may_impersonate(user, asked_for)
-    }
-
-    /// Browsers must not be led here by names that somebody else's DNS resolves to this machine.
-    fn check_host(&self, parts: &Parts) -> Result<(), Status> {
-        let known = |authority: &str| {
-            let host = match authority.strip_prefix('[') {
-                Some(rest) => rest.split(']').next().unwrap_or_default(),
-                None => authority.rsplit_once(':').map_or(authority, |(host, _)| host),
-            };
-            host.parse::<std::net::IpAddr>().is_ok()
-                || OWN_NAMES.iter().any(|own| host.eq_ignore_ascii_case(own))
-                || self.hosts.iter().any(|h| h.eq_ignore_ascii_case(host))
-        };
-        // a name that cannot be read is none of ours
-        let text = |value: &HeaderValue| value.to_str().unwrap_or("?").to_owned();
-        let mut hosts: Vec<String> = parts.headers.get_all(header::HOST).iter().map(text).collect();
-        if hosts.len() > 1 {
-            return Err(Status::bad_request("too many Host headers"));
-        }
-        // an address in the request's first line, too: whoever reads only the other one would be led here
-        hosts.extend(parts.uri.authority().map(|authority| authority.as_str().to_owned()));
-        if let Some(host) = hosts.iter().find(|host| !known(host)) {
-            return Err(Status::new(403, "Forbidden", format!("the host {host:?} is not this server's")));
-        }
-        if let Some(origin) = parts.headers.get(header::ORIGIN).map(text) {
-            let authority = origin.split_once("://").map_or("", |(_, rest)| rest);
-            if !known(authority) {
-                return Err(Status::new(403, "Forbidden", format!("the origin {origin:?} is not allowed")));
-            }
-        }
-        Ok(())
-    }
-
-    fn authenticate(&self, parts: &Parts, certificate: Option<&[u8]>) -> Result<User, Status> {
-        if let Some(user) = certificate.and_then(auth::certificate_user) {
-            return Ok(user);
-        }
-        match parts.headers.get(header::AUTHORIZATION).and_then(|v| v.to_str().ok()) {
-            Some(value) => {
-                let token = value.split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
-                token.and_then(|(_, token)| self.core.authenticate(token.trim())).ok_or_else(auth::unauthorized)
-            }
-            // What anybody may see, to find out whether a server is alive.
-            None if matches!(
-                parts.uri.path().trim_end_matches('/'),
-                "/healthz" | "/livez" | "/readyz" | "/version"
-            ) =>
-            {
-                Ok(User::anonymous())
-            }
-            None => Err(auth::unauthorized()),
-        }
-    }
-
-    /// Carries out `Impersonate-*` headers. `wanted`: whom they name.
-    fn may_impersonate(&self, user: User, wanted: Option<User>) -> Result<User, Status> {
-        let Some(mut wanted) = wanted else { return Ok(user) };
-        let account = auth::account_of(&wanted.name);
-        let may = |resource: &str, group: &str, namespace: &str, name: &str| {
-            self.authorize_resource(&user, "impersonate", group, resource, "", namespace, name)
-        };
-        match account {
-            Some((namespace, account)) => may("serviceaccounts", "", namespace, account)?,
-            None => may("users", "", "", &wanted.name)?,
-        }
-        if !wanted.uid.is_empty() {
-            may("uids", "authentication.k8s.io", "", &wanted.uid)?;
-        }
-        for group in &wanted.groups {
-            may("groups", "", "", group)?;
-        }
-        for (key, values) in &wanted.extra {
-            for value in values {
-                may(&format!("userextras/{key}"), "authentication.k8s.io", "", value)?;
-            }
-        }
-        if let Some((namespace, account)) = account
-            && wanted.groups.is_empty()
-        {
-            wanted.groups = User::service_account(namespace, account).groups;
-        }
-        let of_all = if wanted.name == "system:anonymous" { "system:unauthenticated" } else { "system:authenticated" };
-        if !wanted.groups.iter().any(|g| g == "system:authenticated" || g == "system:unauthenticated") {
-            wanted.groups.push(of_all.to_owned());
-        }
-        Ok(wanted)
-    }
-
     async fn dispatch(self: &Arc<Self>, ask: Ask) -> Result<Response<Body>, Status> {
         if let Some(text) = ask.query.get("timeout")
             && query::duration(text).is_none()
@@ -326,116 +212,6 @@ impl Server {
                 }
             }
         }
-    }
-
-    fn discovery(&self, ask: &Ask, what: &Discovery) -> Result<Response<Body>, Status> {
-        let catalog = self.core.catalog();
-        let known = |group: &str| catalog.groups.iter().any(|g| g == group);
-        match what {
-            Discovery::Group(group) | Discovery::Resources { group, .. } if !group.is_empty() && !known(group) => {
-                return Ok(nothing_here());
-            }
-            Discovery::Resources { group, version }
-                if catalog.of(group, version).next().is_none()
-                    && catalog.kinds.values().any(|s| s.resource.group == *group && s.custom.is_some()) =>
-            {
-                return Ok(nothing_here());
-            }
-            _ => {}
-        }
-        // The lists of custom kinds are shown whatever the method.
-        let any_method = match what {
-            Discovery::Resources { group, version } => {
-                if discovery::resources(&catalog, group, version).is_none() {
-                    return Err(no_resource());
-                }
-                catalog.of(group, version).all(|served| served.custom.is_some())
-            }
-            _ => false,
-        };
-        if !any_method && !matches!(ask.method, Method::GET | Method::HEAD) {
-            return Err(not_allowed());
-        }
-        let accept = ask.accept();
-        let aggregated = discovery::aggregated(accept.as_deref());
-        let host = ask.header(header::HOST).unwrap_or_default();
-        let value = match (what, aggregated) {
-            (Discovery::Legacy, Some(version)) => {
-                return Ok(aggregate(&discovery::aggregate(&catalog, true, version), version));
-            }
-            (Discovery::Groups, Some(version)) => {
-                return Ok(aggregate(&discovery::aggregate(&catalog, false, version), version));
-            }
-            (Discovery::Legacy, None) => discovery::legacy(host),
-            (Discovery::Groups, None) => discovery::groups(&catalog),
-            (Discovery::Group(group), _) => discovery::group(&catalog, group).ok_or_else(no_resource)?,
-            (Discovery::Resources { group, version }, _) => {
-                discovery::resources(&catalog, group, version).ok_or_else(no_resource)?
-            }
-        };
-        let accepted = ask.negotiate(PLAIN)?;
-        Ok(answer::encode(200, wire::to_vec(&value, false), &accepted))
-    }
-
-    fn other(self: &Arc<Self>, ask: &Ask, path: &str) -> Result<Response<Body>, Status> {
-        let reads = matches!(ask.method, Method::GET | Method::HEAD);
-        match path {
-            "/version" if !reads => Err(not_allowed()),
-            "/version" => {
-                let accepted = ask.negotiate(PLAIN)?;
-                Ok(answer::encode(200, version().to_string().into_bytes(), &accepted))
-            }
-            "/metrics" if reads => Ok(self.metrics.answer()),
-            "/openapi/v2" if reads => self.openapi_v2(ask),
-            "/openapi/v3" if reads => Ok(answer::encode(
-                200,
-                crate::openapi::index(&self.core.catalog()).to_string().into_bytes(),
-                &Accepted::default(),
-            )),
-            "/" if reads => {
-                let catalog = self.core.catalog();
-                let mut paths = vec!["/api".to_owned(), "/api/v1".to_owned(), "/apis".to_owned()];
-                for group in catalog.groups.iter().filter(|g| !g.is_empty()) {
-                    paths.push(format!("/apis/{group}"));
-                    paths.extend(catalog.versions(group).iter().map(|v| format!("/apis/{group}/{v}")));
-                }
-                paths.extend(
-                    ["/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/version"]
-                        .map(str::to_owned),
-                );
-                Ok(answer::encode(200, json!({"paths": paths}).to_string().into_bytes(), &Accepted::default()))
-            }
-            _ => {
-                if let Some(answer) = self.health(ask, path) {
-                    return Ok(answer);
-                }
-                if let Some(document) = path.strip_prefix("/openapi/v3/").filter(|_| reads)
-                    && let Some(bytes) = self.openapi.document(&self.core.catalog(), document)
-                {
-                    let mut answer = response(200, "application/json", Bytes::from(bytes.to_vec()));
-                    if ask.query.get("hash").is_some() {
-                        let value = http::HeaderValue::from_static("public, max-age=31536000, immutable");
-                        answer.headers_mut().insert(header::CACHE_CONTROL, value);
-                    }
-                    return Ok(answer);
-                }
-                Ok(nothing_here())
-            }
-        }
-    }
-
-    /// Old kubectls ask for this in protobuf, which there is none of; new ones do without.
-    fn openapi_v2(&self, ask: &Ask) -> Result<Response<Body>, Status> {
-        let accepts = ask.accept().unwrap_or_default();
-        let catalog = self.core.catalog();
-        if accepts.contains(v2::PROTOBUF) {
-            return Ok(response(200, v2::PROTOBUF_ANSWER, self.openapi.v2(&catalog, true).to_vec()));
-        }
-        if !accepts.is_empty() && !accepts.contains("json") && !accepts.contains('*') {
-            let offer = format!("only the following media types are accepted: application/json, {}", v2::PROTOBUF);
-            return Err(Status::new(406, "NotAcceptable", offer));
-        }
-        Ok(answer::encode(200, self.openapi.v2(&catalog, false).to_vec(), &Accepted::default()))
     }
 
     async fn resource(self: &Arc<Self>, ask: Ask, path: Path) -> Result<Response<Body>, Status> {
@@ -561,33 +337,6 @@ impl Server {
     }
 }
 
-/// Whom the headers of a request ask to act as.
-fn impersonated(parts: &Parts) -> Result<Option<User>, Status> {
-    // What cannot be read must not be taken for what is not there: then the one who asks would act with rights of his own.
-    let read = |value: &HeaderValue| {
-        let text = std::str::from_utf8(value.as_bytes()).map(str::to_owned);
-        text.map_err(|_| Status::bad_request("the headers that say whom to impersonate are not UTF-8"))
-    };
-    let all = |name: &str| parts.headers.get_all(name).iter().map(read).collect::<Result<Vec<String>, Status>>();
-    let name = all("impersonate-user")?.into_iter().next().unwrap_or_default();
-    let groups = all("impersonate-group")?;
-    let uid = all("impersonate-uid")?.into_iter().next().unwrap_or_default();
-    let mut extra = std::collections::BTreeMap::<String, Vec<String>>::new();
-    for (header, value) in &parts.headers {
-        if let Some(key) = header.as_str().strip_prefix("impersonate-extra-") {
-            let key = query::unescape(key, false).unwrap_or_else(|| key.to_owned());
-            extra.entry(key.to_lowercase()).or_default().push(read(value)?);
-        }
-    }
-    if !name.is_empty() {
-        return Ok(Some(User { name, uid, groups, extra }));
-    }
-    if groups.is_empty() && extra.is_empty() && uid.is_empty() {
-        return Ok(None);
-    }
-    Err(Status::bad_request("requested [] without impersonating a user"))
-}
-
 /// Asks whoever answers for the group.
 async fn delegated(delegate: &dyn Delegate, ask: &Ask, path: Path) -> Result<Response<Body>, Status> {
     let is_get = ask.method == Method::GET && !path.watch && !path.name.is_empty() && path.rest.is_empty();
@@ -653,13 +402,6 @@ async fn read(
     Ok((out.freeze(), places))
 }
 
-fn aggregate(value: &Value, version: &str) -> Response<Body> {
-    let media = format!("application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList");
-    let mut bytes = wire::to_vec(value, false);
-    bytes.push(b'\n');
-    response(200, &media, bytes)
-}
-
 fn nothing_here() -> Response<Body> {
     response(404, "text/plain; charset=utf-8", "404 page not found\n")
 }
@@ -675,16 +417,4 @@ pub(crate) fn not_allowed() -> Status {
         Status::new(405, "MethodNotAllowed", "the server does not allow this method on the requested resource");
     status.details = Some(json!({}));
     status
-}
-
-fn version() -> Value {
-    json!({
-        "major": "1", "minor": "36", "emulationMajor": "1", "emulationMinor": "36",
-        "minCompatibilityMajor": "1", "minCompatibilityMinor": "35",
-        "gitVersion": format!("v1.36.3+trainyard-{}", env!("CARGO_PKG_VERSION")), "gitCommit": "", "gitTreeState": "clean",
-        "buildDate": "1970-01-01T00:00:00Z", "goVersion": "none", "compiler": "rustc",
-        "platform": format!("{}/{}", std::env::consts::OS, match std::env::consts::ARCH {
-            "x86_64" => "amd64", "aarch64" => "arm64", other => other,
-        }),
-    })
 }
