@@ -16,6 +16,8 @@
 
 mod affinity;
 mod gang;
+#[cfg(test)]
+mod gang_tests;
 mod index;
 mod line;
 mod node;
