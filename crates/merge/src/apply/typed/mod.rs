@@ -1,0 +1,274 @@
+//! Values seen through their schema, as server-side apply sees them (`structured-merge-diff/typed`): what is one value and
+//! what is made of parts, how two values merge, and how they differ.
+
+mod compare;
+mod merge;
+mod sets;
+
+use crate::fields::{Element, FieldSet};
+use crate::gotext;
+use crate::schema::{ListType, Schema, Type};
+pub(super) use compare::{Comparison, compare};
+pub(super) use merge::merge;
+use serde_json::{Map, Value};
+pub(super) use sets::{is_outdated, reconcile, remove, with_named_parents};
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::sync::{Arc, LazyLock};
+
+/// What stands where the schema leaves everything open: objects are granular, lists atomic.
+static OPEN: LazyLock<Arc<Schema>> =
+    LazyLock::new(|| Arc::new(Schema { preserve_unknown: true, ..<Schema as Default>::default() }));
+
+/// A type fault at a path (`.spec.args`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Fault {
+    path: String,
+    message: String,
+}
+
+impl Fault {
+    fn new(message: String) -> Self {
+        Self { path: String::new(), message }
+    }
+
+    fn under(mut self, element: &Element) -> Self {
+        self.path.insert_str(0, &element.text());
+        self
+    }
+}
+
+/// Faults as one text.
+pub(super) fn fault_text(faults: &[Fault]) -> String {
+    let one = |f: &Fault| if f.path.is_empty() { f.message.clone() } else { format!("{}: {}", f.path, f.message) };
+    match faults {
+        [fault] => one(fault),
+        many => {
+            let lines: Vec<String> = many.iter().map(|f| format!("  {}", one(f))).collect();
+            format!("errors:\n{}", lines.join("\n"))
+        }
+    }
+}
+
+/// What a node is, given a value at it.
+enum Shape {
+    Map { atomic: bool },
+    List { atomic: bool },
+    Scalar,
+}
+
+fn is_open(schema: &Schema) -> bool {
+    schema.kind == Type::Any && schema.properties.is_empty() && schema.additional.is_none() && schema.items.is_none()
+}
+
+/// What `schema` makes of `value`. A null takes the schema's own form; where the schema is open, it is an object.
+fn shape(schema: &Schema, value: &Value) -> Shape {
+    match schema.kind {
+        Type::Object => Shape::Map { atomic: schema.atomic_map },
+        Type::Array => Shape::List { atomic: schema.list_type == ListType::Atomic },
+        Type::String | Type::Integer | Type::Number | Type::Boolean | Type::IntOrString => Shape::Scalar,
+        Type::Any => match value {
+            Value::Array(_) => Shape::List { atomic: schema.list_type == ListType::Atomic },
+            Value::Object(_) | Value::Null => Shape::Map { atomic: schema.atomic_map },
+            Value::Bool(_) | Value::Number(_) | Value::String(_) => Shape::Scalar,
+        },
+    }
+}
+
+/// The schema of a member; `None`: the schema does not know it.
+fn member<'a>(schema: &'a Schema, name: &str) -> Option<&'a Schema> {
+    match schema.member(name) {
+        Some(known) => Some(known),
+        None if schema.preserve_unknown || is_open(schema) => Some(&OPEN),
+        None => None,
+    }
+}
+
+fn element(schema: &Schema) -> &Schema {
+    schema.items.as_ref().unwrap_or(&OPEN)
+}
+
+fn member_or_open<'a>(schema: &'a Schema, name: &str) -> &'a Schema {
+    member(schema, name).unwrap_or(&OPEN)
+}
+
+/// Equal as JSON; numbers by value.
+pub(super) fn equal(a: &Value, b: &Value) -> bool {
+    match (a, b) {
+        (Value::Number(x), Value::Number(y)) => x == y || x.as_f64() == y.as_f64(),
+        (Value::Array(x), Value::Array(y)) => x.len() == y.len() && x.iter().zip(y).all(|(x, y)| equal(x, y)),
+        (Value::Object(x), Value::Object(y)) => {
+            x.len() == y.len() && x.iter().all(|(name, x)| y.get(name).is_some_and(|y| equal(x, y)))
+        }
+        (x, y) => x == y,
+    }
+}
+
+/// What identifies an element of a list that is not atomic.
+fn identity(list: &Schema, item: &Value) -> Result<Element, String> {
+    let ListType::Map(keys) = &list.list_type else {
+        return match item {
+            Value::Object(_) => Err("associative list without keys has an element that's a map type".to_owned()),
+            Value::Array(_) => Err("not supported: associative list with lists as elements".to_owned()),
+            Value::Null => Err("associative list without keys has an element that's an explicit null".to_owned()),
+            scalar => Ok(Element::Value(scalar.clone())),
+        };
+    };
+    let members = match item {
+        Value::Object(members) => members,
+        Value::Null => return Err("associative list with keys may not have a null element".to_owned()),
+        _ => return Err("associative list with keys may not have non-map elements".to_owned()),
+    };
+    let mut found: Vec<(String, Value)> = Vec::with_capacity(keys.len());
+    for key in keys {
+        let value = members
+            .get(key)
+            .or_else(|| element(list).properties.get(key).and_then(|property| property.default.as_ref()));
+        if let Some(value) = value {
+            found.push((key.clone(), value.clone()));
+        }
+    }
+    if found.is_empty() {
+        let names: Vec<String> = keys.iter().map(|key| gotext::quoted(key)).collect();
+        return Err(format!(
+            "associative list with keys has an element that omits all key fields [{}] (and doesn't have default values \
+             for any key fields)",
+            names.join(" ")
+        ));
+    }
+    found.sort_by(|a, b| a.0.cmp(&b.0));
+    Ok(Element::Key(found))
+}
+
+/// Whether `value` fits `schema`; elements with the same identity are faults unless `duplicates` are allowed.
+pub(super) fn faults(schema: &Schema, value: &Value, duplicates: bool) -> Vec<Fault> {
+    let wrong = |wanted: &str| vec![Fault::new(format!("expected {wanted}, got &{{{}}}", gotext::plain(value)))];
+    match shape(schema, value) {
+        Shape::Scalar => scalar_fault(schema, value).into_iter().map(Fault::new).collect(),
+        Shape::Map { .. } => {
+            let members = match value {
+                Value::Object(members) => members,
+                Value::Null => return Vec::new(),
+                _ => return wrong("map"),
+            };
+            let mut out = Vec::new();
+            for (name, value) in members {
+                let Some(schema) = member(schema, name) else {
+                    let fault = Fault::new("field not declared in schema".to_owned());
+                    out.push(fault.under(&Element::Field(name.clone())));
+                    break;
+                };
+                let below = faults(schema, value, duplicates);
+                if !below.is_empty() {
+                    let step = Element::Field(name.clone());
+                    out.extend(below.into_iter().map(|fault| fault.under(&step)));
+                }
+            }
+            out
+        }
+        Shape::List { atomic } => {
+            let items = match value {
+                Value::Array(items) => items,
+                Value::Null => return Vec::new(),
+                _ => return wrong("list"),
+            };
+            let mut out = Vec::new();
+            let mut seen: BTreeMap<Element, ()> = BTreeMap::new();
+            for (i, item) in items.iter().enumerate() {
+                let step = if atomic {
+                    Element::Index(i)
+                } else {
+                    match identity(schema, item) {
+                        Ok(step) => {
+                            if seen.insert(step.clone(), ()).is_some() && !duplicates {
+                                out.push(Fault::new(format!("duplicate entries for key {}", step.text())));
+                            }
+                            step
+                        }
+                        Err(why) => {
+                            out.push(Fault::new(format!("element {i}: {why}")));
+                            return out;
+                        }
+                    }
+                };
+                out.extend(faults(element(schema), item, duplicates).into_iter().map(|fault| fault.under(&step)));
+            }
+            out
+        }
+    }
+}
+
+fn scalar_fault(schema: &Schema, value: &Value) -> Option<String> {
+    let got = |value: &Value| format!("&{{{}}}", gotext::plain(value));
+    match (schema.kind, value) {
+        (_, Value::Null)
+        | (Type::Integer | Type::Number, Value::Number(_))
+        | (Type::String, Value::String(_))
+        | (Type::Boolean, Value::Bool(_))
+        | (Type::IntOrString | Type::Any, Value::Number(_) | Value::String(_) | Value::Bool(_)) => None,
+        (Type::Integer | Type::Number, other) => {
+            Some(format!("expected numeric (int or float), got {}", gotext::type_name(other)))
+        }
+        (Type::String, other) => {
+            Some(format!("expected string, got &value.valueUnstructured{{Value:{}}}", gotext::syntax(other)))
+        }
+        (Type::Boolean, other) => Some(format!("expected boolean, got {}", got(other))),
+        (Type::IntOrString | Type::Any | Type::Object | Type::Array, other) => {
+            Some(format!("expected any scalar, got {}", got(other)))
+        }
+    }
+}
+
+/// All fields that `value` mentions.
+pub(super) fn field_set(schema: &Schema, value: &Value) -> FieldSet {
+    set_at(schema, value).1
+}
+
+/// Whether the node itself is mentioned, and the fields below it.
+fn set_at(schema: &Schema, value: &Value) -> (bool, FieldSet) {
+    let mut out = FieldSet::default();
+    match (shape(schema, value), value) {
+        (Shape::Scalar | Shape::Map { atomic: true } | Shape::List { atomic: true }, _) => return (true, out),
+        (Shape::Map { atomic: false }, Value::Object(members)) => {
+            for (name, value) in members {
+                let (mentioned, below) = set_at(member_or_open(schema, name), value);
+                let empty = value.is_null() || value.as_object().is_some_and(Map::is_empty);
+                let named = schema.properties.contains_key(name);
+                out.put(Element::Field(name.clone()), mentioned || empty || !named, below);
+            }
+        }
+        (Shape::List { atomic: false }, Value::Array(items)) => {
+            let mut counted: BTreeMap<Element, usize> = BTreeMap::new();
+            let steps: Vec<Option<Element>> = items.iter().map(|item| identity(schema, item).ok()).collect();
+            for step in steps.iter().flatten() {
+                *counted.entry(step.clone()).or_default() += 1;
+            }
+            for (item, step) in items.iter().zip(steps) {
+                let Some(step) = step else { continue };
+                // Elements that share an identity are owned together, not by their fields.
+                let below = if counted.get(&step).copied().unwrap_or_default() > 1 {
+                    FieldSet::default()
+                } else {
+                    set_at(element(schema), item).1
+                };
+                out.put(step, true, below);
+            }
+        }
+        (Shape::Map { .. } | Shape::List { .. }, _) => {}
+    }
+    (false, out)
+}
+
+fn is_empty_collection(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Array(items) => items.is_empty(),
+        Value::Object(members) => members.is_empty(),
+        Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+    }
+}
+
+/// Order of times as managed fields sort by them; absent ones come first.
+pub(super) fn by_time(a: Option<i64>, b: Option<i64>) -> Ordering {
+    a.unwrap_or(0).cmp(&b.unwrap_or(0))
+}
