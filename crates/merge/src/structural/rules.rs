@@ -1,0 +1,113 @@
+//! The CEL rules of a schema: whether they are stated well, compile, and are cheap enough.
+
+use super::*;
+
+impl Walk {
+    /// What a rule says of itself, before it is compiled.
+    pub(super) fn stated_rules(&mut self, node: &Node, path: &Path) {
+        for (i, rule) in list(node, "x-kubernetes-validations").iter().enumerate() {
+            let Value::Object(rule) = rule else { continue };
+            let at = path.child("x-kubernetes-validations").index(i);
+            let broken = |text: &str| text.contains(['\n', '\r']);
+            let (source, message) = (text(rule, "rule").trim(), text(rule, "message"));
+            if source.is_empty() {
+                self.errors.push(Error::required(&at.child("rule"), "rule is not specified"));
+            } else if !message.is_empty() && message.trim().is_empty() {
+                self.errors.push(Error::invalid(&at.child("message"), message, "must be non-empty if specified"));
+            } else if broken(message.trim()) {
+                self.errors.push(Error::invalid(&at.child("message"), message, "must not contain line breaks"));
+            } else if broken(source) && message.trim().is_empty() {
+                let why = "message must be specified if rule contains line breaks";
+                self.errors.push(Error::required(&at.child("message"), why));
+            }
+            let expression = text(rule, "messageExpression");
+            if !expression.is_empty() && expression.trim().is_empty() {
+                let why = "messageExpression must be non-empty if specified";
+                self.errors.push(Error::required(&at.child("messageExpression"), why));
+            }
+            if let Some(reason) = rule.get("reason").and_then(Value::as_str)
+                && !REASONS.contains(&reason)
+            {
+                self.errors.push(Error::not_supported(&at.child("reason"), reason, &REASONS));
+            }
+            let field = text(rule, "fieldPath");
+            if field.is_empty() {
+                continue;
+            }
+            let here = at.child("fieldPath");
+            if field.trim().is_empty() {
+                self.errors.push(Error::invalid(&here, field, "must be non-empty if specified"));
+            }
+            if broken(field) {
+                self.errors.push(Error::invalid(&here, field, "must not contain line breaks"));
+            }
+            let schema = Schema::node_from_openapi(&Value::Object(node.clone())).unwrap_or_default();
+            if is_readable(node) && field_path(field, &schema).is_none() {
+                self.errors.push(Error::invalid(&here, field, "must be a valid path"));
+            }
+        }
+    }
+
+    pub(super) fn message(&mut self, message: &str, rule: &Value, schema: &Schema, at: &Path) {
+        if let Err(why) = crate::cel::check_message(message, schema) {
+            self.rule_errors.push(Error::invalid(at, rule.clone(), why));
+            return;
+        }
+        let cost = cost::of_message(message, schema);
+        if cost > HOPELESS_COST {
+            self.rule_errors.push(Error::forbidden(at, too_expensive("estimated messageExpression cost")));
+        }
+        if cost >= 1.0 {
+            self.costs.push((at.clone(), cost));
+        }
+    }
+
+    pub(super) fn compiled_rules(&mut self, node: &Node, path: &Path, root: bool, place: &Place) {
+        let rules = list(node, "x-kubernetes-validations");
+        if rules.is_empty() {
+            return;
+        }
+        let json = Value::Object(node.clone());
+        let read = if root { Schema::from_openapi(&json) } else { Schema::node_from_openapi(&json) };
+        let Ok(schema) = read else { return };
+        if schema.kind == Type::Any {
+            let why = "internal error: failed to construct type information for x-kubernetes-validations rules: unable to \
+                       convert structural schema to CEL declarations";
+            self.rule_errors.push(Error::internal(&path.child("x-kubernetes-validations"), why));
+            return;
+        }
+        for (i, rule) in rules.iter().enumerate() {
+            let Value::Object(members) = rule else { continue };
+            let at = path.child("x-kubernetes-validations").index(i);
+            let optional = members.get("optionalOldSelf").and_then(Value::as_bool);
+            let uses_old = match crate::cel::check_rule(text(members, "rule"), &schema, optional == Some(true)) {
+                Ok(uses_old) => uses_old,
+                Err(why) => {
+                    self.rule_errors.push(Error::invalid(&at.child("rule"), rule.clone(), why));
+                    false
+                }
+            };
+            let cost = cost::of_rule(text(members, "rule"), &schema, place.cardinality);
+            if cost > HOPELESS_COST {
+                self.rule_errors.push(Error::forbidden(&at.child("rule"), too_expensive("estimated rule cost")));
+            }
+            if cost >= 1.0 {
+                self.costs.push((at.child("rule"), cost));
+            }
+            let message = text(members, "messageExpression");
+            if !message.is_empty() {
+                self.message(message, rule, &schema, &at.child("messageExpression"));
+            }
+            if uses_old {
+                if let Some(where_) = &place.uncorrelated {
+                    let why =
+                        format!("oldSelf cannot be used on the uncorrelatable portion of the schema within {where_}");
+                    self.rule_errors.push(Error::invalid(&at.child("rule"), text(members, "rule"), why));
+                }
+            } else if let Some(optional) = optional {
+                let why = "may not be set if oldSelf is not used in rule";
+                self.rule_errors.push(Error::invalid(&at.child("optionalOldSelf"), optional, why));
+            }
+        }
+    }
+}
