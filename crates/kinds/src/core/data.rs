@@ -1,0 +1,186 @@
+//! Config maps and secrets.
+
+use super::*;
+
+/// Most bytes that a config map or secret may hold.
+const MAX_DATA: usize = 1024 * 1024;
+
+fn decoded_len(value: &Value) -> usize {
+    let text = value.as_str().unwrap_or_default();
+    text.len() / 4 * 3 - text.bytes().rev().take_while(|b| *b == b'=').count().min(2)
+}
+
+fn key_faults(object: &Value, field: &str, errors: &mut ErrorList) {
+    for (key, _) in members(object, field) {
+        for fault in names::config_key_faults(key) {
+            errors.push(Error::invalid(&Path::new(field).key(key), key.as_str(), fault));
+        }
+    }
+}
+
+fn frozen(new: &Value, old: &Value, fields: &[&str], errors: &mut ErrorList) {
+    if !is_true(old, "immutable") {
+        return;
+    }
+    let detail = "field is immutable when `immutable` is set";
+    if !is_true(new, "immutable") {
+        errors.push(Error::forbidden(&Path::new("immutable"), detail));
+    }
+    for field in fields {
+        if !kit::same(at(new, field), at(old, field)) {
+            errors.push(Error::forbidden(&Path::new(field), detail));
+        }
+    }
+}
+
+/// The kind `ConfigMap`.
+pub struct ConfigMaps;
+
+impl ConfigMaps {
+    fn faults(object: &Value) -> ErrorList {
+        let mut errors = ErrorList::new();
+        key_faults(object, "data", &mut errors);
+        for (key, _) in members(object, "data") {
+            if at(object, "binaryData").get(key).is_some() {
+                let detail = "duplicate of key present in binaryData";
+                errors.push(Error::invalid(&Path::new("data").key(key), key.as_str(), detail));
+            }
+        }
+        key_faults(object, "binaryData", &mut errors);
+        let texts: usize = members(object, "data").map(|(_, v)| v.as_str().unwrap_or_default().len()).sum();
+        let total = texts + members(object, "binaryData").map(|(_, v)| decoded_len(v)).sum::<usize>();
+        if total > MAX_DATA {
+            // Upstream's path for the whole object.
+            errors.push(Error::too_long(&Path::new("[]"), MAX_DATA));
+        }
+        errors
+    }
+}
+
+impl Strategy for ConfigMaps {
+    fn validate_create(&self, _cx: &Context<'_>, new: &Value) -> ErrorList {
+        Self::faults(new)
+    }
+
+    fn validate_update(&self, _cx: &Context<'_>, new: &Value, old: &Value) -> ErrorList {
+        let mut errors = ErrorList::new();
+        frozen(new, old, &["data", "binaryData"], &mut errors);
+        errors.extend(Self::faults(new));
+        errors
+    }
+
+    fn generation_changed(&self, _new: &Value, _old: &Value) -> Option<bool> {
+        None
+    }
+
+    fn row(&self, object: &Value, now: Timestamp) -> Vec<Value> {
+        let count = members(object, "data").count() + members(object, "binaryData").count();
+        vec![json!(text(object, "metadata.name")), json!(count), age(object, now)]
+    }
+}
+
+/// The kind `Secret`.
+pub struct Secrets;
+
+impl Secrets {
+    fn faults(object: &Value) -> ErrorList {
+        let mut errors = ErrorList::new();
+        key_faults(object, "data", &mut errors);
+        let total: usize = members(object, "data").map(|(_, v)| decoded_len(v)).sum();
+        if total > MAX_DATA {
+            errors.push(Error::too_long(&Path::new("data"), MAX_DATA));
+        }
+        let data = Path::new("data");
+        let there = |key: &str| at(object, "data").get(key).is_some();
+        let mut required = |keys: &[&str]| {
+            for key in keys {
+                if !there(key) {
+                    errors.push(Error::required(&data.key(key), ""));
+                }
+            }
+        };
+        match text(object, "type") {
+            "kubernetes.io/service-account-token" => {
+                let name = api::object::annotation(object, "kubernetes.io/service-account.name");
+                if name.unwrap_or_default().is_empty() {
+                    let path = Path::new("metadata").child("annotations").key("kubernetes.io/service-account.name");
+                    errors.push(Error::required(&path, ""));
+                }
+            }
+            "kubernetes.io/dockercfg" => {
+                required(&[".dockercfg"]);
+                json_value(object, ".dockercfg", &mut errors);
+            }
+            "kubernetes.io/dockerconfigjson" => {
+                required(&[".dockerconfigjson"]);
+                json_value(object, ".dockerconfigjson", &mut errors);
+            }
+            "kubernetes.io/basic-auth" if !there("username") && !there("password") => {
+                required(&["username", "password"]);
+            }
+            "kubernetes.io/ssh-auth" => {
+                let empty = at(object, "data").get("ssh-privatekey").is_none_or(unset);
+                if empty {
+                    errors.push(Error::required(&data.key("ssh-privatekey"), ""));
+                }
+            }
+            "kubernetes.io/tls" => required(&["tls.crt", "tls.key"]),
+            _ => {}
+        }
+        errors
+    }
+}
+
+fn json_value(object: &Value, key: &str, errors: &mut ErrorList) {
+    let Some(encoded) = at(object, "data").get(key).and_then(Value::as_str) else { return };
+    let bytes = base64::engine::general_purpose::STANDARD.decode(encoded).unwrap_or_default();
+    if let Err(error) = serde_json::from_slice::<serde_json::Map<String, Value>>(&bytes) {
+        errors.push(Error::invalid(&Path::new("data").key(key), "<secret contents redacted>", error.to_string()));
+    }
+}
+
+impl Strategy for Secrets {
+    fn default(&self, object: &mut Value) {
+        kit::default(object, "type", "Opaque");
+        let plain = map(object).remove("stringData");
+        if let Some(Value::Object(plain)) = plain {
+            let data = map(child(object, "data"));
+            for (key, value) in plain {
+                let encoded = base64::engine::general_purpose::STANDARD.encode(value.as_str().unwrap_or_default());
+                data.insert(key, encoded.into());
+            }
+        }
+    }
+
+    fn validate_create(&self, _cx: &Context<'_>, new: &Value) -> ErrorList {
+        Self::faults(new)
+    }
+
+    fn validate_update(&self, _cx: &Context<'_>, new: &Value, old: &Value) -> ErrorList {
+        let mut errors = ErrorList::new();
+        immutable(new, old, "type", &Path::new("type"), &mut errors);
+        frozen(new, old, &["data"], &mut errors);
+        errors.extend(Self::faults(new));
+        errors
+    }
+
+    fn prepare_update(&self, _cx: &Context<'_>, new: &mut Value, old: &Value) {
+        // A type that is left out stays.
+        if text(new, "type").is_empty() {
+            keep(new, old, "type");
+        }
+    }
+
+    fn generation_changed(&self, _new: &Value, _old: &Value) -> Option<bool> {
+        None
+    }
+
+    fn selectable(&self, object: &Value) -> Vec<(&'static str, String)> {
+        vec![("type", text(object, "type").to_owned())]
+    }
+
+    fn row(&self, object: &Value, now: Timestamp) -> Vec<Value> {
+        let count = members(object, "data").count();
+        vec![json!(text(object, "metadata.name")), json!(text(object, "type")), json!(count), age(object, now)]
+    }
+}
