@@ -131,6 +131,8 @@ def test_the_chart_is_the_kustomization(helm: Helm):
     manager(theirs)[1]["args"] = [word.replace("$(NAMESPACE)", NAMESPACE) for word in args]
     assert ours == theirs
 
+    assert plain(helm.template("--set=mpiJobs.enabled=true", "--set=mpiJobs.profile=openshift-ai")) == plain(kustomize("openshift"))
+
     elsewhere = json.dumps(list(helm.template("--set=namespaced=true", namespace="team").values()))
     assert NAMESPACE not in elsewhere, "everything is in the release's namespace"
 
@@ -165,6 +167,13 @@ def test_values_lay_over_the_manifests(helm: Helm):
     config = yaml.safe_load(objects["ConfigMap", "kubeflow-trainer-config"]["data"]["controller_manager_config.yaml"])
     assert config["webhook"] == {"port": 19443} and config["leaderElection"]["leaderElect"] is True
 
+    objects = helm.template("--set=optimizationJobs.enabled=true", "--set=mpiJobs.enabled=true", "--set=manager.config.mpi.lockNamespace=elsewhere")
+    assert "--controllers=trainjob,trainingruntime,clustertrainingruntime,optimizationjob,mpijob" in manager(objects)[1]["args"]
+    assert not any(word.startswith("--mpi-profile") for word in manager(objects)[1]["args"])
+    assert objects["Role", "kubeflow-trainer-mpi"]["metadata"]["namespace"] == "elsewhere" and ("Namespace", "elsewhere") in objects
+    assert not any(name == "kubeflow-trainer-mpi-openshift" for _, name in objects)
+    assert manager(objects)[0]["template"]["spec"]["securityContext"]["runAsUser"] == 65532
+
     objects = helm.template("--set-string=manager.config.metrics.bindAddress=0", "--set=runtimes.install=null")
     assert "metrics" not in {p["name"] for p in manager(objects)[1]["ports"]}
     assert "monitoring-port" not in {p["name"] for p in objects["Service", ACCOUNT]["spec"]["ports"]}
@@ -178,6 +187,8 @@ WRONG = [
     ("manager.config.featureGates.Nope=true", "Nope"),
     ("manager.replicas=two", "/manager/replicas"),
     ("runtimes.install[0]=torch", "/runtimes/install/0"),
+    ("mpiJobs.profile=openshift", "/mpiJobs/profile"),
+    ("manager.config.mpi.profile=openshift-ai", "/manager/config/mpi/profile"),
     ("webhook.failurePolicy=Maybe", "/webhook/failurePolicy"),
     ("image.pullPolicy=Sometimes", "/image/pullPolicy"),
     ("replicas=2", "replicas"),

@@ -16,7 +16,7 @@ COMPONENT = ["namespace.yaml", "role.yaml", "binding.yaml"]
 @pytest.fixture
 def with_mpijobs(cluster: Cluster):
     """The cluster with what the component adds."""
-    files = [MANIFESTS / "crds/kubeflow.org_mpijobs.yaml", *(MANIFESTS / "components/mpi" / file for file in COMPONENT)]
+    files = [MANIFESTS / "crds/mpi/kubeflow.org_mpijobs.yaml", *(MANIFESTS / "components/mpi" / file for file in COMPONENT)]
     for file in files:
         cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", file)
     yield cluster

@@ -19,7 +19,7 @@ import pytest
 import yaml
 from conftest import BINARY, ROOT, Yard, stop, write
 
-CRD = ROOT / "manifests/crds/kubeflow.org_mpijobs.yaml"
+CRD = ROOT / "manifests/crds/mpi/kubeflow.org_mpijobs.yaml"
 FLAGS = ["--workers", "2", "--image", "none", "--command", "python train.py"]
 
 

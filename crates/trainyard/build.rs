@@ -7,10 +7,10 @@ use std::{env, fs};
 fn main() {
     let root = Path::new(&env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it")).join("../../manifests");
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
-    for folder in ["crds", "runtimes", "laptop"] {
-        println!("cargo:rerun-if-changed={}", root.join(folder).display());
+    for (from, folder) in [("crds", "crds"), ("crds/mpi", "crds"), ("runtimes", "runtimes"), ("laptop", "laptop")] {
+        println!("cargo:rerun-if-changed={}", root.join(from).display());
         fs::create_dir_all(out.join(folder)).expect("the build folder can be written");
-        let files = fs::read_dir(root.join(folder)).expect("the manifests are there");
+        let files = fs::read_dir(root.join(from)).expect("the manifests are there");
         for file in files.map(|file| file.expect("the folder can be read").path()) {
             if file.extension().is_none_or(|extension| extension != "yaml") {
                 continue;

@@ -21,7 +21,7 @@ An object of manifests/, by kind and name, at home in this release: (list $ KIND
 {{- $object := $root.Files.Get (printf "files/%s%s.%s.yaml" (join "" (slice . 3)) (index . 1) (index . 2)) | fromYaml }}
 {{- $own := include "trainyard.labels" $root | fromYaml }}
 {{- $_ := set $object.metadata "labels" (merge $own (default dict $object.metadata.labels)) }}
-{{- if not (has $object.kind (list "ClusterRole" "ClusterRoleBinding" "CustomResourceDefinition" "MutatingWebhookConfiguration" "ValidatingWebhookConfiguration")) }}
+{{- if not (has $object.kind (list "ClusterRole" "ClusterRoleBinding" "CustomResourceDefinition" "MutatingWebhookConfiguration" "ValidatingWebhookConfiguration" "ValidatingAdmissionPolicy" "ValidatingAdmissionPolicyBinding")) }}
 {{- $_ := set $object.metadata "namespace" $root.Release.Namespace }}
 {{- end }}
 {{- range $object.subjects }}
@@ -41,6 +41,11 @@ An object of manifests/, by kind and name, at home in this release: (list $ KIND
 {{- define "trainyard.port" -}}
 {{- $address := default (index . 1) (index . 0) | toString }}
 {{- if ne $address "0" }}{{ regexFind "[0-9]+$" $address }}{{ end }}
+{{- end }}
+
+{{/* The controllers to run beside Trainer's. */}}
+{{- define "trainyard.controllers" -}}
+{{- if .Values.optimizationJobs.enabled }},optimizationjob{{ end }}{{ if .Values.mpiJobs.enabled }},mpijob{{ end }}
 {{- end }}
 
 {{/* Built-in runtimes to install, with commas between. */}}

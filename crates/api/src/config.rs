@@ -72,6 +72,34 @@ pub struct Mpi {
     /// Namespace of the Lease mpi-operator, by which this operator and upstream's are never at work together. Default:
     /// mpi-operator.
     pub lock_namespace: String,
+    /// What children have beyond upstream's. Default: upstream, which is nothing.
+    pub profile: MpiProfile,
+}
+
+/// What MPIJobs' children have beyond upstream's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MpiProfile {
+    /// Nothing.
+    #[default]
+    Upstream,
+    /// Pods without a token for the API and without a mesh's proxy, under the restricted Pod Security standard; a
+    /// NetworkPolicy that lets nobody else in; launchers that wait until their workers can be reached. A job's templates and
+    /// annotations may say otherwise, and its `spec` is never changed.
+    OpenshiftAi,
+}
+
+impl MpiProfile {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Upstream, Self::OpenshiftAi];
+
+    /// As the configuration and flags write it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Upstream => "upstream",
+            Self::OpenshiftAi => "openshift-ai",
+        }
+    }
 }
 
 impl Default for Mpi {
@@ -81,6 +109,7 @@ impl Default for Mpi {
             cluster_domain: String::new(),
             image: String::new(),
             lock_namespace: "mpi-operator".to_owned(),
+            profile: MpiProfile::Upstream,
         }
     }
 }
@@ -435,6 +464,17 @@ mod tests {
             let errors = parse(file).unwrap().validate();
             assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>(), [expected]);
         }
+    }
+
+    #[test]
+    fn a_profile_is_upstream_s_or_openshift_ai_s() {
+        for profile in MpiProfile::ALL {
+            let file = parse(json!({"mpi": {"profile": profile.as_str()}})).unwrap();
+            assert_eq!(file.mpi, Mpi { profile, ..Mpi::default() });
+        }
+        assert_eq!(Mpi::default().profile, MpiProfile::Upstream);
+        let error = parse(json!({"mpi": {"profile": "openshift"}})).unwrap_err().to_string();
+        assert!(error.contains("`openshift`") && error.contains("`openshift-ai`"), "{error}");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Flags of `trainyard operator`: ours, and those of upstream's controller that it understands.
 
+use api::config::MpiProfile;
 use clap::{Args, ValueEnum};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -102,6 +103,10 @@ pub struct OperatorArgs {
     /// The image for initializers of the runtimes that are installed, made by cargo xtask image --initializer [default: upstream's]
     #[arg(long, value_name = "IMAGE")]
     pub initializer_image: Option<String>,
+    /// What MPIJobs' pods have beyond mpi-operator's: nothing, or what OpenShift AI asks for [default: the configuration's
+    /// mpi.profile, or upstream]
+    #[arg(long, value_name = "PROFILE", value_parser = crate::args::mpi_profile())]
+    pub mpi_profile: Option<MpiProfile>,
     /// How log lines look
     #[arg(long, value_enum, default_value_t = LogFormat::Text)]
     pub log_format: LogFormat,

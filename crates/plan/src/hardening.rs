@@ -14,7 +14,8 @@ pub(crate) fn restrict(jobset: &mut Value) {
     }
 }
 
-fn restrict_pod(pod: &mut Value) {
+/// Fills in one pod's spec.
+pub(crate) fn restrict_pod(pod: &mut Value) {
     let is_windows = pod.pointer("/os/name").is_some_and(|name| name == "windows");
     // a named account is there for its rights
     if pod.get("serviceAccountName").is_none() {

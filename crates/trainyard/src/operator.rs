@@ -62,6 +62,9 @@ pub async fn operator(args: &OperatorArgs, global: &Global) -> Result<u8, UpErro
             given.clone_into(address);
         }
     }
+    if let Some(profile) = args.mpi_profile {
+        configuration.mpi.profile = profile;
+    }
     let mut runtimes = install::runtimes(&args.install_runtimes)
         .map_err(|why| UpError::Usage(ErrorCode::OperatorSettings, format!("--install-runtimes: {why}")))?;
     if let Some(image) = &args.initializer_image {

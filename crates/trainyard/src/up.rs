@@ -10,6 +10,7 @@ use crate::pki::{self, PkiError};
 use crate::streams::NodeStreams;
 use crate::tunnels::{AllStreams, Open};
 use crate::usage::NodeUsage;
+use api::config::MpiProfile;
 use apiserver::audit::{Bounds, Log};
 use apiserver::auth::Authenticator;
 use apiserver::delegate::Delegate;
@@ -304,6 +305,7 @@ pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
     let mut around = Surroundings { root_ca: identity.authority, ..Surroundings::default() };
     // images are ignored here: the node knows the command
     around.mpi.image = Some("trainyard".to_owned());
+    around.mpi.profile = args.mpi_profile;
     let mut status_server = None;
     let reporting = reports.map(|(listener, address)| {
         let url = format!("https://{}", reachable(address));
@@ -393,6 +395,7 @@ fn child_flags(args: &UpArgs) -> Vec<String> {
         detach: _,
         no_node,
         controllers,
+        mpi_profile,
         status_server,
         token: _,
         audit_log,
@@ -402,6 +405,9 @@ fn child_flags(args: &UpArgs) -> Vec<String> {
     let mut flags = vec![format!("--listen={listen}"), format!("--controllers={controllers}")];
     if let Some(address) = status_server {
         flags.push(format!("--status-server={address}"));
+    }
+    if *mpi_profile != MpiProfile::default() {
+        flags.push(format!("--mpi-profile={}", mpi_profile.as_str()));
     }
     if *no_node {
         flags.push("--no-node".to_owned());

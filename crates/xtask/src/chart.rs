@@ -15,6 +15,13 @@ use std::path::{Path, PathBuf};
 const OVERLAY: &str = "manifests/overlays/manager";
 /// What OptimizationJobs need beside.
 const OPTIMIZATION: &str = "manifests/components/optimization";
+/// What MPIJobs need beside, and what their profile for OpenShift AI adds.
+const MPI: &str = "manifests/components/mpi";
+const OPENSHIFT: [&str; 3] = [
+    "manifests/overlays/openshift/role.yaml",
+    "manifests/overlays/openshift/binding.yaml",
+    "manifests/overlays/openshift/warnings.yaml",
+];
 /// The roles of an operator that keeps to its own namespace.
 const NAMESPACED: &str = "manifests/overlays/namespaced/role.yaml";
 /// Where the copies go.
@@ -49,6 +56,10 @@ fn files(root: &Path) -> Result<BTreeMap<String, String>> {
     let mut objects = Vec::new();
     collect(&root.join(OVERLAY), &mut objects)?;
     collect(&root.join(OPTIMIZATION), &mut objects)?;
+    collect(&root.join(MPI), &mut objects)?;
+    for file in OPENSHIFT {
+        objects.extend(documents(&root.join(file))?);
+    }
     add(&mut files, "", objects)?;
     add(&mut files, "namespaced/", documents(&root.join(NAMESPACED))?)?;
     Ok(files)
@@ -153,6 +164,7 @@ mod tests {
         full["featureGates"] = json!({});
         full["controller"]["groupKindConcurrency"] = json!({});
         full["webhook"]["host"] = json!("");
+        full["mpi"] = json!(api::config::Mpi::default());
         for (section, absent) in
             [("tls", "minVersion"), ("tls", "cipherSuites"), ("statusServer", "qps"), ("statusServer", "burst")]
         {

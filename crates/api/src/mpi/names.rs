@@ -102,6 +102,11 @@ pub fn ssh_secret(job: &str) -> String {
     format!("{job}-ssh")
 }
 
+/// Name of the NetworkPolicy that lets a job's pods reach each other and nobody else reach them.
+pub fn network_policy(job: &str) -> String {
+    format!("{job}-peers")
+}
+
 /// The hosts of a hostfile, in its order, each once; `host slots=2`, `host:2` and `host` are lines of one.
 pub fn hosts(hostfile: &str) -> Vec<&str> {
     let mut hosts: Vec<&str> = Vec::new();

@@ -2,11 +2,19 @@
 
 use super::Output;
 use super::jobs::duration;
+use api::config::MpiProfile;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand, ValueEnum};
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
+
+/// Reads a profile of MPIJobs by its name.
+pub(crate) fn mpi_profile() -> impl TypedValueParser<Value = MpiProfile> {
+    let of = |name: String| MpiProfile::ALL.into_iter().find(|profile| profile.as_str() == name).unwrap_or_default();
+    PossibleValuesParser::new(MpiProfile::ALL.map(MpiProfile::as_str)).map(of)
+}
 
 #[derive(Args, Debug)]
 pub struct DoctorArgs {
@@ -61,6 +69,9 @@ pub struct UpArgs {
     /// Which controllers to run: all, none, or names with commas
     #[arg(long, default_value = "all", value_name = "all|none|NAME,…")]
     pub controllers: String,
+    /// What MPIJobs' pods have beyond mpi-operator's: nothing, or what OpenShift AI asks for (docs/mpijob.md)
+    #[arg(long, value_name = "PROFILE", default_value = "upstream", value_parser = mpi_profile())]
+    pub mpi_profile: MpiProfile,
     /// Address at which training code reports its progress (Kubeflow's feature gate TrainJobStatus), which pods are given; or `none`
     /// [default: a free port of 127.0.0.1, the same at each start; with --no-node none]
     #[arg(long, value_name = "ADDR:PORT|none")]

@@ -116,11 +116,11 @@ fn parsed(text: &str) -> Result<Value, String> {
     }
     match (job["apiVersion"].as_str(), job["kind"].as_str()) {
         (Some(API_VERSION), Some(KIND)) => Ok(job),
-        (version, kind) => Err(format!(
-            "it is {} {}, and not {API_VERSION} {KIND}",
-            version.unwrap_or("of no apiVersion"),
-            kind.unwrap_or("of no kind")
-        )),
+        (Some(version), Some(kind)) => Err(format!("it is {version} {kind}, and not {API_VERSION} {KIND}")),
+        (version, _) => {
+            let member = if version.is_none() { "apiVersion" } else { "kind" };
+            Err(format!("it has no {member}, and should be {API_VERSION} {KIND}"))
+        }
     }
 }
 
@@ -136,7 +136,7 @@ mod tests {
             (String::new(), "it is empty"),
             (format!("{job}---\n{job}"), "more than one object"),
             ("apiVersion: v1\nkind: Pod\n".to_owned(), "it is v1 Pod, and not kubeflow.org/v2beta1 MPIJob"),
-            ("a: 1".to_owned(), "of no apiVersion of no kind"),
+            ("a: 1".to_owned(), "it has no apiVersion, and should be kubeflow.org/v2beta1 MPIJob"),
             (format!("{job}  x: ["), ""),
         ] {
             let told = parsed(&text).expect_err("it is none");

@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 fn manifests() -> Vec<(PathBuf, Value)> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../manifests/crds");
     let mut out = Vec::new();
-    for entry in std::fs::read_dir(&dir).expect("manifests/crds") {
+    let entries = [dir.clone(), dir.join("mpi")].map(|dir| std::fs::read_dir(dir).expect("manifests/crds"));
+    for entry in entries.into_iter().flatten() {
         let path = entry.expect("an entry").path();
         if path.extension().is_some_and(|e| e == "yaml") {
             let text = std::fs::read_to_string(&path).expect("a file");

@@ -10,7 +10,7 @@ use api::object::Gvk;
 use plan::controller::{RuntimeController, TrainJobController};
 use plan::evidence::PodFailureController;
 use plan::mpijob::controller::MpiJobController;
-use plan::mpijob::{self, GangScheduler};
+use plan::mpijob::{self, GangScheduler, MpiProfile};
 use plan::optimization::controller::optimizationjob_gvk;
 use plan::plugins::Settings;
 use plan::runtime::RuntimeKind;
@@ -28,6 +28,9 @@ pub const OPTIMIZATION: &str = "kubeflow-trainer-optimization";
 
 /// Name of the roles for MPIJobs; upstream has an operator of its own for them.
 pub const MPI: &str = "kubeflow-trainer-mpi";
+
+/// Name of the role for what MPIJobs have under profile `openshift-ai` beside.
+pub const MPI_OPENSHIFT: &str = "kubeflow-trainer-mpi-openshift";
 
 /// Group, resource, verbs.
 type Grant = (&'static str, &'static str, &'static [&'static str]);
@@ -210,6 +213,23 @@ pub fn mpi_roles() -> Vec<Value> {
     );
     lock["metadata"]["namespace"] = json!(api::config::Mpi::default().lock_namespace);
     vec![role("ClusterRole", MPI, rules(table)), lock]
+}
+
+/// What profile `openshift-ai` of controller `mpijob` needs beside [`mpi_roles`].
+pub fn mpi_openshift_role() -> Value {
+    let kinds = |profile| watched(&MpiJobController::new(mpijob::Settings { profile, ..mpijob::Settings::default() }));
+    let plain = kinds(MpiProfile::Upstream);
+    let mut table = Table::new();
+    for gvk in kinds(MpiProfile::OpenshiftAi).into_iter().filter(|gvk| !plain.contains(gvk)) {
+        // policies, not policys
+        let plural = match gvk.kind.to_lowercase().strip_suffix('y') {
+            Some(stem) => format!("{stem}ies"),
+            None => gvk.regular_plural(),
+        };
+        table.entry((gvk.group, plural)).or_default().extend(["list", "watch"]);
+    }
+    add(&mut table, &[("networking.k8s.io", "networkpolicies", &["create", "update"])]);
+    role("ClusterRole", MPI_OPENSHIFT, rules(table))
 }
 
 /// What controller `optimizationjob` needs beside: a ClusterRole for whoever turns it on.

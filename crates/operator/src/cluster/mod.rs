@@ -276,7 +276,7 @@ impl Operator {
         if controllers.is_empty() {
             return;
         }
-        let Mpi { gang_scheduling, cluster_domain, image, lock_namespace } = &self.configuration.mpi;
+        let Mpi { gang_scheduling, cluster_domain, image, lock_namespace, profile } = &self.configuration.mpi;
         let image = match image.as_str() {
             "" => self.own_image().await,
             image => Some(image.to_owned()),
@@ -285,6 +285,7 @@ impl Operator {
             gang: GangScheduler::of(gang_scheduling),
             cluster_domain: Some(cluster_domain.clone()).filter(|domain| !domain.is_empty()),
             image,
+            profile: *profile,
         };
         let around = Surroundings { mpi: settings, ..Surroundings::default() };
         let options = Options {

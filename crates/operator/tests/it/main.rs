@@ -28,6 +28,7 @@ fn the_roles_are_what_the_controllers_need() {
     holds("overlays/namespaced/role.yaml", &access::namespaced_roles());
     holds("components/optimization/role.yaml", &[access::optimization_role()]);
     holds("components/mpi/role.yaml", &access::mpi_roles());
+    holds("overlays/openshift/role.yaml", &[access::mpi_openshift_role()]);
 }
 
 #[test]

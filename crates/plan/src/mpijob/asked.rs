@@ -1,5 +1,6 @@
 //! What a MPIJob asks for beyond upstream's API, by annotation.
 
+use super::{MpiProfile, Settings};
 use crate::annotations::Options;
 use api::mpi::MpiJob;
 use api::mpi::annotations::{REACHABLE, REPLACE_WORKERS, SSH_SECRET, WAIT_FOR_WORKERS};
@@ -26,9 +27,12 @@ pub(super) fn replaces_workers(job: &MpiJob) -> bool {
     said(job, REPLACE_WORKERS) == Some("true")
 }
 
-/// Whether the launcher is to start once all workers can be reached.
-pub(super) fn waits_until_reachable(job: &MpiJob) -> bool {
-    said(job, WAIT_FOR_WORKERS) == Some(REACHABLE)
+/// Whether the launcher is to start once all workers can be reached. A job that says nothing has its operator's default.
+pub(super) fn waits_until_reachable(job: &MpiJob, settings: &Settings) -> bool {
+    match said(job, WAIT_FOR_WORKERS) {
+        Some(said) => said == REACHABLE,
+        None => settings.profile == MpiProfile::OpenshiftAi,
+    }
 }
 
 /// How long a job that has ended is to stay; `None`: for ever.

@@ -37,7 +37,8 @@ pub(super) fn child(key: &Key, uid: &str, api_version: &str, kind: &str, name: &
     })
 }
 
-fn labelled(key: &Key, uid: &str, api_version: &str, kind: &str, name: &str) -> Value {
+/// The same with the label of all children but pods.
+pub(super) fn labelled(key: &Key, uid: &str, api_version: &str, kind: &str, name: &str) -> Value {
     let mut object = child(key, uid, api_version, kind, name);
     object["metadata"]["labels"] = json!({LABEL_APP: key.name});
     object
@@ -54,7 +55,8 @@ pub(super) fn service(job: &MpiJob, key: &Key, uid: &str) -> Value {
     service
 }
 
-fn selector(key: &Key) -> Value {
+/// The labels of a job's pods.
+pub(super) fn selector(key: &Key) -> Value {
     json!({LABEL_OPERATOR_NAME: OPERATOR_NAME, LABEL_JOB_NAME: key.name})
 }
 

@@ -6,6 +6,7 @@ use super::faults::faults;
 use super::gang::{self, Priorities};
 use super::hosts::{self, hostfile_size};
 use super::pods::{self, says_restart_policy};
+use super::profile;
 use super::reach;
 use super::retry::{self, Failure, Stage};
 use super::status::{Draft, Seen, cut, event, job_is, phase};
@@ -15,9 +16,9 @@ use crate::mpi::KEYS;
 use api::field::aggregate;
 use api::mpi::names::{
     LABEL_JOB_NAME, LABEL_JOB_ROLE, LABEL_OPERATOR_NAME, LABEL_REPLICA_INDEX, MANAGED_BY_MPI_OPERATOR, OPERATOR_NAME,
-    ROLE_WORKER, config, launcher, ssh_secret, worker,
+    ROLE_WORKER, config, launcher, network_policy, ssh_secret, worker,
 };
-use api::mpi::{self, CleanPodPolicy, LauncherCreationPolicy, MpiJob, Reason, ReplicaType};
+use api::mpi::{self, CleanPodPolicy, MpiJob, Reason, ReplicaType};
 use api::object::{self, Gvk, Key, Target};
 use api::trainer::annotations::ATTEMPT;
 use jiff::Timestamp;
@@ -60,6 +61,7 @@ pub struct Observed {
     /// All its pods with the role of a worker.
     worker_pods: Vec<Arc<Value>>,
     pod_group: Option<Arc<Value>>,
+    network_policy: Option<Arc<Value>>,
     priorities: Priorities,
 }
 
@@ -106,6 +108,9 @@ impl Reconciler for MpiJobController {
         let mut watches: Vec<Watch> =
             owned.into_iter().chain(groups).map(|gvk| Watch { gvk, wakes: Wakes::ControllerOwner }).collect();
         watches.push(Watch { gvk: pods(), wakes: Wakes::Keys(wakes) });
+        if profile::guards(&self.settings) {
+            watches.push(Watch { gvk: profile::network_policies(), wakes: Wakes::ControllerOwner });
+        }
         if self.settings.gang.is_some() {
             watches.push(Watch { gvk: priority_classes(), wakes: Wakes::Nothing });
         }
@@ -137,6 +142,9 @@ impl Reconciler for MpiJobController {
             config: get(&core("ConfigMap"), &config(name)),
             secret: get(&core("Secret"), &ssh_secret(name)),
             pod_group: self.settings.gang.as_ref().and_then(|scheduler| get(&scheduler.pod_group(), name)),
+            network_policy: profile::guards(&self.settings)
+                .then(|| get(&profile::network_policies(), &network_policy(name)))
+                .flatten(),
             priorities: classes
                 .map(|class| (object::meta(&class, "name").to_owned(), class["value"].as_i64().unwrap_or(0)))
                 .collect(),
@@ -245,6 +253,7 @@ impl Pass<'_> {
             self.keep_service()?;
             self.keep_config()?;
             self.keep_secret()?;
+            self.keep_network_policy()?;
             if !suspended {
                 self.keep_pod_group()?;
                 self.keep_workers()?;
@@ -261,7 +270,7 @@ impl Pass<'_> {
                     self.write(op);
                 }
             }
-            (Stage::Attempt, Some(launcher)) => self.align(launcher),
+            (Stage::Attempt, Some(launcher)) => self.align(launcher, workers),
             (Stage::Attempt | Stage::Over | Stage::Failed(_), _) => {}
         }
         self.tell(told);
@@ -411,6 +420,23 @@ impl Pass<'_> {
         Ok(())
     }
 
+    fn keep_network_policy(&mut self) -> Result<(), Taken> {
+        if !profile::guards(self.settings) {
+            return Ok(());
+        }
+        let wanted = profile::network_policy(&self.key, self.uid());
+        match self.mine(self.observed.network_policy.as_ref(), "")? {
+            None => self.write(Op::Create { object: wanted }),
+            Some(held) if held["spec"] == wanted["spec"] => {}
+            Some(held) => {
+                let mut object = held.clone();
+                object["spec"] = wanted["spec"].clone();
+                self.write(Op::Update { object });
+            }
+        }
+        Ok(())
+    }
+
     fn keep_pod_group(&mut self) -> Result<(), Taken> {
         let Some(scheduler) = &self.settings.gang else { return Ok(()) };
         let Observed { stored, priorities, .. } = self.observed;
@@ -455,16 +481,16 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// Whether the launcher is made once the workers are ready, not with them.
     fn launcher_comes_later(&self) -> bool {
-        self.job.spec.launcher_creation() == LauncherCreationPolicy::WaitForWorkersReady
-            || reach::holds_launcher_back(self.job, self.settings)
+        reach::launcher_comes_later(self.job, self.settings)
     }
 
-    /// Whether the launcher may be made.
+    /// Whether the launcher may be made, or resumed by us: `workers` are those that this pass looked after.
     fn may_launch(&mut self, workers: &[Option<Arc<Value>>]) -> bool {
         let ready = workers.iter().flatten().filter(|pod| is_ready(pod)).count();
-        if self.launcher_comes_later() && ready < workers.len() {
+        // upstream makes the launcher of a suspended job at once, and later resumes it beside its workers
+        let is_early = self.job.spec.is_suspended() && reach::holds_launcher_back(self.job, self.settings);
+        if is_early || (self.launcher_comes_later() && ready < workers.len()) {
             self.decision.report.note(format!("{ready} of {} workers are ready: the launcher waits", workers.len()));
             return false;
         }
@@ -493,12 +519,13 @@ impl Pass<'_> {
 
     /// Suspends or resumes the launcher's Job, as the MPIJob is. One that ended while it was suspended stays as it is: upstream tries
     /// for ever to take its start time away, which the API does not allow.
-    fn align(&mut self, launcher: &Value) {
+    fn align(&mut self, launcher: &Value, workers: &[Option<Arc<Value>>]) {
         let is_suspended = launcher["spec"]["suspend"] == true;
         let has_ended = job_is(launcher, "Complete") || job_is(launcher, "Failed");
         match (self.job.spec.is_suspended(), is_suspended) {
             (true, false) => self.decision.writes.push(children::suspend(launcher)),
             (false, true) if has_ended => {}
+            (false, true) if reach::holds_launcher_back(self.job, self.settings) && !self.may_launch(workers) => {}
             (false, true) => {
                 let writes = children::resume(launcher, self.job, &self.key, self.uid(), self.settings);
                 self.warn_of_restart_policy();

@@ -2,7 +2,7 @@
 //! a pod for each worker and a Job for the launcher.
 //!
 //! [`controller`] decides, one pass at a time, in upstream's order. What a pass makes is in [`children`], pods are in
-//! [`pods`], their PodGroup is in [`gang`], a launcher that waits for its workers in [`reach`], further attempts in [`retry`], what the status says is in [`status`]; [`faults`] finds what cannot be run. A
+//! [`pods`], their PodGroup is in [`gang`], a launcher that waits for its workers in [`reach`], further attempts in [`retry`], what the status says is in [`status`], what a profile adds in [`profile`]; [`faults`] finds what cannot be run. A
 //! child is made where it is missing and repaired where upstream repairs it; everything else that somebody has changed in it
 //! stays.
 
@@ -13,11 +13,15 @@ mod faults;
 mod gang;
 mod hosts;
 mod pods;
+mod profile;
 mod reach;
 mod retry;
 mod status;
 #[cfg(test)]
 mod tests;
+
+pub use api::config::MpiProfile;
+pub use reach::launcher_comes_later;
 
 /// What the controller is told from outside.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -28,6 +32,8 @@ pub struct Settings {
     pub cluster_domain: Option<String>,
     /// Our own image, in which a launcher waits for its workers; `None`: it is not known.
     pub image: Option<String>,
+    /// What children have beyond upstream's.
+    pub profile: MpiProfile,
 }
 
 /// A scheduler that places all pods of a PodGroup or none.

@@ -5,6 +5,7 @@ use super::asked;
 use super::children::owner_reference;
 use super::gang;
 use super::hosts::search_domain;
+use super::profile;
 use super::reach;
 use crate::build::entry;
 use api::mpi::names::{
@@ -45,6 +46,7 @@ pub(super) fn of_worker(job: &MpiJob, key: &Key, uid: &str, index: i32, settings
     pod.add_keys();
     pod.restart(ReplicaType::Worker, "Never");
     gang::decorate(&mut pod.metadata, &mut pod.spec, &key.name, settings);
+    profile::decorate(&mut pod.metadata, &mut pod.spec, settings);
     let mut metadata = pod.metadata;
     metadata.insert("name".to_owned(), json!(name));
     metadata.insert("namespace".to_owned(), json!(key.namespace));
@@ -82,6 +84,7 @@ pub(super) fn launcher_template(job: &MpiJob, key: &Key, uid: &str, settings: &S
         // after the job's own: these may take long
         append(spec, "initContainers", [waiter]);
     }
+    profile::decorate(&mut pod.metadata, &mut pod.spec, settings);
     let mut metadata = pod.metadata;
     metadata.insert("ownerReferences".to_owned(), json!([owner_reference(&key.name, uid)]));
     json!({"metadata": metadata, "spec": pod.spec})

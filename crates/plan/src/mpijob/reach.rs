@@ -9,7 +9,7 @@ use api::mpi::names::env::OPEN_MPI_5_HOSTFILE;
 use api::mpi::names::{
     CONFIG_PATH, CONFIG_VOLUME, ENTERED_PODS, EVENT_REPORTER, HOSTFILE, WAIT_COMMAND, WAIT_CONTAINER,
 };
-use api::mpi::{self, MpiJob, MpiJobSpec, Reason, ReplicaType};
+use api::mpi::{self, LauncherCreationPolicy, MpiJob, MpiJobSpec, Reason, ReplicaType};
 use api::object::{self, Gvk, Key};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value, json};
@@ -24,7 +24,8 @@ const OLD: SignedDuration = SignedDuration::from_hours(1);
 
 /// The init container that waits; `None` where nobody asks for it, or there is nobody to wait for, or no image that could.
 pub(super) fn waiter(job: &MpiJob, settings: &Settings) -> Option<Value> {
-    let image = settings.image.as_ref().filter(|_| asked::waits_until_reachable(job) && job.spec.workers() > 0)?;
+    let image =
+        settings.image.as_ref().filter(|_| asked::waits_until_reachable(job, settings) && job.spec.workers() > 0)?;
     let mut command = vec![PROGRAM.to_owned(), WAIT_COMMAND.to_owned()];
     command.extend(ports(job).iter().map(|port| format!("--port={port}")));
     let mut container = Map::new();
@@ -53,10 +54,15 @@ fn ports(job: &MpiJob) -> BTreeSet<i64> {
     SSH_PORTS.into_iter().chain(named.filter_map(|port| port["containerPort"].as_i64())).collect()
 }
 
+/// Whether the launcher is made once the workers are ready, not with them.
+pub fn launcher_comes_later(job: &MpiJob, settings: &Settings) -> bool {
+    job.spec.launcher_creation() == LauncherCreationPolicy::WaitForWorkersReady || holds_launcher_back(job, settings)
+}
+
 /// Whether the launcher has to be held back instead, until all workers are ready: it is to wait, and no image is known that
 /// could do so in its pod.
 pub(super) fn holds_launcher_back(job: &MpiJob, settings: &Settings) -> bool {
-    settings.image.is_none() && asked::waits_until_reachable(job)
+    settings.image.is_none() && asked::waits_until_reachable(job, settings)
 }
 
 /// Events that tell of launchers' pods that waited in vain, or that ended well and entered no worker: one for each pod, however often it

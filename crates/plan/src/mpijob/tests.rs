@@ -1,5 +1,7 @@
 //! MPIJobs from their first pass to their end, in a model of an API server; the rest is in the recordings.
 
+mod profile;
+
 use super::controller::MpiJobController;
 use super::{GangScheduler, Settings, hosts};
 use api::mpi::{self, MpiJob};
@@ -446,6 +448,31 @@ fn a_launcher_waits_for_workers_that_can_be_reached() {
     assert!(case.names("Job").is_empty());
     case.phase(1, "Running", json!({}));
     assert_eq!(case.names("Job"), ["train-launcher"]);
+}
+
+#[test]
+fn a_launcher_that_is_held_back_waits_again_after_each_suspension() {
+    let suspend = |suspend: bool| json!({"spec": {"runPolicy": {"suspend": suspend}}});
+    // as Kueue has it: made suspended, resumed when there is room
+    let mut over = waits(json!({}));
+    merge(&mut over, &suspend(true));
+    let mut case = Case::of(over);
+    case.run();
+    assert!(case.names("Job").is_empty());
+    case.change("MPIJob", "train", suspend(false));
+    assert!(case.names("Job").is_empty(), "its workers are not ready");
+    case.phase(0, "Running", json!({}));
+    case.phase(1, "Running", json!({}));
+    let is_suspended = |case: &Case| case.model.one("Job", "train-launcher").unwrap()["spec"]["suspend"] == json!(true);
+    assert!(!is_suspended(&case));
+    case.change("MPIJob", "train", suspend(true));
+    assert!(is_suspended(&case));
+    case.change("MPIJob", "train", suspend(false));
+    assert!(is_suspended(&case), "the new workers are not ready");
+    case.phase(0, "Running", json!({}));
+    assert!(is_suspended(&case));
+    case.phase(1, "Running", json!({}));
+    assert!(!is_suspended(&case));
 }
 
 #[test]

@@ -5,6 +5,7 @@
 mod admission;
 mod goldens;
 mod lint;
+mod mpijobs;
 mod properties;
 mod render;
 mod rules;
