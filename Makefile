@@ -139,10 +139,10 @@ mpi: # for jobs that mpirun starts
 		|| { apt-get update -qq && apt-get install -y -qq --no-install-recommends openmpi-bin openssh-client; } \
 		|| $(call lacking,Open MPI is not installed,the tests of MPI)
 
-sshd: # a real SSH server for examples/mpi-image, unpacked and not installed: nothing is started
+sshd: # a real SSH server for machines of pools and examples/mpi-image, unpacked and not installed: nothing is started
 	@test -x target/sshd/usr/sbin/sshd || { apt-get update -qq && mkdir -p target/sshd/packages && cd target/sshd/packages \
 		&& apt-get download -qq openssh-server libwrap0 && for file in *.deb; do dpkg-deb -x "$$file" .. || exit 1; done; } \
-		|| $(call lacking,openssh-server cannot be had,the tests of examples/mpi-image)
+		|| $(call lacking,openssh-server cannot be had,the tests of SSH machines and examples/mpi-image)
 
 shells: # in which completion and the documents' commands are tried
 	@command -v tmux >/dev/null && command -v zsh >/dev/null && command -v fish >/dev/null \

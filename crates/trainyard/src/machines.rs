@@ -1,13 +1,17 @@
-//! Machines of sky's clusters on this one: the provider `local` of `infra`, with node agents in this process.
+//! Machines of sky's clusters: what the providers `local` and `ssh` of `infra` need of this process, node agents and the API server.
 
+use api::sky::keys;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use infra::local::{Agents, Host, Local, Machines};
+use infra::ssh;
 use infra::{Keeper, Provider};
-use kube::Client;
+use k8s_openapi::api::core::v1::Node;
+use kube::{Api, Client, ResourceExt};
 use node::agent::{Agent, Config};
 use node::gpus::Gpu;
 use node::poddir::PodDir;
+use serde_json::json;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -75,8 +79,60 @@ impl Agents for Here {
     }
 }
 
-/// The keeper of all machines that this control plane can make.
-pub async fn keeper(client: &Client, root: PathBuf, api_server: SocketAddr) -> Keeper {
+/// Days for which the token of an agent on another machine is good; it dies with the Node object before.
+const TOKEN_DAYS: u16 = 3650;
+
+/// The API server, for agents that reach it through a tunnel.
+struct Door {
+    client: Client,
+    /// Of the control plane.
+    home: PathBuf,
+}
+
+impl Door {
+    async fn pass_of(&self, machine: &ssh::Record, port: u16) -> Result<ssh::Pass, String> {
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        let token = |node: &Node| node.labels().get(keys::TOKEN).cloned();
+        let found = nodes.get_opt(&machine.node).await.map_err(|error| api::error_chain(&error))?;
+        if found.is_some_and(|node| token(&node).as_deref() != Some(&machine.token)) {
+            return Err(format!("there is another node {0} already; remove it: kubectl delete node {0}", machine.node));
+        }
+        let mut node = crate::agent::bare(&machine.node);
+        node["metadata"]["labels"] = json!(machine.labels);
+        let taint = |(key, value)| json!({"key": key, "value": value, "effect": "NoSchedule"});
+        node["spec"]["taints"] = machine.taints.iter().map(taint).collect();
+        let server = format!("https://127.0.0.1:{port}");
+        let kubeconfig = crate::agent::kubeconfig(&self.home, &self.client, &server, &node, TOKEN_DAYS).await;
+        let kubeconfig = kubeconfig.map_err(|error| error.render())?;
+        let there = nodes.get(&machine.node).await.map_err(|error| api::error_chain(&error))?;
+        Ok(ssh::Pass { kubeconfig, uid: there.uid().unwrap_or_default() })
+    }
+}
+
+impl ssh::Access for Door {
+    fn pass<'a>(&'a self, machine: &'a ssh::Record, port: u16) -> BoxFuture<'a, Result<ssh::Pass, String>> {
+        self.pass_of(machine, port).boxed()
+    }
+}
+
+/// Machines of the pools in the user's `~/.sky/ssh_node_pools.yaml`.
+fn by_ssh(client: &Client, home: &Path, api_server: SocketAddr) -> std::io::Result<Arc<dyn Provider>> {
+    let user = std::env::home_dir().unwrap_or_default();
+    let host = nix::unistd::gethostname().unwrap_or_default();
+    let settings = ssh::Settings {
+        folder: home.join("ssh"),
+        pools: user.join(".sky/ssh_node_pools.yaml"),
+        home: user,
+        owner: format!("{} on {}", home.display(), host.to_string_lossy()),
+        api_server,
+        program: std::env::current_exe()?,
+    };
+    let door = Door { client: client.clone(), home: home.to_owned() };
+    Ok(Arc::new(ssh::Machines::new(settings, Arc::new(door))))
+}
+
+/// The keeper of all machines that this control plane can make; `home` is its own.
+pub async fn keeper(client: &Client, home: &Path, api_server: SocketAddr) -> std::io::Result<Keeper> {
     let gpus = node::gpus::detect().await;
     #[expect(clippy::cast_precision_loss, reason = "sizes of one machine")]
     let host = Host {
@@ -85,6 +141,6 @@ pub async fn keeper(client: &Client, root: PathBuf, api_server: SocketAddr) -> K
         gpus: gpus.iter().map(|gpu| (gpu.index, gpu.product.clone())).collect(),
     };
     let agents = Arc::new(Here { client: client.clone(), api_server, gpus, running: Mutex::default() });
-    let local = Arc::new(Machines::new(root, host, agents)) as Arc<dyn Provider>;
-    Keeper::new(client.clone(), [local])
+    let local = Arc::new(Machines::new(home.join("machines"), host, agents)) as Arc<dyn Provider>;
+    Ok(Keeper::new(client.clone(), [local, by_ssh(client, home, api_server)?]))
 }

@@ -223,11 +223,8 @@ pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
     let machines = home.root().join("machines");
     let usage: Option<Arc<dyn Usage>> =
         if args.no_node { None } else { Some(Arc::new(NodeUsage::new(&node_name(&node_data)?, node_data.clone()))) };
-    let own = if args.no_node {
-        None
-    } else {
-        Some((node_name(&node_data)?, NodeStreams::new(node_data.clone(), machines.clone())))
-    };
+    let own =
+        if args.no_node { None } else { Some((node_name(&node_data)?, NodeStreams::new(node_data.clone(), machines))) };
     let tunnels = Open::default();
     let streams: Arc<dyn PodStreams> = Arc::new(AllStreams { own, open: tunnels.clone() });
     let series = Series::new(home.root().join("metrics"));
@@ -295,7 +292,7 @@ pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
         tasks.spawn(agent_part.run(async move { agent.run(stop).await }));
     }
     if !args.no_node && controllers.wants_clusters() {
-        let keeper = crate::machines::keeper(&client, machines, address).await;
+        let keeper = crate::machines::keeper(&client, home.root(), reachable(address)).await.map_err(UpError::Node)?;
         let stop = stop.clone();
         tasks.spawn(keeper.run(stop));
     }

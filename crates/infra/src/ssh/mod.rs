@@ -1,5 +1,17 @@
-//! Machines that are there already and are reached by SSH: the pools in which SkyPilot's users list them.
+//! Machines that are there already and are reached by SSH: the hosts of the pools in which SkyPilot's users list them.
+//!
+//! A host is taken by a claim on the host itself, a file that is made once or not at all and holds the machine's token; so no two
+//! launches, of whomever, use one twice. All that is ours on a host is in one folder of its user, `~/.trainyard-machine/HOSTNAME`.
 
+mod fault;
+mod fit;
+mod machines;
 mod pools;
+mod record;
+mod session;
+mod upkeep;
+mod work;
 
+pub use machines::{Access, Machines, NAME, Pass, Settings};
 pub use pools::{Host, Pools, parse};
+pub use record::{Place, Record};

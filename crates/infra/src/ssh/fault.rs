@@ -1,0 +1,119 @@
+//! What goes wrong with a machine that is reached by SSH, told in one line, and what is to become of it.
+
+use managed::provider::{Failure, Fate};
+
+/// Why something could not be done on a host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// No connection: nothing was done. It may be there another time.
+    Unreachable(String),
+    /// No connection until somebody changes something: a key, a password, a host key.
+    Refused(String),
+    /// The connection broke: it may have been done.
+    Broken(String),
+    /// The host is another machine's, or too small, or full: nothing was done.
+    NoRoom(String),
+    /// There is no claim of this machine on the host.
+    Absent,
+    /// The host cannot do it: no program runs there, no tunnel is allowed.
+    Unfit(String),
+    /// It was begun and does not end: to be asked again.
+    Stuck(String),
+}
+
+impl Fault {
+    /// What happened.
+    pub fn what(&self) -> &str {
+        match self {
+            Self::Unreachable(what)
+            | Self::Refused(what)
+            | Self::Broken(what)
+            | Self::NoRoom(what)
+            | Self::Unfit(what)
+            | Self::Stuck(what) => what,
+            Self::Absent => "there is no claim of this machine on it any more",
+        }
+    }
+
+    /// The failure of a call about a machine that may be there.
+    pub fn failure(&self, host: &str) -> Failure {
+        Failure::new(Fate::Retry, format!("{host}: {}", self.what()))
+    }
+}
+
+/// What ssh says of a connection that did not come about.
+pub fn of_ssh(host: &str, stderr: &str) -> Fault {
+    let has = |text: &str| stderr.contains(text);
+    if has("REMOTE HOST IDENTIFICATION HAS CHANGED") || has("has changed and you have requested strict checking") {
+        return Fault::Refused(format!(
+            "its host key is not the known one; if that is meant, forget the old one: ssh-keygen -R {host}"
+        ));
+    }
+    if has("Host key verification failed") || has("host key is known for") {
+        return Fault::Refused(format!("its host key is not known here; look at it and accept it once: ssh {host}"));
+    }
+    if has("Permission denied") || has("Too many authentication failures") || has("No more authentication methods") {
+        return Fault::Refused(format!(
+            "it takes neither key nor password ({}); `ssh {host}` as this user must work",
+            last_line(stderr)
+        ));
+    }
+    if has("Bad configuration option") || has("terminating, ") {
+        return Fault::Refused(format!("OpenSSH's configuration cannot be used: {}", last_line(stderr)));
+    }
+    Fault::Unreachable(format!("it cannot be reached: {}", last_line(stderr)))
+}
+
+/// What a command on the host says by its exit code, as host.sh has them.
+pub fn of_host(code: i32, error: &str, stderr: &str) -> Fault {
+    let why = last_line(stderr);
+    let what = match (error.is_empty(), why == "ssh said nothing") {
+        (false, true) => error.to_owned(),
+        (true, _) => why.to_owned(),
+        (false, false) => format!("{error}: {why}"),
+    };
+    match code {
+        10 => Fault::NoRoom(what),
+        11 => Fault::Absent,
+        12 => Fault::NoRoom(what),
+        14 | 15 => Fault::Unfit(what),
+        13 | 255 => Fault::Broken(what),
+        _ => Fault::Stuck(what),
+    }
+}
+
+/// The last line that says something.
+pub fn last_line(text: &str) -> &str {
+    let said = |line: &&str| !line.is_empty() && !line.starts_with("Warning: Permanently added");
+    text.lines().map(str::trim).rfind(said).unwrap_or("ssh said nothing")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_ssh_says_has_a_fate() {
+        let refused = |stderr: &str, says: &str| {
+            let Fault::Refused(what) = of_ssh("h", stderr) else { panic!("{stderr}: {:?}", of_ssh("h", stderr)) };
+            assert!(what.contains(says), "{what}");
+        };
+        refused(
+            "@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\nHost key verification failed.\n",
+            "ssh-keygen -R h",
+        );
+        refused(
+            "No ED25519 host key is known for h and you have requested strict checking.\n",
+            "accept it once: ssh h",
+        );
+        refused("banner\nme@h: Permission denied (publickey).\r\n", "(me@h: Permission denied (publickey).)");
+        let gone = of_ssh("h", "ssh: connect to host h port 22: Connection refused\r\n");
+        let what = "it cannot be reached: ssh: connect to host h port 22: Connection refused";
+        assert_eq!(gone, Fault::Unreachable(what.to_owned()));
+        let full = of_host(12, "cannot write /h/program", "cat: write error: No space left on device\n");
+        let what = "cannot write /h/program: cat: write error: No space left on device";
+        assert_eq!(full, Fault::NoRoom(what.to_owned()));
+        assert_eq!(of_host(11, "", ""), Fault::Absent);
+        assert_eq!(of_host(14, "no", ""), Fault::Unfit("no".to_owned()));
+    }
+}

@@ -1,0 +1,60 @@
+//! What a host is, by what it said of itself, and whether it will do.
+
+use super::fault::Fault;
+use super::machines::NAME;
+use super::record::Place;
+use super::session::{Answer as Said, first, taken};
+use api::sky::{Accelerators, Candidate};
+use managed::provider::Offer;
+
+const GIB_IN_KIB: f64 = 1_048_576.0;
+
+/// The host as an offer: its region is the pool, its zone the host.
+pub fn offer(place: &Place, said: &Said) -> Offer {
+    let gpus = said.get("gpu").map_or(&[][..], Vec::as_slice);
+    #[expect(clippy::cast_precision_loss, reason = "GPUs of one machine")]
+    let accelerators = gpus.first().map(|name| Accelerators { name: name.clone(), count: gpus.len() as f64 });
+    let candidate = Candidate {
+        provider: NAME.to_owned(),
+        region: place.pool.clone(),
+        zone: place.name.clone(),
+        cpus: number(said, "cpus"),
+        memory: number(said, "memory") / GIB_IN_KIB,
+        accelerators,
+        ..Candidate::default()
+    };
+    Offer { candidate, free: Some(u32::from(first(said, "holder").is_empty())) }
+}
+
+fn number(said: &Said, name: &str) -> f64 {
+    first(said, name).parse().unwrap_or(0.0)
+}
+
+/// Why this host is not what is asked for; `need`: KiB of disk.
+pub fn unsuitable(said: &Said, wanted: &Candidate, need: u64) -> Option<Fault> {
+    let system = first(said, "system");
+    let ours = format!("Linux {}", std::env::consts::ARCH);
+    if system != ours {
+        return Some(Fault::Unfit(format!("it is {system}, and the program is for {ours}")));
+    }
+    if !first(said, "holder").is_empty() {
+        return Some(Fault::NoRoom(taken(first(said, "record"), "it is taken")));
+    }
+    let (cpus, memory) = (number(said, "cpus"), number(said, "memory") / GIB_IN_KIB);
+    for (what, wanted, has) in [("processors", wanted.cpus, cpus), ("GiB of memory", wanted.memory, memory)] {
+        if wanted > has {
+            return Some(Fault::NoRoom(format!("it has {has:.1} {what}, and {wanted:.1} are asked for")));
+        }
+    }
+    #[expect(clippy::cast_precision_loss, reason = "sizes of disks")]
+    if number(said, "disk") < need as f64 {
+        let (has, need) = (number(said, "disk") / 1024.0, need / 1024);
+        return Some(Fault::NoRoom(format!("its home directory has {has:.0} MiB of disk left, and {need} are needed")));
+    }
+    let asked = wanted.accelerators.as_ref().filter(|all| all.count > 0.0)?;
+    let name = asked.name.to_lowercase();
+    let has = said.get("gpu").into_iter().flatten().filter(|gpu| gpu.to_lowercase().contains(&name)).count();
+    #[expect(clippy::cast_precision_loss, reason = "GPUs of one machine")]
+    let enough = has as f64 >= asked.count;
+    (!enough).then(|| Fault::NoRoom(format!("it has {has} {}, and {} are asked for", asked.name, asked.count)))
+}

@@ -1,0 +1,301 @@
+//! A connection to a host: one `ssh` of the system that stays, over which commands and a tunnel go (ControlMaster).
+//!
+//! OpenSSH's configuration and its known hosts apply. The connection ends with this process, however that ends: its command on the host
+//! reads until there is no more input. Passwords are given by `SSH_ASKPASS`, out of a file that only its owner reads.
+
+use super::fault::{Fault, last_line, of_host, of_ssh};
+use super::record::Place;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::process::{Child, ChildStdin, Command};
+use tokio::time::timeout;
+
+/// What is done on hosts, as functions.
+const LIBRARY: &str = include_str!("host.sh");
+/// The first line of every answer; what login scripts say comes before it.
+const HELLO: &str = "trainyard-host";
+/// How long a connection may take, and what ssh itself waits for an address.
+const OPEN_MAX: Duration = Duration::from_secs(60);
+const CONNECT_TIMEOUT: &str = "ConnectTimeout=20";
+/// A connection is dead after three questions without answer, a question every five seconds.
+const ALIVE: [&str; 2] = ["ServerAliveInterval=5", "ServerAliveCountMax=3"];
+/// How much of an answer is read.
+const ANSWER_MAX: u64 = 1 << 20;
+
+static COUNT: AtomicU64 = AtomicU64::new(0);
+
+/// What a host answered: values by name, in order.
+pub type Answer = BTreeMap<String, Vec<String>>;
+
+/// The first value of this name; empty where there is none.
+pub fn first<'a>(answer: &'a Answer, name: &str) -> &'a str {
+    answer.get(name).and_then(|values| values.first()).map_or("", String::as_str)
+}
+
+/// One word of a shell.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+/// A connection that is open. Dropping it closes it.
+pub struct Session {
+    pub place: Place,
+    folder: PathBuf,
+    socket: String,
+    child: Child,
+    /// The connection ends with it.
+    _input: Option<ChildStdin>,
+}
+
+/// Removes a file when it goes.
+struct Removed(PathBuf);
+
+impl Drop for Removed {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+fn ssh(folder: &Path, socket: &str, place: &Place) -> Command {
+    let mut command = Command::new("ssh");
+    // sockets' paths must be short, so the folder is where it runs
+    command.current_dir(folder).args(["-S", socket, "-T", "-o", CONNECT_TIMEOUT, "-o", "LogLevel=ERROR"]);
+    for option in ["RemoteCommand=none", "PermitLocalCommand=no", "ForwardAgent=no"] {
+        command.args(["-o", option]);
+    }
+    if let Some(user) = &place.user {
+        command.args(["-l", user]);
+    }
+    if let Some(file) = &place.identity_file {
+        command.arg("-i").arg(file).args(["-o", "IdentitiesOnly=yes"]);
+    }
+    command.kill_on_drop(true).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+fn local(error: &std::io::Error) -> Fault {
+    Fault::Stuck(format!("`ssh` cannot be run here: {error}; it comes with openssh-client"))
+}
+
+impl Session {
+    /// Connects.
+    ///
+    /// # Errors
+    /// `Unreachable` or `Refused`: nothing was done there.
+    pub async fn open(folder: &Path, place: &Place, password: Option<&str>) -> Result<Self, Fault> {
+        let socket = format!("c{:x}", COUNT.fetch_add(1, Ordering::Relaxed));
+        let _ = std::fs::remove_file(folder.join(&socket));
+        let mut command = ssh(folder, &socket, place);
+        command.args(["-M", "-o", "ControlPersist=no", "-o", "ClearAllForwardings=yes"]);
+        for option in ALIVE {
+            command.args(["-o", option]);
+        }
+        let mut kept = None;
+        match password {
+            None => {
+                command.args(["-o", "BatchMode=yes"]);
+            }
+            Some(password) => {
+                kept = Some(ask_with(folder, &socket, password, &mut command).map_err(|error| local(&error))?);
+                command.args(["-o", "NumberOfPasswordPrompts=1"]);
+            }
+        }
+        command.arg("--").arg(&place.name).arg(format!("exec sh -c 'echo {HELLO}; exec cat >/dev/null'"));
+        let mut child = command.spawn().map_err(|error| local(&error))?;
+        let mut stderr = child.stderr.take();
+        let stdout = child.stdout.take();
+        let opening = async {
+            let mut lines = BufReader::new(stdout?.take(ANSWER_MAX)).lines();
+            while let Ok(Some(line)) = lines.next_line().await {
+                if line == HELLO {
+                    return Some(());
+                }
+            }
+            None
+        };
+        let opened = timeout(OPEN_MAX, opening).await;
+        drop(kept);
+        match opened {
+            Ok(Some(())) => {
+                // nobody reads it from now on, and it must not fill
+                tokio::spawn(async move {
+                    if let Some(stderr) = &mut stderr {
+                        let _ = tokio::io::copy(stderr, &mut tokio::io::sink()).await;
+                    }
+                });
+                let input = child.stdin.take();
+                Ok(Self { place: place.clone(), folder: folder.to_owned(), socket, child, _input: input })
+            }
+            Ok(None) => Err(of_ssh(&place.host(), &text(stderr.as_mut()).await)),
+            Err(_) => {
+                let seconds = OPEN_MAX.as_secs();
+                Err(Fault::Unreachable(format!("it cannot be reached: no answer within {seconds} s")))
+            }
+        }
+    }
+
+    /// Returns when the connection has ended.
+    pub async fn ended(&mut self) {
+        let _ = self.child.wait().await; // one that cannot be waited for is none
+    }
+
+    /// What to run commands over it with, also while somebody waits for its end.
+    pub fn line(&self) -> Line {
+        Line { place: self.place.clone(), folder: self.folder.clone(), socket: self.socket.clone() }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        let _ = self.child.start_kill(); // it has ended
+        let _ = std::fs::remove_file(self.folder.join(&self.socket));
+    }
+}
+
+/// Puts the password where `ssh` gets it, for as long as the answer lives.
+fn ask_with(folder: &Path, socket: &str, password: &str, command: &mut Command) -> std::io::Result<[Removed; 2]> {
+    let (file, ask) = (folder.join(format!("{socket}.password")), folder.join(format!("{socket}.ask")));
+    let write = |path: &Path, mode: u32, text: &str| {
+        let _ = std::fs::remove_file(path);
+        let file = std::fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(path);
+        file.and_then(|mut file| std::io::Write::write_all(&mut file, text.as_bytes()))
+    };
+    let kept = [Removed(file.clone()), Removed(ask.clone())];
+    write(&file, 0o600, &format!("{password}\n"))?;
+    // never what asks whether a host key is right
+    let script =
+        format!("#!/bin/sh\ncase $1 in *assword*) exec cat {} ;; esac\nexit 1\n", quoted(&file.display().to_string()));
+    write(&ask, 0o700, &script)?;
+    command.env("SSH_ASKPASS", &ask).env("SSH_ASKPASS_REQUIRE", "force");
+    if std::env::var_os("DISPLAY").is_none() {
+        command.env("DISPLAY", "none");
+    }
+    Ok(kept)
+}
+
+/// The text of a stream until its end.
+async fn text(stream: Option<&mut (impl AsyncRead + Unpin)>) -> String {
+    let mut bytes = Vec::new();
+    if let Some(stream) = stream {
+        let _ = timeout(Duration::from_secs(5), stream.take(ANSWER_MAX).read_to_end(&mut bytes)).await;
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Commands over a connection that somebody else keeps.
+#[derive(Clone, Debug)]
+pub struct Line {
+    pub place: Place,
+    folder: PathBuf,
+    socket: String,
+}
+
+impl Line {
+    /// Calls a function of `host.sh` with these variables; `payload` is its input.
+    ///
+    /// # Errors
+    /// What the host says, or `Broken`.
+    pub async fn call(
+        &self,
+        function: &str,
+        variables: &[(&str, &str)],
+        payload: Option<&Path>,
+        limit: Duration,
+    ) -> Result<Answer, Fault> {
+        let mut script: String = variables.iter().map(|(name, value)| format!("{name}={}\n", quoted(value))).collect();
+        script.push_str(LIBRARY);
+        script.push_str(function);
+        script.push('\n');
+        // all of it is input: arguments can be read by everybody on the host
+        let command = format!("exec sh -c 'eval \"$(dd bs=1 count={} 2>/dev/null)\"'", script.len());
+        let mut child = ssh(&self.folder, &self.socket, &self.place);
+        child
+            .args(["-o", "ControlMaster=no", "-o", "ClearAllForwardings=yes", "-o", "BatchMode=yes", "--"])
+            .arg(&self.place.name)
+            .arg(command);
+        let mut child = child.spawn().map_err(|error| local(&error))?;
+        let (stdin, mut stdout, mut stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let input = async {
+            let Some(mut stdin) = stdin else { return Ok(()) };
+            stdin.write_all(script.as_bytes()).await?;
+            if let Some(path) = payload {
+                let mut file = tokio::fs::File::open(path).await?;
+                tokio::io::copy(&mut file, &mut stdin).await?;
+            }
+            stdin.shutdown().await
+        };
+        let (mut said, mut complaint) = (Vec::new(), Vec::new());
+        let all = async {
+            let output = async {
+                let Some(stdout) = &mut stdout else { return Ok(0) };
+                stdout.take(ANSWER_MAX).read_to_end(&mut said).await
+            };
+            let errors = async {
+                let Some(stderr) = &mut stderr else { return Ok(0) };
+                stderr.take(ANSWER_MAX).read_to_end(&mut complaint).await
+            };
+            // a command that refuses does not read all of its input: the exit code tells
+            let _ = tokio::join!(input, output, errors);
+            child.wait().await
+        };
+        let late = |_| Fault::Broken(format!("`{function}` had no answer within {} s", limit.as_secs()));
+        let status = timeout(limit, all).await.map_err(late)?.map_err(|error| local(&error))?;
+        let (said, complaint) = (String::from_utf8_lossy(&said), String::from_utf8_lossy(&complaint));
+        let lines = said.lines().skip_while(|line| *line != HELLO).skip(1);
+        let mut answer = Answer::new();
+        for (name, value) in lines.filter_map(|line| line.split_once('=')) {
+            answer.entry(name.to_owned()).or_default().push(value.to_owned());
+        }
+        match status.code() {
+            Some(0) if said.contains(HELLO) => Ok(answer),
+            Some(code) => match of_host(code, first(&answer, "error"), &complaint) {
+                Fault::NoRoom(what) if code == 10 => Err(Fault::NoRoom(taken(first(&answer, "record"), &what))),
+                fault => Err(fault),
+            },
+            None => Err(Fault::Broken("the connection broke".to_owned())),
+        }
+    }
+
+    /// Makes a port of the host's loopback lead to `target` of this side: this one, or any that is free.
+    ///
+    /// # Errors
+    /// `Unfit` where the host's sshd does not allow it, or the port is taken there.
+    pub async fn forward(&self, port: Option<u16>, target: SocketAddr) -> Result<u16, Fault> {
+        let mut command = ssh(&self.folder, &self.socket, &self.place);
+        let way = format!("127.0.0.1:{}:{target}", port.unwrap_or(0));
+        command.args(["-O", "forward", "-R", &way, "--"]).arg(&self.place.name).stdin(Stdio::null());
+        let done = timeout(OPEN_MAX, command.output()).await;
+        let done =
+            done.map_err(|_| Fault::Broken("the tunnel had no answer".to_owned()))?.map_err(|error| local(&error))?;
+        let said = String::from_utf8_lossy(&done.stdout);
+        let complaint = String::from_utf8_lossy(&done.stderr);
+        if !done.status.success() {
+            return Err(match complaint.contains("forwarding") {
+                true => Fault::Unfit(format!(
+                    "its sshd refuses the tunnel to the API server ({}): AllowTcpForwarding must be yes",
+                    last_line(&complaint)
+                )),
+                false => Fault::Broken(last_line(&complaint).to_owned()),
+            });
+        }
+        match (port, said.trim().parse()) {
+            (Some(port), _) | (None, Ok(port)) => Ok(port),
+            (None, Err(_)) => Err(Fault::Broken(format!("ssh did not tell the tunnel's port: {said}"))),
+        }
+    }
+}
+
+/// Whose a host is that is taken, of the second line of its claim.
+pub fn taken(record: &str, what: &str) -> String {
+    let claim: serde_json::Value = serde_json::from_str(record).unwrap_or_default();
+    match (claim["node"].as_str(), claim["owner"].as_str()) {
+        (Some(node), Some(owner)) => format!("it is taken by machine {node} of {owner}"),
+        _ => what.to_owned(),
+    }
+}

@@ -1,0 +1,153 @@
+//! Machines that are there: how they are looked at, stopped, started and ended.
+
+use super::fault::Fault;
+use super::record::{Place, Record};
+use super::session::first;
+use super::work::{ENDING, Inner, Machine, QUICK, Way, locked, seen_of};
+use managed::provider::{Failure, Fate, Handle, Seen, State};
+use std::sync::Arc;
+
+impl Inner {
+    /// The machine as it is; one that is to run has its agent and its connection then.
+    pub async fn up(self: &Arc<Self>, token: &str) -> Result<Option<Seen>, Failure> {
+        let machine = self.machine(token);
+        let _turn = machine.turn.lock().await;
+        let Some(mut record) = self.records.read(token)? else { return Ok(None) };
+        let Some(place) = record.current.clone() else { return Ok(None) };
+        let failed = |fault: Fault| fault.failure(&place.id());
+        let way = self.way(&machine, &place).await.map_err(failed)?;
+        let line = way.line();
+        let said = match self.look(&line, &record).await {
+            Ok(said) => said,
+            Err(Fault::Absent) => return Ok(None),
+            Err(fault) => return Err(failed(fault)),
+        };
+        match (first(&said, "goal"), way) {
+            ("gone", _) => self.end(&machine, &mut record, &place).await,
+            ("stopped", _) => Ok(Some(self.seen(&mut record, &place, &said, State::Stopped))),
+            (_, Way::Own(session)) => self.bring(&machine, &mut record, *session).await.map(Some).map_err(failed),
+            // one that ended by itself is started again
+            (_, Way::Kept(line)) => {
+                let port = locked(&machine.link).as_ref().map(|link| link.port);
+                if let Some(port) = port {
+                    self.start_agent(&line, &record, port).await.map_err(failed)?;
+                }
+                Ok(Some(self.seen(&mut record, &place, &said, State::Running)))
+            }
+        }
+    }
+
+    /// Ends what is on one host.
+    pub async fn end(&self, machine: &Machine, record: &mut Record, place: &Place) -> Result<Option<Seen>, Failure> {
+        let left = |fault: Fault| {
+            let what = format!("{}; what is on it cannot be removed", fault.what());
+            Failure::new(Fate::Retry, format!("{}: {what}", place.id()))
+        };
+        let way = self.way(machine, place).await.map_err(left)?;
+        let line = way.line();
+        let said = match self.look(&line, record).await {
+            Ok(said) => Some(said),
+            Err(Fault::Absent) => None,
+            Err(fault) => return Err(left(fault)),
+        };
+        if let Some(said) = &said
+            && first(said, "sha256").is_empty()
+        {
+            // without the program nothing that it has started can be ended
+            match self.upload(&line, record, said).await {
+                Ok(()) | Err(Fault::Absent | Fault::NoRoom(_) | Fault::Unfit(_)) => {}
+                Err(fault) => return Err(left(fault)),
+            }
+        }
+        match line.call("end", &[("token", &record.token)], None, ENDING).await {
+            Ok(_) | Err(Fault::Absent) => {}
+            Err(fault) => return Err(left(fault)),
+        }
+        if locked(&machine.link).as_ref().is_some_and(|link| link.line.place.is(place)) {
+            *locked(&machine.link) = None;
+        }
+        record.forget(place);
+        self.records.write(record)?;
+        Ok(None)
+    }
+
+    pub async fn delete(&self, handle: &Handle) -> Result<Option<Seen>, Failure> {
+        let machine = self.machine(&handle.token);
+        drop(locked(&machine.making).take());
+        let _turn = machine.turn.lock().await;
+        let Some(mut record) = self.records.read(&handle.token)? else { return Ok(None) };
+        let current = record.current.as_ref().map(Place::id);
+        // one that is not the noted one is ended alone
+        let alone = handle.id.as_ref().filter(|id| current.as_ref().is_some_and(|current| current != *id));
+        for place in record.places.clone() {
+            if alone.is_none_or(|id| *id == place.id()) {
+                self.end(&machine, &mut record, &place).await?;
+            }
+        }
+        if record.places.is_empty() {
+            locked(&self.machines).remove(&handle.token);
+        }
+        Ok(None)
+    }
+
+    pub async fn stop(&self, token: &str) -> Result<Option<Seen>, Failure> {
+        let machine = self.machine(token);
+        let _turn = machine.turn.lock().await;
+        let Some(mut record) = self.records.read(token)? else { return Ok(None) };
+        let Some(place) = record.current.clone() else { return Ok(None) };
+        let failed = |fault: Fault| fault.failure(&place.id());
+        let way = self.way(&machine, &place).await.map_err(failed)?;
+        let line = way.line();
+        match line.call("stop", &[("token", token)], None, ENDING).await {
+            Ok(_) => {}
+            Err(Fault::Absent) => return Ok(None),
+            Err(fault) => return Err(failed(fault)),
+        }
+        let said = self.look(&line, &record).await.map_err(failed)?;
+        *locked(&machine.link) = None;
+        Ok(Some(self.seen(&mut record, &place, &said, State::Stopped)))
+    }
+
+    pub async fn aim(&self, token: &str) -> Result<bool, Failure> {
+        let machine = self.machine(token);
+        let _turn = machine.turn.lock().await;
+        let Some(place) = self.records.read(token)?.and_then(|record| record.current) else { return Ok(false) };
+        let failed = |fault: Fault| fault.failure(&place.id());
+        let way = self.way(&machine, &place).await.map_err(failed)?;
+        match way.line().call("aim", &[("token", token), ("goal", "")], None, QUICK).await {
+            Ok(_) => Ok(true),
+            Err(Fault::Absent) => Ok(false),
+            Err(fault) => Err(failed(fault)),
+        }
+    }
+
+    /// The claims of a record's hosts that can be reached; places that have none are forgotten.
+    pub async fn owned(&self, record: Record) -> Vec<Seen> {
+        let machine = self.machine(&record.token);
+        // who works on it looks by itself
+        let Ok(_turn) = machine.turn.try_lock() else {
+            return record.current.iter().map(|place| seen_of(&record, place, State::Starting)).collect();
+        };
+        let Ok(Some(mut record)) = self.records.read(&record.token) else { return Vec::new() };
+        let mut found = Vec::new();
+        for place in record.places.clone() {
+            let Ok(way) = self.way(&machine, &place).await else { continue };
+            match self.look(&way.line(), &record).await {
+                Ok(said) => {
+                    let state = match first(&said, "goal") {
+                        "gone" => State::Ending,
+                        "stopped" => State::Stopped,
+                        _ => State::Running,
+                    };
+                    found.push(seen_of(&record, &place, state));
+                }
+                Err(Fault::Absent) if record.current.as_ref().is_none_or(|current| !current.is(&place)) => {
+                    record.forget(&place);
+                    let _ = self.records.write(&record); // it is forgotten another time
+                }
+                Err(_) => {}
+            }
+        }
+        found
+    }
+}

@@ -1,0 +1,283 @@
+"""Clusters on machines that are reached by SSH: real sshds, and what happens to them."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+
+import pytest
+from conftest import Yard, stop, wait_for
+from sshd import PASSWORD, UID, USER, Host, Lan, can, run
+
+pytestmark = pytest.mark.skipif(not can(), reason="root, sshd (make sshd), unshare, nsenter and ip are needed")
+# the program is copied to each machine, of some hundred MB where it was built for tests
+WAIT = 300
+
+
+class Sky(Yard):
+    """A control plane of a user who has pools."""
+
+    def __init__(self, lan: Lan, home: pathlib.Path):
+        self.home, self.flags = home, ()
+        self.env = {**os.environ, "TRAINYARD_HOME": str(home), **lan.env}
+        self.env.pop("KUBECONFIG", None)
+        self.up()
+
+    def cluster(self, name: str, *pools: str, nodes: int = 1, **spec: object) -> None:
+        candidates = [{"provider": "ssh", "region": pool} for pool in pools]
+        spec = {"nodes": nodes, "candidates": candidates, **spec}
+        self.apply({"apiVersion": "sky.trainyard.dev/v1alpha1", "kind": "Cluster", "metadata": {"name": name}, "spec": spec})
+
+    def apply(self, *objects: dict) -> None:
+        self.kubectl("apply", "-f", "-", input=json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)}))
+
+    def get(self, *words: str) -> dict:
+        return json.loads(self.kubectl("get", *words, "-o", "json", check=False).stdout or "{}")
+
+    def status(self, name: str) -> dict:
+        return self.get("cluster", name).get("status", {})
+
+    def machines(self, name: str) -> list[dict]:
+        return self.get("machines", "-l", f"sky.trainyard.dev/cluster={name}").get("items", [])
+
+    def until_up(self, name: str) -> None:
+        wait_for(f"{name} to be up", lambda: self.status(name).get("phase") == "UP", WAIT)
+
+    def pod(self, name: str, node: str, script: str) -> None:
+        container = {"name": "main", "image": "none", "command": ["sh", "-c", script]}
+        spec = {
+            "nodeName": node, "restartPolicy": "Never", "terminationGracePeriodSeconds": 1, "containers": [container],
+            "tolerations": [{"operator": "Exists"}],
+        }  # fmt: skip
+        self.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec})
+        wait_for(f"pod {name} to run", lambda: self.phase(name) == "Running", WAIT)
+
+    def phase(self, pod: str) -> str:
+        return self.kubectl("get", "pod", pod, "-o", "jsonpath={.status.phase}", check=False).stdout
+
+    def ready(self, node: str) -> str:
+        path = '{.status.conditions[?(@.type=="Ready")].status}'
+        return self.kubectl("get", "node", node, "-o", f"jsonpath={path}", check=False).stdout
+
+    def log(self, pod: str) -> str:
+        return self.kubectl("logs", pod, check=False).stdout
+
+    def delete(self, name: str) -> None:
+        self.kubectl("delete", "cluster", name, "--wait=false", "--ignore-not-found")
+        wait_for(f"{name} to be gone", lambda: not self.get("cluster", name) and not self.machines(name), WAIT)
+
+    def connections(self) -> list[str]:
+        """Processes of ssh that this control plane, or an earlier one, keeps."""
+        found = subprocess.run(["pgrep", "-af", "ssh .*-S c[0-9a-f]* "], capture_output=True, text=True).stdout.splitlines()
+        return [line for line in found if os.path.realpath(f"/proc/{line.split()[0]}/cwd") == str(self.home / "ssh")]
+
+
+@pytest.fixture
+def lan() -> Iterator[Lan]:
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="lan-"))
+    lan = Lan(folder)
+    try:
+        yield lan
+    finally:
+        lan.end()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def sky(lan: Lan) -> Iterator[Sky]:
+    yard = Sky(lan, lan.folder / "yard")
+    try:
+        yield yard
+    finally:
+        stop(yard)
+        for line in yard.connections():
+            os.kill(int(line.split()[0]), 9)
+
+
+def nothing_left(sky: Sky, *hosts: Host) -> None:
+    """No process, file, tunnel or key of ours, on the machines and here."""
+    for host in hosts:
+        wait_for("its processes to end", lambda host=host: not host.ours())
+        wait_for("its sessions to end", lambda host=host: not [s for s in host.processes() if f"{USER}@" in s[1]])
+        assert (host.files(), host.listening()) == ([], []), host.name
+    wait_for("connections to be closed", lambda: not sky.connections())
+    left = [path.name for path in (sky.home / "ssh").iterdir()] if (sky.home / "ssh").exists() else []
+    assert left == [] and sky.get("machines").get("items") == []
+    assert not [node for node in sky.get("nodes")["items"] if "sky.trainyard.dev/token" in node["metadata"]["labels"]]
+
+
+def test_two_machines_from_nothing_to_nothing(lan: Lan, sky: Sky) -> None:
+    one, two = lan.host(), lan.host()
+    lan.pools(lan.pool("lab", one, two))
+    sky.cluster("dev", "lab", nodes=2)
+    sky.until_up("dev")
+    nodes = sky.status("dev")["nodes"]
+    assert sorted(node["address"] for node in nodes) == [one.address, two.address]
+    for node in nodes:
+        sky.pod(f"on-{node['node']}", node["node"], "echo here $(hostname) $(id -un) $HOME; sleep 1000")
+        host = next(host for host in (one, two) if host.address == node["address"])
+        home = f"{host.home}/.trainyard-machine/{host.name}/home"
+        wait_for("its line", lambda node=node: "here" in sky.log(f"on-{node['node']}"))
+        assert f"{USER} {home}\n" in sky.log(f"on-{node['node']}")
+        done = sky.kubectl("exec", "-i", f"on-{node['node']}", "--", "sh", "-c", "tr a-z A-Z; exit 7", input="abc\n" * 5000, check=False)
+        assert (done.returncode, done.stdout) == (7, "ABC\n" * 5000), done.stderr
+    # what holds the node's token is its user's alone, and no argument of any process
+    for host in (one, two):
+        kubeconfig = host.home / f".trainyard-machine/{host.name}/kubeconfig"
+        assert kubeconfig.stat().st_mode & 0o777 == 0o600 and kubeconfig.stat().st_uid == UID
+        token = kubeconfig.read_text().split("token: ")[1].split()[0].strip('"')
+        assert len(token) > 30 and not [words for _, words in host.processes() if token in words]
+    # a third machine has no host: those are taken, and who has them is told
+    sky.cluster("more", "lab")
+    wait_for("a failure", lambda: sky.status("more").get("rejected"), WAIT)
+    assert sky.status("more")["rejected"][0].count("it is taken by machine dev-0-") == 2, sky.status("more")
+    sky.delete("more")
+    sky.delete("dev")
+    nothing_left(sky, one, two)
+
+
+def test_a_lost_connection_ends_nothing(lan: Lan, sky: Sky) -> None:
+    host = lan.host()
+    lan.pools(lan.pool("lab", host))
+    sky.cluster("dev", "lab")
+    sky.until_up("dev")
+    node = sky.status("dev")["nodes"][0]["node"]
+    starts = host.home / "starts"
+    starts.touch(0o666)
+    os.chown(starts, UID, UID)
+    sky.pod("lasting", node, f"echo once >>{starts}; echo begun; sleep 10000")
+    exec_works = lambda: sky.kubectl("exec", "lasting", "--", "echo", "hello", check=False).stdout == "hello\n"
+    wait_for("commands to run", exec_works)
+
+    host.kill_sshd()
+    host.start()
+    wait_for("commands to run again", exec_works, WAIT)
+
+    # nobody is told that the cable is out: the old session keeps its port until the next one ends it
+    old = host.sessions()
+    host.cut()
+    wait_for("the node to be given up", lambda: sky.ready(node) == "Unknown", WAIT)
+    wait_for("the reason to be told", lambda: "cannot be reached" in str(sky.machines("dev")[0]["status"].get("message")), WAIT)
+    host.mend()
+    wait_for("commands to run again", exec_works, WAIT)
+    wait_for("the node to be back", lambda: sky.ready(node) == "True", WAIT)
+    assert not set(old) & {pid for pid in host.sessions() if f"{USER}@" in dict(host.processes()).get(pid, "")}
+
+    sky.kill()
+    wait_for("connections to end with the control plane", lambda: not sky.connections())
+    sky.up()
+    wait_for("commands to run again", exec_works, WAIT)
+    sky.until_up("dev")
+    assert starts.read_text() == "once\n" and sky.phase("lasting") == "Running"
+    starts.unlink()
+    sky.delete("dev")
+    nothing_left(sky, host)
+
+
+def test_hosts_that_cannot_be_had(lan: Lan, sky: Sky) -> None:
+    """Each is told in one line, and the next one is taken."""
+    away, changed, strange, locked, off, good = (lan.host() for _ in range(6))
+    away.halt()
+    off.halt()
+    other = lan.folder / "other"
+    run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", other)
+    lan.know(changed, other)
+    lan.known.write_text("".join(line for line in lan.known.read_text().splitlines(True) if strange.address not in line))
+    (locked.folder / "authorized_keys").write_text("")
+    lan.pools(
+        lan.pool("away", away) + lan.pool("changed", changed) + lan.pool("strange", strange) + lan.pool("locked", locked)
+        + lan.pool("mixed", off, good)
+    )  # fmt: skip
+    sky.cluster("dev", "nowhere", "away", "changed", "strange", "locked", "mixed")
+    sky.until_up("dev")
+    told = sky.status("dev")["rejected"]
+    says = [
+        ("ssh/nowhere: there is no pool", "there are: [away, changed, locked, mixed, strange]"),
+        (f"ssh/away: {USER}@{away.address}: it cannot be reached", ""),
+        (f"ssh/changed: {USER}@{changed.address}: its host key is not the known one", "ssh-keygen -R"),
+        (f"ssh/strange: {USER}@{strange.address}: its host key is not known here", f"ssh {USER}@{strange.address}"),
+        (f"ssh/locked: {USER}@{locked.address}: it takes neither key nor password", "Permission denied"),
+    ]
+    assert len(told) == len(says) and not any("\n" in line for line in told), told
+    for line, (begins, contains) in zip(told, says, strict=True):
+        assert line.startswith(begins) and contains in line, line
+    assert sky.status("dev")["nodes"][0]["address"] == good.address
+    sky.delete("dev")
+    sky.cluster("never", "locked")
+    failed = lambda: [c for c in sky.status("never").get("conditions", []) if c["type"] == "Failed" and c["status"] == "True"]
+    wait_for("the cluster to fail", failed, WAIT)
+    sky.delete("never")
+    nothing_left(sky, changed, strange, locked, good)
+
+
+def test_a_password_is_no_argument(lan: Lan, sky: Sky) -> None:
+    host = lan.host(PasswordAuthentication="yes", PubkeyAuthentication="no")
+    lan.pools(f"lab:\n  user: {USER}\n  password: {PASSWORD}\n  hosts: [{host.address}]\n")
+    sky.cluster("dev", "lab")
+    sky.until_up("dev")
+    shown = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout
+    assert PASSWORD not in shown
+    sky.delete("dev")
+    lan.pools(f"lab:\n  user: {USER}\n  password: wrong\n  hosts: [{host.address}]\n")
+    sky.cluster("dev", "lab")
+    wait_for("a refusal", lambda: "neither key nor password" in str(sky.status("dev").get("rejected")), WAIT)
+    sky.delete("dev")
+    nothing_left(sky, host)
+
+
+@pytest.mark.parametrize("after", [0.2, 1, 3, 6])
+def test_kills_of_the_control_plane_leave_one_machine_or_none(lan: Lan, sky: Sky, after: float) -> None:
+    one, two = lan.host(), lan.host()
+    lan.pools(lan.pool("lab", one, two))
+    for _ in range(2):
+        sky.cluster("dev", "lab")
+        time.sleep(after)  # anywhere on the way
+        sky.kill()
+        sky.up()
+        sky.until_up("dev")
+        wait_for("one claim", lambda: len([host for host in (one, two) if (claim(host)).exists()]) == 1, WAIT)
+        sky.kubectl("delete", "cluster", "dev", "--wait=false")
+        time.sleep(after / 2)
+        sky.kill()
+        sky.up()
+        sky.delete("dev")
+        nothing_left(sky, one, two)
+
+
+def claim(host: Host) -> pathlib.Path:
+    return host.home / f".trainyard-machine/{host.name}/claim"
+
+
+def test_a_full_disk_and_a_machine_that_starts_anew(lan: Lan, sky: Sky) -> None:
+    host = lan.host()
+    host.inside("mount", "-t", "tmpfs", "-o", "size=100m,mode=0755,uid=54321", "tmpfs", host.home)
+    lan.pools(lan.pool("lab", host))
+    sky.cluster("small", "lab")
+    wait_for("a refusal", lambda: "MiB of disk left" in str(sky.status("small").get("rejected")), WAIT)
+    assert host.inside("ls", "-A", host.home) == ""
+    sky.delete("small")
+    host.inside("umount", host.home)
+
+    sky.cluster("dev", "lab")
+    sky.until_up("dev")
+    node = sky.status("dev")["nodes"][0]["node"]
+    # no sshd, no agent, no pods: the machine was switched off
+    host.halt()
+    host.boot()
+    sky.pod("after", node, "echo here; sleep 1000")
+    wait_for("its line", lambda: sky.log("after") == "here\n", WAIT)
+
+    sky.kubectl("patch", "cluster", "dev", "--type=merge", "-p", '{"spec":{"power":"Stopped"}}')
+    wait_for("it to be stopped", lambda: sky.status("dev").get("phase") == "STOPPED", WAIT)
+    wait_for("connections to be closed", lambda: not sky.connections())
+    assert not host.ours() and claim(host).exists()
+    sky.kubectl("patch", "cluster", "dev", "--type=merge", "-p", '{"spec":{"power":"Running"}}')
+    sky.until_up("dev")
+    sky.delete("dev")
+    nothing_left(sky, host)
