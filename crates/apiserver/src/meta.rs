@@ -13,7 +13,7 @@ fn members<'a>(meta: &'a Value, field: &str) -> impl Iterator<Item = (&'a String
 }
 
 /// Faults of a new object's metadata; `path` is `metadata`.
-pub fn validate(object: &Value, namespaced: bool, builtin: bool, strategy: &dyn Strategy, path: &Path) -> ErrorList {
+pub fn validate(object: &Value, namespaced: bool, qualified: bool, strategy: &dyn Strategy, path: &Path) -> ErrorList {
     let mut errors = ErrorList::new();
     let meta = object.get("metadata").unwrap_or(&Value::Null);
     let text = |field: &str| meta.get(field).and_then(Value::as_str).unwrap_or_default();
@@ -49,11 +49,11 @@ pub fn validate(object: &Value, namespaced: bool, builtin: bool, strategy: &dyn 
             "must be greater than or equal to 0",
         ));
     }
-    common(meta, builtin, path, &mut errors);
+    common(meta, qualified, path, &mut errors);
     errors
 }
 
-fn common(meta: &Value, builtin: bool, path: &Path, errors: &mut ErrorList) {
+fn common(meta: &Value, qualified: bool, path: &Path, errors: &mut ErrorList) {
     let labels = path.child("labels");
     for (key, value) in members(meta, "labels") {
         for fault in qualified_name_faults(key) {
@@ -76,7 +76,7 @@ fn common(meta: &Value, builtin: bool, path: &Path, errors: &mut ErrorList) {
         errors.push(Error::too_long(&annotations, ANNOTATIONS_MAX));
     }
     owners(meta, &path.child("ownerReferences"), errors);
-    finalizers(meta, builtin, &path.child("finalizers"), errors);
+    finalizers(meta, qualified, &path.child("finalizers"), errors);
     managers(meta, &path.child("managedFields"), errors);
 }
 
@@ -116,7 +116,7 @@ fn owners(meta: &Value, path: &Path, errors: &mut ErrorList) {
     }
 }
 
-fn finalizers(meta: &Value, builtin: bool, path: &Path, errors: &mut ErrorList) {
+fn finalizers(meta: &Value, qualified: bool, path: &Path, errors: &mut ErrorList) {
     let mut seen: Vec<&str> = Vec::new();
     for (i, name) in meta.get("finalizers").and_then(Value::as_array).into_iter().flatten().enumerate() {
         let name = name.as_str().unwrap_or_default();
@@ -124,7 +124,7 @@ fn finalizers(meta: &Value, builtin: bool, path: &Path, errors: &mut ErrorList) 
             errors.push(Error::invalid(path, name, fault));
         }
         let standard = matches!(name, "orphan" | "foregroundDeletion" | "kubernetes");
-        if builtin && !name.contains('/') && !standard {
+        if qualified && !name.contains('/') && !standard {
             errors.push(Error::invalid(
                 &path.index(i),
                 name,
@@ -156,14 +156,14 @@ fn managers(meta: &Value, path: &Path, errors: &mut ErrorList) {
 }
 
 /// Faults of the metadata that may change.
-pub fn validate_unchanging(object: &Value, builtin: bool, path: &Path) -> ErrorList {
+pub fn validate_unchanging(object: &Value, qualified: bool, path: &Path) -> ErrorList {
     let mut errors = ErrorList::new();
-    common(object.get("metadata").unwrap_or(&Value::Null), builtin, path, &mut errors);
+    common(object.get("metadata").unwrap_or(&Value::Null), qualified, path, &mut errors);
     errors
 }
 
 /// Faults of changed metadata; `new` has the server-owned fields filled in from `old` where it left them out.
-pub fn validate_update(new: &Value, old: &Value, builtin: bool, path: &Path) -> ErrorList {
+pub fn validate_update(new: &Value, old: &Value, qualified: bool, path: &Path) -> ErrorList {
     let mut errors = ErrorList::new();
     let none = Value::Null;
     let (new_meta, old_meta) = (new.get("metadata").unwrap_or(&none), old.get("metadata").unwrap_or(&none));
@@ -193,6 +193,6 @@ pub fn validate_update(new: &Value, old: &Value, builtin: bool, path: &Path) -> 
     if generation(new_meta) < generation(old_meta) {
         errors.push(Error::invalid(&path.child("generation"), generation(new_meta), "must not be decremented"));
     }
-    common(new_meta, builtin, path, &mut errors);
+    common(new_meta, qualified, path, &mut errors);
     errors
 }

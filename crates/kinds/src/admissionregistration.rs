@@ -201,6 +201,10 @@ impl Policies {
 }
 
 impl Strategy for Policies {
+    fn qualified_finalizers(&self) -> bool {
+        false
+    }
+
     fn unconditional_update(&self) -> bool {
         false
     }
@@ -299,6 +303,10 @@ impl PolicyBindings {
 }
 
 impl Strategy for PolicyBindings {
+    fn qualified_finalizers(&self) -> bool {
+        false
+    }
+
     fn unconditional_update(&self) -> bool {
         false
     }
@@ -443,6 +451,10 @@ impl Webhooks {
 }
 
 impl Strategy for Webhooks {
+    fn qualified_finalizers(&self) -> bool {
+        false
+    }
+
     fn unconditional_update(&self) -> bool {
         false
     }

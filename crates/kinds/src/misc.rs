@@ -99,6 +99,10 @@ impl Strategy for PriorityClasses {
 pub struct RuntimeClasses;
 
 impl Strategy for RuntimeClasses {
+    fn qualified_finalizers(&self) -> bool {
+        false
+    }
+
     fn create_on_update(&self) -> bool {
         true
     }
@@ -173,6 +177,10 @@ impl Budgets {
 }
 
 impl Strategy for Budgets {
+    fn qualified_finalizers(&self) -> bool {
+        false
+    }
+
     fn prepare_create(&self, _cx: &Context<'_>, new: &mut Value) {
         new["status"] = json!({});
     }

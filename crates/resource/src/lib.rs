@@ -319,6 +319,17 @@ pub trait Strategy: Send + Sync {
         api::names::subdomain_faults(name, prefix)
     }
 
+    /// Whether the names of finalizers must have a domain or be Kubernetes' own, as most built-in kinds ask.
+    fn qualified_finalizers(&self) -> bool {
+        true
+    }
+
+    /// The object as managed fields are to see it when it is created, where that is not as it stands: a Job shows the labels of
+    /// its template before the server adds to them.
+    fn as_tracked(&self, _object: &Value) -> Option<Value> {
+        None
+    }
+
     /// Whether a deleted object without metadata finalizers may go (a namespace also has finalizers in its spec).
     fn may_vanish(&self, _object: &Value) -> bool {
         true

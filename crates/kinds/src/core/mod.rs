@@ -150,6 +150,10 @@ impl Leases {
 }
 
 impl Strategy for Leases {
+    fn qualified_finalizers(&self) -> bool {
+        false
+    }
+
     fn validate_create(&self, _cx: &Context<'_>, new: &Value) -> ErrorList {
         Self::faults(new)
     }

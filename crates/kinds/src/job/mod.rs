@@ -43,6 +43,12 @@ impl Strategy for Jobs {
         spec_defaults(child(object, "spec"));
     }
 
+    fn as_tracked(&self, object: &Value) -> Option<Value> {
+        let mut seen = object.clone();
+        show_template_labels(&mut seen);
+        Some(seen)
+    }
+
     fn prepare_create(&self, _cx: &Context<'_>, new: &mut Value) {
         new["status"] = json!({});
         // What is no label value is found in the template, and must not be found twice.

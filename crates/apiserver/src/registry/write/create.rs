@@ -52,7 +52,15 @@ impl Core {
         let now = self.world.now();
         if !tracked {
             meta_mut(&mut new).remove("managedFields");
-            apply::track_update(None, &mut new, &writer, served.schema(), now);
+            match strategy.as_tracked(&new) {
+                Some(mut seen) => {
+                    apply::track_update(None, &mut seen, &writer, served.schema(), now);
+                    if let Some(managers) = seen["metadata"].get_mut("managedFields") {
+                        meta_mut(&mut new).insert("managedFields".to_owned(), managers.take());
+                    }
+                }
+                None => apply::track_update(None, &mut new, &writer, served.schema(), now),
+            }
         }
         {
             // What the server fills in is there for plugins to see.
@@ -82,8 +90,8 @@ impl Core {
         }
         served.normalize(&mut new);
         let name = api::object::meta(&new, "name").to_owned();
-        let mut errors =
-            meta::validate(&new, resource.namespaced, served.custom.is_none(), strategy, &Path::new("metadata"));
+        let qualified = served.custom.is_none() && strategy.qualified_finalizers();
+        let mut errors = meta::validate(&new, resource.namespaced, qualified, strategy, &Path::new("metadata"));
         errors.extend(
             self.with_context(user, &target.namespace, options.dry_run, |cx| strategy.validate_create(cx, &new)),
         );

@@ -129,9 +129,10 @@ impl Core {
         let mut let_be = Vec::new();
         // Upstream's generic update and the kind's own both look at metadata, twice each: so many causes there are.
         let builtin = served.custom.is_none();
-        let mut errors = meta::validate_update(&new, &old, builtin, &path);
+        let qualified = builtin && strategy.qualified_finalizers();
+        let mut errors = meta::validate_update(&new, &old, qualified, &path);
         errors.extend(errors.clone());
-        let again = meta::validate_unchanging(&new, builtin, &path);
+        let again = meta::validate_unchanging(&new, qualified, &path);
         for _ in 0..if builtin { 2 } else { 1 } {
             errors.extend(again.clone());
         }
