@@ -44,6 +44,10 @@ fn note_storage_version(definition: &mut Value) {
 }
 
 impl Strategy for Definitions {
+    fn qualified_finalizers(&self) -> bool {
+        false
+    }
+
     fn default(&self, object: &mut Value) {
         let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) else { return };
         if let Some(names) = spec.entry("names").or_insert_with(|| json!({})).as_object_mut() {
@@ -60,6 +64,9 @@ impl Strategy for Definitions {
         if text(conversion, "strategy").is_empty() {
             conversion["strategy"] = "None".into();
         }
+        if object["status"].is_object() && strings(&object["status"]["storedVersions"]).is_empty() {
+            note_storage_version(object);
+        }
     }
 
     fn prepare_create(&self, _cx: &Context<'_>, new: &mut Value) {
@@ -73,6 +80,7 @@ impl Strategy for Definitions {
         note_storage_version(new);
     }
 
+    /// A status is not judged: one that names stored versions that do not exist makes the next update of the definition fail.
     fn prepare_subresource(&self, _cx: &Context<'_>, _subresource: &str, new: &mut Value, old: &Value) {
         let mut result = old.clone();
         result["status"] = new["status"].clone();
@@ -87,7 +95,7 @@ impl Strategy for Definitions {
         let spec = &new["spec"];
         let name = api::object::meta(new, "name");
         let wanted = format!("{}.{}", text(&spec["names"], "plural"), text(spec, "group"));
-        if name != wanted {
+        if !name.is_empty() && name != wanted {
             errors.push(Error::invalid(
                 &Path::new("metadata").child("name"),
                 name,
@@ -109,8 +117,9 @@ impl Strategy for Definitions {
         let path = Path::new("spec");
         if established {
             let mut fixed = |at: &Path, new: &Value, old: &Value| {
+                let (new, old) = (new.as_str().unwrap_or_default(), old.as_str().unwrap_or_default());
                 if new != old {
-                    errors.push(Error::invalid(at, new.clone(), "field is immutable"));
+                    errors.push(Error::invalid(at, new, "field is immutable"));
                 }
             };
             fixed(&path.child("group"), &new["spec"]["group"], &old["spec"]["group"]);
@@ -121,12 +130,6 @@ impl Strategy for Definitions {
             }
         }
         common(new, &mut errors);
-        errors
-    }
-
-    fn validate_subresource(&self, _cx: &Context<'_>, _subresource: &str, new: &Value, _old: &Value) -> ErrorList {
-        let mut errors = ErrorList::new();
-        stored_versions(new, &mut errors);
         errors
     }
 

@@ -201,7 +201,7 @@ pub(super) fn scale(scale: &Value, path: &Path, errors: &mut ErrorList) {
             errors.push(Error::invalid(&at, value, "must be a simple json path starting with ."));
         } else if !roots.iter().any(|root| value.starts_with(&format!("{root}."))) {
             let why = match field {
-                "labelSelectorPath" => "should be a json path under either .status or .spec".to_owned(),
+                "labelSelectorPath" => "should be a json path under either .spec or .status".to_owned(),
                 _ => format!("should be a json path under {}", roots[0]),
             };
             errors.push(Error::invalid(&at, value, why));
