@@ -76,6 +76,12 @@ impl Core {
             _ => served.decode(&mut new),
         }
         .map_err(unfit)?;
+        if served.custom.is_none() && kind == PatchKind::Strategic {
+            // what a strategic patch makes is of the object's own type, whatever it says of it
+            for field in ["apiVersion", "kind"] {
+                new[field] = old[field].clone();
+            }
+        }
         let warnings = decode::prune(served, &mut new, call.warnings, call.options.validation).map_err(unfit)?;
         // What the patch makes is an object: a refusal from here on takes along what was warned of.
         let write = || {
