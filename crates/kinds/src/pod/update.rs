@@ -279,14 +279,26 @@ pub fn validate_status(new: &Value, old: &Value) -> ErrorList {
             errors.push(Error::forbidden(&at, "may not be transitioned to non-terminated state"));
         }
     }
-    for (i, ip) in items(new, "status.podIPs").iter().enumerate() {
-        let ip = text(ip, "ip");
-        if ip.parse::<std::net::IpAddr>().is_err() {
-            let detail = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
-            errors.push(Error::invalid(&path.child("podIPs").index(i), ip, detail));
-        }
+    for field in ["podIPs", "hostIPs"] {
+        addresses(at(new, "status"), at(old, "status"), field, &path.child(field), &mut errors);
     }
     errors
+}
+
+/// Adds the faults of a status's addresses: what was there before may stay, and there is one of each family at most.
+fn addresses(new: &Value, old: &Value, field: &str, path: &Path, errors: &mut ErrorList) {
+    let of = |status: &Value| items(status, field).iter().map(|ip| text(ip, "ip").to_owned()).collect::<Vec<_>>();
+    let (ips, known) = (of(new), of(old));
+    for (i, ip) in ips.iter().enumerate().filter(|(_, ip)| !known.contains(ip)) {
+        podspec::ip(ip, &path.index(i), errors);
+    }
+    let families = |v4: bool| {
+        ips.iter().filter_map(|ip| ip.parse::<std::net::IpAddr>().ok()).filter(|ip| ip.is_ipv4() == v4).count()
+    };
+    if ips.len() > 1 && (ips.len() > 2 || families(true) != 1 || families(false) != 1) {
+        let detail = "may specify no more than one IP for each IP family";
+        errors.push(Error::invalid(path, at(new, field).clone(), detail));
+    }
 }
 
 /// Adds the faults of a write of ephemeral containers: those that are there stay as they are.

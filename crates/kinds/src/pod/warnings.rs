@@ -29,6 +29,7 @@ const OLD_VOLUMES: [(&str, &str); 9] = [
 ];
 
 const NEGATIVE_GRACE: &str = "must be >= 0; negative values are invalid and will be treated as 1";
+const NO_SECCOMP: &str = "non-functional in v1.27+; use the \"seccompProfile\" field instead";
 const NO_SELECTOR: &str = "a null labelSelector results in matching no pod";
 
 fn old_label(key: &str) -> Option<String> {
@@ -65,12 +66,14 @@ pub fn of_template(template: &Value, prefix: &str) -> Vec<String> {
             out.push(format!("{path}.imagePullSecrets[{i}].name: invalid empty name \"\""));
         }
     }
-    if let Some(why) = fraction(at(spec, "overhead").get("memory")) {
-        out.push(format!("{path}.overhead[memory]: {why}"));
+    for amount in ["memory", "ephemeral-storage"] {
+        out.extend(fraction(at(spec, "overhead").get(amount)).map(|why| format!("{path}.overhead[{amount}]: {why}")));
     }
     amounts(spec, &path, &mut out);
-    if int(spec, "terminationGracePeriodSeconds").is_some_and(|seconds| seconds < 0) {
-        out.push(format!("{path}.terminationGracePeriodSeconds: {NEGATIVE_GRACE}"));
+    let told = format!("{prefix}metadata.annotations");
+    let of_pod = "seccomp.security.alpha.kubernetes.io/pod";
+    if annotated(template, of_pod) && at(spec, "securityContext.seccompProfile").is_null() {
+        out.push(format!("{told}[{of_pod}]: {NO_SECCOMP}"));
     }
     let lists = ["initContainers", "containers", "ephemeralContainers"];
     let all: Vec<(&Value, String)> = lists
@@ -78,11 +81,52 @@ pub fn of_template(template: &Value, prefix: &str) -> Vec<String> {
         .flat_map(|list| items(spec, list).iter().enumerate().map(move |(i, c)| (c, format!("{list}[{i}]"))))
         .map(|(container, place)| (container, format!("{path}.{place}")))
         .collect();
-    all.iter().for_each(|(container, path)| self::container(container, path, &mut out));
+    for (container, path) in &all {
+        profiles(container, template, prefix, &mut out);
+        self::container(container, path, &mut out);
+    }
     ports(&all, &mut out);
     port_names(&all, &mut out);
+    if int(spec, "terminationGracePeriodSeconds").is_some_and(|seconds| seconds < 0) {
+        out.push(format!("{path}.terminationGracePeriodSeconds: {NEGATIVE_GRACE}"));
+    }
     pod_affinity(spec, &path, &mut out);
+    for (i, server) in items(spec, "dnsConfig.nameservers").iter().enumerate() {
+        let place = format!("{path}.dnsConfig.nameservers[{i}]");
+        out.extend(not_canonical(server.as_str().unwrap_or_default()).map(|why| format!("{place}: {why}")));
+    }
+    for (i, alias) in items(spec, "hostAliases").iter().enumerate() {
+        out.extend(not_canonical(text(alias, "ip")).map(|why| format!("{path}.hostAliases[{i}].ip: {why}")));
+    }
     out
+}
+
+fn annotated(template: &Value, key: &str) -> bool {
+    at(template, "metadata.annotations").get(key).is_some()
+}
+
+/// Why an IPv6 address is not spelt as it should be.
+fn not_canonical(address: &str) -> Option<String> {
+    let canonical = address.parse::<std::net::Ipv6Addr>().ok()?.to_string();
+    (canonical != address)
+        .then(|| format!("IPv6 address {address:?} should be in RFC 5952 canonical format ({canonical:?})"))
+}
+
+/// Annotations about a container whose fields have long taken their place.
+fn profiles(container: &Value, template: &Value, prefix: &str, out: &mut Vec<String>) {
+    let name = text(container, "name");
+    let told = format!("{prefix}metadata.annotations");
+    let seccomp = format!("container.seccomp.security.alpha.kubernetes.io/{name}");
+    if annotated(template, &seccomp) && at(container, "securityContext.seccompProfile").is_null() {
+        out.push(format!("{told}[{seccomp}]: {NO_SECCOMP}"));
+    }
+    // of a pod itself, upstream tells of it while the field is filled in (`apparmor::warnings`)
+    let apparmor = format!("{APPARMOR}{name}");
+    let has_field = |o: &Value| !at(o, "securityContext.appArmorProfile").is_null();
+    if !prefix.is_empty() && annotated(template, &apparmor) && !has_field(container) && !has_field(at(template, "spec"))
+    {
+        out.push(format!("{told}[{apparmor}]: deprecated since v1.30; use the \"appArmorProfile\" field instead"));
+    }
 }
 
 fn node_affinity(affinity: &Value, path: &str, out: &mut Vec<String>) {
@@ -119,37 +163,20 @@ fn pod_affinity(spec: &Value, path: &str, out: &mut Vec<String>) {
     }
 }
 
+/// Annotations that have done nothing for long.
 fn annotations(template: &Value, prefix: &str, out: &mut Vec<String>) {
-    let spec = at(template, "spec");
-    for (key, _) in members(template, "metadata.annotations") {
-        let why = match key.as_str() {
-            "scheduler.alpha.kubernetes.io/critical-pod" => {
-                "non-functional in v1.16+; use the \"priorityClassName\" field instead"
-            }
-            "security.alpha.kubernetes.io/sysctls" | "security.alpha.kubernetes.io/unsafe-sysctls" => {
-                "non-functional in v1.11+; use the \"sysctls\" field instead"
-            }
-            "seccomp.security.alpha.kubernetes.io/pod" => {
-                "non-functional in v1.27+; use the \"seccompProfile\" field instead"
-            }
-            key if key.starts_with("container.seccomp.security.alpha.kubernetes.io/") => {
-                "non-functional in v1.27+; use the \"seccompProfile\" field instead"
-            }
-            // of a pod itself, upstream tells of it while the field is filled in (`apparmor::warnings`)
-            key if key.starts_with(APPARMOR) && prefix.is_empty() => continue,
-            key if key.starts_with(APPARMOR) => {
-                let name = &key[APPARMOR.len()..];
-                let all = ["initContainers", "containers", "ephemeralContainers"];
-                let container = all.iter().flat_map(|list| items(spec, list)).find(|c| text(c, "name") == name);
-                let has_field = |o: &Value| !at(o, "securityContext.appArmorProfile").is_null();
-                if container.is_none_or(|c| has_field(c) || has_field(spec)) {
-                    continue;
-                }
-                "deprecated since v1.30; use the \"appArmorProfile\" field instead"
-            }
-            _ => continue,
-        };
-        out.push(format!("{prefix}metadata.annotations[{key}]: {why}"));
+    const SYSCTLS: &str = "non-functional in v1.11+; use the \"sysctls\" field instead";
+    for (key, why) in [
+        (
+            "scheduler.alpha.kubernetes.io/critical-pod",
+            "non-functional in v1.16+; use the \"priorityClassName\" field instead",
+        ),
+        ("security.alpha.kubernetes.io/sysctls", SYSCTLS),
+        ("security.alpha.kubernetes.io/unsafe-sysctls", SYSCTLS),
+    ] {
+        if annotated(template, key) {
+            out.push(format!("{prefix}metadata.annotations[{key}]: {why}"));
+        }
     }
 }
 
@@ -184,16 +211,19 @@ fn amounts(of: &Value, path: &str, out: &mut Vec<String>) {
 }
 
 fn container(container: &Value, path: &str, out: &mut Vec<String>) {
+    amounts(container, path, out);
     let mut seen: BTreeSet<&str> = BTreeSet::new();
     for (i, variable) in items(container, "env").iter().enumerate() {
         let name = text(variable, "name");
-        if !seen.insert(name) {
+        let (value, before) = (text(variable, "value"), format!("$({name})"));
+        // a value made of the one before does not hide it
+        let builds_on = value.contains(&before) && value != before && at(variable, "valueFrom").is_null();
+        if !seen.insert(name) && !builds_on {
             out.push(format!(
                 "{path}.env[{i}]: hides previous definition of {name:?}, which may be dropped when using apply"
             ));
         }
     }
-    amounts(container, path, out);
     for probe in ["livenessProbe", "startupProbe"] {
         if int(at(container, probe), "terminationGracePeriodSeconds").is_some_and(|seconds| seconds < 0) {
             out.push(format!("{path}.{probe}.terminationGracePeriodSeconds: {NEGATIVE_GRACE}"));

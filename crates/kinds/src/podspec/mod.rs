@@ -10,6 +10,8 @@ mod scheduling;
 mod validate;
 mod volumes;
 
+pub(crate) use validate::ip;
+
 pub use containers::trimmed_images;
 pub use resources::resource_name;
 pub use scheduling::label_selector;

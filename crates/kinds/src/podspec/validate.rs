@@ -159,10 +159,24 @@ pub(super) fn labels(value: &Value, path: &Path, errors: &mut ErrorList) {
 }
 
 /// A textual IP address.
-pub(super) fn ip(value: &str, path: &Path, errors: &mut ErrorList) {
-    if value.parse::<std::net::IpAddr>().is_err() {
-        errors.push(Error::invalid(path, value, "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"));
-    }
+/// Adds the faults of an address, as the fields have them that are older than strict addresses.
+pub(crate) fn ip(value: &str, path: &Path, errors: &mut ErrorList) {
+    use std::net::IpAddr;
+    // what earlier versions took for an address
+    let sloppy = || value.split('.').map(|part| part.trim_start_matches('0')).collect::<Vec<_>>();
+    let zeroless =
+        || sloppy().iter().map(|part| if part.is_empty() { "0" } else { *part }).collect::<Vec<_>>().join(".");
+    let why = match value.parse::<IpAddr>() {
+        Ok(IpAddr::V6(address)) if address.to_ipv4_mapped().is_some() => "must not be an IPv4-mapped IPv6 address",
+        Ok(_) => return,
+        Err(_)
+            if !value.contains("..") && !value.ends_with('.') && zeroless().parse::<std::net::Ipv4Addr>().is_ok() =>
+        {
+            "must not have leading 0s"
+        }
+        Err(_) => "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)",
+    };
+    errors.push(Error::invalid(path, value, why));
 }
 
 fn host_network(spec: &Value, path: &Path, errors: &mut ErrorList) {
@@ -422,9 +436,6 @@ fn dns_config(spec: &Value, path: &Path, errors: &mut ErrorList) {
     for (i, server) in servers.iter().enumerate() {
         let (server, path) = (server.as_str().unwrap_or_default(), path.child("nameservers").index(i));
         ip(server, &path, errors);
-        if server.parse::<std::net::Ipv6Addr>().is_ok_and(|address| address.to_ipv4_mapped().is_some()) {
-            errors.push(Error::invalid(&path, server, "must not be an IPv4-mapped IPv6 address"));
-        }
     }
     let searches = items(config, "searches");
     if searches.len() > 32 {
