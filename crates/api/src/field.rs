@@ -151,7 +151,8 @@ impl Error {
 
     /// `Too long: may not be more than N bytes` (the value is not shown).
     pub fn too_long(field: &Path, max: usize) -> Self {
-        Self::new(ErrorType::TooLong, field, None, format!("may not be more than {max} bytes"))
+        let bytes = if max == 1 { "byte" } else { "bytes" };
+        Self::new(ErrorType::TooLong, field, None, format!("may not be more than {max} {bytes}"))
     }
 
     /// `Too many: N: must have at most M items`.
