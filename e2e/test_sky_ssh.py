@@ -68,6 +68,12 @@ class Sky(Yard):
     def log(self, pod: str) -> str:
         return self.kubectl("logs", pod, check=False).stdout
 
+    def sky(self, *words: str, code: int = 0) -> str:
+        """What `sky WORDS…` prints."""
+        done = self.run("sky", *words, check=False, timeout=WAIT)
+        assert done.returncode == code, f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done.stdout + done.stderr
+
     def delete(self, name: str) -> None:
         self.kubectl("delete", "cluster", name, "--wait=false", "--ignore-not-found")
         wait_for(f"{name} to be gone", lambda: not self.get("cluster", name) and not self.machines(name), WAIT)
@@ -139,6 +145,63 @@ def test_two_machines_from_nothing_to_nothing(lan: Lan, sky: Sky) -> None:
     assert sky.status("more")["rejected"][0].count("it is taken by machine dev-0-") == 2, sky.status("more")
     sky.delete("more")
     sky.delete("dev")
+    nothing_left(sky, one, two)
+
+
+def test_a_task_file_from_launch_to_down(lan: Lan, sky: Sky) -> None:
+    one, two = lan.host(), lan.host()
+    lan.pools(lan.pool("lab", one, two))
+    work = lan.user / "work"
+    (work / "src").mkdir(parents=True)
+    (work / "src/a.py").write_text("print('first')\n")
+    (work / "b.txt").write_text("kept\n")
+    (lan.user / "data.txt").write_text("mounted\n")
+    (lan.user / "task.yaml").write_text(
+        f"""
+name: train
+num_nodes: 2
+resources: {{infra: ssh/lab}}
+workdir: {work}
+file_mounts: {{~/in/data.txt: {lan.user}/data.txt}}
+secrets: {{WORD: hush}}
+setup: touch ~/was_set_up; echo set up $SKYPILOT_SETUP_NODE_RANK
+run: |
+  ls ~/was_set_up; cat b.txt ~/in/data.txt; python3 src/a.py
+  echo "rank=$SKYPILOT_NODE_RANK of $SKYPILOT_NUM_NODES ips=$(echo $SKYPILOT_NODE_IPS) $WORD"
+"""
+    )
+    out = sky.sky("launch", "-y", "-c", "dev", str(lan.user / "task.yaml"))
+    nodes = sky.status("dev")["nodes"]
+    assert sorted(node["address"] for node in nodes) == [one.address, two.address]
+    ranks = [next(host for host in (one, two) if host.address == node["address"]) for node in nodes]
+    ips = " ".join(host.address for host in ranks)
+    for rank in range(2):
+        assert f"rank={rank} of 2 ips={ips} hush" in out, out
+    assert out.count(") first") == 2 and out.count(") mounted") == 2 and "Job finished (status: SUCCEEDED)" in out, out
+    assert "cannot access" not in out
+
+    # a changed file is the only one that is sent
+    homes = [host.home / f".trainyard-machine/{host.name}/home" for host in ranks]
+    stamps = lambda name: [(home / "sky_workdir" / name).stat().st_ctime_ns for home in homes]
+    kept, changed = stamps("b.txt"), stamps("src/a.py")
+    (work / "src/a.py").write_text("print('second')\n")
+    out = sky.sky("exec", "dev", str(lan.user / "task.yaml"))
+    assert out.count(") second") == 2 and "set up" not in out, out
+    assert stamps("b.txt") == kept and all(now > before for now, before in zip(stamps("src/a.py"), changed, strict=True))
+
+    sky.sky("exec", "-d", "dev", "echo begun; exec sleep 600")
+    wait_for("it to run", lambda: "begun" in sky.sky("logs", "dev", "3", "--no-follow", code=101))
+    assert "Cancelled jobs with IDs: 3" in sky.sky("cancel", "-y", "dev", "3")
+    assert "begun" in sky.sky("logs", "dev", "3", code=103), "its output outlives its pod"
+    sky.sky("exec", "dev", "exit 9", code=100)
+    jobs = json.loads(sky.run("sky", "queue", "dev", "-o", "json").stdout)["dev"]
+    assert [(job["job_id"], job["status"]) for job in jobs] == [(4, "FAILED"), (3, "CANCELLED"), (2, "SUCCEEDED"), (1, "SUCCEEDED")]
+
+    sky.sky("stop", "-y", "dev")
+    assert sky.status("dev")["phase"] == "STOPPED" and not one.ours() and not two.ours()
+    sky.sky("start", "-y", "dev")
+    assert ") was_set_up" in sky.sky("exec", "dev", "ls ~"), "the machine keeps its home"
+    sky.sky("down", "-y", "dev")
     nothing_left(sky, one, two)
 
 
