@@ -102,11 +102,12 @@ pytest:
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/python -m pytest $(TESTS) -q -ra --durations=15 --reruns $(RERUNS) \
 		--numprocesses $(WORKERS) --dist loadgroup --no-loadscope-reorder $(if $(K),-k "$(K)")
 
-soak: release $(VENV)/e2e sdk-pythons ## what the gate does a tenth of: thousands of watches, disks that fail, kills under load and at any byte of a download, requests made up
+soak: release $(VENV)/e2e sdk-pythons sshd ## what the gate does a tenth of: thousands of watches, disks that fail, kills under load and at any byte of a download, requests made up
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" WATCHES=$${WATCHES:-3000} SOAK_SECONDS=$${SOAK_SECONDS:-60} $(VENV)/bin/python -m pytest e2e/test_watchers.py -q -s
 	@$(call some,SOAK_FAULTS=$${SOAK_FAULTS:-1000} cargo test --quiet --package store --package node on_a_disk_that_fails -- --nocapture)
 	SOAK_KILLS=$${SOAK_KILLS:-200} PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/python -m pytest e2e/test_durability.py -q -s -k kills
 	SOAK_KILLS=$${SOAK_KILLS:-200} SEED=$${SEED:-$$$$} PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/python -m pytest e2e/test_initializers.py -q -s -k kill
+	SOAK_KILLS=$${SOAK_KILLS:-20} SEED=$${SEED:-$$$$} PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/python -m pytest e2e/test_sky_ssh.py -q -s -k 'kills or lost'
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" CASES=$${CASES:-20000} SEED=$${SEED:-$$$$} $(VENV)/bin/python -m pytest e2e/test_schemas.py -q -s --timeout 0
 	@$(call some,PROPTEST_CASES=$${PROPTEST_CASES:-20000} cargo test --release --package apiserver --test it parsers)
 	@$(call some,PROPTEST_CASES=$${PROPTEST_CASES:-20000} cargo test --release --package apiserver --lib streams::properties)

@@ -172,7 +172,8 @@ class Lan:
         run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self.key)
         self.known = folder / "known_hosts"
         self.known.touch()
-        self.config = folder / "ssh_config"
+        self.config = self.user / ".ssh/config"
+        self.config.parent.mkdir(mode=0o700)
         self.config.write_text(f"Host *\n  UserKnownHostsFile {self.known}\n  GlobalKnownHostsFile none\n")
         # ssh takes its configuration from the account's home, not from HOME
         program = folder / "bin/ssh"

@@ -5,6 +5,7 @@ mod clusters;
 mod git;
 mod hand;
 mod logs;
+mod ssh;
 mod submit;
 mod sync;
 mod verbs;

@@ -11,7 +11,7 @@ use placement::{Cloud, FreeNode};
 use std::path::Path;
 
 /// Where SkyPilot's users list machines that they reach by SSH, below the home.
-const POOLS: &str = ".sky/ssh_node_pools.yaml";
+pub(super) const POOLS: &str = ".sky/ssh_node_pools.yaml";
 const GIB: f64 = 1_073_741_824.0;
 
 /// What is at hand, and what is wrong with it.

@@ -5,6 +5,7 @@ use super::launch::mend;
 use super::show::named;
 use super::{Done, Verb, confirm, misused, say};
 use crate::sky::clusters::{Found, Sky};
+use crate::sky::ssh::Entries;
 use crate::sky::submit::{self, Trouble, value_error};
 use ::sky::commands::Call;
 use api::object;
@@ -92,6 +93,7 @@ async fn change(verb: Verb, call: &Call, sky: &Sky, found: &Found) -> Result<(),
                 })
                 .await?;
             }
+            Entries::here().forget(&shown);
             say(format!("Terminating cluster {shown}...done."));
         }
         Verb::Stop => {
@@ -110,6 +112,7 @@ async fn change(verb: Verb, call: &Call, sky: &Sky, found: &Found) -> Result<(),
                     return Err(value_error(format!("cluster {shown} was started or terminated meanwhile")));
                 }
             }
+            Entries::here().forget(&shown);
             say(format!("Stopping cluster {shown}...done.\n  To restart the cluster, run: sky start {shown}"));
         }
         Verb::Start => {
@@ -125,7 +128,8 @@ async fn change(verb: Verb, call: &Call, sky: &Sky, found: &Found) -> Result<(),
             mend(sky, found).await?;
             let generation = generation(sky.find(&shown).await?);
             if !detached {
-                submit::up(sky, &shown, generation).await?;
+                let found = submit::up(sky, &shown, generation).await?;
+                Entries::here().write(sky, &found).await?;
             }
             if let Some(autostop) = autostop(call, None) {
                 set_autostop(sky, &name, autostop).await?;

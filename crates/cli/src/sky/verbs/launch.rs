@@ -6,6 +6,7 @@ use crate::error::CliError;
 use crate::sky::clusters::{Found, Sky};
 use crate::sky::hand::AtHand;
 use crate::sky::logs;
+use crate::sky::ssh::Entries;
 use crate::sky::submit::{self, Trouble, value_error};
 use ::sky::commands::Call;
 use ::sky::console::{Prepared, World, check_name, planned, prepared};
@@ -73,6 +74,7 @@ pub(super) async fn launch(call: &Call, world: &World<'_>, mut at_hand: AtHand) 
     let generation = sky.find(&shown).await?.and_then(|found| found.cluster.metadata.generation).unwrap_or(0);
     let found = submit::up(&sky, &shown, generation).await?;
     say(format!("✓ Cluster launched: {shown}."));
+    Entries::here().write(&sky, &found).await?;
     submit::send(&sky, &found, &task).await?;
     let leave_out = call.is_set("no_setup") || (call.is_set("fast") && was_up);
     let with_setup = !leave_out;
@@ -82,7 +84,7 @@ pub(super) async fn launch(call: &Call, world: &World<'_>, mut at_hand: AtHand) 
             set_autostop(&sky, &name, autostop).await?;
         }
         say("Run commands not specified or empty.");
-        useful(&shown, None);
+        useful(&found, None);
         return Ok(0);
     }
     let id = submit::submit(&sky, &found, &task, with_setup, Timestamp::now()).await?;
@@ -137,7 +139,7 @@ async fn submitted(sky: &Sky, call: &Call, found: &Found, id: u32) -> Done {
     let shown = found.shown();
     say(format!("✓ Job submitted, ID: {id}"));
     if call.is_set("detach_run") || call.is_set("async_call") {
-        useful(shown, Some(id));
+        useful(found, Some(id));
         return Ok(0);
     }
     let code = match logs::follow(sky, found, id, None).await? {
@@ -150,7 +152,7 @@ async fn submitted(sky: &Sky, call: &Call, found: &Found, id: u32) -> Done {
             NOT_FOUND
         }
     };
-    useful(shown, Some(id));
+    useful(found, Some(id));
     Ok(code)
 }
 
@@ -162,14 +164,29 @@ pub(super) fn finished(shown: &str, id: u32, status: Status) {
     }
 }
 
-fn useful(shown: &str, id: Option<u32>) {
+/// How to get a shell on the head.
+fn shell(found: &Found) -> Option<String> {
+    let shown = found.shown();
+    if Entries::here().has(shown) {
+        return Some(format!("ssh {shown}"));
+    }
+    let head = found.cluster.status.nodes.first()?;
+    let index = usize::try_from(found.cluster.status.candidate).unwrap_or(0);
+    let is_here = found.cluster.spec.candidates.get(index).is_some_and(|one| one.provider == "local");
+    // the machine is a folder of this computer
+    is_here.then(|| format!("cd '{}' && HOME=$PWD bash -l", head.home))
+}
+
+fn useful(found: &Found, id: Option<u32>) {
+    let shown = found.shown();
     if let Some(id) = id {
         say(format!(
             "\n📋 Useful Commands\nJob ID: {id}\n├── To cancel the job:\t\tsky cancel {shown} {id}\n├── To stream job logs:\t\tsky logs {shown} {id}\n└── To view job queue:\t\tsky queue {shown}"
         ));
     }
+    let enter = shell(found).map(|shell| format!("\n├── To log into the head VM:\t{shell}")).unwrap_or_default();
     say(format!(
-        "\nCluster name: {shown}\n├── To submit a job:\t\tsky exec {shown} yaml_file\n├── To stop the cluster:\tsky stop {shown}\n└── To teardown the cluster:\tsky down {shown}"
+        "\nCluster name: {shown}{enter}\n├── To submit a job:\t\tsky exec {shown} yaml_file\n├── To stop the cluster:\tsky stop {shown}\n└── To teardown the cluster:\tsky down {shown}"
     ));
 }
 

@@ -3,6 +3,7 @@
 use super::tables::{ago, autostop_shown, infra, job_row, record, time};
 use super::{Done, say};
 use crate::sky::clusters::{Found, Sky};
+use crate::sky::ssh::Entries;
 use crate::sky::submit::{resources_of, value_error};
 use ::sky::commands::Call;
 use ::sky::console::{World, plain};
@@ -39,6 +40,7 @@ pub(super) async fn status(call: &Call, world: &World<'_>) -> Done {
     }
     let sky = Sky::connect().await?;
     let all = sky.all().await?;
+    Entries::here().keep(&all);
     let (shown, unknown) = if names.is_empty() { (all, Vec::new()) } else { named(all, &names) };
     if call.is_set("ip") {
         if !unknown.is_empty() {

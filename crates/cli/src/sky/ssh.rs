@@ -1,0 +1,300 @@
+//! `ssh NAME`: what OpenSSH is told of the machines of clusters that it can reach, a file for each cluster, and the line of the user's
+//! configuration that includes them.
+
+use super::clusters::{Found, Sky};
+use crate::error::CliError;
+use ::sky::value::Value;
+use ::sky::yaml::documents;
+use api::object;
+use api::sky::keys;
+use kube::api::{DynamicObject, ListParams};
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Where SkyPilot keeps such files, and its users include them from, below the home.
+const FOLDER: &str = ".sky/generated/ssh";
+/// How a file of ours begins; behind it stands of which control plane it is.
+const OURS: &str = "# Written by trainyard for ";
+/// `0`: the user's configuration is left as it is.
+const VARIABLE: &str = "TRAINYARD_SSH_CONFIG";
+/// Options of which one line may hold a path with spaces.
+const PATHS: [&str; 2] = ["identityfile", "certificatefile"];
+
+/// The files of one control plane's clusters.
+pub(super) struct Entries {
+    home: PathBuf,
+    first_line: String,
+}
+
+/// How to reach a machine, as the pools' file says.
+#[derive(Debug, PartialEq)]
+struct Way {
+    name: String,
+    user: Option<String>,
+    identity: Option<String>,
+}
+
+impl Entries {
+    /// Those of the control plane that the environment leads to.
+    pub fn here() -> Self {
+        let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
+        let of = std::env::var("TRAINYARD_HOME").ok().filter(|of| !of.is_empty());
+        let first_line = format!("{OURS}{}\n", of.unwrap_or_else(|| "~/.trainyard".to_owned()));
+        Self { home, first_line }
+    }
+
+    fn file(&self, shown: &str) -> PathBuf {
+        self.home.join(FOLDER).join(shown)
+    }
+
+    fn is_ours(&self, file: &Path) -> bool {
+        std::fs::read_to_string(file).is_ok_and(|text| text.starts_with(&self.first_line))
+    }
+
+    /// Tells OpenSSH of a cluster's machines, as `NAME`, `NAME-worker1` and so on, where they are reached by SSH. What goes wrong is said on
+    /// stderr: the cluster is there all the same.
+    ///
+    /// # Errors
+    /// The API cannot be asked.
+    pub async fn write(&self, sky: &Sky, found: &Found) -> Result<(), CliError> {
+        let wanted = ListParams::default().labels(&format!("{}={}", keys::CLUSTER, found.name()));
+        let machines = sky.machines().list(&wanted).await?;
+        let id = |name: &str| {
+            let is_it = |one: &&DynamicObject| one.metadata.name.as_deref() == Some(name);
+            let machine = machines.iter().find(is_it)?;
+            let by_ssh = machine.data["spec"]["candidate"]["provider"] == "ssh";
+            by_ssh.then(|| object::text(&machine.data["status"], "id").to_owned())
+        };
+        let ids = found.cluster.status.nodes.iter().filter_map(|node| id(&node.machine));
+        let ids: Vec<String> = ids.filter(|id| !id.is_empty()).collect();
+        if let Err(why) = self.put(found.shown(), &ids) {
+            eprintln!("`ssh {}` does not work: {why}", found.shown());
+        }
+        Ok(())
+    }
+
+    fn put(&self, shown: &str, ids: &[String]) -> Result<(), String> {
+        let file = self.file(shown);
+        self.forget(shown);
+        if ids.is_empty() {
+            return Ok(());
+        }
+        if file.exists() {
+            return Err(format!("{} was not written by trainyard; remove it", file.display()));
+        }
+        let pools = std::fs::read_to_string(self.home.join(super::hand::POOLS)).unwrap_or_default();
+        let mut text = format!("{}# `sky down {shown}` removes it\n", self.first_line);
+        for (rank, id) in ids.iter().enumerate() {
+            let alias = if rank == 0 { shown.to_owned() } else { format!("{shown}-worker{rank}") };
+            let way = way(id, &pools, &self.home);
+            let mut options: Vec<&str> = Vec::new();
+            if let Some(user) = &way.user {
+                options.extend(["-l", user]);
+            }
+            if let Some(identity) = &way.identity {
+                options.extend(["-i", identity, "-o", "IdentitiesOnly=yes"]);
+            }
+            let (has, usual) = (settings(&way.name, &options)?, settings(&alias, &[])?);
+            text.push_str(&entry(&alias, &has, &usual));
+        }
+        let written = create_folder(&self.home.join(FOLDER)).and_then(|()| replace(&file, text.as_bytes(), 0o600));
+        written.map_err(|error| format!("{}: {error}", file.display()))?;
+        self.include()
+    }
+
+    /// Sees to it that the user's configuration includes the files: one line at its beginning, once.
+    fn include(&self) -> Result<(), String> {
+        if std::env::var(VARIABLE).is_ok_and(|value| value == "0") {
+            return Ok(());
+        }
+        let user = nix::unistd::User::from_uid(nix::unistd::geteuid()).ok().flatten();
+        // what ~ is to OpenSSH does not depend on HOME
+        let same = user.is_some_and(|user| user.dir == self.home);
+        let all = if same { format!("~/{FOLDER}/*") } else { format!("{}/{FOLDER}/*", self.home.display()) };
+        let path = self.home.join(".ssh/config");
+        let add = || {
+            let text = match std::fs::read(&path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+                text => text?,
+            };
+            let Some(text) = including(&text, &all) else { return Ok(()) };
+            create_folder(&self.home.join(".ssh"))?;
+            // a link stays one
+            let target = std::fs::canonicalize(&path).unwrap_or_else(|_| path.clone());
+            let mode = std::fs::metadata(&target).map_or(0o600, |meta| meta.permissions().mode() & 0o777);
+            replace(&target, &text, mode)
+        };
+        add().map_err(|error: io::Error| {
+            format!("{} cannot be changed: {error}; its first line must be: Include {all}", path.display())
+        })
+    }
+
+    /// Whether OpenSSH knows the cluster's machines.
+    pub fn has(&self, shown: &str) -> bool {
+        self.is_ours(&self.file(shown))
+    }
+
+    /// Takes back what OpenSSH was told of a cluster.
+    pub fn forget(&self, shown: &str) {
+        let file = self.file(shown);
+        if self.is_ours(&file) {
+            let _ = std::fs::remove_file(file); // one that stays is said to be there at the next launch
+        }
+    }
+
+    /// Takes back what was told of clusters that are not there any more.
+    pub fn keep(&self, all: &[Found]) {
+        for file in std::fs::read_dir(self.home.join(FOLDER)).into_iter().flatten().flatten() {
+            let name = file.file_name().to_string_lossy().into_owned();
+            if !all.iter().any(|found| found.shown() == name) {
+                self.forget(&name);
+            }
+        }
+    }
+}
+
+/// The text of the configuration with the line before all else; `None` where it has one.
+fn including(text: &[u8], all: &str) -> Option<Vec<u8>> {
+    let is_it = |line: &str| {
+        let mut words = line.split_whitespace();
+        words.next().is_some_and(|word| word.eq_ignore_ascii_case("include"))
+            && words.any(|word| word.trim_matches('"') == all)
+    };
+    if String::from_utf8_lossy(text).lines().any(is_it) {
+        return None;
+    }
+    let mut new = format!("# Machines of sky's clusters\nInclude {all}\n\n").into_bytes();
+    new.extend_from_slice(text);
+    Some(new)
+}
+
+/// A folder of its owner alone, unless it is there.
+fn create_folder(path: &Path) -> io::Result<()> {
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+/// Writes a file whole or not at all. OpenSSH's `*` does not find what begins with a dot.
+fn replace(path: &Path, text: &[u8], mode: u32) -> io::Result<()> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let fresh = path.with_file_name(format!(".{name}.{}", std::process::id()));
+    let written = || {
+        let mut file = std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(&fresh)?;
+        file.set_permissions(std::fs::Permissions::from_mode(mode))?;
+        file.write_all(text)?;
+        file.sync_all()?;
+        std::fs::rename(&fresh, path)
+    };
+    written().inspect_err(|_| drop(std::fs::remove_file(&fresh)))
+}
+
+/// `POOL/[USER@]HOST`, with the key that the pools' file names for it.
+fn way(id: &str, pools: &str, home: &Path) -> Way {
+    let (pool, host) = id.split_once('/').unwrap_or(("", id));
+    let (user, name) = host.rsplit_once('@').map_or((None, host), |(user, name)| (Some(user.to_owned()), name));
+    let read = documents(pools).ok().and_then(|read| read.into_iter().find_map(|document| document.value));
+    let of = |value: &Value, key: &str| value.as_map().and_then(|map| map.get(key)).cloned();
+    let pool = read.and_then(|read| of(&read, pool)).unwrap_or(Value::Null);
+    let hosts = of(&pool, "hosts").unwrap_or(Value::Null);
+    let is_it = |host: &&Value| of(host, "ip").is_some_and(|ip| ip.text() == name);
+    let own = hosts.as_list().unwrap_or_default().iter().find(is_it).and_then(|host| of(host, "identity_file"));
+    let identity = own.or_else(|| of(&pool, "identity_file")).map(|file| file.text());
+    let identity = identity.map(|file| match file.strip_prefix("~/") {
+        Some(rest) => home.join(rest).display().to_string(),
+        None => file,
+    });
+    Way { name: name.to_owned(), user, identity }
+}
+
+/// What OpenSSH would do for a host: the values of each option.
+fn settings(host: &str, options: &[&str]) -> Result<BTreeMap<String, Vec<String>>, String> {
+    let asked = Command::new("ssh").arg("-G").args(options).args(["--", host]).stdin(Stdio::null()).output();
+    let asked = asked.map_err(|error| format!("`ssh` cannot be run: {error}; it comes with openssh-client"))?;
+    if !asked.status.success() {
+        let why = String::from_utf8_lossy(&asked.stderr);
+        return Err(why.lines().last().unwrap_or("`ssh -G` says nothing").to_owned());
+    }
+    let mut all: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for line in String::from_utf8_lossy(&asked.stdout).lines() {
+        let (name, value) = line.split_once(' ').unwrap_or((line, ""));
+        all.entry(name.to_lowercase()).or_default().push(value.to_owned());
+    }
+    all.remove("host");
+    Ok(all)
+}
+
+/// The entry of an alias: what is not so without one.
+fn entry(alias: &str, has: &BTreeMap<String, Vec<String>>, usual: &BTreeMap<String, Vec<String>>) -> String {
+    let mut text = format!("Host {alias}\n");
+    for (name, values) in has.iter().filter(|(name, values)| usual.get(*name) != Some(*values)) {
+        for value in values {
+            let quote = if PATHS.contains(&name.as_str()) && value.contains(' ') { "\"" } else { "" };
+            text.push_str(&format!("  {name} {quote}{value}{quote}\n"));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_configuration_is_added_to_once() {
+        let text = b"# mine\nHost x\n  User y\xff\n";
+        let all = "~/.sky/generated/ssh/*";
+        let new = including(text, all).unwrap();
+        assert!(new.starts_with(b"# Machines of sky's clusters\nInclude ~/.sky/generated/ssh/*\n\n# mine\n"));
+        assert!(new.ends_with(text));
+        assert_eq!(including(&new, all), None);
+        assert_eq!(including(b"include a \"~/.sky/generated/ssh/*\"\n", all), None);
+        assert!(including(b"#Include ~/.sky/generated/ssh/*\n", all).is_some());
+    }
+
+    #[test]
+    fn an_entry_says_what_differs() {
+        let map = |pairs: &[(&str, &[&str])]| {
+            let all = pairs.iter();
+            all.map(|(name, values)| ((*name).to_owned(), values.iter().map(|&value| value.to_owned()).collect()))
+                .collect()
+        };
+        let usual = map(&[("port", &["22"]), ("hostname", &["dev"]), ("identityfile", &["~/.ssh/id_rsa"])]);
+        let has = map(&[("port", &["22"]), ("hostname", &["10.0.0.1"]), ("identityfile", &["/a b", "~/.ssh/id_rsa"])]);
+        let wanted = "Host dev\n  hostname 10.0.0.1\n  identityfile \"/a b\"\n  identityfile ~/.ssh/id_rsa\n";
+        assert_eq!(entry("dev", &has, &usual), wanted);
+    }
+
+    #[test]
+    fn the_pools_say_which_key() {
+        let pools = "a:\n  identity_file: ~/k\n  hosts: [x, {ip: 10.0.0.1, identity_file: /own}, {ip: 10.0.0.2}]\n";
+        let of = |id: &str| {
+            let Way { name, user, identity } = way(id, pools, Path::new("/h"));
+            (name, user.unwrap_or_default(), identity.unwrap_or_default())
+        };
+        let text = |a: &str, b: &str, c: &str| (a.to_owned(), b.to_owned(), c.to_owned());
+        assert_eq!(of("a/me@10.0.0.1"), text("10.0.0.1", "me", "/own"));
+        assert_eq!(of("a/10.0.0.2"), text("10.0.0.2", "", "/h/k"));
+        assert_eq!(of("a/x"), text("x", "", "/h/k"));
+        assert_eq!(of("gone/x"), text("x", "", ""));
+    }
+
+    #[test]
+    fn only_what_is_ours_is_removed() {
+        let home = tempfile::tempdir().unwrap();
+        let entries = Entries { home: home.path().to_owned(), first_line: format!("{OURS}a\n") };
+        create_folder(&home.path().join(FOLDER)).unwrap();
+        for (name, text) in
+            [("ours", format!("{OURS}a\nHost ours\n")), ("other", format!("{OURS}b\n")), ("sky", "Host sky\n".into())]
+        {
+            replace(&entries.file(name), text.as_bytes(), 0o600).unwrap();
+        }
+        assert!(entries.put("sky", &["a/b".into()]).unwrap_err().contains("was not written by trainyard"));
+        entries.keep(&[]);
+        let mut left: Vec<_> =
+            std::fs::read_dir(home.path().join(FOLDER)).unwrap().flatten().map(|one| one.file_name()).collect();
+        left.sort();
+        assert_eq!(left, ["other", "sky"]);
+    }
+}
