@@ -266,7 +266,7 @@ impl Controller {
     }
 
     async fn decide_and_carry_out(&self, target: &Target) -> End {
-        let Some(decision) = self.reconciler.decide(&*self.cache, target, Timestamp::now()) else {
+        let Some(decision) = self.reconciler.decide(&*self.cache, target, clock::now()) else {
             self.queue.settle(target, &Outcome::Done, Next::AwaitChange);
             return End::Success;
         };

@@ -6,7 +6,6 @@ use api::error_chain;
 use api::object::{self, Gvk, Key};
 use futures::StreamExt;
 use http::Method;
-use jiff::Timestamp;
 use reconcile::Event;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -95,7 +94,7 @@ impl Recorder {
             namespace => namespace,
         };
         let key = Key::new(namespace, name);
-        let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let now = clock::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         if count > 1 {
             let body = json!({"count": count, "lastTimestamp": now});
             let patched =

@@ -15,7 +15,6 @@ use crate::wire::Isolation;
 use crate::worker::{Desired, Worker};
 use crate::world::{PodEvent, World};
 use futures::StreamExt;
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -227,10 +226,10 @@ impl<W: World> Agent<W> {
     async fn keep_registered(&self) {
         let world = &self.shared.world;
         let mut registered: Option<Instant> = None;
-        let mut renewed = Timestamp::now();
+        let mut renewed = clock::now();
         loop {
             // A machine that slept has been given up meanwhile; monotonic clocks do not count that time.
-            let slept = Timestamp::now().duration_since(renewed).unsigned_abs() > LEASE_INTERVAL.saturating_mul(3);
+            let slept = clock::now().duration_since(renewed).unsigned_abs() > LEASE_INTERVAL.saturating_mul(3);
             let anew = slept || registered.is_none();
             if anew || registered.is_none_or(|at| at.elapsed() >= NODE_STATUS_INTERVAL) {
                 registered = self.register().await;
@@ -245,7 +244,7 @@ impl<W: World> Agent<W> {
                     tracing::warn!(%error, "cannot renew the node's lease; trying again");
                 }
             }
-            renewed = Timestamp::now();
+            renewed = clock::now();
             let pause = if registered.is_some() { LEASE_INTERVAL } else { REGISTER_RETRY };
             tokio::time::sleep(pause).await;
         }
@@ -267,7 +266,7 @@ impl<W: World> Agent<W> {
             pods_max: config.pods_max,
             version: &config.version,
         };
-        let written = world.put_node(node_object::node(&machine, Timestamp::now())).await;
+        let written = world.put_node(node_object::node(&machine, clock::now())).await;
         if let Err(error) = &written {
             tracing::warn!(%error, "cannot register the node; trying again");
         }

@@ -110,7 +110,7 @@ impl KubeWorld {
         let events = self.namespaced(namespace(pod), &core("Event"));
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         let event_name = format!("{}.{:016x}", name(pod), crate::identity::hash(&[uid, reason, message]));
-        let now = node_time(Timestamp::now());
+        let now = node_time(clock::now());
         let fresh = object(json!({
             "apiVersion": "v1", "kind": "Event", "metadata": {"name": event_name},
             "involvedObject": {
@@ -300,7 +300,7 @@ impl World for KubeWorld {
     async fn renew_lease(&self) -> Result<(), WorldError> {
         let what = "renewing the node's lease";
         let leases = self.namespaced(LEASE_NAMESPACE, &lease_kind());
-        let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string();
+        let now = clock::now().strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string();
         let patch =
             json!({"spec": {"renewTime": now, "holderIdentity": self.node, "leaseDurationSeconds": LEASE_SECS}});
         match leases.patch(&self.node, &PatchParams::default(), &Patch::Merge(&patch)).await {

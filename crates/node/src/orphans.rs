@@ -3,7 +3,6 @@
 
 use crate::host;
 use crate::wire::{Event, Held, Record, boot_of};
-use jiff::Timestamp;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::collections::BTreeSet;
@@ -45,13 +44,13 @@ pub fn end(pod: &Held, records: &[Record]) -> Result<(), String> {
 }
 
 /// The sessions that the pod's processes began: the shim's, and that of each container's main process; with the time from which
-/// the number was theirs.
-fn sessions(records: &[Record]) -> Vec<(i32, Timestamp)> {
+/// the number was theirs, by the machine's uptime in milliseconds.
+fn sessions(records: &[Record]) -> Vec<(i32, u64)> {
     if boot_of(records) != Some(host::boot_id().as_str()) {
         return Vec::new(); // other processes have these numbers now
     }
     let sessions = records.iter().filter_map(|record| match record.event {
-        Event::Taken { pid, .. } | Event::Running { pid, .. } => Some((pid, record.at)),
+        Event::Taken { pid, .. } | Event::Running { pid, .. } => Some((pid, record.uptime?)),
         Event::Exited { .. }
         | Event::Waiting { .. }
         | Event::Started { .. }
@@ -69,19 +68,20 @@ struct Process {
     session: i32,
     is_zombie: bool,
     is_marked: bool,
-    started: Timestamp,
+    /// By the machine's uptime, in milliseconds.
+    started: u64,
 }
 
 /// The living processes of the pod: those with its mark, and those of its sessions whose leaders are gone. While a session has
 /// members its number is nobody else's; where the leader lives but has no mark, the number may have come again.
-fn find(uid: &str, sessions: &[(i32, Timestamp)]) -> Vec<i32> {
+fn find(uid: &str, sessions: &[(i32, u64)]) -> Vec<i32> {
     let mark = format!("{MARK}={uid}");
     let me = std::process::id() as i32;
     let all: Vec<Process> = processes(&mark).filter(|process| process.pid != me).collect();
     let leaders: BTreeSet<i32> = all.iter().filter(|p| p.pid == p.session && !p.is_zombie).map(|p| p.pid).collect();
     let is_of_session = |process: &Process| {
         // starts are told to a hundredth of a second
-        let is_after = |at: Timestamp| process.started.duration_since(at).as_millis() >= -1000;
+        let is_after = |at: u64| process.started.saturating_add(1000) >= at;
         sessions.iter().any(|(leader, at)| process.session == *leader && !leaders.contains(leader) && is_after(*at))
     };
     let ours = all.iter().filter(|process| !process.is_zombie && (process.is_marked || is_of_session(process)));
@@ -89,27 +89,19 @@ fn find(uid: &str, sessions: &[(i32, Timestamp)]) -> Vec<i32> {
 }
 
 fn processes(mark: &str) -> impl Iterator<Item = Process> {
-    let (ticks, booted) = (host::ticks_per_second(), booted());
+    let ticks = host::ticks_per_second();
     host::pids().filter_map(move |pid| {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         // The name, in parentheses, may hold anything; the fields follow the last one.
         let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_ascii_whitespace().collect();
-        let started: i64 = fields.get(19)?.parse().ok()?;
-        let milliseconds = started.saturating_mul(1000).checked_div(ticks)?;
+        let started: u64 = fields.get(19)?.parse().ok()?;
         let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
         Some(Process {
             pid,
             session: fields.get(3)?.parse().ok()?,
             is_zombie: matches!(*fields.first()?, "Z" | "X"),
             is_marked: environment.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes()),
-            started: Timestamp::from_millisecond(booted.saturating_add(milliseconds)).ok()?,
+            started: started.saturating_mul(1000).checked_div(u64::try_from(ticks).ok()?)?,
         })
     })
-}
-
-/// When the machine was started, in milliseconds since 1970.
-fn booted() -> i64 {
-    let text = fs::read_to_string("/proc/uptime").unwrap_or_default();
-    let uptime: f64 = text.split(' ').next().and_then(|seconds| seconds.parse().ok()).unwrap_or(0.0);
-    Timestamp::now().as_millisecond().saturating_sub((uptime * 1000.0) as i64)
 }

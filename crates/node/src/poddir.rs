@@ -16,8 +16,7 @@
 //!   containers/<container>/work/                the working directory
 //! ```
 
-use crate::wire::{Event, Held, Launch, PROTOCOL, Record};
-use jiff::Timestamp;
+use crate::wire::{Held, Launch, PROTOCOL, Record};
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
 use std::fs::{self, File, OpenOptions};
@@ -55,6 +54,11 @@ impl PodDir {
 
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The agent's data directory.
+    pub fn data(&self) -> Option<&Path> {
+        self.path.parent()?.parent()
     }
 
     /// The pod's uid: the directory's name.
@@ -293,8 +297,8 @@ impl JournalWriter {
 
 impl<S: Sink> JournalWriter<S> {
     /// Appends a record; after an error (a full disk) the same record may be appended again.
-    pub fn append(&mut self, at: Timestamp, event: Event) -> io::Result<()> {
-        let mut line = serde_json::to_vec(&Record { at, event })?;
+    pub fn append(&mut self, record: &Record) -> io::Result<()> {
+        let mut line = serde_json::to_vec(record)?;
         if self.torn {
             line.insert(0, b'\n');
         }

@@ -83,7 +83,7 @@ pub enum Over {
 impl PodView {
     pub fn of(records: &[Record]) -> Self {
         let mut view = Self::default();
-        for Record { at, event } in records {
+        for Record { at, event, .. } in records {
             match event {
                 Event::Taken { .. } | Event::HookFailed { .. } => {}
                 Event::Running { container, attempt, .. } => {

@@ -8,7 +8,6 @@ use crate::fields::{self, Facts};
 use crate::poddir::PodDir;
 use crate::wire::{Mount, Tmpfs};
 use api::quantity::Quantity;
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
     ConfigMap, ConfigMapProjection, Container, DownwardAPIVolumeFile, KeyToPath, Pod, Secret, SecretProjection, Volume,
 };
@@ -336,7 +335,7 @@ fn write_atomically(dir: &Path, files: &Files) -> io::Result<()> {
     if old.is_some() && is_there(&data, files)? {
         return Ok(());
     }
-    let now = Timestamp::now();
+    let now = clock::now();
     let name = format!("..{}.{:09}", now.strftime("%Y_%m_%d_%H_%M_%S"), now.subsec_nanosecond());
     let new = dir.join(&name);
     fs::create_dir(&new)?;

@@ -253,8 +253,18 @@ pub struct Mount {
 #[serde(rename_all = "camelCase")]
 pub struct Record {
     pub at: Timestamp,
+    /// How long the machine had been up, in milliseconds. Unlike clocks, nobody sets it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uptime: Option<u64>,
     #[serde(flatten)] // one flat JSON object a line, for the people who read journals with jq
     pub event: Event,
+}
+
+impl Record {
+    /// That this happens now.
+    pub fn now(event: Event) -> Self {
+        Self { at: clock::now(), uptime: u64::try_from(clock::uptime().as_millis()).ok(), event }
+    }
 }
 
 /// What happened to a pod.

@@ -19,7 +19,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 /// A segment is closed at this size.
 const SEGMENT: u64 = 4 << 20;
@@ -34,7 +34,8 @@ struct Segment {
     first: Revision,
     file: Arc<File>,
     length: u64,
-    written: SystemTime,
+    /// `None`: before this process could have counted.
+    written: Option<Instant>,
 }
 
 #[derive(Default)]
@@ -126,7 +127,10 @@ impl Archive {
         for (first, path) in self.names()? {
             let file = File::options().read(true).write(true).open(path)?;
             let length = file.metadata()?.len();
-            segments.push_back(Segment { first, written: file.metadata()?.modified()?, file: Arc::new(file), length });
+            // in this process it ages by a clock that nobody sets
+            let age = SystemTime::now().duration_since(file.metadata()?.modified()?).unwrap_or_default();
+            let written = Instant::now().checked_sub(age);
+            segments.push_back(Segment { first, written, file: Arc::new(file), length });
         }
         // What was on its way into the database when the process ended, and what a crash has cut off.
         let mut reached = None;
@@ -202,13 +206,13 @@ impl Archive {
         if inner.segments.back().is_none_or(|segment| segment.length >= SEGMENT) {
             let mut options = File::options();
             let file = options.read(true).write(true).create(true).truncate(true).mode(0o600).open(self.path(first))?;
-            let (file, written) = (Arc::new(file), SystemTime::now());
+            let (file, written) = (Arc::new(file), Some(Instant::now()));
             inner.segments.push_back(Segment { first, file, length: 0, written });
         }
         if let Some(segment) = inner.segments.back_mut() {
             segment.file.write_all_at(blocks, segment.length)?;
             segment.length = segment.length.saturating_add(blocks.len() as u64);
-            segment.written = SystemTime::now();
+            segment.written = Some(Instant::now());
         }
         Ok(())
     }
@@ -219,7 +223,7 @@ impl Archive {
         while inner.segments.len() > 1
             && let Some(oldest) = inner.segments.front()
         {
-            let old = oldest.written.elapsed().is_ok_and(|age| age > self.limits.archive_time);
+            let old = oldest.written.is_none_or(|written| written.elapsed() > self.limits.archive_time);
             if bytes <= self.limits.archive_bytes && !(old && bytes > self.limits.archive_kept) {
                 break;
             }

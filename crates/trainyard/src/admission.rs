@@ -1,7 +1,6 @@
 //! The operator's webhooks, plugged into the embedded API server.
 
 use api::object::{Gvk, Target};
-use jiff::Timestamp;
 use operator::controllers::admission::{Denial, Lookup, Operation, Review, Webhook};
 use resource::admission::{self, Admission, Objects, Request};
 use resource::status::Status;
@@ -46,7 +45,7 @@ impl Plugin {
             namespace: request.namespace,
             old: request.old_object,
             lookup: &lookup,
-            now: Timestamp::now(),
+            now: clock::now(),
         };
         work(&review).map_err(|denial| match denial {
             Denial::Invalid(errors) => Status::invalid(request.group, request.kind, request.name, &errors),

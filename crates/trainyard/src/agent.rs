@@ -1,7 +1,7 @@
 //! `trainyard node`: the agent of a machine whose API server is on another one. It dials out, and opens no port.
 
 use crate::pki;
-use crate::up::{UpError, log_to_stderr, until_told_to_stop};
+use crate::up::{UpError, keep_clock, log_to_stderr, until_told_to_stop};
 use cli::args::{Global, NodeArgs};
 use cli::codes::ErrorCode;
 use cli::exit;
@@ -49,6 +49,7 @@ pub async fn node(args: &NodeArgs, global: &Global) -> Result<u8, UpError> {
     let client = kube::Client::try_from(config).map_err(|error| unusable(other(&error)))?;
     make_private(&args.data).map_err(UpError::Agent)?;
     let _lock = lock(&args.data)?;
+    keep_clock(&args.data)?;
     let program = std::env::current_exe().map_err(UpError::Agent)?;
     let mut config = Config::new(args.data.clone(), &name, vec![program.clone().into(), "shim".into()]);
     config.stand_ins = crate::initialize::stand_ins(&program.to_string_lossy());
@@ -197,7 +198,7 @@ pub async fn kubeconfig(
     let uid = there.metadata.uid.unwrap_or_default();
     let key = pki::secret(&home.join("serviceaccounts.key"))?;
     let seconds = i64::from(days).saturating_mul(24 * 60 * 60);
-    let token = apiserver::auth::Authenticator::new(key).node_token(name, &uid, jiff::Timestamp::now(), seconds);
+    let token = apiserver::auth::Authenticator::new(key).node_token(name, &uid, clock::now(), seconds);
     let authority = pki::authority_certificate(home)?;
     let user = format!("{USER_PREFIX}{name}");
     Ok(pki::kubeconfig_of(&user, server, &authority, &pki::Credential::Token(&token)))

@@ -73,8 +73,8 @@ pub fn client(home: &Path, user: &str, group: Option<&str>, days: u16) -> Result
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     let now = std::time::SystemTime::now();
-    // clocks differ
-    let (before, after) = (Duration::from_secs(300), Duration::from_secs(u64::from(days) * 24 * 60 * 60));
+    // clocks differ, and are set
+    let (before, after) = (Duration::from_secs(24 * 60 * 60), Duration::from_secs(u64::from(days) * 24 * 60 * 60));
     params.not_before = now.checked_sub(before).unwrap_or(now).into();
     params.not_after = now.checked_add(after).unwrap_or(now).into();
     let key = KeyPair::generate().map_err(made)?;

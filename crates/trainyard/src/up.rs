@@ -220,6 +220,7 @@ pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
     };
     let signing_key = pki::secret(&home.root().join("serviceaccounts.key"))?;
     let node_data = home.root().join("node");
+    keep_clock(&node_data)?;
     let machines = home.root().join("machines");
     let usage: Option<Arc<dyn Usage>> =
         if args.no_node { None } else { Some(Arc::new(NodeUsage::new(&node_name(&node_data)?, node_data.clone()))) };
@@ -376,6 +377,8 @@ pub async fn kubeconfig_of_node(args: &KubeconfigArgs, global: &Global) -> Resul
     if let Some(fault) = faults.first() {
         return Err(UpError::Usage(ErrorCode::FlagRefused, format!("--node {name:?}: {fault}")));
     }
+    // the server's clock says when the token expires
+    clock::follow(&home.root().join("node").join(clock::FILE));
     let connected = crate::agent::client(&home.kubeconfig()).await.map_err(UpError::Agent)?;
     let node = crate::agent::bare(name);
     let server = args.server.as_deref().unwrap_or(&running.server);
@@ -539,6 +542,15 @@ fn bound_to(data: &Path) -> Option<String> {
     names.sort();
     names.dedup();
     names.pop().filter(|_| names.is_empty())
+}
+
+/// Keeps the home's clock beside the pods, whose shims follow it.
+pub(crate) fn keep_clock(node_data: &Path) -> Result<(), UpError> {
+    std::fs::create_dir_all(node_data).map_err(UpError::Node)?;
+    if let Err(error) = clock::keep(&node_data.join(clock::FILE)) {
+        tracing::warn!(%error, "the clock cannot be kept for pods: where the machine's clock is set, theirs differs from this one's");
+    }
+    Ok(())
 }
 
 /// Tells that it is ready. The JSON form is one line: a parent process waits for it. Who started this and reads no more is

@@ -29,10 +29,11 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("sky", &["placement"]),
     ("workloads", &["api", "reconcile"]),
     // tier 2
+    ("clock", &[]),
     ("store", &["api"]),
-    ("apiserver", &["api", "merge", "resource", "store"]),
-    ("driver", &["api", "reconcile"]),
-    ("node", &["api"]),
+    ("apiserver", &["api", "clock", "merge", "resource", "store"]),
+    ("driver", &["api", "clock", "reconcile"]),
+    ("node", &["api", "clock"]),
     ("fetch", &[]),
     ("infra", &["api", "managed"]),
     // tier 3
@@ -44,6 +45,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "api",
             "apiserver",
             "cli",
+            "clock",
             "driver",
             "fetch",
             "infra",

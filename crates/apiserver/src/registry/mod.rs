@@ -43,7 +43,7 @@ pub struct RealWorld;
 
 impl World for RealWorld {
     fn now(&self) -> Timestamp {
-        Timestamp::now()
+        clock::now()
     }
 
     fn uid(&self) -> String {

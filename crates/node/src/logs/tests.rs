@@ -13,7 +13,7 @@ fn pod(lines: &[&str], bytes_max: u64) -> (tempfile::TempDir, PodDir, LogWriter)
     fs::create_dir_all(dir.container("node")).unwrap();
     let mut journal = JournalWriter::open(&dir).unwrap();
     let running = Event::Running { container: "node".into(), attempt: 0, pid: 1 };
-    journal.append(Timestamp::now(), running).unwrap();
+    journal.append(&Record::now(running)).unwrap();
     let mut log = LogWriter::open(&dir.log("node", 0), bytes_max, 5).unwrap();
     for (n, line) in lines.iter().enumerate() {
         let at = Timestamp::from_second(1_000_000 + n as i64).unwrap();
@@ -58,7 +58,7 @@ async fn tail_spans_rotated_files_and_parts() {
     let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
     let (_tmp, dir, mut log) = pod(&lines, 200);
     let long = "x".repeat(40_000);
-    log.write(From::Stdout, format!("{long}\nend\n").as_bytes(), Timestamp::now()).unwrap();
+    log.write(From::Stdout, format!("{long}\nend\n").as_bytes(), clock::now()).unwrap();
     let options = LogOptions { tail_lines: Some(4), ..LogOptions::default() };
     assert_eq!(text(&dir, options).await, format!("line 28\nline 29\n{long}\nend\n"));
 }
@@ -72,26 +72,26 @@ async fn follow_ends_with_the_container_and_misses_nothing() {
     let mut expected = b"first\n".to_vec();
     for n in 0..40 {
         let line = format!("line {n}\n");
-        log.write(From::Stdout, line.as_bytes(), Timestamp::now()).unwrap();
+        log.write(From::Stdout, line.as_bytes(), clock::now()).unwrap();
         expected.extend_from_slice(line.as_bytes());
         if n % 5 == 0 {
             got.extend_from_slice(&stream.next().await.unwrap().unwrap());
         }
     }
-    log.write(From::Stdout, b"torn", Timestamp::now()).unwrap();
-    log.finish(Timestamp::now()).unwrap();
+    log.write(From::Stdout, b"torn", clock::now()).unwrap();
+    log.finish(clock::now()).unwrap();
     expected.extend_from_slice(b"torn\n");
     let exit = Exit {
         code: 0,
         signal: None,
         reason: "Completed".into(),
         message: String::new(),
-        started_at: Timestamp::now(),
-        finished_at: Timestamp::now(),
+        started_at: clock::now(),
+        finished_at: clock::now(),
         peak_memory_bytes: None,
     };
     let event = Event::Exited { container: "node".into(), attempt: 0, exit };
-    JournalWriter::open(&dir).unwrap().append(Timestamp::now(), event).unwrap();
+    JournalWriter::open(&dir).unwrap().append(&Record::now(event)).unwrap();
     while let Some(chunk) = stream.next().await {
         got.extend_from_slice(&chunk.unwrap());
     }

@@ -1,7 +1,8 @@
 //! The journal on a disk that fails: no record that was taken is lost, and none is read twice or changed.
 
 use super::*;
-use crate::wire::Exit;
+use crate::wire::{Event, Exit};
+use jiff::Timestamp;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
@@ -94,13 +95,14 @@ fn no_exit_code_is_lost_on_a_disk_that_fails() {
                     peak_memory_bytes: None,
                 };
                 let event = Event::Exited { container: format!("c{n}"), attempt: 0, exit };
+                let record = Record { at, uptime: Some(n.unsigned_abs()), event };
                 // as the shim does: again until it is taken, or until it is killed in between
                 let mut tries = 0;
-                while journal.append(at, event.clone()).is_err() && tries < 30 {
+                while journal.append(&record).is_err() && tries < 30 {
                     tries += 1;
                 }
                 if tries < 30 {
-                    taken.push(Record { at, event });
+                    taken.push(record);
                 }
             }
             // the machine crashes: of what was not synced any part is left

@@ -167,7 +167,7 @@ impl Probing {
         let (failure_threshold, success_threshold) =
             (threshold(probe.failure_threshold, 3), threshold(probe.success_threshold, 1));
         let is_readiness = kind == "Readiness";
-        let age = Duration::try_from(Timestamp::now().duration_since(self.since)).unwrap_or_default();
+        let age = Duration::try_from(clock::now().duration_since(self.since)).unwrap_or_default();
         sleep(seconds(probe.initial_delay_seconds, 0).saturating_sub(age)).await;
         let mut ticks = interval(seconds(probe.period_seconds, 10).max(Duration::from_secs(1)));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -203,7 +203,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("0.log");
         let mut log = LogWriter::open(&path, 1 << 20, 5).unwrap();
-        let now = Timestamp::now();
+        let now = clock::now();
         log.write(Stream::Stdout, b"one\ntw", now).unwrap();
         log.write(Stream::Stderr, b"oops\n", now).unwrap();
         log.write(Stream::Stdout, b"o\n\n", now).unwrap();
@@ -224,7 +224,7 @@ mod tests {
         let path = dir.path().join("0.log");
         let mut log = LogWriter::open(&path, 100, 3).unwrap();
         for n in 0..20 {
-            log.write(Stream::Stdout, format!("line {n}\n").as_bytes(), Timestamp::now()).unwrap();
+            log.write(Stream::Stdout, format!("line {n}\n").as_bytes(), clock::now()).unwrap();
         }
         let rotated = rotated_files(&path).unwrap();
         assert_eq!(rotated.len(), 2);

@@ -16,8 +16,7 @@ mod warm;
 
 use crate::cgroup::PodGroup;
 use crate::poddir::{JournalWriter, PodDir};
-use crate::wire::{Event, Isolation, Launch};
-use jiff::Timestamp;
+use crate::wire::{Event, Isolation, Launch, Record};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, fork, pipe2};
 use std::ffi::OsString;
@@ -55,7 +54,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         [dir] => match run(PodDir::new(PathBuf::from(dir))) {
             Ok(()) => ExitCode::SUCCESS,
             Err(e) => {
-                crate::say!("{} shim: {e}", Timestamp::now());
+                crate::say!("{} shim: {e}", clock::now());
                 ExitCode::FAILURE
             }
         },
@@ -75,9 +74,12 @@ fn run(dir: PodDir) -> std::io::Result<()> {
     if !dir.read_journal()?.is_empty() {
         return say_ready(); // a pod is run once; the agent knows what to make of a journal without an end
     }
+    if let Some(data) = dir.data() {
+        clock::follow(&data.join(clock::FILE));
+    }
     let mut journal = JournalWriter::open(&dir)?;
     let boot_id = crate::host::boot_id();
-    journal.append(Timestamp::now(), Event::Taken { pid: std::process::id() as i32, boot_id })?;
+    journal.append(&Record::now(Event::Taken { pid: std::process::id() as i32, boot_id }))?;
     // By a relative name: the path of a socket is limited to 107 bytes.
     std::env::set_current_dir(dir.path())?;
     let listener = UnixListener::bind("sock")?;
@@ -90,7 +92,7 @@ fn run(dir: PodDir) -> std::io::Result<()> {
     let group = match PodGroup::enter(&launch) {
         Ok(group) => group,
         Err(error) => {
-            crate::say!("{} limits are not enforced: cgroup: {error}", Timestamp::now());
+            crate::say!("{} limits are not enforced: cgroup: {error}", clock::now());
             None
         }
     };

@@ -254,7 +254,7 @@ mod tests {
     use jiff::Timestamp;
 
     fn journal(events: Vec<Event>) -> Vec<Record> {
-        events.into_iter().map(|event| Record { at: Timestamp::UNIX_EPOCH, event }).collect()
+        events.into_iter().map(|event| Record { at: Timestamp::UNIX_EPOCH, uptime: None, event }).collect()
     }
 
     #[test]

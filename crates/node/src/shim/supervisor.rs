@@ -11,7 +11,7 @@ use super::process;
 use crate::cgroup::{ContainerGroup, PodGroup};
 use crate::files;
 use crate::poddir::{JournalWriter, PodDir};
-use crate::wire::{ContainerLaunch, Event, Exit, Hook, HookKind, Launch, StopReason};
+use crate::wire::{ContainerLaunch, Event, Exit, Hook, HookKind, Launch, Record, StopReason};
 use api::time::after;
 use jiff::Timestamp;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -161,7 +161,7 @@ pub struct Supervisor<'a> {
     stopping: Option<Instant>,
     deadline: Option<Instant>,
     /// Records that could not be written, and when to try again.
-    unwritten: VecDeque<(Timestamp, Event)>,
+    unwritten: VecDeque<Record>,
     write_at: Option<Instant>,
 }
 
@@ -198,7 +198,7 @@ impl<'a> Supervisor<'a> {
         let containers = launch.init_containers.iter().map(init);
         let containers = containers.chain(launch.containers.iter().map(|spec| managed(spec, Role::Main))).collect();
         let deadline = launch.active_deadline_secs.map(|secs| {
-            let gone = Timestamp::now().duration_since(launch.start_time).as_secs().max(0).unsigned_abs();
+            let gone = clock::now().duration_since(launch.start_time).as_secs().max(0).unsigned_abs();
             after(Instant::now(), Duration::from_secs(secs.saturating_sub(gone)))
         });
         Self {
@@ -237,15 +237,15 @@ impl<'a> Supervisor<'a> {
     }
 
     fn record(&mut self, event: Event) {
-        self.unwritten.push_back((Timestamp::now(), event));
+        self.unwritten.push_back(Record::now(event));
         self.write_journal();
     }
 
     /// Writes what is not in the journal yet. A full disk must not end the pod: it is tried again.
     fn write_journal(&mut self) {
-        while let Some((at, event)) = self.unwritten.front() {
-            if let Err(e) = self.journal.append(*at, event.clone()) {
-                crate::say!("{} journal: {e}", Timestamp::now());
+        while let Some(record) = self.unwritten.front() {
+            if let Err(e) = self.journal.append(record) {
+                crate::say!("{} journal: {e}", clock::now());
                 self.write_at = Some(after(Instant::now(), JOURNAL_RETRY));
                 return;
             }
@@ -411,13 +411,13 @@ impl<'a> Supervisor<'a> {
     fn start(&mut self, index: usize) {
         let container = &mut self.containers[index];
         let spec = container.spec;
-        let started_at = Timestamp::now();
+        let started_at = clock::now();
         if let Some(why) = spec.refused.clone() {
             return self.ended(index, START_ERROR_CODE, None, "RunContainerError", why, started_at);
         }
         let log_path = self.dir.log(&spec.name, container.attempt);
         if let Err(e) = files::make_empty(&spec.termination_message) {
-            crate::say!("{} {}: {e}", Timestamp::now(), spec.termination_message.display());
+            crate::say!("{} {}: {e}", clock::now(), spec.termination_message.display());
         }
         let view = if self.launch.isolation.is_hosts() { View::Own } else { View::Pod };
         let log = LogWriter::open(&log_path, self.launch.log_bytes_max, self.launch.log_files_max);
@@ -473,7 +473,7 @@ impl<'a> Supervisor<'a> {
             State::Running(run) => run.peak_memory_bytes,
             State::Waiting(_) | State::Done => None,
         };
-        let (reason, finished_at) = (reason.to_owned(), Timestamp::now());
+        let (reason, finished_at) = (reason.to_owned(), clock::now());
         let exit = Exit { code, signal, reason, message, started_at, finished_at, peak_memory_bytes };
         self.record(Event::Exited { container: name.clone(), attempt, exit });
         let others_are_over = |c: &Managed<'_>| c.role == Role::Sidecar || matches!(c.state, State::Done);
@@ -592,7 +592,7 @@ impl<'a> Supervisor<'a> {
             if let State::Running(run) = &mut container.state
                 && run.log.next_flush().is_some_and(|at| at <= Instant::now())
             {
-                complain(run.log.flush_old(Timestamp::now()));
+                complain(run.log.flush_old(clock::now()));
             }
         }
     }

@@ -37,7 +37,7 @@ fn pod() -> Pod {
 
 fn status_of(events: Vec<Event>, problem: Option<&Problem>) -> Value {
     let records: Vec<Record> =
-        events.into_iter().enumerate().map(|(n, event)| Record { at: at(n as i64), event }).collect();
+        events.into_iter().enumerate().map(|(n, event)| Record { at: at(n as i64), uptime: None, event }).collect();
     let pod = pod();
     let ready = [("b".to_owned(), false)].into();
     status(&Observed {
@@ -163,7 +163,7 @@ fn times_of_conditions_stay_and_problems_are_named() {
 fn a_launcher_that_has_ended_says_whether_it_entered_a_pod() {
     let pod = pod();
     let told = |events: Vec<Event>, entered: Option<bool>| {
-        let records: Vec<Record> = events.into_iter().map(|event| Record { at: at(1), event }).collect();
+        let records: Vec<Record> = events.into_iter().map(|event| Record { at: at(1), uptime: None, event }).collect();
         let status = status(&Observed {
             pod: &pod,
             records: &records,

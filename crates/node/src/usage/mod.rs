@@ -229,7 +229,7 @@ fn between(
         memory_bytes: second.memory_bytes,
         ..gpu::of(&gpus.values().collect::<Vec<_>>())
     };
-    Usage { at: Timestamp::now(), window, machine, pods: pods.collect() }
+    Usage { at: clock::now(), window, machine, pods: pods.collect() }
 }
 
 /// What two counters have added, over all that are there now: those that were not there before began at 0 in between, and what

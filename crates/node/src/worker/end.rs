@@ -28,7 +28,7 @@ impl<W: World> Worker<W> {
         };
         tracing::warn!(message, "pod lost");
         let mut journal = JournalWriter::open(&self.dir).map_err(text)?;
-        journal.append(Timestamp::now(), Event::Lost { message: message.to_owned() }).map_err(text)
+        journal.append(&Record::now(Event::Lost { message: message.to_owned() })).map_err(text)
     }
 
     pub(super) async fn send_stop(&mut self, desired: &Desired) {

@@ -133,7 +133,7 @@ impl<W: World> Worker<W> {
         let start_time = {
             let pod = &desired.borrow().pod;
             let known = pod.status.as_ref().and_then(|s| s.start_time.as_ref()).map(|t| t.0);
-            known.unwrap_or_else(Timestamp::now)
+            known.unwrap_or_else(clock::now)
         };
         Self {
             journal: JournalReader::new(dir.clone()),

@@ -64,7 +64,7 @@ impl<W: World> Worker<W> {
             problem: self.problem.as_ref(),
             previous: &self.reported,
             entered: crate::programs::has_hosts(&desired.pod).then(|| self.dir.entered().exists()),
-            now: Timestamp::now(),
+            now: clock::now(),
         })
     }
 

@@ -69,7 +69,7 @@ impl<W: World> Worker<W> {
             if desired.is_ending() {
                 // Written, but never started: there is nothing to stop.
                 let mut journal = JournalWriter::open(&self.dir).map_err(text)?;
-                journal.append(Timestamp::now(), Event::Finished).map_err(text)?;
+                journal.append(&Record::now(Event::Finished)).map_err(text)?;
                 return Ok(false);
             }
             let held = self.shared.registry().hold(&self.dir.uid());

@@ -33,7 +33,7 @@ pub fn of(dir: &PodDir, pod: &Value) -> io::Result<Vec<PastContainer>> {
 
 fn from_journal(records: &[Record]) -> Vec<PastContainer> {
     let mut containers: Vec<PastContainer> = Vec::new();
-    for Record { at, event } in records {
+    for Record { at, event, .. } in records {
         match event {
             Event::Running { container, attempt, .. } => {
                 run(&mut containers, container, *attempt).started_at = Some(*at);
@@ -107,8 +107,11 @@ mod tests {
         let ended = Event::Exited { container: "node".into(), attempt: 0, exit };
         let lost = Event::Lost { message: "gone".into() };
         let records = [running(0), ended, running(1), lost];
-        let records: Vec<Record> =
-            records.into_iter().enumerate().map(|(n, event)| Record { at: at(n as i64), event }).collect();
+        let records: Vec<Record> = records
+            .into_iter()
+            .enumerate()
+            .map(|(n, event)| Record { at: at(n as i64), uptime: None, event })
+            .collect();
         let told: Vec<_> = from_journal(&records)[0]
             .attempts
             .iter()

@@ -4,7 +4,6 @@ use super::{Execution, ForWhom, PostStart, State, Stop, Supervisor};
 use crate::shim::container::{self, KILL_ALL, Said, View};
 use crate::wire::{ContainerLaunch, Event, Hook, HookKind, Reply, Request, StopReason};
 use api::time::after;
-use jiff::Timestamp;
 use nix::sys::signal::kill;
 use std::fs;
 use std::io;
@@ -53,7 +52,7 @@ impl Supervisor<'_> {
     /// Writes down that a hook failed; without its post-start hook a container does not go on.
     pub(super) fn hook_failed(&mut self, index: usize, hook: HookKind, why: String) {
         let (name, attempt) = (self.containers[index].spec.name.clone(), self.containers[index].attempt);
-        crate::say!("{} {hook:?} hook of {name}: {why}", Timestamp::now());
+        crate::say!("{} {hook:?} hook of {name}: {why}", clock::now());
         self.record(Event::HookFailed { container: name, attempt, hook, message: why });
         match hook {
             HookKind::PostStart => {
@@ -178,7 +177,7 @@ impl Supervisor<'_> {
             }
             Request::Stop { grace_secs } => self.stop(StopReason::Deleted, grace_secs),
             Request::Kill { container, message, grace_secs } => {
-                crate::say!("{} kill {container}: {message}", Timestamp::now());
+                crate::say!("{} kill {container}: {message}", clock::now());
                 let grace = Duration::from_secs(grace_secs.unwrap_or(self.launch.grace_secs));
                 if let Some(index) = self.find(&container) {
                     self.ask_to_stop(index, after(Instant::now(), grace));

@@ -7,7 +7,6 @@ use crate::poddir::PodDir;
 use crate::shim::container::{KILL_ALL, Said};
 use crate::shim::log_writer::Stream;
 use crate::wire::ContainerLaunch;
-use jiff::Timestamp;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::signal::kill;
 use std::fs::File;
@@ -34,7 +33,7 @@ impl Supervisor<'_> {
         let mut chunk = vec![0; CHUNK_BYTES];
         match file.read(&mut chunk) {
             Ok(0) => *pipe = None,
-            Ok(n) => complain(run.log.write(stream, &chunk[..n], Timestamp::now())),
+            Ok(n) => complain(run.log.write(stream, &chunk[..n], clock::now())),
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
             Err(_) => *pipe = None,
         }
@@ -71,7 +70,7 @@ impl Supervisor<'_> {
         let mut chunk = vec![0; CHUNK_BYTES];
         for _ in 0..DRAIN_READS_MAX {
             match pipe.read(&mut chunk) {
-                Ok(n) if n > 0 => complain(run.log.write(stream, &chunk[..n], Timestamp::now())),
+                Ok(n) if n > 0 => complain(run.log.write(stream, &chunk[..n], clock::now())),
                 Ok(_) | Err(_) => return,
             }
         }
@@ -90,7 +89,7 @@ impl Supervisor<'_> {
                 let _ = kill(execution.keeper, KILL_ALL);
             }
         }
-        complain(run.log.finish(Timestamp::now()));
+        complain(run.log.finish(clock::now()));
         let started_at = run.started_at;
         let was_killed_by_us = matches!(run.stop, Stop::Killed);
         if let Some(Said::Exited { peak_memory_bytes, .. }) = &run.said {
@@ -122,7 +121,7 @@ impl Supervisor<'_> {
 /// A full disk must not end the pod: the log has a hole then, and the shim's own log says why.
 pub(super) fn complain(result: io::Result<()>) {
     if let Err(e) = result {
-        crate::say!("{} log: {e}", Timestamp::now());
+        crate::say!("{} log: {e}", clock::now());
     }
 }
 

@@ -3,7 +3,7 @@
 use super::*;
 use jiff::Timestamp;
 use node::poddir::JournalWriter;
-use node::wire::{Event, Exit};
+use node::wire::{Event, Exit, Record};
 use serde_json::json;
 
 struct Folder(PathBuf);
@@ -43,8 +43,9 @@ fn end(store: &Store, uid: &str, jobset: &str, second: i64, code: i32, log: &str
         finished_at: at,
         peak_memory_bytes: None,
     };
+    let event = Event::Exited { container: "node".to_owned(), attempt: 0, exit };
     let mut journal = JournalWriter::open(&dir).unwrap();
-    journal.append(at, Event::Exited { container: "node".to_owned(), attempt: 0, exit }).unwrap();
+    journal.append(&Record { at, uptime: None, event }).unwrap();
     fs::write(dir.log("node", 0), log).unwrap();
 }
 
