@@ -1,6 +1,6 @@
 # Thin: what each target does is written here, how is in xtask, e2e/ and benches/.
 .DEFAULT_GOAL := help
-.PHONY: help install uninstall wheel deb example example-mpijob test fast quick check unit sdk sdk-pythons sim e2e pytest skypilot soak release bench fmt tools mpi sshd shells kubernetes clouds clean
+.PHONY: help install uninstall wheel deb example example-mpijob test fast quick check unit sdk sdk-pythons sim e2e pytest skypilot soak release bench fmt tools mpi sshd shells kubernetes mpijob-live clouds clean
 
 TRAINYARD := target/release/trainyard
 PREFIX ?= $(if $(HOME),$(HOME)/.local)
@@ -154,6 +154,10 @@ kubernetes: # upstream's control plane and controllers, to compare with; built o
 	@if command -v go >/dev/null; then { cargo xtask kubernetes build --trainer >/dev/null && cargo xtask helm >/dev/null \
 		&& cargo xtask kubernetes build --kueue >/dev/null; } || $(call lacking,upstream's programs were not built,comparisons with them); \
 		else $(call lacking,Go is not installed,comparisons with upstream's live controllers); fi
+
+mpijob-live: release $(VENV)/e2e ## MPIJOBS=100 SEED=1: random MPIJobs under mpi-operator 0.8.2 and under our operator, on two real API servers
+	@cargo xtask kubernetes build --mpi >/dev/null
+	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" MPIJOBS=$${MPIJOBS:-100} SEED=$(SEED) $(VENV)/bin/python -m pytest e2e/live_mpijobs.py -q -s --timeout 0
 
 # Not part of the gate, which has stubs of these: a build of five minutes and 400 MB of packages.
 CLOUDS := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/trainyard-clouds

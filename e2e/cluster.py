@@ -90,6 +90,14 @@ class Cluster:
         left = lambda: [o for o in self.items("-n", "default", "configmaps") if o["metadata"]["name"].startswith("of-")]
         wait_for("garbage collection", lambda: not left(), 180)
 
+    def install_mpijobs(self) -> list[pathlib.Path]:
+        """What `manifests/components/mpi` adds to that, and the kind; the files that were applied."""
+        component = [MANIFESTS / "components/mpi" / file for file in ("namespace.yaml", "role.yaml", "binding.yaml")]
+        files = [MANIFESTS / "crds/mpi/kubeflow.org_mpijobs.yaml", *component]
+        for file in files:
+            self.kubectl("apply", "--server-side", "--force-conflicts", "-f", file)
+        return files
+
     def runtimes(self) -> None:
         self.kubectl("apply", "--server-side", "--force-conflicts", "-k", MANIFESTS / "overlays/runtimes")
 
@@ -223,7 +231,8 @@ def url() -> str:
 def start(tmp_path_factory: pytest.TempPathFactory, *flags: str) -> Iterator[Cluster]:
     if shutil.which("go") is None:
         pytest.skip("SKIPPED FOR WANT OF GO: the operator was not run on real Kubernetes")
-    built = subprocess.run(["cargo", "xtask", "kubernetes", "build", "--trainer"], cwd=ROOT, capture_output=True, text=True)
+    wanted = [flag for flag in flags if flag != "--audit"]
+    built = subprocess.run(["cargo", "xtask", "kubernetes", "build", *wanted], cwd=ROOT, capture_output=True, text=True)
     if built.returncode != 0:
         pytest.skip(f"NOT BUILT: the operator was not run on real Kubernetes: {built.stderr[-1000:]}")
     cluster = Cluster(tmp_path_factory.mktemp("cluster"), *flags)

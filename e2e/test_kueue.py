@@ -1,4 +1,4 @@
-"""Queues: TrainJobs that real Kueue holds back, lets in, throws out and lets in again, on real Kubernetes with our operator."""
+"""Queues: TrainJobs and MPIJobs that real Kueue holds back, lets in, throws out and lets in again, on real Kubernetes with our operator."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import pathlib
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import yaml
@@ -122,7 +122,9 @@ def queued(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     built = subprocess.run([XTASK, "kubernetes", "build", "--kueue"], cwd=ROOT, capture_output=True, text=True)
     if built.returncode != 0:
         pytest.skip(f"NOT BUILT: nothing was queued by Kueue: {built.stderr[-1000:]}")
-    operator = Operator(cluster, tmp_path_factory.mktemp("operator"), url())
+    *_, role, binding = cluster.install_mpijobs()
+    kinds = "--controllers=trainjob,trainingruntime,clustertrainingruntime,mpijob"
+    operator = Operator(cluster, tmp_path_factory.mktemp("operator"), url(), kinds)
     with running(operator):
         cluster.runtimes()
         cluster.add("--kueue")
@@ -143,6 +145,8 @@ def queued(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterat
             kinds = [c["metadata"]["name"] for c in cluster.items("crds") if c["spec"]["group"] == "kueue.x-k8s.io"]
             cluster.kubectl("delete", "crds", "--wait=false", *kinds)
             cluster.kubectl("delete", "namespace", NAMESPACE, "--wait=false")
+            for file in (binding, role):
+                cluster.kubectl("delete", "-f", file, "--ignore-not-found")
         assert "bug:" not in operator.log.read_text() and "forbidden" not in operator.log.read_text()
 
 
@@ -191,6 +195,82 @@ def test_a_trainjob_waits_runs_is_evicted_and_runs_elsewhere(queued: Queued):
     queued.cluster.kubectl("-n", NAMESPACE, "delete", "trainjob", "second")
     queued.runs("third", {"node": "reserved"}, 2)
     assert len(queued.cluster.items("-n", NAMESPACE, "trainjobs")) == 2
+
+
+class Mpi:
+    """A MPIJob of a launcher and two workers of one CPU each, in its queue."""
+
+    def __init__(self, queued: Queued, name: str):
+        self.queued, self.name = queued, name
+        pod = {"spec": {"containers": [{"name": "main", "image": "none", "resources": {"requests": {"cpu": "1"}}}]}}
+        roles = {"Launcher": {"replicas": 1, "restartPolicy": "Never", "template": pod}, "Worker": {"replicas": 2, "template": pod}}
+        made = queued.create({
+            "apiVersion": "kubeflow.org/v2beta1", "kind": "MPIJob",
+            "metadata": {"name": name, "labels": {"kueue.x-k8s.io/queue-name": "mpi"}},
+            "spec": {"runPolicy": {"backoffLimit": 0}, "mpiReplicaSpecs": roles}})  # fmt: skip
+        assert made["spec"]["runPolicy"]["suspend"] is True
+
+    def get(self) -> dict:
+        return self.queued.get("mpijob", self.name)
+
+    def launcher(self) -> dict:
+        return self.queued.get("job", f"{self.name}-launcher").get("spec", {})
+
+    def pods(self) -> list[dict]:
+        return self.queued.cluster.items("-n", NAMESPACE, "pods", "-l", f"training.kubeflow.org/job-name={self.name}")
+
+    def plays(self, phase: str, of: Callable[[dict], bool] = lambda pod: True) -> None:
+        """What a kubelet says of these pods; one that is being deleted ends and is gone."""
+        for pod in filter(of, self.pods()):
+            status = json.dumps({"status": replay.kubelet_status(pod, phase)})
+            self.queued.cluster.kubectl("-n", NAMESPACE, "patch", "pod", pod["metadata"]["name"], "--subresource=status", "-p", status, check=False)
+
+    def runs(self, flavor: str) -> None:
+        """Waits until it runs with this flavor: the MPIJob, the launcher's Job and the pods agree."""
+        wait_for(f"{self.name} to be let in", lambda: self.get()["spec"]["runPolicy"]["suspend"] is False, LONG)
+        new = lambda: [pod for pod in self.pods() if "deletionTimestamp" not in pod["metadata"]]
+        wait_for(f"pods of {self.name}", lambda: len(new()) == 3, LONG)
+        assert self.launcher()["suspend"] is False
+        assert {pod["spec"]["nodeSelector"]["instance"] for pod in new()} == {flavor}
+        self.plays("Running")
+        wait_for(f"{self.name} to say so", lambda: condition(self.get(), "Running") == ("True", "MPIJobRunning"), LONG)
+
+    def waits(self) -> None:
+        """Waits until it is suspended, without a trace of Kueue in it and without pods."""
+        wait_for(f"{self.name} to be suspended", lambda: self.launcher().get("suspend") is True, LONG)
+
+        def gone() -> bool:
+            self.plays("Failed", lambda pod: "deletionTimestamp" in pod["metadata"])
+            return not self.pods()
+
+        wait_for(f"no pods of {self.name}", gone, LONG)
+        wait_for(f"{self.name} to say so", lambda: condition(self.get(), "Suspended") == ("True", "MPIJobSuspended"), LONG)
+        templates = [role["template"]["spec"] for role in self.get()["spec"]["mpiReplicaSpecs"].values()]
+        assert not any(template.get("nodeSelector") for template in templates)
+
+
+@pytest.mark.timeout(600)
+def test_an_mpijob_waits_runs_is_evicted_and_runs_elsewhere(queued: Queued):
+    queued.apply(cluster_queue(3, 0, "mpi"), local_queue("mpi"))
+    first = Mpi(queued, "first-mpi")
+    first.runs("reserved")
+    second = Mpi(queued, "second-mpi")
+    wait_for("no quota", lambda: condition(queued.workload("second-mpi"), "QuotaReserved") == ("False", "Pending"), LONG)
+    second.waits()
+
+    # thrown out, it is as before; let in again, it runs elsewhere
+    queued.patch("workload", queued.workload("first-mpi")["metadata"]["name"], {"active": False})
+    first.waits()
+    second.runs("reserved")
+    queued.apply(cluster_queue(3, 3, "mpi"))
+    queued.patch("workload", queued.workload("first-mpi")["metadata"]["name"], {"active": True})
+    first.runs("spot")
+    assert condition(first.get(), "Suspended") == ("False", "MPIJobResumed")
+    for job in (first, second):
+        job.plays("Succeeded", lambda pod: pod["metadata"]["labels"]["training.kubeflow.org/job-role"] == "launcher")
+        wait_for(f"{job.name} to end", lambda job=job: condition(job.get(), "Succeeded") == ("True", "MPIJobSucceeded"), LONG)
+        wait_for("Kueue to see it", lambda job=job: (condition(queued.workload(job.name), "Finished") or ("",))[0] == "True", LONG)
+    queued.cluster.kubectl("-n", NAMESPACE, "delete", "mpijobs", "--all")
 
 
 @pytest.mark.timeout(600)

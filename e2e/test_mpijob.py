@@ -6,19 +6,15 @@ import pathlib
 
 import pytest
 
-from cluster import AS_UPSTREAM, MANIFESTS, Cluster, Operator, running, url
+from cluster import AS_UPSTREAM, Cluster, Operator, running, url
 from conftest import wait_for
 from test_recordings import NOT_YET, hold, replay
-
-COMPONENT = ["namespace.yaml", "role.yaml", "binding.yaml"]
 
 
 @pytest.fixture
 def with_mpijobs(cluster: Cluster):
     """The cluster with what the component adds."""
-    files = [MANIFESTS / "crds/mpi/kubeflow.org_mpijobs.yaml", *(MANIFESTS / "components/mpi" / file for file in COMPONENT)]
-    for file in files:
-        cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", file)
+    files = cluster.install_mpijobs()
     yield cluster
     for file in reversed(files[2:]):
         cluster.kubectl("delete", "-f", file, "--ignore-not-found")

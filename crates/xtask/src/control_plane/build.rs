@@ -19,18 +19,21 @@ const MAIN: &str = "e2e/kubernetes";
 /// Kueue has its own: its requirements would move what the API server is built from, and who does not need it need not
 /// build it.
 const KUEUE: &str = "e2e/kubernetes/kueue";
+/// So has mpi-operator: it is built from the libraries that it was released with.
+const MPI: &str = "e2e/kubernetes/mpi";
 
 /// Helm brings libraries of its own; those that it shares with Kubernetes have the same versions, and so are built once.
 const HELM: &str = "e2e/helm";
 
 /// All programs; the first three are always wanted.
-pub const PROGRAMS: [Program; 8] = [
+pub const PROGRAMS: [Program; 9] = [
     Program { name: "etcd", module: MAIN, package: "go.etcd.io/etcd/server/v3" },
     Program { name: "kube-apiserver", module: MAIN, package: "k8s.io/kubernetes/cmd/kube-apiserver" },
     Program { name: "kube-controller-manager", module: MAIN, package: "k8s.io/kubernetes/cmd/kube-controller-manager" },
     Program { name: "jobset", module: MAIN, package: "sigs.k8s.io/jobset" },
     Program { name: "trainer", module: MAIN, package: "github.com/kubeflow/trainer/v2/cmd/trainer-controller-manager" },
     Program { name: "kueue", module: KUEUE, package: "sigs.k8s.io/kueue/cmd/kueue" },
+    Program { name: "mpi-operator", module: MPI, package: "github.com/kubeflow/mpi-operator/cmd/mpi-operator" },
     Program { name: "helm", module: HELM, package: "helm.sh/helm/v3/cmd/helm" },
     Program { name: "helm4", module: HELM, package: "helm.sh/helm/v4/cmd/helm" },
 ];
@@ -100,14 +103,14 @@ impl Programs {
     fn go_build(&self, module: &str, folder: &Path, missing: &[&Program]) -> Result<()> {
         let names: Vec<&str> = missing.iter().map(|program| program.name).collect();
         eprintln!("building {} (once; some minutes)", names.join(", "));
-        // programs that are not of Kubernetes have nothing to say its version with
-        let version = version(&self.root.join(module), "k8s.io/kubernetes").unwrap_or_default();
-        let mut minor = version.split('.').skip(1);
-        let stamp = format!(
-            "-s -w -X k8s.io/component-base/version.gitVersion={version} -X k8s.io/component-base/version.gitMajor=1 \
-             -X k8s.io/component-base/version.gitMinor={}",
-            minor.next().unwrap_or_default()
-        );
+        let mut stamp = "-s -w".to_owned();
+        // programs that are not of Kubernetes say the version of their libraries, and would not start without one
+        if let Ok(version) = version(&self.root.join(module), "k8s.io/kubernetes") {
+            let minor = version.split('.').nth(1).unwrap_or_default();
+            for (name, value) in [("gitVersion", version.as_str()), ("gitMajor", "1"), ("gitMinor", minor)] {
+                stamp.push_str(&format!(" -X k8s.io/component-base/version.{name}={value}"));
+            }
+        }
         let out = tempfile::tempdir_in(folder).context("making a folder in the cache")?;
         let mut command = go(&self.root.join(module));
         command.env("CGO_ENABLED", "0").args(["build", "-mod=readonly", "-ldflags", &stamp, "-o"]).arg(out.path());

@@ -22,14 +22,19 @@ pub enum Controller {
     JobSet,
     Trainer,
     Kueue,
+    /// mpi-operator, which has no webhooks.
+    Mpi,
 }
 
 /// Where in its module a controller keeps what belongs to it.
 struct Sources {
     module: &'static str,
     crds: &'static str,
-    webhooks: &'static str,
+    webhooks: Option<&'static str>,
 }
+
+/// Where mpi-operator keeps its Lease.
+const MPI_NAMESPACE: &str = "mpi-operator";
 
 impl Controller {
     /// Its name among the programs.
@@ -38,40 +43,44 @@ impl Controller {
             Self::JobSet => "jobset",
             Self::Trainer => "trainer",
             Self::Kueue => "kueue",
+            Self::Mpi => "mpi-operator",
         }
     }
 
     fn sources(self) -> Sources {
         let (module, crds, webhooks) = match self {
             Self::JobSet => {
-                ("sigs.k8s.io/jobset", "config/components/crd/bases", "config/components/webhook/manifests.yaml")
+                ("sigs.k8s.io/jobset", "config/components/crd/bases", Some("config/components/webhook/manifests.yaml"))
             }
             Self::Trainer => {
-                ("github.com/kubeflow/trainer/v2", "manifests/base/crds", "manifests/base/webhook/manifests.yaml")
+                ("github.com/kubeflow/trainer/v2", "manifests/base/crds", Some("manifests/base/webhook/manifests.yaml"))
             }
             Self::Kueue => {
-                ("sigs.k8s.io/kueue", "config/components/crd/bases", "config/components/webhook/manifests.yaml")
+                ("sigs.k8s.io/kueue", "config/components/crd/bases", Some("config/components/webhook/manifests.yaml"))
             }
+            Self::Mpi => ("github.com/kubeflow/mpi-operator", "manifests/base/kubeflow.org_mpijobs.yaml", None),
         };
         Sources { module, crds, webhooks }
     }
 
     /// The port of its webhooks, counted from the API server's.
-    fn webhook_port(self) -> u16 {
+    fn webhook_port(self) -> Option<u16> {
         match self {
-            Self::JobSet => 4,
-            Self::Trainer => 5,
-            Self::Kueue => 7,
+            Self::JobSet => Some(4),
+            Self::Trainer => Some(5),
+            Self::Kueue => Some(7),
+            Self::Mpi => None,
         }
     }
 
-    /// A file of its configuration, in JSON: no throttling, one process, certificates from outside.
-    fn configuration(self, port: u16) -> Value {
+    /// A file of its configuration, in JSON: no throttling, one process, certificates from outside. `webhooks` is the port that
+    /// they listen on, `port` the API server's.
+    fn configuration(self, port: u16, webhooks: u16) -> Value {
         let mut configuration = json!({
             "kind": "Configuration",
             "health": {"healthProbeBindAddress": "127.0.0.1:0"},
             "metrics": {"bindAddress": "0"},
-            "webhook": {"port": port + self.webhook_port(), "host": "127.0.0.1"},
+            "webhook": {"port": webhooks, "host": "127.0.0.1"},
             "leaderElection": {"leaderElect": false},
             "clientConnection": {"qps": 500, "burst": 1000},
         });
@@ -91,15 +100,19 @@ impl Controller {
                 "apiVersion": "config.kueue.x-k8s.io/v1beta2",
                 // what is not said is below /tmp, for all control planes
                 "webhook": {
-                    "port": port + self.webhook_port(),
+                    "port": webhooks,
                     "host": "127.0.0.1",
                     "certDir": format!("{}/{CERTIFICATES}", self.program()),
                 },
                 "internalCertManagement": {"enable": false},
-                "integrations": {"frameworks": ["batch/job", "jobset.x-k8s.io/jobset", "trainer.kubeflow.org/trainjob"]},
+                "integrations": {"frameworks": [
+                    "batch/job", "jobset.x-k8s.io/jobset", "trainer.kubeflow.org/trainjob", "kubeflow.org/mpijob",
+                ]},
                 // an aggregated API, which would have to be registered
                 "featureGates": {"VisibilityOnDemand": false},
             }),
+            // it has flags alone
+            Self::Mpi => json!({}),
         };
         configuration
             .as_object_mut()
@@ -111,7 +124,9 @@ impl Controller {
     /// Whether a webhook of its manifest is about kinds that are there: Kueue brings some for every kind that it knows.
     fn wants(self, path: &str) -> bool {
         self != Self::Kueue
-            || ["-kueue-x-k8s-io-", "-batch-v1-job", "-jobset-", "-trainjob"].iter().any(|kind| path.contains(kind))
+            || ["-kueue-x-k8s-io-", "-batch-v1-job", "-jobset-", "-trainjob", "-mpijob"]
+                .iter()
+                .any(|kind| path.contains(kind))
     }
 }
 
@@ -150,9 +165,10 @@ async fn run(
     let name = controller.program();
     let sources = controller.sources();
     let folder = programs.sources(name, sources.module)?;
-    let address = format!("https://127.0.0.1:{}", port + controller.webhook_port());
+    let webhooks = controller.webhook_port().map(|offset| port + offset);
+    let address = format!("https://127.0.0.1:{}", webhooks.unwrap_or_default());
     let mut kinds = documents(&folder.join(sources.crds))?;
-    if *controller == Controller::Trainer {
+    if matches!(controller, Controller::Trainer | Controller::Mpi) {
         for file in ["scheduling.x-k8s.io_podgroups.yaml", "scheduling.volcano.sh_podgroups.yaml"] {
             kinds.extend(documents(&root.join("manifests/crds").join(file))?);
         }
@@ -170,6 +186,9 @@ async fn run(
         processes.until("kube-apiserver", PATIENCE, async || served(client, kind).await).await?;
     }
 
+    let (Some(webhooks), Some(manifest)) = (webhooks, sources.webhooks) else {
+        return start_mpi_operator(dir, programs, processes, client).await;
+    };
     // controller-runtime looks for its certificate below the folder of temporary files
     let home = dir.join(name);
     let certificates = home.join(CERTIFICATES);
@@ -178,14 +197,14 @@ async fn run(
         std::fs::copy(dir.join(from), certificates.join(to)).with_context(|| format!("copying {from}"))?;
     }
     let file = home.join("configuration.json");
-    super::write_private(&file, &controller.configuration(port).to_string())?;
+    super::write_private(&file, &controller.configuration(port, webhooks).to_string())?;
     let environment = [("KUBECONFIG", dir.join("kubeconfig")), ("TMPDIR", home.clone())];
     let environment: Vec<(&str, &Path)> = environment.iter().map(|(name, value)| (*name, value.as_path())).collect();
     processes.start(name, &programs.path(name)?, &environment, |command| _ = command.arg("--config").arg(&file))?;
-    let webhooks = address.trim_start_matches("https://").to_owned();
-    processes.until(name, PATIENCE, async || Ok(tokio::net::TcpStream::connect(&webhooks).await.map(|_| ())?)).await?;
+    let listens = async || Ok(tokio::net::TcpStream::connect(("127.0.0.1", webhooks)).await.map(|_| ())?);
+    processes.until(name, PATIENCE, listens).await?;
 
-    for configuration in documents(&folder.join(sources.webhooks))? {
+    for configuration in documents(&folder.join(manifest))? {
         apply(client, &webhook_configuration(*controller, configuration, &address, keys)?).await?;
     }
     if *controller == Controller::Trainer {
@@ -195,6 +214,36 @@ async fn run(
                 processes.until(name, PATIENCE, async || apply(client, &runtime).await).await?;
             }
         }
+    }
+    Ok(())
+}
+
+/// Starts mpi-operator without throttling, and waits until it holds its Lease.
+async fn start_mpi_operator(dir: &Path, programs: &Programs, processes: &Processes, client: &Client) -> Result<()> {
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": MPI_NAMESPACE}});
+    apply(client, &namespace).await?;
+    let name = Controller::Mpi.program();
+    let kubeconfig = dir.join("kubeconfig");
+    processes.start(name, &programs.path(name)?, &[("KUBECONFIG", kubeconfig.as_path())], |command| {
+        command.args([
+            &format!("--lock-namespace={MPI_NAMESPACE}"),
+            "--gang-scheduling=",
+            "--threadiness=8",
+            "--kube-api-qps=1000",
+            "--kube-api-burst=1000",
+            "--controller-queue-rate-limit=1000",
+            "--controller-queue-burst=10000",
+        ]);
+    })?;
+    processes.until(name, PATIENCE, async || leads(client).await).await
+}
+
+/// Fails unless somebody holds mpi-operator's Lease.
+async fn leads(client: &Client) -> Result<()> {
+    let path = format!("/apis/coordination.k8s.io/v1/namespaces/{MPI_NAMESPACE}/leases/mpi-operator");
+    let lease: Value = client.request(Request::get(path).body(Vec::new())?).await.context("reading its Lease")?;
+    if lease["spec"]["holderIdentity"].as_str().is_none_or(str::is_empty) {
+        bail!("nobody holds its Lease");
     }
     Ok(())
 }
@@ -209,6 +258,7 @@ fn webhook_configuration(controller: Controller, mut object: Value, address: &st
         (Controller::JobSet, false) => "jobset-validating-webhook-configuration",
         (Controller::Kueue, true) => "kueue-mutating-webhook-configuration",
         (Controller::Kueue, false) => "kueue-validating-webhook-configuration",
+        (Controller::Mpi, _) => bail!("mpi-operator has no webhooks"),
     };
     object["metadata"]["name"] = json!(name);
     let webhooks = object["webhooks"].as_array_mut().context("a webhook configuration without webhooks")?;
@@ -281,9 +331,11 @@ async fn apply(client: &Client, object: &Value) -> Result<()> {
         "MutatingWebhookConfiguration" => "mutatingwebhookconfigurations",
         "ValidatingWebhookConfiguration" => "validatingwebhookconfigurations",
         "ClusterTrainingRuntime" => "clustertrainingruntimes",
+        "Namespace" => "namespaces",
         other => bail!("do not know how to install {other} {name}"),
     };
-    let request = Request::patch(format!("/apis/{api_version}/{plural}/{name}?fieldManager=harness&force=true"))
+    let root = if api_version.contains('/') { "apis" } else { "api" };
+    let request = Request::patch(format!("/{root}/{api_version}/{plural}/{name}?fieldManager=harness&force=true"))
         .header("content-type", "application/apply-patch+yaml")
         .body(object.to_string().into_bytes())?;
     client.request::<Value>(request).await.with_context(|| format!("applying {kind} {name}"))?;

@@ -1,7 +1,7 @@
 //! `cargo xtask kubernetes`: a real control plane on loopback, to compare with and to run against.
 //!
-//! etcd, kube-apiserver and kube-controller-manager, and on demand upstream's JobSet, Trainer and Kueue controllers, built
-//! from the Go modules pinned in `e2e/kubernetes`. There is no kubelet and no scheduler: pods stay pending until something
+//! etcd, kube-apiserver and kube-controller-manager, and on demand upstream's JobSet, Trainer and Kueue controllers and
+//! mpi-operator, built from the Go modules pinned in `e2e/kubernetes`. There is no kubelet and no scheduler: pods stay pending until something
 //! writes their status.
 
 mod build;
@@ -39,9 +39,12 @@ pub struct With {
     /// Kubeflow Trainer's controllers, webhooks and runtimes, the PodGroup kinds that it knows, and JobSet
     #[arg(long)]
     trainer: bool,
-    /// Kueue's controllers and webhooks, for Jobs, JobSets and TrainJobs
+    /// Kueue's controllers and webhooks, for Jobs, JobSets, TrainJobs and MPIJobs
     #[arg(long)]
     kueue: bool,
+    /// mpi-operator, one on a machine (it takes port 8080), and the PodGroup kinds that it knows
+    #[arg(long)]
+    mpi: bool,
     /// Note every request of a service account in DIR/audit.jsonl
     #[arg(long)]
     audit: bool,
@@ -63,6 +66,7 @@ impl With {
             (self.jobset || self.trainer, Controller::JobSet),
             (self.trainer, Controller::Trainer),
             (self.kueue, Controller::Kueue),
+            (self.mpi, Controller::Mpi),
         ];
         wanted.into_iter().filter_map(|(wanted, controller)| wanted.then_some(controller)).collect()
     }
@@ -301,7 +305,7 @@ mod tests {
 
     #[test]
     fn trainer_brings_jobset() {
-        let with = With { jobset: false, trainer: true, kueue: false, audit: false };
+        let with = With { jobset: false, trainer: true, kueue: false, mpi: false, audit: false };
         assert_eq!(with.controllers(), [Controller::JobSet, Controller::Trainer]);
     }
 }
