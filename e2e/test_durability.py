@@ -112,18 +112,75 @@ def test_an_older_home_is_migrated_and_a_newer_one_refused(home: pathlib.Path):
     assert "restore" in refused.stderr
 
 
+def damage(home: pathlib.Path, name: str) -> None:
+    """One bit of a stored ConfigMap, which is still JSON."""
+    database = sqlite3.connect(home / "store.db")
+    (value,) = database.execute("SELECT value FROM objects WHERE name = ?", (name,)).fetchone()
+    database.execute("UPDATE objects SET value = ? WHERE name = ?", (value.replace(b"value-of-it", b"walue-of-it"), name))
+    database.commit()
+    database.close()
+
+
+def damaged(yard: Yard, *words: str) -> list[dict]:
+    told = json.loads(yard.run("damaged", "-o", "json", *words).stdout)
+    return told["forgotten" if words else "items"]
+
+
+def test_damaged_objects_are_listed_and_dropped(home: pathlib.Path):
+    yard = Yard(home, "--no-node", "--controllers", "none")
+    names = ("one", "two", "three", "four")
+    for name in (*names, "whole"):
+        yard.kubectl("create", "configmap", name, "--from-literal=key=value-of-it")
+    assert damaged(yard) == []
+    revision = json.loads(yard.kubectl("get", "configmap", "one", "-o", "json").stdout)["metadata"]["resourceVersion"]
+    yard.down()
+    for name in names:
+        damage(home, name)
+    # the files of a control plane that does not run
+    found = damaged(yard)
+    assert sorted(row["name"] for row in found) == sorted(names)
+    assert next(row for row in found if row["name"] == "one") == {
+        "bucket": "/configmaps", "namespace": "default", "name": "one", "revision": int(revision), "why": "its checksum is wrong",
+    }  # fmt: skip
+    assert [row["name"] for row in damaged(yard, "--forget", "configmaps/one")] == ["one"]
+    missing = yard.run("damaged", "--forget", "configmaps/two", "configmaps/one", check=False)
+    assert missing.returncode != 0 and missing.stderr.startswith("error[TY0507]: "), missing
+    # and one that does
+    yard.up()
+    http = Http(yard)
+    assert sorted(row["name"] for row in damaged(yard)) == ["four", "three", "two"]
+    assert "configmaps/two" in yard.run("damaged").stdout
+    yard.kubectl("create", "configmap", "three")
+    assert [row["name"] for row in damaged(yard, "--forget", "configmaps/two")] == ["two"]
+    assert "(1 damaged and set aside: /configmaps/default/four)" in http.ask("GET", "/readyz?verbose")[1]
+    assert [row["name"] for row in damaged(yard, "--all", "-n", "other")] == []
+    assert [row["name"] for row in damaged(yard, "--all")] == ["four"]
+    assert "[+]stored-objects ok\n" in http.ask("GET", "/readyz?verbose")[1]
+    # for ever, and nothing else
+    yard.kill()
+    yard.up()
+    http = Http(yard)
+    assert damaged(yard) == []
+    assert [http.ask("GET", f"{MAPS}/{name}")[0] for name in (*names, "whole")] == [404, 404, 200, 404, 200]
+    yard.down()
+
+
+def test_a_home_whose_restore_was_interrupted_is_not_backed_up(home: pathlib.Path, tmp_path: pathlib.Path):
+    yard = Yard(home, "--no-node", "--controllers", "none")
+    yard.down()
+    (home / "restore-unfinished").mkdir()
+    for words in (["backup", str(tmp_path / "b")], ["damaged"]):
+        refused = yard.run(*words, check=False)
+        assert refused.returncode != 0 and refused.stderr.startswith("error[TY0501]: "), refused.stderr
+    assert not (tmp_path / "b").exists()
+
+
 def test_a_damaged_object_is_named_and_the_rest_is_served(home: pathlib.Path):
     yard = Yard(home, "--no-node", "--controllers", "none")
     for name in ("one", "two"):
         yard.kubectl("create", "configmap", name, "--from-literal=key=value-of-it")
     yard.down()
-    database = sqlite3.connect(home / "store.db")
-    (value,) = database.execute("SELECT value FROM objects WHERE name = 'one'").fetchone()
-    # one bit, and still JSON
-    changed = (value.replace(b"value-of-it", b"walue-of-it"),)
-    database.execute("UPDATE objects SET value = ? WHERE name = 'one'", changed)
-    database.commit()
-    database.close()
+    damage(home, "one")
     yard.up()
     http = Http(yard)
     assert http.ask("GET", f"{MAPS}/one")[0] == 404 and http.ask("GET", f"{MAPS}/two")[0] == 200

@@ -70,6 +70,7 @@ def test_errors_without_a_control_plane(tmp_path: pathlib.Path):
         "TY0402": ["up", "--listen", "192.0.2.1:1"],
         "TY0503": ["backup", str(tmp_path / "b")],
         "TY0506": ["restore", str(tmp_path / "file")],
+        "TY0507": ["damaged", "--forget", "configmaps/one"],
     }
     (tmp_path / "store.db").write_text("")
     for code, words in cases.items():

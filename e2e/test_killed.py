@@ -119,7 +119,18 @@ def test_a_backup_that_is_killed_leaves_the_one_that_was_there(disk: pathlib.Pat
     for at in range(1, CALLS_MAX):
         again(home, original)
         file.write_bytes(before)
+        fresh = file.with_name("fresh.backup")
+        killer.run(at, home, "backup", str(fresh))
+        if fresh.exists():
+            # it has its name, so it is whole
+            with tarfile.open(fresh) as archive:
+                assert "store.db" in archive.getnames(), at
+            fresh.unlink()
+        assert {path.name for path in disk.iterdir()} <= {"home", "prepared", "packed.db", file.name}, at
+        again(home, original)
         done = killer.run(at, home, "backup", str(file), "--force") == 0
+        for left in disk.glob(".trainyard-backup.*"):
+            left.unlink()
         with tarfile.open(file) as archive:
             (disk / "packed.db").write_bytes(archive.extractfile("store.db").read())
         holds = config_maps(disk / "packed.db")

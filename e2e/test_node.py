@@ -197,7 +197,7 @@ def test_a_node_reads_what_its_pods_use_alone(nodes: tuple[Yard, Agent, Agent]) 
         status, answer = one.call("GET", f"{core}/{path}")
         assert status == 403 and "system:node:one" in answer["message"], (path, answer)
     for path in ("/api/v1/secrets", "/api/v1/pods", "/api/v1/pods?fieldSelector=spec.nodeName%3Dtwo", "/api/v1/nodes", "/api/v1/nodes/two",
-                 "/api/v1/pods?watch=true&fieldSelector=spec.nodeName%21%3Done", "/trainyard/backup", "/metrics"):  # fmt: skip
+                 "/api/v1/pods?watch=true&fieldSelector=spec.nodeName%21%3Done", "/trainyard/backup", "/trainyard/damaged", "/metrics"):  # fmt: skip
         assert code("GET", path) == 403, path
     assert code("GET", "/api/v1/pods?fieldSelector=spec.nodeName%3Done") == 200
     for path in ("log", "exec?command=id&stdout=true", "attach?stdout=true", "portforward"):

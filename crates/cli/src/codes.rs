@@ -103,13 +103,15 @@ codes! {
     TY0409 StopFailed: "The control plane did not stop.",
     TY0410 PrintFailed: "The output could not be written.",
     ;
-    /// Backup and restore
+    /// Stored objects, backup and restore
     TY0501 RestoreUnfinished: "A restore into this home was interrupted.",
     TY0502 BackupFailed: "The backup could not be made.",
     TY0503 NothingToBackUp: "There is nothing to back up.",
     TY0504 RestoreWhileRunning: "A backup cannot be restored while the control plane runs.",
     TY0505 RestoreOverData: "The home holds the data of a control plane.",
     TY0506 NotABackup: "The file is not a backup that this version can restore.",
+    TY0507 NotDamaged: "No damaged object has the name that was given, or several have.",
+    TY0508 DamagedFailed: "Damaged objects could not be listed or dropped.",
     ;
     /// The operator of a cluster
     TY0601 OperatorSettings: "A flag, the configuration file or a variable of the operator is wrong.",

@@ -15,6 +15,7 @@ pub mod complete;
 pub mod connect;
 mod create;
 pub mod daemon;
+pub mod damaged;
 mod describe;
 mod doctor;
 mod downloads;
@@ -85,7 +86,7 @@ pub fn doctor<'a>(
 
 /// Carries out a command that talks to a control plane and returns the process's exit code.
 ///
-/// `Up`, `Backup`, `Restore`, `Operator`, `Doctor`, `Initialize`, `MpiWait` and `Shim` are not for here: the caller composes those.
+/// `Up`, `Backup`, `Restore`, `Damaged`, `Operator`, `Doctor`, `Initialize`, `MpiWait` and `Shim` are not for here: the caller composes those.
 pub fn execute(command: Command, global: &args::Global) -> BoxFuture<'_, Result<u8, CliError>> {
     Box::pin(carry_out(command, global))
 }
@@ -149,6 +150,7 @@ async fn ask(command: Command, cluster: &Cluster) -> Result<u8, CliError> {
         | Command::Node(_)
         | Command::Backup(_)
         | Command::Restore(_)
+        | Command::Damaged(_)
         | Command::Operator(_)
         | Command::Doctor(_)
         | Command::Initialize(_)

@@ -59,6 +59,22 @@ pub fn back_up_closed(path: &Path, to: &Path) -> Result<Revision, OpenError> {
     Ok(loaded.revision)
 }
 
+/// The damaged rows of a database that nobody has open: it is opened and checked as at a start.
+///
+/// # Errors
+/// The database cannot be opened.
+pub fn damaged_closed(path: &Path) -> Result<Vec<SetAside>, OpenError> {
+    Ok(crate::log::Log::open(path, crate::log::settle)?.set_aside)
+}
+
+/// As [`crate::Store::drop_damaged`], of a database that nobody has open.
+///
+/// # Errors
+/// The database cannot be opened or written.
+pub fn drop_damaged_closed(path: &Path, rows: &[SetAside]) -> Result<(), OpenError> {
+    crate::log::Log::open(path, crate::log::settle)?.log.drop_damaged(rows)
+}
+
 /// Checks a backup's database and makes it fit to go on from: revisions continue far above all that clients can have seen since
 /// the backup was made, so that a watch or a write of theirs that remembers a later state is told so, instead of meeting another
 /// object under the same revision. They continue at the milliseconds since 1970 where that is more: so do two restores of the same

@@ -1,6 +1,7 @@
 //! The health of the store: whether it can write, what it has set aside, and how long its commits took.
 
-use crate::Key;
+use crate::{Key, Revision};
+use serde::{Deserialize, Serialize};
 use std::io::ErrorKind;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -9,13 +10,15 @@ use std::time::Duration;
 /// Upper bounds of the classes into which durations are counted, in seconds.
 pub const SECONDS: [f64; 12] = [0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0];
 
-/// A stored object that was damaged. Its row is kept until the object is written anew; it is not served.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A stored object that was damaged. Its row is kept until the object is written anew or the row is dropped; it is not served.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetAside {
     /// Empty, as is the rest of the name, where it is not known what the damage hit.
     pub bucket: String,
     pub namespace: String,
     pub name: String,
+    /// When it was last written, as the row says; `None` where that cannot be read.
+    pub revision: Option<Revision>,
     pub why: String,
 }
 
@@ -27,7 +30,13 @@ impl SetAside {
 
     /// Damage of which it is not known what it hit.
     pub(crate) fn of_all(why: &str) -> Self {
-        Self { bucket: String::new(), namespace: String::new(), name: String::new(), why: why.to_owned() }
+        Self {
+            bucket: String::new(),
+            namespace: String::new(),
+            name: String::new(),
+            revision: None,
+            why: why.to_owned(),
+        }
     }
 }
 
@@ -115,7 +124,7 @@ impl Vitals {
         self.set_aside.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Forgets damage of objects that have been written anew.
+    /// Forgets damage of objects that have been written anew, and of rows that were dropped.
     pub(crate) fn renewed(&self, renewed: &[SetAside]) {
         if !renewed.is_empty() {
             self.set_aside.lock().unwrap_or_else(PoisonError::into_inner).retain(|row| !renewed.contains(row));

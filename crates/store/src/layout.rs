@@ -241,10 +241,23 @@ pub(crate) fn let_go(db: &Connection, SetAside { bucket, namespace, name, .. }: 
 
 /// What was set aside, at this start and before.
 pub(crate) fn read_set_aside(db: &Connection) -> rusqlite::Result<Vec<SetAside>> {
-    let mut rows = db.prepare("SELECT bucket, namespace, name, why FROM set_aside LIMIT 1000")?;
+    Ok(numbered_set_aside(db)?.into_iter().map(|(_, row)| row).collect())
+}
+
+/// Drops rows that were set aside. Their names may be no text: they are found by what was read of them.
+pub(crate) fn drop_set_aside(db: &Connection, dropped: &[SetAside]) -> rusqlite::Result<()> {
+    for (number, _) in numbered_set_aside(db)?.iter().filter(|(_, row)| dropped.contains(row)) {
+        db.execute("DELETE FROM set_aside WHERE rowid = ?1", [number])?;
+    }
+    Ok(())
+}
+
+fn numbered_set_aside(db: &Connection) -> rusqlite::Result<Vec<(i64, SetAside)>> {
+    let mut rows = db.prepare("SELECT bucket, namespace, name, why, revision, rowid FROM set_aside LIMIT 1000")?;
     let rows = rows.query_map([], |row| {
         let [bucket, namespace, name, why] = [0, 1, 2, 3].map(|index| Part::read(row, index).text());
-        Ok(SetAside { bucket, namespace, name, why })
+        let revision = row.get::<_, i64>(4).ok().and_then(|revision| revision.try_into().ok());
+        Ok((row.get(5)?, SetAside { bucket, namespace, name, revision, why }))
     })?;
     rows.collect()
 }

@@ -28,7 +28,7 @@ mod snapshot;
 mod watch;
 
 pub use commit::Commit;
-pub use copy::{adopt, back_up_closed};
+pub use copy::{adopt, back_up_closed, damaged_closed, drop_damaged_closed};
 pub use health::{Fault, Health, SECONDS, SetAside, Trouble};
 pub use log::{OpenError, Settle};
 pub use memory::Store;
@@ -122,13 +122,15 @@ impl Op {
 #[derive(Clone, Debug, Default)]
 pub struct Txn {
     pub ops: Vec<Op>,
+    /// Damaged rows to be dropped.
+    pub drops: Vec<SetAside>,
     /// Is dropped when the transaction is visible, or has failed; whether or not anybody still waits for the answer.
     pub hold: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 impl Txn {
     pub fn one(op: Op) -> Self {
-        Self { ops: vec![op], hold: None }
+        Self { ops: vec![op], ..Self::default() }
     }
 }
 

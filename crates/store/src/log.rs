@@ -166,6 +166,13 @@ impl Log {
         Ok(Some(Opened { log: Self { db: Some(db), path: path.to_owned(), settle, refused: 0 }, loaded, set_aside }))
     }
 
+    /// Drops damaged rows, at once.
+    pub(crate) fn drop_damaged(&mut self, rows: &[SetAside]) -> Result<(), OpenError> {
+        let tx = open(&mut self.db)?.transaction()?;
+        layout::drop_set_aside(&tx, rows)?;
+        Ok(tx.commit()?)
+    }
+
     /// Writes until the last sender is gone.
     ///
     /// Writers that were answered together come back together, but not at once: a commit that began with the first of them
@@ -183,8 +190,10 @@ impl Log {
             // Writers that lost to one of `acks`. They are answered once its events are visible: a writer that read again
             // before would compute the same write from the same state, and lose again.
             let mut lost: Vec<Ack> = Vec::new();
+            let mut dropped = Vec::new();
             let mut next = Some(first);
-            while let Some((txn, ack)) = next {
+            while let Some((mut txn, ack)) = next {
+                dropped.append(&mut txn.drops);
                 match shared.evaluate(txn, &mut pending) {
                     Ok(events) => acks.push((ack, events)),
                     Err(WriteError::Conflict) if !acks.is_empty() => lost.push(ack),
@@ -208,7 +217,8 @@ impl Log {
             let commit = Instant::now();
             // Both are on their way at the same time; nothing is shown before both are there.
             let kept = keeper.as_ref().map(|keeper| keeper.keep(acks.iter().flat_map(|(_, events)| events)));
-            let appended = self.append(acks.iter().flat_map(|(_, events)| events), &shared.vitals.set_aside());
+            let events = acks.iter().flat_map(|(_, events)| events);
+            let appended = self.append(shared.revision(), events, &shared.vitals.set_aside(), dropped);
             _ = kept.map(|kept| kept.recv());
             match appended {
                 Ok(renewed) => {
@@ -275,15 +285,20 @@ impl Log {
         }
     }
 
-    /// Writes events. A damaged row that was set aside goes when its object is written anew: those that went are returned.
+    /// Writes events that follow a revision. A damaged row that was set aside goes when its object is written anew, or when it is
+    /// among the dropped: those that went are returned.
     fn append<'a>(
         &mut self,
+        mut revision: Revision,
         events: impl Iterator<Item = &'a Event>,
         set_aside: &[SetAside],
+        dropped: Vec<SetAside>,
     ) -> rusqlite::Result<Vec<SetAside>> {
         let tx = open(&mut self.db)?.transaction()?;
-        let mut revision = 0;
-        let mut renewed = Vec::new();
+        if !dropped.is_empty() {
+            layout::drop_set_aside(&tx, &dropped)?;
+        }
+        let mut renewed = dropped;
         for event in events {
             revision = event.revision;
             if event.deleted {

@@ -2,7 +2,7 @@
 
 use crate::archive::{Archive, Hint};
 use crate::commit::{Ack, Commit, stopped};
-use crate::health::{Health, Vitals};
+use crate::health::{Health, SetAside, Vitals};
 use crate::history::History;
 use crate::log::{Log, OpenError, Opened, Settle};
 use crate::snapshot::{Map, Snapshot, take_back};
@@ -455,6 +455,14 @@ impl Store {
         let (revision, entries) = self.inner.shared.all();
         crate::copy::write(to, revision, entries.iter().map(|(bucket, entry)| (bucket.as_ref(), entry.as_ref())), &[])?;
         Ok(revision)
+    }
+
+    /// Drops damaged rows for ever, as [`Store::health`] tells of them. What is not among them is left alone.
+    ///
+    /// # Errors
+    /// The disk cannot be written.
+    pub async fn drop_damaged(&self, rows: Vec<SetAside>) -> Result<(), WriteError> {
+        self.submit(Txn { drops: rows, ..Txn::default() }).await.map(drop)
     }
 
     /// Forgets the history up to now: watches can start from here on, not from before.

@@ -15,7 +15,8 @@ use flate2::write::GzEncoder;
 use futures::TryStreamExt;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read, Seek, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
 
@@ -29,7 +30,7 @@ const FILES: [&str; 7] =
 /// Folders of what jobs left.
 const FOLDERS: [&str; 2] = ["metrics", "history"];
 /// The folder of a restore under way; while it is there, the home is not whole.
-pub(crate) const UNFINISHED: &str = "restore-unfinished";
+const UNFINISHED: &str = "restore-unfinished";
 /// In that folder: the files that are not in their places yet.
 const GATHERED: &str = "files";
 /// In that folder: a note that the database which the restore replaces has been moved aside.
@@ -52,10 +53,7 @@ pub(crate) async fn backup(args: &BackupArgs, global: &Global) -> Result<u8, UpE
     let home = Home::find(global)?;
     let file = std::path::absolute(&args.file).map_err(|source| cannot("resolve", &args.file, source))?;
     if file.exists() && !args.force {
-        return Err(UpError::Usage(
-            ErrorCode::OutputExists,
-            format!("{} exists already; to overwrite it: --force", file.display()),
-        ));
+        return Err(exists_already(&file));
     }
     if !home.root().join(DATABASE).exists() {
         return Err(UpError::Usage(
@@ -63,14 +61,16 @@ pub(crate) async fn backup(args: &BackupArgs, global: &Global) -> Result<u8, UpE
             format!("there is nothing to back up under {}: it has no database", home.root().display()),
         ));
     }
-    let unfinished = beside(&file);
-    let result = write(args, &home, &unfinished).await;
-    let result =
-        result.and_then(|()| put_in_place(&unfinished, &file).map_err(|source| cannot("write", &file, source)));
-    if let Err(error) = result {
-        let _ = fs::remove_file(&unfinished); // it may never have been made
-        return Err(error);
-    }
+    refuse_unfinished(&home)?;
+    let folder = file.parent().unwrap_or(Path::new("/"));
+    let failed = |source| cannot("write", &file, source);
+    let out = Unnamed::new(folder).map_err(failed)?;
+    let database = copy_database(&home, folder).await?;
+    let packed = pack(args, &home, out.file.try_clone().map_err(failed)?, database);
+    packed.and_then(|()| out.name(&file, args.force)).map_err(|source| match source.kind() {
+        io::ErrorKind::AlreadyExists => exists_already(&file),
+        _ => failed(source),
+    })?;
     let bytes = fs::metadata(&file).map_or(0, |metadata| metadata.len());
     let told = serde_json::json!({"file": file, "bytes": bytes});
     let size = bytes.div_ceil(1024);
@@ -90,27 +90,83 @@ fn print(format: Format, told: &serde_json::Value, path: &Path, words: &str) -> 
     cli::exit::OK
 }
 
-async fn write(args: &BackupArgs, home: &Home, to: &Path) -> Result<(), UpError> {
-    let failed = |source| cannot("write", to, source);
-    let out = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(to).map_err(failed)?;
-    let database = with_suffix(to, ".db");
-    let copied = copy_database(home, &database).await;
-    let result = copied.and_then(|()| pack(args, home, out, &database).map_err(failed));
-    let _ = fs::remove_file(&database); // it may never have been made
-    result
+fn exists_already(file: &Path) -> UpError {
+    UpError::Usage(ErrorCode::OutputExists, format!("{} exists already; to overwrite it: --force", file.display()))
 }
 
-/// All objects of one moment: from the control plane that runs, else from the file.
-async fn copy_database(home: &Home, to: &Path) -> Result<(), UpError> {
-    if let Some(lock) = home.try_lock()? {
-        let (path, to) = (home.root().join(DATABASE), to.to_owned());
-        let copied = tokio::task::spawn_blocking(move || {
-            let result = store::back_up_closed(&path, &to).map(drop);
-            drop(lock);
-            result.map_err(|source| UpError::Store { path, source: Box::new(source) })
-        });
-        return copied.await.expect("copying a database does not panic");
+/// Refuses a home whose files are partly those of a backup.
+///
+/// # Errors
+/// It is one.
+pub(crate) fn refuse_unfinished(home: &Home) -> Result<(), UpError> {
+    if !home.root().join(UNFINISHED).exists() {
+        return Ok(());
     }
+    let root = home.root().display();
+    let why = format!("a restore into {root} was interrupted; do it again: trainyard restore FILE --force");
+    Err(UpError::Usage(ErrorCode::RestoreUnfinished, why))
+}
+
+/// A file that has no name until it is whole, so nobody meets half of it, and a process that is killed leaves nothing behind.
+struct Unnamed {
+    file: File,
+    /// What it is called meanwhile, where the file system has no files without names.
+    stand_in: Option<PathBuf>,
+}
+
+impl Unnamed {
+    /// In this folder's file system, for its owner alone.
+    fn new(folder: &Path) -> io::Result<Self> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).mode(0o600);
+        match options.clone().custom_flags(nix::libc::O_TMPFILE).open(folder) {
+            Ok(file) => Ok(Self { file, stand_in: None }),
+            // "is a directory": what a kernel or a file system says that does not know the flag
+            Err(error) if matches!(error.raw_os_error(), Some(nix::libc::EOPNOTSUPP | nix::libc::EISDIR)) => {
+                let path = beside(folder);
+                let file = options.create_new(true).open(&path)?;
+                Ok(Self { file, stand_in: Some(path) })
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Gives it its name, durably; what has the name is refused, or replaced.
+    fn name(self, path: &Path, replaces: bool) -> io::Result<()> {
+        let folder = path.parent().unwrap_or(Path::new("/"));
+        // a name is given to what has none, and only a rename takes a name from another file
+        let other = beside(folder);
+        self.link(if replaces { &other } else { path })?;
+        if replaces && let Err(error) = fs::rename(&other, path) {
+            let _ = fs::remove_file(&other); // the first error says why
+            return Err(error);
+        }
+        sync(folder)
+    }
+
+    fn link(&self, path: &Path) -> io::Result<()> {
+        if let Some(stand_in) = &self.stand_in {
+            return fs::hard_link(stand_in, path);
+        }
+        let here = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        let (cwd, follow) = (nix::fcntl::AT_FDCWD, nix::fcntl::AtFlags::AT_SYMLINK_FOLLOW);
+        Ok(nix::unistd::linkat(cwd, here.as_str(), cwd, path, follow)?)
+    }
+}
+
+impl Drop for Unnamed {
+    fn drop(&mut self) {
+        if let Some(path) = &self.stand_in {
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+/// The control plane that runs in a home.
+///
+/// # Errors
+/// None is ready.
+pub(crate) async fn running(home: &Home) -> Result<Cluster, UpError> {
     let Some(_running) = home.wait_running() else {
         return Err(UpError::Usage(
             ErrorCode::BackupFailed,
@@ -125,7 +181,27 @@ async fn copy_database(home: &Home, to: &Path) -> Result<(), UpError> {
         verbose: 0,
         plugin: false,
     };
-    let cluster = Cluster::existing(&of_home).await?;
+    Ok(Cluster::existing(&of_home).await?)
+}
+
+/// All objects of one moment, as a file in `folder` or in the home that has no name: from the control plane that runs, else from the
+/// database.
+async fn copy_database(home: &Home, folder: &Path) -> Result<File, UpError> {
+    if let Some(lock) = home.try_lock()? {
+        let path = home.root().join(DATABASE);
+        // where the server puts its copies, too
+        let to = with_suffix(&path, ".backup");
+        let copied = tokio::task::spawn_blocking(move || {
+            let copied =
+                store::back_up_closed(&path, &to).map_err(|error| UpError::Store { path, source: Box::new(error) });
+            let file = copied.and_then(|_| File::open(&to).map_err(|source| cannot("open", &to, source)));
+            let _ = fs::remove_file(&to); // it may never have been made
+            drop(lock);
+            file
+        });
+        return copied.await.expect("copying a database does not panic");
+    }
+    let cluster = running(home).await?;
     let request = http::Request::get("/trainyard/backup").body(kube::client::Body::empty()).expect("a plain request");
     let api = |error: kube::Error| {
         CliError::Api(ErrorCode::BackupFailed, format!("the control plane cannot make a backup: {error}"))
@@ -133,13 +209,15 @@ async fn copy_database(home: &Home, to: &Path) -> Result<(), UpError> {
     let answer = cluster.client.send(request).await.map_err(api)?;
     let code = answer.status();
     let mut body = std::pin::pin!(http_body_util::BodyExt::into_data_stream(answer.into_body()));
-    let failed = |source| cannot("write", to, source);
-    let mut out = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(to).map_err(failed)?;
+    let failed = |source| cannot("write", folder, source);
+    let mut out = Unnamed::new(folder).map_err(failed)?.file.try_clone().map_err(failed)?;
     while let Some(chunk) = body.try_next().await.map_err(api)? {
         out.write_all(&chunk).map_err(failed)?;
     }
+    out.rewind().map_err(failed)?;
     if !code.is_success() {
-        let text = fs::read_to_string(to).unwrap_or_default();
+        let mut text = String::new();
+        out.take(1 << 16).read_to_string(&mut text).map_err(failed)?;
         let status = serde_json::from_str::<serde_json::Value>(&text).unwrap_or_default();
         let message = status["message"].as_str().unwrap_or(&text);
         return Err(CliError::Api(
@@ -148,10 +226,10 @@ async fn copy_database(home: &Home, to: &Path) -> Result<(), UpError> {
         )
         .into());
     }
-    Ok(())
+    Ok(out)
 }
 
-fn pack(args: &BackupArgs, home: &Home, out: File, database: &Path) -> io::Result<()> {
+fn pack(args: &BackupArgs, home: &Home, out: File, mut database: File) -> io::Result<()> {
     let mut archive = tar::Builder::new(GzEncoder::new(out, Compression::fast()));
     let description = Description {
         format: FORMAT,
@@ -160,7 +238,8 @@ fn pack(args: &BackupArgs, home: &Home, out: File, database: &Path) -> io::Resul
         home: home.root().to_owned(),
     };
     append(&mut archive, Path::new(DESCRIPTION), &serde_json::to_vec_pretty(&description)?)?;
-    append_file(&mut archive, Path::new(DATABASE), database)?;
+    let mut header = header(database.metadata()?.len());
+    archive.append_data(&mut header, DATABASE, &mut database)?;
     for name in FILES {
         append_file(&mut archive, Path::new(name), &home.root().join(name))?;
     }
@@ -183,10 +262,14 @@ fn append_file(archive: &mut tar::Builder<impl Write>, name: &Path, path: &Path)
 }
 
 fn append(archive: &mut tar::Builder<impl Write>, name: &Path, bytes: &[u8]) -> io::Result<()> {
+    archive.append_data(&mut header(bytes.len() as u64), name, bytes)
+}
+
+fn header(bytes: u64) -> tar::Header {
     let mut header = tar::Header::new_gnu();
-    header.set_size(bytes.len() as u64);
+    header.set_size(bytes);
     header.set_mode(0o600);
-    archive.append_data(&mut header, name, bytes)
+    header
 }
 
 fn append_folder(archive: &mut tar::Builder<impl Write>, root: &Path, name: &Path) -> io::Result<()> {
@@ -376,8 +459,9 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-fn beside(file: &Path) -> PathBuf {
-    with_suffix(file, &format!(".{}.tmp", std::process::id()))
+/// A name in a folder that nothing has.
+fn beside(folder: &Path) -> PathBuf {
+    folder.join(format!(".trainyard-backup.{:016x}", rand::random::<u64>()))
 }
 
 fn cannot(doing: &'static str, path: &Path, source: io::Error) -> UpError {

@@ -5,6 +5,7 @@
 
 mod agent;
 mod backup;
+mod damaged;
 mod direct;
 mod ephemeral;
 mod evidence;
@@ -80,6 +81,7 @@ fn main() -> ExitCode {
             Command::Kubeconfig(args) if args.user.is_some() => up::kubeconfig_of(&args, &global),
             Command::Backup(args) => backup::backup(&args, &global).await,
             Command::Restore(args) => backup::restore(&args, &global),
+            Command::Damaged(args) => damaged::damaged(&args, &global).await,
             Command::Operator(args) => operator::operator(&args, &global).await,
             Command::Doctor(args) => {
                 cli::doctor(&args, &global, trainyard::install::built_in()).await.map_err(up::UpError::from)

@@ -1,6 +1,6 @@
 //! `trainyard up`: store, API server, controllers and node agent in one process.
 
-use crate::backup::UNFINISHED;
+use crate::backup::refuse_unfinished;
 use crate::direct::Direct;
 use crate::ephemeral::NoEphemeralContainers;
 use crate::evidence::{self, Evidence};
@@ -177,15 +177,7 @@ pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
     let started = Instant::now();
     // of a control plane that was killed
     let _ = std::fs::remove_file(home.running_file());
-    if home.root().join(UNFINISHED).exists() {
-        return Err(UpError::Usage(
-            ErrorCode::RestoreUnfinished,
-            format!(
-                "a restore into {} was interrupted; do it again: trainyard restore FILE --force",
-                home.root().display()
-            ),
-        ));
-    }
+    refuse_unfinished(&home)?;
     home.close_to_others();
     log_to_stderr(global.verbose);
     // every pod costs a few file descriptors

@@ -3,6 +3,7 @@
 mod answer;
 mod authorize;
 mod backup;
+mod damaged;
 mod discovery;
 mod handle;
 mod health;

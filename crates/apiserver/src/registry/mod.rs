@@ -423,7 +423,7 @@ impl Pending {
 }
 
 /// The store cannot write.
-fn not_written(error: &WriteError) -> Status {
+pub(crate) fn not_written(error: &WriteError) -> Status {
     match error {
         // for what etcd says of itself when it is full, upstream answers 500; 507 says what it is
         WriteError::Full(_) => Status::new(507, "InsufficientStorage", format!("Internal error occurred: {error}")),

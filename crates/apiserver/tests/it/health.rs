@@ -65,7 +65,13 @@ async fn a_backup_is_for_those_who_may_read_everything() {
     let dir = tempfile::tempdir().unwrap();
     let hostile = Hostile::start(Some(&dir.path().join("s.sqlite"))).await;
     let user = User { name: "ann".to_owned(), groups: vec!["system:authenticated".to_owned()], ..User::default() };
-    assert_eq!(hostile.ask_as(user, "GET", "/trainyard/backup", "", String::new()).await.0, 403);
+    assert_eq!(hostile.ask_as(user.clone(), "GET", "/trainyard/backup", "", String::new()).await.0, 403);
+    for verb in ["GET", "DELETE"] {
+        assert_eq!(hostile.ask_as(user.clone(), verb, "/trainyard/damaged", "", String::new()).await.0, 403);
+    }
+    for body in ["", "[]", "{}", "{\"items\": [{\"name\": \"a\"}]}"] {
+        assert_eq!(hostile.ask_as(admin(), "DELETE", "/trainyard/damaged", "", body.to_owned()).await.0, 400, "{body}");
+    }
     let (code, text) = text(hostile.bytes_as(admin(), "GET", "/trainyard/backup", "", String::new()).await);
     assert!(code == 200 && text.starts_with("SQLite format 3"), "{code}");
     let left: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();

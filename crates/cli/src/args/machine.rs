@@ -172,6 +172,19 @@ pub struct RestoreArgs {
 }
 
 #[derive(Args, Debug)]
+pub struct DamagedArgs {
+    /// Drop these for ever, named as they are listed [with -n: of this namespace]
+    #[arg(long, value_name = "RESOURCE/NAME", num_args = 1.., conflicts_with = "all")]
+    pub forget: Vec<String>,
+    /// Drop all of them for ever [with -n: of this namespace]
+    #[arg(long)]
+    pub all: bool,
+    /// json and yaml: {"items" or, of what was dropped, "forgotten": [{"bucket", "namespace", "name", "revision", "why"}]}
+    #[command(flatten)]
+    pub output: Output,
+}
+
+#[derive(Args, Debug)]
 pub struct DownArgs {
     #[command(flatten)]
     pub output: Output,

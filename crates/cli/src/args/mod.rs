@@ -161,6 +161,11 @@ pub enum Command {
     /// Stop the control plane first. --force is needed to replace existing data. Jobs are then as they were when the backup was made,
     /// and the next `up` ends running pods that the backup does not know.
     Restore(RestoreArgs),
+    /// List stored objects that were damaged on disk and set aside, or drop them
+    ///
+    /// Each stored object has a checksum. One whose checksum is wrong at a start is set aside: it is not served, and /readyz and `doctor`
+    /// name it until it is written again or dropped here. Works with a control plane that runs and, on its files, with one that does not.
+    Damaged(DamagedArgs),
     /// Print the path of the kubeconfig of this machine's control plane
     Kubeconfig(KubeconfigArgs),
     /// Check whether jobs can run on a cluster, and say what to do where they cannot

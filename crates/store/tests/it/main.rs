@@ -88,7 +88,7 @@ fn writes_replace_what_they_expect_or_nothing() {
                 Op::Put { bucket: "b".into(), key: Key::new("ns", "c"), value: json!({}), expect: Expect::Absent },
                 Op::Put { bucket: "b".into(), key: Key::new("ns", "c"), value: json!({}), expect: Expect::Absent },
             ],
-            hold: None,
+            ..Txn::default()
         };
         assert_eq!(write(&store, both), Err(WriteError::Conflict), "{which}");
         assert!(store.get("b", &Key::new("ns", "c")).is_none(), "{which}");

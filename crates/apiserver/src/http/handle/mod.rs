@@ -208,6 +208,8 @@ impl Server {
                 self.authorize_path(&ask)?;
                 match (&ask.method, path.as_str()) {
                     (&Method::GET, "/trainyard/backup") => self.backup().await,
+                    (&Method::GET, super::damaged::PATH) => Ok(self.damaged()),
+                    (&Method::DELETE, super::damaged::PATH) => self.drop_damaged(ask).await,
                     _ => self.other(&ask, &path),
                 }
             }

@@ -128,7 +128,7 @@ impl Core {
         served.to_storage(&mut new);
         let op = Op::Put { bucket: served.bucket.clone(), key, value: new, expect: Expect::Absent };
         Ok(Attempt::Write(Box::new(Pending {
-            txn: Txn { ops: vec![op], hold },
+            txn: Txn { ops: vec![op], hold, ..Txn::default() },
             code: 201,
             warnings,
             reply: None,

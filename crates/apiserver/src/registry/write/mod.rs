@@ -145,7 +145,7 @@ impl Core {
             ops.push(Op::Put { bucket: bucket.into(), key, value: object, expect });
         }
         Ok(Attempt::Write(Box::new(Pending {
-            txn: Txn { ops, hold: None },
+            txn: Txn { ops, ..Txn::default() },
             code: 201,
             warnings: Vec::new(),
             reply: Some(Value::Null),

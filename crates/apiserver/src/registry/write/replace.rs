@@ -182,7 +182,7 @@ impl Core {
             Op::Put { bucket, key, value: new, expect: Expect::Revision(entry.revision) }
         };
         Ok(Attempt::Write(Box::new(Pending {
-            txn: Txn { ops: vec![op], hold },
+            txn: Txn { ops: vec![op], hold, ..Txn::default() },
             code: 200,
             warnings,
             reply: None,

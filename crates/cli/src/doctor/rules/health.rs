@@ -30,7 +30,7 @@ pub(super) fn judge(facts: &Facts) -> Findings {
             );
         } else if let Some(damage) = line.strip_prefix("[+]stored-objects ok (") {
             well = false;
-            let remedy = "make them again, or go back to a backup: trainyard restore FILE --force";
+            let remedy = "make them again, let them go (trainyard damaged --all), or go back to a backup: trainyard restore FILE --force";
             found.add(
                 ErrorCode::ServerUnhealthy,
                 Severity::Warning,
