@@ -211,10 +211,10 @@ fn stuck(facts: &Facts) -> Option<Case> {
     let mut case = Case::new(Reason::Stuck).with("silent", short_duration(silent));
     let mut last: Vec<(&Value, &LogTail, &Line)> =
         logs.iter().filter_map(|(pod, log)| Some((*pod, *log, log.lines.last()?))).collect();
-    // who wrote last the longest ago is where to look
+    // the rank whose last line is the oldest is the place to look at
     last.sort_by_key(|(_, _, line)| line.time);
     case.rank = last.first().and_then(|(_, _, line)| line.rank).filter(|_| last.len() > 1);
-    // who is idle while the others wait busily is whom they wait for
+    // a rank that is idle while the others wait busily is the one that they wait for
     let idle: Vec<&Value> = logs
         .iter()
         .map(|(pod, _)| *pod)

@@ -75,7 +75,7 @@ pub fn node_rank(pod: &Value) -> Option<i64> {
     object::label(pod, "batch.kubernetes.io/job-completion-index")?.parse().ok()
 }
 
-/// Processes of each node: what torchrun is told, 1 where nothing says.
+/// Processes of each node as torchrun's arguments or variables set it; 1 by default.
 pub fn processes_per_node(pod: &Value) -> i64 {
     let containers = pod["spec"]["containers"].as_array().into_iter().flatten();
     let mut variables = containers.flat_map(|c| c["env"].as_array().into_iter().flatten());

@@ -210,8 +210,8 @@ impl Controller {
         }
     }
 
-    /// Looks at one object and carries out what is decided. A panic in any of it is a bug of ours: it is told where the
-    /// object is looked at, the object waits longer each time, and other objects go on.
+    /// Looks at one object and carries out what is decided. A panic in any of it is a bug of ours: an event on the
+    /// object reports it, the object waits longer each time, and other objects go on.
     async fn reconcile(&self, target: &Target) -> End {
         match AssertUnwindSafe(self.decide_and_carry_out(target)).catch_unwind().await {
             Ok(end) => end,

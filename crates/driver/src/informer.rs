@@ -278,7 +278,7 @@ impl Shared {
                     self.definitions.send_modify(|changes| *changes += 1);
                 }
             }
-            // whoever ends watches as soon as they begin is not asked all the time
+            // a server that ends watches as soon as they begin is not asked all the time
             tokio::time::sleep(RETRY.saturating_sub(began.elapsed())).await;
         }
     }

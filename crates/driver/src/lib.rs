@@ -74,7 +74,7 @@ pub struct Options {
     /// The server in the same process, whose objects are shared. Not asked where `slim`, `packs`, `selects` or `namespace` is
     /// given. Default: lists and watches are requests.
     pub source: Option<Arc<dyn Source>>,
-    /// Who else is told of changes. Default: nobody.
+    /// Called with every change. Default: none.
     pub witness: Option<Witness>,
 }
 
@@ -139,7 +139,7 @@ impl Driver {
         }));
     }
 
-    /// The cache that the reconcilers read: for whoever wants to look at the same world.
+    /// The cache that the reconcilers read, for callers that want the same view.
     pub fn cache(&self) -> Arc<Cache> {
         self.cache.clone()
     }
@@ -149,7 +149,7 @@ impl Driver {
         Events(self.recorder.clone())
     }
 
-    /// The kinds that cannot be listed or watched now, each with the reason: for whoever asks why nothing happens.
+    /// The kinds that cannot be listed or watched now, each with the reason, for reports on why nothing happens.
     pub fn troubles(&self) -> impl Fn() -> BTreeMap<Gvk, String> + Send + Sync + use<> {
         let troubles = self.troubles.clone();
         move || troubles.now()

@@ -42,7 +42,7 @@ impl Held {
         }
     }
 
-    /// As [`Held::open`], for one who looks at many objects once.
+    /// As [`Held::open`], for a caller that looks at many objects once.
     pub fn glance(&self) -> Arc<Value> {
         match self {
             Self::Tree(object) => object.clone(),
@@ -51,8 +51,8 @@ impl Held {
     }
 }
 
-/// The server in the same process, from which a driver gets objects as they are held, not copied. What it tells is
-/// what a list or a watch of all objects of a kind shows to somebody who may see them all. Writes are requests all the same.
+/// The server in the same process, from which a driver gets objects as they are held, not copied. It shows
+/// what a list or a watch of all objects of a kind shows to a client that may see them all. Writes are requests nevertheless.
 pub trait Source: Send + Sync {
     /// Whether a kind is to be had from it; all others are listed and watched by requests.
     fn has(&self, gvk: &Gvk) -> bool;

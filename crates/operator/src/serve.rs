@@ -107,7 +107,7 @@ pub async fn serve<S: Service>(
             }
         }
     }
-    // who has connected already is not to be turned away
+    // clients that have connected already are served
     while let Some(Ok((stream, _))) = listener.accept().now_or_never() {
         connections.spawn(connection(stream, acceptor.clone(), http2, service.clone(), ends.clone()));
     }

@@ -289,7 +289,7 @@ fn annotate(job: &Job, live: Option<&Value>, stage: &Stage<'_>, object: &Value) 
     if notes.is_empty() {
         return None;
     }
-    // Whoever counts must have seen the last count.
+    // The resource version refuses a count that is based on an old one.
     let metadata = json!({"annotations": notes, "resourceVersion": object::resource_version(object)});
     let body = PatchBody::Merge(json!({"metadata": metadata}));
     let op = Op::Patch { target: Target::of(object), subresource: None, body };
@@ -309,7 +309,7 @@ fn expire(decision: &mut Decision, job: &Job, status: &Status, object: &Value, n
         target: Target::of(object),
         propagation: Propagation::Foreground,
         uid: Some(job.uid.clone()),
-        // Whoever changes his mind about it at the last moment wins.
+        // A user who changes the job at the last moment keeps it.
         resource_version: Some(object::resource_version(object).to_owned()),
         grace_secs: None,
     };

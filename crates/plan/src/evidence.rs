@@ -150,7 +150,7 @@ fn event(pod: &Value, job: &Value, failure: &Failure<'_>, at: Timestamp) -> Valu
     })
 }
 
-/// What of a pod says how it failed: as a pod, to be read by whoever reads pods.
+/// The parts of a pod that say how it failed, in the shape of a pod, so that readers of pods can read them.
 fn rest(pod: &Value) -> Value {
     let (metadata, status) = (&pod["metadata"], &pod["status"]);
     let labels = [LABEL_JOBSET_NAME, REPLICATED_JOB_NAME, RESTART_ATTEMPT, COMPLETION_INDEX];

@@ -2,7 +2,7 @@
 //! (`trainyard.dev/failure-policy: fail-fast`; `trainyard run` does).
 //!
 //! A TrainJob has no field for a restart policy or a backoff limit, and Kubernetes' defaults restart a failed container six
-//! times with growing waits. What a runtime says itself stays as it is: whoever wrote a backoff limit wants it.
+//! times with growing waits. A limit that the runtime sets itself is kept.
 
 use crate::build::{entry, fill, list_mut};
 use serde_json::{Value, json};

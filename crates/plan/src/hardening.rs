@@ -1,6 +1,6 @@
 //! What Kubernetes' restricted Pod Security standard asks of pods, where a TrainJob or its runtime wants it
-//! (`trainyard.dev/pod-security: restricted`). What is written is left as it is: who asks for more must say so, and the
-//! namespace's own policy has the last word on it.
+//! (`trainyard.dev/pod-security: restricted`). Fields that are already set stay as they are: a template can
+//! ask for more, and the namespace's own policy decides on it.
 
 use crate::build::{entry, fill, list_mut};
 use serde_json::{Value, json};

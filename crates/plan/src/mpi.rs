@@ -1,5 +1,4 @@
-//! What every launcher of MPI needs, whoever asks for it: a list of hosts, and keys for SSH. A TrainJob's plugin and the
-//! MPIJob controller share it.
+//! What every MPI launcher needs: a list of hosts, and keys for SSH. The TrainJob plugin and the MPIJob controller share it.
 
 use api::mpi::Implementation;
 use api::mpi::names::{PRIVATE_KEY, PUBLIC_KEY, SECRET_TYPE};

@@ -2,8 +2,8 @@
 //!
 //! A [`Reconciler`] looks at a [`World`] (`observe`), copies out every fact that its decision needs, and `decide`s what
 //! should happen: a [`Decision`] is a value. A shell (`driver` on an API server, `sim` in memory) carries it out, by machines
-//! that are here as well: [`execution`] (what to ask the API for, and what its answers mean), [`queue`] (who is looked at
-//! when), [`wakes`] (whom a change concerns) and [`keys`] (what is made of drawn chance). Neither half of a reconciler does
+//! that are here as well: [`execution`] (what to ask the API for, and what its answers mean), [`queue`] (which object is
+//! looked at when), [`wakes`] (which objects a change concerns) and [`keys`] (what is made of drawn chance). Neither half of a reconciler does
 //! I/O or reads a clock, and whatever it must remember is in the objects. One that is about all objects at once may keep an
 //! index of what it has observed ([`wakes::Notes`] tell it what has changed since), as long as one that starts anew decides
 //! the same.
@@ -104,8 +104,8 @@ pub trait World {
         objects
     }
 
-    /// Looks at each of a kind in a namespace (`None`: everywhere), ordered by namespace and name, one after the other: for
-    /// whoever copies a little out of many.
+    /// Looks at each of a kind in a namespace (`None`: everywhere), ordered by namespace and name, one after the other, so
+    /// that a caller can copy a little out of many.
     fn each(&self, gvk: &Gvk, namespace: Option<&str>, look: &mut dyn FnMut(&Arc<Value>)) {
         self.list(gvk, namespace).iter().for_each(look);
     }

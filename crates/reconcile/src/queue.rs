@@ -29,7 +29,7 @@ pub struct Queue {
     timers: BTreeMap<Target, Duration>,
     by_time: BTreeSet<(Duration, Target)>,
     failures: BTreeMap<Target, u32>,
-    /// Not to be looked at before, whoever wakes it: a bug of ours, or a server that asked for patience.
+    /// Not to be looked at before this time, even if a change wakes it: after a bug of ours, or where a server asked us to wait.
     barred: BTreeMap<Target, Duration>,
 }
 

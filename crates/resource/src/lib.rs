@@ -221,7 +221,7 @@ pub trait Strategy: Send + Sync {
         Vec::new()
     }
 
-    /// What a field selector is told whose field the kind cannot be selected by.
+    /// The message for a field selector with a field that this kind cannot be selected by.
     fn unknown_field(&self, field: &str) -> String {
         if self.selectable(&Value::Null).is_empty() {
             format!("\"{field}\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")

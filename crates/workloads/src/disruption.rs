@@ -98,7 +98,7 @@ fn counts_by_scale(budget: &Value) -> bool {
 /// How many pods are meant to be there, and how many of them healthy.
 ///
 /// A whole number of pods is taken as it is. Shares, and any `maxUnavailable`, are of the scale of the pods' controllers;
-/// none of the kinds that own pods here has a scale, so, as upstream does, the budget is told that it cannot be counted.
+/// none of the kinds that own pods here has a scale, so the budget's condition says, as upstream's does, that it cannot be counted.
 fn demand(budget: &Value, pods: &[Arc<Value>]) -> Result<(i64, i64), String> {
     if counts_by_scale(budget) {
         return match pods.iter().find(|pod| object::controller_of(pod).is_some()) {

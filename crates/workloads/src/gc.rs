@@ -2,7 +2,7 @@
 //!
 //! Keyed by every object of every kind. An object is looked at when it changes, when an owner of its changes for the worse
 //! (deleted, or waiting in a foreground deletion), and, while it is itself being deleted and waits for its dependents, when
-//! one of those changes. Anything else is told from one object's metadata, so the common case costs nothing.
+//! one of those changes. Everything else follows from one object's metadata, so the common case costs nothing.
 //!
 //! The view may lag: an owner made a moment ago may not be in it yet. So nothing is deleted for want of an owner before the
 //! server itself has said that the owner is not there ([`Op::Absent`]).

@@ -1,8 +1,8 @@
 //! Pods that nobody will end.
 //!
 //! A kubelet reports the end of a pod. Where there never was one (the pod was deleted before it was bound, and a finalizer
-//! holds it) or is none any more (its node was removed, or is silent for good), nobody does, and whoever waits for a terminal
-//! phase, or for the pod to go, would wait for ever. Such pods are marked as failed and deleted, after upstream's waiting times.
+//! holds it) or is none any more (its node was removed, or is silent for good), nobody does, and a client that waits for a
+//! terminal phase, or for the pod to go, would wait for ever. Such pods are marked as failed and deleted, after upstream's waiting times.
 //!
 //! A silent node's pods are evicted once their toleration of `node.kubernetes.io/unreachable` is used up: 300 s by default, as
 //! upstream's admission has it. Upstream then waits for the node to confirm that they ended, which may be for ever, and for its

@@ -38,7 +38,7 @@ pub fn pages<'a>(texts: impl Iterator<Item = (&'a str, &'a str)> + Clone) -> Vec
     findings
 }
 
-/// Error types whose `Display` prints what their `source` prints, too: whoever prints the chain would print it twice.
+/// Error types whose `Display` also prints their `source`: a program that prints the chain would print it twice.
 pub fn repeated_sources(file: &str, text: &str) -> Vec<String> {
     let mut findings = Vec::new();
     let mut rest = text;

@@ -55,7 +55,7 @@ const WRITES: &[Grant] = &[
     ("trainer.kubeflow.org", "trainjobs/finalizers", &["update"]),
 ];
 
-/// What the servers ask: who reads metrics and who reports progress; and when a pod ends, before its job does.
+/// What the servers read: reviews of clients that read metrics or report progress, and pods, whose end comes before their job's.
 const SERVERS: &[Grant] = &[
     ("authentication.k8s.io", "tokenreviews", &["create"]),
     ("authorization.k8s.io", "subjectaccessreviews", &["create"]),
@@ -173,7 +173,7 @@ pub fn namespaced_roles() -> Vec<Value> {
     vec![role("ClusterRole", NAME, around), role("Role", NAME, all)]
 }
 
-/// What controller `mpijob` needs beside: roles for whoever turns it on. The Lease is mpi-operator's own.
+/// What controller `mpijob` needs in addition: roles for installations that turn it on. The Lease is mpi-operator's own.
 pub fn mpi_roles() -> Vec<Value> {
     let mut table = Table::new();
     for scheduler in ["volcano", "scheduler-plugins"] {
@@ -232,7 +232,7 @@ pub fn mpi_openshift_role() -> Value {
     role("ClusterRole", MPI_OPENSHIFT, rules(table))
 }
 
-/// What controller `optimizationjob` needs beside: a ClusterRole for whoever turns it on.
+/// What controller `optimizationjob` needs in addition: a ClusterRole for installations that turn it on.
 pub fn optimization_role() -> Value {
     let mut table = Table::new();
     add_watched(&mut table, vec![optimizationjob_gvk()]);

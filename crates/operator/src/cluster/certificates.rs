@@ -162,7 +162,7 @@ impl Material {
 /// so long that every API server goes by it, and every replica has read the Secret. `retire`: how long the authority before
 /// is still trusted once the certificate is one of the new authority.
 ///
-/// Guarantees: the certificate of the answer is one that whoever trusts the bundle of `held` takes, unless there was none.
+/// Guarantees: a client that trusts the bundle of `held` accepts the certificate of the answer, unless there was no bundle.
 pub fn advance(
     held: Material,
     names: &[String],
@@ -294,7 +294,7 @@ mod tests {
     fn a_new_authority_is_published_before_it_is_used_and_the_old_one_goes_last() {
         let now = Timestamp::now();
         let first = next(&Material::default(), now, false);
-        // taken away: whoever shows the old certificate goes on
+        // taken away: replicas that still show the old certificate stay trusted
         for held in [first.disowned(), Material { expires: Some(now), ..first.clone() }] {
             let published = next(&held, now, true);
             assert_eq!(published.certificate, first.certificate);

@@ -48,8 +48,8 @@ pub(crate) async fn tell(client: Client, events: Events, mut lease: Value, healt
     }
 }
 
-/// Events about what has lasted since the look before and was not told yet. That something works is told only where it was
-/// told that it did not.
+/// Events about states that have lasted since the look before and were not reported yet. That something works is reported only
+/// after a report that it did not.
 fn news(before: &Parts, now: &Parts, told: &mut BTreeMap<&'static str, (Level, String)>) -> Vec<Event> {
     let mut events = Vec::new();
     for (part, state) in now.iter().filter(|(part, state)| before.get(*part) == Some(state)) {

@@ -67,7 +67,7 @@ fn process(metrics: &Registry) {
     }
 }
 
-/// How somebody stands who asks for metrics.
+/// Whether a client may read metrics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Standing {
     Reads,
@@ -77,7 +77,7 @@ enum Standing {
     Denied(String),
 }
 
-/// Who may read metrics: the API server's word by token review and access review, kept for a minute where it is yes.
+/// Who may read metrics. The API server decides, by token review and access review; a yes is kept for a minute.
 pub(crate) struct Readers {
     client: Client,
     /// By SHA-256 of the token: until when it is good.

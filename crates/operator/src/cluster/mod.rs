@@ -58,7 +58,7 @@ const LINGER: Duration = Duration::from_secs(5);
 /// Whether this replica leads.
 const LEADS: Metric = Metric::gauge("leader_election_master_status", "Whether this replica leads, by lease");
 
-/// What one replica is told.
+/// One replica of the operator, and its settings.
 pub struct Operator {
     /// It counts in `metrics` (`client::counted`).
     pub client: Client,
@@ -270,7 +270,7 @@ impl Operator {
         }
     }
 
-    /// mpi-operator's work, under its own Lease: two of them are never at work together, whoever they are.
+    /// mpi-operator's work, under mpi-operator's own Lease, so that two operators, ours or upstream's, are never at work together.
     async fn reconcile_mpijobs(&self, metrics: &Arc<Registry>, health: &Arc<Health>, stop: CancellationToken) {
         let controllers = self.controllers.of_mpi();
         if controllers.is_empty() {

@@ -1,6 +1,6 @@
 //! Keeps the certificate valid: in the Secret, in the servers, and in the webhook configurations that trust it.
 //!
-//! Every replica does so, leader or not. They agree through the Secret: whoever writes it first wins, the others read it at
+//! Every replica does so, leader or not. They agree through the Secret: the first to write it wins, the others read it at
 //! their next look.
 
 use crate::cluster::certificates::{Material, advance};
@@ -72,7 +72,7 @@ impl Rotation {
     }
 
     async fn look(&self, memory: &mut Memory) {
-        // before the Secret: who writes both later than this look began is not overwritten
+        // read before the Secret: a replica that writes both after this look began is not overwritten
         let registered = if self.manage { Some(self.registration.read().await) } else { None };
         let place = format!("Secret {}/{}", self.namespace, self.secret);
         match self.certificate(memory).await {

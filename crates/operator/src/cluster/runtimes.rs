@@ -1,8 +1,8 @@
 //! Installs the runtimes that come with the operator.
 //!
 //! Kinds and objects of these kinds cannot be applied in one go: the kind must be served first. So the installation brings
-//! the kinds, and the leader brings the runtimes once they are served. What others have written into a runtime stays
-//! theirs: it is told, and nothing of that runtime is changed.
+//! the kinds, and the leader brings the runtimes once they are served. A runtime into which others have
+//! written is left as it is, and the health report says so.
 
 use crate::cluster::health::{Health, Level};
 use crate::cluster::leader::form;

@@ -303,7 +303,7 @@ fn descend(path: &str, old: &Value, new: &Value, patch: &mut Vec<Value>) {
     }
 }
 
-/// The names of the objects that admission may look at, for whoever grants the rights: kinds of Trainer's rules.
+/// The kinds of objects that admission may read, for the roles that grant it: kinds of Trainer's rules.
 pub(crate) fn looked_at() -> [(&'static str, &'static str); 5] {
     [
         ("", "configmaps"),

@@ -1,6 +1,6 @@
 //! Admission by kind: the webhooks that upstream has, as functions.
 //!
-//! Whoever serves the API asks each [`Webhook`] that `handles` a request: first `mutate`, then `validate`. On a laptop that
+//! The server calls each [`Webhook`] that `handles` a request: first `mutate`, then `validate`. On a laptop the server
 //! is the embedded API server; on a cluster it is an HTTPS endpoint. Both put the webhook's name in front of a denial.
 
 use api::field::ErrorList;

@@ -16,7 +16,7 @@ use workloads::{
     aggregation, claims, disruption, gc, job, jobset, namespace, nodelifecycle, podgc, quota, scheduler, serviceaccount,
 };
 
-/// What controllers are told from outside.
+/// The settings of all controllers.
 #[derive(Clone, Debug, Default)]
 pub struct Surroundings {
     pub settings: Settings,

@@ -79,7 +79,7 @@ async fn jobs(api: Api<DynamicObject>, reports: &Reports) {
     }
 }
 
-/// A job whose pod has ended may end itself a moment later, and whoever waits for that reads its last report then.
+/// A job whose pod has ended may end itself a moment later, and a client that waits for its end reads the last report then.
 async fn pods(api: Api<DynamicObject>, reports: &Reports) {
     let config = watcher::Config::default().labels(JOBSET_NAME).fields(ENDED);
     let mut changes = watcher(api, config).default_backoff().boxed();

@@ -1,8 +1,8 @@
 //! The status server: training code posts its progress here, and it becomes `status.trainerStatus` of its TrainJob.
 //!
-//! One path, one method. Who may post is the API server's word (`review`): a token made for exactly this TrainJob's
-//! audience, by a service account of its namespace. What may be posted is the CRD's: the write is refused there or it is
-//! good.
+//! One path, one method. The API server decides who may post (`review`): a token made for exactly this TrainJob's
+//! audience, by a service account of its namespace. The CRD's schema decides what may be posted: the API server refuses the write
+//! or takes it whole.
 //!
 //! A job may report as often as it likes: its status is written once in a few seconds, with the newest report (`pacing`
 //! decides, `reports` does it), and every report goes into the job's history (`series`). So that none is lost at the end,

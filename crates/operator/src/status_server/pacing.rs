@@ -4,8 +4,8 @@
 //! newest in place of the one before, and written when the window ends, which opens the next. Nothing is held back of a
 //! job that has ended, and neither is the report that first says 100 %.
 //!
-//! Whoever reports now and then is not to wait for a window: a few reports that come after a pause are written at once, as
-//! upstream writes every one.
+//! A job that reports seldom does not wait for a window: a few reports that come after a pause are written at once, as upstream
+//! writes every one.
 
 use api::object::Key;
 use api::trainer::TrainerStatus;

@@ -1,6 +1,6 @@
 //! Admission of TrainJobs and runtimes before they are stored: defaults, faults and warnings.
 //!
-//! Pure functions over untyped objects. Whoever runs them turns a [`Denial`] into the answer of the webhook that upstream
+//! Pure functions over untyped objects. The caller turns a [`Denial`] into the answer of the webhook that upstream
 //! has in its place: that webhook's name ([`TRAINJOB_DEFAULTER`] and the others) is part of the text.
 //! Source: upstream's `pkg/webhooks`.
 
@@ -35,7 +35,7 @@ pub enum Denial {
 }
 
 impl Denial {
-    /// What the client is told after the webhook's name.
+    /// The text that the client sees after the webhook's name.
     pub fn message(&self) -> &str {
         let (Self::Undecodable(message) | Self::Forbidden { message, .. }) = self;
         message

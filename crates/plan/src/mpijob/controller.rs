@@ -547,7 +547,7 @@ impl Pass<'_> {
             target: Target::of(&self.observed.stored),
             propagation: Propagation::Foreground,
             uid: Some(self.uid().to_owned()),
-            // whoever changes his mind about it at the last moment wins
+            // a user who changes the job at the last moment keeps it
             resource_version: Some(object::resource_version(&self.observed.stored).to_owned()),
             grace_secs: None,
         });

@@ -23,7 +23,7 @@ mod tests;
 pub use api::config::MpiProfile;
 pub use reach::launcher_comes_later;
 
-/// What the controller is told from outside.
+/// The settings of the controller.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
     /// Who schedules gangs; `None`: no PodGroups are made.

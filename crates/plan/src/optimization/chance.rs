@@ -1,6 +1,6 @@
 //! Numbers that look random and are none: functions of a seed, a trial's index and how many were drawn before.
 //!
-//! A search must propose the same trial whoever asks, and how often: after a crash, in a test, on another machine.
+//! A search must propose the same trial each time: after a crash, in a test, and on another machine.
 
 /// The odd number nearest to 2^64 divided by the golden ratio: the step of a Weyl sequence.
 const STEP: u64 = 0x9E37_79B9_7F4A_7C15;

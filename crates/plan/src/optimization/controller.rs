@@ -1,7 +1,7 @@
 //! The OptimizationJob controller: starts trials, waits for their metrics, keeps the best.
 //!
 //! It remembers nothing but its trials: each is a TrainJob, named by the search and its index, that carries the values it
-//! was started with. Whoever looks at them, after whatever crash, goes on from there; a trial that is started twice collides
+//! was started with. After a crash the next look at the trials continues from them; a trial that is started twice collides
 //! with itself.
 
 use super::search::{Algorithm, Search};

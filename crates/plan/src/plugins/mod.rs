@@ -87,7 +87,7 @@ pub trait Plugin: Sync {
     }
 
     /// Kinds of children whose changes wake the TrainJob that controls them. Kinds that a cluster may lack (PodGroups) are
-    /// listed too: whoever runs the controller leaves out those that are not served.
+    /// listed too: the shell that runs the controller leaves out those that are not served.
     fn watches(&self) -> Vec<Gvk> {
         Vec::new()
     }

@@ -59,7 +59,7 @@ pub struct Observed {
     jobs: Vec<Arc<Value>>,
     /// Names of Jobs that the JobSet needs and somebody else has.
     taken: BTreeSet<String>,
-    /// Whether there is a Service of the subdomain's name, whoever made it.
+    /// Whether there is a Service of the subdomain's name, made by the JobSet or by somebody else.
     has_service: bool,
     /// Names of the volume claims that exist.
     claims: BTreeSet<String>,

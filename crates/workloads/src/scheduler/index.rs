@@ -128,7 +128,7 @@ pub(super) struct Index {
     pub reservation: Option<Reservation>,
     /// Pods with a node that keep others away.
     pub guards: BTreeSet<Key>,
-    /// Who holds nodes, for those who may take them away.
+    /// The pods that hold nodes, as preemption looks for them.
     pub holders: Holders,
     /// Counts whatever may let somebody in, or out.
     pub moves: u64,

@@ -5,11 +5,11 @@
 //! decision or not at all ([`gang`]); gangs and single pods are tried in the order of priority and age. The first that does not
 //! fit gets a reservation, and those behind it what is left beside that ([`reserve`]); it may have gangs of lower priority ended
 //! ([`preempt`]). A pod goes where its node selector, affinities, tolerations and resource requests let
-//! it; of several nodes to one that holds members of its gang, then to the fullest ([`placing`]). Whoever stays without a node
-//! is told what is missing, in upstream's words with the amounts added: under a key of its own, so that nobody waits for
-//! messages ([`telling`]).
+//! it; of several nodes to one that holds members of its gang, then to the fullest ([`placing`]). A pod that
+//! gets no node gets a message that says what is missing, in upstream's words with the amounts added. Messages have a key of their
+//! own, so that no placement waits for them ([`telling`]).
 //!
-//! As long as no node has ever reported, nobody is told anything: whoever starts a control plane without a node plays its part.
+//! As long as no node has ever reported, no messages are written: in a control plane without nodes a test plays the node's part.
 //!
 //! Host ports and topology spread constraints are kept ([`spread`]). Which devices of a node a pod gets is the node's business; claims of
 //! devices (`resourceClaims`) are nobody's.
@@ -60,7 +60,7 @@ const REPORTER: &str = "default-scheduler";
 const INCOMPLETE_SECS: i64 = 5;
 /// Seconds after which a condition whose amounts alone have changed is written again.
 const AMOUNTS_SECS: i64 = 30;
-/// Until those who were not tried in a pass are tried, or the teller looks whether a pass is over.
+/// How long until the units that a pass did not reach are tried, or until the writer of messages looks whether a pass is over.
 const SOON: SignedDuration = SignedDuration::from_millis(20);
 
 fn core(kind: &str) -> Gvk {
@@ -113,7 +113,7 @@ impl Scheduler {
         Target { gvk: core("Node"), key: Key::default() }
     }
 
-    /// The key of what those who wait are told.
+    /// The key under which messages to waiting pods are written.
     pub fn telling() -> Target {
         Target { gvk: core("Node"), key: Key::new("", "Those who wait") }
     }

@@ -42,9 +42,9 @@ pub(super) struct Refused {
 #[derive(Default)]
 pub(super) struct Passed {
     pub placements: Vec<Placement>,
-    /// Who has to go, so that the head of the queue gets its nodes.
+    /// What is preempted so that the head of the queue gets its nodes.
     pub preemption: Option<Preemption>,
-    /// Not everybody who may fit was tried.
+    /// The pass ended before all units that may fit were tried.
     pub is_cut: bool,
     /// How many units it has looked at.
     pub looked: u64,
@@ -78,14 +78,14 @@ impl Candidates {
 }
 
 impl Index {
-    /// Tries whoever may fit since the last pass, the most important first, and takes note of the nodes that they get.
+    /// Tries all units that may fit since the last pass, the most important first, and notes the nodes that they get.
     pub(super) fn pass(&mut self) -> Passed {
         let mut passed = Passed::default();
         self.try_seated(&mut passed);
         loop {
             let ripe = self.line.take_ripe();
             if ripe.is_empty() {
-                // whoever fits has a node: the first of the others is the head
+                // all units that fit have nodes: the first of the others is the head
                 if !self.reserve() {
                     break;
                 }

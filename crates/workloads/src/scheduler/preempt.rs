@@ -1,9 +1,9 @@
-//! Who has to go for the head of the queue: those of lower priority, whole gangs, the least important first and of these the newest.
+//! Preemption for the head of the queue: whole gangs of lower priority, the least important first and of these the newest.
 //!
 //! The unit that has the reservation takes nodes from others where its pods' priority is higher and their `preemptionPolicy` is
-//! not `Never`. As few gangs go as it takes; whoever is being deleted already is waited for, and nobody else goes meanwhile. All
-//! pods of a gang are marked (condition `DisruptionTarget`) before the first is deleted. A mark is a promise: whoever finds one
-//! pod of a gang marked and not deleted, after a crash for instance, carries on with the whole gang.
+//! not `Never`. No more gangs go than necessary; while pods are being deleted already, the scheduler waits for them and ends no others.
+//! All pods of a gang are marked (condition `DisruptionTarget`) before the first is deleted. A mark is a promise: a scheduler that
+//! finds one pod of a gang marked and not deleted, after a crash for instance, deletes the whole gang.
 
 use super::gang::Group;
 use super::index::{Index, Pod, State};
@@ -124,7 +124,7 @@ impl Holders {
     }
 }
 
-/// Who goes, and for whom.
+/// Which pods are deleted, and which pods get their room.
 pub(super) struct Preemption {
     pub victims: Vec<Key>,
     /// The pods that get the room, and where; empty where an earlier preemption is carried on with.
@@ -132,7 +132,7 @@ pub(super) struct Preemption {
 }
 
 impl Preemption {
-    /// Marks, deletions, and what the pods that get the room are told.
+    /// Marks, deletions, and the nominations of the pods that get the room.
     pub(super) fn writes(&self, index: &Index, now: Timestamp) -> Vec<Write> {
         let at = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let real = |key: &Key| index.pods.get(key).filter(|pod| !pod.is_room);
@@ -186,7 +186,7 @@ fn name_of(group: &Group) -> String {
 }
 
 impl Index {
-    /// Who has to go so that the head of the queue gets its nodes; `None` where nobody has, or where that does not help.
+    /// What is preempted so that the head of the queue gets its nodes; `None` if nothing needs to be, or if it would not help.
     pub(super) fn preempt(&mut self) -> Option<Preemption> {
         let begun: BTreeSet<Group> =
             self.holders.marked.iter().filter_map(|key| Some(self.pods.get(key)?.group.clone())).collect();

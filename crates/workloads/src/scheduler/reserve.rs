@@ -19,7 +19,7 @@ use std::sync::Arc;
 /// How many units at the head are looked at in one pass.
 const HEADS_MAX: usize = 8;
 
-/// Who is reckoned to stay on a node.
+/// Which pods are expected to stay on a node, and until when.
 enum Stay<'a> {
     /// Those that run for ever.
     Endless,

@@ -1,4 +1,4 @@
-//! What those who wait are told: off the way of those who get a node, and a few at a time.
+//! Messages to pods that wait: written beside the placement of others, and a few at a time.
 
 use super::index::{Index, State};
 use super::line::{Place, Unit};
@@ -14,7 +14,7 @@ use std::sync::Arc;
 const UNITS_MAX: usize = 32;
 /// Seconds between one go and the next.
 const PAUSE_SECS: i64 = 1;
-/// How many units, from the first in the queue, are told of amounts alone.
+/// How many units, from the first in the queue, get a new message when nothing but the amounts in it has changed.
 const FIRST: usize = 16;
 
 /// What is left to be told.

@@ -50,7 +50,7 @@ pub struct With {
     audit: bool,
 }
 
-/// Who is noted, and how much: metadata, once a request is answered.
+/// Which requests the audit log has, and how much of each: metadata, once the request is answered.
 const AUDIT_POLICY: &str = "\
 apiVersion: audit.k8s.io/v1
 kind: Policy
@@ -156,7 +156,7 @@ fn start(
             "--service-cluster-ip-range=10.96.0.0/16",
             // the same for Services with webhooks: they are asked where their endpoints are
             "--enable-aggregator-routing=true",
-            // some clusters want a right of whoever makes children that block their owner's deletion
+            // some clusters require a right of clients that make children which block their owner's deletion
             "--enable-admission-plugins=OwnerReferencesPermissionEnforcement",
             "--authorization-mode=RBAC",
             "--tls-cert-file=server.crt",
@@ -165,7 +165,7 @@ fn start(
             "--service-account-issuer=https://kubernetes.default.svc",
             "--service-account-key-file=service-accounts.pub",
             "--service-account-signing-key-file=service-accounts.key",
-            // one user who is an administrator: fairness between users costs, and tells nothing
+            // there is one user, an administrator: fairness between users would only cost time
             "--enable-priority-and-fairness=false",
         ]);
     })?;

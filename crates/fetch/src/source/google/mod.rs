@@ -183,7 +183,7 @@ impl Bucket {
     /// # Errors
     /// It cannot be read, or is no longer this version.
     pub async fn open(&self, entry: &Entry, range: Option<Range<u64>>) -> Result<Opened, Fault> {
-        // what is stored packed is sent so to those who say that they take it, and can be verified
+        // objects stored with gzip are sent as they are to clients that accept gzip, and only so can be verified
         let mut headers = vec![("accept-encoding", "gzip".to_owned())];
         headers.extend(range.iter().map(|range| ("range", range_header(range))));
         let generation = entry.version.as_ref().map(|version| format!("&generation={version}")).unwrap_or_default();

@@ -1,0 +1,179 @@
+//! Parts of an object's text, read without the rest of it.
+//!
+//! Of a list most clients want a few fields of each object, and managed fields alone are half of a text. What is not read costs
+//! a look for the end of a string or a bracket.
+
+use serde_json::{Map, Value};
+
+/// The members of a JSON object, in their order: the text between a name's quotes, and the text of the value. Ends early where
+/// the text is no JSON object.
+pub fn members(text: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+    let mut rest = trimmed(text).strip_prefix(b"{").unwrap_or_default();
+    std::iter::from_fn(move || {
+        let name = quoted(trimmed(rest))?;
+        let after = trimmed(trimmed(rest).get(name.len()..)?).strip_prefix(b":")?;
+        let after = trimmed(after);
+        let value = value(after)?;
+        let next = trimmed(after.get(value.len()..)?);
+        rest = next.strip_prefix(b",").unwrap_or_default();
+        Some((name.get(1..name.len().saturating_sub(1))?, value))
+    })
+}
+
+/// The text of a member's value. `name` is compared as it is written, without looking at escapes.
+pub fn member<'a>(text: &'a [u8], name: &str) -> Option<&'a [u8]> {
+    members(text).find(|(known, _)| *known == name.as_bytes()).map(|(_, value)| value)
+}
+
+/// The object without `metadata.managedFields`; null for a text that is no JSON object.
+pub fn lean(text: &[u8]) -> Value {
+    without(text, |name, value| match name {
+        b"metadata" => Some(without(value, |name, value| (name != b"managedFields").then(|| parsed(value)))),
+        _ => Some(parsed(value)),
+    })
+}
+
+/// The object with nothing but `metadata.labels`.
+pub fn labels(text: &[u8]) -> Value {
+    let only = |wanted: &'static [u8], read: fn(&[u8]) -> Value| {
+        move |name: &[u8], value: &[u8]| (name == wanted).then(|| read(value))
+    };
+    let metadata = member(text, "metadata").map(|value| without(value, only(b"labels", parsed)));
+    Value::Object(metadata.map(|metadata| ("metadata".to_owned(), metadata)).into_iter().collect())
+}
+
+fn without(text: &[u8], mut read: impl FnMut(&[u8], &[u8]) -> Option<Value>) -> Value {
+    if !text.starts_with(b"{") {
+        return parsed(text);
+    }
+    let mut object = Map::new();
+    for (name, value) in members(text) {
+        if let Some(value) = read(name, value) {
+            object.insert(unescaped(name), value);
+        }
+    }
+    Value::Object(object)
+}
+
+fn parsed(text: &[u8]) -> Value {
+    serde_json::from_slice(text).unwrap_or_default()
+}
+
+/// A name as it is meant.
+fn unescaped(name: &[u8]) -> String {
+    match std::str::from_utf8(name) {
+        Ok(plain) if !plain.contains('\\') => plain.to_owned(),
+        Ok(escaped) => serde_json::from_str(&format!("\"{escaped}\"")).unwrap_or_default(),
+        Err(_) => String::new(),
+    }
+}
+
+fn trimmed(text: &[u8]) -> &[u8] {
+    text.trim_ascii_start()
+}
+
+/// The string at the start of a text, with its quotes.
+fn quoted(text: &[u8]) -> Option<&[u8]> {
+    let mut escaped = false;
+    let end = text.strip_prefix(b"\"")?.iter().position(|byte| {
+        let closes = *byte == b'"' && !escaped;
+        escaped = *byte == b'\\' && !escaped;
+        closes
+    })?;
+    text.get(..end.saturating_add(2))
+}
+
+/// The value at the start of a text.
+fn value(text: &[u8]) -> Option<&[u8]> {
+    match text.first()? {
+        b'"' => quoted(text),
+        b'{' | b'[' => {
+            let (mut depth, mut inside, mut escaped) = (0_usize, false, false);
+            let end = text.iter().position(|byte| {
+                if inside {
+                    inside = escaped || *byte != b'"';
+                    escaped = *byte == b'\\' && !escaped;
+                    return false;
+                }
+                match byte {
+                    b'"' => inside = true,
+                    b'{' | b'[' => depth = depth.saturating_add(1),
+                    b'}' | b']' => depth = depth.saturating_sub(1),
+                    _ => {}
+                }
+                depth == 0
+            })?;
+            text.get(..=end)
+        }
+        _ => {
+            let end = text.iter().position(|byte| matches!(byte, b',' | b'}' | b']') || byte.is_ascii_whitespace());
+            text.get(..end.unwrap_or(text.len()))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_is_not_wanted_is_not_there() {
+        let object = json!({
+            "metadata": {"name": "a", "labels": {"k": "v\"}"}, "managedFields": [{"f:a": {"}": "]"}}]},
+            "spec": {"x": [1, -2.5e3, true, null, {"y": "\\"}]},
+        });
+        let text = object.to_string();
+        let mut expected = object.clone();
+        expected["metadata"].as_object_mut().unwrap().remove("managedFields");
+        assert_eq!(lean(text.as_bytes()), expected);
+        assert_eq!(labels(text.as_bytes()), json!({"metadata": {"labels": {"k": "v\"}"}}}));
+        assert_eq!(member(text.as_bytes(), "spec").map(parsed), Some(object["spec"].clone()));
+        assert_eq!(member(text.as_bytes(), "status"), None);
+        assert_eq!(lean(serde_json::to_string_pretty(&object).unwrap().as_bytes()), expected);
+    }
+
+    #[test]
+    fn what_is_no_object_has_no_parts() {
+        for text in ["", "null", "[1]", "{", "{\"a", "{\"a\":", "{\"a\":[", "{\"a\":\"\\", "{\"a\":{\"b\":1]"] {
+            assert_eq!(member(text.as_bytes(), "b"), None, "{text}");
+            let _ = lean(text.as_bytes());
+            assert_eq!(labels(text.as_bytes()), json!({}), "{text}");
+        }
+    }
+
+    fn json() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            any::<f64>().prop_map(Value::from),
+            "\\PC{0,6}|[\"\\\\\n{}:,]{0,4}".prop_map(Value::from),
+        ];
+        leaf.prop_recursive(4, 40, 5, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..5).prop_map(Value::from),
+                prop::collection::btree_map("\\PC{0,4}|[\"\\\\\n]{1,3}", inner, 0..5)
+                    .prop_map(|all| Value::Object(all.into_iter().collect())),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn members_are_those_of_the_tree(object in prop::collection::btree_map("\\PC{0,4}|[\"\\\\\n]{1,3}", json(), 0..6), pretty: bool) {
+            let object = Value::Object(object.into_iter().collect());
+            let text = if pretty { serde_json::to_string_pretty(&object) } else { serde_json::to_string(&object) }.unwrap();
+            let read: Map<String, Value> =
+                members(text.as_bytes()).map(|(name, value)| (unescaped(name), parsed(value))).collect();
+            prop_assert_eq!(Value::Object(read), object.clone());
+            prop_assert_eq!(lean(text.as_bytes()), object);
+        }
+
+        #[test]
+        fn any_bytes_are_survived(bytes in prop::collection::vec(prop_oneof![Just(b'{'), Just(b'"'), Just(b'\\'), Just(b':'), Just(b']'), any::<u8>()], 0..40)) {
+            let _ = (lean(&bytes), labels(&bytes));
+        }
+    }
+}
