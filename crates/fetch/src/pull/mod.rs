@@ -346,7 +346,7 @@ fn room(target: &Path, folder: &Folder, todo: &[Item]) -> Result<(), Error> {
 }
 
 /// How often the rate is looked at.
-const LOOK: Duration = Duration::from_millis(250);
+const LOOK: Duration = Duration::from_millis(100);
 
 /// A file on its way.
 struct Job {
