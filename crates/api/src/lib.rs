@@ -18,6 +18,7 @@ pub mod names;
 pub mod node;
 pub mod object;
 pub mod packed;
+pub mod part;
 pub mod podgroup;
 pub mod quantity;
 pub mod quota;

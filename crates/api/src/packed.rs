@@ -8,6 +8,7 @@
 //! looked at by several, one after the other. Whether a tree is still there changes how long a look takes and nothing else,
 //! which is why a pure crate may hold it (see [`crate::memo`]).
 
+use crate::part;
 use bytes::Bytes;
 use serde_json::Value;
 use std::collections::VecDeque;
@@ -86,6 +87,16 @@ impl Packed {
             self.hold(&tree);
             tree
         })
+    }
+
+    /// Its tree, of which managed fields may be missing, for one who looks at many objects once.
+    pub fn lean(&self) -> Arc<Value> {
+        self.held().unwrap_or_else(|| Arc::new(part::lean(&self.text)))
+    }
+
+    /// Its tree, of which all but labels may be missing, for one who looks at many objects once.
+    pub fn labelled(&self) -> Arc<Value> {
+        self.held().unwrap_or_else(|| Arc::new(part::labels(&self.text)))
     }
 
     fn held(&self) -> Option<Arc<Value>> {

@@ -54,66 +54,99 @@ pub fn columns(served: &Served) -> Value {
 
 const CREATED: &str = "CreationTimestamp is a timestamp representing the server time when this object was created. It is not guaranteed to be set in happens-before order across separate operations. Clients may not set this value. It is represented in RFC3339 form and is in UTC.\n\nPopulated by the system. Read-only. Null for lists. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata";
 
-/// One row. What it carries of the object is borrowed: in long tables that is most of the work.
-#[derive(Serialize)]
+/// One row. What it carries of the object is written as it is kept: in long tables that is most of the work.
 pub struct Row<'a> {
     cells: Vec<Value>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     conditions: Vec<Value>,
     object: Included<'a>,
 }
 
-#[derive(Serialize)]
-#[serde(untagged)]
 enum Included<'a> {
     None,
-    Metadata(Metadata<'a>),
-    Object(&'a Value),
+    /// With the version of meta.k8s.io.
+    Metadata(Shown<'a>, &'a str),
+    Object(Shown<'a>),
 }
 
-/// An object's metadata alone.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Metadata<'a> {
-    api_version: &'static str,
-    kind: &'static str,
-    metadata: &'a Value,
+/// An object of which all or a part is written.
+#[derive(Clone, Copy)]
+pub struct Shown<'a> {
+    /// Its tree, from which managed fields may be missing where there is a text.
+    pub tree: &'a Value,
+    /// All of it in compact JSON.
+    pub text: Option<&'a [u8]>,
 }
 
-impl<'a> Metadata<'a> {
-    pub fn of(object: &'a Value, version: &str) -> Self {
-        let api_version = if version == "v1beta1" { "meta.k8s.io/v1beta1" } else { "meta.k8s.io/v1" };
-        Self { api_version, kind: "PartialObjectMetadata", metadata: &object["metadata"] }
+impl Shown<'_> {
+    fn write(self, out: &mut Vec<u8>) {
+        match self.text {
+            Some(text) => out.extend_from_slice(text),
+            None => json(out, self.tree),
+        }
+    }
+
+    /// `PartialObjectMetadata`.
+    pub fn write_metadata(self, version: &str, out: &mut Vec<u8>) {
+        let version = if version == "v1beta1" { "v1beta1" } else { "v1" };
+        let head =
+            format!("{{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"meta.k8s.io/{version}\",\"metadata\":");
+        out.extend_from_slice(head.as_bytes());
+        match self.text.and_then(|text| api::part::member(text, "metadata")) {
+            Some(metadata) => out.extend_from_slice(metadata),
+            None => json(out, &self.tree["metadata"]),
+        }
+        out.push(b'}');
     }
 }
 
+fn json<T: Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) {
+    // writing to memory cannot fail, and keys are strings
+    serde_json::to_writer(out, value).expect("invariant: JSON serialises");
+}
+
 /// The row of an object.
-pub fn row<'a>(served: &Served, object: &'a Value, include: Include, version: &str, now: Timestamp) -> Row<'a> {
-    let name = api::object::meta(object, "name");
+pub fn row<'a>(served: &Served, object: Shown<'a>, include: Include, version: &'a str, now: Timestamp) -> Row<'a> {
+    let tree = object.tree;
+    let name = api::object::meta(tree, "name");
     let cells: Vec<Value> = if served.custom.is_some() {
-        let own = served.resource.columns.iter().map(|column| cell(object, column, now));
+        let own = served.resource.columns.iter().map(|column| cell(tree, column, now));
         std::iter::once(name.into()).chain(own).collect()
     } else if served.resource.columns.is_empty() {
-        vec![name.into(), api::object::meta(object, "creationTimestamp").into()]
+        vec![name.into(), api::object::meta(tree, "creationTimestamp").into()]
     } else {
-        served.resource.strategy.row(object, now)
+        served.resource.strategy.row(tree, now)
     };
-    let object_of_row = match include {
+    let included = match include {
         Include::None => Included::None,
-        Include::Metadata => Included::Metadata(Metadata::of(object, version)),
+        Include::Metadata => Included::Metadata(object, version),
         Include::Object => Included::Object(object),
     };
     let conditions = match &served.custom {
         Some(_) => Vec::new(),
-        None => served.resource.strategy.row_conditions(object),
+        None => served.resource.strategy.row_conditions(tree),
     };
-    Row { cells, conditions, object: object_of_row }
+    Row { cells, conditions, object: included }
+}
+
+/// Whether a row shows nothing of managed fields, so that a tree without them will do.
+pub fn is_lean(served: &Served) -> bool {
+    let passes = |path: &str| {
+        let apart = path.strip_prefix(".metadata.").is_some_and(|rest| {
+            rest.starts_with(|c: char| c.is_ascii_alphabetic())
+                && !rest.contains("..")
+                && !rest.starts_with("managedFields")
+        });
+        apart || path.starts_with(".spec") || path.starts_with(".status")
+    };
+    let mut paths = served.resource.columns.iter().filter_map(|column| column.json_path.as_deref());
+    paths.all(passes)
 }
 
 impl<'a> Row<'a> {
     /// A row of these cells, with the object's metadata.
-    pub fn of(cells: Vec<Value>, object: &'a Value, version: &str) -> Self {
-        Self { cells, conditions: Vec::new(), object: Included::Metadata(Metadata::of(object, version)) }
+    pub fn of(cells: Vec<Value>, object: &'a Value, version: &'a str) -> Self {
+        let shown = Shown { tree: object, text: None };
+        Self { cells, conditions: Vec::new(), object: Included::Metadata(shown, version) }
     }
 
     /// Cells that say that there is no object for them to be about.
@@ -121,6 +154,22 @@ impl<'a> Row<'a> {
         for cell in self.cells.iter_mut().filter(|cell| *cell == "<invalid>") {
             *cell = "<unknown>".into();
         }
+    }
+
+    pub fn write(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"{\"cells\":");
+        json(out, &self.cells);
+        if !self.conditions.is_empty() {
+            out.extend_from_slice(b",\"conditions\":");
+            json(out, &self.conditions);
+        }
+        out.extend_from_slice(b",\"object\":");
+        match &self.object {
+            Included::None => out.extend_from_slice(b"null"),
+            Included::Metadata(object, version) => object.write_metadata(version, out),
+            Included::Object(object) => object.write(out),
+        }
+        out.push(b'}');
     }
 }
 
@@ -217,8 +266,8 @@ pub fn age(then: Timestamp, now: Timestamp) -> String {
     }
 }
 
-/// A whole table in compact JSON.
-pub fn table<R: Serialize>(
+/// A whole table in compact JSON. Rows write themselves.
+pub fn table<R: FnOnce(&mut Vec<u8>)>(
     columns: Option<Value>,
     rows: impl IntoIterator<Item = R>,
     meta: &Value,
@@ -233,8 +282,8 @@ pub fn table<R: Serialize>(
     with_list(&head, "rows", (!null).then_some(rows))
 }
 
-/// An object in compact JSON whose last member is a list, which is written as it comes.
-pub fn with_list<T: Serialize>(head: &Value, name: &str, list: Option<impl Iterator<Item = T>>) -> Vec<u8> {
+/// An object in compact JSON whose last member is a list, whose items write themselves.
+pub fn with_list<T: FnOnce(&mut Vec<u8>)>(head: &Value, name: &str, list: Option<impl Iterator<Item = T>>) -> Vec<u8> {
     let mut out = crate::wire::to_vec(head, false);
     out.pop();
     out.extend_from_slice(format!(",\"{name}\":").as_bytes());
@@ -246,8 +295,7 @@ pub fn with_list<T: Serialize>(head: &Value, name: &str, list: Option<impl Itera
                 if i > 0 {
                     out.push(b',');
                 }
-                // writing to memory cannot fail, and keys are strings
-                serde_json::to_writer(&mut out, &item).expect("invariant: a row serialises");
+                item(&mut out);
             }
             out.push(b']');
         }
@@ -277,23 +325,53 @@ mod tests {
     }
 
     #[test]
+    fn trees_without_managed_fields_do_where_no_column_shows_them() {
+        let resource = kinds::resources().into_iter().find(|r| r.plural == "pods").unwrap();
+        let mut served = Served::builtin(resource);
+        assert!(is_lean(&served));
+        for (path, lean) in [
+            (".spec.a", true),
+            (".status..b", true),
+            (".metadata.labels.a\\.b", true),
+            (".metadata.creationTimestamp", true),
+            (".metadata", false),
+            (".metadata.*", false),
+            (".metadata..manager", false),
+            (".metadata.managedFields[0].manager", false),
+            (".metadata['managedFields'][0].manager", false),
+            ("..manager", false),
+            (".*", false),
+        ] {
+            served.resource.columns[0].json_path = Some(path.to_owned());
+            assert_eq!(is_lean(&served), lean, "{path}");
+        }
+    }
+
+    #[test]
     fn rows_are_written_as_the_values_that_they_are() {
         let resource = kinds::resources().into_iter().find(|r| r.plural == "pods").unwrap();
         let served = Served::builtin(resource);
         let pod = json!({"metadata": {"name": "p", "labels": {"b": "1", "a": "2"}}, "spec": {"containers": [{}]},
             "status": {"phase": "Succeeded"}});
         let now = Timestamp::UNIX_EPOCH;
-        for (include, shown) in
-            [(Include::None, Value::Null), (Include::Metadata, metadata(&pod, "v1")), (Include::Object, pod.clone())]
-        {
-            let row = serde_json::to_string(&row(&served, &pod, include, "v1", now)).unwrap();
-            let value: Value = serde_json::from_str(&row).unwrap();
-            assert_eq!(row, value.to_string(), "keys in the order of all others");
-            assert_eq!((&value["object"], &value["cells"][0]), (&shown, &json!("p")));
-            assert!(value["conditions"].is_array());
+        let text = pod.to_string();
+        let lean = json!({"metadata": {"name": "p"}, "spec": {"containers": [{}]}, "status": {"phase": "Succeeded"}});
+        for shown in [Shown { tree: &pod, text: None }, Shown { tree: &lean, text: Some(text.as_bytes()) }] {
+            for (include, carried) in [
+                (Include::None, Value::Null),
+                (Include::Metadata, metadata(&pod, "v1")),
+                (Include::Object, pod.clone()),
+            ] {
+                let mut row_text = Vec::new();
+                row(&served, shown, include, "v1", now).write(&mut row_text);
+                let value: Value = serde_json::from_slice(&row_text).unwrap();
+                assert_eq!((&value["object"], &value["cells"][0]), (&carried, &json!("p")));
+                assert!(value["conditions"].is_array());
+            }
         }
-        let whole = table(Some(columns(&served)), [row(&served, &pod, Include::None, "v1", now)], &json!({}), "v1");
-        let none = table(None, Vec::<Row<'_>>::new(), &json!({"resourceVersion": "5"}), "v1");
+        let row = row(&served, Shown { tree: &pod, text: None }, Include::None, "v1", now);
+        let whole = table(Some(columns(&served)), [|out: &mut Vec<u8>| row.write(out)], &json!({}), "v1");
+        let none = table(None, Vec::<fn(&mut Vec<u8>)>::new(), &json!({"resourceVersion": "5"}), "v1");
         assert!(
             String::from_utf8(whole)
                 .unwrap()

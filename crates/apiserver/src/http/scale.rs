@@ -69,7 +69,7 @@ fn table_of(scale: &Value, accepted: &Accepted, now: jiff::Timestamp) -> Respons
     ];
     let row = table::Row::of(cells, scale, accepted.form_version);
     let meta = json!({"resourceVersion": api::object::resource_version(scale)});
-    let shaped = table::table(Some(columns), [row], &meta, accepted.form_version);
+    let shaped = table::table(Some(columns), [|out: &mut Vec<u8>| row.write(out)], &meta, accepted.form_version);
     answer::encode(200, shaped, accepted)
 }
 

@@ -8,7 +8,7 @@ use crate::negotiate::{Accepted, Form, JSON, PROTOBUF_STREAM};
 use crate::protobuf;
 use crate::query::ListOptions;
 use crate::registry::{Object, Served, Target, parse_revision, too_large};
-use crate::table::{self, Include};
+use crate::table::{self, Include, Shown};
 use bytes::Bytes;
 use http::Response;
 use resource::status::Status;
@@ -78,26 +78,29 @@ impl Encoder {
                 }
             },
             Form::Table | Form::Metadata | Form::MetadataList => {
-                out.extend_from_slice(&self.shaped(kind, &object.value()));
+                self.shape(kind, object, &mut out);
             }
         }
         out.extend_from_slice(b"}\n");
         out
     }
 
-    fn shaped(&self, kind: &str, object: &Value) -> Vec<u8> {
+    /// The object as a table or as its metadata.
+    fn shape(&self, kind: &str, object: &Object, out: &mut Vec<u8>) {
         let version = self.accepted.form_version;
+        let tree = object.value();
+        let shown = Shown { tree: &tree, text: object.text() };
         if matches!(self.accepted.form, Form::Metadata | Form::MetadataList) {
-            return crate::wire::to_vec(&table::metadata(object, version), false);
+            return shown.write_metadata(version, out);
         }
         let served: &Served = &self.target.served;
-        let mut row = table::row(served, object, self.include, version, self.server.core.world.now());
+        let mut row = table::row(served, shown, self.include, version, self.server.core.world.now());
         if kind == "BOOKMARK" {
             row.without_object();
         }
         let columns = (!self.columns_sent).then(|| table::columns(served));
-        let meta = json!({"resourceVersion": api::object::resource_version(object)});
-        table::table(columns, [row], &meta, version)
+        let meta = json!({"resourceVersion": api::object::resource_version(&tree)});
+        out.extend_from_slice(&table::table(columns, [|out: &mut Vec<u8>| row.write(out)], &meta, version));
     }
 
     fn bookmark(&mut self, revision: Revision, initial_end: bool) -> Bytes {

@@ -103,6 +103,22 @@ impl Object {
         }
     }
 
+    /// The object's tree, of which managed fields may be missing, for one who looks at many objects once.
+    pub(crate) fn lean(&self) -> Arc<Value> {
+        match self {
+            Self::Stored(entry) => entry.object.lean(),
+            Self::Made(value) => value.clone(),
+        }
+    }
+
+    /// The object's text, if it is kept.
+    pub(crate) fn text(&self) -> Option<&[u8]> {
+        match self {
+            Self::Stored(entry) => Some(entry.bytes()),
+            Self::Made(_) => None,
+        }
+    }
+
     /// The object as it is kept.
     pub(crate) fn packed(&self, custom: bool) -> Arc<Packed> {
         match self {

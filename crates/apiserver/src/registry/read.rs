@@ -55,15 +55,17 @@ impl Served {
         Ok(())
     }
 
-    /// As [`Served::selects`], with a look at the object's text before the object is read.
+    /// As [`Served::selects`]; of a stored object no more is read than the selectors ask for.
     pub(crate) fn selects_object(&self, options: &ListOptions, object: &Object) -> bool {
-        let may_be = match object {
-            Object::Stored(entry) => {
-                std::str::from_utf8(entry.bytes()).is_ok_and(|text| options.labels.may_select(text))
-            }
-            Object::Made(_) => true,
-        };
-        may_be && self.selects(options, &object.glance())
+        let Object::Stored(entry) = object else { return self.selects(options, &object.glance()) };
+        let may_be = std::str::from_utf8(entry.bytes()).is_ok_and(|text| options.labels.may_select(text));
+        let by_labels = || options.labels.is_empty() || options.labels.selects(&entry.object.labelled());
+        may_be
+            && by_labels()
+            && (options.fields.is_empty() || {
+                let tree = object.glance();
+                options.fields.matches(|field| self.field(&tree, field))
+            })
     }
 
     pub(crate) fn selects(&self, options: &ListOptions, object: &Value) -> bool {

@@ -11,14 +11,13 @@ use crate::decode::{self, Format};
 use crate::negotiate::{self, Accepted, Form, Offer};
 use crate::query::{ListOptions, Query, WriteOptions};
 use crate::registry::{Answer, Call, DeleteOptions, Object, PatchKind, Served, Target, parse_revision};
-use crate::table::{self, Include};
+use crate::table::{self, Include, Shown};
 use crate::wire;
 use http::{Method, Response};
-use jiff::Timestamp;
 pub(super) use read::include_for;
 use resource::Outcome;
 use resource::status::Status;
-use serde::{Serialize, Serializer};
+
 use serde_json::{Value, json};
 use std::sync::Arc;
 

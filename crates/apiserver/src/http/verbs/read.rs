@@ -55,9 +55,11 @@ impl Server {
                 let include = include(&ask.query)?;
                 let now = self.core.world.now();
                 let value = answer.object.value();
-                let row = table::row(&target.served, &value, include, accepted.form_version, now);
+                let shown = Shown { tree: &value, text: answer.object.text() };
+                let row = table::row(&target.served, shown, include, accepted.form_version, now);
                 let meta = json!({"resourceVersion": api::object::resource_version(&value)});
-                let shaped = table::table(Some(table::columns(&target.served)), [row], &meta, accepted.form_version);
+                let rows = [|out: &mut Vec<u8>| row.write(out)];
+                let shaped = table::table(Some(table::columns(&target.served)), rows, &meta, accepted.form_version);
                 answer::encode(answer.code, shaped, accepted)
             }
         };
@@ -139,7 +141,14 @@ impl Server {
             Form::MetadataList => {
                 let version = accepted.form_version;
                 // an empty list is none to Go
-                let listed = (!items.is_empty()).then(|| items.iter().map(|object| Listed { object, version }));
+                let listed = (!items.is_empty()).then(|| {
+                    items.iter().map(|object| {
+                        move |out: &mut Vec<u8>| match object.text() {
+                            Some(text) => Shown { tree: &Value::Null, text: Some(text) }.write_metadata(version, out),
+                            None => Shown { tree: &object.glance(), text: None }.write_metadata(version, out),
+                        }
+                    })
+                });
                 let head = json!({
                     "kind": "PartialObjectMetadataList",
                     "apiVersion": format!("meta.k8s.io/{version}"),
@@ -149,39 +158,18 @@ impl Server {
             }
             Form::Table => {
                 let (now, version) = (self.core.world.now(), accepted.form_version);
-                let rows = items.iter().map(|object| Tabled { object, served, include, version, now });
+                let lean = table::is_lean(served);
+                let rows = items.iter().map(|object| {
+                    move |out: &mut Vec<u8>| {
+                        let tree = if lean { object.lean() } else { object.glance() };
+                        let shown = Shown { tree: &tree, text: object.text() };
+                        table::row(served, shown, include, version, now).write(out);
+                    }
+                });
                 table::table(Some(table::columns(served)), rows, &meta, version)
             }
         };
         Ok(answer::encode(200, bytes, accepted))
-    }
-}
-
-/// The metadata of an object in a list, written while its tree is there.
-struct Listed<'a> {
-    object: &'a Object,
-    version: &'a str,
-}
-
-impl Serialize for Listed<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        table::Metadata::of(&self.object.glance(), self.version).serialize(serializer)
-    }
-}
-
-/// The row of an object, written while its tree is there.
-struct Tabled<'a> {
-    object: &'a Object,
-    served: &'a Served,
-    include: Include,
-    version: &'a str,
-    now: Timestamp,
-}
-
-impl Serialize for Tabled<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self { object, served, include, version, now } = *self;
-        table::row(served, &object.glance(), include, version, now).serialize(serializer)
     }
 }
 
