@@ -1,6 +1,6 @@
 # Thin: what each target does is written here, how is in xtask, e2e/ and benches/.
 .DEFAULT_GOAL := help
-.PHONY: help install uninstall wheel deb example example-mpijob test fast quick check unit sdk sdk-pythons sim e2e pytest skypilot soak release bench fmt tools mpi sshd shells kubernetes mpijob-live clouds clean
+.PHONY: help install uninstall wheel deb example example-mpijob test fast quick check unit sdk sdk-pythons sim e2e pytest skypilot soak release bench fmt tools mpi sshd shells kubernetes mpijob-live mpijob-starts clouds clean
 
 TRAINYARD := target/release/trainyard
 PREFIX ?= $(if $(HOME),$(HOME)/.local)
@@ -158,6 +158,9 @@ kubernetes: # upstream's control plane and controllers, to compare with; built o
 mpijob-live: release $(VENV)/e2e ## MPIJOBS=100 SEED=1: random MPIJobs under mpi-operator 0.8.2 and under our operator, on two real API servers
 	@cargo xtask kubernetes build --mpi >/dev/null
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" MPIJOBS=$${MPIJOBS:-100} SEED=$(SEED) $(VENV)/bin/python -m pytest e2e/live_mpijobs.py -q -s --timeout 0
+
+mpijob-starts: release mpi $(VENV)/e2e $(VENV)/mpi/mpich/done $(VENV)/mpi/intel/done ## STARTS=100 SEED=1: launchers of Open MPI, MPICH and Intel MPI whose workers come 0 to 5 s late
+	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" STARTS=$${STARTS:-100} SEED=$(SEED) $(VENV)/bin/python -m pytest e2e/live_mpijob_starts.py -q -s --timeout 0
 
 # Not part of the gate, which has stubs of these: a build of five minutes and 400 MB of packages.
 CLOUDS := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/trainyard-clouds
