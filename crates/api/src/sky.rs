@@ -114,10 +114,10 @@ pub struct ClusterSpec {
 #[serde(rename_all = "camelCase")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Candidate {
-    /// Who makes it: `local`, `ssh`.
+    /// Who makes it: `local`, `ssh`, `kubernetes`.
     #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 63)))]
     pub provider: String,
-    /// The region; the pool, of machines that are reached by SSH.
+    /// The region; the pool, of machines that are reached by SSH; the context, of a Kubernetes cluster.
     #[serde(default, skip_serializing_if = "is_default")]
     pub region: String,
     /// The zone.
@@ -141,6 +141,35 @@ pub struct Candidate {
     /// Dollars an hour for one machine.
     #[serde(default, skip_serializing_if = "is_default")]
     pub hourly_price: f64,
+    /// How the pod is made that holds it, of a machine on a Kubernetes cluster.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub pod: PodOptions,
+}
+
+/// How the pod of a machine on a Kubernetes cluster is made.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct PodOptions {
+    /// The image in which jobs run. Default: one with bash and Python.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub image: String,
+    /// The service account. Default: the namespace's.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub service_account: String,
+    /// Labels of the pod, beside ours.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub labels: BTreeMap<String, String>,
+    /// Annotations of the pod.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub annotations: BTreeMap<String, String>,
+    /// Fields of a pod that are laid over ours (`metadata`, `spec`).
+    #[serde(default, skip_serializing_if = "is_default")]
+    #[cfg_attr(feature = "schema", schemars(extend("type" = "object", "x-kubernetes-preserve-unknown-fields" = true)))]
+    pub config: serde_json::Value,
+    /// How long the pod may wait for a node, seconds; below 0: for ever. Default: 10.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub wait_seconds: i32,
 }
 
 /// Accelerators of one kind.

@@ -86,7 +86,7 @@ pub fn doctor<'a>(
 
 /// Carries out a command that talks to a control plane and returns the process's exit code.
 ///
-/// `Up`, `Backup`, `Restore`, `Damaged`, `Operator`, `Doctor`, `Initialize`, `MpiWait` and `Shim` are not for here: the caller composes those.
+/// `Up`, `Backup`, `Restore`, `Damaged`, `Operator`, `Doctor`, `Initialize`, `MpiWait`, `Relay` and `Shim` are not for here: the caller composes those.
 pub fn execute(command: Command, global: &args::Global) -> BoxFuture<'_, Result<u8, CliError>> {
     Box::pin(carry_out(command, global))
 }
@@ -155,6 +155,7 @@ async fn ask(command: Command, cluster: &Cluster) -> Result<u8, CliError> {
         | Command::Doctor(_)
         | Command::Initialize(_)
         | Command::MpiWait(_)
+        | Command::Relay(_)
         | Command::Shim(_) => {
             unreachable!("the binary composes these itself")
         }

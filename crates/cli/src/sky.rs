@@ -2,6 +2,7 @@
 //! what a machine knows.
 
 mod clusters;
+mod contexts;
 mod git;
 mod hand;
 mod logs;
@@ -16,7 +17,7 @@ use std::path::{Path, PathBuf};
 use ::sky::check::PathKind;
 use ::sky::commands::{Parsed, commands, parse};
 use ::sky::console::{World, catalogue_named, run};
-use ::sky::value::Value;
+use ::sky::value::{Map, Value};
 use placement::{Catalogue, Cloud};
 
 use crate::exit;
@@ -26,7 +27,7 @@ const CATALOGUE: &str = ".sky/catalogs/v8";
 /// Clouds in the order in which they are tried; the others come behind them.
 const FIRST: [Cloud; 5] = [Cloud::Aws, Cloud::Gcp, Cloud::Azure, Cloud::Lambda, Cloud::RunPod];
 /// Where machines are made.
-const MAKES: [Cloud; 2] = [Cloud::Local, Cloud::Ssh];
+const MAKES: [Cloud; 3] = [Cloud::Local, Cloud::Ssh, Cloud::Kubernetes];
 
 /// Carries out the words behind `sky`, and returns the exit code.
 pub fn main(words: &[String]) -> u8 {
@@ -37,8 +38,9 @@ pub fn main(words: &[String]) -> u8 {
         Ok(catalogue) => catalogue,
         Err(message) => return say(&[], &format!("error: {message}\n"), exit::USAGE),
     };
-    let at_hand = hand::AtHand::of(&home);
-    let enabled = enabled(&home, &catalogue, &at_hand);
+    let config = settings(&home);
+    let mut at_hand = hand::AtHand::of(&home, config.as_ref());
+    let enabled = enabled(config.as_ref(), &catalogue, &at_hand);
     let cluster = format!(
         "sky-{:04x}-{}",
         std::process::id() & 0xffff,
@@ -54,25 +56,36 @@ pub fn main(words: &[String]) -> u8 {
         Ok(_) => PathKind::File,
     };
     let read = |path: &str| std::fs::read_to_string(below_home(path)).map_err(|error| error.to_string());
+    let shown_folder = folder.display().to_string();
+    let variable = |name: &str| std::env::var(name).ok();
+    let known = at_hand.clone();
     let world = World {
         catalogue: &catalogue,
-        catalogue_folder: &folder.display().to_string(),
+        catalogue_folder: &shown_folder,
         enabled: &enabled,
         makes: &MAKES,
-        nodes: &at_hand.nodes,
-        pools: &at_hand.pools,
-        unusable: &at_hand.unusable,
+        nodes: &known.nodes,
+        pools: &known.pools,
+        contexts: &known.contexts.all,
+        unusable: &known.unusable,
         read: &read,
         path: &kind,
-        variable: &|name| std::env::var(name).ok(),
+        variable: &variable,
         cluster: &cluster,
     };
-    if let Ok(Parsed::Call(call)) = parse(&commands(), words)
-        && let Some(verb) = verbs::Verb::of(&call)
+    let call = match parse(&commands(), words) {
+        Ok(Parsed::Call(call)) => Some(call),
+        _ => None,
+    };
+    if let Some(call) = &call
+        && let Some(verb) = verbs::Verb::of(call)
     {
-        return verbs::carry_out(verb, &call, &world, at_hand.clone());
+        return verbs::carry_out(verb, call, &world, at_hand);
     }
-    let printed = run(words, &world);
+    if let Some(call) = &call {
+        verbs::look(call, &world, &mut at_hand);
+    }
+    let printed = run(words, &World { nodes: &at_hand.nodes, unusable: &at_hand.unusable, ..world });
     say(printed.out.as_bytes(), &printed.err, printed.code)
 }
 
@@ -115,11 +128,8 @@ fn read_catalogue(folder: &Path, named: bool) -> Result<Catalogue, String> {
 }
 
 /// Clouds that may be used: those of `allowed_clouds` in `~/.sky/config.yaml`, else those whose price lists are here, this machine, and
-/// SSH pools where there are any.
-fn enabled(home: &Path, catalogue: &Catalogue, at_hand: &hand::AtHand) -> Vec<Cloud> {
-    let config = std::fs::read_to_string(home.join(".sky/config.yaml")).ok();
-    let documents = config.and_then(|text| ::sky::yaml::documents(&text).ok()).unwrap_or_default();
-    let config = documents.first().and_then(|document| document.value.as_ref()).and_then(Value::as_map);
+/// SSH pools and Kubernetes clusters where there are any.
+fn enabled(config: Option<&Map>, catalogue: &Catalogue, at_hand: &hand::AtHand) -> Vec<Cloud> {
     if let Some(list) = config.and_then(|config| config.get("allowed_clouds")).and_then(Value::as_list) {
         return list.iter().filter_map(|name| Cloud::from_name(name.as_str()?)).collect();
     }
@@ -127,5 +137,15 @@ fn enabled(home: &Path, catalogue: &Catalogue, at_hand: &hand::AtHand) -> Vec<Cl
     clouds.sort_by_key(|cloud| (FIRST.iter().position(|first| first == cloud).unwrap_or(FIRST.len()), *cloud));
     clouds.push(Cloud::Local);
     clouds.extend((!at_hand.pools.is_empty()).then_some(Cloud::Ssh));
+    if !at_hand.contexts.all.is_empty() && !clouds.contains(&Cloud::Kubernetes) {
+        clouds.push(Cloud::Kubernetes);
+    }
     clouds
+}
+
+/// `~/.sky/config.yaml`.
+fn settings(home: &Path) -> Option<Map> {
+    let text = std::fs::read_to_string(home.join(".sky/config.yaml")).ok()?;
+    let first = ::sky::yaml::documents(&text).ok()?.into_iter().next()?;
+    first.value?.as_map().cloned()
 }

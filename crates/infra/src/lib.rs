@@ -4,9 +4,15 @@
 //! whose words its calls and answers are; the [`Keeper`] follows the Machine objects and carries that out. A provider starts a node
 //! agent on each machine that it makes, with the labels and taints of the request; it knows nothing of pods.
 
+pub mod access;
+mod fault;
+mod host;
 mod keeper;
+pub mod kubernetes;
 pub mod local;
+mod program;
 mod provider;
+mod records;
 pub mod ssh;
 
 pub use keeper::Keeper;

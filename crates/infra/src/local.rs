@@ -132,7 +132,7 @@ impl Machines {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped")]
         let count = wanted.count.ceil().clamp(0.0, 1e4) as usize;
         let taken: BTreeSet<u32> = others.iter().flat_map(|(_, record)| record.gpus.iter().copied()).collect();
-        let is_meant = |product: &str| product.to_lowercase().contains(&wanted.name.to_lowercase());
+        let is_meant = |product: &str| placement::is_named(product, &wanted.name);
         let free = self.host.gpus.iter().filter(|(index, product)| is_meant(product) && !taken.contains(index));
         let free: Vec<u32> = free.map(|(index, _)| *index).take(count).collect();
         if free.len() < count {
@@ -426,13 +426,20 @@ mod tests {
     #[tokio::test]
     async fn a_machine_is_made_once_and_ends_when_nothing_runs_there() {
         let root = tempfile::tempdir().unwrap();
-        let host = Host { cpus: 2.0, memory: 4.0, gpus: vec![(0, "NVIDIA H100".into()), (1, "NVIDIA H100".into())] };
+        let host = Host {
+            cpus: 2.0,
+            memory: 4.0,
+            gpus: vec![(0, "NVIDIA H100".into()), (1, "NVIDIA H100".into()), (2, "NVIDIA L40S".into())],
+        };
         let provider = Machines::new(root.path().join("machines"), host, Arc::new(Nothing));
         let one = provider.create(&request("1111-aaaa", 1.0)).await.unwrap();
         let again = provider.create(&request("1111-aaaa", 1.0)).await.unwrap();
         assert_eq!(one, again);
         let full = provider.create(&request("2222-bbbb", 2.0)).await.unwrap_err();
         assert_eq!(full.fate, Fate::NextCandidate);
+        let mut other = request("3333-cccc", 1.0);
+        other.candidate.accelerators = Some(api::sky::Accelerators { name: "L4".into(), count: 1.0 });
+        assert_eq!(provider.create(&other).await.unwrap_err().fate, Fate::NextCandidate, "an L40S is no L4");
         let two = provider.create(&request("2222-bbbb", 1.0)).await.unwrap();
         assert_ne!(one.address, two.address);
         let handle = Handle { token: one.token.clone(), id: None };

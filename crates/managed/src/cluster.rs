@@ -5,6 +5,7 @@
 //! decided on a stale view makes nothing new: names of machines are functions of cluster, attempt and rank.
 
 use crate::jobs::{self, Job, Room, Status};
+use crate::resources;
 use api::jobset;
 use api::object::{self, Gvk, Target};
 use api::quantity::Quantity;
@@ -177,7 +178,7 @@ impl Observed {
             },
             "data": {
                 "name": shown(&self.object), "nodes": self.cluster.spec.nodes.to_string(),
-                "resources": object::annotation(&self.object, jobs::RESOURCES).unwrap_or_default(),
+                "resources": resources::of_cluster(&self.cluster),
                 "launchedAt": status.launched_at, "hourlyPrice": status.hourly_price.to_string(),
                 "user": self.cluster.spec.user, "endedAt": now.to_string(),
                 "usage": serde_json::to_string(&usage).unwrap_or_default(),

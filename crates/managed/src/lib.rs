@@ -1,13 +1,16 @@
 //! Clusters of machines: what should happen, worked out from what is asked for and what is there.
 //!
 //! [`provider`] has the words of providers, [`machine`] the ledger: what to ask the provider of a machine next, and what its answer means;
-//! [`cluster`] is the reconciler of Cluster, [`jobs`] the turns of its jobs.
+//! [`cluster`] is the reconciler of Cluster, [`jobs`] the turns of its jobs, [`inventory`] what a Kubernetes
+//! cluster has free, [`resources`] what clusters are called by what they have.
 //! Pure: no I/O, no clock, no chance; it never learns which providers there are, nor how they are reached.
 
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should"))]
 
 pub mod cluster;
+pub mod inventory;
 pub mod jobs;
 pub mod machine;
 pub mod names;
 pub mod provider;
+pub mod resources;

@@ -132,7 +132,7 @@ impl Size {
 
 /// Whether accelerators that call themselves so are those that are meant: `NVIDIA H100 80GB HBM3` is an `H100` and an `H100-80GB`, and an
 /// `NVIDIA GeForce RTX 4090` is an `RTX4090`; an `NVIDIA L40S` is no `L4`.
-fn is_named(product: &str, wanted: &str) -> bool {
+pub fn is_named(product: &str, wanted: &str) -> bool {
     let words = |text: &str| -> Vec<String> {
         let words = text.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
         words.map(str::to_ascii_lowercase).collect()

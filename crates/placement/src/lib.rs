@@ -21,6 +21,7 @@ pub mod solve;
 pub use abilities::Feature;
 pub use catalogue::Catalogue;
 pub use cloud::Cloud;
+pub use free::is_named;
 pub use place::{Plan, Task, Unplaceable, place};
 pub use request::{Amount, Block, DiskWish, FreeNode, Request};
 pub use search::Market;

@@ -1,11 +1,11 @@
-//! Machines of sky's clusters: what the providers `local` and `ssh` of `infra` need of this process, node agents and the API server.
+//! Machines of sky's clusters: what the providers of `infra` need of this process, node agents and the API server.
 
 use api::sky::keys;
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use infra::access::{Access, Duplex, Identity, Pass};
 use infra::local::{Agents, Host, Local, Machines};
-use infra::ssh;
-use infra::{Keeper, Provider};
+use infra::{Keeper, Provider, kubernetes, ssh};
 use k8s_openapi::api::core::v1::Node;
 use kube::{Api, Client, ResourceExt};
 use node::agent::{Agent, Config};
@@ -87,10 +87,11 @@ struct Door {
     client: Client,
     /// Of the control plane.
     home: PathBuf,
+    api_server: SocketAddr,
 }
 
 impl Door {
-    async fn pass_of(&self, machine: &ssh::Record, port: u16) -> Result<ssh::Pass, String> {
+    async fn pass_of(&self, machine: &Identity, port: u16) -> Result<Pass, String> {
         let nodes: Api<Node> = Api::all(self.client.clone());
         let token = |node: &Node| node.labels().get(keys::TOKEN).cloned();
         let found = nodes.get_opt(&machine.node).await.map_err(|error| api::error_chain(&error))?;
@@ -105,30 +106,49 @@ impl Door {
         let kubeconfig = crate::agent::kubeconfig(&self.home, &self.client, &server, &node, TOKEN_DAYS).await;
         let kubeconfig = kubeconfig.map_err(|error| error.render())?;
         let there = nodes.get(&machine.node).await.map_err(|error| api::error_chain(&error))?;
-        Ok(ssh::Pass { kubeconfig, uid: there.uid().unwrap_or_default() })
+        Ok(Pass { kubeconfig, uid: there.uid().unwrap_or_default() })
     }
 }
 
-impl ssh::Access for Door {
-    fn pass<'a>(&'a self, machine: &'a ssh::Record, port: u16) -> BoxFuture<'a, Result<ssh::Pass, String>> {
+impl Access for Door {
+    fn pass<'a>(&'a self, machine: &'a Identity, port: u16) -> BoxFuture<'a, Result<Pass, String>> {
         self.pass_of(machine, port).boxed()
     }
+
+    fn carry(&self, relay: Box<dyn Duplex>) -> BoxFuture<'static, ()> {
+        crate::relay::carry(relay, self.api_server).boxed()
+    }
+}
+
+/// Whose machines are those of the control plane of this home.
+fn owner(home: &Path) -> String {
+    let host = nix::unistd::gethostname().unwrap_or_default();
+    format!("{} on {}", home.display(), host.to_string_lossy())
+}
+
+/// Machines in pods of the clusters of the user's kubeconfig.
+fn in_pods(home: &Path, door: Arc<Door>) -> std::io::Result<Arc<dyn Provider>> {
+    let settings = kubernetes::Settings {
+        folder: home.join("kubernetes"),
+        kubeconfig: None,
+        owner: owner(home),
+        program: std::env::current_exe()?,
+    };
+    Ok(Arc::new(kubernetes::Machines::new(settings, door)))
 }
 
 /// Machines of the pools in the user's `~/.sky/ssh_node_pools.yaml`.
-fn by_ssh(client: &Client, home: &Path, api_server: SocketAddr) -> std::io::Result<Arc<dyn Provider>> {
+fn by_ssh(home: &Path, api_server: SocketAddr, door: Arc<Door>) -> std::io::Result<Arc<dyn Provider>> {
     let user = std::env::home_dir().unwrap_or_default();
-    let host = nix::unistd::gethostname().unwrap_or_default();
     let settings = ssh::Settings {
         folder: home.join("ssh"),
         pools: user.join(".sky/ssh_node_pools.yaml"),
         home: user,
-        owner: format!("{} on {}", home.display(), host.to_string_lossy()),
+        owner: owner(home),
         api_server,
         program: std::env::current_exe()?,
     };
-    let door = Door { client: client.clone(), home: home.to_owned() };
-    Ok(Arc::new(ssh::Machines::new(settings, Arc::new(door))))
+    Ok(Arc::new(ssh::Machines::new(settings, door)))
 }
 
 /// The keeper of all machines that this control plane can make; `home` is its own.
@@ -142,5 +162,6 @@ pub async fn keeper(client: &Client, home: &Path, api_server: SocketAddr) -> std
     };
     let agents = Arc::new(Here { client: client.clone(), api_server, gpus, running: Mutex::default() });
     let local = Arc::new(Machines::new(home.join("machines"), host, agents)) as Arc<dyn Provider>;
-    Ok(Keeper::new(client.clone(), [local, by_ssh(client, home, api_server)?]))
+    let door = Arc::new(Door { client: client.clone(), home: home.to_owned(), api_server });
+    Ok(Keeper::new(client.clone(), [local, by_ssh(home, api_server, door.clone())?, in_pods(home, door)?]))
 }

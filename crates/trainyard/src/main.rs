@@ -16,6 +16,7 @@ mod mpi_wait;
 mod operator;
 mod parts;
 mod pki;
+mod relay;
 mod streams;
 mod tunnels;
 mod up;
@@ -88,6 +89,7 @@ fn main() -> ExitCode {
             }
             Command::Initialize(args) => return Ok(initialize::initialize(&args).await),
             Command::MpiWait(args) => return Ok(mpi_wait::wait(&args).await),
+            Command::Relay(args) => return Ok(relay::relay(&args).await),
             Command::Shim(_) => unreachable!("handled before the runtime was started"),
             command => cli::execute(command, &global).await.map_err(up::UpError::from),
         }

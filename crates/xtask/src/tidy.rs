@@ -35,7 +35,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("driver", &["api", "clock", "reconcile"]),
     ("node", &["api", "clock"]),
     ("fetch", &[]),
-    ("infra", &["api", "managed"]),
+    ("infra", &["api", "managed", "placement"]),
     // tier 3
     ("operator", &["api", "driver", "managed", "plan", "reconcile", "workloads"]),
     ("cli", &["api", "diagnose", "managed", "placement", "sky"]),

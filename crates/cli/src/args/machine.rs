@@ -270,6 +270,13 @@ pub struct InitializeArgs {
 }
 
 #[derive(Args, Debug)]
+pub struct RelayArgs {
+    /// The port, where it is to be had; the first line that is printed says which it is
+    #[arg(value_name = "PORT", default_value_t = 0)]
+    pub port: u16,
+}
+
+#[derive(Args, Debug)]
 pub struct MpiWaitArgs {
     /// The hosts to wait for; read again in each round
     #[arg(long, value_name = "FILE", default_value = "/etc/mpi/hostfile")]

@@ -201,6 +201,9 @@ pub enum Command {
     /// 1 some have not, and the last line says which and why; 143 stopped by a signal.
     #[command(hide = true)]
     MpiWait(MpiWaitArgs),
+    /// Make a port of this machine's loopback lead to the other end of the standard streams (started in pods that hold machines)
+    #[command(hide = true)]
+    Relay(RelayArgs),
     /// Keeps one pod alive (started by the node agent)
     #[command(hide = true, disable_help_flag = true)]
     Shim(ShimArgs),

@@ -4,7 +4,7 @@ use crate::args::Global;
 use crate::connect::Cluster as Connection;
 use crate::error::CliError;
 use api::object;
-use api::sky::{Cluster, cluster_gvk, keys, machine_gvk};
+use api::sky::{Cluster, ClusterNode, cluster_gvk, keys, machine_gvk};
 use futures::{StreamExt, TryStreamExt};
 use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
 use kube::core::{ApiResource, GroupVersionKind};
@@ -13,6 +13,7 @@ use kube::{Api, Client};
 use managed::jobs::{Job, jobs};
 use managed::names::object_name;
 use serde_json::Value;
+use std::path::Path;
 
 /// The control plane that holds clusters.
 pub(super) struct Sky {
@@ -42,6 +43,14 @@ impl Found {
     /// What its object is called.
     pub fn name(&self) -> &str {
         object::meta(&self.object, "name")
+    }
+
+    /// Whether a machine's folders are on this computer: those of a control plane elsewhere are somewhere else, too.
+    pub fn is_here(&self, node: &ClusterNode) -> bool {
+        let index = usize::try_from(self.cluster.status.candidate).unwrap_or(0);
+        let is_local = self.cluster.spec.candidates.get(index).is_some_and(|one| one.provider == "local");
+        let by_pods = std::env::var_os("TRAINYARD_SKY_BY_PODS").is_some();
+        is_local && !by_pods && Path::new(&node.home).is_dir()
     }
 
     pub fn is_ending(&self) -> bool {

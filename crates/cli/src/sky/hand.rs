@@ -1,8 +1,10 @@
-//! Machines that are at hand: this one, and the hosts of SSH pools. What hosts have is known once a machine of a cluster has run on them.
+//! Machines that are at hand: this one, the hosts of SSH pools, and nodes of Kubernetes clusters. What hosts have is known once a machine of a cluster has run on them.
 
 use super::clusters::Sky;
+use super::contexts::Contexts;
 use crate::error::CliError;
-use ::sky::value::Value;
+use ::sky::resources::Resources;
+use ::sky::value::{Map, Value};
 use ::sky::yaml::documents;
 use api::object;
 use api::quantity::Quantity;
@@ -20,6 +22,9 @@ pub(super) struct AtHand {
     pub nodes: Vec<FreeNode>,
     /// Names of pools.
     pub pools: Vec<String>,
+    pub contexts: Contexts,
+    /// `kubernetes` of `~/.sky/config.yaml`.
+    pub kubernetes: Option<Map>,
     /// Places that are set up and of no use: their names in `infra`, and why.
     pub unusable: Vec<(String, String)>,
 }
@@ -30,9 +35,13 @@ fn region(pool: &str) -> String {
 }
 
 impl AtHand {
-    /// This machine, and the pools of a home's file.
-    pub fn of(home: &Path) -> Self {
-        let mut found = Self { nodes: vec![this_machine()], ..Self::default() };
+    /// This machine, the pools of a home's file, and the contexts of the kubeconfig. `config`: `~/.sky/config.yaml`.
+    pub fn of(home: &Path, config: Option<&Map>) -> Self {
+        let kubernetes = config.and_then(|config| config.get("kubernetes")).and_then(Value::as_map).cloned();
+        let own = std::env::var_os("TRAINYARD_HOME").filter(|own| !own.is_empty());
+        let own = own.map_or_else(|| home.join(".trainyard"), Into::into).join("kubeconfig");
+        let contexts = Contexts::read(kubernetes.as_ref(), &own);
+        let mut found = Self { nodes: vec![this_machine()], contexts, kubernetes, ..Self::default() };
         match std::fs::read_to_string(home.join(POOLS)) {
             Ok(text) => found.add_pools(&text),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
@@ -72,6 +81,20 @@ impl AtHand {
             };
             self.nodes.extend(hosts.iter().map(|_| unseen.clone()));
             self.pools.push(name);
+        }
+    }
+
+    /// Adds what the clusters of Kubernetes have free that these alternatives may use.
+    pub async fn look_at_contexts(&mut self, list: &[Resources]) {
+        if !list.is_empty() && !Contexts::are_meant(list) {
+            return;
+        }
+        self.contexts.narrow(list);
+        for (context, found) in self.contexts.look().await {
+            match found {
+                Ok(nodes) => self.nodes.extend(nodes),
+                Err(why) => self.unusable.push((format!("k8s/{context}"), why)),
+            }
         }
     }
 

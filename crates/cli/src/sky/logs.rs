@@ -2,8 +2,10 @@
 
 use super::clusters::{Found, Sky};
 use super::submit::{Trouble, value_error};
+use super::sync;
 use crate::error::CliError;
 use api::object;
+use api::sky::ClusterPhase;
 use futures::io::{AsyncBufReadExt, AsyncRead};
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Pod;
@@ -172,17 +174,29 @@ async fn written(sky: &Sky, found: &Found, job: &Job, worker: Option<u32>) -> Re
                 Some(pod) => sky.pods().logs(&pod.name_any(), &LogParams::default()).await.ok(),
                 None => None,
             };
-            // the file lacks the prefix: it is the task's own output
-            let on_disk = || {
-                let node = job.machines.get(rank as usize)?;
-                let node = found.cluster.status.nodes.iter().find(|one| one.node == *node)?;
-                let path = PathBuf::from(&node.home).join(&file);
-                Some(String::from_utf8_lossy(&std::fs::read(path).ok()?).into_owned())
+            let text = match text.filter(|text| !text.is_empty()) {
+                None => on_disk(sky, found, job, rank, &file).await,
+                text => text,
             };
-            if let Some(text) = text.filter(|text| !text.is_empty()).or_else(on_disk) {
-                all.push((file, text));
-            }
+            all.extend(text.map(|text| (file, text)));
         }
     }
     Ok(all)
+}
+
+/// The output of a rank as its machine keeps it, which lacks the prefix: it is the task's own.
+async fn on_disk(sky: &Sky, found: &Found, job: &Job, rank: u32, file: &str) -> Option<String> {
+    let node = job.machines.get(rank as usize)?;
+    let node = found.cluster.status.nodes.iter().find(|one| one.node == *node)?;
+    if found.is_here(node) {
+        let text = std::fs::read(Path::new(&node.home).join(file)).ok()?;
+        return Some(String::from_utf8_lossy(&text).into_owned());
+    }
+    let shown = found.shown();
+    let read = match found.cluster.status.phase {
+        ClusterPhase::Up => sync::there::read_file(sky, found, node, file).await,
+        phase => Err(format!("the cluster is {}; `sky start {shown}` starts it", phase.as_str())),
+    };
+    let told = |why: &String| eprintln!("the output of job {} is on {} and cannot be had: {why}", job.id, node.machine);
+    read.inspect_err(told).ok().flatten()
 }

@@ -1,17 +1,18 @@
 //! Launches clusters and submits jobs to them.
 
 use super::clusters::{Found, Sky};
-use super::{git, sync};
+use super::{contexts, git, sync};
 use crate::error::CliError;
 use ::sky::console::Planned;
 use ::sky::resources::Resources;
 use ::sky::task::Task;
-use ::sky::value::Value as Field;
-use api::sky::{API_VERSION, Accelerators, Candidate, Cluster, ClusterNode, ClusterPhase, keys};
+use ::sky::value::{Map, Value as Field};
+use api::sky::{API_VERSION, Accelerators, Candidate, Cluster, ClusterNode, ClusterPhase, PodOptions, keys};
 use jiff::Timestamp;
 use kube::api::{DynamicObject, PostParams};
 use managed::jobs::{RESOURCES, Submission, whole};
 use managed::names::object_name;
+use placement::Cloud;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
@@ -57,17 +58,23 @@ pub(super) fn gpus(resources: &Resources) -> Option<Accelerators> {
     Some(Accelerators { name: name.clone(), count: count.as_number().unwrap_or(1.0) })
 }
 
-/// Where the machines are to be, in the order of preference.
+/// Where the machines are to be, in the order of preference. `kubernetes`: of `~/.sky/config.yaml`.
 ///
 /// # Errors
 /// For places where no machines are made yet.
-pub(super) fn candidates(task: &Task, planned: &Planned) -> Result<Vec<Candidate>, Trouble> {
+pub(super) fn candidates(task: &Task, planned: &Planned, kubernetes: Option<&Map>) -> Result<Vec<Candidate>, Trouble> {
     let of = |found: &placement::search::Candidate| {
         let asked = task.resources.list.get(found.request).cloned().unwrap_or_default();
         let cpus = amount(&asked.cpus);
         let memory = match asked.memory.as_deref() {
             Some(times) if times.ends_with('x') => amount(&asked.memory) * cpus,
             _ => amount(&asked.memory),
+        };
+        let on_kubernetes = found.cloud == Cloud::Kubernetes;
+        // a pod has what it asks for, and no more
+        let (cpus, memory) = match on_kubernetes {
+            true => (found.cpus.unwrap_or(cpus), found.memory.unwrap_or(memory)),
+            false => (cpus, memory),
         };
         Candidate {
             provider: found.cloud.name().to_owned(),
@@ -80,6 +87,7 @@ pub(super) fn candidates(task: &Task, planned: &Planned) -> Result<Vec<Candidate
             accelerators: found.accelerator.clone().map(|(name, count)| Accelerators { name, count }),
             spot: found.use_spot,
             hourly_price: found.hourly,
+            pod: if on_kubernetes { contexts::pod(&asked, kubernetes, &found.region) } else { PodOptions::default() },
         }
     };
     let mut all: Vec<Candidate> = planned.candidates.iter().map(of).collect();
@@ -104,29 +112,6 @@ fn job_resources(nodes: i128, each: &Resources) -> String {
     format!("{nodes}x[{each}]")
 }
 
-/// What a cluster is: by the place that it has, or tries.
-pub(super) fn resources_of(found: &Found) -> String {
-    let spec = &found.cluster.spec;
-    let index = usize::try_from(found.cluster.status.candidate).unwrap_or(0);
-    let has = spec.candidates.get(index).or(spec.candidates.first());
-    has.map_or_else(|| "-".to_owned(), |has| cluster_resources(i128::from(spec.nodes), has))
-}
-
-/// `2x (gpus=H100:1, cpus=4, -)`.
-fn cluster_resources(nodes: i128, candidate: &Candidate) -> String {
-    let mut parts: Vec<String> = Vec::new();
-    if let Some(gpus) = &candidate.accelerators {
-        parts.push(format!("gpus={}:{}", gpus.name, gpus.count));
-    }
-    for (name, amount) in [("cpus", candidate.cpus), ("mem", candidate.memory)] {
-        if amount > 0.0 {
-            parts.push(format!("{name}={amount}"));
-        }
-    }
-    parts.push(if candidate.instance_type.is_empty() { "-".to_owned() } else { candidate.instance_type.clone() });
-    format!("{nodes}x ({})", parts.join(", "))
-}
-
 pub(super) fn user() -> String {
     std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).unwrap_or_else(|_| {
         nix::unistd::User::from_uid(nix::unistd::geteuid())
@@ -138,7 +123,8 @@ pub(super) fn user() -> String {
 
 /// The Cluster that is asked for.
 pub(super) fn cluster(shown: &str, task: &Task, candidates: Vec<Candidate>, command: &str) -> Value {
-    let resources = candidates.first().map(|first| cluster_resources(task.num_nodes, first)).unwrap_or_default();
+    let nodes = i32::try_from(task.num_nodes).unwrap_or(i32::MAX);
+    let resources = candidates.first().map(|first| managed::resources::of(nodes, first)).unwrap_or_default();
     json!({
         "apiVersion": API_VERSION, "kind": "Cluster",
         "metadata": {
@@ -146,7 +132,7 @@ pub(super) fn cluster(shown: &str, task: &Task, candidates: Vec<Candidate>, comm
             "annotations": {managed::jobs::NAME: shown, RESOURCES: resources},
         },
         "spec": {
-            "nodes": i32::try_from(task.num_nodes).unwrap_or(i32::MAX), "candidates": candidates,
+            "nodes": nodes, "candidates": candidates,
             "user": user(), "command": command,
         },
     })
@@ -180,7 +166,7 @@ pub(super) fn fits<'a>(found: &Found, task: &'a Task) -> Result<&'a Resources, T
     {
         return Ok(met);
     }
-    let existing = cluster_resources(i128::from(spec.nodes), has);
+    let existing = managed::resources::of(spec.nodes, has);
     let requested: Vec<String> = list.iter().map(|one| job_resources(task.num_nodes, one)).collect();
     Err(said(
         "sky.exceptions.ResourcesMismatchError",
@@ -320,10 +306,8 @@ pub(super) async fn send(sky: &Sky, found: &Found, task: &Task) -> Result<(), Tr
             "{to}: machines of `infra: local` share this computer's folders; mount below ~/."
         )));
     }
-    // those of a control plane elsewhere are somewhere else, too
-    let by_pods = std::env::var_os("TRAINYARD_SKY_BY_PODS").is_some();
-    let is_here = |node: &&ClusterNode| is_local && !by_pods && Path::new(&node.home).is_dir();
-    let (here, there): (Vec<&ClusterNode>, Vec<&ClusterNode>) = status.nodes.iter().partition(is_here);
+    let (here, there): (Vec<&ClusterNode>, Vec<&ClusterNode>) =
+        status.nodes.iter().partition(|node| found.is_here(node));
     for node in here {
         for (tree, to) in &trees {
             let below = to.strip_prefix('~').unwrap_or(to).trim_start_matches('/');

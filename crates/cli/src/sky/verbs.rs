@@ -12,7 +12,7 @@ use super::hand::AtHand;
 use super::logs;
 use super::submit::Trouble;
 use ::sky::commands::Call;
-use ::sky::console::{Printed, World};
+use ::sky::console::{Prepared, Printed, World, prepared};
 use std::io::{IsTerminal, Write};
 
 /// A job, or a cluster, that is not there.
@@ -69,6 +69,25 @@ type Done = Result<u8, End>;
 
 fn misused(call: &Call, message: impl Into<String>) -> End {
     End::Printed(Printed::default().misused(&call.path, message))
+}
+
+/// Asks the clusters of Kubernetes what they have, for commands that are about that alone.
+pub(super) fn look(call: &Call, world: &World<'_>, at_hand: &mut AtHand) {
+    let list = match call.path.as_str() {
+        "sky launch" | "sky explain" => match prepared(call, world) {
+            Ok(Prepared { task, .. }) => task.resources.list,
+            Err(_) => return,
+        },
+        "sky check" | "sky gpus list" | "sky show-gpus" => Vec::new(),
+        _ => return,
+    };
+    if at_hand.contexts.all.is_empty() {
+        return;
+    }
+    if let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        runtime.block_on(at_hand.look_at_contexts(&list));
+        runtime.shutdown_background();
+    }
 }
 
 /// Carries out a command, and returns the exit code.

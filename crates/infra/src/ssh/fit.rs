@@ -1,9 +1,9 @@
 //! What a host is, by what it said of itself, and whether it will do.
 
-use super::fault::Fault;
 use super::machines::NAME;
 use super::record::Place;
-use super::session::{Answer as Said, first, taken};
+use crate::fault::Fault;
+use crate::host::{Answer as Said, first, taken};
 use api::sky::{Accelerators, Candidate};
 use managed::provider::Offer;
 
@@ -52,8 +52,7 @@ pub fn unsuitable(said: &Said, wanted: &Candidate, need: u64) -> Option<Fault> {
         return Some(Fault::NoRoom(format!("its home directory has {has:.0} MiB of disk left, and {need} are needed")));
     }
     let asked = wanted.accelerators.as_ref().filter(|all| all.count > 0.0)?;
-    let name = asked.name.to_lowercase();
-    let has = said.get("gpu").into_iter().flatten().filter(|gpu| gpu.to_lowercase().contains(&name)).count();
+    let has = said.get("gpu").into_iter().flatten().filter(|gpu| placement::is_named(gpu, &asked.name)).count();
     #[expect(clippy::cast_precision_loss, reason = "GPUs of one machine")]
     let enough = has as f64 >= asked.count;
     (!enough).then(|| Fault::NoRoom(format!("it has {has} {}, and {} are asked for", asked.name, asked.count)))

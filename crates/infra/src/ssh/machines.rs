@@ -2,10 +2,11 @@
 //! agent reaches the API server.
 
 use super::fit;
-use super::record::{Place, Record, Records};
+use super::record::Place;
 use super::work::{Inner, QUICK, locked};
+use crate::access::Access;
 use crate::provider::{Answer, Provider, Shell};
-use futures::future::BoxFuture;
+use crate::records::Records;
 use futures::{FutureExt, StreamExt};
 use managed::provider::{Failure, Fate, Handle, Offer, Request, Seen};
 use std::net::SocketAddr;
@@ -17,20 +18,6 @@ use tokio_util::task::AbortOnDropHandle;
 pub const NAME: &str = "ssh";
 /// How many hosts are asked at once.
 const AT_ONCE: usize = 16;
-/// What an agent needs to reach the API server as its node.
-#[derive(Clone, Debug)]
-pub struct Pass {
-    pub kubeconfig: String,
-    /// The uid of its Node: another one wants another agent.
-    pub uid: String,
-}
-
-/// What is known of the API server by whoever runs it.
-pub trait Access: Send + Sync + 'static {
-    /// Makes the Node where it is missing, and the kubeconfig of its agent, by which the API server is at this port of 127.0.0.1.
-    fn pass<'a>(&'a self, machine: &'a Record, port: u16) -> BoxFuture<'a, Result<Pass, String>>;
-}
-
 /// What the provider works with.
 pub struct Settings {
     /// For records, sockets of ssh and short-lived passwords.

@@ -3,7 +3,6 @@
 //! A host is taken by a claim on the host itself, a file that is made once or not at all and holds the machine's token; so no two
 //! launches, of whomever, use one twice. All that is ours on a host is in one folder of its user, `~/.trainyard-machine/HOSTNAME`.
 
-mod fault;
 mod fit;
 mod machines;
 mod pools;
@@ -12,6 +11,6 @@ mod session;
 mod upkeep;
 mod work;
 
-pub use machines::{Access, Machines, NAME, Pass, Settings};
+pub use machines::{Machines, NAME, Settings};
 pub use pools::{Host, Pools, parse};
 pub use record::{Place, Record};

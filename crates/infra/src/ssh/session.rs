@@ -3,9 +3,9 @@
 //! OpenSSH's configuration and its known hosts apply. The connection ends with this process, however that ends: its command on the host
 //! reads until there is no more input. Passwords are given by `SSH_ASKPASS`, out of a file that only its owner reads.
 
-use super::fault::{Fault, last_line, of_host, of_ssh};
 use super::record::Place;
-use std::collections::BTreeMap;
+use crate::fault::{Fault, last_line, of_ssh};
+use crate::host::{Answer, HELLO, outcome, quoted, reader, script};
 use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -16,10 +16,6 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufRead
 use tokio::process::{Child, ChildStdin, Command};
 use tokio::time::timeout;
 
-/// What is done on hosts, as functions.
-const LIBRARY: &str = include_str!("host.sh");
-/// The first line of every answer; what login scripts say comes before it.
-const HELLO: &str = "trainyard-host";
 /// How long a connection may take, and what ssh itself waits for an address.
 const OPEN_MAX: Duration = Duration::from_secs(60);
 const CONNECT_TIMEOUT: &str = "ConnectTimeout=20";
@@ -29,19 +25,6 @@ const ALIVE: [&str; 2] = ["ServerAliveInterval=5", "ServerAliveCountMax=3"];
 const ANSWER_MAX: u64 = 1 << 20;
 
 static COUNT: AtomicU64 = AtomicU64::new(0);
-
-/// What a host answered: values by name, in order.
-pub type Answer = BTreeMap<String, Vec<String>>;
-
-/// The first value of this name; empty where there is none.
-pub fn first<'a>(answer: &'a Answer, name: &str) -> &'a str {
-    answer.get(name).and_then(|values| values.first()).map_or("", String::as_str)
-}
-
-/// One word of a shell.
-fn quoted(text: &str) -> String {
-    format!("'{}'", text.replace('\'', r"'\''"))
-}
 
 /// A connection that is open. Dropping it closes it.
 pub struct Session {
@@ -208,12 +191,8 @@ impl Line {
         payload: Option<&Path>,
         limit: Duration,
     ) -> Result<Answer, Fault> {
-        let mut script: String = variables.iter().map(|(name, value)| format!("{name}={}\n", quoted(value))).collect();
-        script.push_str(LIBRARY);
-        script.push_str(function);
-        script.push('\n');
-        // all of it is input: arguments can be read by everybody on the host
-        let command = format!("exec sh -c 'eval \"$(dd bs=1 count={} 2>/dev/null)\"'", script.len());
+        let script = script(function, variables);
+        let command = format!("exec sh -c {}", quoted(&reader(&script)));
         let mut child = ssh(&self.folder, &self.socket, &self.place);
         child
             .args(["-o", "ControlMaster=no", "-o", "ClearAllForwardings=yes", "-o", "BatchMode=yes", "--"])
@@ -246,20 +225,7 @@ impl Line {
         };
         let late = |_| Fault::Broken(format!("`{function}` had no answer within {} s", limit.as_secs()));
         let status = timeout(limit, all).await.map_err(late)?.map_err(|error| local(&error))?;
-        let (said, complaint) = (String::from_utf8_lossy(&said), String::from_utf8_lossy(&complaint));
-        let lines = said.lines().skip_while(|line| *line != HELLO).skip(1);
-        let mut answer = Answer::new();
-        for (name, value) in lines.filter_map(|line| line.split_once('=')) {
-            answer.entry(name.to_owned()).or_default().push(value.to_owned());
-        }
-        match status.code() {
-            Some(0) if said.contains(HELLO) => Ok(answer),
-            Some(code) => match of_host(code, first(&answer, "error"), &complaint) {
-                Fault::NoRoom(what) if code == 10 => Err(Fault::NoRoom(taken(first(&answer, "record"), &what))),
-                fault => Err(fault),
-            },
-            None => Err(Fault::Broken("the connection broke".to_owned())),
-        }
+        outcome(status.code(), &said, &complaint)
     }
 
     /// Makes a port of the host's loopback lead to `target` of this side: this one, or any that is free.
@@ -288,14 +254,5 @@ impl Line {
             (Some(port), _) | (None, Ok(port)) => Ok(port),
             (None, Err(_)) => Err(Fault::Broken(format!("ssh did not tell the tunnel's port: {said}"))),
         }
-    }
-}
-
-/// Whose a host is that is taken, of the second line of its claim.
-pub fn taken(record: &str, what: &str) -> String {
-    let claim: serde_json::Value = serde_json::from_str(record).unwrap_or_default();
-    match (claim["node"].as_str(), claim["owner"].as_str()) {
-        (Some(node), Some(owner)) => format!("it is taken by machine {node} of {owner}"),
-        _ => what.to_owned(),
     }
 }

@@ -1,9 +1,9 @@
 //! Machines that are there: how they are looked at, stopped, started and ended.
 
-use super::fault::Fault;
 use super::record::{Place, Record};
-use super::session::first;
 use super::work::{ENDING, Inner, Machine, QUICK, Way, locked, seen_of};
+use crate::fault::Fault;
+use crate::host::first;
 use managed::provider::{Failure, Fate, Handle, Seen, State};
 use std::sync::Arc;
 

@@ -1,18 +1,20 @@
 //! How a machine is made on a host of its pool, and how its connection is kept.
 
-use super::fault::Fault;
 use super::fit::unsuitable;
-use super::machines::{Access, Settings};
+use super::machines::Settings;
 use super::pools::{self, Pools};
-use super::record::{Place, Record, Records};
-use super::session::{Answer as Said, Line, Session, first};
+use super::record::{Place, Record};
+use super::session::{Line, Session};
+use crate::access::Access;
+use crate::fault::Fault;
+use crate::host::{Answer as Said, first};
+use crate::program::digest;
+use crate::records::Records;
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
 use managed::provider::{Failure, Fate, Request, Seen, State};
 use serde_json::json;
-use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
-use std::io::Read;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -37,7 +39,7 @@ pub type Making = Shared<BoxFuture<'static, Result<Seen, Failure>>>;
 pub struct Inner {
     pub settings: Settings,
     pub access: Arc<dyn Access>,
-    pub records: Records,
+    pub records: Records<Record>,
     /// SHA-256 of the program, and its size in KiB.
     pub program: OnceCell<(String, u64)>,
     pub machines: Mutex<BTreeMap<String, Arc<Machine>>>,
@@ -90,7 +92,7 @@ impl Way {
 }
 
 impl Inner {
-    pub fn new(settings: Settings, access: Arc<dyn Access>, records: Records) -> Self {
+    pub fn new(settings: Settings, access: Arc<dyn Access>, records: Records<Record>) -> Self {
         Self { settings, access, records, program: OnceCell::new(), machines: Mutex::default() }
     }
 
@@ -146,22 +148,8 @@ impl Inner {
     }
 
     pub async fn program(&self) -> Result<&(String, u64), Fault> {
-        let path = self.settings.program.clone();
-        let read = move || {
-            let mut file = std::fs::File::open(&path)?;
-            let (mut hash, mut buffer, mut size) = (Sha256::new(), vec![0; 1 << 20], 0_u64);
-            loop {
-                let read = file.read(&mut buffer)?;
-                if read == 0 {
-                    let digits = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-                    return Ok((digits, size / 1024));
-                }
-                size = size.saturating_add(read as u64);
-                hash.update(&buffer[..read]);
-            }
-        };
         let done = self.program.get_or_try_init(|| async {
-            tokio::task::spawn_blocking(read).await.unwrap_or_else(|error| Err(std::io::Error::other(error)))
+            digest(&self.settings.program).await.map(|(sha256, size)| (sha256, size / 1024))
         });
         done.await.map_err(|error| Fault::Stuck(format!("cannot read {}: {error}", self.settings.program.display())))
     }
@@ -303,7 +291,7 @@ impl Inner {
 
     pub async fn start_agent(&self, line: &Line, record: &Record, port: u16) -> Result<(), Fault> {
         let (sha256, _) = self.program().await?;
-        let pass = self.access.pass(record, port).await.map_err(Fault::Stuck)?;
+        let pass = self.access.pass(&record.identity(), port).await.map_err(Fault::Stuck)?;
         let (port, node) = (port.to_string(), format!("{} {port}", pass.uid));
         let variables = [
             ("token", record.token.as_str()),

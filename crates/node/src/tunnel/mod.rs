@@ -6,7 +6,7 @@
 
 mod dial;
 mod far;
-mod mux;
+pub mod mux;
 mod serve;
 
 pub use dial::{DialError, keep_open};

@@ -190,7 +190,7 @@ pub(super) fn find(tasks: &mut [Task], world: &World<'_>) -> Result<Plan, Failur
     let around = Surroundings {
         catalogue: world.catalogue,
         enabled: world.enabled,
-        contexts: &[],
+        contexts: world.contexts,
         ssh_pools: world.pools,
         slurm_clusters: &[],
         on_server: false,

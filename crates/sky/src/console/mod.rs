@@ -32,10 +32,12 @@ pub struct World<'a> {
     pub enabled: &'a [Cloud],
     /// Clouds where machines are made; of the others prices are shown.
     pub makes: &'a [Cloud],
-    /// Machines that are there already: this one, and those of SSH pools.
+    /// Machines that are there already: this one, those of SSH pools, and nodes of Kubernetes clusters.
     pub nodes: &'a [FreeNode],
     /// SSH pools by name.
     pub pools: &'a [String],
+    /// Contexts of the kubeconfig.
+    pub contexts: &'a [String],
     /// Why a place that is set up is of no use: its name in `infra`, and the reason.
     pub unusable: &'a [(String, String)],
     /// The text of a file.

@@ -56,6 +56,24 @@ pub(super) fn check(call: &Call, world: &World<'_>) -> Printed {
         let why = if is_usable { format!("{} host{plural}{seen}", hosts.len()) } else { not_allowed(Cloud::Ssh) };
         row(format!("ssh/{pool}"), is_usable, why);
     }
+    for context in world.contexts.iter().filter(|context| is_asked(Cloud::Kubernetes, Some(context))) {
+        let nodes: Vec<&FreeNode> =
+            world.nodes.iter().filter(|node| node.cloud == Cloud::Kubernetes && node.region == *context).collect();
+        let free: Vec<String> = nodes.iter().map(|node| size(node)).collect();
+        let place = format!("k8s/{context}");
+        match (is_enabled(Cloud::Kubernetes), world.unusable.iter().any(|(infra, _)| *infra == place)) {
+            (false, _) => row(place, false, not_allowed(Cloud::Kubernetes)),
+            (true, true) => {}
+            (true, false) if nodes.is_empty() => {
+                row(
+                    place,
+                    false,
+                    "it is not the current context, nor one of allowed_contexts, or no node takes pods".into(),
+                );
+            }
+            (true, false) => row(place, true, format!("free on its nodes: {}", free.join("; "))),
+        }
+    }
     for (infra, why) in world.unusable {
         let cloud = infra.split('/').next().and_then(Cloud::from_name);
         if cloud.is_none_or(|cloud| is_asked(cloud, None)) {

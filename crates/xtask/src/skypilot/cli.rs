@@ -26,6 +26,7 @@ pub fn replay(case: &Path, catalogue: &Catalogue) -> Result<Option<Outcome>> {
         makes: &[],
         nodes: &[],
         pools: &[],
+        contexts: &[],
         unusable: &[],
         read: &|path| files.get(path).map(text_of).ok_or_else(|| "there is no such file".to_owned()),
         path: &kind,

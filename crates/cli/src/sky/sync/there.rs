@@ -46,6 +46,9 @@ elif [ -e "./$2" ] || [ -L "./$2" ]; then find "./$2" -maxdepth 0 -printf "$form
 printf '\0'
 exec tar --extract --preserve-permissions --no-same-owner --file=-"#;
 
+/// Prints a file below the home directory.
+const READS: &str = r#"cd && exec cat -- "./$1""#;
+
 /// Puts trees onto a machine, each to its path there: below the home unless it is absolute.
 ///
 /// # Errors
@@ -118,6 +121,38 @@ async fn start(sky: &Sky, found: &Found, node: &ClusterNode) -> Result<String, S
             Err(why)
         }
     }
+}
+
+/// What is in a file below the home directory of a machine; `None` where there is none.
+///
+/// # Errors
+/// What the machine says.
+pub(in crate::sky) async fn read_file(
+    sky: &Sky,
+    found: &Found,
+    node: &ClusterNode,
+    file: &str,
+) -> Result<Option<String>, String> {
+    let pod = start(sky, found, node).await?;
+    let read = async {
+        let words = ["/bin/bash", "-c", READS, "sky", file].map(str::to_owned);
+        let asked = AttachParams { stdin: false, stdout: true, stderr: false, ..AttachParams::default() };
+        let mut process = sky.pods().exec(&pod, words, &asked).await.map_err(|error| error.to_string())?;
+        let status = process.take_status();
+        let mut text = Vec::new();
+        if let Some(mut out) = process.stdout() {
+            out.read_to_end(&mut text).await.map_err(|error| error.to_string())?;
+        }
+        let status = match status {
+            Some(status) => status.await,
+            None => None,
+        };
+        let is_there = status.is_some_and(|status| status.status.as_deref() == Some("Success"));
+        Ok(is_there.then(|| String::from_utf8_lossy(&text).into_owned()))
+    };
+    let done = read.await;
+    let _ = sky.pods().delete(&pod, &DeleteParams::default().grace_period(0)).await;
+    done
 }
 
 /// Sends one tree.

@@ -3,7 +3,6 @@
 use super::tables::{ago, lasting, time};
 use super::{Done, say};
 use crate::sky::clusters::Sky;
-use crate::sky::submit::resources_of;
 use ::sky::commands::Call;
 use ::sky::console::plain;
 use api::object;
@@ -39,7 +38,7 @@ pub(super) async fn cost_report(call: &Call) -> Done {
             name: found.shown().to_owned(),
             launched: time(&status.launched_at).or_else(|| time(object::meta(&found.object, "creationTimestamp"))),
             seconds: seconds(&status.usage),
-            resources: resources_of(&found),
+            resources: managed::resources::of_cluster(&found.cluster),
             status: status.phase.as_str().to_owned(),
             hourly: status.hourly_price,
         });

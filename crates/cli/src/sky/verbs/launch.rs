@@ -45,9 +45,13 @@ pub(super) async fn launch(call: &Call, world: &World<'_>, mut at_hand: AtHand) 
     }
     if existing.is_none() {
         at_hand.look(&sky).await?;
+        at_hand.look_at_contexts(&task.resources.list).await;
+        at_hand.unusable.iter().filter(|(place, _)| place.starts_with("k8s/")).for_each(|(place, why)| {
+            eprintln!("{place} is left out: {why}");
+        });
         let planned = planned(&mut task, &World { nodes: &at_hand.nodes, ..*world }).map_err(End::Printed)?;
         say(planned.told.trim_end());
-        let candidates = submit::candidates(&task, &planned)?;
+        let candidates = submit::candidates(&task, &planned, at_hand.kubernetes.as_ref())?;
         let place = place(candidates.first());
         confirm(call, &format!("Launching a new cluster '{shown}'. Proceed?"))?;
         let command = std::env::args().collect::<Vec<_>>().join(" ");
@@ -84,7 +88,7 @@ pub(super) async fn launch(call: &Call, world: &World<'_>, mut at_hand: AtHand) 
             set_autostop(&sky, &name, autostop).await?;
         }
         say("Run commands not specified or empty.");
-        useful(&found, None);
+        useful(&sky, &found, None).await;
         return Ok(0);
     }
     let id = submit::submit(&sky, &found, &task, with_setup, Timestamp::now()).await?;
@@ -139,7 +143,7 @@ async fn submitted(sky: &Sky, call: &Call, found: &Found, id: u32) -> Done {
     let shown = found.shown();
     say(format!("✓ Job submitted, ID: {id}"));
     if call.is_set("detach_run") || call.is_set("async_call") {
-        useful(found, Some(id));
+        useful(sky, found, Some(id)).await;
         return Ok(0);
     }
     let code = match logs::follow(sky, found, id, None).await? {
@@ -152,7 +156,7 @@ async fn submitted(sky: &Sky, call: &Call, found: &Found, id: u32) -> Done {
             NOT_FOUND
         }
     };
-    useful(found, Some(id));
+    useful(sky, found, Some(id)).await;
     Ok(code)
 }
 
@@ -165,26 +169,38 @@ pub(super) fn finished(shown: &str, id: u32, status: Status) {
 }
 
 /// How to get a shell on the head.
-fn shell(found: &Found) -> Option<String> {
+async fn shell(sky: &Sky, found: &Found) -> Option<String> {
     let shown = found.shown();
     if Entries::here().has(shown) {
         return Some(format!("ssh {shown}"));
     }
     let head = found.cluster.status.nodes.first()?;
     let index = usize::try_from(found.cluster.status.candidate).unwrap_or(0);
-    let is_here = found.cluster.spec.candidates.get(index).is_some_and(|one| one.provider == "local");
-    // the machine is a folder of this computer
-    is_here.then(|| format!("cd '{}' && HOME=$PWD bash -l", head.home))
+    match found.cluster.spec.candidates.get(index)?.provider.as_str() {
+        // the machine is a folder of this computer
+        "local" => Some(format!("cd '{}' && HOME=$PWD bash -l", head.home)),
+        "kubernetes" => {
+            let machine = sky.machines().get_opt(&head.machine).await.ok()??;
+            let (place, pod) = machine.data["status"]["id"].as_str()?.rsplit_once('/')?;
+            let (context, namespace) = place.rsplit_once('/')?;
+            let home = &head.home;
+            Some(format!(
+                "kubectl --context {context} -n {namespace} exec -it {pod} -- env HOME={home} sh -c 'cd; exec bash -l'"
+            ))
+        }
+        _ => None,
+    }
 }
 
-fn useful(found: &Found, id: Option<u32>) {
+async fn useful(sky: &Sky, found: &Found, id: Option<u32>) {
     let shown = found.shown();
     if let Some(id) = id {
         say(format!(
             "\n📋 Useful Commands\nJob ID: {id}\n├── To cancel the job:\t\tsky cancel {shown} {id}\n├── To stream job logs:\t\tsky logs {shown} {id}\n└── To view job queue:\t\tsky queue {shown}"
         ));
     }
-    let enter = shell(found).map(|shell| format!("\n├── To log into the head VM:\t{shell}")).unwrap_or_default();
+    let enter =
+        shell(sky, found).await.map(|shell| format!("\n├── To log into the head VM:\t{shell}")).unwrap_or_default();
     say(format!(
         "\nCluster name: {shown}{enter}\n├── To submit a job:\t\tsky exec {shown} yaml_file\n├── To stop the cluster:\tsky stop {shown}\n└── To teardown the cluster:\tsky down {shown}"
     ));

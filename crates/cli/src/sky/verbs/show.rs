@@ -4,13 +4,14 @@ use super::tables::{ago, autostop_shown, infra, job_row, record, time};
 use super::{Done, say};
 use crate::sky::clusters::{Found, Sky};
 use crate::sky::ssh::Entries;
-use crate::sky::submit::{resources_of, value_error};
+use crate::sky::submit::value_error;
 use ::sky::commands::Call;
 use ::sky::console::{World, plain};
 use api::object;
 use api::sky::ClusterPhase;
 use jiff::Timestamp;
 use managed::jobs::Job;
+use managed::resources::of_cluster;
 use serde_json::{Value, json};
 
 /// Names with `*` and `?` in them, as a shell would read them.
@@ -98,7 +99,7 @@ pub(super) async fn status(call: &Call, world: &World<'_>) -> Done {
             let mut row = vec![
                 found.shown().to_owned(),
                 infra(found),
-                resources_of(found),
+                of_cluster(&found.cluster),
                 status.phase.as_str().to_owned(),
                 autostop_shown(found),
                 ago(launched, now),

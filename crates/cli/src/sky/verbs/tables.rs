@@ -1,7 +1,6 @@
 //! How clusters and jobs stand in tables and in JSON.
 
 use crate::sky::clusters::Found;
-use crate::sky::submit::resources_of;
 use jiff::Timestamp;
 use managed::jobs::Job;
 use serde_json::{Value, json};
@@ -56,7 +55,7 @@ pub(super) fn record(found: &Found) -> Value {
     let autostop = spec.autostop.as_ref();
     json!({
         "name": found.shown(), "status": status.phase.as_str(), "num_nodes": spec.nodes, "infra": infra(found),
-        "resources_str": resources_of(found), "user_name": spec.user,
+        "resources_str": managed::resources::of_cluster(&found.cluster), "user_name": spec.user,
         "launched_at": time(&status.launched_at).map(Timestamp::as_second),
         "autostop": autostop.map_or(-1, |autostop| autostop.idle_minutes),
         "to_down": autostop.is_some_and(|autostop| autostop.down),

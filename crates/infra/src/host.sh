@@ -1,11 +1,12 @@
-# What is done on a machine that is reached by SSH, by the shell sh of its user. Variables that come first: token; and by function
-# record (claim), sha256 (program, upload, start), kubeconfig and node (start), goal (aim). The last line calls a function.
+# What is done on a machine that is reached by SSH or in a pod, by the shell sh of its user. Variables that come first: token; and by function
+# record (claim), sha256 (adopt, upload, start), kubeconfig and node (start), goal (aim). For a pod: slot (the name of the folder), size (of
+# the program), address, capacity. The last line calls a function.
 set -u
 umask 077
 LC_ALL=C
 export LC_ALL
-base=$HOME/.trainyard-machine
-dir=$base/$(uname -n)
+base=${HOME:-/root}/.trainyard-machine
+dir=$base/${slot:-$(uname -n)}
 unset CDPATH
 
 settle() { sync "$@" 2>/dev/null || sync; }
@@ -43,11 +44,11 @@ agent() {
 look() {
   say cpus "$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN)"
   say memory "$(awk '/^MemTotal:/ {print $2}' /proc/meminfo)"
-  say disk "$(df -Pk "$HOME" 2>/dev/null | awk 'END {print $4}')"
+  say disk "$(df -Pk "${HOME:-/root}" 2>/dev/null | awk 'END {print $4}')"
   say system "$(uname -s) $(uname -m)"
   # shellcheck disable=SC2086
   set -- ${SSH_CONNECTION:-}
-  say address "${3:-}"
+  say address "${address:-${3:-}}"
   if command -v nvidia-smi >/dev/null 2>&1; then
     limit=
     command -v timeout >/dev/null 2>&1 && limit='timeout 15'
@@ -82,9 +83,21 @@ claim() {
   fi
 }
 
+# an image may bring the program along
+adopt() {
+  held
+  found=$(command -v trainyard 2>/dev/null) || return 0
+  [ "$(sha256sum "$found" | cut -d' ' -f1)" = "$sha256" ] || return 0
+  cp "$found" "$dir/program.$$" && chmod 700 "$dir/program.$$" && mv -f "$dir/program.$$" "$dir/program" || fail $FULL "cannot write $dir/program"
+  say sha256 "$sha256"
+}
+
+# input that has no end has a size
+received() { if [ -n "${size:-}" ]; then head -c "$size"; else cat; fi; }
+
 upload() {
   held
-  cat >"$dir/program.$$" || {
+  received >"$dir/program.$$" || {
     rm -f "$dir/program.$$"
     fail $FULL "cannot write $dir/program"
   }
@@ -125,7 +138,8 @@ enter() {
   held
   lock
   held
-  session
+  # the other end of a pod's tunnel looks by itself whether it is of use
+  [ -n "${slot:-}" ] || session
   say port "$(cat "$dir/port" 2>/dev/null)"
 }
 
@@ -141,7 +155,9 @@ start() {
     fail $FULL "cannot write $dir/kubeconfig"
   # shellcheck disable=SC2086
   set -- ${SSH_CONNECTION:-}
-  case ${3:-} in *:* | '') set -- ;; *) set -- --address "$3" ;; esac
+  address=${address:-${3:-}}
+  case $address in *:* | '') set -- ;; *) set -- --address "$address" ;; esac
+  [ -z "${capacity:-}" ] || set -- "$@" --capacity "$capacity"
   new=
   command -v setsid >/dev/null 2>&1 && new=setsid
   (

@@ -1,4 +1,4 @@
-//! What goes wrong with a machine that is reached by SSH, told in one line, and what is to become of it.
+//! What goes wrong with a machine that is reached through a shell, told in one line, and what is to become of it.
 
 use managed::provider::{Failure, Fate};
 

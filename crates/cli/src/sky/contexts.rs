@@ -1,0 +1,225 @@
+//! Kubernetes clusters that are at hand: contexts of the kubeconfig, what their nodes have free, and how pods on them are to be made.
+
+use ::sky::resources::Resources;
+use ::sky::value::{Map, Value};
+use api::sky::PodOptions;
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::api::ListParams;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Api, Client, Config};
+use managed::inventory::free;
+use placement::{Cloud, FreeNode};
+use serde_json::{Value as Json, json};
+use std::path::Path;
+use std::time::Duration;
+
+/// How long a cluster may take to say what it has.
+const LOOK_MAX: Duration = Duration::from_secs(5);
+/// Clusters that are asked at once.
+const AT_ONCE: usize = 8;
+
+/// The contexts of the kubeconfig.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Contexts {
+    pub all: Vec<String>,
+    /// Those that may be used where nobody names one, in the order in which they are tried.
+    pub allowed: Vec<String>,
+}
+
+impl Contexts {
+    /// Those of the environment's kubeconfig. `config`: the block `kubernetes` of `~/.sky/config.yaml`; `own`: the kubeconfig of the control
+    /// plane that asks, whose cluster is none to make machines on.
+    pub fn read(config: Option<&Map>, own: &Path) -> Self {
+        Kubeconfig::read().map_or_else(|_| Self::default(), |read| Self::of(&read, config, own))
+    }
+
+    fn of(kubeconfig: &Kubeconfig, config: Option<&Map>, own: &Path) -> Self {
+        let server = |of: &Kubeconfig, name: &str| {
+            let cluster = of.clusters.iter().find(|one| one.name == name)?;
+            cluster.cluster.as_ref()?.server.clone()
+        };
+        let own = Kubeconfig::read_from(own).ok();
+        let own = own.and_then(|own| server(&own, &own.clusters.first()?.name));
+        let contexts = kubeconfig.contexts.iter().filter(|one| {
+            let cluster = one.context.as_ref().map_or("", |context| &context.cluster);
+            own.is_none() || server(kubeconfig, cluster) != own
+        });
+        let all: Vec<String> = contexts.map(|one| one.name.clone()).collect();
+        let named = config.and_then(|config| config.get("allowed_contexts"));
+        let allowed = match named {
+            Some(Value::List(names)) => names.iter().map(Value::text).collect(),
+            Some(name) if name.as_str() == Some("all") => all.clone(),
+            _ => kubeconfig.current_context.iter().cloned().collect(),
+        };
+        Self { allowed: allowed.into_iter().filter(|name: &String| all.contains(name)).collect(), all }
+    }
+
+    /// The contexts that a task may use: those allowed, and those that it names.
+    pub fn narrow(&mut self, list: &[Resources]) {
+        let named = list.iter().filter(|one| one.infra.cloud == Some(Cloud::Kubernetes));
+        for name in named.filter_map(|one| one.infra.region.clone()) {
+            if self.all.contains(&name) && !self.allowed.contains(&name) {
+                self.allowed.push(name);
+            }
+        }
+    }
+
+    /// Whether any of these alternatives may be on Kubernetes.
+    pub fn are_meant(list: &[Resources]) -> bool {
+        list.iter().any(|one| one.infra.cloud.is_none_or(|cloud| cloud == Cloud::Kubernetes))
+    }
+
+    /// What the nodes of each allowed context have free, or why a context is of no use.
+    pub async fn look(&self) -> Vec<(String, Result<Vec<FreeNode>, String>)> {
+        let asked = self.allowed.iter().map(|name| async move {
+            let found = tokio::time::timeout(LOOK_MAX, nodes(name)).await;
+            let late = |_| Err(format!("its API server has not answered within {} s", LOOK_MAX.as_secs()));
+            (name.clone(), found.unwrap_or_else(late))
+        });
+        futures::stream::iter(asked).buffered(AT_ONCE).collect().await
+    }
+}
+
+async fn nodes(context: &str) -> Result<Vec<FreeNode>, String> {
+    let said = |error: &dyn std::error::Error| api::error_chain(error);
+    let kubeconfig = Kubeconfig::read().map_err(|error| said(&error))?;
+    let options = KubeConfigOptions { context: Some(context.to_owned()), ..KubeConfigOptions::default() };
+    let config = Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(|error| said(&error))?;
+    // a program may be asked for credentials meanwhile
+    let client = tokio::task::spawn_blocking(move || Client::try_from(config)).await;
+    let client = client.map_err(|error| said(&error))?.map_err(|error| said(&error))?;
+    let (nodes, pods) = (Api::<Node>::all(client.clone()), Api::<Pod>::all(client));
+    let everything = ListParams::default();
+    let listed = tokio::try_join!(nodes.list(&everything), pods.list(&everything));
+    let (nodes, pods) = listed.map_err(|error| said(&error))?;
+    let nodes: Vec<Json> = nodes.iter().filter_map(|one| serde_json::to_value(one).ok()).collect();
+    let pods: Vec<Json> = pods.iter().filter_map(|one| serde_json::to_value(one).ok()).collect();
+    let node = |one: managed::inventory::Free| FreeNode {
+        cloud: Cloud::Kubernetes,
+        region: context.to_owned(),
+        is_known: true,
+        cpus: one.cpus,
+        memory: one.memory,
+        accelerator: one.gpus.filter(|gpus| gpus.free > 0.0).map(|gpus| (gpus.product, gpus.free)),
+    };
+    Ok(free(&nodes, &pods).into_iter().map(node).collect())
+}
+
+/// How the pods of a task's machines are made in a context: by `kubernetes` of `~/.sky/config.yaml`, its block for the context, and the task's
+/// own `config`, each over the one before.
+pub(super) fn pod(asked: &Resources, config: Option<&Map>, context: &str) -> PodOptions {
+    let block = |map: Option<&Map>| map.map(|map| Value::Map(map.clone()).to_json()).unwrap_or_default();
+    let everywhere = block(config);
+    let here = everywhere["context_configs"][context].clone();
+    let own = block(asked.overrides.as_ref())["kubernetes"].clone();
+    let mut made = PodOptions { config: json!({}), ..PodOptions::default() };
+    for from in [&everywhere, &here, &own] {
+        over(&mut made.config, &from["pod_config"]);
+        for (texts, key) in [(&mut made.labels, "labels"), (&mut made.annotations, "annotations")] {
+            for (name, value) in from["custom_metadata"][key].as_object().into_iter().flatten() {
+                texts.insert(name.clone(), value.as_str().map_or_else(|| value.to_string(), str::to_owned));
+            }
+        }
+        let identity = &from["remote_identity"];
+        let identity = identity.as_str().or_else(|| identity[context].as_str());
+        // SkyPilot's own words for what is usual
+        if let Some(name) =
+            identity.filter(|name| !matches!(*name, "SERVICE_ACCOUNT" | "LOCAL_CREDENTIALS" | "NO_UPLOAD"))
+        {
+            made.service_account = name.to_owned();
+        }
+        if let Some(seconds) = from["provision_timeout"].as_i64() {
+            let seconds = i32::try_from(seconds).unwrap_or(i32::MAX);
+            made.wait_seconds = if seconds == 0 { -1 } else { seconds };
+        }
+    }
+    for (name, value) in asked.labels.iter().flat_map(Map::iter) {
+        made.labels.insert(name.text(), value.text());
+    }
+    if made.config == json!({}) {
+        made.config = Json::Null;
+    }
+    made.image = asked.container_image().unwrap_or_default();
+    made
+}
+
+/// Lays settings over others: maps go into each other, all else takes the place of what was there.
+fn over(under: &mut Json, more: &Json) {
+    match (under, more) {
+        (_, Json::Null) => {}
+        (Json::Object(under), Json::Object(more)) => {
+            for (key, value) in more {
+                over(under.entry(key.clone()).or_insert(Json::Null), value);
+            }
+        }
+        (under, more) => under.clone_from(more),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kubeconfig(current: &str) -> Kubeconfig {
+        let entry = |name: &str| {
+            (
+                json!({"name": name, "cluster": {"server": format!("https://{name}")}}),
+                json!({"name": name, "context": {"cluster": name, "user": "u"}}),
+            )
+        };
+        let (clusters, contexts): (Vec<Json>, Vec<Json>) = ["a", "b", "own"].map(entry).into_iter().unzip();
+        serde_json::from_value(
+            json!({"clusters": clusters, "contexts": contexts, "users": [], "current-context": current}),
+        )
+        .unwrap()
+    }
+
+    fn map(text: &str) -> Map {
+        let mut read = ::sky::yaml::documents(text).unwrap();
+        read.remove(0).value.unwrap().as_map().unwrap().clone()
+    }
+
+    #[test]
+    fn contexts_are_allowed_as_skypilot_has_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let own = folder.path().join("kubeconfig");
+        std::fs::write(&own, "clusters: [{name: x, cluster: {server: \"https://own\"}}]\ncontexts: []\nusers: []\n")
+            .unwrap();
+        let of = |current: &str, config: Option<&str>| {
+            Contexts::of(&kubeconfig(current), config.map(map).as_ref(), &own).allowed
+        };
+        assert_eq!(of("b", None), ["b"]);
+        assert_eq!(of("own", None), [""; 0], "no machines of one's own control plane");
+        assert_eq!(of("b", Some("allowed_contexts: all")), ["a", "b"]);
+        assert_eq!(of("b", Some("allowed_contexts: [nope, a]")), ["a"]);
+        let mut contexts = Contexts::of(&kubeconfig("b"), None, &own);
+        let infra = ::sky::infra::Infra::read("k8s/a").unwrap();
+        contexts.narrow(&[Resources { infra, ..Resources::default() }]);
+        assert_eq!(contexts.allowed, ["b", "a"]);
+    }
+
+    #[test]
+    fn the_task_has_the_last_word_about_its_pods() {
+        let config = map(
+            "pod_config: {spec: {nodeSelector: {a: '1'}, priorityClassName: low}}\ncustom_metadata: {labels: {x: y}}\nremote_identity: LOCAL_CREDENTIALS\ncontext_configs: {c: {provision_timeout: 0, pod_config: {spec: {nodeSelector: {b: '2'}}}}}",
+        );
+        let overrides = map(
+            "kubernetes: {pod_config: {spec: {priorityClassName: high}}, remote_identity: mine, provision_timeout: 30}",
+        );
+        let asked = Resources {
+            overrides: Some(overrides),
+            labels: Some(map("team: us")),
+            docker_image: Some("img".into()),
+            ..Resources::default()
+        };
+        let made = pod(&asked, Some(&config), "c");
+        assert_eq!(made.config, json!({"spec": {"nodeSelector": {"a": "1", "b": "2"}, "priorityClassName": "high"}}));
+        assert_eq!((made.service_account.as_str(), made.wait_seconds, made.image.as_str()), ("mine", 30, "img"));
+        assert_eq!(made.labels, [("team", "us"), ("x", "y")].map(|(a, b)| (a.to_owned(), b.to_owned())).into());
+        let plain = pod(&Resources::default(), Some(&config), "other");
+        assert_eq!((plain.service_account.as_str(), plain.wait_seconds), ("", 0));
+        assert_eq!(pod(&Resources::default(), None, "c"), PodOptions::default());
+        assert_eq!(pod(&Resources::default(), Some(&config), "c").wait_seconds, -1);
+    }
+}

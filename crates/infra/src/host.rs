@@ -1,0 +1,66 @@
+//! What is done on machines that are reached through a shell: the functions of `host.sh`, what they are told, and what they answer.
+
+use crate::fault::{Fault, of_host};
+use std::collections::BTreeMap;
+
+/// What is done there, as functions.
+const LIBRARY: &str = include_str!("host.sh");
+/// The first line of every answer; what login scripts say comes before it.
+pub const HELLO: &str = "trainyard-host";
+
+/// What a machine answered: values by name, in order.
+pub type Answer = BTreeMap<String, Vec<String>>;
+
+/// The first value of this name; empty where there is none.
+pub fn first<'a>(answer: &'a Answer, name: &str) -> &'a str {
+    answer.get(name).and_then(|values| values.first()).map_or("", String::as_str)
+}
+
+/// One word of a shell.
+pub fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+/// A function with its variables, as the input of what `reader` says; more input may come behind it.
+pub fn script(function: &str, variables: &[(&str, &str)]) -> String {
+    let mut script: String = variables.iter().map(|(name, value)| format!("{name}={}\n", quoted(value))).collect();
+    script.push_str(LIBRARY);
+    script.push_str(function);
+    script.push('\n');
+    script
+}
+
+/// The script of `sh -c` that reads a script of this length and runs it. All of it is input: arguments can be read by everybody there.
+pub fn reader(script: &str) -> String {
+    format!("eval \"$(dd bs=1 count={} 2>/dev/null)\"", script.len())
+}
+
+/// What a function said; `code` is `None` where the connection broke.
+///
+/// # Errors
+/// What it says went wrong, or `Broken`.
+pub fn outcome(code: Option<i32>, said: &[u8], complaint: &[u8]) -> Result<Answer, Fault> {
+    let (said, complaint) = (String::from_utf8_lossy(said), String::from_utf8_lossy(complaint));
+    let lines = said.lines().skip_while(|line| *line != HELLO).skip(1);
+    let mut answer = Answer::new();
+    for (name, value) in lines.filter_map(|line| line.split_once('=')) {
+        answer.entry(name.to_owned()).or_default().push(value.to_owned());
+    }
+    match code {
+        Some(0) if said.contains(HELLO) => Ok(answer),
+        Some(code) => match of_host(code, first(&answer, "error"), &complaint) {
+            Fault::NoRoom(what) if code == 10 => Err(Fault::NoRoom(taken(first(&answer, "record"), &what))),
+            fault => Err(fault),
+        },
+        None => Err(Fault::Broken("the connection broke".to_owned())),
+    }
+}
+
+/// Whose a host is that is taken, of the second line of its claim.
+pub fn taken(record: &str, what: &str) -> String {
+    let claim: serde_json::Value = serde_json::from_str(record).unwrap_or_default();
+    match (claim["node"].as_str(), claim["owner"].as_str()) {
+        (Some(node), Some(owner)) => format!("it is taken by machine {node} of {owner}"),
+        _ => what.to_owned(),
+    }
+}

@@ -1,0 +1,174 @@
+//! Commands in the pod of a machine, over the cluster's API server.
+
+use super::pod::CONTAINER;
+use crate::access::Duplex;
+use crate::fault::Fault;
+use crate::host::{Answer, outcome, reader, script};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
+use kube::Api;
+use kube::api::{AttachParams, AttachedProcess};
+use std::path::Path;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader, ReadBuf};
+use tokio::time::timeout;
+
+/// How much of an answer is read.
+const ANSWER_MAX: u64 = 1 << 20;
+/// Bytes that may wait to be sent.
+const WAITING_BYTES: usize = 1 << 18;
+/// How long a command may take to begin.
+const BEGIN_MAX: Duration = Duration::from_secs(20);
+/// The first word of what a relay says.
+const RELAY: &str = "trainyard-relay";
+
+/// Runs commands in a pod.
+#[derive(Clone)]
+pub struct Line {
+    pub pods: Api<Pod>,
+    pub pod: String,
+}
+
+/// The exit code of a command; `None` where it has none, as the connection broke.
+fn code(status: Option<Status>) -> Result<Option<i32>, String> {
+    let Some(status) = status else { return Ok(None) };
+    if status.status.as_deref() == Some("Success") {
+        return Ok(Some(0));
+    }
+    let causes = status.details.and_then(|details| details.causes).unwrap_or_default();
+    let code = causes.into_iter().find(|cause| cause.reason.as_deref() == Some("ExitCode"));
+    let code = code.and_then(|cause| cause.message?.parse().ok());
+    code.map(Some).ok_or(status.message.unwrap_or_default())
+}
+
+impl Line {
+    async fn begin(&self, command: Vec<String>, with_errors: bool) -> Result<AttachedProcess, Fault> {
+        let options = AttachParams::default()
+            .container(CONTAINER)
+            .stdin(true)
+            .stdout(true)
+            .stderr(with_errors)
+            .max_stdin_buf_size(WAITING_BYTES)
+            .max_stdout_buf_size(WAITING_BYTES);
+        let begun = timeout(BEGIN_MAX, self.pods.exec(&self.pod, command, &options)).await;
+        let begun = begun.map_err(|_| Fault::Broken("a command in the pod does not begin".to_owned()))?;
+        begun.map_err(|error| Fault::Broken(format!("no command runs in the pod: {}", api::error_chain(&error))))
+    }
+
+    /// Calls a function of `host.sh` with these variables; `payload` is its input, whose size is told.
+    ///
+    /// # Errors
+    /// What the machine says, or `Broken`.
+    pub async fn call(
+        &self,
+        function: &str,
+        variables: &[(&str, &str)],
+        payload: Option<&Path>,
+        limit: Duration,
+    ) -> Result<Answer, Fault> {
+        let mut variables = variables.to_vec();
+        variables.push(("slot", &self.pod));
+        let script = script(function, &variables);
+        let mut process = self.begin(["/bin/sh", "-c", &reader(&script)].map(str::to_owned).to_vec(), true).await?;
+        let (stdin, stdout, stderr) = (process.stdin(), process.stdout(), process.stderr());
+        let status = process.take_status();
+        let (mut said, mut complaint) = (Vec::new(), Vec::new());
+        let input = async {
+            let mut stdin = stdin?;
+            let sent = async {
+                stdin.write_all(script.as_bytes()).await?;
+                if let Some(path) = payload {
+                    tokio::io::copy(&mut tokio::fs::File::open(path).await?, &mut stdin).await?;
+                }
+                stdin.flush().await
+            };
+            // a command that refuses does not read all of its input: the exit code tells
+            let _ = sent.await;
+            Some(stdin) // it stays open: older servers end the connection with it
+        };
+        let all = async {
+            let output = async {
+                if let Some(stdout) = stdout {
+                    let _ = stdout.take(ANSWER_MAX).read_to_end(&mut said).await;
+                }
+            };
+            let errors = async {
+                if let Some(stderr) = stderr {
+                    let _ = stderr.take(ANSWER_MAX).read_to_end(&mut complaint).await;
+                }
+            };
+            let status = async {
+                match status {
+                    Some(status) => status.await,
+                    None => None,
+                }
+            };
+            let (_input, (), (), status) = tokio::join!(input, output, errors, status);
+            status
+        };
+        let late = |_| Fault::Broken(format!("`{function}` had no answer within {} s", limit.as_secs()));
+        let status = timeout(limit, all).await.map_err(late)?;
+        process.abort();
+        let code = code(status).map_err(Fault::Broken)?;
+        outcome(code, &said, &complaint)
+    }
+
+    /// Makes a port of the machine's loopback lead to whoever answers on what is returned: this port where it can be had.
+    pub async fn relay(&self, program: &str, port: u16) -> Result<(Relay, u16), Fault> {
+        let command = [program, "relay", &port.to_string()].map(str::to_owned).to_vec();
+        let mut process = self.begin(command, false).await?;
+        let broken = || Fault::Broken("the relay in the pod does not begin".to_owned());
+        let (Some(stdin), Some(stdout)) = (process.stdin(), process.stdout()) else { return Err(broken()) };
+        let mut stdout = BufReader::new(stdout);
+        let mut line = String::new();
+        let read = timeout(BEGIN_MAX.saturating_mul(2), stdout.read_line(&mut line)).await;
+        let said = line.trim_end().split_once(' ').filter(|(word, _)| *word == RELAY);
+        let port = said.and_then(|(_, port)| port.parse().ok());
+        match (read, port) {
+            (Ok(Ok(_)), Some(port)) => {
+                Ok((Relay { input: Box::new(stdin), output: Box::new(stdout), _process: process }, port))
+            }
+            _ => Err(broken()),
+        }
+    }
+}
+
+/// A relay's end here.
+pub struct Relay {
+    input: Box<dyn AsyncWrite + Send + Unpin>,
+    output: Box<dyn AsyncRead + Send + Unpin>,
+    /// The connection ends with it.
+    _process: AttachedProcess,
+}
+
+impl Relay {
+    pub fn boxed(self) -> Box<dyn Duplex> {
+        Box::new(self)
+    }
+}
+
+impl AsyncRead for Relay {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.output).poll_read(cx, buffer)
+    }
+}
+
+impl AsyncWrite for Relay {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<std::io::Result<usize>> {
+        Pin::new(&mut self.input).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.input).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.input).poll_shutdown(cx)
+    }
+}

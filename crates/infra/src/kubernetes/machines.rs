@@ -1,0 +1,149 @@
+//! The provider `kubernetes`: a pod for each machine, in the cluster of a context of the kubeconfig.
+
+use super::record::Goal;
+use super::work::{Inner, locked};
+use crate::access::Access;
+use crate::provider::{Answer, Provider, Shell};
+use api::sky::{Accelerators, Candidate};
+use futures::FutureExt;
+use managed::inventory::Free;
+use managed::provider::{Failure, Fate, Handle, Offer, Request, Seen};
+use sha2::{Digest, Sha256};
+use std::path::PathBuf;
+use std::sync::Arc;
+use tokio_util::task::AbortOnDropHandle;
+
+/// The name.
+pub const NAME: &str = "kubernetes";
+
+/// What the provider works with.
+pub struct Settings {
+    /// For records.
+    pub folder: PathBuf,
+    /// The kubeconfig; `None`: the one of the environment and the home directory.
+    pub kubeconfig: Option<PathBuf>,
+    /// Whose pods are ours; the same after any restart.
+    pub owner: String,
+    /// This program, which runs in the pods too.
+    pub program: PathBuf,
+}
+
+impl Settings {
+    /// The owner as the value of a label.
+    pub fn owner_hash(&self) -> String {
+        Sha256::digest(self.owner.as_bytes()).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+/// The provider.
+#[derive(Clone)]
+pub struct Machines(Arc<Inner>);
+
+fn offer(context: &str, free: Free) -> Offer {
+    let accelerators = free.gpus.map(|gpus| Accelerators { name: gpus.product, count: gpus.free });
+    let candidate = Candidate {
+        provider: NAME.to_owned(),
+        region: context.to_owned(),
+        cpus: free.cpus,
+        memory: free.memory,
+        accelerators: accelerators.filter(|gpus| gpus.count > 0.0),
+        ..Candidate::default()
+    };
+    Offer { candidate, free: None }
+}
+
+impl Machines {
+    /// Machines of the kubeconfig's clusters.
+    pub fn new(settings: Settings, access: Arc<dyn Access>) -> Self {
+        Self(Arc::new(Inner::new(settings, access)))
+    }
+
+    /// Makes a machine whose record is there; several who ask wait for one making.
+    async fn made(&self, token: &str) -> Result<Seen, Failure> {
+        let machine = self.0.machine(token);
+        let making = {
+            let mut slot = locked(&machine.making);
+            match &*slot {
+                Some((making, _)) => making.clone(),
+                None => {
+                    let (done, result) = tokio::sync::oneshot::channel();
+                    let work = self.0.clone().make(token.to_owned());
+                    let task = tokio::spawn(async move { drop(done.send(work.await)) });
+                    let dropped = || Failure::new(Fate::Retry, "it was given up on the way");
+                    let making = result.map(move |made| made.unwrap_or_else(|_| Err(dropped()))).boxed().shared();
+                    *slot = Some((making.clone(), Arc::new(AbortOnDropHandle::new(task))));
+                    making
+                }
+            }
+        };
+        let made = making.await;
+        *locked(&machine.making) = None;
+        made
+    }
+}
+
+impl Provider for Machines {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    /// What each node of the current context's cluster has free.
+    fn offers(&self) -> Answer<'_, Vec<Offer>> {
+        async {
+            let failed = |fault: crate::fault::Fault| fault.failure(NAME);
+            let cluster = self.0.cluster("").await.map_err(failed)?;
+            let free = self.0.free(&cluster).await;
+            let free = free.map_err(|error| failed(super::cluster::fault("list nodes and pods", &error)))?;
+            Ok(free.into_iter().map(|free| offer(&cluster.context, free)).collect())
+        }
+        .boxed()
+    }
+
+    fn create<'a>(&'a self, request: &'a Request) -> Answer<'a, Seen> {
+        async move {
+            if self.0.noted(request).await?.goal != Goal::Running {
+                return Err(Failure::new(Fate::Retry, format!("machine {} is on its way out", request.node)));
+            }
+            self.made(&request.token).await
+        }
+        .boxed()
+    }
+
+    fn observe<'a>(&'a self, machine: &'a Handle) -> Answer<'a, Option<Seen>> {
+        self.0.up(&machine.token).boxed()
+    }
+
+    /// Ends agent and jobs, and deletes the pod, with all that was written in it.
+    fn stop<'a>(&'a self, machine: &'a Handle) -> Answer<'a, Option<Seen>> {
+        self.0.stop(&machine.token).boxed()
+    }
+
+    /// Makes the pod anew.
+    fn start<'a>(&'a self, machine: &'a Handle) -> Answer<'a, Option<Seen>> {
+        async move {
+            if self.0.aim(&machine.token).await? { self.made(&machine.token).await.map(Some) } else { Ok(None) }
+        }
+        .boxed()
+    }
+
+    fn delete<'a>(&'a self, machine: &'a Handle) -> Answer<'a, Option<Seen>> {
+        self.0.delete(machine).boxed()
+    }
+
+    fn list_owned(&self) -> Answer<'_, Vec<Seen>> {
+        self.0.owned().boxed()
+    }
+
+    fn shell<'a>(&'a self, machine: &'a Handle) -> Answer<'a, Shell> {
+        async move {
+            let missing = || Failure::new(Fate::GiveUp, "there is no such machine".to_owned());
+            let record = self.0.records.read(&machine.token)?.ok_or_else(missing)?;
+            let pod = record.pod();
+            let words = ["kubectl", "--context", &record.context, "-n", &record.namespace, "exec", "-i", &pod, "--"];
+            let home = format!("HOME={}", record.home);
+            let argv = words.into_iter().chain(["env", &home, "/bin/sh", "-c"]);
+            Ok(Shell { argv: argv.map(str::to_owned).collect() })
+        }
+        .boxed()
+    }
+}

@@ -1,0 +1,284 @@
+//! The pod that holds a machine: as it is asked for, and as it stands.
+
+use super::record::Record;
+use crate::fault::Fault;
+use api::sky::{Candidate, keys};
+use k8s_openapi::api::core::v1::{ContainerStateWaiting, Pod};
+use managed::inventory::{Free, GPUS};
+use serde_json::{Map, Value, json};
+
+/// The container in which jobs run.
+pub const CONTAINER: &str = "machine";
+/// Label of our pods: a hash of whose they are.
+pub const OWNER: &str = "sky.trainyard.dev/owner";
+/// What jobs run in where a task names no image: it has bash, Python and what brings the program there.
+const IMAGE: &str = "docker.io/library/python:3.12";
+/// What the container does by itself.
+const HOLDS: &str = "trap 'exit 0' TERM INT; while :; do sleep 3600 & wait $!; done";
+/// Reasons for which a container never starts as it is.
+const NEVER: [&str; 6] = [
+    "ErrImagePull",
+    "ImagePullBackOff",
+    "InvalidImageName",
+    "ErrImageNeverPull",
+    "CreateContainerConfigError",
+    "CreateContainerError",
+];
+
+/// Resources of a container and of the node in it.
+fn amounts(candidate: &Candidate) -> Map<String, Value> {
+    let mut all = Map::new();
+    if candidate.cpus > 0.0 {
+        all.insert("cpu".to_owned(), candidate.cpus.to_string().into());
+    }
+    if candidate.memory > 0.0 {
+        all.insert("memory".to_owned(), format!("{}Mi", (candidate.memory * 1024.0).floor()).into());
+    }
+    all
+}
+
+/// `cpu=4,memory=16384Mi`: what the agent is to say that it has.
+pub fn capacity(candidate: &Candidate) -> String {
+    let all = amounts(candidate);
+    let pairs = all.iter().map(|(name, amount)| format!("{name}={}", amount.as_str().unwrap_or_default()));
+    pairs.collect::<Vec<_>>().join(",")
+}
+
+/// The nodes whose GPUs are meant, as the resource, the label and its values.
+fn meant(wanted: &str, nodes: &[Free]) -> Option<(String, String, Vec<String>)> {
+    let gpus = nodes.iter().filter_map(|node| node.gpus.as_ref());
+    let meant: Vec<_> = gpus.filter(|gpus| placement::is_named(&gpus.product, wanted)).collect();
+    let first = meant.first()?;
+    let mut values: Vec<String> =
+        meant.iter().filter(|gpus| gpus.label == first.label).map(|gpus| gpus.product.clone()).collect();
+    values.sort();
+    values.dedup();
+    Some((first.resource.clone(), first.label.clone(), values))
+}
+
+/// The pod. `nodes`: what the cluster has, by which GPUs get their names.
+///
+/// # Errors
+/// `NoRoom`: no node has such GPUs.
+pub fn manifest(record: &Record, owner: &str, nodes: &[Free]) -> Result<Value, Fault> {
+    let candidate = &record.candidate;
+    let options = &candidate.pod;
+    let mut requests = amounts(candidate);
+    let mut limits = Map::new();
+    let mut spec = json!({
+        "restartPolicy": "Never", "terminationGracePeriodSeconds": 10, "enableServiceLinks": false,
+        "tolerations": GPUS.map(|gpu| json!({"key": gpu, "operator": "Exists", "effect": "NoSchedule"})),
+    });
+    if let Some(gpus) = candidate.accelerators.as_ref().filter(|gpus| gpus.count > 0.0) {
+        let Some((resource, label, values)) = meant(&gpus.name, nodes) else {
+            return Err(Fault::NoRoom(format!("none of its nodes that take pods has GPUs that are a {}", gpus.name)));
+        };
+        let count = Value::from(gpus.count.ceil().to_string());
+        requests.insert(resource.clone(), count.clone());
+        limits.insert(resource, count);
+        let term = json!({"matchExpressions": [{"key": label, "operator": "In", "values": values}]});
+        spec["affinity"] =
+            json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}});
+    }
+    if !options.service_account.is_empty() {
+        spec["serviceAccountName"] = options.service_account.clone().into();
+    }
+    let image = if options.image.is_empty() { IMAGE } else { &options.image };
+    spec["containers"] = json!([{
+        "name": CONTAINER, "image": image, "command": ["/bin/sh", "-c", HOLDS],
+        "resources": {"requests": requests, "limits": limits},
+    }]);
+    let mut pod = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"labels": options.labels, "annotations": options.annotations},
+        "spec": spec,
+    });
+    for part in ["metadata", "spec"] {
+        lay(&mut pod[part], &options.config[part]);
+    }
+    // by these it is found again
+    pod["metadata"]["name"] = record.pod().into();
+    pod["metadata"]["namespace"] = record.namespace.clone().into();
+    pod["spec"]["containers"][0]["name"] = CONTAINER.into();
+    let labels = [(keys::TOKEN, &record.token), (OWNER, &owner.to_owned())];
+    for (label, value) in labels {
+        pod["metadata"]["labels"][label] = value.clone().into();
+    }
+    if let Some(cluster) = record.labels.get(keys::CLUSTER) {
+        pod["metadata"]["labels"][keys::CLUSTER] = cluster.clone().into();
+    }
+    Ok(pod)
+}
+
+/// Lays `over` onto a value: maps go into each other, the first container onto the first, other lists behind what is there.
+fn lay(under: &mut Value, over: &Value) {
+    match (under, over) {
+        (_, Value::Null) => {}
+        (Value::Object(under), Value::Object(over)) => {
+            for (key, value) in over {
+                let slot = under.entry(key.clone()).or_insert(Value::Null);
+                match (key.as_str(), slot, value) {
+                    ("containers", Value::Array(has), Value::Array(more)) => {
+                        if let (Some(has), Some(more)) = (has.first_mut(), more.first()) {
+                            lay(has, more);
+                        }
+                        has.extend(more.iter().skip(1).cloned());
+                    }
+                    ("command" | "args", slot, value) => slot.clone_from(value),
+                    (_, slot, value) => lay(slot, value),
+                }
+            }
+        }
+        (Value::Array(has), Value::Array(more)) => has.extend(more.iter().cloned()),
+        (under, over) => under.clone_from(over),
+    }
+}
+
+/// Where a pod stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stand {
+    /// It has no node: why, if the scheduler has said so.
+    Waits(String),
+    /// It has a node, and its container is being made.
+    Starts,
+    Runs,
+    /// It does not start as it is.
+    Never(String),
+    /// It has ended, or is being deleted.
+    Ends,
+}
+
+/// Where the pod stands.
+pub fn stand(pod: &Pod) -> Stand {
+    let status = pod.status.clone().unwrap_or_default();
+    let phase = status.phase.as_deref().unwrap_or_default();
+    if pod.metadata.deletion_timestamp.is_some() || matches!(phase, "Succeeded" | "Failed") {
+        return Stand::Ends;
+    }
+    let containers = status.container_statuses.unwrap_or_default();
+    if phase == "Running" && containers.iter().any(|one| one.name == CONTAINER && one.ready) {
+        return Stand::Runs;
+    }
+    let waits = |waiting: &ContainerStateWaiting| {
+        let reason = waiting.reason.clone().unwrap_or_default();
+        let message = waiting.message.clone().unwrap_or_default();
+        NEVER.contains(&reason.as_str()).then(|| Stand::Never(format!("{reason}: {message}")))
+    };
+    let waiting = containers.iter().filter_map(|one| one.state.as_ref()?.waiting.as_ref());
+    if let Some(never) = waiting.filter_map(waits).next() {
+        return never;
+    }
+    let has_node = pod.spec.as_ref().is_some_and(|spec| spec.node_name.as_ref().is_some_and(|name| !name.is_empty()));
+    if has_node {
+        return Stand::Starts;
+    }
+    let conditions = status.conditions.unwrap_or_default();
+    let scheduled = conditions.into_iter().find(|one| one.type_ == "PodScheduled" && one.status == "False");
+    Stand::Waits(scheduled.and_then(|one| one.message).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kubernetes::record::Goal;
+    use api::sky::{Accelerators, PodOptions};
+    use managed::inventory::Gpus;
+    use std::collections::BTreeMap;
+
+    fn record(candidate: Candidate) -> Record {
+        Record {
+            token: "t-1".into(),
+            node: "dev-0-0".into(),
+            labels: [(keys::CLUSTER.to_owned(), "dev".to_owned())].into(),
+            taints: BTreeMap::new(),
+            candidate,
+            context: "c".into(),
+            namespace: "ns".into(),
+            goal: Goal::Running,
+            address: String::new(),
+            home: String::new(),
+        }
+    }
+
+    #[test]
+    fn what_the_user_says_is_laid_over_ours() {
+        let config = json!({
+            "metadata": {"labels": {"a": "b", OWNER: "theirs"}, "name": "mine"},
+            "spec": {
+                "containers": [{"name": "ray-node", "env": [{"name": "X", "value": "1"}], "resources": {"limits": {"cpu": "9"}}}, {"name": "side"}],
+                "tolerations": [{"key": "mine"}], "nodeSelector": {"x": "y"},
+            },
+        });
+        let pod = PodOptions { image: "img".into(), service_account: "sa".into(), config, ..PodOptions::default() };
+        let made =
+            manifest(&record(Candidate { cpus: 2.0, memory: 1.5, pod, ..Candidate::default() }), "me", &[]).unwrap();
+        assert_eq!(made["metadata"]["name"], "sky-t1");
+        assert_eq!(
+            made["metadata"]["labels"],
+            json!({"a": "b", OWNER: "me", keys::TOKEN: "t-1", keys::CLUSTER: "dev"})
+        );
+        let spec = &made["spec"];
+        assert_eq!((&spec["serviceAccountName"], &spec["nodeSelector"]), (&json!("sa"), &json!({"x": "y"})));
+        assert_eq!(spec["tolerations"].as_array().unwrap().len(), 3);
+        let [machine, side] = spec["containers"].as_array().unwrap().as_slice() else { panic!("{spec}") };
+        assert_eq!(
+            (&machine["name"], &machine["image"], &side["name"]),
+            (&json!(CONTAINER), &json!("img"), &json!("side"))
+        );
+        assert_eq!(machine["resources"], json!({"requests": {"cpu": "2", "memory": "1536Mi"}, "limits": {"cpu": "9"}}));
+    }
+
+    #[test]
+    fn gpus_are_those_that_go_by_the_name() {
+        let free = |product: &str| Free {
+            node: product.into(),
+            cpus: 1.0,
+            memory: 1.0,
+            gpus: Some(Gpus {
+                resource: "nvidia.com/gpu".into(),
+                label: "l".into(),
+                product: product.into(),
+                free: 8.0,
+            }),
+        };
+        let nodes = [free("NVIDIA-L40S"), free("NVIDIA-L4"), free("NVIDIA-L4")];
+        let accelerators = Some(Accelerators { name: "L4".into(), count: 0.5 });
+        let wanted = record(Candidate { accelerators, ..Candidate::default() });
+        let made = manifest(&wanted, "me", &nodes).unwrap();
+        let terms = &made["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
+        assert_eq!(terms["nodeSelectorTerms"][0]["matchExpressions"][0]["values"], json!(["NVIDIA-L4"]));
+        let resources = &made["spec"]["containers"][0]["resources"];
+        assert_eq!(resources["limits"], json!({"nvidia.com/gpu": "1"}));
+        assert!(matches!(manifest(&wanted, "me", &nodes[..1]), Err(Fault::NoRoom(_))));
+    }
+
+    #[test]
+    fn a_pod_stands_somewhere() {
+        let of = |pod: Value| stand(&serde_json::from_value(pod).unwrap());
+        let unscheduled = json!({"type": "PodScheduled", "status": "False", "message": "0/3 nodes"});
+        assert_eq!(
+            of(json!({"status": {"phase": "Pending", "conditions": [unscheduled]}})),
+            Stand::Waits("0/3 nodes".into())
+        );
+        assert_eq!(
+            of(json!({"spec": {"nodeName": "n", "containers": []}, "status": {"phase": "Pending"}})),
+            Stand::Starts
+        );
+        let container = |state: Value, ready: bool| json!({"name": CONTAINER, "state": state, "ready": ready, "image": "", "imageID": "", "restartCount": 0});
+        let waiting = container(json!({"waiting": {"reason": "ErrImagePull", "message": "no such"}}), false);
+        let pending = json!({"spec": {"nodeName": "n", "containers": []}, "status": {"phase": "Pending", "containerStatuses": [waiting]}});
+        assert_eq!(of(pending), Stand::Never("ErrImagePull: no such".into()));
+        let runs = json!({"status": {"phase": "Running", "containerStatuses": [container(json!({}), true)]}});
+        assert_eq!(of(runs.clone()), Stand::Runs);
+        let mut ends = runs;
+        ends["metadata"] = json!({"deletionTimestamp": "2026-01-01T00:00:00Z"});
+        assert_eq!(of(ends), Stand::Ends);
+        assert_eq!(of(json!({"status": {"phase": "Failed"}})), Stand::Ends);
+    }
+
+    #[test]
+    fn the_node_has_what_the_pod_asks_for() {
+        assert_eq!(capacity(&Candidate { cpus: 0.5, memory: 2.0, ..Candidate::default() }), "cpu=0.5,memory=2048Mi");
+        assert_eq!(capacity(&Candidate::default()), "");
+    }
+}

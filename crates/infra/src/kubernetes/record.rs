@@ -1,0 +1,121 @@
+//! What is remembered here of each machine: in which cluster its pod may be, and what is to become of it.
+
+use crate::access::Identity;
+use crate::records::Kept;
+use api::sky::Candidate;
+use managed::provider::{Request, Seen, State};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// What is to become of a machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Goal {
+    Running,
+    Stopped,
+    Gone,
+    /// Nothing of it is left: the record goes.
+    Over,
+}
+
+/// A machine.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    pub token: String,
+    pub node: String,
+    pub labels: BTreeMap<String, String>,
+    pub taints: BTreeMap<String, String>,
+    pub candidate: Candidate,
+    /// Of the kubeconfig.
+    pub context: String,
+    pub namespace: String,
+    pub goal: Goal,
+    #[serde(default)]
+    pub address: String,
+    #[serde(default)]
+    pub home: String,
+}
+
+impl Kept for Record {
+    fn token(&self) -> &str {
+        &self.token
+    }
+
+    fn is_over(&self) -> bool {
+        self.goal == Goal::Over
+    }
+}
+
+/// Digits of the token in a pod's name: paths of sockets have it in them, and must stay short.
+const ID_LENGTH: usize = 12;
+
+/// What the pod of a machine is called.
+pub fn pod_name(token: &str) -> String {
+    let digits: String = token.chars().filter(char::is_ascii_alphanumeric).take(ID_LENGTH).collect();
+    format!("sky-{}", digits.to_ascii_lowercase())
+}
+
+/// `CONTEXT/NAMESPACE/POD`; contexts may have slashes in their names.
+pub fn id(context: &str, namespace: &str, pod: &str) -> String {
+    format!("{context}/{namespace}/{pod}")
+}
+
+/// Context, namespace and pod of an id.
+pub fn parts(id: &str) -> Option<(&str, &str, &str)> {
+    let (rest, pod) = id.rsplit_once('/')?;
+    let (context, namespace) = rest.rsplit_once('/')?;
+    Some((context, namespace, pod))
+}
+
+impl Record {
+    pub fn of(request: &Request, context: String, namespace: String) -> Self {
+        Self {
+            token: request.token.clone(),
+            node: request.node.clone(),
+            labels: request.labels.clone(),
+            taints: request.taints.clone(),
+            candidate: request.candidate.clone(),
+            context,
+            namespace,
+            goal: Goal::Running,
+            address: String::new(),
+            home: String::new(),
+        }
+    }
+
+    pub fn pod(&self) -> String {
+        pod_name(&self.token)
+    }
+
+    pub fn id(&self) -> String {
+        id(&self.context, &self.namespace, &self.pod())
+    }
+
+    pub fn identity(&self) -> Identity {
+        let (token, node) = (self.token.clone(), self.node.clone());
+        Identity { token, node, labels: self.labels.clone(), taints: self.taints.clone() }
+    }
+
+    pub fn seen(&self, state: State) -> Seen {
+        Seen {
+            token: self.token.clone(),
+            id: self.id(),
+            state,
+            node: self.node.clone(),
+            address: self.address.clone(),
+            home: self.home.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_taken_apart_from_behind() {
+        let context = "arn:aws:eks:us-east-1:1:cluster/example";
+        assert_eq!(parts(&id(context, "ns", "sky-x")), Some((context, "ns", "sky-x")));
+        assert_eq!(parts("x/y"), None);
+        assert_eq!(pod_name("0d2f11AA-33bb-44cc"), "sky-0d2f11aa33bb");
+    }
+}

@@ -1,0 +1,149 @@
+//! Machines that are there: how they are looked at, stopped, started and ended.
+
+use super::cluster::fault;
+use super::line::Line;
+use super::pod::{OWNER, Stand, stand};
+use super::record::{Goal, Record, id, parts};
+use super::work::{Inner, QUICK, its_pod, locked, uid};
+use crate::fault::Fault;
+use api::sky::keys;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{DeleteParams, ListParams};
+use kube::{Api, ResourceExt};
+use managed::provider::{Failure, Handle, Seen, State};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+impl Inner {
+    /// The machine as it is; one that is to run has its agent and its relay then.
+    pub async fn up(self: &Arc<Self>, token: &str) -> Result<Option<Seen>, Failure> {
+        let machine = self.machine(token);
+        let _turn = machine.turn.lock().await;
+        let Some(mut record) = self.records.read(token)? else { return Ok(None) };
+        let place = record.id();
+        let failed = |fault: Fault| fault.failure(&place);
+        match record.goal {
+            Goal::Over => return Ok(None),
+            Goal::Gone => return self.end(&machine, record).await,
+            Goal::Stopped => {
+                let gone = self.remove(&machine, &record).await.map_err(failed)?;
+                return Ok(Some(record.seen(if gone { State::Stopped } else { State::Stopping })));
+            }
+            Goal::Running => {}
+        }
+        let pods = self.pods(&record).await.map_err(failed)?;
+        let Some(pod) = its_pod(&pods, &record).await.map_err(failed)? else { return Ok(None) };
+        match stand(&pod) {
+            Stand::Ends => return Ok(None),
+            Stand::Runs => {}
+            Stand::Waits(_) | Stand::Starts | Stand::Never(_) => return Ok(Some(record.seen(State::Starting))),
+        }
+        let port = locked(&machine.link)
+            .as_ref()
+            .filter(|link| !link.ended.is_cancelled() && link.pod == uid(&pod))
+            .map(|link| link.port);
+        let Some(port) = port else { return self.bring(&machine, &mut record, &pod).await.map(Some).map_err(failed) };
+        // an agent that ended by itself is started again
+        let line = Line { pods, pod: record.pod() };
+        self.start_agent(&line, &record, port).await.map_err(failed)?;
+        Ok(Some(record.seen(State::Running)))
+    }
+
+    /// Ends what is left of a machine that is to go.
+    async fn end(&self, machine: &super::work::Machine, mut record: Record) -> Result<Option<Seen>, Failure> {
+        let gone = self.remove(machine, &record).await.map_err(|fault| fault.failure(&record.id()))?;
+        if !gone {
+            return Ok(Some(record.seen(State::Ending)));
+        }
+        record.goal = Goal::Over;
+        self.records.write(&record)?;
+        locked(&self.machines).remove(&record.token);
+        Ok(None)
+    }
+
+    pub async fn delete(&self, handle: &Handle) -> Result<Option<Seen>, Failure> {
+        let machine = self.machine(&handle.token);
+        drop(locked(&machine.making).take());
+        let _turn = machine.turn.lock().await;
+        let Some(mut record) = self.records.read(&handle.token)? else { return self.delete_unknown(handle).await };
+        // one that is not the noted one is ended alone
+        if handle.id.as_ref().is_some_and(|id| !id.is_empty() && *id != record.id()) {
+            return self.delete_unknown(handle).await;
+        }
+        if record.goal != Goal::Gone {
+            record.goal = Goal::Gone;
+            self.records.write(&record)?;
+        }
+        self.end(&machine, record).await
+    }
+
+    /// Deletes a pod of ours of which nothing is remembered.
+    async fn delete_unknown(&self, handle: &Handle) -> Result<Option<Seen>, Failure> {
+        let Some((context, namespace, name)) = handle.id.as_deref().and_then(parts) else { return Ok(None) };
+        let place = id(context, namespace, name);
+        let cluster = self.cluster(context).await.map_err(|fault| fault.failure(&place))?;
+        let pods: Api<Pod> = Api::namespaced(cluster.client, namespace);
+        match pods.delete(name, &DeleteParams::default()).await {
+            Ok(_) => {}
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            Err(error) => return Err(fault("delete the pod", &error).failure(&place)),
+        }
+        Ok(None)
+    }
+
+    pub async fn stop(&self, token: &str) -> Result<Option<Seen>, Failure> {
+        let machine = self.machine(token);
+        let _turn = machine.turn.lock().await;
+        let Some(mut record) = self.records.read(token)? else { return Ok(None) };
+        let place = record.id();
+        if record.goal == Goal::Running {
+            record.goal = Goal::Stopped;
+            self.records.write(&record)?;
+        }
+        let line = Line { pods: self.pods(&record).await.map_err(|fault| fault.failure(&place))?, pod: record.pod() };
+        // jobs end as they should, where the pod can be reached
+        let _ = line.call("stop", &[("token", token)], None, QUICK).await;
+        let gone = self.remove(&machine, &record).await.map_err(|fault| fault.failure(&place))?;
+        Ok(Some(record.seen(if gone { State::Stopped } else { State::Stopping })))
+    }
+
+    /// Notes that a stopped machine is to run; says whether there is one.
+    pub async fn aim(&self, token: &str) -> Result<bool, Failure> {
+        let machine = self.machine(token);
+        let _turn = machine.turn.lock().await;
+        let Some(mut record) = self.records.read(token)? else { return Ok(false) };
+        if record.goal == Goal::Stopped {
+            record.goal = Goal::Running;
+            self.records.write(&record)?;
+        }
+        Ok(record.goal == Goal::Running)
+    }
+
+    /// Our pods in the clusters of all records, and machines that are stopped. Clusters that do not answer are left out.
+    pub async fn owned(&self) -> Result<Vec<Seen>, Failure> {
+        let records = self.records.all()?;
+        let stopped = records.iter().filter(|record| record.goal == Goal::Stopped);
+        let mut found: Vec<Seen> = stopped.map(|record| record.seen(State::Stopped)).collect();
+        // others are not asked: their credentials may be a program that asks a person
+        let places: BTreeSet<(String, String)> =
+            records.iter().map(|record| (record.context.clone(), record.namespace.clone())).collect();
+        let ours = ListParams::default().labels(&format!("{OWNER}={}", self.settings.owner_hash()));
+        for (context, namespace) in places {
+            let Ok(cluster) = self.cluster(&context).await else { continue };
+            let pods: Api<Pod> = Api::namespaced(cluster.client, &namespace);
+            let Ok(list) = pods.list(&ours).await else { continue };
+            for pod in list {
+                let place = id(&context, &namespace, &pod.name_any());
+                let token = pod.labels().get(keys::TOKEN).cloned().unwrap_or_default();
+                if found.iter().any(|seen| seen.id == place) {
+                    continue;
+                }
+                let text = String::new();
+                let state = if stand(&pod) == Stand::Ends { State::Ending } else { State::Running };
+                let (node, address, home) = (text.clone(), text.clone(), text);
+                found.push(Seen { token, id: place, state, node, address, home });
+            }
+        }
+        Ok(found)
+    }
+}

@@ -1,0 +1,90 @@
+//! What is remembered here of machines, a file each, in a folder of its owner alone. A record is durable before anything is begun.
+
+use managed::provider::{Failure, Fate};
+use serde::{Serialize, de::DeserializeOwned};
+use std::io::{self, Write};
+use std::marker::PhantomData;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// A machine's record.
+pub trait Kept: Serialize + DeserializeOwned {
+    fn token(&self) -> &str;
+
+    /// Whether nothing of the machine is anywhere: then nothing is to be remembered.
+    fn is_over(&self) -> bool;
+}
+
+/// The records.
+#[derive(Clone, Debug)]
+pub struct Records<R> {
+    folder: PathBuf,
+    of: PhantomData<fn() -> R>,
+}
+
+fn failed(what: &str, path: &Path) -> impl FnOnce(io::Error) -> Failure {
+    let what = format!("cannot {what} {}", path.display());
+    move |error| Failure::new(Fate::Retry, format!("{what}: {error}"))
+}
+
+impl<R: Kept> Records<R> {
+    pub fn new(folder: PathBuf) -> Self {
+        Self { folder, of: PhantomData }
+    }
+
+    /// Makes the folder, for its owner alone.
+    pub fn create_folder(&self) -> Result<(), Failure> {
+        let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.folder);
+        made.map_err(failed("make", &self.folder))
+    }
+
+    fn path(&self, token: &str) -> PathBuf {
+        let name: String = token.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').collect();
+        self.folder.join(format!("{name}.json"))
+    }
+
+    pub fn read(&self, token: &str) -> Result<Option<R>, Failure> {
+        read(&self.path(token))
+    }
+
+    pub fn all(&self) -> Result<Vec<R>, Failure> {
+        let entries = match std::fs::read_dir(&self.folder) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries.map_err(failed("read", &self.folder))?,
+        };
+        let paths =
+            entries.flatten().map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|e| e == "json"));
+        paths.map(|path| read(&path)).filter_map(Result::transpose).collect()
+    }
+
+    /// Durable once it returns. A record that is over is removed.
+    pub fn write(&self, record: &R) -> Result<(), Failure> {
+        let path = self.path(record.token());
+        let fresh = path.with_extension("new");
+        let written = || {
+            if record.is_over() {
+                return match std::fs::remove_file(&path) {
+                    Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+                    _ => std::fs::File::open(&self.folder)?.sync_all(),
+                };
+            }
+            let text = serde_json::to_vec(record).map_err(io::Error::other)?;
+            let mut file =
+                std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
+            file.write_all(&text)?;
+            file.sync_all()?;
+            std::fs::rename(&fresh, &path)?;
+            std::fs::File::open(&self.folder)?.sync_all()
+        };
+        written().map_err(failed("write", &path))
+    }
+}
+
+fn read<R: Kept>(path: &Path) -> Result<Option<R>, Failure> {
+    let text = match std::fs::read(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        text => text.map_err(failed("read", path))?,
+    };
+    let record = serde_json::from_slice(&text);
+    record.map(Some).map_err(|error| Failure::new(Fate::GiveUp, format!("{} cannot be read: {error}", path.display())))
+}

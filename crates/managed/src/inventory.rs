@@ -1,0 +1,139 @@
+//! What the nodes of a Kubernetes cluster have free, by their objects and those of the pods on them.
+
+use api::object;
+use api::quantity::Quantity;
+use serde_json::Value;
+
+/// Labels that say what a node's GPUs are, in the order in which they are believed.
+pub const PRODUCTS: [&str; 6] = [
+    "skypilot.co/accelerator",
+    "cloud.google.com/gke-accelerator",
+    "karpenter.k8s.aws/instance-gpu-name",
+    "nvidia.com/gpu.product",
+    "gpu.nvidia.com/class",
+    "nebius.com/gpu-name",
+];
+/// Resources that are GPUs.
+pub const GPUS: [&str; 2] = ["nvidia.com/gpu", "amd.com/gpu"];
+
+const GIB: f64 = 1_073_741_824.0;
+
+/// GPUs of a node.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Gpus {
+    /// The resource by which they are asked for.
+    pub resource: String,
+    /// The label that says what they are, and its value.
+    pub label: String,
+    pub product: String,
+    /// How many are free.
+    pub free: f64,
+}
+
+/// What is left of a node that takes pods.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Free {
+    pub node: String,
+    pub cpus: f64,
+    /// GiB.
+    pub memory: f64,
+    pub gpus: Option<Gpus>,
+}
+
+#[expect(clippy::cast_precision_loss, reason = "sizes of machines")]
+fn amount(amounts: &Value, name: &str) -> f64 {
+    Quantity::from_json(&amounts[name]).map_or(0.0, |quantity| quantity.milli_value() as f64 / 1000.0)
+}
+
+/// What a pod asks for of a resource: its containers together, or the largest of those that run before them.
+fn asked(pod: &Value, name: &str) -> f64 {
+    let of = |container: &Value| {
+        let resources = &container["resources"];
+        let from = if resources["requests"][name].is_null() { "limits" } else { "requests" };
+        amount(&resources[from], name)
+    };
+    let list = |key: &str| pod["spec"][key].as_array().map_or(&[][..], Vec::as_slice);
+    let together: f64 = list("containers").iter().map(of).sum();
+    let before = list("initContainers").iter().map(of).fold(0.0, f64::max);
+    together.max(before)
+}
+
+/// Whether pods that tolerate nothing but taints of GPUs can go there.
+fn takes_pods(node: &Value) -> bool {
+    let conditions = node["status"]["conditions"].as_array();
+    let is_ready = conditions.into_iter().flatten().any(|one| one["type"] == "Ready" && one["status"] == "True");
+    let keeps_off = |taint: &Value| {
+        let is_gpus = GPUS.iter().any(|gpu| taint["key"] == *gpu);
+        !is_gpus && (taint["effect"] == "NoSchedule" || taint["effect"] == "NoExecute")
+    };
+    let tainted = node["spec"]["taints"].as_array().is_some_and(|taints| taints.iter().any(keeps_off));
+    is_ready && node["spec"]["unschedulable"] != true && !tainted
+}
+
+/// What is free on each node that takes pods, in their order.
+pub fn free(nodes: &[Value], pods: &[Value]) -> Vec<Free> {
+    let counts = |pod: &&Value| !matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
+    let of = |node: &Value| {
+        let name = object::meta(node, "name");
+        let here = pods.iter().filter(counts).filter(|pod| pod["spec"]["nodeName"] == name);
+        let allocatable = &node["status"]["allocatable"];
+        let left = |resource: &str| {
+            let used: f64 = here.clone().map(|pod| asked(pod, resource)).sum();
+            (amount(allocatable, resource) - used).max(0.0)
+        };
+        let label = |key: &&str| Some(((*key).to_owned(), object::label(node, key)?.to_owned()));
+        let resource = GPUS.iter().find(|gpu| amount(allocatable, gpu) > 0.0);
+        let gpus = resource.and_then(|resource| {
+            let (label, product) = PRODUCTS.iter().find_map(label)?;
+            Some(Gpus { resource: (*resource).to_owned(), label, product, free: left(resource) })
+        });
+        Free { node: name.to_owned(), cpus: left("cpu"), memory: left("memory") / GIB, gpus }
+    };
+    nodes.iter().filter(|node| takes_pods(node)).map(of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_is_asked_for_is_not_free() {
+        let node = |name: &str, spec: Value| {
+            json!({
+                "metadata": {"name": name, "labels": {"nvidia.com/gpu.product": "NVIDIA-L4"}}, "spec": spec,
+                "status": {
+                    "allocatable": {"cpu": "7500m", "memory": "16Gi", "nvidia.com/gpu": "2"},
+                    "conditions": [{"type": "Ready", "status": "True"}],
+                },
+            })
+        };
+        let taint = |key: &str| json!({"taints": [{"key": key, "effect": "NoSchedule"}]});
+        let mut lost = node("lost", json!({}));
+        lost["status"]["conditions"][0]["status"] = "Unknown".into();
+        let nodes = [
+            node("a", taint("nvidia.com/gpu")),
+            node("b", taint("mine")),
+            node("c", json!({"unschedulable": true})),
+            lost,
+        ];
+        let pod = |node: &str, phase: &str| {
+            json!({
+                "spec": {
+                    "nodeName": node,
+                    "containers": [{"resources": {"requests": {"cpu": "500m", "memory": "1Gi"}, "limits": {"nvidia.com/gpu": 1}}}],
+                    "initContainers": [{"resources": {"requests": {"cpu": "2"}}}],
+                },
+                "status": {"phase": phase},
+            })
+        };
+        let pods = [pod("a", "Running"), pod("a", "Succeeded"), pod("b", "Running")];
+        let gpus = Gpus {
+            resource: "nvidia.com/gpu".into(),
+            label: "nvidia.com/gpu.product".into(),
+            product: "NVIDIA-L4".into(),
+            free: 1.0,
+        };
+        assert_eq!(free(&nodes, &pods), [Free { node: "a".into(), cpus: 5.5, memory: 15.0, gpus: Some(gpus) }]);
+    }
+}
