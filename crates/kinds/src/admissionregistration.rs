@@ -8,7 +8,7 @@ use super::podspec::label_selector;
 use api::field::{Error, ErrorList, Path};
 use api::names;
 use jiff::Timestamp;
-use merge::cel::Expression;
+use merge::cel::{PolicyScope, Yields, check_policy};
 use resource::{Context, Strategy};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -68,6 +68,11 @@ fn rule(rule: &Value, path: &Path, errors: &mut ErrorList) {
     if resources.is_empty() {
         errors.push(Error::required(&at_resources, ""));
     }
+    for (i, name) in items(rule, "resourceNames").iter().filter_map(Value::as_str).enumerate() {
+        for fault in names::path_segment_faults(name, false) {
+            errors.push(Error::invalid(&path.child("resourceNames").index(i), name, fault));
+        }
+    }
     let plain = resources.iter().filter(|r| r.as_str().is_some_and(|r| !r.contains('/'))).count();
     if resources.iter().any(|r| r == "*/*") && resources.len() > 1 {
         let detail = "if '*/*' is present, must not specify other resources";
@@ -92,34 +97,27 @@ fn match_resources(resources: &Value, path: &Path, errors: &mut ErrorList) {
     optional(at(resources, "matchPolicy"), &["Equivalent", "Exact"], &path.child("matchPolicy"), errors);
 }
 
-/// Why an expression is none that a policy can use. `declared`: names of the policy's variables; `boolean`: it decides.
-fn expression(source: &str, declared: Option<&[&str]>, boolean: bool) -> Option<String> {
-    let compiled = match Expression::compile(source) {
-        Ok(compiled) => compiled,
-        Err(error) => return Some(format!("compilation failed: {error}")),
+/// Why an expression is none that a policy can use, which must yield this.
+fn expression(source: &str, scope: PolicyScope<'_>, wanted: Option<Yields>) -> Option<String> {
+    let yields = match check_policy(source, scope) {
+        Ok(yields) => yields,
+        Err(why) => return Some(format!("compilation failed: {why}")),
     };
-    if let Some(declared) = declared {
-        for part in source.split("variables.").skip(1) {
-            let name: String = part.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect();
-            if !name.is_empty() && !declared.contains(&name.as_str()) {
-                return Some(format!("compilation failed: undefined field '{name}'"));
-            }
-        }
-    }
-    // What needs nothing to be evaluated shows its type.
-    match compiled.evaluate(&[]) {
-        Ok(value) if boolean && !value.is_boolean() => Some("must evaluate to bool".to_owned()),
+    match wanted {
+        Some(Yields::Bool) if yields != Yields::Bool => Some("must evaluate to bool".to_owned()),
+        Some(Yields::String) if yields != Yields::String => Some("must evaluate to string".to_owned()),
         _ => None,
     }
 }
 
-fn conditions(object: &Value, path: &Path, errors: &mut ErrorList) {
+fn conditions(object: &Value, path: &Path, params: bool, errors: &mut ErrorList) {
+    let scope = PolicyScope { params, variables: None };
     for (i, condition) in items(object, "matchConditions").iter().enumerate() {
         let path = path.child("matchConditions").index(i);
         let (name, source) = (text(condition, "name"), text(condition, "expression"));
         if source.trim().is_empty() {
             errors.push(Error::required(&path.child("expression"), ""));
-        } else if let Some(why) = expression(source, None, true) {
+        } else if let Some(why) = expression(source, scope, Some(Yields::Bool)) {
             errors.push(Error::invalid(&path.child("expression"), source, why));
         }
         if name.is_empty() {
@@ -148,7 +146,8 @@ impl Policies {
                 errors.push(Error::required(&at_constraints.child("resourceRules"), ""));
             }
         }
-        conditions(spec, &path, &mut errors);
+        let params = at(spec, "paramKind").is_object();
+        conditions(spec, &path, params, &mut errors);
         let variables = items(spec, "variables");
         let declared: Vec<&str> = variables.iter().map(|v| text(v, "name")).collect();
         for (i, variable) in variables.iter().enumerate() {
@@ -159,10 +158,12 @@ impl Policies {
             }
             if source.trim().is_empty() {
                 errors.push(Error::required(&path.child("expression"), "expression is not specified"));
-            } else if let Some(why) = expression(source, Some(&declared[..i]), false) {
+            } else if let Some(why) = expression(source, PolicyScope { params, variables: Some(&declared[..i]) }, None)
+            {
                 errors.push(Error::invalid(&path.child("expression"), source, why));
             }
         }
+        let scope = PolicyScope { params, variables: Some(&declared) };
         let (validations, annotations) = (items(spec, "validations"), items(spec, "auditAnnotations"));
         if validations.is_empty() && annotations.is_empty() {
             let detail = "validations or auditAnnotations must contain at least one item";
@@ -174,7 +175,7 @@ impl Policies {
             let source = text(validation, "expression");
             if source.trim().is_empty() {
                 errors.push(Error::required(&path.child("expression"), "expression is not specified"));
-            } else if let Some(why) = expression(source, Some(&declared), true) {
+            } else if let Some(why) = expression(source, scope, Some(Yields::Bool)) {
                 errors.push(Error::invalid(&path.child("expression"), source, why));
             }
             let shown = text(validation, "messageExpression");
@@ -182,7 +183,7 @@ impl Policies {
                 let detail = "must be non-empty if specified";
                 errors.push(Error::invalid(&path.child("messageExpression"), shown, detail));
             } else if !shown.is_empty()
-                && let Some(why) = expression(shown, Some(&declared), false)
+                && let Some(why) = expression(shown, scope, Some(Yields::String))
             {
                 errors.push(Error::invalid(&path.child("messageExpression"), shown, why));
             }
@@ -446,7 +447,12 @@ impl Webhooks {
             let detail = "must include at least one of v1, v1beta1";
             errors.push(Error::invalid(&at_versions, versions.to_vec(), detail));
         }
-        conditions(hook, path, errors);
+        for (i, version) in versions.iter().filter_map(Value::as_str).enumerate() {
+            for fault in api::names::dns1035_faults(version, false) {
+                errors.push(Error::invalid(&at_versions.index(i), version, fault));
+            }
+        }
+        conditions(hook, path, false, errors);
     }
 }
 

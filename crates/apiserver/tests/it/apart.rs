@@ -131,12 +131,27 @@ async fn policies_have_a_limit_for_all_that_they_say() {
 #[tokio::test(flavor = "multi_thread")]
 async fn rules_cannot_ask_for_all_memory() {
     let hostile = Hostile::start(None).await;
-    define(&hostile.server, "lists.range(self.list[0]).size() >= 0 && 'x'.replace('x', 'y') == 'y'").await;
-    let thing = |count: i64| json!({"apiVersion": "test.io/v1", "kind": "Thing", "metadata": {"generateName": "a"}, "spec": {"list": [count]}});
-    let (code, answer) = hostile.ask("POST", THINGS, JSON, thing(1000).to_string()).await;
+    // of a definition, what a rule may ask for is known beforehand
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let rule = definition("lists.range(self.list[0]).size() >= 0").to_string();
+    let (code, answer) = hostile.ask("POST", definitions, JSON, rule).await;
+    let message = answer["message"].as_str().unwrap_or_default();
+    assert_eq!((code, message.contains("estimated rule cost exceeds budget")), (422, true), "{answer}");
+    let base = "/apis/admissionregistration.k8s.io/v1";
+    let policy = json!({"metadata": {"name": "p"}, "spec": {
+        "matchConstraints": {"resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}]},
+        "validations": [{"expression": "lists.range(int(object.data.k)).size() >= 0 && 'x'.replace('x', 'y') == 'y'"}]}});
+    let binding = json!({"metadata": {"name": "p"}, "spec": {"policyName": "p", "validationActions": ["Deny"]}});
+    for (plural, object) in [("validatingadmissionpolicies", policy), ("validatingadmissionpolicybindings", binding)] {
+        let (code, answer) = hostile.ask("POST", &format!("{base}/{plural}"), JSON, object.to_string()).await;
+        assert_eq!(code, 201, "{answer}");
+    }
+    let map = |count: i64| json!({"metadata": {"generateName": "a"}, "data": {"k": count.to_string()}}).to_string();
+    let maps = "/api/v1/namespaces/default/configmaps";
+    let (code, answer) = hostile.ask("POST", maps, JSON, map(1000)).await;
     assert_eq!(code, 201, "{answer}");
     for count in [i64::MAX, 1_000_000_000_000] {
-        let (code, answer) = hostile.ask("POST", THINGS, JSON, thing(count).to_string()).await;
+        let (code, answer) = hostile.ask("POST", maps, JSON, map(count)).await;
         let message = answer["message"].as_str().unwrap_or_default();
         assert_eq!((code, message.contains("cost limit exceeded")), (422, true), "{answer}");
     }

@@ -1,112 +1,58 @@
-//! Types of CEL expressions, as far as they decide whether a rule may stand in a CRD.
-//!
-//! Not all of cel-go's checker: what it cannot tell is dynamic, so that no rule is refused that upstream admits. What is
-//! refused: names, fields and functions that do not exist, operators on types they do not have, and results of the wrong
-//! type.
+//! Whether an expression may stand in a CRD: its types, and the faults that cel-go's checker finds, in its words and places.
 
-use super::{Expression, NUMERIC_EQUALS, SORT_BY, TYPE_NAMES, UNBOOL, escape_field};
+use super::expand::macros;
+use super::signatures::{self, Signature, VARIABLES};
+use super::types::{Known, Ty};
+use super::{TYPE_NAMES, parser};
 use crate::schema::{Schema, Type};
 use kube_cel::cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, LiteralValue, operators};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
-#[derive(Clone, Debug, PartialEq)]
-enum Ty<'s> {
-    Dyn,
-    Bool,
-    Int,
-    Uint,
-    Double,
-    String,
-    Bytes,
-    Timestamp,
-    Duration,
-    Null,
-    Type,
-    List(Box<Ty<'s>>),
-    Map(Box<Ty<'s>>, Box<Ty<'s>>),
-    Object(Object<'s>),
-    Optional(Box<Ty<'s>>),
-    /// Of a library: quantities, URLs, addresses.
-    Other(&'static str),
+/// An expression whose types are known.
+pub(super) struct Checked<'s> {
+    pub expr: IdedExpr,
+    /// By the number of an expression.
+    pub types: BTreeMap<u64, Ty<'s>>,
+    /// Of calls: the signatures that fit.
+    pub calls: BTreeMap<u64, Vec<&'static Signature>>,
+    /// Whether it looks at `oldSelf`.
+    pub uses_old: bool,
 }
 
-/// An object's schema; two are the same type only if they are the same node.
-#[derive(Clone, Copy, Debug)]
-struct Object<'s>(&'s Schema);
-
-impl PartialEq for Object<'_> {
-    fn eq(&self, other: &Self) -> bool {
-        std::ptr::eq(self.0, other.0)
+impl<'s> Checked<'s> {
+    pub fn ty(&self, expr: &IdedExpr) -> &Ty<'s> {
+        self.types.get(&expr.id).unwrap_or(&Ty::Dyn)
     }
 }
 
-impl<'s> Ty<'s> {
-    fn of(schema: &'s Schema) -> Self {
-        match schema.kind {
-            Type::Any | Type::IntOrString => Self::Dyn,
-            Type::Boolean => Self::Bool,
-            Type::Integer => Self::Int,
-            Type::Number => Self::Double,
-            Type::String => match schema.format.as_deref() {
-                Some("byte") => Self::Bytes,
-                Some("date" | "date-time") => Self::Timestamp,
-                Some("duration") => Self::Duration,
-                Some(_) | None => Self::String,
-            },
-            Type::Array => Self::List(Box::new(schema.items.as_deref().map_or(Self::Dyn, Self::of))),
-            Type::Object => match &schema.additional {
-                Some(values) if schema.properties.is_empty() => {
-                    Self::Map(Box::new(Self::String), Box::new(Self::of(values)))
-                }
-                Some(_) | None => Self::Object(Object(schema)),
-            },
-        }
-    }
-
-    fn text(&self) -> String {
-        match self {
-            Self::Dyn => "dyn".to_owned(),
-            Self::Bool => "bool".to_owned(),
-            Self::Int => "int".to_owned(),
-            Self::Uint => "uint".to_owned(),
-            Self::Double => "double".to_owned(),
-            Self::String => "string".to_owned(),
-            Self::Bytes => "bytes".to_owned(),
-            Self::Timestamp => "google.protobuf.Timestamp".to_owned(),
-            Self::Duration => "google.protobuf.Duration".to_owned(),
-            Self::Null => "null".to_owned(),
-            Self::Type => "type".to_owned(),
-            Self::List(item) => format!("list({})", item.text()),
-            Self::Map(key, value) => format!("map({}, {})", key.text(), value.text()),
-            Self::Object(_) => "object".to_owned(),
-            Self::Optional(inner) => format!("optional_type({})", inner.text()),
-            Self::Other(name) => (*name).to_owned(),
-        }
-    }
-
-    fn is_number(&self) -> bool {
-        matches!(self, Self::Int | Self::Uint | Self::Double)
-    }
-
-    /// Whether two values can be of one type.
-    fn agrees(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Dyn, _) | (_, Self::Dyn) | (Self::Null, _) | (_, Self::Null) => true,
-            (Self::List(a), Self::List(b)) | (Self::Optional(a), Self::Optional(b)) => a.agrees(b),
-            (Self::Map(k, v), Self::Map(l, w)) => k.agrees(l) && v.agrees(w),
-            (Self::Map(..), Self::Object(_)) | (Self::Object(_), Self::Map(..)) => true,
-            (a, b) => a == b,
-        }
-    }
+/// What may be looked at in the rules of a node.
+#[derive(Clone, Copy)]
+pub(crate) struct Scope<'s> {
+    pub schema: &'s Schema,
+    /// The node is a whole custom resource.
+    pub root: bool,
+    /// `oldSelf` is an optional.
+    pub optional_old: bool,
 }
 
-/// Checks a rule of a node; returns whether it compares with what was (`oldSelf`).
+/// A rule or a message that may stand in a CRD.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Accepted {
+    /// Whether it compares with what was (`oldSelf`).
+    pub uses_old: bool,
+    /// What one run of it costs at most.
+    pub cost: u64,
+}
+
+/// Checks a rule of a node.
 ///
 /// # Errors
 /// Why the rule cannot be compiled.
-pub(crate) fn check_rule(source: &str, schema: &Schema, optional_old: bool) -> Result<bool, String> {
-    let compiled = Expression::compile(source).map_err(|error| format!("compilation failed: {error}"))?;
-    match infer(&compiled, schema, optional_old)? {
-        Ty::Bool | Ty::Dyn => Ok(compiled.mentions("oldSelf")),
+pub(crate) fn check_rule(source: &str, scope: Scope<'_>) -> Result<Accepted, String> {
+    let checked = check(source, names(scope)).map_err(|why| format!("compilation failed: {why}"))?;
+    match checked.ty(&checked.expr) {
+        Ty::Bool => Ok(accepted(&checked, scope)),
         _ => Err("cel expression must evaluate to a bool".to_owned()),
     }
 }
@@ -115,57 +61,177 @@ pub(crate) fn check_rule(source: &str, schema: &Schema, optional_old: bool) -> R
 ///
 /// # Errors
 /// Why it cannot be compiled.
-pub(crate) fn check_message(source: &str, schema: &Schema) -> Result<(), String> {
-    let compiled =
-        Expression::compile(source).map_err(|error| format!("messageExpression compilation failed: {error}"))?;
-    match infer(&compiled, schema, false).map_err(|why| format!("messageExpression {why}"))? {
-        Ty::String | Ty::Dyn => Ok(()),
+pub(crate) fn check_message(source: &str, scope: Scope<'_>) -> Result<Accepted, String> {
+    let checked = check(source, names(scope)).map_err(|why| format!("messageExpression compilation failed: {why}"))?;
+    match checked.ty(&checked.expr) {
+        Ty::String => Ok(accepted(&checked, scope)),
         _ => Err("messageExpression must evaluate to a string".to_owned()),
     }
 }
 
-fn infer<'s>(expression: &Expression, schema: &'s Schema, optional_old: bool) -> Result<Ty<'s>, String> {
-    let this = Ty::of(schema);
-    let old = if optional_old { Ty::Optional(Box::new(this.clone())) } else { this.clone() };
-    let mut scope = Scope { names: vec![("self".to_owned(), this), ("oldSelf".to_owned(), old)] };
-    scope.ty(expression.ast()).map_err(|why| {
-        let why = place_of_field(expression.source(), &why).unwrap_or(why);
-        format!("compilation failed: {why}")
+fn accepted(checked: &Checked<'_>, scope: Scope<'_>) -> Accepted {
+    Accepted { uses_old: checked.uses_old, cost: super::cost::of(checked, scope.schema) }
+}
+
+/// What the expressions of an admission policy may look at beside the request.
+#[derive(Clone, Copy, Debug)]
+pub struct PolicyScope<'a> {
+    /// The policy has parameters.
+    pub params: bool,
+    /// The names of its variables that are known here; `None`: it has none.
+    pub variables: Option<&'a [&'a str]>,
+}
+
+/// What an expression of a policy yields.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Yields {
+    Bool,
+    String,
+    /// Anything else, or what shows only when it is evaluated.
+    Other,
+}
+
+/// Checks an expression of an admission policy: what it is about has any type.
+///
+/// # Errors
+/// The faults that cel-go's checker finds, in its words.
+pub fn check_policy(source: &str, scope: PolicyScope<'_>) -> Result<Yields, String> {
+    let any = Arc::new(Schema { kind: Type::IntOrString, ..<Schema as Default>::default() });
+    let declared = scope.variables.unwrap_or_default().iter().map(|name| ((*name).to_owned(), any.clone()));
+    let variables = Schema { kind: Type::Object, properties: declared.collect(), ..<Schema as Default>::default() };
+    let mut names: Vec<(String, Ty<'_>)> =
+        ["object", "oldObject", "request", "namespaceObject"].map(|name| (name.to_owned(), Ty::Dyn)).to_vec();
+    names.push(("authorizer".to_owned(), Ty::Other("kubernetes.authorization.Authorizer")));
+    let own = Ty::Other("kubernetes.authorization.ResourceCheck");
+    names.push(("authorizer.requestResource".to_owned(), own));
+    if scope.params {
+        names.push(("params".to_owned(), Ty::Dyn));
+    }
+    if scope.variables.is_some() {
+        names.push(("variables".to_owned(), Ty::of(&variables, false).unwrap_or(Ty::Dyn)));
+    }
+    let checked = check(source, names)?;
+    Ok(match checked.ty(&checked.expr) {
+        Ty::Bool => Yields::Bool,
+        Ty::String => Yields::String,
+        _ => Yields::Other,
     })
 }
 
-/// The complaint about an undefined field with its place, where the text has just one: the syntax tree knows none.
-fn place_of_field(source: &str, why: &str) -> Option<String> {
-    let field = why.strip_prefix("undefined field '")?.strip_suffix('\'')?;
-    if source.contains("has(") || source.contains(['\'', '"', '\n']) {
-        return None;
-    }
-    let wanted = format!(".{field}");
-    let mut found = source.match_indices(&wanted).filter(|(at, _)| {
-        let next = source[at + wanted.len()..].chars().next();
-        next.is_none_or(|c| !c.is_ascii_alphanumeric() && c != '_')
-    });
-    let (at, _) = found.next()?;
-    if found.next().is_some() {
-        return None;
-    }
-    let column = isize::try_from(source[..at].chars().count() + 1).ok()?;
-    Some(super::syntax_error(source, (1, column), why))
+/// `self`, and what it was.
+fn names<'s>(scope: Scope<'s>) -> Vec<(String, Ty<'s>)> {
+    let this = Ty::of(scope.schema, scope.root).unwrap_or(Ty::Dyn);
+    let old = if scope.optional_old { Ty::Optional(Box::new(this.clone())) } else { this.clone() };
+    vec![("self".to_owned(), this), (OLD.to_owned(), old)]
 }
 
-/// Prefixes of functions; not variables.
-const NAMESPACES: [&str; 10] =
-    ["format", "math", "sets", "base64", "optional", "strings", "lists", "jsonpatch", "cel", "proto"];
+const OLD: &str = "oldSelf";
 
-struct Scope<'s> {
+fn check<'s>(source: &str, names: Vec<(String, Ty<'s>)>) -> Result<Checked<'s>, String> {
+    let deep = super::depth::check(source).map_err(|error| error.to_string())?;
+    super::depth::with_enough_stack(deep, || {
+        let mut expr = parser().parse(source).map_err(|errors| super::syntax_errors(source, &errors))?;
+        let copies = macros(&mut expr);
+        let given = names.len();
+        let mut checker = Checker {
+            names,
+            given,
+            known: Known::default(),
+            variables: 0,
+            types: BTreeMap::new(),
+            calls: BTreeMap::new(),
+            faults: Vec::new(),
+            uses_old: false,
+        };
+        checker.check(&expr);
+        let Checker { known, types, calls, mut faults, uses_old, .. } = checker;
+        if faults.is_empty() {
+            let resolved = |part: &IdedExpr| types.get(&part.id).map_or(Ty::Dyn, |ty| known.resolve(ty, true));
+            faults = super::literals::faults(&expr, &resolved);
+        }
+        if !faults.is_empty() {
+            let places = Places::of(source);
+            let mut placed: Vec<((isize, isize), String)> =
+                faults.into_iter().map(|(id, why)| (places.of_id(*copies.get(&id).unwrap_or(&id)), why)).collect();
+            placed.sort_by_key(|(place, _)| *place);
+            let texts: Vec<String> =
+                placed.into_iter().map(|(place, why)| super::syntax_error(source, place, &why)).collect();
+            return Err(texts.join("\n"));
+        }
+        let types = types.into_iter().map(|(id, ty)| (id, known.resolve(&ty, true))).collect();
+        Ok(Checked { expr, types, calls, uses_old })
+    })
+}
+
+/// Where the parts of an expression stand in its text.
+struct Places {
+    /// Of each part: its number of characters from the start of the text.
+    offsets: Box<dyn Fn(u64) -> Option<u32>>,
+    /// Where lines start.
+    lines: Vec<usize>,
+}
+
+impl Places {
+    /// The parser tells places only with an error: the text gets one at its end, behind all that has a number.
+    fn of(source: &str) -> Self {
+        let mut lines = vec![0];
+        lines.extend(source.chars().enumerate().filter(|(_, c)| *c == '\n').map(|(at, _)| at + 1));
+        let broken = format!("({source}\n) == has(1)");
+        let info = match parser().parse(&broken) {
+            Err(errors) => errors.errors.into_iter().find_map(|error| error.source_info),
+            Ok(_) => None,
+        };
+        // the parenthesis stands before all
+        let offsets = move |id| info.as_ref()?.offset_for(id)?.0.checked_sub(1);
+        Self { offsets: Box::new(offsets), lines }
+    }
+
+    /// Line and column, from 1.
+    fn of_id(&self, id: u64) -> (isize, isize) {
+        let offset = (self.offsets)(id).unwrap_or_default() as usize;
+        let line = self.lines.partition_point(|start| *start <= offset).max(1);
+        let column = offset - self.lines.get(line - 1).copied().unwrap_or_default() + 1;
+        let number = |n: usize| isize::try_from(n).unwrap_or_default();
+        (number(line), number(column))
+    }
+}
+
+struct Checker<'s> {
     names: Vec<(String, Ty<'s>)>,
+    /// So many of them are not of a macro.
+    given: usize,
+    known: Known<'s>,
+    /// How many variables of types there are.
+    variables: u32,
+    types: BTreeMap<u64, Ty<'s>>,
+    calls: BTreeMap<u64, Vec<&'static Signature>>,
+    /// By the number of the part at fault.
+    faults: Vec<(u64, String)>,
+    uses_old: bool,
 }
 
-impl<'s> Scope<'s> {
-    fn ty(&mut self, expr: &IdedExpr) -> Result<Ty<'s>, String> {
+impl<'s> Checker<'s> {
+    fn fault(&mut self, id: u64, why: String) -> Ty<'s> {
+        self.faults.push((id, why));
+        Ty::Error
+    }
+
+    fn variable(&mut self) -> Ty<'s> {
+        self.variables += 1;
+        Ty::Var(self.variables - 1)
+    }
+
+    fn check(&mut self, expr: &IdedExpr) -> Ty<'s> {
+        let ty = self.infer(expr);
+        self.types.insert(expr.id, ty.clone());
+        ty
+    }
+
+    fn infer(&mut self, expr: &IdedExpr) -> Ty<'s> {
+        let undeclared = |name: &str| format!("undeclared reference to '{name}' (in container '')");
         match &expr.expr {
-            Expr::Unspecified => Ok(Ty::Dyn),
-            Expr::Literal(literal) => Ok(match literal {
+            Expr::Unspecified => Ty::Dyn,
+            Expr::Literal(literal) => match literal {
                 LiteralValue::Boolean(_) => Ty::Bool,
                 LiteralValue::Bytes(_) => Ty::Bytes,
                 LiteralValue::Double(_) => Ty::Double,
@@ -173,317 +239,246 @@ impl<'s> Scope<'s> {
                 LiteralValue::Null => Ty::Null,
                 LiteralValue::String(_) => Ty::String,
                 LiteralValue::UInt(_) => Ty::Uint,
-            }),
+            },
             Expr::Ident(name) => {
-                if let Some((_, ty)) = self.names.iter().rev().find(|(known, _)| known == name) {
-                    return Ok(ty.clone());
+                let found = self.names.iter().rposition(|(known, _)| known == name);
+                self.uses_old |= name == OLD && found.is_some_and(|at| at < self.given);
+                match found.and_then(|at| self.names.get(at)) {
+                    Some((_, ty)) => ty.clone(),
+                    None => type_name(name).unwrap_or_else(|| self.fault(expr.id, undeclared(name))),
                 }
-                if TYPE_NAMES.contains(&name.as_str()) {
-                    return Ok(Ty::Type);
-                }
-                Err(format!("undeclared reference to '{name}' (in container '')"))
             }
             Expr::Select(select) => {
-                let of = self.ty(&select.operand)?;
-                let field = select_field(&of, &select.field)?;
-                Ok(if select.test { Ty::Bool } else { field })
-            }
-            Expr::Call(call) => self.call(call),
-            Expr::List(list) => {
-                let mut element: Option<Ty<'s>> = None;
-                for item in &list.elements {
-                    let ty = self.ty(item)?;
-                    element = Some(match element {
-                        Some(before) if before == ty => before,
-                        Some(_) => Ty::Dyn,
-                        None => ty,
-                    });
+                if let Some(name) = qualified(expr)
+                    && let Some((_, ty)) = self.names.iter().find(|(known, _)| *known == name)
+                {
+                    return ty.clone();
                 }
-                Ok(Ty::List(Box::new(element.unwrap_or(Ty::Dyn))))
+                let field = self.select(expr.id, &select.operand, &select.field, false);
+                let field = self.known.resolve(&field, false);
+                if select.test { Ty::Bool } else { field }
+            }
+            Expr::Call(call) => self.call(expr.id, call),
+            Expr::List(list) => {
+                let mut joined = None;
+                for (at, item) in list.elements.iter().enumerate() {
+                    let ty = self.check(item);
+                    let ty = self.optional(item.id, ty, list.optional_indices.contains(&at));
+                    joined = Some(self.join(joined, ty));
+                }
+                let item = joined.unwrap_or_else(|| self.variable());
+                Ty::List(Box::new(item))
             }
             Expr::Map(map) => {
+                let (mut keys, mut values) = (None, None);
                 for entry in &map.entries {
-                    if let EntryExpr::MapEntry(entry) = &entry.expr {
-                        self.ty(&entry.key)?;
-                        self.ty(&entry.value)?;
-                    }
+                    let EntryExpr::MapEntry(entry) = &entry.expr else { continue };
+                    let key = self.check(&entry.key);
+                    keys = Some(self.join(keys, key));
+                    let value = self.check(&entry.value);
+                    let value = self.optional(entry.value.id, value, entry.optional);
+                    values = Some(self.join(values, value));
                 }
-                Ok(Ty::Map(Box::new(Ty::Dyn), Box::new(Ty::Dyn)))
+                let key = keys.unwrap_or_else(|| self.variable());
+                let value = values.unwrap_or_else(|| self.variable());
+                Ty::Map(Box::new(key), Box::new(value))
             }
-            Expr::Struct(object) => Err(format!("undeclared reference to '{}' (in container '')", object.type_name)),
+            Expr::Struct(object) => self.fault(expr.id, undeclared(&object.type_name)),
             Expr::Comprehension(inner) => self.comprehension(inner),
         }
     }
 
-    fn comprehension(&mut self, inner: &ComprehensionExpr) -> Result<Ty<'s>, String> {
-        let (first, second) = match self.ty(&inner.iter_range)? {
-            Ty::Dyn => (Ty::Dyn, Ty::Dyn),
-            Ty::List(item) if inner.iter_var2.is_some() => (Ty::Int, *item),
-            Ty::List(item) => (*item, Ty::Dyn),
-            Ty::Map(key, value) => (*key, *value),
-            Ty::Object(_) => (Ty::String, Ty::Dyn),
+    /// The type of an element that may be left out, which an optional says.
+    fn optional(&mut self, id: u64, ty: Ty<'s>, may_be_absent: bool) -> Ty<'s> {
+        if !may_be_absent {
+            return ty;
+        }
+        let (inner, is_optional) = ty.unwrapped();
+        if !is_optional && *inner != Ty::Dyn {
+            self.mismatch(id, &Ty::Optional(Box::new(inner.clone())), inner);
+        }
+        inner.clone()
+    }
+
+    /// The type of elements, some of which have this type and others that one.
+    fn join(&mut self, before: Option<Ty<'s>>, ty: Ty<'s>) -> Ty<'s> {
+        let Some(before) = before else { return ty };
+        self.known.join(&before, &ty).unwrap_or(Ty::Dyn)
+    }
+
+    fn mismatch(&mut self, id: u64, wanted: &Ty<'s>, found: &Ty<'s>) -> Ty<'s> {
+        self.fault(id, format!("expected type '{}' but found '{}'", wanted.text(), found.text()))
+    }
+
+    fn select(&mut self, id: u64, operand: &IdedExpr, field: &str, optional: bool) -> Ty<'s> {
+        let of = self.check(operand);
+        let of = self.known.resolve(&of, false);
+        let (target, is_optional) = of.unwrapped();
+        let result = match target {
+            Ty::Map(_, value) => (**value).clone(),
+            Ty::Object(object) => match object.field(field) {
+                Some((ty, _)) => ty,
+                None => self.fault(id, format!("undefined field '{field}'")),
+            },
+            Ty::Dyn | Ty::Error => Ty::Dyn,
+            Ty::Var(_) => {
+                self.known.all_agree(&[(Ty::Dyn, target.clone())]);
+                Ty::Dyn
+            }
             other => {
-                return Err(format!(
-                    "expression of type '{}' cannot be range of a comprehension (must be list, map, or dynamic)",
-                    other.text()
-                ));
+                self.fault(id, format!("type '{}' does not support field selection", other.text()));
+                Ty::Dyn
             }
         };
-        let init = self.ty(&inner.accu_init)?;
-        let depth = self.names.len();
-        self.names.push((inner.accu_var.clone(), init.clone()));
-        self.names.push((inner.iter_var.clone(), first));
-        if let Some(name) = &inner.iter_var2 {
-            self.names.push((name.clone(), second));
+        if is_optional || optional { Ty::Optional(Box::new(result)) } else { result }
+    }
+
+    fn call(&mut self, id: u64, call: &CallExpr) -> Ty<'s> {
+        let name = call.func_name.as_str();
+        if let (operators::OPT_SELECT, [operand, field]) = (name, call.args.as_slice())
+            && let Expr::Literal(LiteralValue::String(field)) = &field.expr
+        {
+            let field = self.select(id, operand, field.inner(), true);
+            return self.known.resolve(&field, false);
         }
-        let result = (|| {
-            self.ty(&inner.loop_cond)?;
-            let step = self.ty(&inner.loop_step)?;
-            if let Some((_, accumulated)) = self.names.get_mut(depth)
-                && *accumulated == Ty::List(Box::new(Ty::Dyn))
-            {
-                *accumulated = step;
+        let mut args: Vec<(u64, Ty<'s>)> = call.args.iter().map(|arg| (arg.id, self.check(arg))).collect();
+        let undeclared = |name: &str| format!("undeclared reference to '{name}' (in container '')");
+        let Some(target) = &call.target else {
+            return match signatures::of(name) {
+                Some(overloads) => self.overload(id, overloads, false, &args),
+                None => self.fault(id, undeclared(name)),
+            };
+        };
+        if let Some(prefix) = qualified(target)
+            && let Some(overloads) = signatures::of(&format!("{prefix}.{name}"))
+        {
+            return self.overload(id, overloads, false, &args);
+        }
+        let on = self.check(target);
+        args.insert(0, (target.id, on));
+        match signatures::of(name) {
+            Some(overloads) => self.overload(id, overloads, true, &args),
+            None => self.fault(id, undeclared(name)),
+        }
+    }
+
+    /// The result of a call, by all signatures that its arguments fit.
+    fn overload(&mut self, id: u64, overloads: &'static [Signature], method: bool, args: &[(u64, Ty<'s>)]) -> Ty<'s> {
+        let name = overloads.first().map_or("", |first| first.name);
+        if matches!(name, operators::LOGICAL_AND | operators::LOGICAL_OR) {
+            return self.logical(id, overloads, args);
+        }
+        let mut result: Option<Ty<'s>> = None;
+        let mut fitting = Vec::new();
+        for signature in overloads.iter().filter(|s| s.method == method && s.params.len() == args.len()) {
+            let first = self.variables;
+            self.variables += VARIABLES;
+            let pairs: Vec<(Ty<'s>, Ty<'s>)> = args
+                .iter()
+                .zip(&signature.params)
+                .map(|((_, arg), param)| (arg.clone(), param.renumbered(first)))
+                .collect();
+            if !self.known.all_agree(&pairs) {
+                continue;
             }
-            // The iteration's own names end with it.
-            self.names.truncate(depth + 1);
-            self.ty(&inner.result)
-        })();
-        self.names.truncate(depth);
+            fitting.push(signature);
+            let this = self.known.resolve(&signature.result.renumbered(first), false);
+            result = Some(match result {
+                None => this,
+                Some(before) if before == Ty::Dyn || before == this => before,
+                Some(_) => Ty::Dyn,
+            });
+        }
+        let Some(result) = result else {
+            let mut shown: Vec<String> = args.iter().map(|(_, ty)| self.known.resolve(ty, true).text()).collect();
+            let receiver = if method { format!("{}.", shown.remove(0)) } else { String::new() };
+            let why = format!("found no matching overload for '{name}' applied to '{receiver}({})'", shown.join(", "));
+            return self.fault(id, why);
+        };
+        self.calls.insert(id, fitting);
         result
     }
 
-    fn call(&mut self, call: &CallExpr) -> Result<Ty<'s>, String> {
-        let name = call.func_name.as_str();
-        if let Some(target) = &call.target
-            && let Expr::Ident(namespace) = &target.expr
-            && NAMESPACES.contains(&namespace.as_str())
-            && !self.names.iter().any(|(known, _)| known == namespace)
-        {
-            let args = call.args.iter().map(|arg| self.ty(arg)).collect::<Result<Vec<_>, _>>()?;
-            return Ok(match (namespace.as_str(), name) {
-                ("sets", _) => Ty::Bool,
-                ("optional", "none") => Ty::Optional(Box::new(Ty::Dyn)),
-                ("optional", _) => Ty::Optional(Box::new(args.into_iter().next().unwrap_or(Ty::Dyn))),
-                ("base64", "encode") | ("strings" | "jsonpatch", _) => Ty::String,
-                ("base64", _) => Ty::Bytes,
-                _ => Ty::Dyn,
-            });
-        }
-        let target = call.target.as_ref().map(|target| self.ty(target)).transpose()?;
-        let args = call.args.iter().map(|arg| self.ty(arg)).collect::<Result<Vec<_>, _>>()?;
-        let none = || {
-            let shown: Vec<String> = args.iter().map(Ty::text).collect();
-            let receiver = target.as_ref().map(|t| format!("{}.", t.text())).unwrap_or_default();
-            Err(format!("found no matching overload for '{name}' applied to '{receiver}({})'", shown.join(", ")))
-        };
-        if let Some(result) = operator(name, &args) {
-            return result.map_or_else(none, Ok);
-        }
-        match function(name, target.as_ref(), &args) {
-            Some(Some(result)) => Ok(result),
-            Some(None) => none(),
-            None => Err(format!("undeclared reference to '{name}' (in container '')")),
-        }
-    }
-}
-
-fn select_field<'s>(of: &Ty<'s>, field: &str) -> Result<Ty<'s>, String> {
-    match of {
-        Ty::Dyn => Ok(Ty::Dyn),
-        Ty::Map(_, value) => Ok((**value).clone()),
-        Ty::Optional(inner) => Ok(Ty::Optional(Box::new(select_field(inner, field)?))),
-        Ty::Object(Object(schema)) => {
-            let named = |name: &str| name == field || escape_field(name).as_deref() == Some(field);
-            let found = schema.properties.iter().find(|(name, _)| named(name));
-            match found {
-                Some((_, property)) => Ok(Ty::of(property)),
-                None => Err(format!("undefined field '{field}'")),
+    fn logical(&mut self, id: u64, overloads: &'static [Signature], args: &[(u64, Ty<'s>)]) -> Ty<'s> {
+        let mut result = Ty::Bool;
+        for (arg, ty) in args {
+            if !self.known.all_agree(&[(ty.clone(), Ty::Bool)]) {
+                result = self.mismatch(*arg, &Ty::Bool, ty);
             }
         }
-        other => Err(format!("type '{}' does not support field selection", other.text())),
+        self.calls.insert(id, overloads.iter().collect());
+        result
+    }
+
+    fn comprehension(&mut self, inner: &ComprehensionExpr) -> Ty<'s> {
+        let range = self.check(&inner.iter_range);
+        let accumulated = self.check(&inner.accu_init);
+        let range = self.known.resolve(&range, false);
+        let two = inner.iter_var2.is_some();
+        let (first, second) = match range {
+            Ty::List(item) if two => (Ty::Int, *item),
+            Ty::List(item) => (*item, Ty::Dyn),
+            Ty::Map(key, value) => (*key, *value),
+            Ty::Dyn | Ty::Error | Ty::Var(_) => {
+                self.known.all_agree(&[(Ty::Dyn, range)]);
+                (Ty::Dyn, Ty::Dyn)
+            }
+            other => {
+                let why = format!(
+                    "expression of type '{}' cannot be range of a comprehension (must be list, map, or dynamic)",
+                    other.text()
+                );
+                self.fault(inner.iter_range.id, why);
+                (Ty::Error, Ty::Error)
+            }
+        };
+        let depth = self.names.len();
+        self.names.push((inner.accu_var.clone(), accumulated.clone()));
+        self.names.push((inner.iter_var.clone(), first));
+        self.names.extend(inner.iter_var2.iter().map(|name| (name.clone(), second.clone())));
+        let condition = self.check(&inner.loop_cond);
+        self.expect(inner.loop_cond.id, &Ty::Bool, &condition);
+        let step = self.check(&inner.loop_step);
+        self.expect(inner.loop_step.id, &accumulated, &step);
+        // what is named in a turn is not known after it
+        self.names.truncate(depth + 1);
+        let result = self.check(&inner.result);
+        self.names.truncate(depth);
+        self.known.resolve(&result, false)
+    }
+
+    fn expect(&mut self, id: u64, wanted: &Ty<'s>, found: &Ty<'s>) {
+        if !self.known.all_agree(&[(wanted.clone(), found.clone())]) {
+            self.mismatch(id, wanted, found);
+        }
     }
 }
 
-/// The result of an operator; `Some(None)`: it does not apply to these types; `None`: it is none.
-fn operator<'s>(name: &str, args: &[Ty<'s>]) -> Option<Option<Ty<'s>>> {
-    let boolean = |ty: &Ty<'_>| matches!(ty, Ty::Bool | Ty::Dyn);
-    let result = match (name, args) {
-        (operators::LOGICAL_AND | operators::LOGICAL_OR, [a, b]) => (boolean(a) && boolean(b)).then_some(Ty::Bool),
-        (operators::LOGICAL_NOT, [a]) => boolean(a).then_some(Ty::Bool),
-        (operators::NOT_STRICTLY_FALSE, [_]) => Some(Ty::Bool),
-        (operators::EQUALS | operators::NOT_EQUALS | NUMERIC_EQUALS, [a, b]) => a.agrees(b).then_some(Ty::Bool),
-        (operators::LESS | operators::LESS_EQUALS | operators::GREATER | operators::GREATER_EQUALS, [a, b]) => {
-            let ordered = |ty: &Ty<'_>| {
-                matches!(ty, Ty::Dyn | Ty::Bool | Ty::String | Ty::Bytes | Ty::Timestamp | Ty::Duration)
-                    || ty.is_number()
-            };
-            let fits = ordered(a) && ordered(b) && (a.agrees(b) || (a.is_number() && b.is_number()));
-            fits.then_some(Ty::Bool)
-        }
-        (
-            operators::ADD | operators::SUBSTRACT | operators::MULTIPLY | operators::DIVIDE | operators::MODULO,
-            [a, b],
-        ) => arithmetic(name, a, b),
-        (operators::NEGATE, [a]) => (a.is_number() || *a == Ty::Dyn).then(|| a.clone()),
-        (operators::IN, [item, of]) => match of {
-            Ty::Dyn | Ty::Object(_) => Some(Ty::Bool),
-            Ty::List(element) => item.agrees(element).then_some(Ty::Bool),
-            Ty::Map(key, _) => item.agrees(key).then_some(Ty::Bool),
-            _ => None,
-        },
-        (operators::CONDITIONAL, [condition, a, b]) => {
-            boolean(condition).then(|| if a == b { a.clone() } else { Ty::Dyn })
-        }
-        (operators::INDEX, [of, key]) => index(of, key),
-        (operators::OPT_INDEX, [of, key]) => {
-            let of = match of {
-                Ty::Optional(inner) => inner.as_ref(),
-                other => other,
-            };
-            let inner = match of {
-                // The key is the name of a field where it was written with a dot; then any field may be meant.
-                Ty::Object(_) => Some(Ty::Dyn),
-                other => index(other, key),
-            };
-            inner.map(|inner| Ty::Optional(Box::new(inner)))
-        }
-        (UNBOOL, [a]) => Some(a.clone()),
-        (SORT_BY, [list, _]) => Some(list.clone()),
-        _ => return None,
-    };
-    Some(result)
-}
-
-fn index<'s>(of: &Ty<'s>, key: &Ty<'s>) -> Option<Ty<'s>> {
-    match of {
-        Ty::Dyn | Ty::Object(_) => Some(Ty::Dyn),
-        Ty::List(item) => (key.is_number() || *key == Ty::Dyn).then(|| (**item).clone()),
-        Ty::Map(k, value) => key.agrees(k).then(|| (**value).clone()),
-        Ty::Optional(inner) => index(inner, key).map(|ty| Ty::Optional(Box::new(ty))),
-        _ => None,
+/// What a name of a type evaluates to.
+fn type_name<'s>(name: &str) -> Option<Ty<'s>> {
+    if !TYPE_NAMES.contains(&name) {
+        return None;
     }
-}
-
-fn arithmetic<'s>(name: &str, a: &Ty<'s>, b: &Ty<'s>) -> Option<Ty<'s>> {
-    match (a, b) {
-        (Ty::Dyn, other) | (other, Ty::Dyn) => {
-            Some(if matches!(other, Ty::String | Ty::List(_)) { other.clone() } else { Ty::Dyn })
-        }
-        (a, b) if a.is_number() && a == b => (name != operators::MODULO || *a != Ty::Double).then(|| a.clone()),
-        (Ty::String, Ty::String) if name == operators::ADD => Some(Ty::String),
-        (Ty::Bytes, Ty::Bytes) if name == operators::ADD => Some(Ty::Bytes),
-        (Ty::List(x), Ty::List(y)) if name == operators::ADD => {
-            let item = match (x.as_ref(), y.as_ref()) {
-                (Ty::Dyn, item) | (item, Ty::Dyn) => item.clone(),
-                (x, y) if x == y => x.clone(),
-                _ => Ty::Dyn,
-            };
-            Some(Ty::List(Box::new(item)))
-        }
-        (Ty::Duration, Ty::Duration) if name == operators::ADD || name == operators::SUBSTRACT => Some(Ty::Duration),
-        (Ty::Timestamp, Ty::Duration) if name == operators::ADD || name == operators::SUBSTRACT => Some(Ty::Timestamp),
-        (Ty::Duration, Ty::Timestamp) if name == operators::ADD => Some(Ty::Timestamp),
-        (Ty::Timestamp, Ty::Timestamp) if name == operators::SUBSTRACT => Some(Ty::Duration),
-        _ => None,
-    }
-}
-
-/// The result of a function or method; `Some(None)`: not on this receiver; `None`: there is none of that name.
-fn function<'s>(name: &str, target: Option<&Ty<'s>>, args: &[Ty<'s>]) -> Option<Option<Ty<'s>>> {
-    const QUANTITY: Ty<'static> = Ty::Other("kubernetes.Quantity");
-    let strings = || Ty::List(Box::new(Ty::String));
-    let on = target.or(args.first());
-    // Methods of strings, and of what a library may have under the same name.
-    let string = |result: Ty<'s>| match on {
-        None | Some(Ty::String | Ty::Dyn | Ty::Other(_) | Ty::Optional(_)) => Some(result),
-        Some(_) => None,
-    };
-    let list = |result: Ty<'s>| match on {
-        Some(Ty::List(_) | Ty::Dyn) => Some(result),
-        _ => None,
-    };
-    let item = || match on {
-        Some(Ty::List(item)) => (**item).clone(),
+    let of = match name {
+        "bool" => Ty::Bool,
+        "int" => Ty::Int,
+        "uint" => Ty::Uint,
+        "double" => Ty::Double,
+        "string" => Ty::String,
+        "bytes" => Ty::Bytes,
+        "null_type" => Ty::Null,
         _ => Ty::Dyn,
     };
-    let same = || on.cloned().unwrap_or(Ty::Dyn);
-    Some(match name {
-        "size" => match on {
-            Some(Ty::String | Ty::Bytes | Ty::List(_) | Ty::Map(..) | Ty::Object(_) | Ty::Dyn) => Some(Ty::Int),
-            _ => None,
-        },
-        "contains" | "startsWith" | "endsWith" | "matches" => string(Ty::Bool),
-        "lowerAscii" | "upperAscii" | "trim" | "replace" | "substring" | "charAt" | "find" | "format" => {
-            string(Ty::String)
-        }
-        "split" | "findAll" => string(strings()),
-        "indexOf" | "lastIndexOf" => match on {
-            Some(Ty::List(_)) => Some(Ty::Int),
-            _ => string(Ty::Int),
-        },
-        "join" => list(Ty::String),
-        "reverse" => list(same()),
-        "isSorted" => list(Ty::Bool),
-        "sum" | "min" | "max" => list(item()),
-        "slice" | "distinct" | "sort" => list(same()),
-        "flatten" => list(Ty::List(Box::new(Ty::Dyn))),
-        "int" => Some(Ty::Int),
-        "uint" => Some(Ty::Uint),
-        "double" => Some(Ty::Double),
-        "string" => Some(Ty::String),
-        "bool" => Some(Ty::Bool),
-        "bytes" => Some(Ty::Bytes),
-        "duration" => Some(Ty::Duration),
-        "timestamp" => Some(Ty::Timestamp),
-        "dyn" => Some(Ty::Dyn),
-        "type" => Some(Ty::Type),
-        "getFullYear" | "getMonth" | "getDayOfYear" | "getDayOfMonth" | "getDate" | "getDayOfWeek" | "getHours"
-        | "getMinutes" | "getSeconds" | "getMilliseconds" => match on {
-            Some(Ty::Timestamp | Ty::Duration | Ty::Dyn) => Some(Ty::Int),
-            _ => None,
-        },
-        "quantity" => Some(QUANTITY),
-        "isQuantity" | "isURL" | "isIP" | "isCIDR" | "isSemver" | "ip.isCanonical" => Some(Ty::Bool),
-        "sign" | "compareTo" | "asInteger" | "major" | "minor" | "patch" | "family" | "prefixLength" => Some(Ty::Int),
-        "asApproximateFloat" => Some(Ty::Double),
-        "isInteger"
-        | "isGreaterThan"
-        | "isLessThan"
-        | "isEqual"
-        | "containsIP"
-        | "containsCIDR"
-        | "isCanonical"
-        | "isUnspecified"
-        | "isLoopback"
-        | "isLinkLocalMulticast"
-        | "isLinkLocalUnicast"
-        | "isGlobalUnicast" => Some(Ty::Bool),
-        "add" | "sub" => Some(QUANTITY),
-        "url" => Some(Ty::Other("kubernetes.URL")),
-        "ip" => Some(Ty::Other("net.IP")),
-        "cidr" | "masked" => Some(Ty::Other("net.CIDR")),
-        "semver" => Some(Ty::Other("kubernetes.Semver")),
-        "getScheme" | "getHost" | "getHostname" | "getPort" | "getEscapedPath" => Some(Ty::String),
-        "getQuery" => Some(Ty::Map(Box::new(Ty::String), Box::new(strings()))),
-        "validate" => Some(Ty::Optional(Box::new(strings()))),
-        "hasValue" => match on {
-            Some(Ty::Optional(_) | Ty::Dyn) => Some(Ty::Bool),
-            _ => None,
-        },
-        "value" | "orValue" => match on {
-            Some(Ty::Optional(inner)) if **inner == Ty::Dyn => Some(Ty::Dyn),
-            Some(Ty::Optional(inner)) => Some((**inner).clone()),
-            Some(Ty::Dyn) => Some(Ty::Dyn),
-            _ => None,
-        },
-        "or" | "optMap" | "optFlatMap" | "first" | "last" => Some(Ty::Optional(Box::new(Ty::Dyn))),
-        // Macros over two variables, which the parser leaves as calls.
-        "transformList" | "transformMap" | "transformMapEntry" | "existsOne" | "exists_one" | "all" | "exists" => {
-            Some(Ty::Dyn)
-        }
-        "path" | "group" | "resource" | "check" | "allowed" | "reason" | "errored" | "error" | "named" => Some(Ty::Dyn),
-        _ => return None,
-    })
+    Some(Ty::Type(Box::new(of)))
+}
+
+/// The name that an expression may be (`format`, `a.b`).
+fn qualified(expr: &IdedExpr) -> Option<String> {
+    match &expr.expr {
+        Expr::Ident(name) => Some(name.clone()),
+        Expr::Select(select) if !select.test => Some(format!("{}.{}", qualified(&select.operand)?, select.field)),
+        _ => None,
+    }
 }
 
 #[cfg(test)]

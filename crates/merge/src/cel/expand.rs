@@ -1,6 +1,8 @@
 //! Parsed expressions: the variables that are free in them, and macros that the parser leaves as calls.
 
 use super::*;
+use kube_cel::cel::common::ast::MapExpr;
+use std::collections::BTreeMap;
 
 /// Variables that `expr` does not define itself.
 pub(super) fn free_variables(expr: &IdedExpr, bound: &mut Vec<String>, found: &mut BTreeSet<String>) {
@@ -146,5 +148,214 @@ pub(super) fn expand_entry(entry: &mut IdedEntryExpr) {
             expand(&mut entry.key);
             expand(&mut entry.value);
         }
+    }
+}
+
+/// The names of macros' own variables: no expression can mention them.
+const RESULT: &str = "@result";
+const UNUSED: &str = "#unused";
+const SORTED: &str = "@__sortBy_input__";
+
+/// Replaces macros that the parser leaves as calls by what they stand for, for checks of types and costs. Returns which part
+/// of the text each new part comes from.
+pub(super) fn macros(expr: &mut IdedExpr) -> BTreeMap<u64, u64> {
+    let mut macros = Macros { next: 0, copies: BTreeMap::new() };
+    visit(expr, &mut |part| macros.next = macros.next.max(part.id + 1));
+    visit(expr, &mut |part| macros.replace(part));
+    macros.copies
+}
+
+/// Calls `change` for each part, those below it first.
+fn visit(expr: &mut IdedExpr, change: &mut impl FnMut(&mut IdedExpr)) {
+    match &mut expr.expr {
+        Expr::Unspecified | Expr::Literal(_) | Expr::Ident(_) => {}
+        Expr::Select(select) => visit(&mut select.operand, change),
+        Expr::Call(call) => {
+            call.target.iter_mut().for_each(|target| visit(target, change));
+            call.args.iter_mut().for_each(|arg| visit(arg, change));
+        }
+        Expr::List(list) => list.elements.iter_mut().for_each(|item| visit(item, change)),
+        Expr::Map(map) => map.entries.iter_mut().for_each(|entry| visit_entry(entry, change)),
+        Expr::Struct(object) => object.entries.iter_mut().for_each(|entry| visit_entry(entry, change)),
+        Expr::Comprehension(inner) => {
+            let inner = inner.as_mut();
+            let once = [&mut inner.iter_range, &mut inner.accu_init];
+            let turns = [&mut inner.loop_cond, &mut inner.loop_step, &mut inner.result];
+            once.into_iter().chain(turns).for_each(|part| visit(part, change));
+        }
+    }
+    change(expr);
+}
+
+fn visit_entry(entry: &mut IdedEntryExpr, change: &mut impl FnMut(&mut IdedExpr)) {
+    match &mut entry.expr {
+        EntryExpr::StructField(field) => visit(&mut field.value, change),
+        EntryExpr::MapEntry(entry) => {
+            visit(&mut entry.key, change);
+            visit(&mut entry.value, change);
+        }
+    }
+}
+
+struct Macros {
+    next: u64,
+    copies: BTreeMap<u64, u64>,
+}
+
+/// What a comprehension does with its elements.
+struct Loop {
+    start: Expr,
+    condition: IdedExpr,
+    step: IdedExpr,
+    result: IdedExpr,
+}
+
+impl Macros {
+    fn node(&mut self, of: u64, expr: Expr) -> IdedExpr {
+        let id = self.next;
+        self.next += 1;
+        self.copies.insert(id, of);
+        IdedExpr { id, expr }
+    }
+
+    fn name(&mut self, of: u64, name: &str) -> IdedExpr {
+        self.node(of, Expr::Ident(name.to_owned()))
+    }
+
+    fn call(&mut self, of: u64, name: &str, target: Option<IdedExpr>, args: Vec<IdedExpr>) -> IdedExpr {
+        self.node(of, Expr::Call(CallExpr { func_name: name.to_owned(), target: target.map(Box::new), args }))
+    }
+
+    fn flag(&mut self, of: u64, flag: bool) -> IdedExpr {
+        self.node(of, Expr::Literal(LiteralValue::Boolean(flag.into())))
+    }
+
+    /// `name` is what `value` gives, in `body`.
+    fn binding(&mut self, of: u64, name: &str, value: IdedExpr, body: IdedExpr) -> Expr {
+        Expr::Comprehension(Box::new(ComprehensionExpr {
+            iter_range: self.node(of, Expr::List(ListExpr::new(Vec::new()))),
+            iter_var: UNUSED.to_owned(),
+            iter_var2: None,
+            accu_var: name.to_owned(),
+            accu_init: value,
+            loop_cond: self.flag(of, false),
+            loop_step: self.name(of, name),
+            result: body,
+        }))
+    }
+
+    fn replace(&mut self, expr: &mut IdedExpr) {
+        let id = expr.id;
+        let Expr::Call(call) = &mut expr.expr else { return };
+        let Some(target) = &call.target else { return };
+        let name = |arg: &IdedExpr| match &arg.expr {
+            Expr::Ident(name) => Some(name.clone()),
+            _ => None,
+        };
+        let names: Vec<Option<String>> = call.args.iter().map(name).collect();
+        let target = (**target).clone();
+        let args = call.args.clone();
+        let new = match (call.func_name.as_str(), names.as_slice(), args.as_slice()) {
+            ("optMap" | "optFlatMap", [Some(name), _], [_, body]) => {
+                self.of_optional(id, call.func_name == "optMap", target, name, body.clone())
+            }
+            ("sortBy", [Some(name), _], [_, key]) => self.sorted(id, target, name, key.clone()),
+            (called, [Some(first), Some(second), ..], [_, _, rest @ ..]) => {
+                let Some(turns) = self.over_two(id, called, first, rest) else { return };
+                Expr::Comprehension(Box::new(ComprehensionExpr {
+                    iter_range: target,
+                    iter_var: first.clone(),
+                    iter_var2: Some(second.clone()),
+                    accu_var: RESULT.to_owned(),
+                    accu_init: self.node(id, turns.start),
+                    loop_cond: turns.condition,
+                    loop_step: turns.step,
+                    result: turns.result,
+                }))
+            }
+            _ => return,
+        };
+        *expr = self.node(id, new);
+    }
+
+    fn of_optional(&mut self, id: u64, wrap: bool, target: IdedExpr, name: &str, body: IdedExpr) -> Expr {
+        let has = self.call(id, "hasValue", Some(target.clone()), Vec::new());
+        let value = self.call(id, "value", Some(target), Vec::new());
+        let bound = self.binding(id, name, value, body);
+        let bound = self.node(id, bound);
+        let optional = self.name(id, "optional");
+        let some = if wrap { self.call(id, "of", Some(optional.clone()), vec![bound]) } else { bound };
+        let none = self.call(id, "none", Some(optional), Vec::new());
+        self.call(id, operators::CONDITIONAL, None, vec![has, some, none]).expr
+    }
+
+    fn sorted(&mut self, id: u64, target: IdedExpr, name: &str, key: IdedExpr) -> Expr {
+        let range = self.name(id, SORTED);
+        let one = self.node(id, Expr::List(ListExpr::new(vec![key])));
+        let result = self.name(id, RESULT);
+        let keys = Expr::Comprehension(Box::new(ComprehensionExpr {
+            iter_range: range.clone(),
+            iter_var: name.to_owned(),
+            iter_var2: None,
+            accu_var: RESULT.to_owned(),
+            accu_init: self.node(id, Expr::List(ListExpr::new(Vec::new()))),
+            loop_cond: self.flag(id, true),
+            loop_step: self.call(id, operators::ADD, None, vec![result.clone(), one]),
+            result,
+        }));
+        let keys = self.node(id, keys);
+        let sorted = self.call(id, "@sortByAssociatedKeys", Some(range), vec![keys]);
+        self.binding(id, SORTED, target, sorted)
+    }
+
+    /// A macro over positions or keys, and values.
+    fn over_two(&mut self, id: u64, called: &str, first: &str, rest: &[IdedExpr]) -> Option<Loop> {
+        let result = self.name(id, RESULT);
+        let always = self.flag(id, true);
+        let int = |number: i64| Expr::Literal(LiteralValue::Int(number.into()));
+        let flag = |flag: bool| Expr::Literal(LiteralValue::Boolean(flag.into()));
+        let (filter, body) = match rest {
+            [body] => (None, body.clone()),
+            [filter, body] if called.starts_with("transform") => (Some(filter.clone()), body.clone()),
+            _ => return None,
+        };
+        let (start, condition, step) = match called {
+            "all" => {
+                let condition = self.call(id, operators::NOT_STRICTLY_FALSE, None, vec![result.clone()]);
+                (flag(true), condition, self.call(id, operators::LOGICAL_AND, None, vec![result.clone(), body]))
+            }
+            "exists" => {
+                let not = self.call(id, operators::LOGICAL_NOT, None, vec![result.clone()]);
+                let condition = self.call(id, operators::NOT_STRICTLY_FALSE, None, vec![not]);
+                (flag(false), condition, self.call(id, operators::LOGICAL_OR, None, vec![result.clone(), body]))
+            }
+            "existsOne" | "exists_one" => {
+                let one = self.node(id, int(1));
+                let more = self.call(id, operators::ADD, None, vec![result.clone(), one.clone()]);
+                let step = self.call(id, operators::CONDITIONAL, None, vec![body, more, result.clone()]);
+                let result = self.call(id, operators::EQUALS, None, vec![result, one]);
+                return Some(Loop { start: int(0), condition: always, step, result });
+            }
+            "transformList" => {
+                let one = self.node(id, Expr::List(ListExpr::new(vec![body])));
+                let step = self.call(id, operators::ADD, None, vec![result.clone(), one]);
+                (Expr::List(ListExpr::new(Vec::new())), always, step)
+            }
+            "transformMap" | "transformMapEntry" => {
+                let mut args = vec![result.clone()];
+                if called == "transformMap" {
+                    args.push(self.name(id, first));
+                }
+                args.push(body);
+                let cel = self.name(id, "cel");
+                (Expr::Map(MapExpr::default()), always, self.call(id, "@mapInsert", Some(cel), args))
+            }
+            _ => return None,
+        };
+        let step = match filter {
+            Some(filter) => self.call(id, operators::CONDITIONAL, None, vec![filter, step, result.clone()]),
+            None => step,
+        };
+        Some(Loop { start, condition, step, result })
     }
 }

@@ -9,11 +9,15 @@ pub(crate) mod cost;
 mod depth;
 mod expand;
 mod guard;
+mod literals;
 pub(crate) mod meter;
+mod signatures;
+mod types;
 
 use crate::schema::{Schema, Type};
 use base64::Engine;
-pub(crate) use check::{check_message, check_rule};
+pub use check::{PolicyScope, Yields, check_policy};
+pub(crate) use check::{Scope, check_message, check_rule};
 pub(crate) use convert::{optional, to_cel, to_json};
 use expand::{expand, free_variables};
 use kube_cel::KubeCelExt;
@@ -22,7 +26,7 @@ use kube_cel::cel::common::ast::{
 };
 use kube_cel::cel::extractors::This;
 use kube_cel::cel::objects::{Key, Map as CelMap, OptionalValue};
-use kube_cel::cel::parser::Parser;
+use kube_cel::cel::parser::{ParseErrors, Parser};
 use kube_cel::cel::{Context, ExecutionError, Value as Cel};
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
@@ -65,6 +69,12 @@ static ROOT: LazyLock<Context<'static>> = LazyLock::new(|| {
     context.add_function(UNBOOL, |value: Cel| -> Result<Cel, ExecutionError> {
         Ok(match value {
             Cel::Bool(flag) => Cel::String(Arc::new(flag.to_string())),
+            Cel::Duration(duration) => {
+                let nanos = duration.num_nanoseconds().unwrap_or_default();
+                #[expect(clippy::cast_precision_loss, reason = "as Go has it")]
+                let seconds = nanos as f64 / 1e9;
+                Cel::String(Arc::new(format!("{seconds}s")))
+            }
             other => other,
         })
     });
@@ -86,7 +96,7 @@ static ROOT: LazyLock<Context<'static>> = LazyLock::new(|| {
 /// `==` where a side is a number written out: `2.0 == 2` holds in CEL, not in the library.
 const NUMERIC_EQUALS: &str = "@numericEquals";
 
-/// Around the argument of `string()`, which the library cannot apply to booleans.
+/// Around the argument of `string()`, which the library cannot apply to booleans, and writes durations in its own way.
 const UNBOOL: &str = "@unbool";
 
 /// `@sortBy(list, keys)`.
@@ -141,6 +151,15 @@ fn syntax_error(source: &str, (line, column): (isize, isize), message: &str) -> 
     format!("ERROR: <input>:{line}:{column}: {message}\n | {text}\n | {dots}^")
 }
 
+fn syntax_errors(source: &str, errors: &ParseErrors) -> String {
+    let texts: Vec<String> = errors.errors.iter().map(|error| syntax_error(source, error.pos, &error.msg)).collect();
+    texts.join("\n")
+}
+
+fn parser() -> Parser {
+    Parser::new().enable_optional_syntax(true)
+}
+
 impl Expression {
     /// Compiles `source`.
     ///
@@ -152,11 +171,7 @@ impl Expression {
     }
 
     fn parse(source: &str, deep: bool) -> Result<Self, CelError> {
-        let parsed = Parser::new().enable_optional_syntax(true).parse(source);
-        let mut expr = parsed.map_err(|errors| {
-            let texts: Vec<String> = errors.errors.iter().map(|e| syntax_error(source, e.pos, &e.msg)).collect();
-            CelError(texts.join("\n"))
-        })?;
+        let mut expr = parser().parse(source).map_err(|errors| CelError(syntax_errors(source, &errors)))?;
         expand(&mut expr);
         let mut metered = expr.clone();
         meter::meter(&mut metered);
@@ -166,10 +181,6 @@ impl Expression {
     /// The text that was compiled.
     pub fn source(&self) -> &str {
         &self.source
-    }
-
-    pub(crate) fn ast(&self) -> &IdedExpr {
-        &self.expr
     }
 
     /// Whether the expression mentions the variable `name` outside of macros that define it themselves.

@@ -13,6 +13,7 @@ mod prune;
 mod rules;
 mod validate;
 
+pub(crate) use formats::is_go_duration;
 pub use formats::is_supported as is_supported_format;
 pub use meta::object_meta;
 pub use openapi::SchemaError;

@@ -5,7 +5,7 @@
 
 mod rules;
 mod shape;
-use crate::cel::cost::{self, Cardinality};
+use crate::cel::cost::Cardinality;
 use crate::schema::{Schema, Type, field_path};
 use api::field::{Error, ErrorList, Path};
 use serde_json::{Map, Value};
@@ -57,34 +57,46 @@ pub fn check(openapi: &Value, path: &Path) -> ErrorList {
     errors
 }
 
-/// Beyond this a rule is hopeless: upstream's limit for all rules of a schema together (1e8), a hundred times over. Nearer
-/// to the limit this estimate does not decide.
-const HOPELESS_COST: f64 = 1e10;
+/// What a rule, or a message of one, may cost.
+const COST_MAX: u64 = 10_000_000;
 
-/// A rule that costs less is not named among those that make a schema too expensive: a hundredth of upstream's limit.
-const NAMED_COST_MIN: f64 = 1e6;
+/// What all rules of a schema may cost together.
+const TOTAL_COST_MAX: u64 = 100_000_000;
+
+/// A rule that costs less is not named among those that make a schema too expensive.
+const NAMED_COST_MIN: u64 = TOTAL_COST_MAX / 100;
 
 /// How many of the most expensive rules are named.
 const NAMED_RULES_MAX: usize = 4;
 
-fn too_expensive(what: &str) -> String {
+#[expect(clippy::cast_precision_loss, reason = "of large numbers the first digits do")]
+fn too_expensive(what: &str, cost: u64, most: u64) -> String {
+    let factor = cost as f64 / most as f64;
+    let factor = if factor > 100.0 {
+        "more than 100x".to_owned()
+    } else if factor < 1.5 {
+        format!("{factor:.6}x")
+    } else {
+        format!("{factor:.1}x")
+    };
     format!(
-        "{what} exceeds budget by factor of more than 100x (try simplifying the rule, or adding maxItems, maxProperties, \
-         and maxLength where arrays, maps, and strings are declared)"
+        "{what} exceeds budget by factor of {factor} (try simplifying the rule, or adding maxItems, maxProperties, and \
+         maxLength where arrays, maps, and strings are declared)"
     )
 }
 
 /// Faults of all rules together; `costs` are those of each, by where it stands.
-fn total_cost_faults(mut costs: Vec<(Path, f64)>, path: &Path) -> ErrorList {
-    if costs.iter().map(|(_, cost)| cost).sum::<f64>() <= HOPELESS_COST {
+fn total_cost_faults(mut costs: Vec<(Path, u64)>, path: &Path) -> ErrorList {
+    let total = costs.iter().fold(0, |sum: u64, (_, cost)| sum.saturating_add(*cost));
+    if total <= TOTAL_COST_MAX {
         return ErrorList::new();
     }
-    costs.sort_by(|a, b| b.1.total_cmp(&a.1));
+    costs.sort_by_key(|(_, cost)| std::cmp::Reverse(*cost));
     let why = "contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 schema";
     let expensive = costs.iter().filter(|(_, cost)| *cost >= NAMED_COST_MIN).take(NAMED_RULES_MAX);
     let mut out: ErrorList = expensive.map(|(at, _)| Error::forbidden(at, why)).collect();
-    let why = too_expensive("x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema");
-    out.push(Error::forbidden(path, why));
+    let what = "x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema";
+    out.push(Error::forbidden(path, too_expensive(what, total, TOTAL_COST_MAX)));
     out
 }
 
@@ -189,7 +201,7 @@ struct Place {
 struct Walk {
     errors: ErrorList,
     rule_errors: ErrorList,
-    costs: Vec<(Path, f64)>,
+    costs: Vec<(Path, u64)>,
     /// Whether rules are to be compiled.
     rules: bool,
 }

@@ -1,6 +1,7 @@
 //! The CEL rules of a schema: whether they are stated well, compile, and are cheap enough.
 
 use super::*;
+use crate::cel::Scope;
 
 impl Walk {
     /// What a rule says of itself, before it is compiled.
@@ -41,24 +42,29 @@ impl Walk {
             if broken(field) {
                 self.errors.push(Error::invalid(&here, field, "must not contain line breaks"));
             }
-            let schema = Schema::node_from_openapi(&Value::Object(node.clone())).unwrap_or_default();
-            if is_readable(node) && field_path(field, &schema).is_none() {
+            let schema = Schema::node_from_openapi(&Value::Object(node.clone()));
+            if is_readable(node) && schema.is_ok_and(|schema| field_path(field, &schema).is_none()) {
                 self.errors.push(Error::invalid(&here, field, "must be a valid path"));
             }
         }
     }
 
-    pub(super) fn message(&mut self, message: &str, rule: &Value, schema: &Schema, at: &Path) {
-        if let Err(why) = crate::cel::check_message(message, schema) {
-            self.rule_errors.push(Error::invalid(at, rule.clone(), why));
+    /// Notes what an expression costs at most.
+    fn cost(&mut self, what: &str, cost: u64, at: Path) {
+        if cost > COST_MAX {
+            self.rule_errors.push(Error::forbidden(&at, too_expensive(what, cost, COST_MAX)));
+        }
+        self.costs.push((at, cost));
+    }
+
+    fn message(&mut self, members: &Node, rule: &Value, scope: Scope<'_>, at: &Path) {
+        let message = text(members, "messageExpression");
+        if message.is_empty() {
             return;
         }
-        let cost = cost::of_message(message, schema);
-        if cost > HOPELESS_COST {
-            self.rule_errors.push(Error::forbidden(at, too_expensive("estimated messageExpression cost")));
-        }
-        if cost >= 1.0 {
-            self.costs.push((at.clone(), cost));
+        match crate::cel::check_message(message, scope) {
+            Ok(accepted) => self.cost("estimated messageExpression cost", accepted.cost, at.clone()),
+            Err(why) => self.rule_errors.push(Error::invalid(at, rule.clone(), why)),
         }
     }
 
@@ -80,24 +86,19 @@ impl Walk {
             let Value::Object(members) = rule else { continue };
             let at = path.child("x-kubernetes-validations").index(i);
             let optional = members.get("optionalOldSelf").and_then(Value::as_bool);
-            let uses_old = match crate::cel::check_rule(text(members, "rule"), &schema, optional == Some(true)) {
-                Ok(uses_old) => uses_old,
+            let scope = Scope { schema: &schema, root, optional_old: optional == Some(true) };
+            let uses_old = match crate::cel::check_rule(text(members, "rule"), scope) {
+                Ok(accepted) => {
+                    let cost = place.cardinality.times(accepted.cost, &schema);
+                    self.cost("estimated rule cost", cost, at.child("rule"));
+                    self.message(members, rule, scope, &at.child("messageExpression"));
+                    accepted.uses_old
+                }
                 Err(why) => {
                     self.rule_errors.push(Error::invalid(&at.child("rule"), rule.clone(), why));
                     false
                 }
             };
-            let cost = cost::of_rule(text(members, "rule"), &schema, place.cardinality);
-            if cost > HOPELESS_COST {
-                self.rule_errors.push(Error::forbidden(&at.child("rule"), too_expensive("estimated rule cost")));
-            }
-            if cost >= 1.0 {
-                self.costs.push((at.child("rule"), cost));
-            }
-            let message = text(members, "messageExpression");
-            if !message.is_empty() {
-                self.message(message, rule, &schema, &at.child("messageExpression"));
-            }
             if uses_old {
                 if let Some(where_) = &place.uncorrelated {
                     let why =

@@ -13,6 +13,14 @@ fn schema() -> Schema {
     .expect("a schema")
 }
 
+fn scope(schema: &Schema) -> Scope<'_> {
+    Scope { schema, root: true, optional_old: false }
+}
+
+fn rule_of(rule: &str) -> Result<Accepted, String> {
+    check_rule(rule, scope(&schema()))
+}
+
 #[test]
 fn admits() {
     let rules = [
@@ -27,13 +35,14 @@ fn admits() {
         "self.spec.?s.orValue('') == 'x' && oldSelf.spec.s == self.spec.s",
         "quantity(self.spec.s).isLessThan(quantity('1Gi')) && url(self.spec.s).getHost() == 'x'",
         "!format.dns1123Label().validate(self.spec.s).hasValue()",
-        "self.spec.free.anything.goes == 5 && cel.bind(x, self.spec.i, x > 1)",
+        "self.spec.l.transformList(i, x, i > 0, x + 'a').size() == 1 && self.spec.l.all(i, x, i < 5 || x == '')",
+        "self.spec.l.sortBy(x, x.size())[0] == 'a' && self.spec.?s.optMap(x, x + '!').orValue('') == 'a!'",
         "sets.contains(self.spec.l, ['a']) && self.spec.s in ['a', 'b'] && size(self.spec.l) == 1",
         "self.spec.s.matches('^a') && duration(self.spec.s) <= duration('1h') && self.spec.i % 2 == 0",
         "[1, 2, 3].map(x, x * 2).sum() == 12 && self.spec.s.split(',').exists_one(x, x == 'a')",
     ];
     for rule in rules {
-        assert!(check_rule(rule, &schema(), false).is_ok(), "{rule}: {:?}", check_rule(rule, &schema(), false));
+        assert!(rule_of(rule).is_ok(), "{rule}: {:?}", rule_of(rule));
     }
 }
 
@@ -52,10 +61,48 @@ fn refuses() {
         "self.spec.s + 1 == 'a'",
         "!self.spec.s",
         "self ==",
+        "self.spec.free.anything == 5",
+        "self.metadata.labels.size() == 0",
+        "cel.bind(x, self.spec.i, x > 1)",
+        "dyn(self.spec.s)",
+        "quantity(self.spec.s).sign() == 1",
+        "[1, 'a'].size() == 2",
+        "self.spec.s.matches('(')",
+        "duration(self.spec.s) > duration('5 parsecs')",
     ];
     for rule in rules {
-        assert!(check_rule(rule, &schema(), false).is_err(), "{rule}");
+        assert!(rule_of(rule).is_err(), "{rule}");
     }
-    assert!(check_message("5", &schema()).is_err());
-    assert!(check_message("'a' + self.spec.s", &schema()).is_ok());
+    assert!(check_message("5", scope(&schema())).is_err());
+    assert!(check_message("'a' + self.spec.s", scope(&schema())).is_ok());
+}
+
+#[test]
+fn says_where_and_why() {
+    // in the words of a live kube-apiserver
+    let cases = [
+        (
+            "self.spec.s == 1",
+            "1:13: found no matching overload for '_==_' applied to '(string, int)'\n | self.spec.s == 1\n | ............^",
+        ),
+        ("has(self.spec.b)", "1:4: undefined field 'b'\n | has(self.spec.b)\n | ...^"),
+        ("self.spec.s.x", "1:12: type 'string' does not support field selection\n | self.spec.s.x\n | ...........^"),
+        (
+            "self.spec.s.all(x, x == 'a')",
+            "1:10: expression of type 'string' cannot be range of a comprehension (must be list, map, or dynamic)\n \
+             | self.spec.s.all(x, x == 'a')\n | .........^",
+        ),
+        (
+            "self.spec.s.matches('(')",
+            "1:21: invalid matches argument\n | self.spec.s.matches('(')\n | ....................^",
+        ),
+        (
+            "a || b",
+            "1:1: undeclared reference to 'a' (in container '')\n | a || b\n | ^\n\
+             ERROR: <input>:1:6: undeclared reference to 'b' (in container '')\n | a || b\n | .....^",
+        ),
+    ];
+    for (rule, why) in cases {
+        assert_eq!(rule_of(rule).map(|_| ()), Err(format!("compilation failed: ERROR: <input>:{why}")), "{rule}");
+    }
 }
