@@ -174,7 +174,7 @@ def spoken(rng: Rng, ns: str) -> list[Step]:
                 steps.append(delete(path + "/q"))
         elif roll < 0.85:
             at = rng.choice([path, path + "/a", path + "/a/status", path + "/a/scale", path + "/a/nothing", path + "/none/x", CORE + ns + "/nothings", "/api/v1/nothings", "/api/v1/configmaps", "/api/v1/configmaps/a", CORE + ns, f"{CORE}{ns}/status",
-                             f"{CORE}{ns}/finalize", group, group + "/deployments/a/scale", "/apis/apps/v1/deployments", "/apis/apps/v2/deployments", "/apis/nothing.example/v1/x", "/apis/apps", "/nothing", "/api", "/api/v1/namespaces//configmaps",
+                             f"{CORE}{ns}/finalize", group, group + "/deployments/a/scale", "/apis/apps/v1/deployments", "/apis/apps/v2/deployments", "/apis/nothing.example/v1/x", "/apis/apps", "/nothing", "/api", f"/api/v1/namespaces//configmaps?fieldSelector=metadata.namespace%3D{ns},metadata.name%3Da",
                              path + "//a", "/api/v1/nodes/none/status", "/api/v1/watch/namespaces/" + ns + "/configmaps?timeoutSeconds=1&limit=1", "/api/v1/proxy/x", "/api/v1/namespaces/" + ns + "/pods/p/log", "/apis/apps/v1/namespaces/" + ns + "/deployments/none/scale"])  # fmt: skip
             method = rng.choice(["GET", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "HEAD", "TRACE", "FOO"])
             if not ((method == "DELETE" and at in (path, path + "/a", CORE + ns, CORE + ns + "/status")) or (at in ("/api", "/apis/apps", group, CORE + ns) and method == "GET") or at == "/api/v1/configmaps"):

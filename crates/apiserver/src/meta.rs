@@ -2,7 +2,7 @@
 
 use api::field::{Error, ErrorList, Path};
 use api::names::{label_faults, label_value_faults, qualified_name_faults};
-use resource::Strategy;
+use resource::{Rechecks, Strategy};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
@@ -49,11 +49,19 @@ pub fn validate(object: &Value, namespaced: bool, qualified: bool, strategy: &dy
             "must be greater than or equal to 0",
         ));
     }
-    common(meta, qualified, path, &mut errors);
+    whole(meta, qualified, path, &mut errors);
     errors
 }
 
-fn common(meta: &Value, qualified: bool, path: &Path, errors: &mut ErrorList) {
+fn whole(meta: &Value, qualified: bool, path: &Path, errors: &mut ErrorList) {
+    common(meta, path, errors);
+    finalizers(meta, &path.child("finalizers"), errors);
+    if qualified {
+        unqualified(meta, &path.child("finalizers"), errors);
+    }
+}
+
+fn common(meta: &Value, path: &Path, errors: &mut ErrorList) {
     let labels = path.child("labels");
     for (key, value) in members(meta, "labels") {
         for fault in qualified_name_faults(key) {
@@ -76,7 +84,6 @@ fn common(meta: &Value, qualified: bool, path: &Path, errors: &mut ErrorList) {
         errors.push(Error::too_long(&annotations, ANNOTATIONS_MAX));
     }
     owners(meta, &path.child("ownerReferences"), errors);
-    finalizers(meta, qualified, &path.child("finalizers"), errors);
     managers(meta, &path.child("managedFields"), errors);
 }
 
@@ -116,22 +123,27 @@ fn owners(meta: &Value, path: &Path, errors: &mut ErrorList) {
     }
 }
 
-fn finalizers(meta: &Value, qualified: bool, path: &Path, errors: &mut ErrorList) {
-    let mut seen: Vec<&str> = Vec::new();
-    for (i, name) in meta.get("finalizers").and_then(Value::as_array).into_iter().flatten().enumerate() {
-        let name = name.as_str().unwrap_or_default();
+fn finalizer_names(meta: &Value) -> Vec<&str> {
+    let names = meta.get("finalizers").and_then(Value::as_array).into_iter().flatten();
+    names.map(|name| name.as_str().unwrap_or_default()).collect()
+}
+
+/// Finalizers that have neither a domain nor are Kubernetes' own.
+fn unqualified(meta: &Value, path: &Path, errors: &mut ErrorList) {
+    for (i, name) in finalizer_names(meta).into_iter().enumerate() {
+        if !name.contains('/') && !matches!(name, "orphan" | "foregroundDeletion" | "kubernetes") {
+            let why = "name is neither a standard finalizer name nor is it fully qualified";
+            errors.push(Error::invalid(&path.index(i), name, why));
+        }
+    }
+}
+
+fn finalizers(meta: &Value, path: &Path, errors: &mut ErrorList) {
+    let seen = finalizer_names(meta);
+    for name in &seen {
         for fault in qualified_name_faults(name) {
-            errors.push(Error::invalid(path, name, fault));
+            errors.push(Error::invalid(path, *name, fault));
         }
-        let standard = matches!(name, "orphan" | "foregroundDeletion" | "kubernetes");
-        if qualified && !name.contains('/') && !standard {
-            errors.push(Error::invalid(
-                &path.index(i),
-                name,
-                "name is neither a standard finalizer name nor is it fully qualified",
-            ));
-        }
-        seen.push(name);
     }
     if seen.contains(&"orphan") && seen.contains(&"foregroundDeletion") {
         errors.push(Error::invalid(
@@ -155,18 +167,28 @@ fn managers(meta: &Value, path: &Path, errors: &mut ErrorList) {
     }
 }
 
-/// Faults of the metadata that may change.
-pub fn validate_unchanging(object: &Value, qualified: bool, path: &Path) -> ErrorList {
+/// Faults of changed metadata; `new` has the server-owned fields filled in from `old` where it left them out. What the kind's
+/// own validation checks again is told again.
+pub fn validate_update(new: &Value, old: &Value, qualified: bool, rechecks: Rechecks, path: &Path) -> ErrorList {
+    let none = Value::Null;
+    let (new, old) = (new.get("metadata").unwrap_or(&none), old.get("metadata").unwrap_or(&none));
     let mut errors = ErrorList::new();
-    common(object.get("metadata").unwrap_or(&Value::Null), qualified, path, &mut errors);
+    whole(new, false, path, &mut errors);
+    changed(new, old, path, &mut errors);
+    if rechecks.update {
+        changed(new, old, path, &mut errors);
+        if qualified {
+            unqualified(new, &path.child("finalizers"), &mut errors);
+        }
+    }
+    if rechecks.whole {
+        whole(new, qualified, path, &mut errors);
+    }
     errors
 }
 
-/// Faults of changed metadata; `new` has the server-owned fields filled in from `old` where it left them out.
-pub fn validate_update(new: &Value, old: &Value, qualified: bool, path: &Path) -> ErrorList {
-    let mut errors = ErrorList::new();
+fn changed(new_meta: &Value, old_meta: &Value, path: &Path, errors: &mut ErrorList) {
     let none = Value::Null;
-    let (new_meta, old_meta) = (new.get("metadata").unwrap_or(&none), old.get("metadata").unwrap_or(&none));
     let deleting = old_meta.get("deletionTimestamp").is_some_and(|t| !t.is_null());
     if deleting {
         let list = |meta: &Value| -> Vec<String> {
@@ -193,6 +215,5 @@ pub fn validate_update(new: &Value, old: &Value, qualified: bool, path: &Path) -
     if generation(new_meta) < generation(old_meta) {
         errors.push(Error::invalid(&path.child("generation"), generation(new_meta), "must not be decremented"));
     }
-    common(new_meta, qualified, path, &mut errors);
-    errors
+    common(new_meta, path, errors);
 }

@@ -38,6 +38,8 @@ pub struct Path {
 
 /// Reads a path.
 pub fn parse(path: &str) -> Route {
+    let whole = path.replacen("/namespaces//", "/", 1);
+    let path = whole.as_str();
     let segments: Vec<String> =
         path.split('/').filter(|s| !s.is_empty()).map(|s| unescape(s, false).unwrap_or_else(|| s.to_owned())).collect();
     let words: Vec<&str> = segments.iter().map(String::as_str).collect();
@@ -101,6 +103,7 @@ mod tests {
             ("/api/v1/namespaces/a/pods/b/log", "|v1|a|pods|b|log"),
             ("/apis/batch/v1/namespaces/a/jobs/", "batch|v1|a|jobs||"),
             ("/apis/batch/v1/watch/jobs", "batch|v1||jobs||"),
+            ("/api/v1/namespaces//pods", "|v1||pods||"),
         ] {
             assert_eq!(path(text), parts, "{text}");
         }

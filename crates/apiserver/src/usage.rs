@@ -5,7 +5,7 @@ use crate::registry::{Live, Served};
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use resource::admission::Objects;
-use resource::{Column, Resource, Strategy};
+use resource::{Column, Rechecks, Resource, Strategy};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -56,6 +56,7 @@ pub(crate) fn served(usage: &Arc<dyn Usage>) -> [Served; 2] {
             columns: ["Name", "cpu", "memory", "Window"].map(column).to_vec(),
             strategy: Arc::new(Rows),
             custom: false,
+            rechecks: Rechecks { update: true, whole: false },
         };
         Served::live(resource, Arc::new(metrics))
     };

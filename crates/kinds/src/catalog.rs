@@ -1,6 +1,6 @@
 //! The table of the kinds of Kubernetes itself that are served, with their descriptions for discovery and tables.
 
-use resource::{Column, Resource, Strategy, Subresource};
+use resource::{Column, Rechecks, Resource, Strategy, Subresource};
 use std::sync::Arc;
 
 /// A kind on its way into the catalogue.
@@ -34,6 +34,7 @@ impl Kind {
                 columns,
                 strategy: Arc::new(strategy),
                 custom: false,
+                rechecks: rechecks(kind),
             },
         }
     }
@@ -118,6 +119,23 @@ impl Kind {
     pub fn done(self) -> Resource {
         self.resource
     }
+}
+
+/// What upstream's validation of an update checks again (`ValidateObjectMetaUpdate` and `ValidateObjectMeta`).
+fn rechecks(kind: &str) -> Rechecks {
+    let (update, whole) = match kind {
+        "PodDisruptionBudget" => (false, false),
+        "EndpointSlice" | "LimitRange" | "PersistentVolume" => (false, true),
+        "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration" => (false, true),
+        "ValidatingAdmissionPolicy" | "ValidatingAdmissionPolicyBinding" => (false, true),
+        "CronJob" | "DaemonSet" | "Deployment" | "Event" | "Job" | "Lease" | "Namespace" | "NetworkPolicy" => {
+            (true, false)
+        }
+        "PodTemplate" | "PriorityClass" | "ReplicaSet" | "ReplicationController" | "ResourceQuota" => (true, false),
+        "RuntimeClass" | "Service" | "StorageClass" | "CustomResourceDefinition" => (true, false),
+        _ => (true, true),
+    };
+    Rechecks { update, whole }
 }
 
 fn column(name: &str, kind: &str, format: &str, priority: i32) -> Column {

@@ -141,6 +141,42 @@ fn backend(backend: &Value, place: &Path, errors: &mut ErrorList) {
     }
 }
 
+/// Faults of the addresses under which a balancer answers; `modes`: each address says how it is used.
+pub(crate) fn balanced(entries: &[Value], modes: bool) -> ErrorList {
+    let mut errors = ErrorList::new();
+    let path = Path::new("status").child("loadBalancer").child("ingress");
+    for (i, entry) in entries.iter().enumerate() {
+        let here = path.index(i);
+        let (ip, mode, host) = (text(entry, "ip"), at(entry, "ipMode").as_str(), text(entry, "hostname"));
+        if !ip.is_empty() && ip.parse::<std::net::IpAddr>().is_err() {
+            let detail = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
+            errors.push(Error::invalid(&here.child("ip"), ip, detail));
+        }
+        if modes {
+            match mode {
+                None if !ip.is_empty() => {
+                    errors.push(Error::required(&here.child("ipMode"), "must be specified when `ip` is set"))
+                }
+                Some(_) if ip.is_empty() => {
+                    errors.push(Error::forbidden(&here.child("ipMode"), "may not be specified when `ip` is not set"))
+                }
+                Some(mode) if !["Proxy", "VIP"].contains(&mode) => {
+                    errors.push(Error::not_supported(&here.child("ipMode"), mode, &["Proxy", "VIP"]))
+                }
+                _ => {}
+            }
+        }
+        if !host.is_empty() {
+            let faults = api::names::subdomain_faults(host, false);
+            errors.extend(faults.into_iter().map(|fault| Error::invalid(&here.child("hostname"), host, fault)));
+            if host.parse::<std::net::IpAddr>().is_ok() {
+                errors.push(Error::invalid(&here.child("hostname"), host, "must be a DNS name, not an IP address"));
+            }
+        }
+    }
+    errors
+}
+
 impl Strategy for Ingresses {
     fn prepare_create(&self, _cx: &Context<'_>, new: &mut Value) {
         new["status"] = json!({"loadBalancer": {}});
@@ -160,6 +196,10 @@ impl Strategy for Ingresses {
 
     fn prepare_subresource(&self, _cx: &Context<'_>, _subresource: &str, new: &mut Value, old: &Value) {
         keep(new, old, "spec");
+    }
+
+    fn validate_subresource(&self, _cx: &Context<'_>, _subresource: &str, new: &Value, _old: &Value) -> ErrorList {
+        balanced(items(new, "status.loadBalancer.ingress"), false)
     }
 
     fn generation_changed(&self, new: &Value, old: &Value) -> Option<bool> {

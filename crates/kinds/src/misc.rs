@@ -98,6 +98,12 @@ impl Strategy for PriorityClasses {
 /// The kind `RuntimeClass`.
 pub struct RuntimeClasses;
 
+/// What pods of the class take beside their containers is like a container's limits.
+fn overhead(class: &Value) -> ErrorList {
+    let limits = json!({"limits": at(class, "overhead.podFixed")});
+    super::podspec::resource_requirements(&limits, &Path::new("overhead"))
+}
+
 impl Strategy for RuntimeClasses {
     fn qualified_finalizers(&self) -> bool {
         false
@@ -110,15 +116,19 @@ impl Strategy for RuntimeClasses {
     fn validate_create(&self, _cx: &Context<'_>, new: &Value) -> ErrorList {
         let handler = text(new, "handler");
         let faults = names::label_faults(handler, false);
-        faults.into_iter().map(|fault| Error::invalid(&Path::new("handler"), handler, fault)).collect()
+        let mut errors: ErrorList =
+            faults.into_iter().map(|fault| Error::invalid(&Path::new("handler"), handler, fault)).collect();
+        errors.extend(overhead(new));
+        errors
     }
 
     fn validate_update(&self, _cx: &Context<'_>, new: &Value, old: &Value) -> ErrorList {
         let handler = text(new, "handler");
-        if handler == text(old, "handler") {
-            return ErrorList::new();
+        let mut errors = overhead(new);
+        if handler != text(old, "handler") {
+            errors.push(Error::invalid(&Path::new("handler"), handler, "field is immutable"));
         }
-        vec![Error::invalid(&Path::new("handler"), handler, "field is immutable")]
+        errors
     }
 
     fn unconditional_update(&self) -> bool {

@@ -116,7 +116,7 @@ impl Strategy for Services {
         if kind != "ExternalName" {
             default(spec, "internalTrafficPolicy", "Cluster");
         }
-        if has_nodes(&kind) {
+        if has_nodes(&kind) || (kind == "ClusterIP" && !items(spec, "externalIPs").is_empty()) {
             default(spec, "externalTrafficPolicy", "Cluster");
         }
         if kind == "LoadBalancer" {
@@ -172,6 +172,11 @@ impl Strategy for Services {
                 spec["clusterIPs"] = json!([ip]);
             } else if single {
                 spec["clusterIP"] = items(spec, "clusterIPs")[0].clone();
+            } else if at(spec, "clusterIP") != at(old_spec, "clusterIP")
+                && items(spec, "clusterIPs") == items(old_spec, "clusterIPs")
+            {
+                // an old client knows one address
+                spec["clusterIPs"] = json!([text(spec, "clusterIP")]);
             }
             for field in ["ipFamilies", "ipFamilyPolicy"] {
                 if unset(at(spec, field)) {
@@ -204,7 +209,9 @@ impl Strategy for Services {
         let mut errors = faults(new);
         let kinds = [text(new, "spec.type"), text(old, "spec.type")];
         let (ips, before) = (items(new, "spec.clusterIPs"), items(old, "spec.clusterIPs"));
-        if !kinds.contains(&"ExternalName") && !before.is_empty() && ips.first() != before.first() {
+        let sound = |ip: &Value| ip.as_str().is_some_and(|ip| ip == "None" || ip.parse::<std::net::IpAddr>().is_ok());
+        let changed = ips.first() != before.first() && ips.first().is_none_or(sound);
+        if !kinds.contains(&"ExternalName") && !before.is_empty() && changed {
             let path = Path::new("spec").child("clusterIPs").index(0);
             errors.push(Error::invalid(&path, ips.to_vec(), "may not change once set"));
         }
@@ -216,7 +223,7 @@ impl Strategy for Services {
         if text(new, "spec.type") != "LoadBalancer" && !items(new, "status.loadBalancer.ingress").is_empty() {
             return vec![Error::forbidden(&path, "may only be used when `spec.type` is 'LoadBalancer'")];
         }
-        ErrorList::new()
+        super::ingress::balanced(items(new, "status.loadBalancer.ingress"), true)
     }
 
     fn prepare_subresource(&self, _cx: &Context<'_>, _subresource: &str, new: &mut Value, old: &Value) {
@@ -389,6 +396,15 @@ fn faults(service: &Value) -> ErrorList {
         if ip != "None" && ip.parse::<std::net::IpAddr>().is_err() {
             let detail = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
             errors.push(Error::invalid(&path.child("clusterIPs").index(i), ip, detail));
+        }
+    }
+    let policy = text(spec, "externalTrafficPolicy");
+    if !policy.is_empty() {
+        let place = path.child("externalTrafficPolicy");
+        if !has_nodes(kind) && (kind != "ClusterIP" || items(spec, "externalIPs").is_empty()) {
+            errors.push(Error::invalid(&place, policy, "may only be set for externally-accessible services"));
+        } else if !["Cluster", "Local"].contains(&policy) {
+            errors.push(Error::not_supported(&place, policy, &["Cluster", "Local"]));
         }
     }
     if is_true(spec, "allocateLoadBalancerNodePorts") && kind != "LoadBalancer" {

@@ -78,10 +78,13 @@ impl Element {
     }
 }
 
-/// A scalar as messages show it: strings quoted.
+/// A value as messages show it: strings quoted, objects as nothing but their members.
 fn shown(value: &Value) -> String {
     match value {
         Value::String(text) => gotext::quoted(text),
+        Value::Null => "null".to_owned(),
+        Value::Array(items) => format!("[{}]", items.iter().map(shown).collect::<Vec<_>>().join(",")),
+        Value::Object(members) => members.iter().map(|(name, value)| format!("{name}={}", shown(value))).collect(),
         other => gotext::plain(other),
     }
 }

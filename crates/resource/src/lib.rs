@@ -48,6 +48,16 @@ pub struct Resource {
     pub strategy: Arc<dyn Strategy>,
     /// From a CRD: keys are sorted on the wire, strategic merge is refused, unknown fields are pruned by its schema.
     pub custom: bool,
+    pub rechecks: Rechecks,
+}
+
+/// What a kind's own validation of updates looks at once more, after the machinery: each fault of metadata is told so often.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rechecks {
+    /// What may not change, and the rest but finalizers.
+    pub update: bool,
+    /// All that a new object's metadata may have wrong.
+    pub whole: bool,
 }
 
 impl Resource {
@@ -308,6 +318,14 @@ pub trait Strategy: Send + Sync {
         None
     }
 
+    /// What is wrong with a body for a subresource of the object `name`, whatever that is and whether it is there.
+    ///
+    /// # Errors
+    /// The refusal.
+    fn posted(&self, _subresource: &str, _name: &str, _body: &Value) -> Result<(), Status> {
+        Ok(())
+    }
+
     /// Whose subresource a POST to this collection is, of the object that the body names: group, plural and subresource.
     fn alias_of(&self) -> Option<(&'static str, &'static str, &'static str)> {
         None
@@ -328,6 +346,11 @@ pub trait Strategy: Send + Sync {
     /// its template before the server adds to them.
     fn as_tracked(&self, _object: &Value) -> Option<Value> {
         None
+    }
+
+    /// What a create is warned of while it is prepared: also where the object is refused then.
+    fn early_warnings(&self, _new: &Value) -> Vec<String> {
+        Vec::new()
     }
 
     /// Whether a deleted object without metadata finalizers may go (a namespace also has finalizers in its spec).

@@ -8,7 +8,7 @@ pub use controller::Definitions;
 use crate::registry::compare_versions;
 use crate::registry::{Custom, Served};
 use merge::schema::Schema;
-use resource::{Column, Resource, Subresource};
+use resource::{Column, Rechecks, Resource, Subresource};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use store::Revision;
@@ -101,6 +101,7 @@ pub(crate) fn served(definition: &Arc<Value>, fresh_from: Revision) -> Vec<Serve
                 strategy: Arc::new(CustomStrategy { has_status, scale: scale.clone() }),
                 type_name: None,
                 custom: true,
+                rechecks: Rechecks { update: true, whole: false },
             };
             let openapi = version["schema"].get("openAPIV3Schema").cloned();
             let selectable = version["selectableFields"].as_array().into_iter().flatten();

@@ -118,8 +118,10 @@ impl Strategy for CustomStrategy {
 
     fn validate_subresource(&self, _cx: &Context<'_>, subresource: &str, new: &Value, _old: &Value) -> ErrorList {
         let mut errors = ErrorList::new();
-        if subresource == "status" {
-            self.scale_status(new, &mut errors);
+        match subresource {
+            "status" => self.scale_status(new, &mut errors),
+            "scale" => self.scale_spec(new, &mut errors),
+            _ => {}
         }
         errors
     }

@@ -115,9 +115,13 @@ pub fn object(
         }
         Format::Yaml => {
             let bare = |text: &String| text.trim_start_matches("yaml: unmarshal errors:\n  ").to_owned();
+            let bare: Vec<String> = repeated.iter().map(bare).collect();
             let twice = match validation {
-                FieldValidation::Warn => repeated.iter().map(bare).collect(),
-                FieldValidation::Strict | FieldValidation::Ignore => repeated,
+                _ if bare.is_empty() => bare,
+                FieldValidation::Warn => bare,
+                FieldValidation::Strict | FieldValidation::Ignore => {
+                    vec![format!("yaml: unmarshal errors:\n  {}", bare.join("\n  "))]
+                }
             };
             twice.into_iter().chain(dropped.iter().map(|path| format!("unknown field \"{path}\""))).collect()
         }
@@ -194,7 +198,7 @@ fn expect_kind(served: &Served, value: &mut Value, bytes: &[u8]) -> Result<(), S
     let text = |field: &str| map.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
     let (given_kind, given_version) = (text("kind"), text("apiVersion"));
     if served.custom.is_some() && given_kind.is_empty() {
-        let why = format!("Object 'Kind' is missing in '{}'", Value::Object(map.clone()));
+        let why = format!("Object 'Kind' is missing in '{}'", String::from_utf8_lossy(bytes));
         return Err(unrecognized(served, &why, bytes));
     }
     if served.custom.is_some() && given_version == version {

@@ -59,6 +59,10 @@ fn json_is_read_as_the_yaml_it_is() {
     let (value, repeated) = yaml(br#"{"a":1,"a":2}"#).unwrap();
     assert_eq!(value, serde_json::json!({"a": 2}));
     assert_eq!(repeated, ["yaml: unmarshal errors:\n  line 1: key \"a\" already set in map"]);
+    let (value, repeated) = yaml(b"a: 1\nb: {c: 1, \"c\": 2}\na: 3\n").unwrap();
+    assert_eq!(value, serde_json::json!({"a": 3, "b": {"c": 2}}));
+    let lines: Vec<&str> = repeated.iter().filter_map(|text| text.split("line ").nth(1)).collect();
+    assert_eq!(lines, ["2: key \"c\" already set in map", "3: key \"a\" already set in map"]);
 }
 
 #[test]

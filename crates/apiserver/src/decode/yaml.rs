@@ -12,6 +12,9 @@ const YAML_NODES_MAX: usize = 1_000_000;
 /// Most bytes of text in a YAML document, those that aliases repeat included: as many as a body may have.
 const YAML_SCALARS_MAX: usize = 3 << 20;
 
+/// Most repeated keys that are told.
+const REPEATED_MAX: usize = 32;
+
 /// Parses the first document of a YAML text.
 ///
 /// # Errors
@@ -36,12 +39,18 @@ pub fn yaml(bytes: &[u8]) -> Result<(Value, Vec<String>), String> {
         duplicate_keys: serde_saphyr::DuplicateKeyPolicy::LastWins,
     };
     let value: Value = serde_saphyr::from_str_with_options(first, options).map_err(|error| format!("yaml: {error}"))?;
-    // The parser stops at the first key that is there twice, if it is told to.
-    let options = serde_saphyr::options! { budget: budget() };
-    let repeated = match serde_saphyr::from_str_with_options::<serde::de::IgnoredAny>(first, options) {
-        Ok(_) => Vec::new(),
-        Err(error) => repeated_key(&error.to_string()).into_iter().collect(),
-    };
+    // The parser stops at the first key that is there twice, if it is told to: it gets another name, and the rest is read.
+    let mut repeated = Vec::new();
+    let mut text = first.to_owned();
+    for round in 0..REPEATED_MAX {
+        let options = serde_saphyr::options! { budget: budget() };
+        let Err(error) = serde_saphyr::from_str_with_options::<serde::de::IgnoredAny>(&text, options) else { break };
+        let error = error.to_string();
+        let Some(found) = repeated_key(&error) else { break };
+        repeated.push(found);
+        let Some(at) = place_of(&text, &error) else { break };
+        text.insert_str(at, &format!("{round}again-"));
+    }
     Ok((value, repeated))
 }
 
@@ -61,6 +70,16 @@ pub(super) fn plain_json(bytes: &[u8]) -> Option<Value> {
     }
     let (value, repeated) = json(bytes).ok()?;
     (repeated.is_empty() && !has_fractions(&value)).then_some(value)
+}
+
+/// Where a text continues a key that the parser complains about, behind its quote if it has one.
+fn place_of(text: &str, message: &str) -> Option<usize> {
+    let mut numbers = message.split_once("line ")?.1.split_once(" column ")?;
+    numbers.1 = numbers.1.split(|c: char| !c.is_ascii_digit()).next()?;
+    let (line, column): (usize, usize) = (numbers.0.parse().ok()?, numbers.1.parse().ok()?);
+    let start: usize = text.split_inclusive('\n').take(line.checked_sub(1)?).map(str::len).sum();
+    let (offset, first) = text.get(start..)?.char_indices().nth(column.checked_sub(1)?)?;
+    Some(start + offset + if matches!(first, '"' | '\'') { 1 } else { 0 })
 }
 
 /// Go's complaint about a repeated key, from the parser's (`… line 7 column 3: duplicate mapping key: k, …`).

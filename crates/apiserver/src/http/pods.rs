@@ -13,6 +13,7 @@ use axum::extract::ws::Message;
 use bytes::Bytes;
 use futures::StreamExt;
 use http::Response;
+use resource::admission::Objects;
 use resource::status::Status;
 use serde_json::Value;
 use std::convert::Infallible;
@@ -79,6 +80,10 @@ impl Server {
             let mut answer = response(204, "text/plain", Bytes::new());
             answer.headers_mut().remove(http::header::CONTENT_TYPE);
             return Ok(answer);
+        }
+        let node = api::object::text(&pod["spec"], "nodeName");
+        if Objects::get(&*self.core, "", "nodes", "", node).is_none() {
+            return Err(Status::not_found("", "pods", node));
         }
         let streams = self.streams.as_ref().ok_or_else(|| no_agent(pod))?;
         let stream = streams.logs(pod.clone(), LogOptions { container, ..options }).await?;

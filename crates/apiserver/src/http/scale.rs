@@ -50,6 +50,17 @@ fn view(served: &Served, object: &Value, paths: &Value, writing: bool) -> Result
     Ok(json!({"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": meta, "spec": spec, "status": status}))
 }
 
+/// The Scale, or its metadata where the client wants no more.
+fn partial(scale: Value, accepted: &Accepted) -> Value {
+    match accepted.form {
+        Form::Metadata => {
+            let version = format!("meta.k8s.io/{}", accepted.form_version);
+            json!({"kind": "PartialObjectMetadata", "apiVersion": version, "metadata": scale["metadata"]})
+        }
+        _ => scale,
+    }
+}
+
 /// A Scale as kubectl's table.
 fn table_of(scale: &Value, accepted: &Accepted, now: jiff::Timestamp) -> Response<Body> {
     let column = |name: &str, kind: &str, format: &str, description: &str| json!({"name": name, "type": kind, "format": format, "description": description, "priority": 0});
@@ -119,7 +130,8 @@ impl Server {
             if accepted.form == Form::Table {
                 return Ok(table_of(&scale, &accepted, self.core.world.now()));
             }
-            let answer = Answer { code: 200, object: Object::Made(Arc::new(scale)), warnings: Vec::new() };
+            let answer =
+                Answer { code: 200, object: Object::Made(Arc::new(partial(scale, &accepted))), warnings: Vec::new() };
             return Ok(answer::object(&answer, false, &accepted));
         }
         let agent = ask.header(http::header::USER_AGENT).unwrap_or_default();
@@ -145,6 +157,16 @@ impl Server {
         } else {
             decode::json(&ask.body).map_err(Status::bad_request)?.0
         };
+        let other_name = |scale: &Value| {
+            let named = api::object::meta(scale, "name");
+            let why = format!("the name of the object ({named}) does not match the name on the URL ({})", target.name);
+            (!named.is_empty() && named != target.name).then(|| Status::bad_request(why))
+        };
+        if ask.method == Method::PUT
+            && let Some(refusal) = other_name(&body)
+        {
+            return Err(refusal);
+        }
         let attempt = || -> Result<Attempt, Status> {
             let entry = self.core.entry(target).ok_or_else(|| crate::registry::not_found(target))?;
             let old = target.served.present_value(&entry);
@@ -165,25 +187,16 @@ impl Server {
                 let error = Error::invalid(&Path::new("patch"), wanted.to_string(), why);
                 return Err(Status::invalid("", "", "", &vec![error]));
             }
-            let named = api::object::meta(&wanted, "name");
-            if !named.is_empty() && named != target.name {
-                return Err(Status::bad_request(format!(
-                    "the name of the object ({named}) does not match the name on the URL ({})",
-                    target.name
-                )));
+            if let Some(refusal) = other_name(&wanted) {
+                return Err(refusal);
             }
             same_revision(target, &wanted, &entry)?;
             let replicas = wanted["spec"].get("replicas").and_then(Value::as_i64).unwrap_or(0);
-            if replicas < 0 {
-                let r = &target.served.resource;
-                if builtin {
-                    let path = Path::new("spec").child("replicas");
-                    let error = Error::invalid(&path, replicas, "must be greater than or equal to 0");
-                    return Err(Status::invalid("autoscaling", "Scale", &target.name, &vec![error]));
-                }
-                let path = Path::new(text(paths, "specReplicasPath"));
-                let error = Error::invalid(&path, replicas, "should be a non-negative integer");
-                return Err(Status::invalid(&r.group, &r.kind, &target.name, &vec![error]));
+            if builtin && replicas < 0 {
+                // a custom resource's own rules say so of their field
+                let path = Path::new("spec").child("replicas");
+                let error = Error::invalid(&path, replicas, "must be greater than or equal to 0");
+                return Err(Status::invalid("autoscaling", "Scale", &target.name, &vec![error]));
             }
             let mut new = (*old).clone();
             set(&mut new, text(paths, "specReplicasPath"), replicas.into());

@@ -66,10 +66,6 @@ impl DeleteOptions {
                 out.dry_run = query::dry_run(query.all("dryRun"), &mut errors);
             }
         }
-        // Values in the query count beside a body, too.
-        if body.is_some() && query.get("dryRun").is_some() {
-            out.dry_run |= query::dry_run(query.all("dryRun"), &mut errors);
-        }
         let path = Path::new("propagationPolicy");
         match (policy.as_deref(), orphan) {
             (Some(text), Some(_)) => errors

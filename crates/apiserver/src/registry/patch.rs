@@ -54,7 +54,7 @@ impl Core {
         let mut new = patched().map_err(|error| refused(&error))?;
         // A strategic patch is shown itself, of the others what they make of the object.
         let shown = || match kind {
-            PatchKind::Strategic => merge::gotext::plain(patch),
+            PatchKind::Strategic => strategic::shown(&old, patch),
             PatchKind::Json | PatchKind::Merge | PatchKind::Apply => {
                 patched().map(|made| made.to_string()).unwrap_or_default()
             }
@@ -118,11 +118,10 @@ impl Core {
         let merged =
             apply::apply(live.as_deref(), applied, &writer, call.options.force, served.schema(), self.world.now())
                 .map_err(|error| apply_refused(&error))?;
-        if call.options.validation == FieldValidation::Strict
-            && let Some(first) = call.warnings.first()
-        {
+        if call.options.validation == FieldValidation::Strict && !call.warnings.is_empty() {
+            let lines = call.warnings.join("\n  ");
             let why = format!(
-                "error strict decoding YAML: error converting YAML to JSON: yaml: unmarshal errors:\n  {first}"
+                "error strict decoding YAML: error converting YAML to JSON: yaml: unmarshal errors:\n  {lines}"
             );
             return Err(Status::bad_request(why));
         }

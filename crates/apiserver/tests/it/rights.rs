@@ -93,7 +93,9 @@ async fn every_route_needs_its_verb() {
                     continue;
                 }
                 let what = format!("{method} {path} with {role}");
-                let (code, answer) = hostile.ask_as(user, method, &path, media, "{}").await;
+                // beside a body, the query of a DELETE counts for nothing
+                let body = if method == "DELETE" { "" } else { "{}" };
+                let (code, answer) = hostile.ask_as(user, method, &path, media, body).await;
                 let refused =
                     answer["message"].as_str().unwrap_or_default().contains(&format!("cannot {verb} resource"));
                 assert_eq!((code != 403 || !refused, refused), (may, !may), "{what}: {code} {answer}");

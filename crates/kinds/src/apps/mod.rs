@@ -116,6 +116,13 @@ impl Strategy for Workload {
     fn prepare_subresource(&self, _cx: &Context<'_>, subresource: &str, new: &mut Value, old: &Value) {
         if subresource == "status" {
             keep(new, old, "spec");
+            // a status that does not count its template takes the count away
+            if *self == DaemonSet
+                && api::object::annotation(new, TEMPLATE_GENERATION) == Some("0")
+                && let Some(annotations) = new.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut)
+            {
+                annotations.remove(TEMPLATE_GENERATION);
+            }
             if *self == Deployment {
                 super::kit::keep_meta(new, old, "labels");
             }

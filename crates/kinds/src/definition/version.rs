@@ -85,6 +85,16 @@ pub(super) fn all_versions(definition: &Value, path: &Path, errors: &mut ErrorLi
         errors.push(Error::invalid(&path.child("selectableFields"), "", why));
         return;
     }
+    if !hoisted && shared(all, "schema").is_some() {
+        // what all versions have in common is none's own
+        for (i, _) in
+            all.iter().enumerate().filter(|(_, v)| v["selectableFields"].as_array().is_some_and(|f| !f.is_empty()))
+        {
+            let why = "may only be set when `version.schema.openAPIV3Schema` is not included";
+            errors.push(Error::invalid(&at.index(i).child("selectableFields"), "", why));
+        }
+        return;
+    }
     for (i, version) in all.iter().enumerate() {
         let place = if hoisted { path.child("selectableFields") } else { at.index(i).child("selectableFields") };
         if !hoisted || i == 0 {

@@ -51,11 +51,9 @@ impl Strategy for Jobs {
 
     fn prepare_create(&self, _cx: &Context<'_>, new: &mut Value) {
         new["status"] = json!({});
-        // What is no label value is found in the template, and must not be found twice.
+        // A template without labels has nothing yet that the Job could show: what is no label value is found there alone.
         let good = api::names::label_value_faults(text(new, "metadata.name")).is_empty();
-        if !good {
-            show_template_labels(new);
-        }
+        let shown = good || !super::kit::unset(at(new, "spec.template.metadata.labels"));
         if is_true(new, "spec.manualSelector") {
             return show_template_labels(new);
         }
@@ -69,7 +67,7 @@ impl Strategy for Jobs {
         }
         let matched = map(child(child(spec, "selector"), "matchLabels"));
         matched.entry(UID_LABELS[1]).or_insert_with(|| uid.into());
-        if good {
+        if shown {
             show_template_labels(new);
         }
     }

@@ -154,6 +154,10 @@ impl Strategy for Pods {
         let spec = child(object, "spec");
         podspec::defaults(spec);
         podspec::pod_defaults(spec);
+        // of a template it stays as it is
+        if int(spec, "terminationGracePeriodSeconds").is_some_and(|seconds| seconds < 0) {
+            spec["terminationGracePeriodSeconds"] = json!(1);
+        }
         join_addresses(object);
     }
 
@@ -242,8 +246,11 @@ impl Strategy for Pods {
             ));
         }
         warnings.extend(warnings::of_template(new, ""));
-        // upstream tells of these while it prepares the pod
-        [apparmor::warnings(new), warnings].concat()
+        warnings
+    }
+
+    fn early_warnings(&self, new: &Value) -> Vec<String> {
+        apparmor::warnings(new)
     }
 
     fn selectable(&self, object: &Value) -> Vec<(&'static str, String)> {
@@ -306,11 +313,18 @@ impl Strategy for Pods {
         }
     }
 
+    fn posted(&self, subresource: &str, name: &str, body: &Value) -> Result<(), Status> {
+        let given = text(body, "metadata.name");
+        if subresource == "binding" && !given.is_empty() && given != name {
+            return Err(Status::bad_request("name in URL does not match name in Binding object"));
+        }
+        Ok(())
+    }
+
     fn ignored(&self, subresource: &str) -> Ignored {
         match subresource {
             "status" => Ignored::paths(&["spec", "metadata.deletionTimestamp", "metadata.ownerReferences"]),
-            "ephemeralcontainers" => Ignored::all_but(&["spec.ephemeralContainers"]),
-            "resize" => Ignored::all_but(&["spec.containers", "spec.initContainers"]),
+            "ephemeralcontainers" | "resize" => Ignored::Nothing,
             _ => Ignored::paths(&["status"]),
         }
     }
@@ -324,10 +338,6 @@ pub fn success() -> Value {
 /// Puts a pod on a node.
 fn bind(cx: &Context<'_>, pod: &Value, body: &Value) -> Result<Outcome, Status> {
     let name = text(pod, "metadata.name");
-    let given = text(body, "metadata.name");
-    if !given.is_empty() && given != name {
-        return Err(Status::bad_request("name in URL does not match name in Binding object"));
-    }
     let kind = text(body, "target.kind");
     let mut errors = ErrorList::new();
     let target = Path::new("target");

@@ -99,6 +99,14 @@ pub fn validate(new: &Value, old: &Value, errors: &mut ErrorList) {
     if !containers_kept(new, old, &path, errors) {
         return;
     }
+    // upstream asks again what is asked of every pod
+    for list in ["containers", "initContainers"] {
+        for (i, container) in items(at(new, "spec"), list).iter().enumerate() {
+            if text(container, "image").trim().is_empty() {
+                errors.push(Error::required(&path.child(list).index(i).child("image"), ""));
+            }
+        }
+    }
     let deadline = |pod| int(pod, "spec.activeDeadlineSeconds");
     let at_deadline = path.child("activeDeadlineSeconds");
     match (deadline(new), deadline(old)) {

@@ -272,7 +272,7 @@ fn devices(container: &Value, scene: &Scene<'_>, path: &Path, errors: &mut Error
         if name.is_empty() {
             errors.push(Error::required(&path.child("name"), ""));
         }
-        if names.contains(&name) {
+        if !name.is_empty() && names.contains(&name) {
             errors.push(Error::invalid(&path.child("name"), name, "must be unique"));
         }
         match scene.volumes.get(name) {

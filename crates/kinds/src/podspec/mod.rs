@@ -13,7 +13,7 @@ mod volumes;
 pub(crate) use validate::ip;
 
 pub use containers::trimmed_images;
-pub use resources::resource_name;
+pub use resources::{resource_name, resource_requirements};
 pub use scheduling::label_selector;
 pub use validate::{app_armor, node_name_faults, spec as validate};
 
@@ -32,9 +32,6 @@ pub fn defaults(spec: &mut Value) {
     default(spec, "restartPolicy", "Always");
     default(spec, "schedulerName", "default-scheduler");
     default(spec, "terminationGracePeriodSeconds", 30);
-    if spec["terminationGracePeriodSeconds"].as_i64().is_some_and(|secs| secs < 0) {
-        spec["terminationGracePeriodSeconds"] = json!(1);
-    }
     if spec.get("securityContext").is_none_or(Value::is_null) {
         spec["securityContext"] = json!({});
     }

@@ -131,35 +131,9 @@ impl Managed {
         Ok(out)
     }
 
-    /// As `metadata.managedFields`: appliers first, then by time, then by name.
+    /// As `metadata.managedFields`.
     pub fn encode(&self) -> Vec<Value> {
-        let mut sorted: Vec<(&Identity, &Entry)> = self.entries.iter().collect();
-        sorted.sort_by(|(a, x), (b, y)| {
-            (a.operation.cmp(&b.operation))
-                .then_with(|| by_time(seconds(x.time.as_deref()), seconds(y.time.as_deref())))
-                .then_with(|| a.manager.cmp(&b.manager))
-                .then_with(|| x.api_version.cmp(&y.api_version))
-                .then_with(|| a.subresource.cmp(&b.subresource))
-        });
-        sorted
-            .into_iter()
-            .map(|(identity, entry)| {
-                let mut out = Map::new();
-                let mut put = |name: &str, value: &str| {
-                    if !value.is_empty() {
-                        out.insert(name.to_owned(), value.into());
-                    }
-                };
-                put("manager", &identity.manager);
-                put("operation", identity.operation.as_str());
-                put("apiVersion", &entry.api_version);
-                put("time", entry.time.as_deref().unwrap_or_default());
-                put("fieldsType", "FieldsV1");
-                put("subresource", &identity.subresource);
-                out.insert("fieldsV1".to_owned(), entry.fields.to_json());
-                Value::Object(out)
-            })
-            .collect()
+        encode(self.entries.iter())
     }
 
     /// Writes the entries into an object's metadata, or takes the list away where there are none.
@@ -224,4 +198,35 @@ impl Managed {
             }
         }
     }
+}
+
+/// Entries as `metadata.managedFields` lists them: appliers first, then by time, then by name.
+pub(super) fn encode<'a>(entries: impl Iterator<Item = (&'a Identity, &'a Entry)>) -> Vec<Value> {
+    let mut sorted: Vec<(&Identity, &Entry)> = entries.collect();
+    sorted.sort_by(|(a, x), (b, y)| {
+        (a.operation.cmp(&b.operation))
+            .then_with(|| by_time(seconds(x.time.as_deref()), seconds(y.time.as_deref())))
+            .then_with(|| a.manager.cmp(&b.manager))
+            .then_with(|| x.api_version.cmp(&y.api_version))
+            .then_with(|| a.subresource.cmp(&b.subresource))
+    });
+    sorted
+        .into_iter()
+        .map(|(identity, entry)| {
+            let mut out = Map::new();
+            let mut put = |name: &str, value: &str| {
+                if !value.is_empty() {
+                    out.insert(name.to_owned(), value.into());
+                }
+            };
+            put("manager", &identity.manager);
+            put("operation", identity.operation.as_str());
+            put("apiVersion", &entry.api_version);
+            put("time", entry.time.as_deref().unwrap_or_default());
+            put("fieldsType", "FieldsV1");
+            put("subresource", &identity.subresource);
+            out.insert("fieldsV1".to_owned(), entry.fields.to_json());
+            Value::Object(out)
+        })
+        .collect()
 }

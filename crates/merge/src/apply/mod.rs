@@ -7,6 +7,7 @@
 
 mod managed;
 mod same;
+mod scale;
 mod typed;
 
 use crate::builtin;
@@ -15,6 +16,7 @@ use crate::schema::Schema;
 use jiff::Timestamp;
 use managed::{Entry, Identity, Managed, Operation};
 pub use same::same_but_times;
+pub use scale::track_scale;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -150,24 +152,25 @@ fn empty_object(writer: &Writer<'_>) -> Value {
     out.insert("apiVersion".to_owned(), writer.api_version.into());
     out.insert("kind".to_owned(), writer.kind.into());
     let mut out = Value::Object(out);
-    let (group, version) = writer.api_version.split_once('/').unwrap_or(("core", writer.api_version));
-    let own = match group.split_once('.') {
-        None => Some(group),
-        Some((first, "k8s.io" | "authorization.k8s.io")) => Some(first),
-        Some(_) => None,
-    };
-    if let Some(package) = own {
-        let name = match package {
-            "apiextensions" => {
-                format!("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.{version}.{}", writer.kind)
-            }
-            package => format!("io.k8s.api.{package}.{version}.{}", writer.kind),
-        };
-        if builtin::facts(&name).is_some() {
-            builtin::normalize(&name, &mut out);
-        }
+    if let Some(name) = builtin_type(writer) {
+        builtin::normalize(&name, &mut out);
     }
     out
+}
+
+/// The name of the type of a built-in kind in the table.
+fn builtin_type(writer: &Writer<'_>) -> Option<String> {
+    let (group, version) = writer.api_version.split_once('/').unwrap_or(("core", writer.api_version));
+    let package = match group.split_once('.') {
+        None => group,
+        Some((first, "k8s.io" | "authorization.k8s.io")) => first,
+        Some(_) => return None,
+    };
+    let name = match package {
+        "apiextensions" => format!("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.{version}.{}", writer.kind),
+        package => format!("io.k8s.api.{package}.{version}.{}", writer.kind),
+    };
+    builtin::facts(&name).is_some().then_some(name)
 }
 
 fn managed_fields(object: &Value) -> Option<&Value> {

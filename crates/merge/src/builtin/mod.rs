@@ -276,13 +276,17 @@ fn message_schema(name: &str, open: &mut Vec<String>, done: &mut BTreeMap<String
     Some(schema)
 }
 
+/// A default that a marker in Go's source states; the table leaves empty ones out.
+const EMPTY_DEFAULT: (&str, &str) = ("io.k8s.api.core.v1.LocalObjectReference", "name");
+
 /// The schema of an associative list's elements: keys that Go always writes are empty rather than absent, so that an
 /// element without them still has a place.
 fn with_key_defaults(item: &Arc<Schema>, keys: &[String], shape: &Shape) -> Arc<Schema> {
     let Shape::Message(name) = shape else { return item.clone() };
     let mut item = (**item).clone();
     for field in fields(name) {
-        if !keys.contains(&field.name) || !field.always || field.pointer || field.default.is_some() {
+        let stated = EMPTY_DEFAULT == (name.as_str(), field.name.as_str());
+        if !keys.contains(&field.name) || !(field.always || stated) || field.pointer || field.default.is_some() {
             continue;
         }
         if let Some(property) = item.properties.get_mut(&field.name) {

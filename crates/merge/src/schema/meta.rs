@@ -38,7 +38,6 @@ static OBJECT_META: LazyLock<Arc<Schema>> = LazyLock::new(|| {
     ]);
     let owner = Schema {
         atomic_map: true,
-        required: ["apiVersion", "kind", "name", "uid"].map(str::to_owned).to_vec(),
         ..object([
             ("apiVersion", text()),
             ("blockOwnerDeletion", scalar(Type::Boolean)),

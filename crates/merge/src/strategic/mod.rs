@@ -39,6 +39,27 @@ pub fn apply(doc: &Value, patch: &Value, schema: &Schema) -> Result<Value, Patch
     Ok(Value::Object(merge_object(doc.clone(), patch, schema)?))
 }
 
+/// A patch of `doc` as messages show it: upstream takes directives out of it where it merges, and nulls where there is nothing
+/// to merge with.
+pub fn shown(doc: &Value, patch: &Value) -> String {
+    fn bare(there: Option<&Value>, value: &Value) -> Value {
+        match value {
+            Value::Object(members) => {
+                let kept = members.iter().filter(|(name, value)| match there {
+                    Some(_) => !name.starts_with('$'),
+                    None => !value.is_null(),
+                });
+                // elements of a list are merged with those that are there
+                let below = |name: &str| there.and_then(|at| if at.is_array() { Some(at) } else { at.get(name) });
+                Value::Object(kept.map(|(name, value)| (name.clone(), bare(below(name), value))).collect())
+            }
+            Value::Array(items) => Value::Array(items.iter().map(|item| bare(there, item)).collect()),
+            scalar => scalar.clone(),
+        }
+    }
+    gotext::plain(&bare(Some(doc), patch))
+}
+
 fn internal<T>(message: String) -> Result<T, PatchError> {
     Err(PatchError::Internal(message))
 }

@@ -224,3 +224,16 @@ proptest! {
         prop_assert_eq!(found, Ok(merge_by_search(&live, &patch, "name")));
     }
 }
+
+#[test]
+fn a_patch_is_shown_as_it_was_used() {
+    let doc = json!({"spec": {"a": {"x": 1}, "l": [{"name": "v"}]}});
+    let cases = [
+        (json!({"spec": {"$patch": "replace", "a": {"x": null}}}), "map[spec:map[a:map[x:<nil>]]]"),
+        (json!({"spec": {"l": [{"$retainKeys": ["name"], "name": "v"}]}}), "map[spec:map[l:[map[name:v]]]]"),
+        (json!({"new": {"$patch": "replace", "b": null, "c": 1}}), "map[new:map[$patch:replace c:1]]"),
+    ];
+    for (patch, text) in cases {
+        assert_eq!(shown(&doc, &patch), text);
+    }
+}

@@ -197,7 +197,8 @@ impl Server {
         }
         match route::parse(&ask.path) {
             Route::Resource(_) if ask.path.starts_with("//") => Ok(nothing_here()),
-            Route::Resource(_) if ask.path.contains("//") => Err(no_resource()),
+            // an empty namespace stands for all of them
+            Route::Resource(_) if ask.path.replacen("/namespaces//", "/", 1).contains("//") => Err(no_resource()),
             Route::Resource(path) => self.resource(ask, path).await,
             Route::Discovery(what) => {
                 self.authorize_path(&ask)?;
@@ -259,6 +260,9 @@ impl Server {
             if custom && verb == "patch" && crate::registry::PatchKind::of(&ask.content_type()).is_none() {
                 return Err(super::verbs::custom_patches());
             }
+            if custom && name.is_empty() && matches!(verb, "update" | "patch") {
+                return Err(Status::bad_request("name must be provided"));
+            }
             if custom && !verb.is_empty() && !matches!(ask.method, Method::HEAD | Method::OPTIONS) {
                 let what = resource::status::qualified(&resource.group, &resource.plural);
                 let mut status = not_allowed();
@@ -268,17 +272,17 @@ impl Server {
             }
             return Err(not_allowed());
         }
-        if !target.subresource.is_empty()
-            && let Some(result) = self.special(&ask, &target).await
-        {
-            return result;
-        }
         let builtin = target.served.custom.is_none();
         let deprecation = match &target.served.custom {
             Some(custom) => custom.deprecation.clone(),
             None => target.served.resource.strategy.deprecation().map(str::to_owned),
         };
-        let result = self.act(ask, target, verb, path.watch).await;
+        let special = if target.subresource.is_empty() { None } else { self.special(&ask, &target).await };
+        let result = match special {
+            Some(result) if builtin => return result,
+            Some(result) => result,
+            None => self.act(ask, target, verb, path.watch).await,
+        };
         let Some(text) = deprecation else { return result };
         match result {
             Ok(mut response) => {
@@ -286,7 +290,7 @@ impl Server {
                 Ok(response)
             }
             // the router refuses before the kind is looked at
-            Err(status) if builtin && status.code == 406 => Err(status),
+            Err(status) if builtin && status.code == 406 && !status.message.starts_with("you requested") => Err(status),
             Err(status) => Err(status.with_warnings(&[text])),
         }
     }

@@ -22,18 +22,27 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 
 impl Server {
+    /// Refuses a body of a type that nobody can read.
+    fn readable(ask: &Ask, served: &Served) -> Result<(), Status> {
+        match ask.content_type().as_str() {
+            "" | negotiate::JSON | negotiate::YAML => Ok(()),
+            negotiate::PROTOBUF if served.custom.is_none() => Ok(()),
+            _ if served.custom.is_some() => Err(negotiate::unsupported(&[negotiate::JSON, negotiate::YAML])),
+            _ => Err(negotiate::unsupported(&[negotiate::JSON, negotiate::YAML, negotiate::PROTOBUF])),
+        }
+    }
+
     /// The object in the body of a write.
     fn body_object(&self, ask: &Ask, served: &Served, options: &WriteOptions) -> Result<(Value, Vec<String>), Status> {
+        Self::readable(ask, served)?;
         match ask.content_type().as_str() {
-            "" | negotiate::JSON => decode::object(served, &ask.body, Format::Json, options.validation),
             negotiate::YAML => decode::object(served, &ask.body, Format::Yaml, options.validation),
-            negotiate::PROTOBUF if served.custom.is_none() => {
+            negotiate::PROTOBUF => {
                 let value = decode::protobuf(served, &ask.body)?;
                 let bytes = value.to_string();
                 decode::object(served, bytes.as_bytes(), Format::Json, options.validation)
             }
-            _ if served.custom.is_some() => Err(negotiate::unsupported(&[negotiate::JSON, negotiate::YAML])),
-            _ => Err(negotiate::unsupported(&[negotiate::JSON, negotiate::YAML, negotiate::PROTOBUF])),
+            _ => decode::object(served, &ask.body, Format::Json, options.validation),
         }
     }
 
@@ -60,6 +69,7 @@ impl Server {
             return self.post_subresource(ask, &meant).await;
         }
         let accepted = ask.negotiate(Self::offer(&target.served))?;
+        Self::readable(ask, &target.served)?;
         let options = WriteOptions::parse(&ask.query, "CreateOptions", ask.agent(), false)?;
         let long = self.core.may_take_long(target, ask.body.len());
         let (body, warnings) = self.core.apart(long, || self.body_object(ask, &target.served, &options)).await?;
@@ -227,6 +237,7 @@ impl Server {
             let main = Target { subresource: String::new(), ..target.clone() };
             Ok(self.core.delete(&main, &parsed, &ask.user)?.replying(201, reply.clone()))
         };
+        strategy.posted(&target.subresource, &target.name, &body)?;
         let attempt = || {
             let entry = self.core.entry(target).ok_or_else(|| crate::registry::not_found(target))?;
             let parent = target.served.present_value(&entry);

@@ -98,12 +98,14 @@ impl Core {
         if served.custom.is_some() {
             errors.extend(served.schema().validate(&new, None, &Path::root()));
         }
+        let early = strategy.early_warnings(&new);
         if !errors.is_empty() {
-            return Err(self.invalid(target, &name, errors, &empty));
+            return Err(self.invalid(target, &name, errors, &empty).with_warnings(&early));
         }
         self.with_context(user, &target.namespace, options.dry_run, |cx| strategy.admit_valid(cx, &new))?;
         let hold = self.admit_quotas(target, &new, None, options.dry_run)?;
-        let mut more = strategy.warnings(&new, None);
+        let mut more = early;
+        more.extend(strategy.warnings(&new, None));
         self.validate(target, Operation::Create, Some(&new), None, user, options.dry_run, &mut more)?;
         let warnings = [warnings, &more].concat();
         // upstream's storage refuses it, which a trial does not reach

@@ -89,11 +89,19 @@ impl Core {
             subresource: &target.subresource,
             ignored: &ignored,
         };
-        if !tracked {
+        if target.subresource == "scale" {
+            let paths = served.scale().unwrap_or_default();
+            let path = api::object::text(&paths, "specReplicasPath");
+            let number = |object: &Value| resource::jsonpath::simple(object, path).and_then(Value::as_i64);
+            let catalog = self.catalog();
+            let scaled = |version: &str| {
+                let (group, version) = version.rsplit_once('/').unwrap_or(("", version));
+                catalog.get(group, version, &resource.plural).is_some_and(|served| served.scale().is_some())
+            };
+            let changed = number(&new).filter(|to| number(&old) != Some(*to));
+            apply::track_scale(&old, &mut new, &writer, path, changed, scaled);
+        } else if !tracked {
             apply::track_update(Some(&old), &mut new, &writer, served.schema(), now);
-            if target.subresource == "scale" {
-                untimed(&mut new, "scale");
-            }
         }
         let ran = self.mutate(target, Operation::Update, &mut new, Some(&old), user, options.dry_run)?;
         if ran {
@@ -127,15 +135,8 @@ impl Core {
         let path = Path::new("metadata");
         // Faults of rules in parts that this update leaves as they were.
         let mut let_be = Vec::new();
-        // Upstream's generic update and the kind's own both look at metadata, twice each: so many causes there are.
-        let builtin = served.custom.is_none();
-        let qualified = builtin && strategy.qualified_finalizers();
-        let mut errors = meta::validate_update(&new, &old, qualified, &path);
-        errors.extend(errors.clone());
-        let again = meta::validate_unchanging(&new, qualified, &path);
-        for _ in 0..if builtin { 2 } else { 1 } {
-            errors.extend(again.clone());
-        }
+        let qualified = served.custom.is_none() && strategy.qualified_finalizers();
+        let mut errors = meta::validate_update(&new, &old, qualified, resource.rechecks, &path);
         errors.extend(self.with_context(user, &target.namespace, options.dry_run, |cx| {
             if main {
                 strategy.validate_update(cx, &new, &old)
@@ -228,16 +229,6 @@ fn registry_key(target: &Target, dry_run: bool) -> String {
     let root = if dry_run { "" } else { "/registry" };
     let parts = [place.as_str(), &target.namespace, &target.name];
     parts.into_iter().filter(|part| !part.is_empty()).fold(root.to_owned(), |key, part| format!("{key}/{part}"))
-}
-
-/// Upstream's scale handler keeps no time with the fields that it manages.
-fn untimed(object: &mut Value, subresource: &str) {
-    let entries = object["metadata"].get_mut("managedFields").and_then(Value::as_array_mut);
-    for entry in entries.into_iter().flatten().filter(|e| e["subresource"] == subresource) {
-        if let Some(entry) = entry.as_object_mut() {
-            entry.remove("time");
-        }
-    }
 }
 
 /// What an updater may leave out and may not take away.

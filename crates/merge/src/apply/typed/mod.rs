@@ -200,7 +200,9 @@ pub(super) fn faults(schema: &Schema, value: &Value, duplicates: bool) -> Vec<Fa
 
 fn scalar_fault(schema: &Schema, value: &Value) -> Option<String> {
     let got = |value: &Value| format!("&{{{}}}", gotext::plain(value));
-    match (schema.kind, value) {
+    // a time is any scalar to server-side apply
+    let kind = if schema.format.as_deref() == Some("date-time") { Type::Any } else { schema.kind };
+    match (kind, value) {
         (_, Value::Null)
         | (Type::Integer | Type::Number, Value::Number(_))
         | (Type::String, Value::String(_))

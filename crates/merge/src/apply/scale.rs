@@ -1,0 +1,123 @@
+//! Managed fields of an object whose scale is written (`k8s.io/apimachinery/pkg/util/managedfields.ScaleHandler`).
+//!
+//! The scale is a kind of its own, of which each manager of the object's replicas manages `.spec.replicas`. What its managers
+//! are after the write goes back to the object: whoever has lost the replicas there loses them here.
+
+use super::managed::{self, Entry, Identity, Managed, Operation};
+use super::{Writer, managed_fields};
+use crate::fields::{Element, FieldSet};
+use serde_json::Value;
+
+/// What the scale is, as entries of updates name it.
+const SCALE: &str = "autoscaling/v1";
+
+/// Records in `new.metadata.managedFields` that `writer` has written the replicas of `live` at `path` (`.spec.replicas`);
+/// `changed`: to this other number. `versions` are those in which the kind has a scale.
+pub fn track_scale(
+    live: &Value,
+    new: &mut Value,
+    writer: &Writer<'_>,
+    path: &str,
+    changed: Option<i64>,
+    versions: impl Fn(&str) -> bool,
+) {
+    let path: Vec<Element> =
+        path.trim_start_matches('.').split('.').map(|part| Element::Field(part.to_owned())).collect();
+    let mut replicas = FieldSet::default();
+    replicas.insert(&path);
+    let before = managed_fields(live).and_then(|list| Managed::decode(list).ok()).unwrap_or_default();
+    let mut scalers: Vec<Identity> = match changed {
+        // a scale does not mention none
+        Some(0) => Vec::new(),
+        Some(_) => vec![Identity::new(writer.manager, Operation::Update, SCALE, writer.subresource)],
+        None => {
+            let owners = before.entries.iter().filter(|(_, entry)| entry.fields.has(&path));
+            owners.map(|(id, _)| Identity::new(&id.manager, id.operation, SCALE, &id.subresource)).collect()
+        }
+    };
+    let mut kept: Vec<(Identity, Entry)> = Vec::new();
+    for (id, entry) in before.entries {
+        if !versions(&entry.api_version) {
+            continue;
+        }
+        if !entry.fields.has(&path) {
+            kept.push((id, entry));
+        } else if let Some(at) = scalers.iter().position(|scaler| *scaler == id) {
+            scalers.remove(at);
+            kept.push((id, entry));
+        } else {
+            let fields = entry.fields.difference(&replicas);
+            if !fields.is_empty() {
+                kept.push((id, Entry { fields, ..entry }));
+            }
+        }
+    }
+    // the scale's own times are lost on the way
+    kept.extend(
+        scalers
+            .into_iter()
+            .map(|id| (id, Entry { fields: replicas.clone(), api_version: writer.api_version.to_owned(), time: None })),
+    );
+    let list = managed::encode(kept.iter().map(|(id, entry)| (id, entry)));
+    if let Some(Value::Object(meta)) = new.get_mut("metadata") {
+        if list.is_empty() {
+            meta.remove("managedFields");
+        } else {
+            meta.insert("managedFields".to_owned(), list.into());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::apply::Ignored;
+    use serde_json::json;
+
+    fn entry(manager: &str, subresource: &str, time: Option<&str>, fields: Value) -> Value {
+        let mut out =
+            json!({"manager": manager, "operation": "Update", "apiVersion": "e.g/v1", "fieldsType": "FieldsV1"});
+        if !subresource.is_empty() {
+            out["subresource"] = subresource.into();
+        }
+        if let Some(time) = time {
+            out["time"] = time.into();
+        }
+        out["fieldsV1"] = fields;
+        out
+    }
+
+    fn scaled(changed: Option<i64>) -> Value {
+        let then = Some("2026-01-01T00:00:00Z");
+        let live = json!({"metadata": {"managedFields": [
+            entry("maker", "", then, json!({"f:spec": {"f:color": {}, "f:replicas": {}}})),
+            entry("other", "", then, json!({"f:metadata": {}})),
+        ]}});
+        let writer = Writer {
+            manager: "me",
+            api_version: "e.g/v1",
+            kind: "W",
+            subresource: "scale",
+            ignored: &Ignored::Nothing,
+        };
+        let mut new = live.clone();
+        track_scale(&live, &mut new, &writer, ".spec.replicas", changed, |version| version == "e.g/v1");
+        new["metadata"]["managedFields"].take()
+    }
+
+    #[test]
+    fn whoever_scales_manages_the_replicas() {
+        let then = Some("2026-01-01T00:00:00Z");
+        let rest = [
+            entry("maker", "", then, json!({"f:spec": {"f:color": {}}})),
+            entry("other", "", then, json!({"f:metadata": {}})),
+        ];
+        let own =
+            |manager: &str, subresource: &str| entry(manager, subresource, None, json!({"f:spec": {"f:replicas": {}}}));
+        let [color, meta] = rest;
+        assert_eq!(scaled(Some(3)), json!([own("me", "scale"), color, meta]));
+        assert_eq!(scaled(Some(0)), json!([color, meta]));
+        // a number that stays is managed by whom it was, apart from the rest
+        assert_eq!(scaled(None), json!([own("maker", ""), color, meta]));
+    }
+}
