@@ -78,7 +78,7 @@ pub(super) fn look(call: &Call, world: &World<'_>, at_hand: &mut AtHand) {
             Ok(Prepared { task, .. }) => task.resources.list,
             Err(_) => return,
         },
-        "sky check" | "sky gpus list" | "sky show-gpus" => Vec::new(),
+        "sky check" => Vec::new(),
         _ => return,
     };
     if at_hand.contexts.all.is_empty() {
