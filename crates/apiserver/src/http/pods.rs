@@ -142,10 +142,9 @@ impl Server {
         let offered: Vec<&str> = offered.split(',').map(str::trim).collect();
         let protocol = protocols.iter().find(|p| offered.contains(p)).copied().unwrap_or_default();
         options.protocol = protocol.to_owned();
-        let upgrade = upgrade::to_websocket(ask)?;
-        let upgrade = if protocol.is_empty() { upgrade } else { upgrade.protocols([protocol]) };
-        Ok(upgrade
-            .on_upgrade(move |socket| streams::speak(agent, pod, kind, options, Socket::WebSocket(Box::new(socket)))))
+        upgrade::to_frames(ask, protocol, move |io| {
+            Box::pin(streams::speak(agent, pod, kind, options, Socket::WebSocket(io)))
+        })
     }
 
     /// A watch that sends each event as a frame: of text, or of protobuf for clients that take it.

@@ -6,20 +6,25 @@ use crate::registry::internal;
 use crate::streams::Io;
 use axum::extract::FromRequestParts;
 use axum::extract::ws::WebSocketUpgrade;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use futures::future::BoxFuture;
 use http::request::Parts;
-use http::{HeaderValue, Response, StatusCode, header};
+use http::{HeaderValue, Method, Response, StatusCode, header};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use resource::status::Status;
+use sha1::{Digest, Sha1};
 
 /// The header in which a client lists the protocols that it speaks over SPDY, and the server the one it chose.
 const PROTOCOL: &str = "x-stream-protocol-version";
 /// The header in which a server lists its own where none fits.
 const ACCEPTED: &str = "x-accepted-stream-protocol-versions";
 
-/// Bytes of one WebSocket message, however many frames it comes in: each connection may hold so many. kubectl sends 32 KiB at once.
-const MESSAGE_BYTES_MAX: usize = 1 << 20;
+/// Bytes of one message of a client that only listens (to a watch): each connection may hold so many.
+const MESSAGE_BYTES_MAX: usize = 4 << 10;
+/// What a server's key is made of, beside the client's (RFC 6455, 1.3).
+const WEBSOCKET_ID: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
 /// Whether the client asks for an upgrade to this protocol.
 pub(super) fn wanted(ask: &Ask, protocol: &str) -> bool {
@@ -43,6 +48,42 @@ pub(super) fn to_websocket(ask: &Ask) -> Result<WebSocketUpgrade, Status> {
         Some(Err(rejection)) => Err(Status::bad_request(rejection.to_string())),
         None => Err(internal("a WebSocket handshake did not end")),
     }
+}
+
+/// The answer that turns the connection into WebSocket frames, whose bytes `then` gets; `protocol` is the one agreed upon, if one is.
+pub(super) fn to_frames(
+    ask: &Ask,
+    protocol: &'static str,
+    then: impl FnOnce(Box<dyn Io>) -> BoxFuture<'static, ()> + Send + 'static,
+) -> Result<Response<Body>, Status> {
+    if ask.method != Method::GET {
+        return Err(Status::bad_request("a WebSocket is opened by GET"));
+    }
+    if ask.header(header::SEC_WEBSOCKET_VERSION).is_none_or(|version| version.trim() != "13") {
+        return Err(Status::bad_request("the header `Sec-WebSocket-Version` is not 13"));
+    }
+    let Some(key) = ask.header(header::SEC_WEBSOCKET_KEY) else {
+        return Err(Status::bad_request("the header `Sec-WebSocket-Key` is missing"));
+    };
+    let accept = STANDARD.encode(Sha1::digest([key, WEBSOCKET_ID].concat()));
+    let upgrade = parts(ask)?.extensions.remove::<OnUpgrade>();
+    let upgrade = upgrade.ok_or_else(|| Status::bad_request("this connection cannot be upgraded"))?;
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    let headers = response.headers_mut();
+    headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+    headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
+    headers.insert(header::SEC_WEBSOCKET_ACCEPT, HeaderValue::from_str(&accept).map_err(not_a_header)?);
+    if !protocol.is_empty() {
+        headers.insert(header::SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(protocol));
+    }
+    tokio::spawn(async move {
+        match upgrade.await {
+            Ok(connection) => then(Box::new(TokioIo::new(connection))).await,
+            Err(error) => tracing::debug!(%error, "a connection was not upgraded"),
+        }
+    });
+    Ok(response)
 }
 
 /// The answer that turns the connection into SPDY; `then` gets the chosen protocol (empty where the client names none) and

@@ -7,7 +7,7 @@
 
 use super::frames;
 use super::spdy::Frame;
-use super::wire::{self, Activity, Inbound, Outbound, split};
+use super::wire::{self, Activity, Inbound, Outbound, Part, split};
 use super::{Socket, StreamOptions};
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -93,7 +93,10 @@ pub enum Speaker {
 
 /// What is heard of the client.
 pub enum Listener {
-    Channels(Inbound),
+    Channels {
+        from: Inbound,
+        message: Message,
+    },
     Spdy {
         receiver: frames::Receiver,
         sender: frames::Sender,
@@ -110,7 +113,11 @@ pub async fn connect(socket: Socket, options: &StreamOptions) -> Option<(Speaker
     let is_spdy = matches!(socket, Socket::Spdy(_));
     let (from, to, activity) = split(socket);
     if !is_spdy {
-        return Some((Speaker::Channels(Mutex::new(to)), Listener::Channels(from), activity));
+        return Some((
+            Speaker::Channels(Mutex::new(to)),
+            Listener::Channels { from, message: Message::default() },
+            activity,
+        ));
     }
     let sender = frames::Sender::new(to);
     let mut receiver = frames::Receiver::new(from, sender.clone());
@@ -229,8 +236,8 @@ impl Listener {
     /// What the client says next; `None` once it has gone.
     pub async fn next(&mut self) -> Option<Input> {
         match self {
-            Self::Channels(from) => loop {
-                if let Some(input) = said(&from.next().await?) {
+            Self::Channels { from, message } => loop {
+                if let Some(input) = message.part(from.next().await?) {
                     return Some(input);
                 }
             },
@@ -259,19 +266,46 @@ impl Listener {
     /// See `Inbound::run_dry`.
     pub async fn run_dry(&mut self) {
         match self {
-            Self::Channels(from) => from.run_dry().await,
+            Self::Channels { from, .. } => from.run_dry().await,
             Self::Spdy { receiver, .. } => receiver.run_dry().await,
         }
     }
 }
 
-/// What a message over WebSocket says; `None`: nothing that is listened to.
-pub(super) fn said(message: &Bytes) -> Option<Input> {
-    match message.split_first()? {
-        (&STDIN, _) => Some(Input::Data(message.slice(1..))),
-        (&RESIZE, text) if text.len() <= SIZE_BYTES_MAX => size(&serde_json::from_slice(text).ok()?),
-        (&CLOSE, [STDIN, ..]) => Some(Input::End),
-        _ => None,
+/// A message over WebSocket, as it comes: input is handed on part by part.
+#[derive(Debug, Default)]
+pub struct Message {
+    channel: Option<u8>,
+    /// What there is of a message that is no input, while it may be one that is listened to.
+    text: Vec<u8>,
+    is_long: bool,
+}
+
+impl Message {
+    /// What the next part says, with those before it; `None`: nothing yet, or nothing that is listened to.
+    pub(super) fn part(&mut self, part: Part) -> Option<Input> {
+        if part.begins {
+            *self = Self::default();
+        }
+        let mut bytes = part.bytes;
+        let channel = match self.channel {
+            Some(channel) => channel,
+            None => *self.channel.insert(*bytes.split_to(bytes.len().min(1)).first()?),
+        };
+        if channel == STDIN {
+            return Some(Input::Data(bytes));
+        }
+        self.is_long |= self.text.len().saturating_add(bytes.len()) > SIZE_BYTES_MAX;
+        if self.is_long {
+            self.text = Vec::new();
+            return None;
+        }
+        self.text.extend_from_slice(&bytes);
+        match (channel, self.text.as_slice()) {
+            (RESIZE, text) if part.ends => size(&serde_json::from_slice(text).ok()?),
+            (CLOSE, [STDIN, ..]) if part.ends => Some(Input::End),
+            _ => None,
+        }
     }
 }
 

@@ -5,7 +5,7 @@
 
 use super::frames::{Receiver, Sender};
 use super::spdy::Frame;
-use super::wire::{self, Inbound, Outbound, PIECE_BYTES, split};
+use super::wire::{self, FAREWELL_MAX, Inbound, Outbound, PIECE_BYTES, Part, split};
 use super::{Io, PodStreams, Socket, StreamOptions};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -17,8 +17,9 @@ use tokio::task::JoinSet;
 
 /// SPDY within WebSocket messages.
 const TUNNEL: &str = "SPDY/3.1+portforward.k8s.io";
-/// Bytes of one connection that may wait for a server that does not read. Once they do, all connections of the client wait:
-/// the protocol has no means to hold back one alone.
+/// Bytes of one connection that may wait for a server that does not read. Once they do, all connections of the client wait: the
+/// channels of WebSockets have no means to hold back one alone, and SPDY's windows are what kubectl's library neither keeps to nor sends
+/// (`spdystream` has no flow control), so a kubelet's client waits in the same way, and without these bytes.
 const WAITING_BYTES_MAX: usize = 256 << 10;
 /// Connections that one client may have at a time.
 const CONNECTIONS_MAX: usize = 1000;
@@ -165,7 +166,8 @@ async fn connection(pod: &To, port: u16, data: u32, error: u32, mut input: Duple
 
 async fn channels(pod: &To, ports: &[u16], mut from: Inbound, to: Outbound) {
     let to = Arc::new(Mutex::new(to));
-    let mut writers = Vec::new();
+    let mut inputs = Vec::new();
+    let mut writers = JoinSet::new();
     let mut readers = JoinSet::new();
     for (index, port) in ports.iter().enumerate().take(usize::from(u8::MAX) / 2) {
         let (data, errors) = (2 * index as u8, 2 * index as u8 + 1);
@@ -173,8 +175,14 @@ async fn channels(pod: &To, ports: &[u16], mut from: Inbound, to: Outbound) {
         send(&to, errors, &port.to_le_bytes()).await;
         match pod.connect(*port).await {
             Ok(stream) => {
-                let (mut reader, writer) = tokio::io::split(stream);
-                writers.push(Some(writer));
+                let (mut reader, mut writer) = tokio::io::split(stream);
+                let (input, mut waiting) = tokio::io::duplex(WAITING_BYTES_MAX);
+                inputs.push(Some(input));
+                writers.spawn(async move {
+                    if tokio::io::copy(&mut waiting, &mut writer).await.is_ok() {
+                        let _ = writer.shutdown().await; // the server may be gone
+                    }
+                });
                 let to = Arc::clone(&to);
                 readers.spawn(async move {
                     let mut buffer = vec![0; PIECE_BYTES];
@@ -186,20 +194,32 @@ async fn channels(pod: &To, ports: &[u16], mut from: Inbound, to: Outbound) {
                 });
             }
             Err(why) => {
-                writers.push(None);
+                inputs.push(None);
                 send(&to, errors, pod.refusal(*port, &why).as_bytes()).await;
             }
         }
     }
     let writing = async {
-        while let Some(message) = from.next().await {
-            if let Some((channel, data)) = message.split_first()
-                && let Some(Some(writer)) = writers.get_mut(usize::from(channel / 2))
-                && writer.write_all(data).await.is_err()
+        let mut channel = None;
+        while let Some(Part { mut bytes, begins, .. }) = from.next().await {
+            if begins {
+                channel = None;
+            }
+            if channel.is_none() {
+                channel = bytes.split_to(bytes.len().min(1)).first().copied();
+            }
+            // what comes on a channel of errors is for nobody
+            if let Some(number) = channel.filter(|number| number % 2 == 0)
+                && let Some(place) = inputs.get_mut(usize::from(number / 2))
+                && let Some(input) = place
+                && input.write_all(&bytes).await.is_err()
             {
-                return;
+                *place = None; // the server reads no more; the other ports go on
             }
         }
+        // what was sent before the end is not lost with it
+        inputs.clear();
+        let _ = tokio::time::timeout(FAREWELL_MAX, async { while writers.join_next().await.is_some() {} }).await;
     };
     let reading = async { while readers.join_next().await.is_some() {} };
     tokio::select! {
@@ -215,4 +235,78 @@ async fn send(to: &Mutex<Outbound>, channel: u8, data: &[u8]) -> bool {
     message.push(channel);
     message.extend_from_slice(data);
     to.lock().await.send(message).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::websocket::testing::masked;
+    use super::super::{Command, LogOptions, StreamKind};
+    use super::*;
+    use bytes::Bytes;
+    use futures::future::BoxFuture;
+    use futures::stream::BoxStream;
+    use resource::status::Status;
+
+    /// A pod with a port 1 where nobody reads, and others where what is sent comes back.
+    struct Echo(std::sync::Mutex<Vec<DuplexStream>>);
+
+    impl PodStreams for Echo {
+        fn logs(
+            &self,
+            _pod: Arc<Value>,
+            _options: LogOptions,
+        ) -> BoxFuture<'static, Result<BoxStream<'static, Bytes>, Status>> {
+            Box::pin(async { Err(Status::bad_request("no logs")) })
+        }
+
+        fn check(&self, _: &Value, _: StreamKind, _: &StreamOptions) -> BoxFuture<'static, Result<(), Status>> {
+            Box::pin(async { Ok(()) })
+        }
+
+        fn connect(&self, _pod: &Value, port: u16) -> BoxFuture<'static, std::io::Result<Box<dyn Io>>> {
+            let (ours, theirs) = tokio::io::duplex(1024);
+            if port == 1 {
+                self.0.lock().unwrap().push(theirs);
+            } else {
+                tokio::spawn(async move {
+                    let (mut from, mut to) = tokio::io::split(theirs);
+                    tokio::io::copy(&mut from, &mut to).await
+                });
+            }
+            Box::pin(async move { Ok(Box::new(ours) as Box<dyn Io>) })
+        }
+
+        fn exec(&self, _: &Value, _: &StreamOptions) -> BoxFuture<'static, Result<Command, String>> {
+            Box::pin(async { Err("no commands".to_owned()) })
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_port_that_is_not_read_holds_no_other_up() {
+        let (client, server) = tokio::io::duplex(1 << 16);
+        let options = StreamOptions { ports: vec![1, 2], ..StreamOptions::default() };
+        let pod = Arc::new(serde_json::json!({"metadata": {"name": "pod"}}));
+        let echo = Arc::new(Echo(std::sync::Mutex::default()));
+        let session = tokio::spawn(forward(echo, pod, options, Socket::WebSocket(Box::new(server))));
+        let (mut from, mut to) = tokio::io::split(client);
+        let talk = async {
+            let much = [&[0][..], &vec![b'x'; WAITING_BYTES_MAX - 1024]].concat();
+            to.write_all(&masked(true, 2, &much, [9; 4])).await.unwrap();
+            // a message in parts, of which the first is not even the channel
+            for (opcode, fin, bytes) in [(2, false, &b""[..]), (0, false, b"\x02he"), (0, true, b"llo")] {
+                to.write_all(&masked(fin, opcode, bytes, [7; 4])).await.unwrap();
+            }
+            let mut heard = Vec::new();
+            let mut buffer = [0; 1024];
+            while !heard.ends_with(b"llo") {
+                let size = from.read(&mut buffer).await.unwrap();
+                assert!(size > 0, "{heard:?}");
+                heard.extend_from_slice(&buffer[..size]);
+            }
+            // what is on its way at the end still arrives, and the session ends though port 1 is never read
+            to.write_all(&masked(true, 8, &[], [7; 4])).await.unwrap();
+            session.await.unwrap();
+        };
+        tokio::time::timeout(Duration::from_secs(60), talk).await.expect("the other port waits");
+    }
 }

@@ -77,7 +77,7 @@ impl Receiver {
                 Ok(Some(Frame::GoAway)) => return None,
                 Ok(Some(Frame::Other)) => {}
                 Ok(Some(frame)) => return Some(frame),
-                Ok(None) => self.reader.push(&self.from.next().await?),
+                Ok(None) => self.reader.push(&self.from.next().await?.bytes),
                 Err(error) => {
                     tracing::debug!(%error, "a client's stream is ended");
                     return None;

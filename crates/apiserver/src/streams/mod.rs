@@ -7,9 +7,9 @@ mod frames;
 mod properties;
 mod session;
 mod spdy;
+mod websocket;
 mod wire;
 
-use axum::extract::ws::WebSocket;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
@@ -64,7 +64,7 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 
 /// What a client's connection has become once both sides agreed.
 pub enum Socket {
-    WebSocket(Box<WebSocket>),
+    WebSocket(Box<dyn Io>),
     /// `Upgrade: SPDY/3.1`, which kubectl before 1.30 speaks.
     Spdy(Box<dyn Io>),
 }

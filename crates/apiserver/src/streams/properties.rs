@@ -1,10 +1,11 @@
 //! Property tests of upgraded connections: whatever a client sends, its session ends with it and stays within its bounds. The frames
 //! are whole, cut, changed, too long, or inflate to more than they are. `PROPTEST_CASES` asks for more (`make soak`).
 
-use super::client::{Input, SIZE_BYTES_MAX, connect, said};
+use super::client::{Input, Message, SIZE_BYTES_MAX, connect};
 use super::forward::forward;
 use super::spdy::testing::Opener;
 use super::spdy::{Frame, HEADER_BYTES_MAX, Reader, Writer};
+use super::wire;
 use super::{Command, Io, LogOptions, PodStreams, Socket, StreamKind, StreamOptions};
 use bytes::Bytes;
 use flate2::{Compress, Compression, FlushCompress};
@@ -151,6 +152,13 @@ fn read(bytes: &[u8], pieces: &[usize]) -> (Vec<Frame>, bool) {
         reader.push(piece);
         loop {
             match reader.frame() {
+                // data comes in parts
+                Ok(Some(Frame::Data { stream, bytes, fin })) => match frames.last_mut() {
+                    Some(Frame::Data { stream: last, bytes: before, fin: ended @ false }) if *last == stream => {
+                        (*before, *ended) = ([&before[..], &bytes[..]].concat().into(), fin);
+                    }
+                    _ => frames.push(Frame::Data { stream, bytes, fin }),
+                },
                 Ok(Some(frame)) => frames.push(frame),
                 Ok(None) => break,
                 Err(_) => return (frames, true),
@@ -237,14 +245,26 @@ proptest! {
     }
 
     #[test]
-    fn channels_say_what_they_are_for(channel in 0_u8..=255, text in prop_oneof![
+    fn channels_say_what_they_are_for(cut: Index, channel in 0_u8..=255, text in prop_oneof![
         vec(any::<u8>(), 0..64),
         "[\\[{\"Width\":0-9,}]{0,64}".prop_map(String::into_bytes),
         (0_usize..3 * SIZE_BYTES_MAX).prop_map(|depth| vec![b'['; depth]),
         any::<(u64, u64)>().prop_map(|(width, height)| format!("{{\"Width\":{width},\"Height\":{height}}}").into_bytes()),
     ]) {
-        let message = Bytes::from([&[channel], text.as_slice()].concat());
-        match said(&message) {
+        let bytes = Bytes::from([&[channel], text.as_slice()].concat());
+        let part = |bytes: Bytes, begins, ends| wire::Part { bytes, begins, ends };
+        let whole = Message::default().part(part(bytes.clone(), true, true));
+        // in parts it says the same
+        let (mut message, at) = (Message::default(), cut.index(bytes.len() + 1));
+        let parts = [message.part(part(bytes.slice(..at), true, false)), message.part(part(bytes.slice(at..), false, true))];
+        let parts: Vec<Input> = parts.into_iter().flatten().collect();
+        let data = |input: &Input| if let Input::Data(bytes) = input { bytes.to_vec() } else { Vec::new() };
+        match &whole {
+            Some(Input::Data(bytes)) => prop_assert_eq!(&parts.iter().flat_map(data).collect::<Vec<u8>>(), bytes),
+            Some(other) => prop_assert_eq!(parts.iter().collect::<Vec<_>>(), [other]),
+            None => prop_assert!(parts.is_empty()),
+        }
+        match whole {
             Some(Input::Data(data)) => prop_assert!(channel == 0 && data == text),
             Some(Input::Size { .. }) => prop_assert!(channel == 4 && text.len() <= SIZE_BYTES_MAX),
             Some(Input::End) => prop_assert!(channel == 255 && text.first() == Some(&0)),

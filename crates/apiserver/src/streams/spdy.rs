@@ -29,8 +29,8 @@ const SYN_REPLY: u16 = 2;
 const RST_STREAM: u16 = 3;
 const PING: u16 = 6;
 const GO_AWAY: u16 = 7;
-/// Frames are at most 2^24 bytes; peers send far less.
-const FRAME_BYTES_MAX: usize = 1 << 20;
+/// Of a frame that is no data: it is read as a whole. Peers send some hundred.
+const CONTROL_BYTES_MAX: usize = 64 << 10;
 /// Bytes of a stream's headers once they are inflated; peers send some hundred.
 pub(crate) const HEADER_BYTES_MAX: usize = 64 << 10;
 /// Reasons of `RST_STREAM` and `GOAWAY`: the stream is refused; nothing is wrong.
@@ -46,6 +46,7 @@ pub enum Frame {
         headers: BTreeMap<String, String>,
         fin: bool,
     },
+    /// A frame of data, or a part of one: `fin` is said of the last.
     Data {
         stream: u32,
         bytes: Bytes,
@@ -78,16 +79,19 @@ fn dictionary() -> Vec<u8> {
     bytes
 }
 
-/// Takes a stream of bytes apart: a frame at a time, so that what waits is never more than the bytes that came.
+/// Takes a stream of bytes apart: a frame at a time, and data as it comes, so that what waits is never more than the bytes that came
+/// last and a control frame.
 #[derive(Debug)]
 pub struct Reader {
     buffer: BytesMut,
+    /// Of a frame of data: its stream, whether it ends that, and how many bytes are on the way.
+    data: Option<(u32, bool, usize)>,
     inflate: Inflate,
 }
 
 impl Reader {
     pub fn new() -> Self {
-        Self { buffer: BytesMut::new(), inflate: Inflate::new() }
+        Self { buffer: BytesMut::new(), data: None, inflate: Inflate::new() }
     }
 
     /// Takes bytes in; `frame` gives the frames that are complete with them.
@@ -100,11 +104,19 @@ impl Reader {
     /// # Errors
     /// The bytes cannot be SPDY, or a frame is larger than any peer's. Nothing that follows can be read.
     pub fn frame(&mut self) -> Result<Option<Frame>, Malformed> {
+        if self.data.is_some() {
+            return Ok(self.data());
+        }
         let Some(head) = self.buffer.first_chunk::<8>() else { return Ok(None) };
         let word = u32::from_be_bytes([head[0], head[1], head[2], head[3]]);
         let flags = head[4];
         let length = u32::from_be_bytes([0, head[5], head[6], head[7]]) as usize;
-        if length > FRAME_BYTES_MAX {
+        if word >> 31 == 0 {
+            self.buffer.advance(8);
+            self.data = Some((word, flags & 1 != 0, length));
+            return Ok(self.data());
+        }
+        if length > CONTROL_BYTES_MAX {
             return Err(Malformed("a frame is too long"));
         }
         if self.buffer.len() < 8 + length {
@@ -112,10 +124,19 @@ impl Reader {
         }
         self.buffer.advance(8);
         let body = self.buffer.split_to(length).freeze();
-        match word >> 31 {
-            0 => Ok(Some(Frame::Data { stream: word, bytes: body, fin: flags & 1 != 0 })),
-            _ => self.control((word & 0xffff) as u16, flags, &body).map(Some),
+        self.control((word & 0xffff) as u16, flags, &body).map(Some)
+    }
+
+    /// What there is of a frame of data.
+    fn data(&mut self) -> Option<Frame> {
+        let (stream, fin, length) = self.data?;
+        let size = length.min(self.buffer.len());
+        if size == 0 && length > 0 {
+            return None;
         }
+        let left = length.saturating_sub(size);
+        self.data = (left > 0).then_some((stream, fin, left));
+        Some(Frame::Data { stream, bytes: self.buffer.split_to(size).freeze(), fin: fin && left == 0 })
     }
 
     fn control(&mut self, kind: u16, flags: u8, body: &[u8]) -> Result<Frame, Malformed> {
@@ -341,6 +362,19 @@ mod tests {
             }
         }
         let headers = |name: &str, value: &str| [(name.to_owned(), value.to_owned())].into();
+        // five bytes at a time: eight of the head, then what there is
+        let hello: Vec<u8> = frames
+            .iter()
+            .flat_map(|frame| match frame {
+                Frame::Data { bytes, .. } => bytes.to_vec(),
+                _ => Vec::new(),
+            })
+            .collect();
+        assert_eq!(hello, b"hello");
+        frames.retain(|frame| !matches!(frame, Frame::Data { fin: false, .. }));
+        if let Some(Frame::Data { bytes, .. }) = frames.get_mut(2) {
+            *bytes = hello.into();
+        }
         assert_eq!(
             frames,
             [
