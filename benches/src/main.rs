@@ -10,9 +10,11 @@
 
 mod allocations;
 mod api;
+mod contender;
 mod downloads;
 mod etcd;
 mod load;
+mod mpijobs;
 mod operator;
 mod overhead;
 mod peer;
@@ -33,7 +35,7 @@ use std::path::PathBuf;
 
 #[derive(Parser)]
 struct Flags {
-    /// Only these, with commas: plan, queue, store, api, trainjobs, waiting, sweep, reports, operator, startup, downloads, overhead
+    /// Only these, with commas: plan, queue, store, api, trainjobs, waiting, sweep, reports, operator, mpijobs, startup, downloads, overhead
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// The binary to measure
@@ -121,6 +123,9 @@ async fn main() -> Result<()> {
     }
     if wanted("operator") {
         figures.extend(operator::measure(&setting).await?);
+    }
+    if wanted("mpijobs") {
+        figures.extend(mpijobs::measure(&setting).await?);
     }
     if wanted("downloads") {
         figures.extend(downloads::measure(&setting).await?);

@@ -4,6 +4,7 @@
 //! works on what is made. Neither controller's client is throttled. What is counted of requests is what the API server
 //! answered, less what was sent from here.
 
+use crate::contender::{Clock, Contender, Counter, Phase, processors, requests};
 use crate::peer::{Peer, certificate, cpu_seconds, peak_mb, until};
 use crate::{Figure, Setting, load};
 use anyhow::{Context, Result, bail};
@@ -14,10 +15,9 @@ use http::{Method, Request};
 use kube::Client;
 use kube::core::WatchEvent;
 use serde_json::{Value, json};
-use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Duration;
 
 const CLIENTS: usize = 32;
 const JOBS: usize = 2000;
@@ -94,23 +94,6 @@ pub async fn measure(setting: &Setting) -> Result<Vec<Figure>> {
     ])
 }
 
-/// How a controller is started.
-struct Contender {
-    program: PathBuf,
-    arguments: Vec<String>,
-    environment: Vec<(&'static str, PathBuf)>,
-}
-
-/// A controller at work; ended when dropped.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 struct Cluster {
     peer: Peer,
     client: Client,
@@ -178,26 +161,11 @@ impl Cluster {
         Ok(Contender { program: std::fs::canonicalize(binary)?, arguments, environment: Vec::new() })
     }
 
-    fn begin(&self, contender: &Contender, one_core: bool) -> Result<Running> {
-        let mut command = match one_core {
-            true => Command::new("taskset"),
-            false => Command::new(&contender.program),
-        };
-        if one_core {
-            command.args(["-c", "0"]).arg(&contender.program);
-        }
-        let log = File::options().create(true).append(true).open(self.folder().join("contender.log"))?;
-        command.args(&contender.arguments).envs(contender.environment.iter().map(|(name, value)| (name, value)));
-        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
-        let program = contender.program.display();
-        Ok(Running(command.spawn().with_context(|| format!("starting {program}"))?))
-    }
-
     async fn run(&self, contender: &Contender, jobs: usize) -> Result<Run> {
         let name = contender.program.file_name().unwrap_or_default().display();
         eprintln!("{name}: {jobs} TrainJobs, and their completion");
-        let running = self.begin(contender, false)?;
-        let pid = running.0.id();
+        let running = contender.begin(self.folder(), false)?;
+        let pid = running.pid();
         let (created, completed, requests) = match self.load(pid, jobs).await {
             Ok(done) => done,
             Err(error) => {
@@ -232,7 +200,7 @@ impl Cluster {
         let asked = Counter::default();
         until(LIMIT, || self.count_is(JOBSETS, 1, &asked)).await?;
 
-        let (asked, before) = (Counter::default(), self.requests().await?);
+        let (asked, before) = (Counter::default(), requests(&self.client).await?);
         let clock = self.clock(pid)?;
         load::create_all(&self.client, TRAINJOBS, CLIENTS, jobs, trainjob).await?;
         until(LIMIT, || self.count_is(JOBSETS, jobs + 1, &asked)).await?;
@@ -250,7 +218,7 @@ impl Cluster {
         let completed = clock.stop();
         // from here came a list and a watch, the reading of the metrics, and for each TrainJob its creation and a completion
         let own = asked.count() as f64 + 3.0 + 2.0 * jobs as f64;
-        Ok((created, completed, self.requests().await? - before - own))
+        Ok((created, completed, requests(&self.client).await? - before - own))
     }
 
     fn clock(&self, pid: u32) -> Result<Clock> {
@@ -288,8 +256,8 @@ impl Cluster {
 
     /// The 99th percentile of admission reviews that come in at a steady pace, in milliseconds; the controller has one core.
     async fn admission(&self, contender: &Contender) -> Result<f64> {
-        let running = self.begin(contender, true)?;
-        let pid = running.0.id();
+        let running = contender.begin(self.folder(), true)?;
+        let pid = running.pid();
         until(LIMIT, || self.dry_run()).await?;
         // it has all these TrainJobs to look at once, which is another thing to measure
         until(LIMIT, async || {
@@ -411,13 +379,6 @@ impl Cluster {
         Ok(())
     }
 
-    /// All requests that the API server has answered.
-    async fn requests(&self) -> Result<f64> {
-        let text = self.client.request_text(Request::get("/metrics").body(Vec::new())?).await?;
-        let lines = text.lines().filter(|line| line.starts_with("apiserver_request_total{"));
-        Ok(lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum())
-    }
-
     async fn get(&self, path: &str) -> Result<Value> {
         self.send(Method::GET, path, None).await
     }
@@ -434,55 +395,6 @@ impl Cluster {
         let body = body.map(|(_, body)| body.to_string().into_bytes()).unwrap_or_default();
         self.client.request(request.body(body)?).await.with_context(|| path.to_owned())
     }
-}
-
-/// How many requests were sent from here besides.
-#[derive(Default)]
-struct Counter(std::sync::atomic::AtomicUsize);
-
-impl Counter {
-    fn add(&self, n: usize) {
-        self.0.fetch_add(n, std::sync::atomic::Ordering::Relaxed);
-    }
-
-    fn count(&self) -> usize {
-        self.0.load(std::sync::atomic::Ordering::Relaxed)
-    }
-}
-
-/// The time that something took, and the processor time of the controller meanwhile, in seconds.
-struct Phase {
-    seconds: f64,
-    cpu: f64,
-    /// Of the API server and etcd.
-    server_cpu: f64,
-}
-
-struct Clock {
-    pid: u32,
-    servers: Vec<u32>,
-    start: Instant,
-    cpu: f64,
-    server_cpu: f64,
-}
-
-impl Clock {
-    fn start(pid: u32, servers: Vec<u32>) -> Self {
-        let server_cpu = servers.iter().copied().map(cpu_seconds).sum();
-        Self { pid, servers, start: Instant::now(), cpu: cpu_seconds(pid), server_cpu }
-    }
-
-    fn stop(&self) -> Phase {
-        Phase {
-            seconds: self.start.elapsed().as_secs_f64(),
-            cpu: cpu_seconds(self.pid) - self.cpu,
-            server_cpu: self.servers.iter().copied().map(cpu_seconds).sum::<f64>() - self.server_cpu,
-        }
-    }
-}
-
-fn processors() -> f64 {
-    std::thread::available_parallelism().map_or(1.0, |count| count.get() as f64)
 }
 
 fn trainjob(name: &str) -> Value {
