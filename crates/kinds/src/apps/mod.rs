@@ -116,12 +116,10 @@ impl Strategy for Workload {
     fn prepare_subresource(&self, _cx: &Context<'_>, subresource: &str, new: &mut Value, old: &Value) {
         if subresource == "status" {
             keep(new, old, "spec");
-            // a status that does not count its template takes the count away
-            if *self == DaemonSet
-                && api::object::annotation(new, TEMPLATE_GENERATION) == Some("0")
-                && let Some(annotations) = new.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut)
-            {
-                annotations.remove(TEMPLATE_GENERATION);
+            if *self == DaemonSet {
+                // the number of its template is part of its spec
+                let number = api::object::annotation(old, TEMPLATE_GENERATION).and_then(|n| n.parse::<i64>().ok());
+                count_template(new, number.unwrap_or_default());
             }
             if *self == Deployment {
                 super::kit::keep_meta(new, old, "labels");

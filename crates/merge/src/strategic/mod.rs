@@ -46,7 +46,7 @@ pub fn shown(doc: &Value, patch: &Value) -> String {
         match value {
             Value::Object(members) => {
                 let kept = members.iter().filter(|(name, value)| match there {
-                    Some(_) => !name.starts_with('$'),
+                    Some(_) => !name.starts_with('$') || name.starts_with(DELETE_FROM_LIST),
                     None => !value.is_null(),
                 });
                 // elements of a list are merged with those that are there

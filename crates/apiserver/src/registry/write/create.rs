@@ -96,7 +96,8 @@ impl Core {
             self.with_context(user, &target.namespace, options.dry_run, |cx| strategy.validate_create(cx, &new)),
         );
         if served.custom.is_some() {
-            errors.extend(served.schema().validate(&new, None, &Path::root()));
+            let found = served.schema().validate_new(&new, &errors);
+            errors.extend(found);
         }
         let early = strategy.early_warnings(&new);
         if !errors.is_empty() {

@@ -143,3 +143,18 @@ fn field_paths_lead_into_the_schema() {
         assert_eq!(field_path(text, &schema).as_deref(), expected, "{text}");
     }
 }
+
+#[test]
+fn rules_are_not_asked_of_what_is_refused_already() {
+    use api::field::{Error, Path};
+    let nameless = [Error::required(&Path::new("metadata").child("name"), "name or generateName is required")];
+    let value = json!({"spec": {"name": "bcd"}});
+    let schema = Schema::node_from_openapi(&messages()).expect("a schema");
+    let details = |before: &[Error]| -> Vec<String> {
+        schema.validate_new(&value, before).into_iter().map(|error| error.detail).collect()
+    };
+    assert_eq!(details(&[]), ["name was bcd, wants an a"]);
+    assert!(
+        matches!(details(&nameless).as_slice(), [only] if only.starts_with("some validation rules were not checked"))
+    );
+}

@@ -31,15 +31,24 @@ impl Schema {
         self.check(value, old, path).errors
     }
 
+    /// As [`Schema::validate`] of a new object, of which others have found `before`: some faults keep rules from being asked.
+    pub fn validate_new(&self, value: &Value, before: &[Error]) -> ErrorList {
+        self.check_after(before, value, None, &Path::root()).errors
+    }
+
     /// As [`Schema::validate`], with the warnings about what is let be.
     ///
     /// `value` has been pruned and defaulted. `old` is the object that an update replaces, `None` on create.
     pub fn check(&self, value: &Value, old: Option<&Value>, path: &Path) -> Findings {
+        self.check_after(&[], value, old, path)
+    }
+
+    fn check_after(&self, before: &[Error], value: &Value, old: Option<&Value>, path: &Path) -> Findings {
         let mut found = Findings::default();
         let result = Walk { root: path.as_str().is_empty() }.node(self, value, old, &Trail::Start(path), old.is_some());
         found.errors = result.distinct();
         self.embedded_faults(value, path, &mut found.errors);
-        self.check_lists_and_rules(value, old, path, &mut found);
+        self.check_lists_and_rules(before, value, old, path, &mut found);
         found
     }
 
@@ -56,12 +65,19 @@ impl Schema {
             };
             found.errors = result.distinct().into_iter().map(|e| Error { field: within(&e.field), ..e }).collect();
         }
-        self.check_lists_and_rules(value, Some(old), &Path::root(), &mut found);
+        self.check_lists_and_rules(&[], value, Some(old), &Path::root(), &mut found);
         found
     }
 
     /// What is looked at after types and bounds.
-    fn check_lists_and_rules(&self, value: &Value, old: Option<&Value>, path: &Path, found: &mut Findings) {
+    fn check_lists_and_rules(
+        &self,
+        before: &[Error],
+        value: &Value,
+        old: Option<&Value>,
+        path: &Path,
+        found: &mut Findings,
+    ) {
         let mut doubled = ErrorList::new();
         if let Some(old) = old {
             self.uniqueness_faults(old, path, &mut doubled);
@@ -72,7 +88,7 @@ impl Schema {
         if self.facts().rules {
             use api::field::ErrorType::{NotSupported, Required, TooLong, TooMany, TypeInvalid};
             let blocking = |e: &Error| matches!(e.kind, NotSupported | Required | TooLong | TooMany | TypeInvalid);
-            if found.errors.iter().any(blocking) {
+            if before.iter().chain(&found.errors).any(blocking) {
                 let why = "some validation rules were not checked because the object was invalid; correct the existing \
                            errors to complete validation";
                 found.errors.push(Error::invalid(&Path::root(), Value::Null, why));
