@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use operator::controllers::gangs;
 use plan::controller::{RuntimeController, TrainJobController};
 use plan::evidence::PodFailureController;
+use plan::mpijob;
 use plan::mpijob::controller::MpiJobController;
 use plan::optimization::controller::OptimizationController;
 use plan::plugins::{CaSource, Settings, StatusServer};
@@ -65,7 +66,23 @@ fn searches() -> Box<dyn Logic> {
 }
 
 fn mpijobs() -> Box<dyn Logic> {
-    Box::new(Erased(MpiJobController::default()))
+    // as `trainyard up` has it: launchers wait in their pods
+    let settings = mpijob::Settings { image: Some("trainyard".to_owned()), ..mpijob::Settings::default() };
+    Box::new(Erased(MpiJobController::new(settings)))
+}
+
+/// A scheduler that places gangs of MPIJobs and keeps no room for a launcher that comes later.
+pub fn scheduler_without_room() -> Box<dyn Logic> {
+    let mut rules = gangs::rules();
+    for rule in &mut rules {
+        rule.read = |owner| {
+            let needs = gangs::rules().first().and_then(|rule| (rule.read)(owner))?;
+            let late = usize::from(needs.kept.as_ref().is_some_and(|kept| kept.is_late));
+            let count = needs.count - late;
+            Some(scheduler::Needs { count, least: needs.least.min(count), kept: None })
+        };
+    }
+    Box::new(Erased(scheduler::Scheduler::with_rules(rules)))
 }
 
 /// All reconcilers that the operator can run, those of one name apart.
@@ -121,9 +138,14 @@ enum Look {
 
 impl Actor {
     pub fn new(make: MakeLogic, bug: Option<Bug>) -> Self {
-        let logic = make();
-        let (primary, watches) = (logic.primary(), logic.watches());
+        let mut logic = make();
         let bug = bug.filter(|bug| bug.is_in(logic.name()));
+        let mut make = make;
+        if let Some(Bug { mistake: Mistake::Is(another), .. }) = bug {
+            make = another;
+            logic = make();
+        }
+        let (primary, watches) = (logic.primary(), logic.watches());
         Self { make, logic, primary, watches, view: View::default(), queue: Queue::default(), bug }
     }
 

@@ -3,6 +3,7 @@
 //! Each is a mistake that somebody who writes a controller can make, laid over a real controller: a watch that is missing, a
 //! wake-up that is lost, a precondition that is left out. `sim --bugs` runs seeds with each until one fails.
 
+use crate::actors::{MakeLogic, scheduler_without_room};
 use crate::cluster::Workload;
 use api::object::{self, Target};
 use reconcile::{Decision, Next, Op, StatusWrite};
@@ -29,6 +30,8 @@ pub enum Mistake {
     NoRetries,
     /// A conflict is taken for success.
     ConflictsAreFine,
+    /// It is another controller.
+    Is(MakeLogic),
     /// The decision is another one.
     Decides(fn(&mut Decision, &Target, u64)),
 }
@@ -61,6 +64,7 @@ pub const BUGS: &[Bug] = &[
     bug("an MPIJob does not hear of its pods", "mpijob", Mistake::Deaf("Pod")),
     bug("an MPIJob's retry is never due", "mpijob", Mistake::NoTimers),
     bug("an MPIJob's first worker is never made", "mpijob", Mistake::Decides(no_first_worker)),
+    bug("no room is kept for a launcher that comes later", "scheduler", Mistake::Is(scheduler_without_room)),
     bug("a child lands in another namespace", "trainjob", Mistake::Decides(writes_elsewhere)),
 ];
 
@@ -71,7 +75,10 @@ const fn bug(name: &'static str, actor: &'static str, mistake: Mistake) -> Bug {
 impl Bug {
     /// The clusters in which it can be found.
     pub fn workload(&self) -> Workload {
-        if self.actor == "mpijob" { Workload::MpiJobs } else { Workload::TrainJobs }
+        match (self.actor, self.mistake) {
+            ("mpijob", _) | (_, Mistake::Is(_)) => Workload::MpiJobs,
+            _ => Workload::TrainJobs,
+        }
     }
 
     pub fn is_in(&self, actor: &str) -> bool {
@@ -83,7 +90,11 @@ impl Bug {
         match self.mistake {
             Mistake::NoTimers => decision.next = Next::AwaitChange,
             Mistake::Decides(spoil) => spoil(decision, target, chance),
-            Mistake::Deaf(_) | Mistake::DeafToDeletion(_) | Mistake::NoRetries | Mistake::ConflictsAreFine => {}
+            Mistake::Deaf(_)
+            | Mistake::DeafToDeletion(_)
+            | Mistake::NoRetries
+            | Mistake::ConflictsAreFine
+            | Mistake::Is(_) => {}
         }
     }
 
@@ -92,7 +103,11 @@ impl Bug {
         match self.mistake {
             Mistake::Deaf(deaf_to) => deaf_to == kind,
             Mistake::DeafToDeletion(deaf_to) => deaf_to == kind && is_gone,
-            Mistake::NoTimers | Mistake::NoRetries | Mistake::ConflictsAreFine | Mistake::Decides(_) => false,
+            Mistake::NoTimers
+            | Mistake::NoRetries
+            | Mistake::ConflictsAreFine
+            | Mistake::Is(_)
+            | Mistake::Decides(_) => false,
         }
     }
 }

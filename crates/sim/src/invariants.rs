@@ -353,8 +353,12 @@ fn is_owned(job: &Value, search: &Value) -> bool {
     object::controller_of(job).is_some_and(|owner| object::text(owner, "uid") == object::uid(search))
 }
 
-/// Whether pods that run keep seats while another of their job has none.
+/// Whether pods that run keep seats while another of their job has none, for a node was lost. While none is, gangs that fit alone
+/// never block each other.
 fn is_held_up(cluster: &Cluster) -> bool {
+    if !cluster.has_lost_nodes() {
+        return false;
+    }
     let pods = cluster.all("Pod");
     let job = |pod: &Value| object::label(pod, LABEL_JOB_NAME).map(str::to_owned);
     let lacks_seat = |pod: &Value| is_live(pod) && object::text(&pod["spec"], "nodeName").is_empty();

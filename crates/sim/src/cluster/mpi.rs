@@ -2,7 +2,7 @@
 
 use super::{Cluster, JSON, MERGE, NAMESPACE};
 use crate::dice::Dice;
-use api::mpi::names::{LABEL_JOB_NAME, LABEL_JOB_ROLE, ROLE_LAUNCHER, ROLE_WORKER, worker};
+use api::mpi::names::{LABEL_JOB_NAME, LABEL_JOB_ROLE, ROLE_LAUNCHER, ROLE_WORKER, WAIT_CONTAINER, worker};
 use api::mpi::{self, annotations};
 use api::object::{self, Key};
 use api::trainer::annotations::{RETRIES, RETRY_BACKOFF, TTL_SECONDS};
@@ -28,6 +28,12 @@ fn waits(job: &Value) -> bool {
     job["spec"]["launcherCreationPolicy"] == "WaitForWorkersReady"
         && job["spec"]["runPolicy"]["suspend"] != true
         && job["metadata"]["generation"] == 1
+}
+
+/// Whether a launcher's pod waits for its workers before its first container starts.
+fn waits_inside(pod: &Value) -> bool {
+    let mut before = pod["spec"]["initContainers"].as_array().into_iter().flatten();
+    before.any(|container| container["name"] == WAIT_CONTAINER)
 }
 
 /// The names of the declared workers.
@@ -62,6 +68,15 @@ impl Cluster {
             let launcher = object::meta(pod, "name");
             self.broken(format!("{launcher} starts, and {missing} has never run"));
         }
+    }
+
+    /// Whether a pod on a node starts now, or how it ends without: a launcher that waits inside starts once all workers can be
+    /// reached, and gives up where one has ended. `None`: it waits.
+    pub(super) fn mpi_pod_starts(&self, pod: &Value) -> Option<(&'static str, i64)> {
+        if !is_pod(pod) || !waits_inside(pod) {
+            return Some(("Running", 0));
+        }
+        self.mpirun(pod).map(|(phase, code)| if phase == "Succeeded" { ("Running", 0) } else { (phase, code) })
     }
 
     /// How mpirun ends now: well where all workers run, badly where one has ended; `None` where it waits for one that comes, and
@@ -104,6 +119,9 @@ impl Cluster {
         }
         let cpu = ["1", "500m"][dice.below(2) as usize];
         let policy = ["AtStartup", "WaitForWorkersReady"][dice.below(2) as usize];
+        if dice.chance(30) {
+            asked[annotations::WAIT_FOR_WORKERS] = annotations::REACHABLE.into();
+        }
         // upstream's launcher would wait for ever for a worker that has ended before
         if policy != "AtStartup" || dice.chance(20) {
             asked[annotations::REPLACE_WORKERS] = "true".into();

@@ -21,6 +21,8 @@ pub struct Nodes {
     made: usize,
     /// How often one came, went, died or returned.
     pub changes: u64,
+    /// Whether one ever died.
+    lost: bool,
     /// When each running pod ends, by uid.
     ends: BTreeMap<String, i64>,
 }
@@ -138,6 +140,11 @@ impl Cluster {
         self.names(false).iter().any(|name| self.readiness(name).is_some_and(|ready| ready != "Unknown"))
     }
 
+    /// Whether a node ever died.
+    pub fn has_lost_nodes(&self) -> bool {
+        self.nodes.borrow().lost
+    }
+
     /// A node dies, returns, is removed, or a new one comes.
     pub fn node_fate(&self, dice: &mut Dice) {
         let (alive, dead) = (self.names(true), self.names(false));
@@ -154,6 +161,7 @@ impl Cluster {
         self.note(format!("{name} dies"));
         let mut nodes = self.nodes.borrow_mut();
         nodes.changes += 1;
+        nodes.lost = true;
         nodes.alive.insert(name.clone(), false);
     }
 
@@ -215,7 +223,11 @@ impl Cluster {
             return self.remove_pod(pod);
         }
         match (phase, dice.below(100)) {
-            ("Pending" | "", _) => self.run_pod(pod, "Running", 0),
+            ("Pending" | "", _) => {
+                if let Some((phase, code)) = self.mpi_pod_starts(pod) {
+                    self.run_pod(pod, phase, code);
+                }
+            }
             // mpirun ends as its workers let it; they listen until somebody ends them
             ("Running", 0..60) if mpi::is_pod(pod) => {
                 if let Some((phase, code)) = self.mpirun(pod) {
@@ -258,7 +270,8 @@ impl Cluster {
                     }
                 }
                 "Pending" | "" => {
-                    self.run_pod(&pod, "Running", 0);
+                    let Some((phase, code)) = self.mpi_pod_starts(&pod) else { continue };
+                    self.run_pod(&pod, phase, code);
                     if let Some(dice) = dice.as_deref_mut() {
                         let minutes = [5, 60, 600, 4000][dice.below(4) as usize];
                         let length = (1 + dice.below(minutes) as i64) * MINUTE;
