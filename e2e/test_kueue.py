@@ -352,9 +352,10 @@ def test_nodes_of_one_rack(queued: Queued):
 
 @pytest.fixture
 def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """The cluster where the pods run; it is there for this test alone."""
+    """The cluster where the pods run; it is there for this test alone. Kueue wants every kind that it sends to be served there."""
     for started in start(tmp_path_factory, "--jobset", "--kueue"):
         started.install()
+        started.install_mpijobs()
         yield started
 
 
