@@ -32,6 +32,8 @@ pub enum Mistake {
     ConflictsAreFine,
     /// It is another controller.
     Is(MakeLogic),
+    /// The server's time is the machine's, which is set by hours now and then.
+    FollowsMachineClock,
     /// The decision is another one.
     Decides(fn(&mut Decision, &Target, u64)),
 }
@@ -65,6 +67,7 @@ pub const BUGS: &[Bug] = &[
     bug("an MPIJob's retry is never due", "mpijob", Mistake::NoTimers),
     bug("an MPIJob's first worker is never made", "mpijob", Mistake::Decides(no_first_worker)),
     bug("no room is kept for a launcher that comes later", "scheduler", Mistake::Is(scheduler_without_room)),
+    bug("a clock that is set makes nodes silent", "", Mistake::FollowsMachineClock),
     bug("a child lands in another namespace", "trainjob", Mistake::Decides(writes_elsewhere)),
 ];
 
@@ -94,6 +97,7 @@ impl Bug {
             | Mistake::DeafToDeletion(_)
             | Mistake::NoRetries
             | Mistake::ConflictsAreFine
+            | Mistake::FollowsMachineClock
             | Mistake::Is(_) => {}
         }
     }
@@ -106,6 +110,7 @@ impl Bug {
             Mistake::NoTimers
             | Mistake::NoRetries
             | Mistake::ConflictsAreFine
+            | Mistake::FollowsMachineClock
             | Mistake::Is(_)
             | Mistake::Decides(_) => false,
         }

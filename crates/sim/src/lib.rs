@@ -9,7 +9,7 @@
 //! 2. a life of days: jobs run for minutes to days, things are made, deleted and suspended, nodes die, return or are replaced, and
 //!    controllers are restarted. Time passes up to whatever is due next, so that it is spent where something happens;
 //! 3. an end: nobody is killed any more, and after [`FAULTY_ROUNDS`] rounds nothing goes wrong either. Everything must come to
-//!    rest, with nothing left to do that nobody was woken for.
+//!    rest, with nothing left to do that nobody was woken for, and with nothing to do when the machine's clock is set.
 //!
 //! [`invariants`] hold after every step. The same seed gives the same run.
 
@@ -23,7 +23,7 @@ pub mod invariants;
 mod view;
 
 use actors::{Actor, logic};
-use bugs::Bug;
+use bugs::{Bug, Mistake};
 use cluster::Cluster;
 pub use cluster::Workload;
 use dice::Dice;
@@ -100,6 +100,9 @@ pub fn run(seed: u64, workload: Workload) -> Result<Summary, Box<Failure>> {
 pub fn run_with(seed: u64, workload: Workload, bug: Option<Bug>) -> Result<Summary, Box<Failure>> {
     let mut dice = Dice::new(seed);
     let cluster = Cluster::new(&mut dice, workload);
+    if bug.is_some_and(|bug| matches!(bug.mistake, Mistake::FollowsMachineClock)) {
+        cluster.follow_machine_clock();
+    }
     let mut actors: Vec<Actor> = logic(workload).into_iter().map(|logic| Actor::new(logic, bug)).collect();
     let mut watchdog = Watchdog::default();
     let failed = |step: usize, what: String| {
@@ -156,6 +159,11 @@ pub fn run_with(seed: u64, workload: Workload, bug: Option<Bug>) -> Result<Summa
             actor.look_at_everything(&cluster).map_err(|what| failed(step + round, what))?;
         }
         watchdog.check_at_rest(&cluster).map_err(|what| failed(step + round, what))?;
+        cluster.set_clock();
+        for actor in &mut actors {
+            let moved = actor.look_at_everything(&cluster);
+            moved.map_err(|what| failed(step + round, format!("the machine's clock was set: {what}")))?;
+        }
         let millis = cluster.elapsed().as_millis() as u64;
         return Ok(Summary { writes: cluster.writes(), finished: watchdog.finished(), rounds: round, millis });
     }
@@ -194,6 +202,7 @@ fn live(cluster: &Cluster, actors: &mut [Actor], dice: &mut Dice, check: &mut Ch
             continue;
         }
         next = later(cluster, PAUSE_SECS + dice.below(10 * PAUSE_SECS));
+        cluster.set_clock_now_and_then();
         match dice.below(10) {
             0..7 => cluster.user_day(dice),
             7..9 => cluster.node_fate(dice),

@@ -66,7 +66,10 @@ const ARROWS: &[(&str, &[&str])] = &[
         "testkit",
         &["api", "apiserver", "driver", "merge", "node", "operator", "plan", "reconcile", "store", "workloads"],
     ),
-    ("sim", &["api", "apiserver", "kinds", "operator", "plan", "reconcile", "resource", "trainyard", "workloads"]),
+    (
+        "sim",
+        &["api", "apiserver", "clock", "kinds", "operator", "plan", "reconcile", "resource", "trainyard", "workloads"],
+    ),
     ("xtask", &["api", "managed", "merge", "placement", "sky"]),
     (
         "benches",

@@ -11,6 +11,7 @@ use api::object::{self, Gvk, Key, Target};
 use apiserver::auth::Authenticator;
 use apiserver::registry::Core;
 use apiserver::{Local, Options, Server};
+use clock::Line;
 use http_body_util::{BodyExt, Full};
 use jiff::Timestamp;
 use nodes::Nodes;
@@ -37,15 +38,53 @@ const START_MILLIS: i64 = 1_800_000_000_000;
 
 /// The clock and chance of a run, as the server sees them.
 struct Surroundings {
+    /// The machine's uptime, which passes steadily; by it timers go and pods end.
     millis: AtomicI64,
+    /// The machine's clock and ours, which goes on when the machine's is set.
+    clock: Mutex<MachineClock>,
     dice: Shared,
     /// What nobody who decides sees (ports, names of volumes): it leaves the other dice where they are.
     other: Shared,
 }
 
+/// A machine's clock that is set now and then, and the line by which a server's time goes.
+struct MachineClock {
+    line: Line,
+    /// The machine's clock less its uptime, in milliseconds.
+    ahead: i64,
+    /// When it is set, and by how much: dice of its own, so that seeds are what they were without it.
+    dice: Dice,
+    /// A mistake: the server's time is the machine's.
+    is_followed: bool,
+}
+
+const NANOS: i64 = 1_000_000;
+/// How far a clock is set, in milliseconds: up to this, in either direction.
+const SET_MAX: u64 = 12 * 3_600_000;
+
+impl MachineClock {
+    fn at(&self, millis: i64) -> i64 {
+        if self.is_followed { millis + self.ahead } else { self.line.at(millis * NANOS) / NANOS }
+    }
+
+    fn set(&mut self, millis: i64) -> i64 {
+        let by = self.dice.below(2 * SET_MAX).cast_signed() - SET_MAX.cast_signed();
+        self.ahead += by;
+        self.line = self.line.set(millis * NANOS, (millis + self.ahead) * NANOS);
+        by
+    }
+}
+
+impl Surroundings {
+    fn clock(&self) -> std::sync::MutexGuard<'_, MachineClock> {
+        self.clock.lock().expect("invariant: one thread")
+    }
+}
+
 impl World for Surroundings {
     fn now(&self) -> Timestamp {
-        Timestamp::from_millisecond(self.millis.load(Ordering::Relaxed)).expect("invariant: runs last days at most")
+        let millis = self.clock().at(self.millis.load(Ordering::Relaxed));
+        Timestamp::from_millisecond(millis).expect("invariant: runs last days at most")
     }
 
     fn uid(&self) -> String {
@@ -166,6 +205,12 @@ impl Cluster {
     pub fn new(dice: &mut Dice, workload: Workload) -> Self {
         let around = Arc::new(Surroundings {
             millis: AtomicI64::new(START_MILLIS),
+            clock: Mutex::new(MachineClock {
+                line: Line::new(START_MILLIS * NANOS, START_MILLIS * NANOS),
+                ahead: 0,
+                dice: dice.clone(),
+                is_followed: false,
+            }),
             dice: Shared(Mutex::new(Dice::new(dice.next()))),
             other: Shared(Mutex::new(Dice::new(0))),
         });
@@ -379,7 +424,7 @@ impl Cluster {
         }
     }
 
-    /// The clock, in milliseconds.
+    /// The uptime, in milliseconds.
     fn millis(&self) -> i64 {
         self.around.millis.load(Ordering::Relaxed)
     }
@@ -393,6 +438,26 @@ impl Cluster {
         };
         self.around.millis.fetch_add(secs * 1000, Ordering::Relaxed);
         self.heartbeat();
+        self.set_clock_now_and_then();
+    }
+
+    pub fn set_clock_now_and_then(&self) {
+        let is_set = self.around.clock().dice.chance(10);
+        if is_set {
+            self.set_clock();
+        }
+    }
+
+    /// Somebody sets the machine's clock by hours, or its time service does.
+    pub fn set_clock(&self) {
+        let millis = self.millis();
+        let by = self.around.clock().set(millis);
+        self.note(format!("the machine's clock is set by {} s", by / 1000));
+    }
+
+    /// From now on the server's time is the machine's: a mistake.
+    pub fn follow_machine_clock(&self) {
+        self.around.clock().is_followed = true;
     }
 
     /// How long the run has lasted, by its own clock.
