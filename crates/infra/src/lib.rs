@@ -10,6 +10,7 @@ mod host;
 mod keeper;
 pub mod kubernetes;
 pub mod local;
+mod making;
 mod program;
 mod provider;
 mod records;

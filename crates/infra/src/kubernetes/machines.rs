@@ -1,7 +1,7 @@
 //! The provider `kubernetes`: a pod for each machine, in the cluster of a context of the kubeconfig.
 
 use super::record::Goal;
-use super::work::{Inner, locked};
+use super::work::Inner;
 use crate::access::Access;
 use crate::provider::{Answer, Provider, Shell};
 use api::sky::{Accelerators, Candidate};
@@ -11,7 +11,6 @@ use managed::provider::{Failure, Fate, Handle, Offer, Request, Seen};
 use sha2::{Digest, Sha256};
 use std::path::PathBuf;
 use std::sync::Arc;
-use tokio_util::task::AbortOnDropHandle;
 
 /// The name.
 pub const NAME: &str = "kubernetes";
@@ -61,24 +60,7 @@ impl Machines {
     /// Makes a machine whose record is there; several who ask wait for one making.
     async fn made(&self, token: &str) -> Result<Seen, Failure> {
         let machine = self.0.machine(token);
-        let making = {
-            let mut slot = locked(&machine.making);
-            match &*slot {
-                Some((making, _)) => making.clone(),
-                None => {
-                    let (done, result) = tokio::sync::oneshot::channel();
-                    let work = self.0.clone().make(token.to_owned());
-                    let task = tokio::spawn(async move { drop(done.send(work.await)) });
-                    let dropped = || Failure::new(Fate::Retry, "it was given up on the way");
-                    let making = result.map(move |made| made.unwrap_or_else(|_| Err(dropped()))).boxed().shared();
-                    *slot = Some((making.clone(), Arc::new(AbortOnDropHandle::new(task))));
-                    making
-                }
-            }
-        };
-        let made = making.await;
-        *locked(&machine.making) = None;
-        made
+        machine.making.join(|| self.0.clone().make(token.to_owned())).await
     }
 }
 

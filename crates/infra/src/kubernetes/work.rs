@@ -8,10 +8,12 @@ use super::record::{Goal, Record};
 use crate::access::Access;
 use crate::fault::Fault;
 use crate::host::first;
+use crate::making::Making;
 use crate::program::digest;
 use crate::records::Records;
 use api::sky::keys;
-use futures::future::{BoxFuture, Shared};
+use futures::future::BoxFuture;
+
 use futures::{FutureExt, TryStreamExt};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{DeleteParams, ListParams, PostParams, Preconditions};
@@ -40,8 +42,6 @@ const START_MAX: Duration = Duration::from_secs(600);
 const AGAIN: Duration = Duration::from_millis(500);
 const AGAIN_MAX: Duration = Duration::from_secs(15);
 
-pub type Making = Shared<BoxFuture<'static, Result<Seen, Failure>>>;
-
 pub struct Inner {
     pub settings: Settings,
     pub access: Arc<dyn Access>,
@@ -56,8 +56,7 @@ pub struct Inner {
 pub struct Machine {
     /// One call at a time.
     pub turn: tokio::sync::Mutex<()>,
-    /// Goes on when whoever asked for it does not wait.
-    pub making: Mutex<Option<(Making, Arc<AbortOnDropHandle<()>>)>>,
+    pub making: Making,
     pub link: Mutex<Option<Link>>,
 }
 

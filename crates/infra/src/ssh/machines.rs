@@ -3,7 +3,7 @@
 
 use super::fit;
 use super::record::Place;
-use super::work::{Inner, QUICK, locked};
+use super::work::{Inner, QUICK};
 use crate::access::Access;
 use crate::provider::{Answer, Provider, Shell};
 use crate::records::Records;
@@ -12,7 +12,6 @@ use managed::provider::{Failure, Fate, Handle, Offer, Request, Seen};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use tokio_util::task::AbortOnDropHandle;
 
 /// The name.
 pub const NAME: &str = "ssh";
@@ -70,24 +69,7 @@ impl Provider for Machines {
     fn create<'a>(&'a self, request: &'a Request) -> Answer<'a, Seen> {
         async move {
             let machine = self.0.machine(&request.token);
-            let making = {
-                let mut slot = locked(&machine.making);
-                match &*slot {
-                    Some((making, _)) => making.clone(),
-                    None => {
-                        let (done, result) = tokio::sync::oneshot::channel();
-                        let work = self.0.clone().make(request.clone());
-                        let task = tokio::spawn(async move { drop(done.send(work.await)) });
-                        let dropped = || Failure::new(Fate::Retry, "it was given up on the way");
-                        let making = result.map(move |made| made.unwrap_or_else(|_| Err(dropped()))).boxed().shared();
-                        *slot = Some((making.clone(), Arc::new(AbortOnDropHandle::new(task))));
-                        making
-                    }
-                }
-            };
-            let made = making.await;
-            *locked(&machine.making) = None;
-            made
+            machine.making.join(|| self.0.clone().make(request.clone())).await
         }
         .boxed()
     }

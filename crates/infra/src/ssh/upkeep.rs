@@ -73,7 +73,7 @@ impl Inner {
 
     pub async fn delete(&self, handle: &Handle) -> Result<Option<Seen>, Failure> {
         let machine = self.machine(&handle.token);
-        drop(locked(&machine.making).take());
+        machine.making.end();
         let _turn = machine.turn.lock().await;
         let Some(mut record) = self.records.read(&handle.token)? else { return Ok(None) };
         let current = record.current.as_ref().map(Place::id);

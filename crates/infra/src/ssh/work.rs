@@ -8,10 +8,12 @@ use super::session::{Line, Session};
 use crate::access::Access;
 use crate::fault::Fault;
 use crate::host::{Answer as Said, first};
+use crate::making::Making;
 use crate::program::digest;
 use crate::records::Records;
 use futures::FutureExt;
-use futures::future::{BoxFuture, Shared};
+use futures::future::BoxFuture;
+
 use managed::provider::{Failure, Fate, Request, Seen, State};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -20,7 +22,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::AbortOnDropHandle;
 
 /// How long a host may take for what is quick, to end what runs there, and to take the program.
 pub const QUICK: Duration = Duration::from_secs(45);
@@ -33,8 +34,6 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// First and longest pause before a lost connection is tried again.
 const AGAIN: Duration = Duration::from_millis(500);
 const AGAIN_MAX: Duration = Duration::from_secs(15);
-
-pub type Making = Shared<BoxFuture<'static, Result<Seen, Failure>>>;
 
 pub struct Inner {
     pub settings: Settings,
@@ -50,8 +49,7 @@ pub struct Inner {
 pub struct Machine {
     /// One call at a time.
     pub turn: tokio::sync::Mutex<()>,
-    /// Goes on when whoever asked for it does not wait.
-    pub making: Mutex<Option<(Making, Arc<AbortOnDropHandle<()>>)>>,
+    pub making: Making,
     pub link: Mutex<Option<Link>>,
     /// Since when the host that may be taken does not answer.
     pub silent: Mutex<Option<Instant>>,

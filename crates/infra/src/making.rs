@@ -1,0 +1,99 @@
+//! The making of a machine: it goes on when the caller that asked for it goes away, and several callers share one.
+
+use futures::FutureExt;
+use futures::future::{BoxFuture, Shared};
+use managed::provider::{Failure, Fate, Seen};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio_util::task::AbortOnDropHandle;
+
+/// What a making comes to, for each caller that waits for it.
+type Result = std::result::Result<Seen, Failure>;
+
+#[derive(Clone)]
+struct Running {
+    result: Shared<BoxFuture<'static, Result>>,
+    task: Arc<AbortOnDropHandle<()>>,
+}
+
+/// The making of one machine, if one is under way or nobody has taken its result yet.
+#[derive(Default)]
+pub struct Making(Mutex<Option<Running>>);
+
+impl Making {
+    fn slot(&self) -> MutexGuard<'_, Option<Running>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for the making that is under way, or begins one with `work`.
+    pub async fn join<W>(&self, work: impl FnOnce() -> W) -> Result
+    where
+        W: Future<Output = Result> + Send + 'static,
+    {
+        let running = self.slot().get_or_insert_with(|| begin(work())).clone();
+        let result = running.result.await;
+        let mut slot = self.slot();
+        // another one may have begun meanwhile
+        if slot.as_ref().is_some_and(|now| Arc::ptr_eq(&now.task, &running.task)) {
+            *slot = None;
+        }
+        result
+    }
+
+    /// Ends it where it is, as soon as no caller waits for it.
+    pub fn end(&self) {
+        drop(self.slot().take());
+    }
+}
+
+fn begin(work: impl Future<Output = Result> + Send + 'static) -> Running {
+    let (done, result) = tokio::sync::oneshot::channel();
+    let task = tokio::spawn(async move { drop(done.send(work.await)) });
+    let dropped = || Failure::new(Fate::Retry, "it was given up on the way");
+    let result = result.map(move |made| made.unwrap_or_else(|_| Err(dropped()))).boxed().shared();
+    Running { result, task: Arc::new(AbortOnDropHandle::new(task)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use tokio::sync::Notify;
+
+    fn failure() -> Result {
+        Err(Failure::new(Fate::GiveUp, "no"))
+    }
+
+    #[tokio::test]
+    async fn callers_share_one_making_which_goes_on_without_them() {
+        let (making, begun, go) = (Making::default(), AtomicUsize::new(0), Arc::new(Notify::new()));
+        let work = || {
+            begun.fetch_add(1, Ordering::Relaxed);
+            let go = go.clone();
+            async move {
+                go.notified().await;
+                failure()
+            }
+        };
+        // a caller that goes away
+        assert!(making.join(work).now_or_never().is_none());
+        go.notify_one();
+        let (first, second) = tokio::join!(making.join(work), making.join(work));
+        assert_eq!((first, second), (failure(), failure()));
+        assert_eq!(begun.load(Ordering::Relaxed), 1);
+        go.notify_one();
+        assert_eq!(making.join(work).await, failure());
+        assert_eq!(begun.load(Ordering::Relaxed), 2, "what was taken is not given again");
+    }
+
+    #[tokio::test]
+    async fn a_making_that_is_ended_is_told_to_be_tried_again() {
+        let making = Making::default();
+        assert!(making.join(std::future::pending).now_or_never().is_none());
+        let running = making.slot().clone().unwrap();
+        making.end();
+        drop(running.task);
+        let Err(failure) = running.result.await else { panic!("it cannot have been made") };
+        assert_eq!(failure.fate, Fate::Retry);
+        assert!(making.slot().is_none());
+    }
+}
