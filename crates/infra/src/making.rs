@@ -3,16 +3,15 @@
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
 use managed::provider::{Failure, Fate, Seen};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio_util::task::AbortOnDropHandle;
 
 /// What a making comes to, for each caller that waits for it.
 type Result = std::result::Result<Seen, Failure>;
 
-#[derive(Clone)]
 struct Running {
     result: Shared<BoxFuture<'static, Result>>,
-    task: Arc<AbortOnDropHandle<()>>,
+    _task: AbortOnDropHandle<()>,
 }
 
 /// The making of one machine, if one is under way or nobody has taken its result yet.
@@ -29,17 +28,17 @@ impl Making {
     where
         W: Future<Output = Result> + Send + 'static,
     {
-        let running = self.slot().get_or_insert_with(|| begin(work())).clone();
-        let result = running.result.await;
+        let result = self.slot().get_or_insert_with(|| begin(work())).result.clone();
+        let made = result.clone().await;
         let mut slot = self.slot();
         // another one may have begun meanwhile
-        if slot.as_ref().is_some_and(|now| Arc::ptr_eq(&now.task, &running.task)) {
+        if slot.as_ref().is_some_and(|now| now.result.ptr_eq(&result)) {
             *slot = None;
         }
-        result
+        made
     }
 
-    /// Ends it where it is, as soon as no caller waits for it.
+    /// Ends it where it is; callers that wait for it hear that it was given up.
     pub fn end(&self) {
         drop(self.slot().take());
     }
@@ -50,12 +49,13 @@ fn begin(work: impl Future<Output = Result> + Send + 'static) -> Running {
     let task = tokio::spawn(async move { drop(done.send(work.await)) });
     let dropped = || Failure::new(Fate::Retry, "it was given up on the way");
     let result = result.map(move |made| made.unwrap_or_else(|_| Err(dropped()))).boxed().shared();
-    Running { result, task: Arc::new(AbortOnDropHandle::new(task)) }
+    Running { result, _task: AbortOnDropHandle::new(task) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use tokio::sync::Notify;
 
@@ -86,13 +86,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_making_that_is_ended_is_told_to_be_tried_again() {
+    async fn a_making_ends_at_once_though_a_caller_waits_and_is_to_be_tried_again() {
         let making = Making::default();
-        assert!(making.join(std::future::pending).now_or_never().is_none());
-        let running = making.slot().clone().unwrap();
-        making.end();
-        drop(running.task);
-        let Err(failure) = running.result.await else { panic!("it cannot have been made") };
+        let (made, ()) = tokio::join!(making.join(std::future::pending), async { making.end() });
+        let Err(failure) = made else { panic!("it cannot have been made") };
         assert_eq!(failure.fate, Fate::Retry);
         assert!(making.slot().is_none());
     }

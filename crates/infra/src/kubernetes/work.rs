@@ -13,7 +13,6 @@ use crate::program::digest;
 use crate::records::Records;
 use api::sky::keys;
 use futures::future::BoxFuture;
-
 use futures::{FutureExt, TryStreamExt};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{DeleteParams, ListParams, PostParams, Preconditions};

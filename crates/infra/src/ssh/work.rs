@@ -13,7 +13,6 @@ use crate::program::digest;
 use crate::records::Records;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-
 use managed::provider::{Failure, Fate, Request, Seen, State};
 use serde_json::json;
 use std::collections::BTreeMap;
