@@ -28,7 +28,7 @@ pub trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
 
-/// What is known of the API server by whoever runs it.
+/// What the program that runs the API server gives its agents.
 pub trait Access: Send + Sync + 'static {
     /// Makes the Node where it is missing, and the kubeconfig of its agent, by which the API server is at this port of 127.0.0.1.
     fn pass<'a>(&'a self, machine: &'a Identity, port: u16) -> BoxFuture<'a, Result<Pass, String>>;

@@ -1,11 +1,34 @@
 //! The program that runs on other machines, too: this one.
 
+use crate::fault::Fault;
 use sha2::{Digest, Sha256};
 use std::io::{self, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use tokio::sync::OnceCell;
+
+/// The program's file, which is read once.
+pub struct Program {
+    pub path: PathBuf,
+    digest: OnceCell<(String, u64)>,
+}
+
+impl Program {
+    pub fn new(path: PathBuf) -> Self {
+        Self { path, digest: OnceCell::new() }
+    }
+
+    /// Its SHA-256, and its size in bytes.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub async fn digest(&self) -> Result<&(String, u64), Fault> {
+        let done = self.digest.get_or_try_init(|| digest(&self.path)).await;
+        done.map_err(|error| Fault::Stuck(format!("cannot read {}: {error}", self.path.display())))
+    }
+}
 
 /// SHA-256 of a file, and its size in bytes.
-pub async fn digest(path: &Path) -> io::Result<(String, u64)> {
+async fn digest(path: &Path) -> io::Result<(String, u64)> {
     let path = path.to_owned();
     let read = move || {
         let mut file = std::fs::File::open(&path)?;

@@ -18,7 +18,7 @@ pub struct Cluster {
     pub namespace: String,
 }
 
-/// The kubeconfig of whoever runs this: of `KUBECONFIG`, else of the home directory.
+/// The kubeconfig of this file; without one, of `KUBECONFIG`, else of the home directory.
 pub fn kubeconfig(path: Option<&Path>) -> Result<Kubeconfig, Fault> {
     let read = path.map_or_else(Kubeconfig::read, Kubeconfig::read_from);
     read.map_err(|error| Fault::Refused(format!("the kubeconfig cannot be read: {}", api::error_chain(&error))))
@@ -46,7 +46,7 @@ pub async fn connect(kubeconfig: Kubeconfig, context: &str) -> Result<Cluster, F
     Ok(Cluster { client, context: name, namespace })
 }
 
-/// What an answer of the API server means for whoever wanted `what` done.
+/// What a refusal of the API server means for a call that was to do `what`.
 pub fn fault(what: &str, error: &kube::Error) -> Fault {
     let kube::Error::Api(status) = error else {
         return Fault::Unreachable(format!("its API server does not answer: {}", api::error_chain(error)));

@@ -9,10 +9,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use kube::Api;
 use kube::api::{AttachParams, AttachedProcess};
 use std::path::Path;
-use std::pin::Pin;
-use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader, ReadBuf};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::time::timeout;
 
 /// How much of an answer is read.
@@ -115,8 +113,9 @@ impl Line {
         outcome(code, &said, &complaint)
     }
 
-    /// Makes a port of the machine's loopback lead to whoever answers on what is returned: this port where it can be had.
-    pub async fn relay(&self, program: &str, port: u16) -> Result<(Relay, u16), Fault> {
+    /// Makes a port of the machine's loopback lead to the end that is returned: this port where it can be had. The relay ends with
+    /// its process.
+    pub async fn relay(&self, program: &str, port: u16) -> Result<(Box<dyn Duplex>, AttachedProcess, u16), Fault> {
         let command = [program, "relay", &port.to_string()].map(str::to_owned).to_vec();
         let mut process = self.begin(command, false).await?;
         let broken = || Fault::Broken("the relay in the pod does not begin".to_owned());
@@ -127,48 +126,8 @@ impl Line {
         let said = line.trim_end().split_once(' ').filter(|(word, _)| *word == RELAY);
         let port = said.and_then(|(_, port)| port.parse().ok());
         match (read, port) {
-            (Ok(Ok(_)), Some(port)) => {
-                Ok((Relay { input: Box::new(stdin), output: Box::new(stdout), _process: process }, port))
-            }
+            (Ok(Ok(_)), Some(port)) => Ok((Box::new(tokio::io::join(stdout, stdin)), process, port)),
             _ => Err(broken()),
         }
-    }
-}
-
-/// A relay's end here.
-pub struct Relay {
-    input: Box<dyn AsyncWrite + Send + Unpin>,
-    output: Box<dyn AsyncRead + Send + Unpin>,
-    /// The connection ends with it.
-    _process: AttachedProcess,
-}
-
-impl Relay {
-    pub fn boxed(self) -> Box<dyn Duplex> {
-        Box::new(self)
-    }
-}
-
-impl AsyncRead for Relay {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut self.output).poll_read(cx, buffer)
-    }
-}
-
-impl AsyncWrite for Relay {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<std::io::Result<usize>> {
-        Pin::new(&mut self.input).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut self.input).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut self.input).poll_shutdown(cx)
     }
 }

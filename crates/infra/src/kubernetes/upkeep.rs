@@ -138,10 +138,9 @@ impl Inner {
                 if found.iter().any(|seen| seen.id == place) {
                     continue;
                 }
-                let text = String::new();
                 let state = if stand(&pod) == Stand::Ends { State::Ending } else { State::Running };
-                let (node, address, home) = (text.clone(), text.clone(), text);
-                found.push(Seen { token, id: place, state, node, address, home });
+                let unknown = String::new;
+                found.push(Seen { token, id: place, state, node: unknown(), address: unknown(), home: unknown() });
             }
         }
         Ok(found)

@@ -9,7 +9,7 @@ use crate::access::Access;
 use crate::fault::Fault;
 use crate::host::first;
 use crate::making::Making;
-use crate::program::digest;
+use crate::program::Program;
 use crate::records::Records;
 use api::sky::keys;
 use futures::future::BoxFuture;
@@ -25,7 +25,6 @@ use std::collections::BTreeMap;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -45,8 +44,7 @@ pub struct Inner {
     pub settings: Settings,
     pub access: Arc<dyn Access>,
     pub records: Records<Record>,
-    /// SHA-256 of the program, and its size in bytes.
-    program: OnceCell<(String, u64)>,
+    program: Program,
     pub machines: Mutex<BTreeMap<String, Arc<Machine>>>,
 }
 
@@ -86,7 +84,8 @@ pub async fn its_pod(pods: &Api<Pod>, record: &Record) -> Result<Option<Pod>, Fa
 impl Inner {
     pub fn new(settings: Settings, access: Arc<dyn Access>) -> Self {
         let records = Records::new(settings.folder.clone());
-        Self { settings, access, records, program: OnceCell::new(), machines: Mutex::default() }
+        let program = Program::new(settings.program.clone());
+        Self { settings, access, records, program, machines: Mutex::default() }
     }
 
     pub fn machine(&self, token: &str) -> Arc<Machine> {
@@ -109,12 +108,6 @@ impl Inner {
         let nodes: Vec<Value> = values(nodes.iter().map(serde_json::to_value).collect());
         let pods: Vec<Value> = values(pods.iter().map(serde_json::to_value).collect());
         Ok(free(&nodes, &pods))
-    }
-
-    async fn program(&self) -> Result<&(String, u64), Fault> {
-        let path = &self.settings.program;
-        let done = self.program.get_or_try_init(|| digest(path)).await;
-        done.map_err(|error| Fault::Stuck(format!("cannot read {}: {error}", path.display())))
     }
 
     /// The record of a machine that is asked for: the one that is there, or a new one, which is durable then.
@@ -253,7 +246,7 @@ impl Inner {
         pod: &Pod,
     ) -> Result<Seen, Fault> {
         let line = Line { pods: self.pods(record).await?, pod: record.pod() };
-        let (sha256, size) = self.program().await?;
+        let (sha256, size) = self.program.digest().await?;
         let token = ("token", record.token.as_str());
         let claim = serde_json::json!({"owner": self.settings.owner, "node": record.node}).to_string();
         line.call("claim", &[token, ("record", &claim)], None, QUICK).await?;
@@ -263,15 +256,19 @@ impl Inner {
             let adopted = line.call("adopt", &[token, ("sha256", sha256)], None, QUICK).await?;
             if first(&adopted, "sha256") != sha256 {
                 let variables = [token, ("sha256", sha256), ("size", &size.to_string())];
-                line.call("upload", &variables, Some(&self.settings.program), UPLOAD).await?;
+                line.call("upload", &variables, Some(&self.program.path), UPLOAD).await?;
             }
         }
         let entered = line.call("enter", &[token], None, QUICK).await?;
         // the old port where it can be had: pods know it
         let port = first(&entered, "port").parse().unwrap_or(0);
         let program = format!("{}/program", first(&said, "dir"));
-        let (relay, port) = line.relay(&program, port).await?;
-        let carried = self.access.carry(relay.boxed());
+        let (relay, process, port) = line.relay(&program, port).await?;
+        let carrying = self.access.carry(relay);
+        let carried = async move {
+            carrying.await;
+            drop(process);
+        };
         let home = format!("{}/home", first(&said, "dir"));
         if (&record.address, &record.home) != (&address, &home) {
             (record.address, record.home) = (address, home);
@@ -279,13 +276,13 @@ impl Inner {
                 tracing::warn!(%error, "cannot note where a machine is");
             }
         }
-        self.keep(machine, record, uid(pod), port, carried);
+        self.keep(machine, record, uid(pod), port, carried.boxed());
         self.start_agent(&line, record, port).await?;
         Ok(record.seen(State::Running))
     }
 
     pub async fn start_agent(&self, line: &Line, record: &Record, port: u16) -> Result<(), Fault> {
-        let (sha256, _) = self.program().await?;
+        let (sha256, _) = self.program.digest().await?;
         let pass = self.access.pass(&record.identity(), port).await.map_err(Fault::Stuck)?;
         let (port, node) = (port.to_string(), format!("{} {port}", pass.uid));
         let variables = [

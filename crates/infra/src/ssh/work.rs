@@ -9,7 +9,7 @@ use crate::access::Access;
 use crate::fault::Fault;
 use crate::host::{Answer as Said, first};
 use crate::making::Making;
-use crate::program::digest;
+use crate::program::Program;
 use crate::records::Records;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -19,7 +19,6 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 
 /// How long a host may take for what is quick, to end what runs there, and to take the program.
@@ -38,8 +37,7 @@ pub struct Inner {
     pub settings: Settings,
     pub access: Arc<dyn Access>,
     pub records: Records<Record>,
-    /// SHA-256 of the program, and its size in KiB.
-    pub program: OnceCell<(String, u64)>,
+    pub program: Program,
     pub machines: Mutex<BTreeMap<String, Arc<Machine>>>,
 }
 
@@ -90,7 +88,8 @@ impl Way {
 
 impl Inner {
     pub fn new(settings: Settings, access: Arc<dyn Access>, records: Records<Record>) -> Self {
-        Self { settings, access, records, program: OnceCell::new(), machines: Mutex::default() }
+        let program = Program::new(settings.program.clone());
+        Self { settings, access, records, program, machines: Mutex::default() }
     }
 
     pub fn machine(&self, token: &str) -> Arc<Machine> {
@@ -142,13 +141,6 @@ impl Inner {
             Some(line) => Ok(Way::Kept(line)),
             None => self.open(place).await.map(|session| Way::Own(Box::new(session))),
         }
-    }
-
-    pub async fn program(&self) -> Result<&(String, u64), Fault> {
-        let done = self.program.get_or_try_init(|| async {
-            digest(&self.settings.program).await.map(|(sha256, size)| (sha256, size / 1024))
-        });
-        done.await.map_err(|error| Fault::Stuck(format!("cannot read {}: {error}", self.settings.program.display())))
     }
 
     /// Makes the machine on the first host that can have it.
@@ -217,8 +209,8 @@ impl Inner {
         };
         let ours = first(&said, "holder") == record.token;
         if !ours {
-            let need = match self.program().await {
-                Ok((_, size)) => size.saturating_mul(2).saturating_add(SPARE_KIB),
+            let need = match self.program.digest().await {
+                Ok((_, bytes)) => (bytes / 1024).saturating_mul(2).saturating_add(SPARE_KIB),
                 Err(fault) => return Ok(Err(fault)),
             };
             if let Some(fault) = unsuitable(&said, &request.candidate, need) {
@@ -278,16 +270,16 @@ impl Inner {
     }
 
     pub async fn upload(&self, line: &Line, record: &Record, said: &Said) -> Result<(), Fault> {
-        let (sha256, _) = self.program().await?;
+        let (sha256, _) = self.program.digest().await?;
         if first(said, "sha256") == sha256 {
             return Ok(());
         }
         let variables = [("token", record.token.as_str()), ("sha256", sha256.as_str())];
-        line.call("upload", &variables, Some(&self.settings.program), UPLOAD).await.map(drop)
+        line.call("upload", &variables, Some(&self.program.path), UPLOAD).await.map(drop)
     }
 
     pub async fn start_agent(&self, line: &Line, record: &Record, port: u16) -> Result<(), Fault> {
-        let (sha256, _) = self.program().await?;
+        let (sha256, _) = self.program.digest().await?;
         let pass = self.access.pass(&record.identity(), port).await.map_err(Fault::Stuck)?;
         let (port, node) = (port.to_string(), format!("{} {port}", pass.uid));
         let variables = [
