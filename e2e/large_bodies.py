@@ -153,7 +153,7 @@ class Meter:
             all_of_it, code, told = self.cost(method, *request(self.size), media)
         grown = self.resident() - before
         slow = all_of_it > LONG or (all_of_it > SHORT and all_of_it > 8 * max(part, some))
-        # a full disk is no fault of the request; what upstream answers so, too, is told in Go's words
+        # a full disk is no fault of the request; what upstream answers so, too, has Go's words
         broken = code == 0 or (code >= 500 and not any(words in told for words in UPSTREAMS))
         if slow or broken or grown > MUCH:
             self.found.append(what)

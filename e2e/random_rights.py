@@ -37,7 +37,7 @@ EXTRA = "example.com/scope"
 
 @dataclass
 class Request:
-    """`as_account`: with the token of the scenario's service account, whoever it then impersonates; else as its user."""
+    """`as_account`: with the token of the scenario's service account, also where it impersonates another user; else as its user."""
 
     method: str
     path: str

@@ -177,7 +177,7 @@ def test_plus_is_a_space_and_empty_pairs_are_nothing(raw: Raw):
 
 
 def test_tables(yard: Yard, raw: Raw):
-    """10: columns of the definition, and objects as they are for those who do not ask for a table."""
+    """10: columns of the definition, and objects as they are for clients that do not ask for a table."""
     raw.call(TRAINJOBS, "POST", trainjob("tabled", "true"))
     wait_for("the job to end", lambda: finished(raw, "tabled"), 60)
     table = raw.call(TRAINJOBS, headers={"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"})[1]

@@ -276,7 +276,7 @@ def doctor(helm: Helm, cluster: Cluster, folder: pathlib.Path) -> list[dict]:
 
 @pytest.mark.timeout(900)
 def test_one_apply_installs_everything(helm: Helm, bare: Cluster, tmp_path: pathlib.Path):
-    """On a cluster with nothing on it, at the first try; what is missing is told, and the runtimes come by themselves."""
+    """On a cluster with nothing on it, at the first try; the probe names what is missing, and the runtimes come by themselves."""
     assert "trainer.kubeflow.org" not in bare.kubectl("api-versions")
     bare.kubectl("apply", "--server-side", "-k", MANIFESTS / "overlays/manager")
     with in_cluster(bare):

@@ -327,7 +327,7 @@ def test_on_kubernetes(operated: tuple[Cluster, str], tmp_path: pathlib.Path):
 
 @pytest.mark.timeout(600)
 def test_evidence_outlives_the_pods(operated: tuple[Cluster, str], tmp_path: pathlib.Path):
-    """The job ends with its first failure and the script's exit code; what failed is told by an event once all pods are gone."""
+    """The job ends with its first failure and the script's exit code; an event says what failed once all pods are gone."""
     cluster, namespace = operated
     user = in_namespace(cluster, namespace, tmp_path)
     user.write("bad.py", "raise SystemExit(3)\n")
@@ -350,7 +350,7 @@ def test_evidence_outlives_the_pods(operated: tuple[Cluster, str], tmp_path: pat
     found = json.loads(user.run("explain", "bad", "-o", "json").stdout)
     assert found["rank"] == 0 and any("ValueError: no" in evidence["text"] for evidence in found["evidence"]), found
 
-    # a pod that the cluster takes away is no failure of the script, and what is told is not that there were none
+    # a pod that the cluster takes away is no failure of the script, and the message does not say that there were none
     user.run("run", "--runtime", "plain-cli", "--name", "evicted", "--detach", "bad.py")
     pods_become(cluster, namespace, "Running", 1)
     (pod,) = cluster.items("-n", namespace, "pods")
@@ -365,7 +365,7 @@ def test_evidence_outlives_the_pods(operated: tuple[Cluster, str], tmp_path: pat
 
 @pytest.mark.timeout(600)
 def test_run_where_another_controller_retries(theirs: Cluster, tmp_path: pathlib.Path):
-    """Upstream's passes over our annotation: each failure is told at once, with what is tried again and how to end it."""
+    """Upstream's passes over our annotation: each failure is reported at once, with what is tried again and how to end it."""
     namespace = "retried"
     theirs.namespace(namespace)
     runtime = plain_runtime("plain-theirs")
@@ -404,7 +404,7 @@ def test_run_where_another_controller_retries(theirs: Cluster, tmp_path: pathlib
 
 @pytest.mark.timeout(600)
 def test_a_user_with_few_rights(operated: tuple[Cluster, str], tmp_path: pathlib.Path):
-    """What is forbidden is told at once, with what to do, and nothing is left behind."""
+    """The error about what is forbidden comes at once, says what to do, and nothing is left behind."""
     cluster, namespace = operated
     cluster.kubectl("-n", namespace, "create", "serviceaccount", "reader")
     cluster.kubectl("-n", namespace, "create", "role", "reader", "--verb=get,list,watch", "--resource=trainjobs,trainingruntimes")

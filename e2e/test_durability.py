@@ -303,11 +303,11 @@ def test_a_backup_is_restored(yard: Yard, plain: str, tmp_path: pathlib.Path, ho
     left = {name.removeprefix("left-") for name in names if name.startswith("left-")}
     right = {name.removeprefix("right-") for name in names if name.startswith("right-")}
     assert right <= left and len(left) - len(right) <= 1 and "later" not in names
-    # a client that remembers a later state is told so, and a write comes after all that it has seen
+    # a client that remembers a later state gets an error, and a write comes after all that it has seen
     assert http.ask("GET", f"{MAPS}?watch=1&timeoutSeconds=1&resourceVersion={newest}")[1].find('"code":410') > 0
     assert revision(http.ask("POST", MAPS, config_map("after"))[1]) > newest
 
-    # elsewhere, where nothing runs: the job that ran starts anew or fails, but is told of
+    # elsewhere, where nothing runs: the job that ran starts anew or fails, but is reported
     other = {**yard.env, "TRAINYARD_HOME": str(home)}
     assert yard.run("restore", str(file), env=other).returncode == 0
     assert not (home / "restore-unfinished").exists()

@@ -166,7 +166,7 @@ def mpi_job(name: str, script: str, **trainer) -> str:
 
 @pytest.mark.timeout(JOB_SECS + 60)
 def test_what_a_launcher_finds(yard: Yard):
-    """A key pair that fits, the hostfile, a shell in the other pod; and every rank has the variables that mpirun is told to pass."""
+    """A key pair that fits, the hostfile, a shell in the other pod; and every rank has the variables that mpirun has to pass."""
     needs(mpi=True)
     script = """
         cat /etc/mpi/hostfile

@@ -1,4 +1,4 @@
-"""Requests that try to break the control plane: whatever they say, it answers, and goes on for everybody else."""
+"""Requests that try to break the control plane: it answers each of them, and goes on for everybody else."""
 
 from __future__ import annotations
 

@@ -346,7 +346,7 @@ def test_a_folder_is_copied_and_a_file_that_is_a_folder_there_is_refused(tmp_pat
     assert done.returncode == 0 and "IGNORE_PATTERNS *" in done.stderr, done.stderr
 
 
-# --- as upstream's image, and what is told on the way
+# --- as upstream's image, and what it reports on the way
 
 
 @pytest.mark.parametrize(

@@ -128,7 +128,7 @@ def test_an_object_that_is_replaced_again_and_again_is_given_up(stub, tmp_path: 
 
 @pytest.fixture
 def tokens() -> Iterator:
-    """Whoever gives tokens: `answers` by the path's end; what is not there is refused."""
+    """A server of tokens: `answers` by the path's end; another path is refused."""
     class Tokens:
         def __init__(self):
             self.answers: dict[str, object] = {}

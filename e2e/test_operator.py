@@ -18,7 +18,7 @@ from test_recordings import GOLDEN, NOT_YET, hold, replay
 
 @pytest.mark.timeout(1800)
 def test_recordings_on_kubernetes(cluster: Cluster, tmp_path: pathlib.Path):
-    """All scenarios of Trainer, with the shipped rights alone, and what was missing before is told."""
+    """All scenarios of Trainer, with the shipped rights alone; before, the probe names what is missing."""
     cluster.kubectl("delete", "clustertrainingruntimes", "--all", "--ignore-not-found")  # of tests before
     operator = Operator(cluster, tmp_path, url(), config={
         **AS_UPSTREAM, "clientConnection": {"qps": 500, "burst": 1000}, "health": {"livenessEndpointName": "alive", "readinessEndpointName": "/prepared"},
@@ -106,7 +106,7 @@ def test_certificates_are_exchanged_without_a_gap(cluster: Cluster, tmp_path: pa
         # one that nobody can use is replaced at once
         cluster.kubectl("-n", NAMESPACE, "patch", "secret", "kubeflow-trainer-webhook-cert", "-p", '{"data": {"tls.crt": "eA=="}}')
         wait_for("a good certificate", lambda: len(cluster.secret().get("tls.crt", "")) > 100)
-        # and whoever takes the authority out of the configurations gets it put back
+        # and an authority that is taken out of the configurations is put back
         patch = '[{"op": "remove", "path": "/webhooks/0/clientConfig/caBundle"}]'
         cluster.kubectl("patch", "mutatingwebhookconfiguration", "defaulter.trainer.kubeflow.org", "--type=json", "-p", patch)
         dry = lambda: cluster.kubectl("-n", "rotated", "create", "--dry-run=server", "-f", "-", input=body, check=False)

@@ -188,7 +188,7 @@ def test_configurations_of_others_are_left_alone(cluster: Cluster, tmp_path: pat
 
 
 def post(replica: Replica, authority: str, path: str, token: str, body: dict) -> tuple[int, dict]:
-    """A report of progress, as a pod sends it: to the Service's name, trusting the authority that it is told."""
+    """A report of progress, as a pod sends it: to the Service's name, trusting the authority that it is given."""
     context = ssl.create_default_context(cadata=authority)
     with socket.create_connection(("127.0.0.1", replica.reports), timeout=30) as plain, context.wrap_socket(plain, server_hostname=SERVICE) as secure:
         connection = http.client.HTTPSConnection(SERVICE)

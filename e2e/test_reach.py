@@ -41,7 +41,7 @@ time.sleep(600)
 
 
 class Host(http.server.BaseHTTPRequestHandler):
-    """A service of the machine that trusts whoever reaches it."""
+    """A service of the machine that trusts every client that reaches it."""
 
     asked: list[str] = []
 

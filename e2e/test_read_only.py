@@ -69,7 +69,7 @@ def switched(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
 @pytest.mark.timeout(240)
 def test_a_read_only_disk_refuses_writes_and_harms_no_job(switched: tuple[Yard, Switch], tmp_path: pathlib.Path):
     yard, switch = switched
-    # whoever asks from outside does not live on that disk
+    # a client elsewhere does not need that disk
     yard.env = {name: value for name, value in yard.env.items() if name != "LD_PRELOAD"}
     yard.kubectl("apply", "-f", "-", input=json.dumps(plain_runtime("plain")))
     script = tmp_path / "prints.py"

@@ -1,4 +1,4 @@
-"""The API answers whatever its own OpenAPI documents describe, and whatever they do not. `make soak` asks for more."""
+"""The API answers requests that its OpenAPI documents describe, and others. `make soak` asks for more."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ run: |
 
 
 def test_places_that_cannot_be_had(pair: tuple[Home, Home]) -> None:
-    """Each is told in one line."""
+    """Each error is one line."""
     cluster, sky = pair
     out = sky.sky("launch", "-y", "-c", "x", "--infra", "k8s/nope", "true", code=1)
     assert "Context nope not found in kubeconfig" in out

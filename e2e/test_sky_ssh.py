@@ -151,7 +151,7 @@ def test_two_machines_from_nothing_to_nothing(lan: Lan, sky: Sky) -> None:
         assert kubeconfig.stat().st_mode & 0o777 == 0o600 and kubeconfig.stat().st_uid == UID
         token = kubeconfig.read_text().split("token: ")[1].split()[0].strip('"')
         assert len(token) > 30 and not [words for _, words in host.processes() if token in words]
-    # a third machine has no host: those are taken, and who has them is told
+    # a third machine has no host: those are taken, and the message says by which cluster
     sky.cluster("more", "lab")
     wait_for("a failure", lambda: sky.status("more").get("rejected"), WAIT)
     assert sky.status("more")["rejected"][0].count("it is taken by machine dev-0-") == 2, sky.status("more")
@@ -246,7 +246,7 @@ def test_a_lost_connection_ends_nothing(lan: Lan, sky: Sky) -> None:
     host.start()
     wait_for("commands to run again", exec_works, WAIT)
 
-    # nobody is told that the cable is out: the old session keeps its port until the next one ends it
+    # no packet says that the cable is out: the old session keeps its port until the next one ends it
     if SOAK:
         old = host.sessions()
         host.cut()
@@ -269,7 +269,7 @@ def test_a_lost_connection_ends_nothing(lan: Lan, sky: Sky) -> None:
 
 
 def test_hosts_that_cannot_be_had(lan: Lan, sky: Sky) -> None:
-    """Each is told in one line, and the next one is taken."""
+    """Each has an error of one line, and the next one is taken."""
     away, changed, strange, locked, off, good = (lan.host() for _ in range(6))
     away.kill_sshd()
     off.kill_sshd()

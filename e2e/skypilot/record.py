@@ -141,7 +141,7 @@ def differences(one, other, at: str) -> list[str]:
 
 
 def leave_out(value, path: str) -> None:
-    """Takes away the member at a path, or all of a list that an element of it is told of."""
+    """Takes away the member at a path, or all of a list where the path names an element of it."""
     *parents, last = path.strip("/").split("/")
     for index, part in enumerate(parents):
         if isinstance(value, list) and int(part) >= len(value):

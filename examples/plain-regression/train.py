@@ -44,7 +44,7 @@ def connect(host: str) -> socket.socket:
 
 
 def add_up(host: str, sums: dict, others: int) -> tuple[np.ndarray, int]:
-    """Node 0: the fit over what all nodes have, which each of them is told, and the number of patients."""
+    """Node 0: the fit over what all nodes have, which it sends to each of them, and the number of patients."""
     with socket.create_server((host, PORT), backlog=others) as server:
         server.settimeout(WAIT_SECS)
         files = [server.accept()[0].makefile("rw") for _ in range(others)]

@@ -1,4 +1,4 @@
-{{/* The name of the operator's objects, as upstream's: whoever installs this over Kubeflow Trainer replaces it. */}}
+{{/* The name of the operator's objects, as upstream's: an installation over Kubeflow Trainer replaces it. */}}
 {{- define "trainyard.name" -}}kubeflow-trainer-controller-manager{{- end }}
 
 {{/* Labels of all objects. */}}

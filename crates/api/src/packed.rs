@@ -1,7 +1,7 @@
-//! Objects as a process keeps them: as their text. Whoever looks at one gets its tree, and all who look at the same time get the
+//! Objects as a process keeps them: as their text. A reader of one gets its tree, and all who look at the same time get the
 //! same tree; it goes when the last of them is done.
 //!
-//! Objects that every request asks (who may do what, which kinds there are) are told apart by whoever keeps them
+//! Objects that every request asks (who may do what, which kinds there are) are told apart by their keeper
 //! ([`Packed::staying`]): they are few, and their trees stay.
 //!
 //! A tree takes about ten times the memory of its text. The trees that were looked at last stay for a while, as a change is
@@ -31,7 +31,7 @@ pub struct Packed {
 
 #[derive(Debug)]
 enum Tree {
-    /// Of those who look at it.
+    /// Held by its readers.
     Lent(Weak<Value>),
     /// Once somebody has looked at it.
     Stays(Option<Arc<Value>>),
@@ -80,7 +80,7 @@ impl Packed {
         })
     }
 
-    /// Its tree, for one who looks at many objects once: it does not stay.
+    /// Its tree, for a reader of many objects, once each: it does not stay.
     pub fn glance(&self) -> Arc<Value> {
         self.held().unwrap_or_else(|| {
             let tree = self.parse();
@@ -89,12 +89,12 @@ impl Packed {
         })
     }
 
-    /// Its tree, of which managed fields may be missing, for one who looks at many objects once.
+    /// Its tree, of which managed fields may be missing, for a reader of many objects, once each.
     pub fn lean(&self) -> Arc<Value> {
         self.held().unwrap_or_else(|| Arc::new(part::lean(&self.text)))
     }
 
-    /// Its tree, of which all but labels may be missing, for one who looks at many objects once.
+    /// Its tree, of which all but labels may be missing, for a reader of many objects, once each.
     pub fn labelled(&self) -> Arc<Value> {
         self.held().unwrap_or_else(|| Arc::new(part::labels(&self.text)))
     }
@@ -106,7 +106,7 @@ impl Packed {
         }
     }
 
-    /// Remembers the tree; whether it goes with the last who looks at it.
+    /// Remembers the tree; or lets it go with its last reader.
     fn hold(&self, tree: &Arc<Value>) -> bool {
         let mut held = self.tree.lock().unwrap_or_else(PoisonError::into_inner);
         match &mut *held {

@@ -1,7 +1,7 @@
 //! Quantities of resources (`500m`, `1Gi`, `2e3`): parsing, arithmetic and Kubernetes' canonical rendering.
 //!
 //! Source: the grammar and canonical form in `k8s.io/apimachinery/pkg/api/resource`. Amounts are whole billionths in 128
-//! bits: finer ones are rounded up (who wants a resource gets some), larger ones saturate.
+//! bits: finer ones are rounded up (a request for a little is not one for nothing), larger ones saturate.
 
 use serde_json::Value;
 use std::cmp::Ordering;

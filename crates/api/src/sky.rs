@@ -51,7 +51,7 @@ pub mod keys {
     pub const PURGE: &str = "sky.trainyard.dev/purge";
     /// Finalizer of Clusters and Machines: something of them may still be out there.
     pub const LEDGER: &str = "sky.trainyard.dev/ledger";
-    /// Label of ConfigMaps that keep what is told of clusters that are gone.
+    /// Label of ConfigMaps that keep the record of clusters that are gone.
     pub const HISTORY: &str = "sky.trainyard.dev/cluster-history";
 }
 

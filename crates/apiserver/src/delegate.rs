@@ -1,6 +1,6 @@
 //! API groups that another part of the process serves, as aggregated APIs do on a cluster.
 //!
-//! This server says who asks and whether they may; the delegate has the objects. Its group is not in discovery: it can be
+//! This server identifies the user and checks the right; the delegate has the objects. Its group is not in discovery: it can be
 //! read, not listed, watched or written.
 
 use crate::query::Query;
@@ -24,16 +24,16 @@ pub struct Wanted {
 pub trait Delegate: Send + Sync {
     fn group(&self) -> &'static str;
 
-    /// An object, for somebody who may `get` it.
+    /// An object, for a user who may `get` it.
     ///
     /// # Errors
-    /// What the client is told; 404 where there is no such object or kind.
+    /// The client's answer; 404 where there is no such object or kind.
     fn get(&self, wanted: Wanted) -> BoxFuture<'static, Result<Value, Status>>;
 
-    /// A subresource of an object that is text (`…/NAME/log?…`), for somebody who may `get` it.
+    /// A subresource of an object that is text (`…/NAME/log?…`), for a user who may `get` it.
     ///
     /// # Errors
-    /// What the client is told; 404 where there is no such object, kind or subresource.
+    /// The client's answer; 404 where there is no such object, kind or subresource.
     fn text(&self, wanted: Wanted, subresource: &str, query: &Query) -> BoxFuture<'static, Result<Text, Status>> {
         let _ = query;
         let part = format!("{}/{subresource}", wanted.plural);

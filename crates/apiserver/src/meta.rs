@@ -168,7 +168,7 @@ fn managers(meta: &Value, path: &Path, errors: &mut ErrorList) {
 }
 
 /// Faults of changed metadata; `new` has the server-owned fields filled in from `old` where it left them out. What the kind's
-/// own validation checks again is told again.
+/// own validation checks again is reported again.
 pub fn validate_update(new: &Value, old: &Value, qualified: bool, rechecks: Rechecks, path: &Path) -> ErrorList {
     let none = Value::Null;
     let (new, old) = (new.get("metadata").unwrap_or(&none), old.get("metadata").unwrap_or(&none));

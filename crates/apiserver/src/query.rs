@@ -274,7 +274,7 @@ impl WriteOptions {
     }
 }
 
-/// The manager of fields that a client writes without saying who it is: its User-Agent up to the slash.
+/// The manager of fields that a client writes without naming a manager: its User-Agent up to the slash.
 fn client_name(agent: &str) -> &str {
     let name = agent.split('/').next().unwrap_or_default();
     let end = name.char_indices().nth(128).map_or(name.len(), |(at, _)| at);

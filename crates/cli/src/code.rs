@@ -146,7 +146,7 @@ impl Start {
         }
         let mut head = Vec::new();
         if let Ok(file) = std::fs::File::open(script) {
-            // who may not read it is told so later, with whom it concerns
+            // the error about a file that may not be read comes later, and names its user
             let _ = file.take(4).read_to_end(&mut head);
         }
         if BINARIES.iter().any(|magic| head.starts_with(magic)) {

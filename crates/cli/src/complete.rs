@@ -121,7 +121,7 @@ fn names(kinds: &'static [Kind]) -> Vec<CompletionCandidate> {
     // a thread of its own: credentials may come from a program, which blocks
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        // whoever asked may be gone
+        // the shell that asked may be gone
         let _ = send.send(runtime.map(|runtime| runtime.block_on(ask(kinds, &global(std::env::args_os())))));
     });
     let names = receive.recv_timeout(PATIENCE).map(Result::unwrap_or_default).unwrap_or_default();

@@ -64,7 +64,7 @@ struct Given<'a> {
     default_runs: bool,
     /// `~/.kube/config`, where it exists.
     kube: Option<&'a Path>,
-    /// kubectl or oc has called, who would go to that cluster.
+    /// kubectl or oc has called, which would go to that cluster.
     plugin: bool,
 }
 
@@ -99,7 +99,7 @@ fn choose(global: &Global) -> Result<Place, CliError> {
     let environment = std::env::var_os("KUBECONFIG").filter(|paths| !paths.is_empty());
     let kube = std::env::home_dir().map(|home| home.join(".kube/config")).filter(|path| path.is_file());
     let home = global.home.as_ref().map(|_| Home::find(global)).transpose()?;
-    // who names a server needs no home directory
+    // a command line that names a server needs no home directory
     let unused = PathBuf::new();
     let default_home = match &default_home {
         Ok(home) => Some(home),

@@ -72,7 +72,7 @@ async fn ship(cluster: &Cluster, draft: Draft<'_>, what: What<'_>) -> Result<Val
             ),
         ));
     }
-    // whether a job may be called so is told of the job, not of its files
+    // an error about the name is one of the job, not of its files
     let stem = stem(args.name.as_deref().map_or(code.named.as_path(), Path::new));
     let files = serde_json::to_value(bundle.config_map(&stem)?).expect("a ConfigMap is JSON");
     let maps = cluster.api(Kind::ConfigMap);

@@ -145,7 +145,7 @@ async fn output(process: &mut AttachedProcess) -> Option<Status> {
     status?.await
 }
 
-/// Copies to the end; who cannot be written to any more needs no more.
+/// Copies to the end, or until the other side takes nothing more.
 async fn copy(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin) {
     use tokio::io::AsyncWriteExt;
     let _ = tokio::io::copy(&mut from, &mut to).await;

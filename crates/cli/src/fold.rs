@@ -38,7 +38,7 @@ enum Within {
     },
 }
 
-/// Modules that only torchrun logs from. Its rendezvous is not among them: who waits for a peer wants to know.
+/// Modules that only torchrun logs from. Its rendezvous is not among them: its user wants to know that a rank waits for a peer.
 const MODULES: [&str; 4] = [
     "torch/distributed/run.py:",
     "torch/distributed/elastic/multiprocessing/",

@@ -106,7 +106,7 @@ impl Home {
         Ok(())
     }
 
-    /// Takes from others the files that earlier versions let everybody read who could come into the home.
+    /// Makes private the files that earlier versions left readable to all users who could enter the home.
     pub fn close_to_others(&self) {
         use std::os::unix::fs::PermissionsExt;
         for name in ["lock", "store.db", "store.db-wal", "up.log", "pki", "node", "metrics", "history"] {
@@ -125,7 +125,7 @@ impl Home {
         }
         let text = std::fs::read(self.running_file()).ok()?;
         let running: Running = serde_json::from_slice(&text).ok()?;
-        // who holds the lock may have been killed before, and started again without having said so yet
+        // the holder of the lock may have been killed before, and started again without having written its state yet
         let pid = nix::unistd::Pid::from_raw(i32::try_from(running.pid).ok()?);
         (nix::sys::signal::kill(pid, None) != Err(nix::errno::Errno::ESRCH)).then_some(running)
     }

@@ -68,7 +68,7 @@ pub(crate) fn steps(runtime: &Value) -> Vec<String> {
     jobs.into_iter().flatten().filter(runs_code).map(|job| object::text(job, "name").to_owned()).collect()
 }
 
-/// What a framework's plugin would say, for processes without one: who they are, how many there are, and where the first is.
+/// What a framework's plugin would say, for processes without one: their rank, how many there are, and the address of the first.
 fn ranks(draft: Draft<'_>) -> Vec<Value> {
     let Draft { args, ready, .. } = draft;
     let nodes =

@@ -1,4 +1,4 @@
-//! Similar names: proposes what somebody who typed an unknown name probably meant.
+//! Similar names: what the user who typed an unknown name probably meant.
 
 /// The known name closest to the given one; `None` where none is close. Of equally close ones the first.
 ///

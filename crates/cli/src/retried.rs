@@ -34,7 +34,7 @@ async fn follow(cluster: &Cluster, name: &str) {
     let mut told = BTreeSet::new();
     let mut jobset = None;
     while let Some(change) = changes.next().await {
-        // what cannot be watched is told by whoever shows the logs
+        // the command that shows the logs reports what cannot be watched
         let Ok(pod) = change else { continue };
         let pod = value(&pod);
         let news: Vec<Ending> =
@@ -62,7 +62,7 @@ async fn follow(cluster: &Cluster, name: &str) {
     }
 }
 
-/// One failure is told once: of this container, at this time.
+/// A failure (of this container, at this time) is reported once.
 fn key(pod: &Value, ending: &Ending) -> String {
     format!("{}/{}/{}", object::uid(pod), ending.container, ending.finished)
 }

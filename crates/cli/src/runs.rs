@@ -138,7 +138,7 @@ impl Runs {
         source
     }
 
-    /// The runs that nobody waits for who begins to follow now: all but the last of each step, and of a job that goes on those
+    /// The runs that a follower who begins now does not wait for: all but the last of each step, and of a job that goes on those
     /// whose pods are gone.
     pub(crate) fn earlier(&self, is_finished: bool) -> impl Iterator<Item = &Run> {
         self.0.values().flat_map(move |runs| {

@@ -54,7 +54,7 @@ impl Bundle {
 
     /// All of a folder but what tools keep there for themselves ([`IGNORED`], virtual environments).
     ///
-    /// Errors: something cannot be read, or all together is more than a ConfigMap may hold; which files are largest is told.
+    /// Errors: something cannot be read, or all together is more than a ConfigMap may hold; the error names the largest files.
     pub(crate) fn folder(folder: &Path) -> Result<Self, CliError> {
         let mut bundle = Self::default();
         bundle.walk(folder, folder)?;

@@ -109,7 +109,7 @@ impl Clock {
         if uptime.saturating_sub(self.looked) >= LOOK {
             self.looked = uptime;
             self.compare(uptime, wall);
-            // who cannot write now can perhaps later
+            // a write that fails now can perhaps be made later
             let _ = self.save();
         }
         self.line.at(uptime)

@@ -87,7 +87,7 @@ impl Ending<'_> {
     }
 }
 
-/// The containers that ended with an error in the attempt that decided; who failed first by itself comes first.
+/// The containers that ended with an error in the attempt that decided; the first that failed by itself comes first.
 pub(crate) fn endings(facts: &Facts) -> Vec<Ending<'_>> {
     let mut endings: Vec<Ending<'_>> = deciding(&facts.pods).into_iter().flat_map(|pod| of_pod(facts, pod)).collect();
     endings.sort_by(|a, b| order(a).cmp(&order(b)));

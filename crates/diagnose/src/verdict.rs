@@ -41,7 +41,7 @@ pub(crate) fn of(tail: &LogTail) -> Option<Verdict> {
     let units = units(tail);
     let mut verdicts: Vec<Verdict> = units.iter().filter_map(|unit| of_unit(unit, child.as_ref())).collect();
     let first_rank = child.as_ref().and_then(|child| child.rank);
-    // the first among those of the same class: whom torchrun names, then who wrote it first
+    // the first among those of the same class: the process that torchrun names, then the first to write it
     verdicts.sort_by_key(|verdict| (verdict.class, verdict.rank != first_rank || first_rank.is_none(), verdict.time));
     let mut first = verdicts.into_iter().next()?;
     first.rank = first.rank.or(first_rank);

@@ -47,7 +47,7 @@ pub const SPANS: &str = "trainyard::spans";
 /// and writes that wait together share a commit.
 const WORKERS: usize = 32;
 
-/// How long objects in work may take to finish once the driver is told to stop.
+/// How long objects in work may take to finish once the driver is asked to stop.
 const FINISH_MAX: Duration = Duration::from_secs(2);
 
 /// Told of each change of an object that a watch reports: its kind, the state before where it is known, the state now (the

@@ -98,7 +98,7 @@ const ANSWER_MAX: Duration = Duration::from_secs(65);
 const WATCH_SECONDS: u64 = 290;
 const WATCH_MAX: Duration = Duration::from_secs(WATCH_SECONDS + 15);
 
-/// How much of an answer that is no Status is told.
+/// How much of an answer that is no Status is shown in the error.
 const TOLD_MAX: usize = 300;
 
 /// A client with the discovery that it needs.

@@ -2,7 +2,7 @@
 //! of 127.0.0.0/8.
 //!
 //! A machine's folder is named after its token and holds `machine.json`, which is written before anything is started. So a crash leaves either
-//! nothing or a machine that `list_owned` tells of. The agents run in this process: who makes the provider says how.
+//! nothing or a machine that `list_owned` tells of. The agents run in this process: the composition passes in how.
 
 use crate::provider::{Answer, Provider, Shell};
 use futures::FutureExt;

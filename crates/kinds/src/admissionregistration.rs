@@ -1,5 +1,5 @@
 //! Kinds of admissionregistration.k8s.io: policies and their bindings, whose rules the server carries out itself, and
-//! configurations of webhooks, which it keeps for those who install them and does not call.
+//! configurations of webhooks, which it stores, as their installers expect, and does not call.
 //!
 //! Source: `pkg/apis/admissionregistration/{v1,validation}` of Kubernetes 1.36.
 

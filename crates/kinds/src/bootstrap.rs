@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use std::net::{Ipv4Addr, SocketAddr};
 
-/// What everybody who is known may read.
+/// What every authenticated user may read.
 const DISCOVERY: [&str; 11] = [
     "/api",
     "/api/*",

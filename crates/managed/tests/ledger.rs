@@ -140,7 +140,7 @@ impl Sim {
 
     fn find(&self, machine: &Handle) -> Option<usize> {
         self.provider.machines.iter().position(|made| match &machine.id {
-            // what it is called is enough: a machine is there for those who know its name
+            // the name is enough: a machine can be seen by a caller that knows its name
             Some(id) => made.seen.id == *id,
             None => made.seen.token == machine.token && made.visible <= self.tick,
         })

@@ -7,7 +7,7 @@
 //!     <container>.<attempt>/          what the container runs
 //! ```
 //!
-//! Groups are made by the shim and removed by whoever finds the pod over; none outlives its pod's end and the next look at it. A
+//! Groups are made by the shim and removed by the first process that finds the pod over; none outlives its pod's end and the next look at it. A
 //! machine lends its controllers one by one: without the memory controller a group still says which processes are the pod's.
 
 use crate::wire::{Launch, Limits};
@@ -130,7 +130,7 @@ fn hold_group(group: &Path) -> io::Result<(File, Vec<&'static str>)> {
             file => file?,
         };
         held.lock_shared()?;
-        // Whoever had the lock before may have removed the group, and another may have the name.
+        // The holder of the lock before us may have removed the group, and another may have the name.
         let is_there = fs::metadata(group).is_ok_and(|found| held.metadata().is_ok_and(|own| own.ino() == found.ino()));
         if is_there {
             return Ok((held, missing));
@@ -263,7 +263,7 @@ impl ContainerGroup {
         read(self.dir.join("memory.peak")).trim().parse().ok()
     }
 
-    /// Ends what is left in the group, and removes it if that is done by now; whoever removes the pod's tries again.
+    /// Ends what is left in the group, and removes it if that is done by now; the removal of the pod's group tries again.
     pub fn end(&self) {
         let _ = put(&self.dir, "cgroup.kill", "1");
         let _ = fs::remove_dir(&self.dir);
@@ -328,7 +328,7 @@ fn remove_empty(dir: &Path) -> io::Result<()> {
 }
 
 /// Removes the groups of pods that nobody knows any more, in an agent's group; and those of other agents in which nothing runs:
-/// their homes may be gone, and who is at home makes its group anew with its next pod.
+/// their homes may be gone, and an agent that still runs makes its group anew with its next pod.
 pub fn clear(group: &Path, is_known: impl Fn(&str) -> bool) {
     for entry in fs::read_dir(group).into_iter().flatten().flatten() {
         let is_dir = entry.file_type().is_ok_and(|kind| kind.is_dir());

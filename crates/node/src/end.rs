@@ -15,7 +15,7 @@ use std::time::Duration;
 const GRACE_SECS: u64 = 1;
 const SHIM_MAX: Duration = Duration::from_secs(5);
 
-/// Ends the pods, and whatever they started. No agent may run with the directory meanwhile; what it holds is left.
+/// Ends the pods and all that they started. No agent may run with the directory meanwhile; what it holds is left.
 ///
 /// # Errors
 /// The directory cannot be read, or processes live on.

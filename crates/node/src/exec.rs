@@ -168,7 +168,7 @@ fn nonblocking(fd: &OwnedFd) -> io::Result<()> {
 pub struct Terminal(Arc<AsyncFd<OwnedFd>>);
 
 impl Terminal {
-    /// Changes the terminal's size; the command is told by SIGWINCH.
+    /// Changes the terminal's size; the command gets SIGWINCH.
     pub fn resize(&self, columns: u16, rows: u16) -> io::Result<()> {
         let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
         #[expect(unsafe_code, reason = "nix has no wrapper for TIOCSWINSZ")]

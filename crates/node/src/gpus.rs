@@ -1,4 +1,4 @@
-//! The machine's NVIDIA GPUs: which there are, and who has which.
+//! The machine's NVIDIA GPUs: which there are, and which pod has which.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

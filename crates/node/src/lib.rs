@@ -6,7 +6,7 @@
 //! so that an agent that was killed and started again, or upgraded, goes on where the last one stopped: nothing is started
 //! twice, and no exit code or log line is lost.
 //!
-//! It runs pods, and knows nothing of who made them.
+//! It runs pods, and knows nothing of their controllers.
 
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should"))]
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))] // they panic on a full disk

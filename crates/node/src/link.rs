@@ -27,7 +27,7 @@ pub async fn start(shim: &[OsString], dir: &PodDir, held: Option<OwnedFd>) -> io
     let mut stdout = child.stdout.take().expect("invariant: stdout is piped");
     let mut said = vec![0; READY.len()];
     let ready = tokio::time::timeout(START_TIMEOUT, stdout.read_exact(&mut said)).await;
-    // The shim is nobody's child in spirit: whoever runs the agent must not wait for it. Tokio reaps it when it ends.
+    // The program that runs the agent must not wait for the shim. Tokio reaps it when it ends.
     drop(child);
     match ready {
         Ok(Ok(_)) => Ok(()),

@@ -92,8 +92,8 @@ pub fn read(
     read_attempt(dir, container, attempt, options)
 }
 
-/// As `read`, but who follows a container that was just made waits for its start, ten seconds at most. Upstream's kubelet refuses it
-/// at once (400, ContainerCreating), and so do we after that: who asks for a pod that cannot start still hears so.
+/// As `read`, but a follower of a container that was just made waits for its start, ten seconds at most. Upstream's kubelet refuses it
+/// at once (400, ContainerCreating), and so do we after that: the logs of a pod that cannot start still say so.
 ///
 /// # Errors
 /// See `LogError`.

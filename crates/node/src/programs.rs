@@ -55,7 +55,7 @@ const NAMED: usize = 5;
 
 /// What Open MPI must be told about pods: it takes each for a machine of its own, but all of them are this one. So they
 /// talk over the loopback interface (the only one that is always there; Open MPI leaves it out by itself), no process is
-/// bound to a core (every pod's first would be bound to the same one), and who waits lets others have the core.
+/// bound to a core (every pod's first would be bound to the same one), and a rank that waits lets others have the core.
 const OPEN_MPI: [(&str, &str); 4] = [
     ("OMPI_MCA_btl_tcp_if_include", "lo"),
     ("OMPI_MCA_oob_tcp_if_include", "lo"),
@@ -80,7 +80,7 @@ pub fn base_environment(bin: &Path, own: impl IntoIterator<Item = (String, Strin
     env.push(("PATH".to_owned(), with_programs(&path, bin)));
     env.extend(OPEN_MPI.map(|(name, value)| (name.to_owned(), value.to_owned())));
     if nix::unistd::geteuid().is_root() {
-        // Open MPI refuses root, which in an image is a mistake; here it is who the user is.
+        // Open MPI refuses root, which in an image is a mistake; here the user is root.
         env.push(("OMPI_ALLOW_RUN_AS_ROOT".to_owned(), "1".to_owned()));
         env.push(("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM".to_owned(), "1".to_owned()));
     }
@@ -96,7 +96,7 @@ pub fn with_programs(path: &str, bin: &Path) -> String {
     parts.join(":")
 }
 
-/// A program of this machine in the place of an image's: who composes the agent knows such images, the agent does not.
+/// A program of this machine in the place of an image's: the program that composes the agent knows such images, the agent does not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StandIn {
     /// The last part of the image's name, without tag and digest.
@@ -160,11 +160,11 @@ pub fn has_hosts(pod: &Pod) -> bool {
 /// Leaves the last word of the container that this process is in where its pod looks for it; nowhere outside of pods.
 pub fn leave_word(word: &str) {
     let file = fs::OpenOptions::new().write(true).truncate(true).open("/dev/termination-log");
-    // who has no such file reads the log
+    // a container without such a file says it in its log
     let _ = file.and_then(|mut file| std::io::Write::write_all(&mut file, word.as_bytes()));
 }
 
-/// What a launcher says that waited in vain for `most`: who of `count` workers is missing, or why the hostfile told none.
+/// The message of a launcher that waited in vain for `most`: which of `count` workers are missing, or why the hostfile named none.
 /// `reached`: in which way they were not.
 pub fn missing_workers(
     hostfile: &Path,

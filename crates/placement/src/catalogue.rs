@@ -43,7 +43,7 @@ pub struct Offer {
     pub local_disk: Option<LocalDisk>,
     /// The processor's architecture.
     pub arch: Option<String>,
-    /// Of an accelerator: GiB of one, as far as that is told.
+    /// Of an accelerator: GiB of one, where the list has it.
     pub gpu: Option<Option<f64>>,
     /// A generation of machines (Azure).
     pub generation: Option<String>,

@@ -90,7 +90,7 @@ fn ordered(a: &[f64], b: &[f64]) -> std::cmp::Ordering {
 fn of_cloud(catalogue: &Catalogue, cloud: Cloud, wish: &Wish<'_>) -> BTreeMap<String, Vec<Listed>> {
     let is_named = |offer: &&Offer| offer.accelerators.as_ref().is_some_and(|(name, _)| (wish.named)(name));
     let gpus: Vec<&Offer> = catalogue.offers(cloud).iter().filter(|offer| offer.gpu.is_some()).collect();
-    // the memory of one is told where it is known of all that were looked at
+    // the memory of one is shown where it is known of all that were looked at
     let looked_at: Vec<&Offer> =
         if cloud == Cloud::Gcp { gpus.iter().copied().filter(is_named).collect() } else { gpus.clone() };
     let known = looked_at.iter().all(|offer| offer.gpu.is_some_and(|size| size.is_some()));

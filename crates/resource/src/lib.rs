@@ -51,7 +51,7 @@ pub struct Resource {
     pub rechecks: Rechecks,
 }
 
-/// What a kind's own validation of updates looks at once more, after the machinery: each fault of metadata is told so often.
+/// What a kind's own validation of updates looks at once more, after the machinery: each fault of metadata is reported as often.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rechecks {
     /// What may not change, and the rest but finalizers.
@@ -274,7 +274,7 @@ pub trait Strategy: Send + Sync {
         None
     }
 
-    /// Whether somebody who deletes without propagation policy is warned of what stays.
+    /// Whether a client that deletes without propagation policy is warned of what stays.
     fn warns_of_orphans(&self) -> bool {
         false
     }

@@ -1,6 +1,6 @@
 //! Bugs planted on purpose: what the simulator must find, or it proves nothing.
 //!
-//! Each is a mistake that somebody who writes a controller can make, laid over a real controller: a watch that is missing, a
+//! Each is a mistake that an author of a controller can make, laid over a real controller: a watch that is missing, a
 //! wake-up that is lost, a precondition that is left out. `sim --bugs` runs seeds with each until one fails.
 
 use crate::actors::{MakeLogic, scheduler_without_room};

@@ -90,7 +90,7 @@ pub fn torn_gang(decision: &Decision, view: &View) -> Option<String> {
     None
 }
 
-/// A scheduler's decision that ends pods for somebody who is no more important or asks for nobody's end, or that ends a gang in part.
+/// A scheduler's decision that ends pods for a gang that is no more important or asks for no preemption, or that ends a gang in part.
 pub fn wrong_preemption(decision: &Decision, view: &View) -> Option<String> {
     let pods = view.list(&Gvk::new("", "v1", "Pod"), None);
     let priority = |pod: &Value| pod["spec"]["priority"].as_i64().unwrap_or_default();

@@ -76,7 +76,7 @@ pub fn drop_damaged_closed(path: &Path, rows: &[SetAside]) -> Result<(), OpenErr
 }
 
 /// Checks a backup's database and makes it fit to go on from: revisions continue far above all that clients can have seen since
-/// the backup was made, so that a watch or a write of theirs that remembers a later state is told so, instead of meeting another
+/// the backup was made, so that a watch or a write of theirs that remembers a later state gets an error, instead of meeting another
 /// object under the same revision. They continue at the milliseconds since 1970 where that is more: so do two restores of the same
 /// backup, one after the other. Returns how many objects there are, and the revision.
 ///

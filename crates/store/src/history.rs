@@ -75,7 +75,7 @@ impl History {
         }
     }
 
-    /// Rings for those who want everything; the others' bells ring as their events come.
+    /// Rings for watches of everything; the others' bells ring as their events come.
     pub(crate) fn ring(&self, revision: Revision) {
         self.bell.send_replace(revision);
     }

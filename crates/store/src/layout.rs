@@ -116,7 +116,7 @@ impl Loaded {
     }
 }
 
-/// Reads all objects. What cannot be read is told in the result; an error is one of the whole file.
+/// Reads all objects. The result names what cannot be read; an error is one of the whole file.
 pub(crate) fn load(db: &Connection) -> Result<Loaded, OpenError> {
     let mut loaded = Loaded::default();
     scan(db, "ORDER BY bucket, namespace, name", &mut loaded)?;

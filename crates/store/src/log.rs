@@ -154,7 +154,7 @@ impl Log {
         if loaded.leapt {
             tracing::error!(revision = loaded.revision, "the stored revision is damaged; revisions go on far above it");
         } else if lossy {
-            // Objects are gone of which no event tells: the history ends before this revision, and who watched lists again.
+            // Objects are gone of which no event tells: the history ends before this revision, and watchers list again.
             loaded.revision = loaded.revision.saturating_add(1);
         }
         if lossy {

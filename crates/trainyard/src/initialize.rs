@@ -129,7 +129,7 @@ async fn ended() {
 fn print(report: &Report, mode: Mode, format: InitializeFormat) {
     use std::io::Write;
     let mut out = std::io::stdout().lock();
-    // who closed stdout does not want it
+    // a reader that closed stdout does not want it
     let _ = match format {
         InitializeFormat::Json => {
             serde_json::to_writer(&mut out, report).map_err(Into::into).and_then(|()| writeln!(out))

@@ -73,7 +73,7 @@ pub async fn wait(args: &MpiWaitArgs) -> u8 {
     }
 }
 
-/// Waits until all hosts but `own` have answered once; how many they are, or who has not.
+/// Waits until all hosts but `own` have answered once; returns how many they are, or which have not.
 async fn all(args: &MpiWaitArgs, own: &str) -> Result<usize, String> {
     let until = api::time::after(Instant::now(), args.timeout);
     let mut answered: BTreeSet<String> = BTreeSet::new();
@@ -93,7 +93,7 @@ async fn all(args: &MpiWaitArgs, own: &str) -> Result<usize, String> {
                 None => _ = answered.insert(host),
             }
         }
-        // the list may have changed meanwhile: who is scaled away need not answer
+        // the list may have changed meanwhile: a worker that is scaled away need not answer
         let wanted = read(args, own);
         if let Ok(wanted) = &wanted
             && wanted.iter().all(|host| answered.contains(host))

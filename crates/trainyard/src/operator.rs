@@ -158,7 +158,7 @@ async fn connect(global: &Global, within: bool, metrics: Arc<Registry>) -> Resul
 /// What goes on, on stderr; `TRAINYARD_LOG` filters as `RUST_LOG` does elsewhere, and goes before all flags. Spans go to a
 /// collector, where the environment names one.
 fn log(format: LogFormat, verbosity: Verbosity, verbose: u8) -> Result<Option<Traces>, UpError> {
-    // The client's own lines name neither request nor object; whoever asked says what failed, and of what.
+    // The client's own lines name neither request nor object; its caller reports what failed, and for which object.
     let filter = match verbosity {
         Verbosity::Error => "error,kube_client=off,kube_runtime=off",
         Verbosity::Info if verbose == 0 => "info,kube_client=off,kube_runtime=off",

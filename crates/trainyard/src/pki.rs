@@ -163,13 +163,13 @@ pub fn write_private(path: &Path, text: &str) -> Result<(), PkiError> {
     fs::rename(&part, path).map_err(failed)
 }
 
-/// By what a client says who it is.
+/// What a client identifies itself by.
 pub enum Credential<'a> {
     Token(&'a str),
     Certificate(&'a Identity),
 }
 
-/// A kubeconfig for one user, who goes by the cluster's name.
+/// A kubeconfig for one user, named after the cluster.
 pub fn kubeconfig(server: &str, authority: &str, credential: &Credential<'_>) -> String {
     kubeconfig_of("trainyard", server, authority, credential)
 }

@@ -438,7 +438,7 @@ async fn listen(asked: &str, home: &Home) -> Result<(TcpListener, SocketAddr), U
     })?;
     if !address.ip().is_loopback() {
         node::say!(
-            "warning: {address} can be reached from other machines; whoever has the token can start processes here"
+            "warning: {address} can be reached from other machines; anybody who has the token can start processes here"
         );
     }
     bind(address, &home.root().join("port")).await

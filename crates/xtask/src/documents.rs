@@ -169,7 +169,7 @@ pub fn arrows(page: &str, real: &BTreeMap<String, BTreeSet<String>>) -> Vec<Stri
     findings
 }
 
-/// Chores and comparisons may use whatever they need: drawing that would say nothing.
+/// Chores and comparisons may use any crate: drawing that would say nothing.
 fn is_tool(name: &str) -> bool {
     matches!(name, "xtask" | "benches")
 }

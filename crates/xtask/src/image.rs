@@ -37,7 +37,7 @@ pub struct Options {
     /// The image for initializers: data sets and models
     #[arg(long)]
     initializer: bool,
-    /// With --initializer: the certificates of those who are trusted
+    /// With --initializer: the certificates of trusted authorities
     #[arg(long, default_value = "/etc/ssl/certs/ca-certificates.crt")]
     certificates: PathBuf,
 }

@@ -37,7 +37,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("apiextensions-apiserver/pkg/apis/apiextensions/v1", "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1"),
 ];
 
-/// The kinds of the table; it holds whatever they reach.
+/// The kinds of the table; it also holds all types that they reach.
 const ROOTS: &[(&str, &[&str])] = &[
     (
         "io.k8s.api.core.v1",

@@ -1,4 +1,4 @@
-"""A server for each test, and no cluster of whoever runs them."""
+"""A server for each test, and never the cluster of the user who runs them."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, Instant};
 
-/// Lines that may wait for the disk; more are left out, and their number is told.
+/// Lines that may wait for the disk; more are left out, and a line gives their number.
 const WAITING_MAX: usize = 8192;
 /// How often a disk that does not take lines is spoken of.
 const COMPLAIN_EVERY: Duration = Duration::from_secs(60);

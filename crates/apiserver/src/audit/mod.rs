@@ -1,4 +1,4 @@
-//! The audit log: who asked for what, when, from where, and what the answer was.
+//! The audit log: each request's user, verb, object, time and source address, and its answer.
 //!
 //! Records have the shape of `audit.k8s.io/v1` Event at level Metadata: no body of a request or an answer is in them, nor a
 //! header that could be a credential, nor an error's message, which may quote what was sent. Requests of this process's own

@@ -138,7 +138,7 @@ impl Strategy for CustomStrategy {
         if subresource != "status" {
             return;
         }
-        // Only the status is taken, and who manages it.
+        // Only the status is taken, and its managed fields.
         let mut result = old.clone();
         if let Some(map) = result.as_object_mut() {
             set(map, "status", new.get("status"));

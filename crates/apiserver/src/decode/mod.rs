@@ -96,7 +96,7 @@ pub fn object(
     };
     let untouched = (format == Format::Json).then(|| value.clone());
     if let Err(why) = served.decode(&mut value) {
-        // which of several faults is told depends on the order of the text, which is looked at only then
+        // which of several faults is reported depends on the order of the text, which is looked at only then
         let told = untouched.zip(served.resource.type_name).and_then(|(mut value, name)| {
             let order = merge::builtin::Order::of(bytes)?;
             merge::builtin::decode_in(name, &mut value, Some(&order)).err()
@@ -105,7 +105,7 @@ pub fn object(
     }
     let dropped = served.prune(&mut value);
     let texts = match format {
-        // a built-in kind is read field by field, and each fault is told where it stands; a custom one is read, then pruned
+        // a built-in kind is read field by field, and each fault is reported where it stands; a custom one is read, then pruned
         Format::Json if served.custom.is_none() && !(repeated.is_empty() && dropped.is_empty()) => {
             in_place(bytes, &repeated, &dropped)
         }

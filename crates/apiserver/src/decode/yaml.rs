@@ -39,7 +39,7 @@ pub fn yaml(bytes: &[u8]) -> Result<(Value, Vec<String>), String> {
         duplicate_keys: serde_saphyr::DuplicateKeyPolicy::LastWins,
     };
     let value: Value = serde_saphyr::from_str_with_options(first, options).map_err(|error| format!("yaml: {error}"))?;
-    // The parser stops at the first key that is there twice, if it is told to: it gets another name, and the rest is read.
+    // The parser would stop at the first key that is there twice: that key gets another name, and the rest is read.
     let mut repeated = Vec::new();
     let mut text = first.to_owned();
     for round in 0..REPEATED_MAX {

@@ -1,6 +1,6 @@
 //! `/livez`, `/readyz` and `/healthz`: what works, check by check.
 //!
-//! Paths, parameters and texts are kube-apiserver's. The reason of a failure is for those alone who may ask for that check by
+//! Paths, parameters and texts are kube-apiserver's. The reason of a failure is only for users who may ask for that check by
 //! itself; upstream tells it to nobody on this path.
 
 use super::Server;
@@ -70,7 +70,7 @@ impl Server {
                 Err(why) => (500, format!("internal server error: {why}\n")),
             }));
         }
-        // what failed, and which objects are damaged, is for those who may ask for a single check
+        // only users who may ask for a single check see what failed, and which objects are damaged
         let tells = self.allows_path(&ask.user, "get", &format!("/{endpoint}/etcd"));
         let excluded: Vec<String> = ask.query.all("exclude").map(str::to_owned).collect();
         Some(text(render(endpoint, &outcomes, &excluded, ask.query.get("verbose").is_some(), tells)))

@@ -1,6 +1,6 @@
-//! Lines of watches, shared by all who watch the same thing in the same way.
+//! Lines of watches, shared by all watches of the same thing in the same form.
 //!
-//! Those who watch read an event at about the same time, so few lines need to be kept, and a client that reads nothing holds
+//! Watchers read an event at about the same time, so few lines need to be kept, and a client that reads nothing holds
 //! lines that others hold, too.
 
 use crate::negotiate::{Encoding, Form};
@@ -83,7 +83,7 @@ struct Inner {
 pub(crate) struct Lines(Mutex<Inner>);
 
 impl Lines {
-    /// The line, made by the first who asks.
+    /// The line, made by its first reader.
     pub(super) fn get(&self, view: View, make: impl FnOnce() -> Bytes) -> Bytes {
         // nothing that holds the lock panics
         let lock = || self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -280,7 +280,7 @@ impl Server {
         }
     }
 
-    /// The server as a service without a socket, for a client in the same process. `user`: who it acts as.
+    /// The server as a service without a socket, for a client in the same process. `user`: the user of its requests.
     pub fn service(self: &Arc<Self>, user: User) -> Local {
         Local { server: self.clone(), user: Arc::new(user) }
     }

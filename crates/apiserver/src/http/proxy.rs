@@ -75,7 +75,7 @@ impl Server {
     }
 }
 
-/// The request as the pod sees it: what follows `proxy` in the path, and nothing of who asks.
+/// The request as the pod sees it: what follows `proxy` in the path, and nothing of the user.
 fn passed_on(ask: &Ask, port: u16) -> Result<Request<Body>, http::Error> {
     // "", api, v1, namespaces, NAMESPACE, pods, NAME, proxy, and the rest as it was written
     let rest = ask.path.splitn(9, '/').nth(8).unwrap_or_default();

@@ -36,7 +36,7 @@ impl Room {
     /// Takes room for a body of so many bytes, until what is returned is dropped.
     ///
     /// # Errors
-    /// 429 when there is none: the client is to try again in a second, as upstream tells who comes when too many are there.
+    /// 429 when there is none: the client is to try again in a second, as upstream answers when there are too many requests.
     pub(super) fn take(&self, bytes: usize) -> Result<Option<OwnedSemaphorePermit>, Status> {
         if bytes <= SMALL {
             return Ok(None);

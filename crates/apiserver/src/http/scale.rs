@@ -200,7 +200,7 @@ impl Server {
             }
             let mut new = (*old).clone();
             set(&mut new, text(paths, "specReplicasPath"), replicas.into());
-            // The fields of the object itself change, so its own rules apply; who changed them did so through `scale`.
+            // The fields of the object itself change, so its own rules apply; their manager is recorded as one of `scale`.
             let call = Call { target, options: &options, user: &ask.user, warnings: &[] };
             self.core.replace(&call, new, &entry, false)
         };

@@ -26,7 +26,7 @@ const BEGIN_MAX: Duration = Duration::from_secs(10);
 const HEAD_MAX: Duration = Duration::from_secs(120);
 /// A client of HTTP/2 that is silent for so long is asked whether it is there, and has as long to say so.
 const PING_EVERY: Duration = Duration::from_secs(30);
-/// A client that takes nothing of what waits for it: long enough for somebody who reads a log in a pager.
+/// A client that takes nothing of what waits for it: long enough for a user who reads a log in a pager.
 const STALL_MAX: Duration = Duration::from_secs(15 * 60);
 /// Bytes of answers that wait for a client's connection; a request's head may not be longer either.
 const BUFFER: usize = 64 << 10;
@@ -118,7 +118,7 @@ impl Server {
         drop(tokio::time::timeout(Duration::from_secs(2), graceful.shutdown()).await);
     }
 
-    /// A function of its own, so that what serves a connection is compiled with this crate, not with whoever calls `serve`.
+    /// A function of its own, so that what serves a connection is compiled with this crate, not with the caller of `serve`.
     fn spawn_connection(
         self: Arc<Self>,
         stream: TcpStream,

@@ -1,4 +1,4 @@
-//! Where the agent of another machine dials in (`GET /trainyard/tunnel`): who it is says which node's connection this is.
+//! Where the agent of another machine dials in (`GET /trainyard/tunnel`): its user says which node's connection this is.
 
 use super::Server;
 use super::answer::Body;

@@ -1,4 +1,4 @@
-//! Watches: events of the store as a stream of JSON lines or protobuf frames, each encoded once for all who see it the same
+//! Watches: events of the store as a stream of JSON lines or protobuf frames, each encoded once for all watches that see it the same
 //! way.
 
 use super::Server;
@@ -122,7 +122,7 @@ impl Encoder {
         line
     }
 
-    /// An event as the watch's selectors see it: encoded once for all who see it so.
+    /// An event as the watch's selectors see it: encoded once for all watches that see it so.
     fn event(&mut self, event: &Event) -> Option<Bytes> {
         let served = self.target.served.clone();
         let change = if self.options.labels.is_empty() && self.options.fields.is_empty() {
@@ -207,7 +207,7 @@ struct Start {
     initial: Vec<Object>,
     mark_initial_end: bool,
     from: Revision,
-    /// Or what the client is told in the stream.
+    /// Or the error that the client gets in the stream.
     watcher: Result<Watcher, Status>,
 }
 

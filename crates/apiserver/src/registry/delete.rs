@@ -85,7 +85,7 @@ impl DeleteOptions {
 }
 
 impl DeleteOptions {
-    /// What somebody is told who deletes objects of this kind.
+    /// The warning for a client that deletes objects of this kind.
     pub(crate) fn warnings(&self, served: &Served) -> Vec<String> {
         let is_told = self.propagation.is_none() && served.resource.strategy.warns_of_orphans();
         is_told.then(|| ORPHANS.to_owned()).into_iter().collect()
@@ -95,7 +95,7 @@ impl DeleteOptions {
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
 
-/// What somebody is told who deletes without saying what becomes of the rest.
+/// The warning for a client that deletes without saying what becomes of the rest.
 const ORPHANS: &str = "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove \
                        them or set propagationPolicy=Orphan to suppress this warning";
 

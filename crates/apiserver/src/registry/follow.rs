@@ -1,6 +1,6 @@
 //! Lists and watches for readers in this process: the very objects that the store holds, neither encoded nor copied.
 //!
-//! What a reader gets is what a list or a watch of all objects of a kind shows to somebody who may see them all.
+//! What a reader gets is what a list or a watch of all objects of a kind shows to a user who may see them all.
 
 use super::{Core, Served};
 use api::object::Gvk;

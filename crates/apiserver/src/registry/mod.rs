@@ -95,7 +95,7 @@ impl Object {
         }
     }
 
-    /// The object's tree, for one who looks at many objects once.
+    /// The object's tree, for a reader of many objects, once each.
     pub(crate) fn glance(&self) -> Arc<Value> {
         match self {
             Self::Stored(entry) => entry.object.glance(),
@@ -103,7 +103,7 @@ impl Object {
         }
     }
 
-    /// The object's tree, of which managed fields may be missing, for one who looks at many objects once.
+    /// The object's tree, of which managed fields may be missing, for a reader of many objects, once each.
     pub(crate) fn lean(&self) -> Arc<Value> {
         match self {
             Self::Stored(entry) => entry.object.lean(),
@@ -227,7 +227,7 @@ impl Core {
     }
 
     /// Carries out a write (`long`: see [`Core::apart`]), trying again while others get in between. Each lost race is another writer's success, so
-    /// there is always progress; and whoever lost one waits in the object's row, where it can be overtaken only by the
+    /// there is always progress; and a writer that lost one waits in the object's row, where it can be overtaken only by the
     /// writes that were already on their way.
     ///
     /// # Errors

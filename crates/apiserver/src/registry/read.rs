@@ -256,7 +256,7 @@ pub(crate) fn not_found(target: &Target) -> Status {
 /// 0 for an empty one.
 ///
 /// # Errors
-/// In Go's words; what comes before them and the status depend on who asks.
+/// In Go's words; what comes before them and the status depend on the caller.
 pub(crate) fn parse_revision(text: &str) -> Result<Revision, String> {
     if text.is_empty() {
         return Ok(0);

@@ -8,7 +8,7 @@ use tokio::sync::OwnedMutexGuard;
 /// A bucket and the name of an object in it.
 pub(super) type Place = (Arc<str>, Key);
 
-/// The rows at present: one for each object whose writers have met. A row is gone with the last who stands in it.
+/// The rows at present: one for each object whose writers have met. A row is gone with its last writer.
 #[derive(Default)]
 pub(super) struct Turns {
     rows: Mutex<HashMap<Place, Arc<tokio::sync::Mutex<()>>>>,
@@ -25,7 +25,7 @@ impl Turns {
         self.rows().contains_key(place)
     }
 
-    /// Waits, in the order of arrival, until all who came before are done. The turn lasts until it is dropped.
+    /// Waits, in the order of arrival, until all earlier writers are done. The turn lasts until it is dropped.
     pub(super) async fn join(&self, place: Place) -> Turn<'_> {
         let row = self.rows().entry(place.clone()).or_default().clone();
         // made before it waits, so that a request that is given up while waiting leaves no row behind

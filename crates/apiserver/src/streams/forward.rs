@@ -28,7 +28,7 @@ const ID_BYTES_MAX: usize = 256;
 /// How long the second stream of a connection may take to follow the first, as a kubelet has it.
 const PAIRING_MAX: Duration = Duration::from_secs(30);
 
-/// The pod that the ports are of, and who leads there.
+/// The pod of the ports, and the way there.
 #[derive(Clone)]
 struct To {
     agent: Arc<dyn PodStreams>,

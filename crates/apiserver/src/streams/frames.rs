@@ -5,7 +5,7 @@ use super::wire::{Inbound, Outbound, PING_EVERY};
 use std::sync::Arc;
 use tokio::sync::Mutex;
 
-/// Frames to the client; to be cloned for all who send.
+/// Frames to the client; each sender has a clone.
 #[derive(Clone)]
 pub struct Sender(Arc<Mutex<(Outbound, spdy::Writer)>>);
 

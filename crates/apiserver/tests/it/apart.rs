@@ -15,7 +15,7 @@ use tower::Service;
 const THINGS: &str = "/apis/test.io/v1/namespaces/default/things";
 const JSON: &str = "application/json";
 
-/// Takes as long as it is told to, as a rule can: until somebody else was answered.
+/// Takes long, as a rule can: until another request was answered.
 struct Long {
     entered: Mutex<Sender<()>>,
     answered: Mutex<Receiver<()>>,

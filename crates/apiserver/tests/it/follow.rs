@@ -43,7 +43,7 @@ async fn a_reader_in_the_process_gets_what_the_store_holds() {
     }
     assert_eq!(rest, [(true, "b".to_owned(), json!("2")), (false, "b".to_owned(), json!("2"))]);
 
-    // who comes later hears it from where it left off, in the same words
+    // a follower that comes later continues where it left off, with the same bytes
     let mut late = server.core.follow(&maps(), revision).unwrap();
     assert_eq!(told(&mut late).await.iter().map(|(is_there, ..)| *is_there).collect::<Vec<_>>(), [true, true, false]);
 

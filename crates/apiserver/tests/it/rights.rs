@@ -101,7 +101,7 @@ async fn every_route_needs_its_verb() {
                 assert_eq!((code != 403 || !refused, refused), (may, !may), "{what}: {code} {answer}");
                 asked += 1;
             }
-            // who selects one by name may only look at and delete it so
+            // a right to one by name allows only to read and delete it so
             if verb == "create" {
                 let named = user(&format!("named-{verb}-{i}"));
                 let path = format!("{collection}?fieldSelector=metadata.name=one");
@@ -286,7 +286,7 @@ async fn names_that_are_not_ascii_are_impersonated_or_refused() {
     }
 }
 
-/// A role becomes part of another that collects roles by nothing but a label: once whoever might update roles could make a role of his own
+/// A role becomes part of another that collects roles by nothing but a label: once a user who might update roles could make a role of his own
 /// collect cluster-admin.
 #[tokio::test]
 async fn labels_of_roles_give_no_rights() {

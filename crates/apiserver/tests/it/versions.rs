@@ -46,7 +46,7 @@ async fn absurd_versions_of_reads_are_told_in_upstreams_words() {
             assert_eq!((code, told(&answer)), (500, fault.as_str()), "{path}");
         }
     }
-    // beyond everything there is: a list and a read wait and give up, a watch waits, one for initial events is told in its stream
+    // beyond everything there is: a list and a read wait and give up, a watch waits, one for initial events gets an error in its stream
     let far = u64::MAX;
     let (code, answer) = hostile.ask("GET", &format!("{MAPS}?resourceVersion={far}"), JSON, "").await;
     assert_eq!((code, &answer["details"]["causes"][0]["reason"]), (504, &json!("ResourceVersionTooLarge")), "{answer}");

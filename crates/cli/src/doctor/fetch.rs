@@ -23,7 +23,7 @@ const PAGE: usize = 500;
 const OPERATOR_NAMESPACE: &str = "kubeflow-system";
 /// Its service account, there.
 const OPERATOR_ACCOUNT: &str = "kubeflow-trainer-controller-manager";
-/// A runtime that nobody has: who looks at TrainJobs refuses one that names it.
+/// A runtime that does not exist: a webhook of TrainJobs refuses one that names it.
 const NO_RUNTIME: &str = "trainyard-doctor-asks-for-none";
 
 const TRAINER: &str = "trainer.kubeflow.org";

@@ -15,7 +15,7 @@ use std::io::Read;
 /// What a dry run of the client prints, which asks nobody; `None` where a server is needed.
 pub(crate) fn without_server(args: &CreateArgs, global: &Global) -> Result<Option<u8>, CliError> {
     if args.dry_run != Some(DryRun::Client) {
-        // what is wrong by itself is told before any server is asked
+        // a fault that needs no server to be seen is reported before any is asked
         if args.file.is_none() {
             manifest(args, None, None)?;
         }

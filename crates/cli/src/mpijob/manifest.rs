@@ -33,7 +33,7 @@ impl Implementation {
     }
 }
 
-/// What the pods of a laptop take over from whoever creates the job, for they are processes there.
+/// What the pods of a laptop take over from the user who creates the job, for they are processes there.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Here {
     pub directory: String,

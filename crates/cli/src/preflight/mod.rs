@@ -191,7 +191,7 @@ impl<'a> Preflight<'a> {
     /// Why the job cannot have its name.
     async fn taken(&self, cluster: &Cluster) -> Option<String> {
         let name = self.args.name.as_deref().filter(|_| !self.args.no_checks)?;
-        // who may not look is told when the job is created
+        // a user who may not look gets the error when the job is created
         let job = cluster.find(Kind::TrainJob, name).await.ok().flatten()?;
         let flags = &cluster.flags;
         if object::is_terminating(&job) {

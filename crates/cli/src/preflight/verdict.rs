@@ -209,7 +209,7 @@ pub(super) fn programs(launcher: Launcher, runtime: &str, code: &Code, setting: 
 
 /// Whether the pods may read the script and enter their folder. `user`: whose processes they are, where it is not the caller.
 ///
-/// Errors: who may not read what.
+/// Errors: the file that a user may not read.
 pub(super) fn readable(code: &Code, setting: &Setting, user: Option<u32>) -> Result<(), CliError> {
     let own = nix::unistd::geteuid().as_raw();
     let user = user.filter(|user| *user != own);
@@ -236,7 +236,7 @@ pub(super) fn readable(code: &Code, setting: &Setting, user: Option<u32>) -> Res
         };
     }
     if code.start != Start::Command && nix::unistd::access(&code.script, nix::unistd::AccessFlags::R_OK).is_err() {
-        // a program may be run by who may not read it; a script may not
+        // a program can be run without the right to read it; a script cannot
         let runs = nix::unistd::access(&code.script, nix::unistd::AccessFlags::X_OK).is_ok();
         if !runs || shebang(&code.script).is_some() || code.start == Start::Python {
             return refused(&code.script, "read");

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 /// Label of a job that Kueue lets in: its LocalQueue.
 pub(super) const KUEUE_QUEUE: &str = "kueue.x-k8s.io/queue-name";
-/// How many of those who hold what is missing are named.
+/// How many of the jobs that hold what is missing are named.
 const HOLDERS_MAX: usize = 3;
 
 /// What the queue is read from.
@@ -266,7 +266,7 @@ impl<'a> Candidate<'a> {
         waiting
     }
 
-    /// Kueue's own account: the Workload's condition, and its position where it is told.
+    /// Kueue's own account: the Workload's condition, and its position where Kueue gives one.
     fn of_kueue(&self, facts: &Facts, others: &Others<'_>, waiting: &mut Waiting) {
         let queue = object::label(self.job, KUEUE_QUEUE).unwrap_or_default();
         let Some(workload) = others.workloads.get(object::uid(self.job)) else {

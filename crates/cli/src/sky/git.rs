@@ -69,7 +69,7 @@ fn git(folder: &Path, words: &[&str]) -> Result<(), String> {
         .arg("-C")
         .arg(folder)
         .args(words)
-        // who is not let in is told so, and not asked
+        // a user without access gets an error, and no question
         .env("GIT_TERMINAL_PROMPT", "0")
         .env_remove("GIT_DIR")
         .env_remove("GIT_WORK_TREE")

@@ -50,7 +50,7 @@ impl AtHand {
         found
     }
 
-    /// Adds pools by their names and numbers of hosts. The rest of the file is its reader's, who connects to the hosts.
+    /// Adds pools by their names and numbers of hosts. The rest of the file is for the provider, which connects to the hosts.
     fn add_pools(&mut self, text: &str) {
         let read = match documents(text) {
             Ok(read) => read,

@@ -1,4 +1,4 @@
-//! `ssh NAME`: what OpenSSH is told of the machines of clusters that it can reach, a file for each cluster, and the line of the user's
+//! `ssh NAME`: OpenSSH's configuration of the clusters' machines that it can reach, a file for each cluster, and the line of the user's
 //! configuration that includes them.
 
 use super::clusters::{Found, Sky};

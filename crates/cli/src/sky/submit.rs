@@ -375,7 +375,7 @@ pub(super) async fn submit(
         }),
     };
     debug_assert!(whole(job.gpus) <= 1_000_000);
-    // the name is made of the number: who comes second takes the next one
+    // the name is made of the number: the second client to come takes the next one
     loop {
         match sky.jobsets().create(&PostParams::default(), &dynamic(job.jobset())?).await {
             Ok(_) => break,

@@ -404,7 +404,7 @@ async fn a_server_with_too_many_requests() {
     scene.ends_in_silence().await;
 }
 
-/// 5xx: tried again, less and less often; the event is told once.
+/// 5xx: tried again, less and less often; one event reports it.
 #[tokio::test(start_paused = true)]
 async fn a_server_that_fails() {
     let scene = Scene::on(Server::default());

@@ -1,4 +1,4 @@
-//! An API server that does as it is told: a few kinds in memory, and faults by name.
+//! An API server that a test scripts: a few kinds in memory, and faults by name.
 
 use bytes::Bytes;
 use futures::channel::mpsc::{UnboundedSender, unbounded};

@@ -66,7 +66,7 @@ async fn rest(shared: &Shared, fault: Fault, patience: &mut Patience, came: u64)
     let all = shared.fetched.load(Ordering::Relaxed);
     let Some(wait) = patience.after(*failure, came, all, rand::random()) else { return Err(fault) };
     if let Failure::Busy(_) = failure {
-        // who receives ends with all pieces
+        // the receiver ends when it has all pieces
         let _ = shared.busy.send(wait);
     }
     tokio::time::sleep(wait).await;

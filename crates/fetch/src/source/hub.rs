@@ -66,7 +66,7 @@ fn is_commit(text: &str) -> bool {
 
 impl Hub {
     /// # Errors
-    /// The hub's own client is told not to go online; an endpoint that is no URL.
+    /// The settings of the hub's own client forbid to go online; an endpoint that is no URL.
     pub fn new(mut repository: Repository, settings: &Settings, client: &Client) -> Result<Self, Error> {
         let variables = &settings.variables;
         repository.revision = repository.revision.or_else(|| settings.revision.clone());

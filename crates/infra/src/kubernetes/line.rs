@@ -55,7 +55,7 @@ impl Line {
         begun.map_err(|error| Fault::Broken(format!("no command runs in the pod: {}", api::error_chain(&error))))
     }
 
-    /// Calls a function of `host.sh` with these variables; `payload` is its input, whose size is told.
+    /// Calls a function of `host.sh` with these variables; `payload` is its input, whose size goes before it.
     ///
     /// # Errors
     /// What the machine says, or `Broken`.

@@ -57,7 +57,7 @@ impl Machines {
         Self(Arc::new(Inner::new(settings, access)))
     }
 
-    /// Makes a machine whose record is there; several who ask wait for one making.
+    /// Makes a machine whose record is there; several callers wait for one making.
     async fn made(&self, token: &str) -> Result<Seen, Failure> {
         let machine = self.0.machine(token);
         machine.making.join(|| self.0.clone().make(token.to_owned())).await

@@ -124,7 +124,7 @@ impl Inner {
     /// The claims of a record's hosts that can be reached; places that have none are forgotten.
     pub async fn owned(&self, record: Record) -> Vec<Seen> {
         let machine = self.machine(&record.token);
-        // who works on it looks by itself
+        // the task that works on it looks by itself
         let Ok(_turn) = machine.turn.try_lock() else {
             return record.current.iter().map(|place| seen_of(&record, place, State::Starting)).collect();
         };

@@ -1,4 +1,4 @@
-//! What the agent of a node may change: its own Node but for what says who may run there, its own Lease, the status of its pods.
+//! What the agent of a node may change: its own Node but for labels and taints that say which pods may run there, its own Lease, the status of its pods.
 //!
 //! Source: Kubernetes' admission plugin `NodeRestriction` (`plugin/pkg/admission/noderestriction`), from which the messages are. Ours
 //! is stricter in one thing: labels beneath `trainyard.dev` say to which cluster a machine belongs, so an agent may not set them.
@@ -181,7 +181,7 @@ mod tests {
         }
     }
 
-    /// `what`: resource and subresource; what the agent of `one` is told, empty where it may.
+    /// `what`: resource and subresource; the answer to the agent of `one`, empty where it may.
     fn told(operation: Operation, what: &str, name: &str, object: Option<Value>, old: Option<Value>) -> String {
         let (resource, subresource) = what.split_once('/').unwrap_or((what, ""));
         let group = if resource == "leases" { "coordination.k8s.io" } else { "" };

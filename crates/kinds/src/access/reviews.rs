@@ -25,7 +25,7 @@ fn answered(object: &Value, spec: Value, status: Value) -> Value {
 
 /// SelfSubjectAccessReview, SubjectAccessReview, LocalSubjectAccessReview.
 pub struct AccessReview {
-    /// About whoever asks.
+    /// About the user who asks.
     pub own: bool,
 }
 

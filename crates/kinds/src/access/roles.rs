@@ -42,8 +42,8 @@ fn rule_faults(role: &Value, namespaced: bool) -> ErrorList {
     errors
 }
 
-/// Whether an update changes nothing but what garbage collection needs: whoever may update roles may do that without their rights. All
-/// else counts, labels too: by a label a role becomes part of others that collect roles, and gives its rights to whoever holds those.
+/// Whether an update changes nothing but what garbage collection needs: a user who may update roles may do that without having their rights. All
+/// else counts, labels too: by a label a role becomes part of others that collect roles, and gives its rights to the holders of those.
 fn is_for_collection(new: &Value, old: &Value) -> bool {
     let rest = |object: &Value| {
         let mut object = object.clone();

@@ -45,7 +45,7 @@ pub fn fill_in(pod: &mut Value) {
     }
 }
 
-/// What a client is told whose annotation became a field, or says nothing valid. `pod` has its fields filled in.
+/// The warning for a client whose annotation became a field, or is not valid. `pod` has its fields filled in.
 pub fn warnings(pod: &Value) -> Vec<String> {
     if text(pod, "spec.os.name") == "windows" {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! Managed fields: their form in objects, and the rules of who is recorded how.
+//! Managed fields: their form in objects, and the rules by which managers are recorded.
 
 use super::Writer;
 use super::typed::by_time;

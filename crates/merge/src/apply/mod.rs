@@ -1,4 +1,4 @@
-//! Server-side apply: who manages which field, and what an apply may change
+//! Server-side apply: which manager has which field, and what an apply may change
 //! (`k8s.io/apimachinery/pkg/util/managedfields`, `sigs.k8s.io/structured-merge-diff`).
 //!
 //! [`apply`] merges an applied configuration into the live object; [`track_update`] records what any other write changed.
@@ -232,7 +232,7 @@ pub fn apply(
     let mut managed = Managed::decode(recorded)
         .map_err(|why| ApplyError::Untypable(format!("failed to decode managed fields: {why}")))?;
     if managed.entries.is_empty() {
-        // What was there before the first apply belongs to whoever came before.
+        // What was there before the first apply belongs to the managers from before.
         let before = Writer { manager: BEFORE_FIRST_APPLY, ..*writer };
         record(&mut managed, &empty, &stored, &before, schema, now);
     }

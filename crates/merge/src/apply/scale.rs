@@ -1,7 +1,7 @@
 //! Managed fields of an object whose scale is written (`k8s.io/apimachinery/pkg/util/managedfields.ScaleHandler`).
 //!
 //! The scale is a kind of its own, of which each manager of the object's replicas manages `.spec.replicas`. What its managers
-//! are after the write goes back to the object: whoever has lost the replicas there loses them here.
+//! are after the write goes back to the object: a manager that has lost the replicas there loses them here.
 
 use super::managed::{self, Entry, Identity, Managed, Operation};
 use super::{Writer, managed_fields};

@@ -355,7 +355,7 @@ fn some_spec() -> impl Strategy<Value = Value> {
         }
         out
     });
-    // An empty associative list is owned by nobody, so it may outlive who applied it: lists have elements here.
+    // An empty associative list is owned by nobody, so it may outlive its applier: lists have elements here.
     let conds = prop::collection::vec(cond, 1..4).prop_map(|list| {
         let mut seen = Vec::new();
         let unique: Vec<Value> = list

@@ -26,7 +26,7 @@ pub fn decode(name: &str, value: &mut Value) -> Result<(), String> {
     decode_in(name, value, None)
 }
 
-/// As [`decode`], of a text whose keys stand in this order: which fault is told depends on it.
+/// As [`decode`], of a text whose keys stand in this order: which fault is reported depends on it.
 ///
 /// # Errors
 /// As [`decode`].
@@ -229,7 +229,7 @@ fn field_of(name: &str, member: &str) -> Option<(&'static Field, Vec<&'static st
     None
 }
 
-/// Reads as Go's decoder does: a value of the wrong type is noted, and reading goes on; the first that was noted is told. What
+/// Reads as Go's decoder does: a value of the wrong type is noted, and reading goes on; the first that was noted is reported. What
 /// a type of its own reads by itself (quantities, times, numbers or names) ends the reading with its fault.
 #[derive(Default)]
 struct Decoder {

@@ -312,7 +312,7 @@ fn shape_schema(shape: &Shape, open: &mut Vec<String>, done: &mut BTreeMap<Strin
         Shape::Byte => scalar(Type::String, "byte"),
         Shape::Quantity | Shape::IntOrString => scalar(Type::IntOrString, ""),
         Shape::Time | Shape::MicroTime => scalar(Type::String, "date-time"),
-        // what is raw is one value to those who share an object
+        // what is raw is one value to managers that share an object
         Shape::Raw | Shape::Fields => Arc::new(Schema {
             kind: Type::Object,
             preserve_unknown: true,

@@ -1,4 +1,4 @@
-//! What expressions make of values, and what they say.
+//! What expressions make of values, and their errors.
 
 use super::*;
 use serde_json::json;

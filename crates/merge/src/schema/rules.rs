@@ -101,7 +101,7 @@ impl Rules {
 }
 
 impl Clone for Rules {
-    /// What was derived is not taken over: whoever clones a node may change it.
+    /// What was derived is not taken over: the holder of a clone may change it.
     fn clone(&self) -> Self {
         Self::new(self.list.clone())
     }

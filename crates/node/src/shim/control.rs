@@ -55,7 +55,7 @@ impl Client {
             let descriptors = std::mem::take(&mut self.descriptors);
             match serde_json::from_slice(&line) {
                 Ok(request) => requests.push((request, descriptors)),
-                // A later version's: whoever waits for an answer gets one, and the connection goes on.
+                // A later version's: the client gets an answer, and the connection goes on.
                 Err(e) => {
                     let message =
                         format!("the pod's shim speaks protocol {PROTOCOL} and does not know this request: {e}");

@@ -150,7 +150,7 @@ async fn receive(mut from: From, stdout: DuplexStream, stderr: DuplexStream) -> 
 async fn forward(to: &mut Option<DuplexStream>, content: &[u8]) {
     let Some(writer) = to else { return };
     if content.is_empty() {
-        let _ = writer.shutdown().await; // who is gone needs no end
+        let _ = writer.shutdown().await; // a client that is gone needs no end
         *to = None;
     } else if writer.write_all(content).await.is_err() {
         *to = None;

@@ -28,7 +28,7 @@ pub const VERSION_HEADER: &str = "trainyard-version";
 
 /// Bytes of a line; commands of exec are in it.
 const LINE_MAX: u64 = 4 << 20;
-/// Bytes that wait between a stream and whoever reads it.
+/// Bytes that wait between a stream and its reader.
 const WAITING_BYTES: usize = 64 << 10;
 
 /// What is asked of a pod. Pods go by uid.

@@ -79,7 +79,7 @@ fn request(family: u8) -> Vec<u8> {
     out.extend(LENGTH.to_ne_bytes());
     out.extend(BY_FAMILY.to_ne_bytes());
     out.extend(REQUEST_DUMP.to_ne_bytes());
-    out.extend([0; 8]); // sequence number and port: there is one request, and the answer comes to who asks
+    out.extend([0; 8]); // sequence number and port: there is one request, and the answer comes to its sender
     out.extend([family, SockProtocol::Tcp as u8, 1 << (INFO - 1), 0]);
     out.extend((!STATES_LEFT_OUT).to_ne_bytes());
     out.resize(LENGTH as usize, 0); // any address

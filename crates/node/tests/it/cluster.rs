@@ -194,7 +194,7 @@ impl World for Cluster {
     }
 
     fn config_map_changes(&self, _: &str, _: &str) -> BoxStream<'static, ()> {
-        // also where something else has changed: who is told looks
+        // also where something else has changed: a reader that is woken looks
         let next = |mut revision: watch::Receiver<u64>| async { Some((revision.changed().await.ok()?, revision)) };
         futures::stream::unfold(self.revision.subscribe(), next).boxed()
     }

@@ -83,7 +83,7 @@ async fn pods_of_newer_shims_are_named_and_left_alone() {
     node.cluster.until_event("p", |(reason, text)| reason == "FailedAdoption" && text.contains(&named)).await;
     let shim = dir.shim().unwrap().expect("it goes on");
     let journal = fs::read(dir.journal()).unwrap();
-    // Neither a deletion nor another start makes it ours; its object stays for those who know what to do with it.
+    // Neither a deletion nor another start makes it ours; its object stays for the newer agent.
     node.cluster.delete("p", 0);
     node.kill_agent().await;
     node.start().await;

@@ -199,7 +199,7 @@ impl Elector {
         }
     }
 
-    /// One try: `None` when we lead now, else who does.
+    /// One try: `None` when we lead now, else the name of the leader.
     async fn attempt(&mut self) -> Result<Option<String>, kube::Error> {
         let lease = self.get().await?;
         match turn(&self.election, lease.as_ref(), &mut self.seen, Instant::now(), Timestamp::now()) {

@@ -415,7 +415,7 @@ async fn bind(address: SocketAddr, shared: bool) -> std::io::Result<TcpListener>
     }
 }
 
-/// What caches need not hold: the contents of other people's ConfigMaps and Secrets, and who wrote what in objects that are
+/// What caches need not hold: the contents of other people's ConfigMaps and Secrets, and the managed fields of objects that are
 /// not built by us.
 fn slim(gvk: &Gvk, value: &mut Value) {
     let builder = object::controller_of(value).map(|owner| object::text(owner, "kind").to_owned());
@@ -476,7 +476,7 @@ async fn tell_troubles(
     stop: CancellationToken,
 ) {
     while !stop.is_cancelled() {
-        // PodGroups are for those who have a gang scheduler
+        // PodGroups are for clusters that have a gang scheduler
         let serious = |gvk: &Gvk| gvk.kind != "PodGroup";
         let lines: Vec<String> = troubles()
             .iter()

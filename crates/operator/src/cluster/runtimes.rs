@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 const PART: &str = "built-in-runtimes";
 /// Until everything is there, so long between two tries.
 const SOON: Duration = Duration::from_secs(2);
-/// Afterwards: who deletes a runtime by mistake gets it back.
+/// Afterwards: a runtime that is deleted by mistake comes back.
 const LATER: Duration = Duration::from_secs(60);
 
 /// See the module.

@@ -175,7 +175,7 @@ mod tests {
         assert!(error("address", address).contains("FILE:3: metrics.bindAddress: Invalid value: \"nowhere\""));
         let unknown = error("unknown", "webhook:\n  prot: 1\n");
         assert!(unknown.starts_with("failed to decode config file: FILE") && unknown.contains("prot"), "{unknown}");
-        assert!(unknown.contains('4'), "the line is told: {unknown}");
+        assert!(unknown.contains('4'), "the message names the line: {unknown}");
         let twice = error("twice", "health: {}\nhealth: {}\n");
         assert!(twice.starts_with("failed to decode config file"), "{twice}");
         assert!(

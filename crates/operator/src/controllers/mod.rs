@@ -170,7 +170,7 @@ impl Controllers {
         self.chosen().any(|known| known.side == Side::JobSet)
     }
 
-    /// Whether that of sky's clusters is among them: then its kinds are wanted, and somebody who keeps their machines.
+    /// Whether that of sky's clusters is among them: then its kinds are wanted, and a keeper of their machines.
     pub fn wants_clusters(&self) -> bool {
         self.chosen().any(|known| known.name == "cluster")
     }

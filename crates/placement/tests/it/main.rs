@@ -1,4 +1,4 @@
-//! What is found is the best there is, and why all else was dropped is told.
+//! The search finds the best candidate there is, and gives a reason for each that it dropped.
 
 #![allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should")]
 

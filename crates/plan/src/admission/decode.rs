@@ -72,7 +72,7 @@ static STRUCTS: LazyLock<BTreeMap<&'static str, Members>> = LazyLock::new(|| {
 /// Checks that a TrainJob's members have the types they are decoded into.
 pub fn decode_trainjob(object: &Value) -> Result<(), Denial> {
     let mut walk = Walk { path: Vec::new(), holder: "", first: None };
-    // A quantity or time that cannot be read ends decoding at once; a plain mismatch is kept, and the first is told.
+    // A quantity or time that cannot be read ends decoding at once; a plain mismatch is kept, and the first one is reported.
     walk.value(object, "v1alpha1.TrainJob").map_err(Denial::Undecodable)?;
     walk.first.map_or(Ok(()), |error| Err(Denial::Undecodable(error)))
 }

@@ -1,4 +1,4 @@
-//! Profile `openshift-ai`: what OpenShift's policies and its mesh ask of pods, and who may reach them.
+//! Profile `openshift-ai`: what OpenShift's policies and its mesh ask of pods, and what may reach them.
 //!
 //! Children alone have it, never the job's `spec`, which Kueue compares. What a template says stays. That launchers wait for their
 //! workers is in [`super::asked`].

@@ -128,7 +128,7 @@ fn parameters(declared: &[Declared], field: &Path, errors: &mut ErrorList) -> Ve
     for (at, declared) in declared.iter().enumerate() {
         let (field, variable) = (field.index(at), variable(&declared.name));
         if let Some(first) = first.get(&variable) {
-            let text = format!("is told to trials as {variable}, and so is parameters[{first}]: rename one of them");
+            let text = format!("is passed to trials as {variable}, and so is parameters[{first}]: rename one of them");
             errors.push(Error::invalid(&field.child("name"), &*declared.name, text));
         }
         first.entry(variable.clone()).or_insert(at);

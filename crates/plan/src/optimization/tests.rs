@@ -332,7 +332,7 @@ fn bad_input_is_told_with_its_field() {
             job(json!({"parameters": [{"name": "a-b", "searchSpace": {"categorical": {"choices": ["1"]}}},
                 {"name": "a_b", "searchSpace": {"categorical": {"choices": ["1"]}}}],
                 "trainJobTemplate": {"spec": {"trainer": null}}})),
-            r#"spec.parameters[1].name: Invalid value: "a_b": is told to trials as KUBEFLOW_TRAINER_OPT_A_B, and so is parameters[0]: rename one of them"#,
+            r#"spec.parameters[1].name: Invalid value: "a_b": is passed to trials as KUBEFLOW_TRAINER_OPT_A_B, and so is parameters[0]: rename one of them"#,
         ),
         (
             job(json!({"searchAlgorithm": {"random": null, "grid": {}}})),

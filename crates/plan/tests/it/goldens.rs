@@ -46,7 +46,7 @@ impl Case {
 }
 
 #[test]
-#[expect(clippy::disallowed_methods, reason = "a test is told by its environment what to do")]
+#[expect(clippy::disallowed_methods, reason = "the environment chooses what the test does")]
 fn decisions_are_as_reviewed() {
     let root = std::env::var("PLAN_TESTDATA").unwrap_or_else(|_| format!("{}/testdata", env!("CARGO_MANIFEST_DIR")));
     let update = std::env::var_os("UPDATE_GOLDENS").is_some();

@@ -25,7 +25,7 @@ fn decision(input: &Path) -> String {
 }
 
 #[test]
-#[expect(clippy::disallowed_methods, reason = "a test is told by its environment what to do")]
+#[expect(clippy::disallowed_methods, reason = "the environment chooses what the test does")]
 fn decisions_about_mpijobs_are_as_reviewed() {
     let update = std::env::var_os("UPDATE_GOLDENS").is_some();
     let root = format!("{}/testdata-mpijob", env!("CARGO_MANIFEST_DIR"));

@@ -43,7 +43,7 @@ struct Surroundings {
     /// The machine's clock and ours, which goes on when the machine's is set.
     clock: Mutex<MachineClock>,
     dice: Shared,
-    /// What nobody who decides sees (ports, names of volumes): it leaves the other dice where they are.
+    /// What no decision depends on (ports, names of volumes): it leaves the other dice where they are.
     other: Shared,
 }
 

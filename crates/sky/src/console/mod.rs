@@ -81,7 +81,7 @@ impl Printed {
         self.fail(1, format!("{module}{}: {}", error.class.name(), error.message))
     }
 
-    /// As a wrong use of a command is told.
+    /// The message about a wrong use of a command.
     pub fn misused(self, command: &str, message: impl Into<String>) -> Self {
         let command = commands().into_iter().find(|one| one.path == command).unwrap_or_default();
         self.fail(2, UsageError::of(&command, message).to_string())

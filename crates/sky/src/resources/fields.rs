@@ -10,7 +10,7 @@ use crate::schema::{self, Reader};
 use crate::shapes::shape;
 use crate::value::{Map, Value, parse_float, parse_int, quote};
 
-/// The smallest disk that is told apart from "not given": a disk of this size counts as not given.
+/// The smallest disk that differs from "not given": a disk of this size counts as not given.
 const DEFAULT_DISK_GIB: i128 = 256;
 /// Seconds that a hook may take, unless it says otherwise.
 const HOOK_SECONDS: i128 = 3600;

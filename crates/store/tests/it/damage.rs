@@ -47,7 +47,7 @@ fn a_changed_row_is_found_by_its_checksum() {
         assert!(set_aside.iter().any(|row| row.name == name && row.bucket == "b" && row.why.contains("checksum")));
     }
     assert_eq!(served(&store), objects);
-    // it is told of until the object is written anew, and no longer
+    // it is reported until the object is written anew, and no longer
     write(&store, put("n1", json!({"n": 1}), Expect::Absent)).unwrap();
     write(&store, put("other", json!({"n": 9}), Expect::Absent)).unwrap();
     let names = |store: &Store| store.health().set_aside.into_iter().map(|row| row.name).collect::<Vec<_>>();
@@ -56,7 +56,7 @@ fn a_changed_row_is_found_by_its_checksum() {
     assert_eq!(names(&Store::open(&path, Plain).unwrap()), ["n2", "n3"]);
 }
 
-/// Whatever bit of the file flips: what is served is what was written, and what is not served is told of.
+/// Whatever bit of the file flips: what is served is what was written, and what is not served is reported.
 #[test]
 fn a_flipped_bit_is_found_wherever_it_is() {
     let dir = tempfile::tempdir().unwrap();

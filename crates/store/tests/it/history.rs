@@ -1,4 +1,4 @@
-//! What watches may rely on: those who want some of the objects hear of those alone, and a restart takes nothing away.
+//! What watches may rely on: a watch of some of the objects hears of those alone, and a restart takes nothing away.
 
 use super::{Plain, put, write};
 use serde_json::json;
@@ -174,7 +174,7 @@ fn segments(path: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Whatever is wrong with the history on disk: a watch that would miss something is told, and all else goes on.
+/// Whatever is wrong with the history on disk: a watch that would miss something gets an error, and all else goes on.
 #[test]
 fn a_damaged_history_is_forgotten_not_believed() {
     type Harm = fn(&Path);

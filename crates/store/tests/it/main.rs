@@ -290,7 +290,7 @@ fn a_row_that_cannot_be_read_is_set_aside() {
         let store = Store::open(&path, Plain).unwrap();
         let names: Vec<String> = store.snapshot("b").iter(None, None).map(|e| e.key.name.clone()).collect();
         assert_eq!(names, ["e"], "start {start}");
-        // no event tells that they are gone: who watched must list again
+        // no event tells that they are gone: watchers must list again
         assert_eq!(store.revision(), revision + 1);
         assert!(store.watch("b", revision).is_err() && store.watch("b", revision + 1).is_ok());
     }

@@ -46,7 +46,7 @@ pub(super) fn with_defaults(mut job: Value) -> Value {
     job
 }
 
-/// A control plane of one namespace: the Job controllers, and a kubelet that does what it is told.
+/// A control plane of one namespace: the Job controllers, and a kubelet that the test directs.
 struct Play {
     model: Model,
 }

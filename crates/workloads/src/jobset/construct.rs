@@ -78,7 +78,7 @@ fn object_at(value: &Value, path: &[&str]) -> Map<String, Value> {
     found.and_then(Value::as_object).cloned().unwrap_or_default()
 }
 
-/// What Jobs and pods carry as labels and as annotations alike: who they belong to and where in it they are.
+/// What Jobs and pods carry as labels and as annotations alike: their JobSet and their place in it.
 fn place(jobset: &JobSet, replicated: &ReplicatedJob, index: i32, job: &str, namespace: &str) -> Map<String, Value> {
     let replicas = |counts: &dyn Fn(&ReplicatedJob) -> bool| -> i64 {
         jobset.spec.replicated_jobs.iter().filter(|r| counts(r)).map(|r| i64::from(r.replicas)).sum()

@@ -1,4 +1,4 @@
-//! Gangs: who starts with whom, and whose seats are kept.
+//! Gangs: which pods start together, and which gang's seats are kept.
 
 use super::tests::{bound, node, pod, run, schedule, told};
 use super::*;
@@ -52,7 +52,7 @@ fn a_gang_starts_together_or_not_at_all() {
     model.put(node("n", "6", json!({})));
     make_pods(&mut model, "-w-0");
     make_pods(&mut model, "-w-1");
-    // half of it is there: nobody is told, it may be a matter of moments
+    // half of it is there: there is no message yet, it may be a matter of moments
     assert_eq!(run(&mut model), Next::After(SignedDuration::from_secs(INCOMPLETE_SECS)));
     assert_eq!((bound(&model).len(), told(&model, "train-w-0-0-x")), (0, String::new()));
     model.pass(INCOMPLETE_SECS);

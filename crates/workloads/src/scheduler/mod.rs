@@ -235,7 +235,7 @@ impl Memory {
             return decision;
         }
         let mut passed = index.pass();
-        // room that is kept is nobody's who could be told
+        // a place-holder, which keeps room, is no pod that could get a message
         passed.placements.retain(|(key, _)| !index.is_room(key));
         self.looked = self.looked.saturating_add(passed.looked);
         if passed.is_cut {

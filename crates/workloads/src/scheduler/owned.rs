@@ -31,7 +31,7 @@ pub struct Needs {
     pub count: usize,
     /// How many of them are enough to start; the others follow.
     pub least: usize,
-    /// Those whose room is kept while they are not there.
+    /// Pods whose room is kept while they do not exist.
     pub kept: Option<Kept>,
 }
 

@@ -9,7 +9,7 @@ fn team() -> Gvk {
     Gvk::new("example.org", "v1", "Team")
 }
 
-/// One who leads and those who follow; the leader may come late.
+/// A leader and its followers; the leader may come late.
 fn rule() -> Rule {
     fn read(team: &Value) -> Option<Needs> {
         let followers = usize::try_from(team["spec"]["followers"].as_u64()?).ok()?;
@@ -34,7 +34,7 @@ fn owner(name: &str, followers: usize, more: Value) -> Value {
 }
 
 fn member(team: &str, role: &str, index: usize, second: usize) -> Value {
-    // the leader is of a Job, as those who start anew are
+    // a Job owns the leader, as it owns pods that are started anew
     let kind = if role == "leader" { "Job" } else { "Team" };
     let name = format!("{team}-{role}-{index}");
     let metadata = json!({"labels": {"team": team, "role": role}, "creationTimestamp": format!("2026-01-01T00:00:{second:02}Z"),

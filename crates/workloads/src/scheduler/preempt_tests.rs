@@ -1,4 +1,4 @@
-//! Preemption on a world in memory: who goes for whom, what both are told, and that gangs go as a whole.
+//! Preemption on a world in memory: which gang ends for which, the messages to both, and that gangs end as a whole.
 
 use super::tests::{Dice, Live, bound, declared, node, pod, told};
 use super::*;
@@ -62,7 +62,7 @@ fn the_least_important_gang_goes_as_a_whole_the_newest_first() {
     let said = "head-0: Normal Preempting: Ends 2 pod(s) of lower priority to make room: ns/new";
     assert_eq!(live.model.events.iter().filter(|line| **line == said).count(), 1, "{:?}", live.model.events);
 
-    // what leaves is waited for; nobody who comes later has the room, and what replaces the victims is a gang again
+    // what leaves is waited for; no pod that comes later gets the room, and what replaces the victims is a gang again
     put(&mut live, vec![pod("late", "1", rank(0, 55))]);
     put(&mut live, declared("new-again", 2, "1", &rank(0, 56)));
     assert_eq!(leaving(&live), ["new-0", "new-1"]);
@@ -131,7 +131,7 @@ fn pods_that_run_for_ever_go_too() {
     assert_eq!(bound(&live.model), ["equal:n", "head:n"]);
 }
 
-/// A crash after each write: whoever starts anew carries on with the whole gang, and ends no other.
+/// A crash after each write: the next scheduler carries on with the whole gang, and ends no other.
 #[test]
 fn a_preemption_that_was_cut_off_is_carried_on_with() {
     for cut in 0..9 {
@@ -154,7 +154,7 @@ fn a_preemption_that_was_cut_off_is_carried_on_with() {
     }
 }
 
-/// Loads of chance with three priorities: who goes is less important than who comes, gangs go as a whole, and everybody who can
+/// Loads of chance with three priorities: the gang that ends is less important than the one that it ends for, gangs end as a whole, and everybody who can
 /// be served is, in the end. Pods that went come again, as those of a Job do.
 #[test]
 fn preemption_is_by_priority_and_by_gangs() {

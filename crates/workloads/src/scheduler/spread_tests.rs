@@ -60,7 +60,7 @@ fn a_port_of_a_node_is_one_pods() {
     }
 }
 
-/// What waits for a port that is taken is told so, and the port is kept for it.
+/// A pod that waits for a port that is taken has a message that says so, and the port is kept for it.
 #[test]
 fn a_kept_port_is_not_given_away() {
     let at = |second: usize| json!({"metadata": {"creationTimestamp": format!("2026-01-01T00:00:{second:02}Z")}});

@@ -35,7 +35,7 @@ impl Teller {
     /// Writes conditions of units that have come or changed, then of the next in turn.
     pub(super) fn tell(&mut self, index: &mut Index, now: Timestamp) -> Decision {
         let mut decision = Decision::nothing();
-        // what was refused is told again
+        // what was refused is written again
         for (place, key, text) in std::mem::take(&mut self.told) {
             let is_told = index.pods.get(&key).is_none_or(|pod| {
                 pod.state != State::Waits || said(&pod.object).is_some_and(|said| object::text(said, "message") == text)

@@ -1,4 +1,4 @@
-//! Scheduling on a world in memory: who gets which node, who waits, and what those who wait are told.
+//! Scheduling on a world in memory: which pod gets which node, which waits, and the message of a pod that waits.
 
 use super::*;
 use reconcile::testing::{Model, merge};
@@ -22,7 +22,7 @@ pub(super) fn pod(name: &str, cpu: &str, more: Value) -> Value {
     pod
 }
 
-/// Schedules to the fixpoint, by one that knows nothing yet, and has those told who wait.
+/// Schedules to the fixpoint with a scheduler that knows nothing yet, and writes the messages to the pods that wait.
 pub(super) fn run(model: &mut Model) -> Next {
     let scheduler = Scheduler::default();
     model.run(&scheduler, &Scheduler::key());
@@ -398,7 +398,7 @@ fn the_head_of_the_queue_is_not_overtaken_for_ever() {
     assert!(bound.contains(&"new-0:o".to_owned()), "{bound:?}");
 }
 
-/// Loads of chance, each of them finite: everybody who fits an empty cluster is served, in whatever order; no gang is ever half
+/// Loads of chance, each of them finite: every gang that fits an empty cluster is served, in whatever order; no gang is ever half
 /// bound; and a unit that has a reservation starts once those have ended that ran when it got it.
 #[test]
 fn everybody_is_served_and_no_reservation_is_delayed() {

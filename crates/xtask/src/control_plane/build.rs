@@ -16,7 +16,7 @@ pub struct Program {
 
 /// The module that pins most programs, below the repository's root.
 const MAIN: &str = "e2e/kubernetes";
-/// Kueue has its own: its requirements would move what the API server is built from, and who does not need it need not
+/// Kueue has its own: its requirements would move what the API server is built from, and a build without it need not
 /// build it.
 const KUEUE: &str = "e2e/kubernetes/kueue";
 /// So has mpi-operator: it is built from the libraries that it was released with.

@@ -52,7 +52,7 @@ impl Server {
         if hosts.len() > 1 {
             return Err(Status::bad_request("too many Host headers"));
         }
-        // an address in the request's first line, too: whoever reads only the other one would be led here
+        // an address in the request's first line, too: a program that reads only the other one would be led here
         hosts.extend(parts.uri.authority().map(|authority| authority.as_str().to_owned()));
         if let Some(host) = hosts.iter().find(|host| !known(host)) {
             return Err(Status::new(403, "Forbidden", format!("the host {host:?} is not this server's")));
@@ -124,7 +124,7 @@ impl Server {
 
 /// Whom the headers of a request ask to act as.
 fn impersonated(parts: &Parts) -> Result<Option<User>, Status> {
-    // What cannot be read must not be taken for what is not there: then the one who asks would act with rights of his own.
+    // What cannot be read must not be taken for what is not there: then the client would act with rights of its own.
     let read = |value: &HeaderValue| {
         let text = std::str::from_utf8(value.as_bytes()).map(str::to_owned);
         text.map_err(|_| Status::bad_request("the headers that say whom to impersonate are not UTF-8"))

@@ -64,7 +64,7 @@ impl Ask {
         let mut accepted = negotiate::accept(self.accept().as_deref(), offer)?;
         accepted.pretty |= match self.query.get("pretty") {
             Some(_) => self.query.flag("pretty"),
-            // People who look at answers with these get them readable.
+            // These clients show answers to people: they get them readable.
             None => {
                 let agent = self.header(header::USER_AGENT).unwrap_or_default();
                 ["curl", "Wget", "Mozilla/5.0"].iter().any(|start| agent.starts_with(start))
@@ -343,7 +343,7 @@ impl Server {
     }
 }
 
-/// Asks whoever answers for the group.
+/// Asks the delegate that answers for the group.
 async fn delegated(delegate: &dyn Delegate, ask: &Ask, path: Path) -> Result<Response<Body>, Status> {
     let is_get = ask.method == Method::GET && !path.watch && !path.name.is_empty() && path.rest.is_empty();
     if !is_get {

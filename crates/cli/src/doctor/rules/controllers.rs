@@ -18,7 +18,7 @@ pub(in crate::doctor) fn deployed(deployment: &Value) -> Option<&'static str> {
     if is_idle(deployment) { None } else { whose(deployment) }
 }
 
-/// Whether it is told to have no replicas.
+/// Whether its spec asks for no replicas.
 fn is_idle(deployment: &Value) -> bool {
     deployment["spec"]["replicas"] == 0
 }
@@ -83,7 +83,7 @@ pub(super) fn judge(facts: &Facts) -> Findings {
         .items()
         .iter()
         .any(|lease| meta(lease, "name").ends_with("jobset.x-k8s.io") && Held::of(lease, facts.now) == Held::Fresh);
-    // wherever it runs, who writes statuses is at work
+    // wherever it runs, the controller that writes statuses is at work
     let has_worked = facts
         .jobsets
         .items()
@@ -104,7 +104,7 @@ pub(super) fn judge(facts: &Facts) -> Findings {
     found
 }
 
-/// A Deployment of one of these that has no replicas because it is told so.
+/// A Deployment of one of these that has no replicas because its spec says so.
 fn idle<'a>(facts: &'a Facts, of: &[&str]) -> Option<&'a Value> {
     let mut all = facts.deployments.items().iter().filter(|one| is_idle(one));
     all.find(|one| whose(one).is_some_and(|whose| of.contains(&whose)))
@@ -210,7 +210,7 @@ impl Held {
     }
 }
 
-/// Judges the Leases of Trainer's controllers, and returns who holds one.
+/// Judges the Leases of Trainer's controllers, and returns the holders.
 fn leases<'a>(facts: &'a Facts, found: &mut Findings) -> Option<&'a str> {
     let leases: Vec<&Value> = facts.leases.items().iter().filter(|lease| meta(lease, "name") == LEASE).collect();
     let mut leader = None;

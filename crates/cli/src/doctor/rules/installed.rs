@@ -13,7 +13,7 @@ const OLDEST: (u64, u64) = (1, 31);
 const FIELDS_MAX: usize = 8;
 /// Kinds that only searches and gangs need.
 const OPTIONAL: [(&str, &str); 4] = [
-    // who runs no MPIJobs needs no kind for them
+    // a cluster without MPIJobs needs no kind for them
     ("mpijobs.kubeflow.org", ""),
     ("optimizationjobs.trainer.kubeflow.org", "OptimizationJobs cannot be made"),
     ("podgroups.scheduling.x-k8s.io", ""),
@@ -83,7 +83,7 @@ pub(super) fn kinds(facts: &Facts) -> Findings {
 fn missing(facts: &Facts, found: &mut Findings, object: String, name: &str) {
     let optional = OPTIONAL.iter().find(|(optional, _)| *optional == name);
     match optional {
-        // gangs are asked for by runtimes, which is where their want is told
+        // runtimes ask for gangs, so the finding about a runtime reports their want
         Some((_, "")) => {}
         Some((_, without)) => found.add(
             ErrorCode::KindMissing,

@@ -294,7 +294,7 @@ fn jobset(facts: &Facts, found: &mut Findings, jobset: &Value, pods: &[&Value]) 
                 let message = "is suspended, though its TrainJob is not: its controller does not follow";
                 found.add(ErrorCode::JobStandsStill, Severity::Error, object, message, describe(facts, jobset));
             }
-            // whoever suspended the TrainJob knows
+            // the user who suspended the TrainJob knows
             (_, false) => {}
         }
         return;

@@ -6,7 +6,7 @@ use api::object::{annotation, meta};
 /// Says whether limits of memory and processors are enforced, and why not; the node agent writes it.
 const LIMITS: &str = "trainyard.dev/limits";
 
-/// It is no fault of the machine that it lends no cgroup: this is told, and not warned of.
+/// A machine without a cgroup to lend is not faulty: this is information, not a warning.
 pub(super) fn limits(facts: &Facts) -> Findings {
     let mut found = Findings::new("nodes");
     if facts.embedded().is_none() {

@@ -39,7 +39,7 @@ fn own(facts: &Facts, found: &mut Findings) {
         found.unknown(object, why);
         return;
     }
-    // by what they are needed for, so that who only looks on sees that he may
+    // grouped by purpose, so that a user who only reads sees that reading is allowed
     let mut missing: BTreeMap<&str, Vec<&Right>> = BTreeMap::new();
     for (right, commands, _) in facts.own.iter().filter(|(_, _, seen)| *seen == Seen::Known(false)) {
         missing.entry(commands).or_default().push(right);
@@ -100,7 +100,7 @@ fn quoted(word: &str) -> String {
 fn operator(facts: &Facts, found: &mut Findings) {
     let account = match &facts.account {
         Seen::Known(Some(account)) => account,
-        // whether there should be one is told with the controllers
+        // the rules of controllers report whether there should be one
         Seen::Known(None) => return,
         Seen::Unknown(_) if facts.embedded().is_some() => return,
         Seen::Unknown(why) => {

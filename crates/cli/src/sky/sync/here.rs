@@ -47,7 +47,7 @@ fn clear(target: &Path) -> io::Result<()> {
     }
 }
 
-/// Copies a file by way of a new one beside it: who reads the old one goes on with it. It has the time of change that the source had before
+/// Copies a file by way of a new one beside it: a reader of the old one goes on with it. It has the time of change that the source had before
 /// it was read, so what is changed meanwhile is copied the next time.
 fn file(source: &Path, target: &Path) -> io::Result<()> {
     let now = super::entry(&fs::metadata(source)?);

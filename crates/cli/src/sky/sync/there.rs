@@ -28,7 +28,7 @@ const START_MAX: u64 = 120;
 /// Bytes of what goes out at once, and how many such pieces wait.
 const PIECE: usize = 256 * 1024;
 const PIECES: usize = 8;
-/// Archives are whole records of this size: who reads one from a pipe waits for the rest of the last.
+/// Archives are whole records of this size: a reader of a pipe waits for the rest of the last.
 const RECORD: usize = 10_240;
 
 /// What the pod does: it gives its command a minute to come, then waits for its end.

@@ -125,7 +125,7 @@ pub(super) async fn cancel(call: &Call) -> Done {
     Ok(0)
 }
 
-/// Marks a job as cancelled; whoever changes it meanwhile is not undone.
+/// Marks a job as cancelled; a change that another client makes meanwhile is not undone.
 async fn end_job(sky: &Sky, found: &Found, id: u32) -> Result<(), End> {
     loop {
         let Some(job) = logs::job(sky, found, id).await?.filter(|job| !job.status.has_ended()) else { return Ok(()) };

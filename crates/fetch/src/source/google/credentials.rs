@@ -114,7 +114,7 @@ impl Credentials {
                     Ok(request)
                 };
                 match token::metadata(&self.client, make).await? {
-                    // whoever else listens there is not Google's
+                    // another server that listens there is not Google's
                     Some(answer) if answer.header("metadata-flavor") == Some("Google") => {
                         let text = answer.text().await?;
                         let answer = serde_json::from_str(&text).unwrap_or_default();
@@ -262,7 +262,7 @@ fn unusable(from: &str, why: &str) -> Fault {
     Error::new(Kind::NoAccess, format!("{WHAT}: {from}: {why}")).into()
 }
 
-/// What a service account signs to get a token (RFC 7523). `key`: who, the key in PEM, its name.
+/// What a service account signs to get a token (RFC 7523). `key`: the account, the key in PEM, its name.
 fn assertion((who, key, id): (&str, &str, Option<&str>), url: &str, scope: &str) -> Result<String, String> {
     let now = jiff::Timestamp::now().as_second();
     let header = json!({"alg": "RS256", "typ": "JWT", "kid": id});

@@ -156,7 +156,7 @@ pub fn run(ranks: Vec<Rank>, plan: &Plan) -> u8 {
             let told = sender.clone();
             thread::spawn(move || mark(local, File::from(stream), is_error, &told));
         }
-        // a guardian that is gone is told by its reader
+        // the reader reports a guardian that is gone
         guardians.extend(guardian.get_ref().try_clone());
         let told = sender.clone();
         thread::spawn(move || attend(local, guardian, &told));

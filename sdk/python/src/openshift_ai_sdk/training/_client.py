@@ -86,7 +86,7 @@ class Client:
             self._load(kubeconfig, context)
         except (config.ConfigException, OSError) as error:
             raise MPIJobServerError(f"no cluster is configured: {error}") from error
-        # a server that is gone is told at once; who waits for it tries again
+        # a server that is gone raises at once; a caller that waits for it tries again
         self._settings.retries = False
         api = client.ApiClient(self._settings)
         self._jobs, self._core = client.CustomObjectsApi(api), client.CoreV1Api(api)

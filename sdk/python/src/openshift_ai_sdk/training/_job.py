@@ -126,7 +126,7 @@ class MPIJob:
         kubeconfig: str | Path | None = None,
         context: str | None = None,
     ) -> MPIJob:
-        """Return the MPIJob of this name, whoever made it.
+        """Return the MPIJob of this name, also one that another client made.
 
         Raises:
             MPIJobNotFoundError: There is none.
