@@ -1,9 +1,11 @@
 //! The shim's main loop: reacts to containers, the agent and the clock, and starts, stops and records.
 
 mod requests;
+mod stopping;
 mod streams;
+mod waiting;
 
-use super::container::{self, KILL_ALL, Said, Started, View};
+use super::container::{self, Said, Started, View};
 use super::control::Client;
 use super::log_writer::{LogWriter, Stream};
 use super::oom::KernelLog;
@@ -11,29 +13,27 @@ use super::process;
 use crate::cgroup::{ContainerGroup, PodGroup};
 use crate::files;
 use crate::poddir::{JournalWriter, PodDir};
-use crate::wire::{ContainerLaunch, Event, Exit, Hook, HookKind, Launch, Record, StopReason};
+use crate::wire::{ContainerLaunch, Event, Exit, HookKind, Launch, Record, StopReason};
 use api::time::after;
 use jiff::Timestamp;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::{SigSet, Signal, kill};
+use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
-use std::os::fd::AsFd;
 use std::os::unix::net::UnixListener;
 use std::time::{Duration, Instant};
+use stopping::Stop;
 use streams::complain;
+use waiting::Source;
 
 /// Delay of the second restart; it doubles from there (kubelet's crash loop back-off).
 const BACK_OFF_MIN: Duration = Duration::from_secs(10);
 const BACK_OFF_MAX: Duration = Duration::from_secs(300);
 /// A container that ran this long starts over with the delays.
 const BACK_OFF_RESET: Duration = Duration::from_secs(600);
-/// What a container has to end by itself however long its pre-stop hook took (the kubelet's number).
-const AFTER_HOOK_MIN: Duration = Duration::from_secs(2);
 /// Wait before a record that could not be written is tried again.
 const JOURNAL_RETRY: Duration = Duration::from_secs(1);
 /// How long the streams of a container that is gone are waited for, where somebody else holds them open.
@@ -113,24 +113,6 @@ enum PostStart {
     Over,
 }
 
-/// How far the stopping of an attempt has gone.
-enum Stop {
-    No,
-    /// The pre-stop hook runs (or sleeps until then).
-    Hook {
-        until: Option<Instant>,
-        kill_at: Instant,
-        /// There was one, and time for it.
-        ran: bool,
-    },
-    Asked {
-        kill_at: Instant,
-        /// However short the grace becomes, not before.
-        not_before: Instant,
-    },
-    Killed,
-}
-
 /// A command executed in a container by request, or as a hook.
 struct Execution {
     keeper: Pid,
@@ -163,17 +145,6 @@ pub struct Supervisor<'a> {
     /// Records that could not be written, and when to try again.
     unwritten: VecDeque<Record>,
     write_at: Option<Instant>,
-}
-
-/// What became readable.
-#[derive(Clone, Copy)]
-enum Source {
-    Signals,
-    Listener,
-    Client(u64),
-    Status(usize),
-    Output(usize, Stream),
-    Execution(i32),
 }
 
 impl<'a> Supervisor<'a> {
@@ -318,96 +289,6 @@ impl<'a> Supervisor<'a> {
         false
     }
 
-    /// Stops what is to be stopped, and kills what would not.
-    fn wind_down(&mut self, now: Instant) {
-        let is_over = |c: &Managed<'_>| c.role == Role::Sidecar || matches!(c.state, State::Done);
-        let only_sidecars = self.containers.iter().all(is_over);
-        let pod_kill_at = self.stopping;
-        let grace = Duration::from_secs(self.launch.grace_secs);
-        for index in 0..self.containers.len() {
-            let container = &mut self.containers[index];
-            let end_it = match container.role {
-                Role::Sidecar => only_sidecars,
-                Role::Init | Role::Main => pod_kill_at.is_some(),
-            };
-            match &mut container.state {
-                State::Done => {}
-                State::Waiting(_) => {
-                    if end_it || pod_kill_at.is_some() {
-                        container.state = State::Done;
-                    }
-                }
-                State::Running(run) => {
-                    if let Some(at) = pod_kill_at {
-                        match &mut run.stop {
-                            Stop::Hook { kill_at, .. } => *kill_at = (*kill_at).min(at),
-                            Stop::Asked { kill_at, not_before } => *kill_at = (*kill_at).min(at).max(*not_before),
-                            Stop::No | Stop::Killed => {}
-                        }
-                        if at <= now && matches!(run.stop, Stop::No) {
-                            run.stop = Stop::Asked { kill_at: at, not_before: at };
-                        }
-                    }
-                    if end_it && matches!(run.stop, Stop::No) {
-                        self.ask_to_stop(index, pod_kill_at.unwrap_or(after(now, grace)));
-                    }
-                    self.push_stop(index, now);
-                }
-            }
-        }
-    }
-
-    /// First step of ending a running container: its pre-stop hook, or the signal.
-    fn ask_to_stop(&mut self, index: usize, kill_at: Instant) {
-        if !matches!(&self.containers[index].state, State::Running(run) if matches!(run.stop, Stop::No)) {
-            return;
-        }
-        // Who is to be killed at once has no time for a hook.
-        let hook = self.containers[index].spec.pre_stop.as_ref().filter(|_| kill_at > Instant::now());
-        let ran = hook.is_some();
-        let until = match hook {
-            None => Some(Instant::now()),
-            Some(Hook::SleepSecs(secs)) => Some(after(Instant::now(), Duration::from_secs(*secs))),
-            Some(hook) => self.run_hook(index, hook, HookKind::PreStop).err().map(|why| {
-                self.hook_failed(index, HookKind::PreStop, why);
-                Instant::now()
-            }),
-        };
-        if let State::Running(run) = &mut self.containers[index].state {
-            run.stop = Stop::Hook { until, kill_at, ran };
-        }
-    }
-
-    /// Next steps: signal once the hook is over, kill once the grace is.
-    fn push_stop(&mut self, index: usize, now: Instant) {
-        let State::Running(run) = &mut self.containers[index].state else { return };
-        if let Stop::Hook { until, kill_at, ran } = run.stop
-            && (until.is_some_and(|until| until <= now) || kill_at <= now)
-        {
-            let _ = kill(run.keeper, Signal::SIGTERM);
-            let not_before = if ran { after(now, AFTER_HOOK_MIN) } else { now };
-            run.stop = Stop::Asked { kill_at: kill_at.max(not_before), not_before };
-        }
-        if let Stop::Asked { kill_at, .. } = run.stop
-            && kill_at <= now
-        {
-            let _ = kill(run.keeper, KILL_ALL);
-            run.stop = Stop::Killed;
-        }
-    }
-
-    /// Asks the pod to stop; a second time, only ever sooner.
-    fn stop(&mut self, why: StopReason, grace_secs: u64) {
-        let kill_at = after(Instant::now(), Duration::from_secs(grace_secs));
-        match self.stopping {
-            Some(at) => self.stopping = Some(at.min(kill_at)),
-            None => {
-                self.stopping = Some(kill_at);
-                self.record(Event::Stopping { why, grace_secs });
-            }
-        }
-    }
-
     fn start(&mut self, index: usize) {
         let container = &mut self.containers[index];
         let spec = container.spec;
@@ -506,85 +387,6 @@ impl<'a> Supervisor<'a> {
                 self.record(Event::Waiting { container: name, attempt, back_off_secs: delay.as_secs() });
             }
         }
-    }
-
-    /// Waits until something can be read or something is due.
-    fn wait(&mut self) -> io::Result<Vec<Source>> {
-        let timeout = match self.next_due() {
-            None => PollTimeout::NONE,
-            Some(at) => {
-                let left = at.saturating_duration_since(Instant::now()).saturating_add(Duration::from_millis(1));
-                PollTimeout::try_from(left.min(Duration::from_secs(3600))).unwrap_or(PollTimeout::MAX)
-            }
-        };
-        let mut sources = vec![Source::Signals, Source::Listener];
-        let mut fds = vec![
-            PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
-            PollFd::new(self.listener.as_fd(), PollFlags::POLLIN),
-        ];
-        let mut add = |source, fd| {
-            sources.push(source);
-            fds.push(PollFd::new(fd, PollFlags::POLLIN));
-        };
-        for (id, client) in &self.clients {
-            add(Source::Client(*id), client.stream.as_fd());
-        }
-        for (index, container) in self.containers.iter().enumerate() {
-            let State::Running(run) = &container.state else { continue };
-            if let Some(pipe) = &run.stdout {
-                add(Source::Output(index, Stream::Stdout), pipe.as_fd());
-            }
-            if let Some(pipe) = &run.stderr {
-                add(Source::Output(index, Stream::Stderr), pipe.as_fd());
-            }
-            if let Some(pipe) = &run.status {
-                add(Source::Status(index), pipe.as_fd());
-            }
-        }
-        for execution in &self.executions {
-            if let Some(pipe) = &execution.status {
-                add(Source::Execution(execution.keeper.as_raw()), pipe.as_fd());
-            }
-        }
-        match poll(&mut fds, timeout) {
-            Ok(_) => {}
-            Err(nix::errno::Errno::EINTR) => return Ok(Vec::new()),
-            Err(e) => return Err(e.into()),
-        }
-        let is_ready = |fd: &PollFd<'_>| fd.revents().is_some_and(|events| !events.is_empty());
-        Ok(sources.into_iter().zip(&fds).filter(|(_, fd)| is_ready(fd)).map(|(source, _)| source).collect())
-    }
-
-    fn next_due(&self) -> Option<Instant> {
-        let mut due: Vec<Instant> = self.write_at.into_iter().collect();
-        if self.stopping.is_none() {
-            due.extend(self.deadline);
-        }
-        for container in &self.containers {
-            match &container.state {
-                State::Waiting(at) => {
-                    // Without a time it waits for others, not for the clock.
-                    if self.stopping.is_none() {
-                        due.extend(*at);
-                    }
-                }
-                State::Running(run) => {
-                    due.extend(run.log.next_flush());
-                    due.extend(run.drained_by);
-                    if let PostStart::Sleeps(until) = run.post_start {
-                        due.push(until);
-                    }
-                    match run.stop {
-                        Stop::No => due.extend(self.stopping),
-                        Stop::Hook { until, kill_at, .. } => due.extend(until.into_iter().chain([kill_at])),
-                        Stop::Asked { kill_at, .. } => due.push(kill_at),
-                        Stop::Killed => {}
-                    }
-                }
-                State::Done => {}
-            }
-        }
-        due.into_iter().min()
     }
 
     fn flush_logs(&mut self) {
