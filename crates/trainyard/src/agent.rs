@@ -1,7 +1,7 @@
 //! `trainyard node`: the agent of a machine whose API server is on another one. It dials out, and opens no port.
 
 use crate::pki;
-use crate::up::{UpError, keep_clock, log_to_stderr, until_told_to_stop};
+use crate::up::{UpError, keep_clock, log_to_stderr, until_stopped};
 use cli::args::{Global, NodeArgs};
 use cli::codes::ErrorCode;
 use cli::exit;
@@ -66,7 +66,7 @@ pub async fn node(args: &NodeArgs, global: &Global) -> Result<u8, UpError> {
         error = tunnel::keep_open(client, args.data.clone(), env!("CARGO_PKG_VERSION")) => {
             return Err(UpError::Agent(std::io::Error::other(error.to_string())));
         }
-        () = until_told_to_stop() => {}
+        () = until_stopped() => {}
     }
     node::say!("stopping; running pods go on");
     stop.cancel();

@@ -85,7 +85,7 @@ pub async fn operator(args: &OperatorArgs, global: &Global) -> Result<u8, UpErro
     let stop = CancellationToken::new();
     let signalled = stop.clone();
     tokio::spawn(async move {
-        crate::up::until_told_to_stop().await;
+        crate::up::until_stopped().await;
         tracing::info!("stopping; training goes on");
         signalled.cancel();
     });

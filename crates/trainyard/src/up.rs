@@ -1,5 +1,12 @@
 //! `trainyard up`: store, API server, controllers and node agent in one process.
 
+mod error;
+mod listen;
+mod this_node;
+
+pub use error::UpError;
+pub(crate) use this_node::keep_clock;
+
 use crate::backup::refuse_unfinished;
 use crate::direct::Direct;
 use crate::ephemeral::NoEphemeralContainers;
@@ -16,8 +23,8 @@ use apiserver::auth::Authenticator;
 use apiserver::delegate::Delegate;
 use apiserver::streams::PodStreams;
 use apiserver::usage::Usage;
-use apiserver::{Check, Options, ServeError, Server, tls_config};
-use cli::args::{Format, Global, KubeconfigArgs, StatusServerAt, UpArgs};
+use apiserver::{Check, Options, Server, tls_config};
+use cli::args::{Format, Global, KubeconfigArgs, UpArgs};
 use cli::codes::ErrorCode;
 use cli::error::CliError;
 use cli::exit;
@@ -26,124 +33,27 @@ use cli::usage::quoted;
 use driver::Driver;
 use jiff::Timestamp;
 use kube::Client;
-use node::agent::{Agent, Config};
+use listen::{bind, listen, reachable, reports_to};
 use node::evidence::Keep;
-use node::poddir::PodDir;
 use operator::controllers::admission::Webhook;
 use operator::status_server::{Series, StatusServer};
 use operator::{Controllers, Surroundings};
 use resource::User;
 use resource::admission::Admission;
-use std::net::{IpAddr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::net::IpAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::net::TcpListener;
+use this_node::{agent, node_name};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use trainyard::admission::Plugin;
-use trainyard::install::{self, InstallError};
+use trainyard::install;
 
 /// How long parts may take to stop.
 const STOP_MAX: Duration = Duration::from_secs(5);
 /// How long the status server may take: it answers what it has begun to, then writes what it holds back.
 const REPORTS_MAX: Duration = Duration::from_secs(11);
-
-/// Why the control plane cannot start.
-#[derive(Debug, thiserror::Error)]
-pub enum UpError {
-    #[error(transparent)]
-    Cli(#[from] CliError),
-    #[error("{1}")]
-    Usage(ErrorCode, String),
-    #[error("cannot listen on {address}")]
-    Listen {
-        address: String,
-        #[source]
-        source: std::io::Error,
-    },
-    #[error("cannot open the database {path}")]
-    Store {
-        path: PathBuf,
-        #[source]
-        source: Box<dyn std::error::Error + Send + Sync>,
-    },
-    #[error("cannot set up keys and certificates")]
-    Pki(#[from] PkiError),
-    #[error("cannot use the certificates")]
-    Tls(#[from] ServeError),
-    #[error("cannot install kinds and runtimes")]
-    Install(#[from] InstallError),
-    #[error("cannot start the node agent; without one: trainyard up --no-node")]
-    Node(#[source] std::io::Error),
-    #[error("the agent of this machine's node cannot run")]
-    Agent(#[source] std::io::Error),
-    #[error("cannot write the audit log {path}")]
-    Audit {
-        path: PathBuf,
-        #[source]
-        source: std::io::Error,
-    },
-    #[error("cannot print")]
-    Print(#[source] std::io::Error),
-    #[error("the operator cannot run")]
-    Operator {
-        code: ErrorCode,
-        #[source]
-        source: Box<dyn std::error::Error + Send + Sync>,
-    },
-}
-
-impl UpError {
-    /// What keeps the operator from running.
-    pub fn operator<E: std::error::Error + Send + Sync + 'static>(code: ErrorCode) -> impl Fn(E) -> Self {
-        move |error| Self::Operator { code, source: Box::new(error) }
-    }
-
-    /// The code by which documentation and programs know it.
-    pub fn code(&self) -> ErrorCode {
-        match self {
-            Self::Cli(error) => error.code(),
-            Self::Usage(code, _) | Self::Operator { code, .. } => *code,
-            Self::Listen { .. } => ErrorCode::ListenFailed,
-            Self::Store { source, .. } => match source.downcast_ref() {
-                Some(store::OpenError::Newer { .. }) => ErrorCode::DatabaseNewer,
-                _ => ErrorCode::DatabaseUnopened,
-            },
-            Self::Pki(_) | Self::Tls(_) => ErrorCode::KeysFailed,
-            Self::Install(_) => ErrorCode::KindsNotInstalled,
-            Self::Node(_) | Self::Agent(_) => ErrorCode::NodeFailed,
-            Self::Audit { .. } => ErrorCode::AuditLogFailed,
-            Self::Print(_) => ErrorCode::PrintFailed,
-        }
-    }
-
-    /// The process's exit code.
-    pub fn exit_code(&self) -> u8 {
-        match self {
-            Self::Cli(error) => error.exit_code(),
-            Self::Usage(..) => exit::USAGE,
-            Self::Listen { .. }
-            | Self::Store { .. }
-            | Self::Pki(_)
-            | Self::Tls(_)
-            | Self::Install(_)
-            | Self::Node(_)
-            | Self::Agent(_)
-            | Self::Audit { .. }
-            | Self::Print(_)
-            | Self::Operator { .. } => exit::FAILURE,
-        }
-    }
-
-    /// The error with its code and its sources, ready to print.
-    pub fn render(&self) -> String {
-        match self {
-            Self::Cli(error) => error.render(),
-            _ => cli::error::render(self.code(), self, ""),
-        }
-    }
-}
 
 /// Starts the control plane and runs it until SIGTERM or Ctrl-C; with `--detach`, starts it in the background instead.
 ///
@@ -325,7 +235,7 @@ pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
     pki::write_private(&home.running_file(), &serde_json::to_string_pretty(&running).expect("plain data"))?;
     announce(&running, args.output.output, Some(started.elapsed()));
 
-    until_told_to_stop().await;
+    until_stopped().await;
     node::say!("stopping; running jobs go on");
     stop.cancel();
     let reporting = async {
@@ -427,124 +337,6 @@ fn plugins(controllers: &Controllers) -> Vec<Arc<dyn Admission>> {
         .collect()
 }
 
-/// Binds the address; where the port is left open (`:0`), the one of the last start if it is free, so that kubeconfigs
-/// in use go on working.
-async fn listen(asked: &str, home: &Home) -> Result<(TcpListener, SocketAddr), UpError> {
-    let address: SocketAddr = asked.parse().map_err(|_| {
-        UpError::Usage(
-            ErrorCode::FlagRefused,
-            format!("--listen {asked:?} is not ADDRESS:PORT (127.0.0.1:6443, [::1]:0)"),
-        )
-    })?;
-    if !address.ip().is_loopback() {
-        node::say!(
-            "warning: {address} can be reached from other machines; anybody who has the token can start processes here"
-        );
-    }
-    bind(address, &home.root().join("port")).await
-}
-
-/// Where the status server is to listen. Unless somebody says so, there is one only where pods run and TrainJobs are
-/// made into them.
-fn reports_to(args: &UpArgs, controllers: &Controllers) -> Option<SocketAddr> {
-    match args.status_server {
-        Some(StatusServerAt::Address(address)) => Some(address),
-        Some(StatusServerAt::Nowhere) => None,
-        None if args.no_node || !controllers.wants_trainer() => None,
-        None => Some(SocketAddr::from(([127, 0, 0, 1], 0))),
-    }
-}
-
-/// The address at which pods reach a server that listens here.
-fn reachable(address: SocketAddr) -> SocketAddr {
-    match address.ip() {
-        IpAddr::V4(ip) if ip.is_unspecified() => SocketAddr::from(([127, 0, 0, 1], address.port())),
-        IpAddr::V6(ip) if ip.is_unspecified() => SocketAddr::from((std::net::Ipv6Addr::LOCALHOST, address.port())),
-        _ => address,
-    }
-}
-
-/// Binds an address; where its port is left open, the port that is remembered in this file if it is free, which is then
-/// the one in use.
-async fn bind(address: SocketAddr, remembered: &Path) -> Result<(TcpListener, SocketAddr), UpError> {
-    let failed = |source| UpError::Listen { address: address.to_string(), source };
-    let last = std::fs::read_to_string(remembered).ok().and_then(|text| text.trim().parse::<u16>().ok());
-    let listener = match last.filter(|_| address.port() == 0) {
-        Some(port) => match TcpListener::bind((address.ip(), port)).await {
-            Ok(listener) => listener,
-            Err(error) => {
-                let fresh = TcpListener::bind(address).await.map_err(failed)?;
-                node::say!(
-                    "warning: port {port} of the last start cannot be used ({error}); clients of then do not reach this one"
-                );
-                fresh
-            }
-        },
-        None => TcpListener::bind(address).await.map_err(failed)?,
-    };
-    let bound = listener.local_addr().map_err(failed)?;
-    pki::write_private(remembered, &bound.port().to_string())?;
-    Ok((listener, bound))
-}
-
-/// The node agent of this machine, over the in-process client.
-async fn agent(
-    client: &Client,
-    data: PathBuf,
-    api_server: SocketAddr,
-    keep: Option<Arc<dyn Keep>>,
-) -> Result<Agent<node::kube_world::KubeWorld>, UpError> {
-    let name = node_name(&data)?;
-    let program = std::env::current_exe().map_err(UpError::Node)?;
-    let stand_ins = crate::initialize::stand_ins(&program.to_string_lossy());
-    let mut config = Config::new(data, &name, vec![program.into(), "shim".into()]);
-    config.stand_ins = stand_ins;
-    config.keep = keep;
-    config.api_server = Some((api_server.ip().to_string(), api_server.port()));
-    let world = node::kube_world::KubeWorld::new(client.clone(), &name);
-    Agent::new(config, world).await.map_err(UpError::Node)
-}
-
-/// The name of this machine's node: its host name at the first start, and the same ever after. Pods are bound to a node by its
-/// name, and a laptop's host name changes with the network that it is in.
-fn node_name(data: &Path) -> Result<String, UpError> {
-    let file = data.join("node-name");
-    if let Some(name) = std::fs::read_to_string(&file).ok().map(|text| text.trim().to_owned()).filter(|n| !n.is_empty())
-    {
-        return Ok(name);
-    }
-    // The file is lost, but pods of this machine tell what it was called when they were bound to it.
-    let name = bound_to(data).unwrap_or_else(|| {
-        nix::unistd::gethostname().map_or("localhost".to_owned(), |name| name.to_string_lossy().to_lowercase())
-    });
-    std::fs::create_dir_all(data).map_err(UpError::Node)?;
-    pki::write_private(&file, &name)?;
-    Ok(name)
-}
-
-/// The node that the pods in the agent's directory are bound to, where there are any and they agree.
-fn bound_to(data: &Path) -> Option<String> {
-    let pods = std::fs::read_dir(data.join("pods")).ok()?.flatten();
-    let pods = pods.filter_map(|entry| std::fs::read(PodDir::new(entry.path()).pod()).ok());
-    let names = pods.filter_map(|text| {
-        let pod: serde_json::Value = serde_json::from_slice(&text).ok()?;
-        pod["spec"]["nodeName"].as_str().filter(|name| !name.is_empty()).map(str::to_owned)
-    });
-    let mut names: Vec<String> = names.collect();
-    names.sort();
-    names.dedup();
-    names.pop().filter(|_| names.is_empty())
-}
-
-/// Keeps the home's clock beside the pods, whose shims follow it.
-pub(crate) fn keep_clock(node_data: &Path) -> Result<(), UpError> {
-    std::fs::create_dir_all(node_data).map_err(UpError::Node)?;
-    if let Err(error) = clock::keep(&node_data.join(clock::FILE)) {
-        tracing::warn!(%error, "the clock cannot be kept for pods: where the machine's clock is set, theirs differs from this one's");
-    }
-    Ok(())
-}
-
 /// Tells that it is ready. The JSON form is one line: a parent process waits for it. Who started this and reads no more is
 /// no reason to stop.
 fn announce(running: &Running, format: Format, took: Option<Duration>) {
@@ -568,7 +360,7 @@ fn announce(running: &Running, format: Format, took: Option<Duration>) {
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
-pub async fn until_told_to_stop() {
+pub async fn until_stopped() {
     use tokio::signal::unix::{SignalKind, signal};
     let mut terminate = signal(SignalKind::terminate()).expect("signal handlers can be set");
     tokio::select! {
@@ -592,37 +384,4 @@ pub(crate) fn log_to_stderr(verbose: u8) {
         .with_ansi(false)
         .log_internal_errors(false)
         .init();
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn nothing_is_said_twice() {
-        let io = || std::io::Error::other("Permission denied");
-        let newer = store::OpenError::Newer { format: 9, by: "9.0.0".to_owned(), known: 1 };
-        let store =
-            |source: Box<dyn std::error::Error + Send + Sync>| UpError::Store { path: "/h/store.db".into(), source };
-        let settings = operator::cluster::settings::SettingsError::Read { path: "/c".into(), source: io() };
-        let errors = [
-            (UpError::Listen { address: "127.0.0.1:1".to_owned(), source: io() }, "TY0402"),
-            (store(Box::new(newer)), "TY0404"),
-            (store(Box::new(store::OpenError::File(io()))), "TY0403"),
-            (UpError::Pki(PkiError::Io { path: "/h/pki".into(), source: io() }), "TY0405"),
-            (UpError::Node(io()), "TY0407"),
-            (UpError::Agent(io()), "TY0407"),
-            (UpError::Audit { path: "/a".into(), source: io() }, "TY0408"),
-            (UpError::Print(io()), "TY0410"),
-            (UpError::operator(ErrorCode::OperatorSettings)(settings), "TY0601"),
-            (CliError::NotServed.into(), "TY0106"),
-        ];
-        for (error, code) in errors {
-            let rendered = error.render();
-            assert!(rendered.starts_with(&format!("error[{code}]: ")), "{rendered}");
-            let parts: Vec<&str> = rendered.split(": ").flat_map(|part| part.split('\n')).map(str::trim).collect();
-            let repeated = parts.iter().enumerate().find(|(at, part)| parts[..*at].contains(part));
-            assert!(repeated.is_none(), "{repeated:?} in {rendered}");
-        }
-    }
 }
