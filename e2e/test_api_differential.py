@@ -33,6 +33,7 @@ from cluster import start
 from conftest import ROOT, Yard, stop, wait_for
 import random_api
 import random_topics
+import random_topics_beside  # noqa: F401
 import random_topics_custom  # noqa: F401
 import random_topics_writes  # noqa: F401
 from random_api import Scenario, Step
@@ -50,6 +51,8 @@ NAMED: list[dict[str, str]] = DIFFERENCES["named"]
 THREADS = 6
 # How long a namespace may take to have its service account, a new kind to be served.
 PATIENCE = 60
+# Codes after which a step with `until` has something to wait for.
+DONE = ("200", "201")
 QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"|\b\d+\b|(?:case|topic)-\d+')
 
 
@@ -75,13 +78,21 @@ class Side:
         content_type = headers.pop("Content-Type", "application/json")
         send = lambda: self.server.request(step.method, fill(step.path), body, content_type, headers)
         if step.until:
-            if said["code"] == "201":
+            if said["code"] in DONE:
                 wait_for(f"{step.path} to answer {step.until}", lambda: send().code == step.until, PATIENCE)
             return {}
+        answers: list[replay.Answer] = []
+
+        def is_told() -> bool:
+            answers.append(send())
+            # a definition has changed
+            return "storage is (re)initializing" not in answers[-1].text
+
         try:
-            answer = send()
+            wait_for("the storage of a kind", is_told, PATIENCE)
         except (OSError, http.client.HTTPException) as error:
             return {"code": 0, "text": repr(error)}
+        answer = answers[-1]
         said["code"] = str(answer.code)
         answer = without_chance(answer, step.body)
         meta = answer.json.get("metadata") if isinstance(answer.json, dict) else None
@@ -129,11 +140,19 @@ def seen(answer: replay.Answer) -> dict:
             for o in [value, value.get("object"), *(value.get("items") or [])]:
                 if isinstance(o, dict) and isinstance(o.get("metadata"), dict) and isinstance(o["metadata"].get("name"), str):
                     norm.learn([o])
+    values = [own_part(v) if isinstance(v, dict) and "openapi" in v else v for v in values]
     values = [comparable(norm.object(v)) if isinstance(v, dict) else v for v in values]
     values = [replay.in_order(v) if isinstance(v, dict) and v.get("kind") == "Status" else v for v in values]
     values = [v for v in values if not (isinstance(v, dict) and named(v.get("object") or {}) in DIFFERENCES["objects"])]
     out["body"] = values[0] if len(values) == 1 else values
     return out
+
+
+def own_part(document: dict) -> dict:
+    """Of an OpenAPI document, the schemas of its own group, and which paths there are for which methods."""
+    schemas = document.get("components", {}).get("schemas", {})
+    methods = {path: sorted(set(item) - {"parameters"}) for path, item in document.get("paths", {}).items()}
+    return {"paths": methods, "schemas": {k: v for k, v in schemas.items() if not k.startswith("io.k8s.")}}
 
 
 def comparable(value: dict) -> dict:
@@ -204,8 +223,8 @@ def play(scenario: Scenario, sides: list[Side]) -> tuple[int, list[tuple[str, st
         theirs, ours = (side.ask(step, own) for side, own in zip(sides, said, strict=True))
         count += 1
         if theirs == ours:
-            if step.until and said[0]["code"] != "201":
-                # the definition that the rest is about was refused
+            if step.until and said[0]["code"] not in DONE:
+                # what the rest is about was refused
                 break
             if step.method == "DELETE" and awaits_a_controller(theirs):
                 break

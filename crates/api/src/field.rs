@@ -108,6 +108,8 @@ pub struct Error {
     /// The offending value; shown in the message for the kinds that show it. `None` shows nothing.
     pub value: Option<Value>,
     pub detail: String,
+    /// How a message shows the value, where that is not its JSON.
+    pub shown: Option<String>,
 }
 
 /// All faults of an object, in the order in which upstream reports them.
@@ -115,7 +117,14 @@ pub type ErrorList = Vec<Error>;
 
 impl Error {
     fn new(kind: ErrorType, field: &Path, value: Option<Value>, detail: impl Into<String>) -> Self {
-        Self { kind, field: field.clone(), value, detail: detail.into() }
+        Self { kind, field: field.clone(), value, detail: detail.into(), shown: None }
+    }
+
+    /// The error with a value that its message shows as this text.
+    #[must_use]
+    pub fn shown_as(mut self, text: impl Into<String>) -> Self {
+        self.shown = Some(text.into());
+        self
     }
 
     pub fn required(field: &Path, detail: impl Into<String>) -> Self {
@@ -172,7 +181,9 @@ impl Error {
             (ErrorType::Required | ErrorType::Forbidden | ErrorType::TooLong | ErrorType::Internal, _) | (_, None) => {
                 title.to_owned()
             }
-            (_, Some(value)) => format!("{title}: {}", render(value)),
+            (_, Some(value)) => {
+                format!("{title}: {}", self.shown.as_deref().map_or_else(|| render(value), str::to_owned))
+            }
         };
         if self.detail.is_empty() { shown } else { format!("{shown}: {}", self.detail) }
     }

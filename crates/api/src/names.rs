@@ -43,7 +43,8 @@ fn is_subdomain(value: &str) -> bool {
 /// A generated name's prefix may end with a dash: what follows makes it good.
 fn mask_trailing_dash(name: &str, prefix: bool) -> String {
     match name.strip_suffix('-') {
-        Some(head) if prefix && !head.is_empty() => format!("{}a", &head[..head.floor_char_boundary(head.len() - 1)]),
+        // a letter takes the place of the last byte before the dash; of one that is no ASCII, a part would stay
+        Some(head) if prefix && head.ends_with(|c: char| c.is_ascii()) => format!("{}a", &head[..head.len() - 1]),
         _ => name.to_owned(),
     }
 }

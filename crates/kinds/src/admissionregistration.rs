@@ -8,7 +8,7 @@ use super::podspec::label_selector;
 use api::field::{Error, ErrorList, Path};
 use api::names;
 use jiff::Timestamp;
-use merge::cel::{PolicyScope, Yields, check_policy};
+use merge::cel::{PolicyScope, check_policy};
 use resource::{Context, Strategy};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -22,6 +22,39 @@ pub struct PolicyBindings;
 /// The kinds `ValidatingWebhookConfiguration` and `MutatingWebhookConfiguration`.
 pub struct Webhooks {
     pub mutating: bool,
+}
+
+/// Audit annotations of a policy, at most.
+const ANNOTATIONS_MAX: usize = 20;
+
+/// Whether CEL takes a text for a name.
+fn is_identifier(name: &str) -> bool {
+    let reserved = [
+        "as",
+        "break",
+        "const",
+        "continue",
+        "else",
+        "false",
+        "for",
+        "function",
+        "if",
+        "import",
+        "in",
+        "let",
+        "loop",
+        "namespace",
+        "null",
+        "package",
+        "return",
+        "true",
+        "var",
+        "void",
+        "while",
+    ];
+    name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+        && !reserved.contains(&name)
 }
 
 fn match_defaults(resources: &mut Value, rules: &[&str]) {
@@ -97,16 +130,80 @@ fn match_resources(resources: &Value, path: &Path, errors: &mut ErrorList) {
     optional(at(resources, "matchPolicy"), &["Equivalent", "Exact"], &path.child("matchPolicy"), errors);
 }
 
-/// Why an expression is none that a policy can use, which must yield this.
-fn expression(source: &str, scope: PolicyScope<'_>, wanted: Option<Yields>) -> Option<String> {
+/// Why an expression is none that a policy can use; it must yield one of these types.
+fn expression(source: &str, scope: PolicyScope<'_>, wanted: &[&str]) -> Option<String> {
     let yields = match check_policy(source, scope) {
+        Ok(yields) if yields == "null" => "null_type".to_owned(),
         Ok(yields) => yields,
         Err(why) => return Some(format!("compilation failed: {why}")),
     };
     match wanted {
-        Some(Yields::Bool) if yields != Yields::Bool => Some("must evaluate to bool".to_owned()),
-        Some(Yields::String) if yields != Yields::String => Some("must evaluate to string".to_owned()),
+        [only] if yields != *only => Some(format!("must evaluate to {only} but got {yields}")),
+        [_, _, ..] if !wanted.contains(&yields.as_str()) => {
+            Some(format!("must evaluate to one of [{}] but got {yields}", wanted.join(" ")))
+        }
         _ => None,
+    }
+}
+
+/// A kind that parameters have.
+fn param_kind(kind: &Value, path: &Path, errors: &mut ErrorList) {
+    if kind.is_null() {
+        return;
+    }
+    let (written, at_version) = (text(kind, "apiVersion"), path.child("apiVersion"));
+    if written.is_empty() {
+        errors.push(Error::required(&at_version, ""));
+    } else if written.matches('/').count() > 1 {
+        errors.push(Error::invalid(&at_version, written, format!("unexpected GroupVersion string: {written}")));
+    } else {
+        let (group, version) = written.split_once('/').unwrap_or(("", written));
+        let faults = if group.is_empty() { Vec::new() } else { names::subdomain_faults(group, false) };
+        if !faults.is_empty() {
+            errors.push(Error::invalid(&at_version, group, faults.join(",")));
+        }
+        let faults = names::dns1035_faults(version, false);
+        if version.is_empty() {
+            errors.push(Error::invalid(&at_version, written, "version must be specified"));
+        } else if !faults.is_empty() {
+            errors.push(Error::invalid(&at_version, version, faults.join(",")));
+        }
+    }
+    let name = text(kind, "kind");
+    let faults = names::dns1035_faults(&name.to_lowercase(), false);
+    if name.is_empty() {
+        errors.push(Error::required(&path.child("kind"), ""));
+    } else if !faults.is_empty() {
+        let why = format!("may have mixed case, but should otherwise match: {}", faults.join(","));
+        errors.push(Error::invalid(&path.child("kind"), name, why));
+    }
+}
+
+/// What a policy adds to the audit log.
+fn annotations(policy: &Value, scope: PolicyScope<'_>, path: &Path, errors: &mut ErrorList) {
+    let path = path.child("auditAnnotations");
+    let own = text(policy, "metadata.name");
+    let annotations = items(policy, "spec.auditAnnotations");
+    if annotations.len() > ANNOTATIONS_MAX {
+        let why = format!("must not have more than {ANNOTATIONS_MAX} auditAnnotations");
+        errors.push(Error::invalid(&path, annotations.to_vec(), why));
+    }
+    for (i, annotation) in annotations.iter().enumerate() {
+        let path = path.index(i);
+        let (key, source) = (text(annotation, "key"), text(annotation, "valueExpression"));
+        let full = format!("{own}/{key}");
+        for fault in names::qualified_name_faults(&full) {
+            errors.push(Error::invalid(&path.child("key"), full.as_str(), fault));
+        }
+        let at_value = path.child("valueExpression");
+        if source.trim().is_empty() {
+            errors.push(Error::required(&at_value, "valueExpression is not specified"));
+        } else if let Some(why) = expression(source, scope, &["string", "null_type"]) {
+            errors.push(Error::invalid(&at_value, source, why));
+        }
+        if annotations[..i].iter().any(|other| text(other, "key") == key) {
+            errors.push(Error::duplicate(&path.child("key"), key));
+        }
     }
 }
 
@@ -117,7 +214,7 @@ fn conditions(object: &Value, path: &Path, params: bool, errors: &mut ErrorList)
         let (name, source) = (text(condition, "name"), text(condition, "expression"));
         if source.trim().is_empty() {
             errors.push(Error::required(&path.child("expression"), ""));
-        } else if let Some(why) = expression(source, scope, Some(Yields::Bool)) {
+        } else if let Some(why) = expression(source, scope, &["bool"]) {
             errors.push(Error::invalid(&path.child("expression"), source, why));
         }
         if name.is_empty() {
@@ -136,6 +233,7 @@ impl Policies {
         let path = Path::new("spec");
         let spec = at(policy, "spec");
         optional(at(spec, "failurePolicy"), &["Fail", "Ignore"], &path.child("failurePolicy"), &mut errors);
+        param_kind(at(spec, "paramKind"), &path.child("paramKind"), &mut errors);
         let constraints = at(spec, "matchConstraints");
         let at_constraints = path.child("matchConstraints");
         if constraints.is_null() {
@@ -149,20 +247,33 @@ impl Policies {
         let params = at(spec, "paramKind").is_object();
         conditions(spec, &path, params, &mut errors);
         let variables = items(spec, "variables");
-        let declared: Vec<&str> = variables.iter().map(|v| text(v, "name")).collect();
+        // a variable is of the type that its expression yields
+        let mut typed: Vec<(&str, String)> = Vec::with_capacity(variables.len());
         for (i, variable) in variables.iter().enumerate() {
             let path = path.child("variables").index(i);
             let (name, source) = (text(variable, "name"), text(variable, "expression"));
             if name.is_empty() {
                 errors.push(Error::required(&path.child("name"), "name is not specified"));
+            } else if !is_identifier(name) {
+                errors.push(Error::invalid(&path.child("name"), name, "must be a valid CEL identifier"));
             }
+            let declared: Vec<(&str, &str)> = typed.iter().map(|(name, ty)| (*name, ty.as_str())).collect();
+            let scope = PolicyScope { params, variables: Some(&declared) };
+            let mut yields = "dyn".to_owned();
             if source.trim().is_empty() {
                 errors.push(Error::required(&path.child("expression"), "expression is not specified"));
-            } else if let Some(why) = expression(source, PolicyScope { params, variables: Some(&declared[..i]) }, None)
-            {
-                errors.push(Error::invalid(&path.child("expression"), source, why));
+            } else {
+                match check_policy(source, scope) {
+                    Ok(ty) => yields = ty,
+                    Err(why) => {
+                        let why = format!("compilation failed: {why}");
+                        errors.push(Error::invalid(&path.child("expression"), source, why));
+                    }
+                }
             }
+            typed.push((name, yields));
         }
+        let declared: Vec<(&str, &str)> = typed.iter().map(|(name, ty)| (*name, ty.as_str())).collect();
         let scope = PolicyScope { params, variables: Some(&declared) };
         let (validations, annotations) = (items(spec, "validations"), items(spec, "auditAnnotations"));
         if validations.is_empty() && annotations.is_empty() {
@@ -175,7 +286,7 @@ impl Policies {
             let source = text(validation, "expression");
             if source.trim().is_empty() {
                 errors.push(Error::required(&path.child("expression"), "expression is not specified"));
-            } else if let Some(why) = expression(source, scope, Some(Yields::Bool)) {
+            } else if let Some(why) = expression(source, scope, &["bool"]) {
                 errors.push(Error::invalid(&path.child("expression"), source, why));
             }
             let shown = text(validation, "messageExpression");
@@ -183,7 +294,7 @@ impl Policies {
                 let detail = "must be non-empty if specified";
                 errors.push(Error::invalid(&path.child("messageExpression"), shown, detail));
             } else if !shown.is_empty()
-                && let Some(why) = expression(shown, scope, Some(Yields::String))
+                && let Some(why) = expression(shown, scope, &["string"])
             {
                 errors.push(Error::invalid(&path.child("messageExpression"), shown, why));
             }
@@ -197,6 +308,7 @@ impl Policies {
             let reasons = ["Forbidden", "Invalid", "RequestEntityTooLarge"];
             optional(at(validation, "reason"), &reasons, &path.child("reason"), &mut errors);
         }
+        self::annotations(policy, scope, &path, &mut errors);
         errors
     }
 }
@@ -268,9 +380,20 @@ impl PolicyBindings {
         let reference = at(spec, "paramRef");
         if !reference.is_null() {
             let path = path.child("paramRef");
-            if at(reference, "name").is_null() == at(reference, "selector").is_null() {
-                let detail = "one of name or selector must be specified";
-                errors.push(Error::required(&path.child("name"), detail));
+            let (name, selector) = (text(reference, "name"), at(reference, "selector"));
+            for fault in names::path_segment_faults(name, false) {
+                errors.push(Error::invalid(&path.child("name"), name, fault));
+            }
+            errors.extend(label_selector(selector, &path.child("selector")));
+            match (name.is_empty(), selector.is_null()) {
+                (true, true) => errors.push(Error::required(&path, "one of name or selector must be specified")),
+                (false, false) => {
+                    for field in ["name", "selector"] {
+                        let detail = "name and selector are mutually exclusive";
+                        errors.push(Error::forbidden(&path.child(field), detail));
+                    }
+                }
+                _ => {}
             }
             let action = text(reference, "parameterNotFoundAction");
             if action.is_empty() {

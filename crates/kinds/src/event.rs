@@ -120,7 +120,16 @@ impl Strategy for Events {
         for field in fields {
             if !same(at(&event, field), at(&before, field)) {
                 let shown = if field == "reportingComponent" { "reportingController" } else { field };
-                let value = at(&event, field).clone();
+                let value = match (field, at(&event, field)) {
+                    ("count", Value::Null) => json!(0),
+                    (
+                        "reason" | "message" | "type" | "action" | "reportingComponent" | "reportingInstance",
+                        Value::Null,
+                    ) => {
+                        json!("")
+                    }
+                    (_, value) => value.clone(),
+                };
                 errors.push(Error::invalid(&Path::new(shown), value, "field is immutable"));
             }
         }

@@ -98,10 +98,31 @@ impl Strategy for PriorityClasses {
 /// The kind `RuntimeClass`.
 pub struct RuntimeClasses;
 
+fn handler_faults(class: &Value) -> ErrorList {
+    let (handler, path) = (text(class, "handler"), Path::new("handler"));
+    match handler {
+        "" => vec![Error::required(&path, "")],
+        _ => {
+            names::label_faults(handler, false).into_iter().map(|fault| Error::invalid(&path, handler, fault)).collect()
+        }
+    }
+}
+
 /// What pods of the class take beside their containers is like a container's limits.
 fn overhead(class: &Value) -> ErrorList {
     let limits = json!({"limits": at(class, "overhead.podFixed")});
-    super::podspec::resource_requirements(&limits, &Path::new("overhead"))
+    let mut errors = super::podspec::resource_requirements(&limits, &Path::new("overhead"));
+    let path = Path::new("scheduling");
+    super::podspec::labels(at(class, "scheduling.nodeSelector"), &path.child("nodeSelector"), &mut errors);
+    let (tolerations, path) = (items(class, "scheduling.tolerations"), path.child("tolerations"));
+    super::podspec::tolerations(tolerations, &path, &mut errors);
+    for (i, toleration) in
+        tolerations.iter().enumerate().filter(|(i, toleration)| tolerations[..*i].contains(toleration))
+    {
+        let shown = merge::builtin::as_internal("io.k8s.api.core.v1.Toleration", toleration);
+        errors.push(Error::duplicate(&path.index(i), toleration.clone()).shown_as(shown));
+    }
+    errors
 }
 
 impl Strategy for RuntimeClasses {
@@ -114,17 +135,15 @@ impl Strategy for RuntimeClasses {
     }
 
     fn validate_create(&self, _cx: &Context<'_>, new: &Value) -> ErrorList {
-        let handler = text(new, "handler");
-        let faults = names::label_faults(handler, false);
-        let mut errors: ErrorList =
-            faults.into_iter().map(|fault| Error::invalid(&Path::new("handler"), handler, fault)).collect();
+        let mut errors = handler_faults(new);
         errors.extend(overhead(new));
         errors
     }
 
     fn validate_update(&self, _cx: &Context<'_>, new: &Value, old: &Value) -> ErrorList {
         let handler = text(new, "handler");
-        let mut errors = overhead(new);
+        let mut errors = handler_faults(new);
+        errors.extend(overhead(new));
         if handler != text(old, "handler") {
             errors.push(Error::invalid(&Path::new("handler"), handler, "field is immutable"));
         }
@@ -264,6 +283,34 @@ impl Strategy for NetworkPolicies {
     }
 }
 
+/// What is wrong with the type of a slice's addresses.
+fn address_type(slice: &Value) -> Option<Error> {
+    let (kind, path) = (text(slice, "addressType"), Path::new("addressType"));
+    match kind {
+        "" => Some(Error::required(&path, "")),
+        "FQDN" | "IPv4" | "IPv6" => None,
+        _ => Some(Error::not_supported(&path, kind, &["FQDN", "IPv4", "IPv6"])),
+    }
+}
+
+/// Takes out the topology of endpoints that only v1beta1 has, unless they are as they were; a node that it named stays so.
+fn drop_topology(new: &mut Value, old: Option<&Value>) {
+    if old.is_some_and(|old| at(old, "endpoints") == at(new, "endpoints")) {
+        return;
+    }
+    let node = |endpoint: &Value| Some(endpoint.get("deprecatedTopology")?.get("kubernetes.io/hostname")?.clone());
+    let known: Vec<Value> =
+        old.map_or(&[][..], |old| items(old, "endpoints")).iter().filter_map(node).filter(|name| name != "").collect();
+    for endpoint in items_mut(new, "endpoints") {
+        let named = node(endpoint).filter(|name| known.contains(name));
+        let Some(members) = endpoint.as_object_mut() else { continue };
+        members.remove("deprecatedTopology");
+        if let Some(name) = named {
+            members.entry("nodeName").or_insert(name);
+        }
+    }
+}
+
 /// The kind `EndpointSlice`.
 pub struct EndpointSlices;
 
@@ -278,30 +325,45 @@ impl Strategy for EndpointSlices {
     }
 
     fn validate_create(&self, _cx: &Context<'_>, new: &Value) -> ErrorList {
-        let mut errors = ErrorList::new();
-        let kind = text(new, "addressType");
-        let path = Path::new("addressType");
-        let supported = ["FQDN", "IPv4", "IPv6"];
-        if kind.is_empty() {
-            errors.push(Error::required(&path, ""));
-        } else if !supported.contains(&kind) {
-            errors.push(Error::not_supported(&path, kind, &supported));
-        }
+        let mut errors: ErrorList = address_type(new).into_iter().collect();
         super::network::slice(new, &mut errors);
         errors
     }
 
     fn validate_update(&self, cx: &Context<'_>, new: &Value, old: &Value) -> ErrorList {
-        let mut errors = self.validate_create(cx, new);
-        let kind = text(new, "addressType");
-        if kind != text(old, "addressType") {
-            errors.push(Error::invalid(&Path::new("addressType"), kind, "field is immutable"));
+        let kind = text(old, "addressType");
+        if kind != text(new, "addressType") {
+            // the addresses are still those of the old type
+            let mut before = new.clone();
+            before["addressType"] = kind.into();
+            let mut errors = self.validate_create(cx, &before);
+            errors.extend(address_type(new));
+            let changed = text(new, "addressType");
+            errors.push(Error::invalid(&Path::new("addressType"), changed, "field is immutable"));
+            return errors;
         }
-        errors
+        self.validate_create(cx, new)
+    }
+
+    fn warnings(&self, new: &Value, _old: Option<&Value>) -> Vec<String> {
+        if text(new, "addressType") == "FQDN" {
+            return vec!["spec.addressType: FQDN endpoints are deprecated".to_owned()];
+        }
+        Vec::new()
+    }
+
+    fn prepare_create(&self, _cx: &Context<'_>, new: &mut Value) {
+        drop_topology(new, None);
+    }
+
+    fn prepare_update(&self, _cx: &Context<'_>, new: &mut Value, old: &Value) {
+        drop_topology(new, Some(old));
     }
 
     fn generation_changed(&self, new: &Value, old: &Value) -> Option<bool> {
-        let part = |object: &Value| (at(object, "endpoints").clone(), at(object, "ports").clone());
+        let part = |object: &Value| {
+            ["endpoints", "ports", "addressType", "metadata.labels"].map(|field| at(object, field).clone())
+        };
         Some(part(new) != part(old))
     }
 

@@ -137,6 +137,15 @@ fn contains((net, bits): (IpAddr, u32), address: IpAddr) -> bool {
     net.checked_shr(rest).unwrap_or(0) == address.checked_shr(rest).unwrap_or(0)
 }
 
+/// A range of addresses.
+pub fn cidr_faults(range: &str, path: &Path, errors: &mut ErrorList) {
+    match cidr(range) {
+        None => errors.push(Error::invalid(path, range, BAD_CIDR)),
+        Some(parsed) if has_more_bits(parsed) => errors.push(Error::invalid(path, range, MORE_BITS)),
+        Some(_) => {}
+    }
+}
+
 fn ip_block(block: &Value, path: &Path, errors: &mut ErrorList) {
     let net = text(block, "cidr");
     if net.is_empty() {
@@ -144,18 +153,12 @@ fn ip_block(block: &Value, path: &Path, errors: &mut ErrorList) {
         return;
     }
     let parsed = cidr(net);
-    match parsed {
-        None => errors.push(Error::invalid(&path.child("cidr"), net, BAD_CIDR)),
-        Some(parsed) if has_more_bits(parsed) => errors.push(Error::invalid(&path.child("cidr"), net, MORE_BITS)),
-        Some(_) => {}
-    }
+    cidr_faults(net, &path.child("cidr"), errors);
     for (i, except) in items(block, "except").iter().enumerate() {
         let (path, except) = (path.child("except").index(i), except.as_str().unwrap_or_default());
         match (parsed, cidr(except)) {
-            (_, None) => errors.push(Error::invalid(&path, except, BAD_CIDR)),
-            (_, Some(except_net)) if has_more_bits(except_net) => {
-                errors.push(Error::invalid(&path, except, MORE_BITS));
-            }
+            (_, None) => cidr_faults(except, &path, errors),
+            (_, Some(except_net)) if has_more_bits(except_net) => cidr_faults(except, &path, errors),
             (Some(net), Some((address, bits))) if !contains(net, address) || net.1 >= bits => {
                 errors.push(Error::invalid(&path, except, "must be a strict subset of `cidr`"));
             }
@@ -166,10 +169,26 @@ fn ip_block(block: &Value, path: &Path, errors: &mut ErrorList) {
 
 /// The endpoints and ports of an EndpointSlice.
 pub fn slice(object: &Value, errors: &mut ErrorList) {
+    const ADDRESSES_MAX: usize = 100;
     for (i, endpoint) in items(object, "endpoints").iter().enumerate() {
-        if items(endpoint, "addresses").is_empty() {
-            let path = Path::new("endpoints").index(i).child("addresses");
-            errors.push(Error::required(&path, "must contain at least 1 address"));
+        let path = Path::new("endpoints").index(i);
+        let (addresses, at_addresses) = (items(endpoint, "addresses"), path.child("addresses"));
+        if addresses.is_empty() {
+            errors.push(Error::required(&at_addresses, "must contain at least 1 address"));
+        } else if addresses.len() > ADDRESSES_MAX {
+            errors.push(Error::too_many(&at_addresses, addresses.len(), ADDRESSES_MAX));
+        }
+        for (j, address) in addresses.iter().enumerate() {
+            let (address, path) = (address.as_str().unwrap_or_default(), at_addresses.index(j));
+            slice_address(text(object, "addressType"), address, &at_addresses, &path, errors);
+        }
+        if let Some(node) = at(endpoint, "nodeName").as_str() {
+            let faults = super::podspec::node_name_faults(node);
+            errors.extend(faults.into_iter().map(|fault| Error::invalid(&path.child("nodeName"), node, fault)));
+        }
+        if let Some(host) = at(endpoint, "hostname").as_str() {
+            let faults = names::label_faults(host, false);
+            errors.extend(faults.into_iter().map(|fault| Error::invalid(&path.child("hostname"), host, fault)));
         }
     }
     let mut seen = BTreeSet::new();
@@ -183,6 +202,35 @@ pub fn slice(object: &Value, errors: &mut ErrorList) {
             errors.push(Error::duplicate(&path.child("name"), name));
         }
         protocol(port, &path, errors);
+    }
+}
+
+/// One address of the type that its slice has.
+fn slice_address(kind: &str, address: &str, list: &Path, path: &Path, errors: &mut ErrorList) {
+    let before = errors.len();
+    match kind {
+        "IPv4" | "IPv6" => {
+            super::podspec::ip(address, path, errors);
+            let Some(parsed) = address.parse::<IpAddr>().ok().filter(|_| errors.len() == before) else { return };
+            if parsed.is_ipv4() != (kind == "IPv4") {
+                errors.push(Error::invalid(list, address, format!("must be an {kind} address")));
+            }
+            special(parsed, address, path, errors);
+        }
+        "FQDN" => {
+            if address.is_empty() {
+                errors.push(Error::required(path, ""));
+            } else {
+                let name = address.strip_suffix('.').unwrap_or(address);
+                let faults = names::subdomain_faults(name, false);
+                errors.extend(faults.into_iter().map(|fault| Error::invalid(path, address, fault)));
+                if !name.contains('.') {
+                    let why = "should be a domain with at least two segments separated by dots";
+                    errors.push(Error::invalid(path, address, why));
+                }
+            }
+        }
+        _ => {}
     }
 }
 
@@ -245,18 +293,24 @@ fn endpoint_address(address: &Value, path: &Path, errors: &mut ErrorList) {
                 .extend(faults(value, false).into_iter().map(|fault| Error::invalid(&path.child(field), value, fault)));
         }
     }
-    let special = match parsed {
-        Err(_) => "must be a valid IP address".to_owned(),
-        Ok(ip) if ip.is_unspecified() => format!("may not be unspecified ({ip})"),
-        Ok(IpAddr::V4(ip)) if ip.is_link_local() => {
-            "may not be in the link-local range (169.254.0.0/16, fe80::/10)".to_owned()
-        }
-        Ok(IpAddr::V6(ip)) if ip.is_unicast_link_local() => {
-            "may not be in the link-local range (169.254.0.0/16, fe80::/10)".to_owned()
-        }
-        Ok(_) => return,
+    match parsed {
+        Err(_) => errors.push(Error::invalid(&at_ip, ip, "must be a valid IP address")),
+        Ok(parsed) => special(parsed, ip, &at_ip, errors),
+    }
+}
+
+/// Addresses that are nobody's or everybody's.
+fn special(parsed: IpAddr, written: &str, path: &Path, errors: &mut ErrorList) {
+    let link_local = match parsed {
+        IpAddr::V4(ip) => ip.is_link_local(),
+        IpAddr::V6(ip) => ip.is_unicast_link_local(),
     };
-    errors.push(Error::invalid(&at_ip, ip, special));
+    if parsed.is_unspecified() {
+        errors.push(Error::invalid(path, written, format!("may not be unspecified ({parsed})")));
+    } else if link_local {
+        let why = "may not be in the link-local range (169.254.0.0/16, fe80::/10)";
+        errors.push(Error::invalid(path, written, why));
+    }
 }
 
 #[cfg(test)]

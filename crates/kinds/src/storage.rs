@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use resource::status::Status;
 use resource::{Context, Strategy};
 use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
 
 const MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
 
@@ -27,23 +28,11 @@ pub fn claim_spec(spec: &Value, path: &Path) -> ErrorList {
         errors.push(Error::required(&path.child("accessModes"), "at least 1 access mode is required"));
     }
     errors.extend(super::podspec::label_selector(at(spec, "selector"), &path.child("selector")));
-    for mode in modes {
-        let mode = mode.as_str().unwrap_or_default();
-        if !MODES.contains(&mode) {
-            errors.push(Error::not_supported(&path.child("accessModes"), mode, &MODES));
-        }
-    }
-    if modes.len() > 1 && modes.iter().any(|m| m == "ReadWriteOncePod") {
-        let detail = "may not use ReadWriteOncePod with other access modes";
-        errors.push(Error::forbidden(&path.child("accessModes"), detail));
-    }
+    mode_faults(modes, &path.child("accessModes"), &mut errors);
     let at_storage = path.child("resources").key("storage");
     match Quantity::from_json(at(spec, "resources.requests.storage")) {
         Err(_) => errors.push(Error::required(&at_storage, "")),
-        Ok(amount) if amount.is_negative() || amount.is_zero() => {
-            errors.push(Error::invalid(&at_storage, amount.to_string(), "must be greater than zero"));
-        }
-        Ok(_) => {}
+        Ok(amount) => size_faults(&amount, &at_storage, &mut errors),
     }
     let class = text(spec, "storageClassName");
     if !class.is_empty() {
@@ -56,7 +45,93 @@ pub fn claim_spec(spec: &Value, path: &Path) -> ErrorList {
     {
         errors.push(Error::not_supported(&path.child("volumeMode"), mode, &["Block", "Filesystem"]));
     }
+    source_faults(at(spec, "dataSource"), &path.child("dataSource"), &mut errors);
+    let (source, reference) = (at(spec, "dataSource"), at(spec, "dataSourceRef"));
+    source_faults(reference, &path.child("dataSourceRef"), &mut errors);
+    let part = |object: &Value, field: &str| text(object, field).to_owned();
+    let parts = |object: &Value| ["apiGroup", "kind", "name"].map(|field| part(object, field));
+    if !source.is_null() && !reference.is_null() && parts(source) != parts(reference) {
+        errors.push(Error::invalid(path, spec.clone(), "must match dataSourceRef").shown_as("<value>"));
+    }
+    attributes_class(spec, path, &mut errors);
     errors
+}
+
+/// What a new claim's data come from is written in both places, and what only the newer one may name is gone from the older.
+fn one_source(spec: &mut Value) {
+    if !text(spec, "dataSourceRef.namespace").is_empty() {
+        // what may cross namespaces is not enabled upstream
+        map(spec).remove("dataSourceRef");
+    }
+    let source = at(spec, "dataSource");
+    let known = matches!(
+        (text(source, "apiGroup"), text(source, "kind")),
+        ("", "PersistentVolumeClaim") | ("snapshot.storage.k8s.io", "VolumeSnapshot")
+    );
+    if !source.is_null() && !known {
+        map(spec).remove("dataSource");
+    }
+    let (source, reference) = (at(spec, "dataSource").clone(), at(spec, "dataSourceRef").clone());
+    if reference.is_null() && !source.is_null() {
+        spec["dataSourceRef"] = source;
+    } else if source.is_null() && !reference.is_null() && text(&reference, "namespace").is_empty() {
+        spec["dataSource"] = reference;
+    }
+}
+
+/// An amount of storage.
+fn size_faults(amount: &Quantity, path: &Path, errors: &mut ErrorList) {
+    if amount.is_negative() {
+        errors.push(Error::invalid(path, amount.value(), "must be a valid resource quantity"));
+    }
+    if amount.is_negative() || amount.is_zero() {
+        errors.push(Error::invalid(path, amount.to_string(), "must be greater than zero"));
+    }
+}
+
+/// What a claim's data come from.
+fn source_faults(source: &Value, path: &Path, errors: &mut ErrorList) {
+    if source.is_null() {
+        return;
+    }
+    for field in ["name", "kind"] {
+        if text(source, field).is_empty() {
+            errors.push(Error::required(&path.child(field), ""));
+        }
+    }
+    let (group, kind) = (text(source, "apiGroup"), text(source, "kind"));
+    if group.is_empty() && kind != "PersistentVolumeClaim" {
+        let why = "must be 'PersistentVolumeClaim' when referencing the default apiGroup";
+        errors.push(Error::invalid(path, kind, why));
+    }
+    if !group.is_empty() {
+        let faults = names::subdomain_faults(group, false);
+        errors.extend(faults.into_iter().map(|fault| Error::invalid(&path.child("apiGroup"), group, fault)));
+    }
+}
+
+fn attributes_class(spec: &Value, path: &Path, errors: &mut ErrorList) {
+    if let Some(class) = at(spec, "volumeAttributesClassName").as_str()
+        && !class.is_empty()
+    {
+        let faults = names::subdomain_faults(class, false);
+        let path = path.child("volumeAttributesClassName");
+        errors.extend(faults.into_iter().map(|fault| Error::invalid(&path, class, fault)));
+    }
+}
+
+/// Access modes: they are known, and one that admits a single pod stands alone.
+fn mode_faults(modes: &[Value], path: &Path, errors: &mut ErrorList) {
+    for mode in modes {
+        let mode = mode.as_str().unwrap_or_default();
+        if !MODES.contains(&mode) {
+            errors.push(Error::not_supported(path, mode, &MODES));
+        }
+    }
+    let (alone, others) = modes.iter().partition::<Vec<_>, _>(|mode| *mode == "ReadWriteOncePod");
+    if !alone.is_empty() && others.iter().any(|mode| mode.as_str().is_some_and(|mode| MODES.contains(&mode))) {
+        errors.push(Error::forbidden(path, "may not use ReadWriteOncePod with other access modes"));
+    }
 }
 
 /// Puts the finalizer on that keeps an object for as long as it is used.
@@ -107,6 +182,7 @@ impl Strategy for Claims {
 
     fn prepare_create(&self, _cx: &Context<'_>, new: &mut Value) {
         new["status"] = json!({"phase": "Pending"});
+        one_source(child(new, "spec"));
     }
 
     fn validate_create(&self, _cx: &Context<'_>, new: &Value) -> ErrorList {
@@ -115,6 +191,9 @@ impl Strategy for Claims {
 
     fn prepare_update(&self, _cx: &Context<'_>, new: &mut Value, old: &Value) {
         keep(new, old, "status");
+        if unset(at(old, "spec.dataSource")) && unset(at(old, "spec.dataSourceRef")) {
+            one_source(child(new, "spec"));
+        }
     }
 
     fn validate_update(&self, _cx: &Context<'_>, new: &Value, old: &Value) -> ErrorList {
@@ -126,19 +205,24 @@ impl Strategy for Claims {
             keep(&mut munged, before, "volumeName");
         }
         let bound = text(old, "status.phase") == "Bound";
-        let size = |spec: &Value| Quantity::from_json(at(spec, "resources.requests.storage")).unwrap_or_default();
         if bound {
-            if size(at(new, "spec")) < size(before) {
-                let at_size = path.child("resources").child("requests").child("storage");
-                errors.push(Error::forbidden(&at_size, "field can not be less than previous value"));
-            }
             keep(&mut munged, before, "resources");
+            keep(&mut munged, before, "volumeAttributesClassName");
         }
-        keep(&mut munged, before, "volumeAttributesClassName");
         if !same(&munged, before) {
             let detail = "spec is immutable after creation except resources.requests and volumeAttributesClassName for \
                           bound claims\n";
             errors.push(Error::forbidden(&path, detail));
+        }
+        let size = |amount: &Value| Quantity::from_json(amount).unwrap_or_default();
+        let (wanted, had) = (at(new, "spec.resources.requests.storage"), at(before, "resources.requests.storage"));
+        if size(wanted) < size(had) && size(wanted) <= size(at(old, "status.capacity.storage")) {
+            let at_size = path.child("resources").child("requests").child("storage");
+            errors.push(Error::forbidden(&at_size, "field can not be less than status.capacity"));
+        }
+        let mode = at(new, "spec.volumeMode");
+        if mode != at(before, "volumeMode") {
+            errors.push(Error::invalid(&Path::new("volumeMode"), mode.clone(), "field is immutable"));
         }
         errors
     }
@@ -175,6 +259,64 @@ impl Strategy for Claims {
     }
 }
 
+/// What a volume may be, in upstream's order.
+const SOURCES: [&str; 22] = [
+    "hostPath",
+    "gcePersistentDisk",
+    "awsElasticBlockStore",
+    "glusterfs",
+    "flocker",
+    "nfs",
+    "rbd",
+    "quobyte",
+    "cephfs",
+    "iscsi",
+    "cinder",
+    "fc",
+    "flexVolume",
+    "azureFile",
+    "vsphereVolume",
+    "photonPersistentDisk",
+    "portworxVolume",
+    "azureDisk",
+    "scaleIO",
+    "local",
+    "storageos",
+    "csi",
+];
+
+/// What a volume must say of its source beyond what a pod does: whose secrets it names.
+fn volume_source(spec: &Value, path: &Path, errors: &mut ErrorList) {
+    let Some(kind) = SOURCES.into_iter().find(|kind| !at(spec, kind).is_null()) else { return };
+    let (source, path) = (at(spec, kind), path.child(kind));
+    let secrets: &[&str] = match kind {
+        "cinder" | "storageos" | "iscsi" => &["secretRef"],
+        "csi" => &[
+            "controllerPublishSecretRef",
+            "controllerExpandSecretRef",
+            "nodePublishSecretRef",
+            "nodeStageSecretRef",
+            "nodeExpandSecretRef",
+        ],
+        _ => &[],
+    };
+    for field in secrets {
+        let (secret, path) = (at(source, field), path.child(field));
+        // a name is asked for with the source where pods may have the field too
+        let known = matches!((kind, *field), ("cinder" | "storageos", _) | ("csi", "nodePublishSecretRef"));
+        if !secret.is_null() {
+            for part in if known { &["namespace"][..] } else { &["name", "namespace"] } {
+                if text(secret, part).is_empty() {
+                    errors.push(Error::required(&path.child(part), ""));
+                }
+            }
+        }
+    }
+    if kind == "csi" && text(source, "volumeHandle").is_empty() {
+        errors.push(Error::required(&path.child("volumeHandle"), ""));
+    }
+}
+
 /// The kind `PersistentVolume`.
 pub struct Volumes;
 
@@ -182,9 +324,7 @@ impl Strategy for Volumes {
     fn default(&self, object: &mut Value) {
         let spec = child(object, "spec");
         default(spec, "persistentVolumeReclaimPolicy", "Retain");
-        if let Some(host) = super::kit::child_if(spec, "hostPath") {
-            default(host, "type", "");
-        }
+        super::podspec::source_defaults(spec);
         default(spec, "volumeMode", "Filesystem");
         default(child(object, "status"), "phase", "Pending");
     }
@@ -200,14 +340,85 @@ impl Strategy for Volumes {
         if items(spec, "accessModes").is_empty() {
             errors.push(Error::required(&path.child("accessModes"), ""));
         }
-        for mode in items(spec, "accessModes") {
-            let mode = mode.as_str().unwrap_or_default();
-            if !MODES.contains(&mode) {
-                errors.push(Error::not_supported(&path.child("accessModes"), mode, &MODES));
+        mode_faults(items(spec, "accessModes"), &path.child("accessModes"), &mut errors);
+        let (capacity, at_capacity) = (at(spec, "capacity"), path.child("capacity"));
+        if unset(capacity) {
+            errors.push(Error::required(&at_capacity, ""));
+        }
+        let amounts = capacity.as_object().into_iter().flatten();
+        if capacity.get("storage").is_none() || amounts.clone().count() > 1 {
+            errors.push(Error::not_supported(&at_capacity, capacity.clone(), &["storage"]));
+        }
+        for (name, amount) in amounts {
+            if let Ok(amount) = Quantity::from_json(amount) {
+                size_faults(&amount, &at_capacity.key(name), &mut errors);
             }
         }
-        if unset(at(spec, "capacity")) {
-            errors.push(Error::required(&path.child("capacity"), ""));
+        let policy = text(spec, "persistentVolumeReclaimPolicy");
+        let at_policy = path.child("persistentVolumeReclaimPolicy");
+        let policies = ["Delete", "Recycle", "Retain"];
+        if !policies.contains(&policy) {
+            errors.push(Error::not_supported(&at_policy, policy, &policies));
+        }
+        let affinity = at(spec, "nodeAffinity");
+        if !affinity.is_null() {
+            let path = path.child("nodeAffinity").child("required");
+            match at(affinity, "required") {
+                Value::Null => errors.push(Error::required(&path, "must specify required node constraints")),
+                required => super::podspec::node_selector(required, &path, &mut errors),
+            }
+        }
+        super::podspec::volume_type(spec, &SOURCES, &path, &mut errors);
+        if !at(spec, "local").is_null() && affinity.is_null() {
+            let why = "Local volume requires node affinity";
+            errors.push(Error::required(&path.child("nodeAffinity"), why));
+        }
+        volume_source(spec, &path, &mut errors);
+        let host = text(spec, "hostPath.path");
+        if policy == "Recycle" && !host.is_empty() && host.chars().all(|c| c == '/') {
+            errors.push(Error::forbidden(&at_policy, "may not be 'recycle' for a hostPath mount of '/'"));
+        }
+        let class = text(spec, "storageClassName");
+        if !class.is_empty() {
+            let faults = names::subdomain_faults(class, false);
+            errors.extend(faults.into_iter().map(|why| Error::invalid(&path.child("storageClassName"), class, why)));
+        }
+        if let Some(mode) = at(spec, "volumeMode").as_str()
+            && !["Block", "Filesystem"].contains(&mode)
+        {
+            errors.push(Error::not_supported(&path.child("volumeMode"), mode, &["Block", "Filesystem"]));
+        }
+        attributes_class(spec, &path, &mut errors);
+        if !text(spec, "volumeAttributesClassName").is_empty() && at(spec, "csi").is_null() {
+            let why = "has to be specified when using volumeAttributesClassName";
+            errors.push(Error::required(&path.child("csi"), why));
+        }
+        errors
+    }
+
+    fn warnings(&self, new: &Value, _old: Option<&Value>) -> Vec<String> {
+        let spec = at(new, "spec");
+        let mut out = super::pod::warnings_of_sources(spec, "spec.");
+        if text(spec, "persistentVolumeReclaimPolicy") == "Recycle" {
+            let why = "spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. Instead, the \
+                       recommended approach is to use dynamic provisioning.";
+            out.push(why.to_owned());
+        }
+        out
+    }
+
+    fn validate_update(&self, cx: &Context<'_>, new: &Value, old: &Value) -> ErrorList {
+        let mut errors = self.validate_create(cx, new);
+        let source = |object: &Value| {
+            SOURCES.iter().map(|kind| at(object, "spec").get(*kind).cloned().unwrap_or_default()).collect::<Vec<_>>()
+        };
+        if !source(new).iter().zip(&source(old)).all(|(new, old)| same(new, old)) {
+            let why = "spec.persistentvolumesource is immutable after creation";
+            errors.push(Error::forbidden(&Path::new("spec").child("persistentvolumesource"), why));
+        }
+        if at(new, "spec.volumeMode") != at(old, "spec.volumeMode") {
+            let value = at(new, "spec.volumeMode").clone();
+            errors.push(Error::invalid(&Path::new("volumeMode"), value, "field is immutable"));
         }
         errors
     }
@@ -251,6 +462,57 @@ impl Strategy for Volumes {
     }
 }
 
+/// What a class tells its provisioner.
+fn parameters(class: &Value, errors: &mut ErrorList) {
+    const NUMBER_MAX: usize = 512;
+    const BYTES_MAX: usize = 256 * 1024;
+    let path = Path::new("parameters");
+    let Some(parameters) = at(class, "parameters").as_object() else { return };
+    if parameters.len() > NUMBER_MAX {
+        errors.push(Error::too_long(&path, NUMBER_MAX));
+        return;
+    }
+    if parameters.contains_key("") {
+        errors.push(Error::invalid(&path, "", "field can not be empty."));
+    }
+    let bytes: usize = parameters.iter().map(|(key, value)| key.len() + value.as_str().map_or(0, str::len)).sum();
+    if bytes > BYTES_MAX {
+        errors.push(Error::too_long(&path, BYTES_MAX));
+    }
+}
+
+/// Where volumes of a class may be.
+fn topologies(class: &Value, errors: &mut ErrorList) {
+    let mut terms: Vec<BTreeMap<&str, BTreeSet<&str>>> = Vec::new();
+    for (i, term) in items(class, "allowedTopologies").iter().enumerate() {
+        let path = Path::new("allowedTopologies").index(i).child("matchLabelExpressions");
+        let mut known: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+        for (j, requirement) in items(term, "matchLabelExpressions").iter().enumerate() {
+            let (path, key) = (path.index(j), text(requirement, "key"));
+            let mut values = BTreeSet::new();
+            if items(requirement, "values").is_empty() {
+                errors.push(Error::required(&path.child("values"), ""));
+            }
+            for (k, value) in items(requirement, "values").iter().enumerate() {
+                let value = value.as_str().unwrap_or_default();
+                if !values.insert(value) {
+                    errors.push(Error::duplicate(&path.child("values").index(k), value));
+                }
+            }
+            for fault in names::qualified_name_faults(key) {
+                errors.push(Error::invalid(&path.child("key"), key, fault));
+            }
+            if known.insert(key, values).is_some() {
+                errors.push(Error::duplicate(&path.child("key"), key));
+            }
+        }
+        if known.is_empty() || terms.contains(&known) {
+            errors.push(Error::duplicate(&path, ""));
+        }
+        terms.push(known);
+    }
+}
+
 /// The kind `StorageClass`.
 pub struct Classes;
 
@@ -262,9 +524,18 @@ impl Strategy for Classes {
 
     fn validate_create(&self, _cx: &Context<'_>, new: &Value) -> ErrorList {
         let mut errors = ErrorList::new();
-        if text(new, "provisioner").is_empty() {
+        let provisioner = text(new, "provisioner");
+        if provisioner.is_empty() {
             errors.push(Error::required(&Path::new("provisioner"), ""));
+        } else {
+            let provisioner = provisioner.to_lowercase();
+            let path = Path::new("provisioner");
+            for fault in names::qualified_name_faults(&provisioner) {
+                errors.push(Error::invalid(&path, provisioner.as_str(), fault));
+            }
         }
+        parameters(new, &mut errors);
+        topologies(new, &mut errors);
         for (field, supported) in
             [("reclaimPolicy", ["Delete", "Retain"]), ("volumeBindingMode", ["Immediate", "WaitForFirstConsumer"])]
         {
@@ -276,8 +547,8 @@ impl Strategy for Classes {
         errors
     }
 
-    fn validate_update(&self, _cx: &Context<'_>, new: &Value, old: &Value) -> ErrorList {
-        let mut errors = ErrorList::new();
+    fn validate_update(&self, cx: &Context<'_>, new: &Value, old: &Value) -> ErrorList {
+        let mut errors = self.validate_create(cx, new);
         for field in ["parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"] {
             if !same(at(new, field), at(old, field)) {
                 errors.push(Error::invalid(&Path::new(field), at(new, field).clone(), "field is immutable"));

@@ -12,6 +12,7 @@ pub fn apply(doc: &Value, patch: &Value) -> Value {
 fn merge(target: &mut Value, patch: &Value) {
     let Value::Object(changes) = patch else {
         *target = patch.clone();
+        without_nulls(target);
         return;
     };
     if !target.is_object() {
@@ -24,6 +25,18 @@ fn merge(target: &mut Value, patch: &Value) {
         } else {
             merge(members.entry(name.clone()).or_insert(Value::Null), change);
         }
+    }
+}
+
+/// Takes the nulls out of objects: where there is nothing to merge with there is nothing to delete. Elements of lists stay.
+fn without_nulls(value: &mut Value) {
+    match value {
+        Value::Object(members) => {
+            members.retain(|_, member| !member.is_null());
+            members.values_mut().for_each(without_nulls);
+        }
+        Value::Array(items) => items.iter_mut().for_each(without_nulls),
+        _ => {}
     }
 }
 

@@ -334,6 +334,7 @@ impl Generator {
         flag("o", field.omit_zero);
         flag("r", required);
         flag("a", property["x-kubernetes-map-type"] == "atomic");
+        flag("G", property["x-kubernetes-map-type"] == "granular");
         if let Some(default) = property.get("default") {
             let zero = default == "" || default == 0 || default == false || *default == json!({});
             if !zero {

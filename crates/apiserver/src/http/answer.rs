@@ -122,6 +122,17 @@ pub(crate) fn warn(response: &mut Response<Body>, warnings: &[String]) {
     }
 }
 
+/// Warns of this before all that the response warns of already.
+pub(crate) fn warn_first(response: &mut Response<Body>, warning: &str) {
+    let others: Vec<HeaderValue> = response.headers().get_all(header::WARNING).iter().cloned().collect();
+    response.headers_mut().remove(header::WARNING);
+    warn(response, &[warning.to_owned()]);
+    let first = response.headers().get(header::WARNING).cloned();
+    for other in others.into_iter().filter(|other| Some(other) != first.as_ref()) {
+        response.headers_mut().append(header::WARNING, other);
+    }
+}
+
 /// An answer of the core about one object.
 pub(crate) fn object(answer: &Answer, custom: bool, accepted: &Accepted) -> Response<Body> {
     let mut response = encode(answer.code, object_bytes(&answer.object, custom), accepted);

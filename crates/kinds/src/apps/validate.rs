@@ -145,7 +145,7 @@ fn deployment(spec: &Value, path: &Path, errors: &mut ErrorList) {
             }
             at_most_all(missing, &place.child("maxUnavailable"), errors);
         }
-        _ => errors.push(not_supported(&place, strategy, &["Recreate", "RollingUpdate"])),
+        _ => errors.push(not_supported(&place, "DeploymentStrategy", strategy, &["Recreate", "RollingUpdate"])),
     }
     nonnegative(spec, "minReadySeconds", path, errors);
     nonnegative(spec, "revisionHistoryLimit", path, errors);
@@ -206,7 +206,10 @@ fn stateful(spec: &Value, path: &Path, old: Option<&Value>, errors: &mut ErrorLi
                 at_most_all(missing, &place, errors);
             }
         }
-        _ => errors.push(Error::invalid(&place, strategy.clone(), "must be 'RollingUpdate' or 'OnDelete'")),
+        _ => {
+            let error = Error::invalid(&place, strategy.clone(), "must be 'RollingUpdate' or 'OnDelete'");
+            errors.push(error.shown_as(shown("StatefulSetUpdateStrategy", strategy)));
+        }
     }
     for field in ["whenDeleted", "whenScaled"] {
         let value = text(at(spec, "persistentVolumeClaimRetentionPolicy"), field);
@@ -293,16 +296,19 @@ fn daemons(spec: &Value, path: &Path, errors: &mut ErrorList) {
                 _ => {}
             }
         }
-        _ => errors.push(not_supported(&place, strategy, &["RollingUpdate", "OnDelete"])),
+        _ => errors.push(not_supported(&place, "DaemonSetUpdateStrategy", strategy, &["RollingUpdate", "OnDelete"])),
     }
     nonnegative(spec, "revisionHistoryLimit", path, errors);
 }
 
 /// A whole structure that is not among what is supported: upstream shows it all.
-fn not_supported(path: &Path, value: &Value, supported: &[&str]) -> Error {
-    let mut error = Error::not_supported(path, "", supported);
-    error.value = Some(value.clone());
-    error
+/// `kind`: the type of the value, which the message shows as a whole.
+fn not_supported(path: &Path, kind: &str, value: &Value, supported: &[&str]) -> Error {
+    Error::not_supported(path, value.clone(), supported).shown_as(shown(kind, value))
+}
+
+fn shown(kind: &str, value: &Value) -> String {
+    merge::builtin::as_internal(&format!("io.k8s.api.apps.v1.{kind}"), value)
 }
 
 /// A number of pods, or a percentage of them.

@@ -15,17 +15,23 @@ impl Strategy for Nodes {
     }
 
     fn validate_create(&self, _cx: &Context<'_>, new: &Value) -> ErrorList {
-        taint_faults(new)
+        faults(new)
     }
 
     fn validate_update(&self, _cx: &Context<'_>, new: &Value, old: &Value) -> ErrorList {
-        let mut errors = taint_faults(new);
-        for field in ["podCIDR", "providerID"] {
-            let before = text(old, &format!("spec.{field}"));
-            if !before.is_empty() && before != text(new, &format!("spec.{field}")) {
-                let detail = "node updates may not change podCIDR except from \"\" to valid";
-                errors.push(Error::forbidden(&Path::new("spec").child(field), detail));
-            }
+        let mut errors = faults(new);
+        let spec = Path::new("spec");
+        let detail = |field: &str| format!("node updates may not change {field} except from \"\" to valid");
+        let before = items(old, "spec.podCIDRs");
+        if !before.is_empty() && before != items(new, "spec.podCIDRs") {
+            errors.push(Error::forbidden(&spec.child("podCIDRs"), detail("podCIDR")));
+        }
+        let before = text(old, "spec.providerID");
+        if !before.is_empty() && before != text(new, "spec.providerID") {
+            errors.push(Error::forbidden(&spec.child("providerID"), detail("providerID")));
+        }
+        if text(old, "spec.externalID") != text(new, "spec.externalID") {
+            errors.push(Error::forbidden(&spec.child("externalID"), "may not be updated"));
         }
         errors
     }
@@ -35,6 +41,15 @@ impl Strategy for Nodes {
         if unset(at(object, "status.allocatable")) && !unset(at(object, "status.capacity")) {
             let capacity = at(object, "status.capacity").clone();
             child(object, "status")["allocatable"] = capacity;
+        }
+        // one range of addresses is written twice, and the older place counts where the two differ
+        let (one, many) = (text(object, "spec.podCIDR").to_owned(), items(object, "spec.podCIDRs"));
+        if let Some(first) = many.first().cloned()
+            && (one.is_empty() || first == one.as_str())
+        {
+            child(object, "spec")["podCIDR"] = first;
+        } else if !one.is_empty() {
+            child(object, "spec")["podCIDRs"] = json!([one]);
         }
     }
 
@@ -93,6 +108,23 @@ impl Strategy for Nodes {
     }
 }
 
+fn faults(node: &Value) -> ErrorList {
+    let mut errors = taint_faults(node);
+    let (ranges, path) = (items(node, "spec.podCIDRs"), Path::new("spec").child("podCIDRs"));
+    let mut good = 0;
+    for (i, range) in ranges.iter().enumerate() {
+        let before = errors.len();
+        crate::network::cidr_faults(range.as_str().unwrap_or_default(), &path.index(i), &mut errors);
+        good += usize::from(errors.len() == before);
+    }
+    let six = ranges.iter().filter(|range| range.as_str().is_some_and(|range| range.contains(':'))).count();
+    if ranges.len() > 1 && good == ranges.len() && (ranges.len() > 2 || six != 1) {
+        let detail = "may specify no more than one CIDR for each IP family";
+        errors.push(Error::invalid(&path, ranges.to_vec(), detail));
+    }
+    errors
+}
+
 fn taint_faults(node: &Value) -> ErrorList {
     let mut errors = ErrorList::new();
     let mut seen: BTreeSet<(&str, &str)> = BTreeSet::new();
@@ -114,7 +146,8 @@ fn taint_faults(node: &Value) -> ErrorList {
             errors.push(Error::not_supported(&path.child("effect"), effect, &effects));
         }
         if seen.contains(&(key, effect)) {
-            let mut error = Error::duplicate(&path, taint.clone());
+            let shown = merge::builtin::as_internal("io.k8s.api.core.v1.Taint", taint);
+            let mut error = Error::duplicate(&path, taint.clone()).shown_as(shown);
             "taints must be unique by key and effect pair".clone_into(&mut error.detail);
             errors.push(error);
         }

@@ -15,7 +15,7 @@ const MAX_WITH_HIGH_COMPLETIONS: i64 = 10_000;
 
 /// An error that shows no value.
 pub(super) fn without_value(path: &Path, detail: &str) -> Error {
-    Error { kind: ErrorType::Invalid, field: path.clone(), value: None, detail: detail.to_owned() }
+    Error { kind: ErrorType::Invalid, field: path.clone(), value: None, detail: detail.to_owned(), shown: None }
 }
 
 /// All faults of a Job. `prefixed`: its template must have the labels with prefix, too.
@@ -322,7 +322,7 @@ fn exit_codes(codes: &Value, known: &[&str], path: &Path, errors: &mut ErrorList
     let list = items(codes, "values");
     let values: Vec<i64> = list.iter().filter_map(Value::as_i64).collect();
     if values.is_empty() {
-        errors.push(Error::invalid(&at_values, json!([]), "at least one value is required"));
+        errors.push(Error::invalid(&at_values, at(codes, "values").clone(), "at least one value is required"));
     } else if values.len() > 255 {
         errors.push(Error::too_many(&at_values, values.len(), 255));
     }

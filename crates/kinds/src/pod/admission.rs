@@ -1,12 +1,13 @@
 //! What the server adds to a pod when it is created: limit ranges' defaults, the service account, priority, tolerations.
 //!
-//! Source: the admission plugins LimitRanger, ServiceAccount, Priority and DefaultTolerationSeconds of Kubernetes 1.36.
+//! Source: the admission plugins LimitRanger, ServiceAccount, Priority, DefaultTolerationSeconds and RuntimeClass of Kubernetes 1.36.
 
-use crate::kit::{at, child, int, is_true, items, items_mut, map, text};
+use crate::kit::{at, child, int, is_true, items, items_mut, map, members, same, text, unset};
 use crate::limits;
 use resource::Context;
 use resource::status::Status;
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 /// Where containers find their token.
 const TOKEN_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
@@ -37,7 +38,72 @@ pub fn create(cx: &Context<'_>, pod: &mut Value) -> Result<(), Status> {
     }
     priority(cx, pod)?;
     tolerations(pod);
+    runtime_class(cx, pod)
+}
+
+/// The class that a pod names, where there is one.
+fn class_of(cx: &Context<'_>, pod: &Value) -> Result<Option<Arc<Value>>, Status> {
+    let Some(name) = at(pod, "spec.runtimeClassName").as_str() else { return Ok(None) };
+    match (cx.lookup)("node.k8s.io", "runtimeclasses", "", name) {
+        Some(class) => Ok(Some(class)),
+        None => Err(forbidden(pod, &format!("pod rejected: RuntimeClass {name:?} not found"))),
+    }
+}
+
+/// What a pod's class adds: its overhead, and where its pods run.
+fn runtime_class(cx: &Context<'_>, pod: &mut Value) -> Result<(), Status> {
+    let Some(class) = class_of(cx, pod)? else { return Ok(()) };
+    let overhead = at(&class, "overhead");
+    if !overhead.is_null() {
+        let given = at(pod, "spec.overhead");
+        if !unset(given) && given != at(overhead, "podFixed") {
+            return Err(forbidden(pod, OTHER_OVERHEAD));
+        }
+        if !unset(at(overhead, "podFixed")) {
+            let fixed = at(overhead, "podFixed").clone();
+            child(pod, "spec")["overhead"] = fixed;
+        }
+    }
+    let scheduling = at(&class, "scheduling");
+    for (key, wanted) in members(scheduling, "nodeSelector") {
+        let (wanted, selector) = (wanted.as_str().unwrap_or_default(), at(pod, "spec.nodeSelector"));
+        if let Some(given) = selector.get(key).and_then(Value::as_str)
+            && given != wanted
+        {
+            let why = format!(
+                "conflict: runtimeClass.scheduling.nodeSelector[{key}] = {wanted}; pod.spec.nodeSelector[{key}] = {given}"
+            );
+            return Err(forbidden(pod, &why));
+        }
+        map(child(child(pod, "spec"), "nodeSelector")).insert(key.clone(), wanted.into());
+    }
+    for toleration in items(scheduling, "tolerations") {
+        let list = map(child(pod, "spec")).entry("tolerations").or_insert_with(|| json!([]));
+        if list.is_null() {
+            *list = json!([]);
+        }
+        if let Some(list) = list.as_array_mut().filter(|list| !list.contains(toleration)) {
+            list.push(toleration.clone());
+        }
+    }
     Ok(())
+}
+
+const OTHER_OVERHEAD: &str = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead";
+
+/// Whether a pod that is good in itself takes what its class says beside its containers, and nothing more.
+pub fn overhead(cx: &Context<'_>, pod: &Value) -> Result<(), Status> {
+    let class = class_of(cx, pod)?;
+    let given = at(pod, "spec.overhead");
+    match class.as_deref().map(|class| at(class, "overhead")).filter(|overhead| !overhead.is_null()) {
+        Some(overhead) if !same(at(overhead, "podFixed"), given) => Err(forbidden(pod, OTHER_OVERHEAD)),
+        Some(_) => Ok(()),
+        None if given.is_null() => Ok(()),
+        None => {
+            let why = "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead";
+            Err(forbidden(pod, why))
+        }
+    }
 }
 
 fn service_account(cx: &Context<'_>, pod: &mut Value) -> Result<(), Status> {

@@ -22,10 +22,6 @@ fn too_many(cause: String) -> Status {
 /// The outcome of POST `eviction`.
 pub fn evict(cx: &Context<'_>, pod: &Value, body: &Value) -> Result<Outcome, Status> {
     let name = text(pod, "metadata.name");
-    let given = text(body, "metadata.name");
-    if given != name {
-        return Err(Status::bad_request("name in URL does not match name in Eviction object"));
-    }
     let mut options = at(body, "deleteOptions").clone();
     if !options.is_object() {
         options = json!({});

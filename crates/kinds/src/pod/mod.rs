@@ -8,7 +8,7 @@ mod update;
 mod warnings;
 
 pub use admission::shown_name;
-pub use warnings::of_template as warnings_of_template;
+pub use warnings::{of_sources as warnings_of_sources, of_template as warnings_of_template};
 
 use super::kit::{at, child, int, items, keep, map, members, text};
 use super::podspec;
@@ -143,7 +143,8 @@ impl Strategy for Bindings {
 
 impl Strategy for Pods {
     fn admit_valid(&self, cx: &Context<'_>, new: &Value) -> Result<(), Status> {
-        super::limits::check(cx, "pods", new)
+        super::limits::check(cx, "pods", new)?;
+        admission::overhead(cx, new)
     }
 
     fn may_grow(&self, subresource: &str) -> bool {
@@ -317,6 +318,9 @@ impl Strategy for Pods {
         let given = text(body, "metadata.name");
         if subresource == "binding" && !given.is_empty() && given != name {
             return Err(Status::bad_request("name in URL does not match name in Binding object"));
+        }
+        if subresource == "eviction" && given != name {
+            return Err(Status::bad_request("name in URL does not match name in Eviction object"));
         }
         Ok(())
     }

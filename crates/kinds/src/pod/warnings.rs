@@ -28,6 +28,12 @@ const OLD_VOLUMES: [(&str, &str); 9] = [
     ("rbd", "deprecated in v1.28, non-functional in v1.31+"),
 ];
 
+/// Warnings about what a volume is.
+pub fn of_sources(volume: &Value, path: &str) -> Vec<String> {
+    let there = OLD_VOLUMES.iter().filter(|(sort, _)| !at(volume, sort).is_null());
+    there.map(|(sort, why)| format!("{path}{sort}: {why}")).collect()
+}
+
 const NEGATIVE_GRACE: &str = "must be >= 0; negative values are invalid and will be treated as 1";
 const NO_SECCOMP: &str = "non-functional in v1.27+; use the \"seccompProfile\" field instead";
 const NO_SELECTOR: &str = "a null labelSelector results in matching no pod";
@@ -56,8 +62,7 @@ pub fn of_template(template: &Value, prefix: &str) -> Vec<String> {
     }
     annotations(template, prefix, &mut out);
     for (i, volume) in items(spec, "volumes").iter().enumerate() {
-        let there = OLD_VOLUMES.iter().filter(|(sort, _)| !at(volume, sort).is_null());
-        out.extend(there.map(|(sort, why)| format!("{path}.volumes[{i}].{sort}: {why}")));
+        out.extend(of_sources(volume, &format!("{path}.volumes[{i}].")));
     }
     repeated(spec, "hostAliases", "ip", &path, &mut out);
     repeated(spec, "imagePullSecrets", "name", &path, &mut out);

@@ -10,7 +10,9 @@ mod scheduling;
 mod validate;
 mod volumes;
 
-pub(crate) use validate::ip;
+pub(crate) use scheduling::{node_selector, tolerations};
+pub(crate) use validate::{ip, labels};
+pub(crate) use volumes::volume_type;
 
 pub use containers::trimmed_images;
 pub use resources::{resource_name, resource_requirements};
@@ -175,7 +177,22 @@ fn handler_defaults(handler: &mut Value) {
 
 const MODE: i64 = 0o644;
 
+/// Defaults of sources that pods and volumes have alike.
+pub(crate) fn source_defaults(volume: &mut Value) {
+    if let Some(disk) = child_if(volume, "azureDisk")
+        && at(disk, "readOnly").is_null()
+    {
+        disk["readOnly"] = false.into();
+    }
+    if let Some(path) = child_if(volume, "hostPath")
+        && path.get("type").is_none_or(Value::is_null)
+    {
+        path["type"] = json!("");
+    }
+}
+
 fn volume_defaults(volume: &mut Value) {
+    source_defaults(volume);
     let sources = map(volume).iter().filter(|(name, value)| *name != "name" && !value.is_null()).count();
     if sources == 0 {
         volume["emptyDir"] = json!({});
@@ -204,11 +221,6 @@ fn volume_defaults(volume: &mut Value) {
                 default(token, "expirationSeconds", 3600);
             }
         }
-    }
-    if let Some(path) = child_if(volume, "hostPath")
-        && path.get("type").is_none_or(Value::is_null)
-    {
-        path["type"] = json!("");
     }
     if let Some(claim) = child_if(volume, "ephemeral")
         && let Some(template) = child_if(claim, "volumeClaimTemplate")

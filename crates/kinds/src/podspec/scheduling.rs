@@ -165,20 +165,25 @@ fn pod_term(term: &Value, path: &Path, errors: &mut ErrorList) {
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 
+/// A selector of nodes.
+pub fn node_selector(selector: &Value, path: &Path, errors: &mut ErrorList) {
+    let path = path.child("nodeSelectorTerms");
+    let terms = items(selector, "nodeSelectorTerms");
+    if terms.is_empty() {
+        errors.push(Error::required(&path, "must have at least one node selector term"));
+    }
+    for (i, term) in terms.iter().enumerate() {
+        node_expressions(term, &path.index(i), errors);
+    }
+}
+
 /// Node and pod affinity; null is good.
 pub fn affinity(affinity: &Value, path: &Path, errors: &mut ErrorList) {
     let node = at(affinity, "nodeAffinity");
     let node_path = path.child("nodeAffinity");
     let required = at(node, REQUIRED);
     if !required.is_null() {
-        let path = node_path.child(REQUIRED).child("nodeSelectorTerms");
-        let terms = items(required, "nodeSelectorTerms");
-        if terms.is_empty() {
-            errors.push(Error::required(&path, "must have at least one node selector term"));
-        }
-        for (i, term) in terms.iter().enumerate() {
-            node_expressions(term, &path.index(i), errors);
-        }
+        node_selector(required, &node_path.child(REQUIRED), errors);
     }
     for (i, term) in items(node, PREFERRED).iter().enumerate() {
         let path = node_path.child(PREFERRED).index(i);

@@ -150,7 +150,7 @@ pub(super) fn choice(value: &str, supported: &[&str], path: &Path, errors: &mut 
 }
 
 /// Keys and values of labels, all reported at the map's own path.
-pub(super) fn labels(value: &Value, path: &Path, errors: &mut ErrorList) {
+pub(crate) fn labels(value: &Value, path: &Path, errors: &mut ErrorList) {
     for (key, value) in value.as_object().into_iter().flatten() {
         invalid_each(errors, path, key, names::qualified_name_faults(key));
         let value = value.as_str().unwrap_or_default();

@@ -12,7 +12,7 @@ mod normalize;
 mod recursive;
 
 pub use decode::{Order, canonical_time, convert, decode, decode_in};
-pub use normalize::normalize;
+pub use normalize::{as_internal, normalize};
 pub use recursive::prune_schemas;
 
 use crate::schema::{ListType, PatchStrategy, Schema, Type};
@@ -110,6 +110,8 @@ pub struct Field {
     pub omit_zero: bool,
     pub required: bool,
     pub atomic: bool,
+    /// Owned by its parts, though its type is owned as a whole elsewhere.
+    pub granular: bool,
     pub inline: bool,
     pub default: Option<Value>,
     pub list: ListType,
@@ -162,6 +164,7 @@ fn type_facts(rows: &[Value]) -> TypeFacts {
             omit_zero: has("o"),
             required: has("r"),
             atomic: has("a"),
+            granular: has("G"),
             inline: has("i"),
             default: row.get("d").cloned(),
             list,
@@ -250,11 +253,12 @@ fn message_schema(name: &str, open: &mut Vec<String>, done: &mut BTreeMap<String
         let shared = shape_schema(&field.shape, open, done);
         let mut node = (*shared).clone();
         let changed = field.atomic
+            || field.granular
             || field.default.is_some()
             || field.list != ListType::Atomic
             || field.patch != PatchStrategy::default();
         let node = if changed {
-            node.atomic_map |= field.atomic;
+            node.atomic_map = field.atomic || (node.atomic_map && !field.granular);
             node.default.clone_from(&field.default);
             node.list_type = field.list.clone();
             node.patch = field.patch.clone();

@@ -77,3 +77,36 @@ fn normalize_shape(shape: &Shape, value: &mut Value) {
         _ => {}
     }
 }
+
+/// An object as Go shows the type by which Kubernetes works with it itself, which has no names for JSON: all fields, in their order, under
+/// the names that they have in Go (`{"Key":"a","Value":"","Effect":"NoSchedule","TimeAdded":null}`).
+pub fn as_internal(name: &str, value: &Value) -> String {
+    let members: Vec<String> = fields(name)
+        .into_iter()
+        .map(|field| {
+            let mut go = field.name.clone();
+            if let Some(first) = go.get_mut(..1) {
+                first.make_ascii_uppercase();
+            }
+            let absent = match field.shape {
+                Shape::IntOrString => zero(&field.shape),
+                _ if field.pointer => Value::Null,
+                _ => zero(&field.shape),
+            };
+            let member = value.get(&field.name).filter(|member| !member.is_null()).unwrap_or(&absent);
+            format!("\"{go}\":{}", shape_as_internal(&field.shape, member))
+        })
+        .collect();
+    format!("{{{}}}", members.join(","))
+}
+
+fn shape_as_internal(shape: &Shape, value: &Value) -> String {
+    match (shape, value) {
+        (Shape::Message(name), Value::Object(_)) => as_internal(name, value),
+        (Shape::List(items), Value::Array(elements)) => {
+            let elements: Vec<String> = elements.iter().map(|element| shape_as_internal(items, element)).collect();
+            format!("[{}]", elements.join(","))
+        }
+        _ => value.to_string(),
+    }
+}

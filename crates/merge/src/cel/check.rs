@@ -78,26 +78,26 @@ fn accepted(checked: &Checked<'_>, scope: Scope<'_>) -> Accepted {
 pub struct PolicyScope<'a> {
     /// The policy has parameters.
     pub params: bool,
-    /// The names of its variables that are known here; `None`: it has none.
-    pub variables: Option<&'a [&'a str]>,
+    /// The names of its variables that are known here, with the names of their types; `None`: it has none.
+    pub variables: Option<&'a [(&'a str, &'a str)]>,
 }
 
-/// What an expression of a policy yields.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Yields {
-    Bool,
-    String,
-    /// Anything else, or what shows only when it is evaluated.
-    Other,
-}
-
-/// Checks an expression of an admission policy: what it is about has any type.
+/// Checks an expression of an admission policy: what it is about has any type. Returns the name of the type that it yields
+/// (`bool`, `dyn`, `list(int)`).
 ///
 /// # Errors
 /// The faults that cel-go's checker finds, in its words.
-pub fn check_policy(source: &str, scope: PolicyScope<'_>) -> Result<Yields, String> {
-    let any = Arc::new(Schema { kind: Type::IntOrString, ..<Schema as Default>::default() });
-    let declared = scope.variables.unwrap_or_default().iter().map(|name| ((*name).to_owned(), any.clone()));
+pub fn check_policy(source: &str, scope: PolicyScope<'_>) -> Result<String, String> {
+    let declared = scope.variables.unwrap_or_default().iter().map(|(name, ty)| {
+        let kind = match *ty {
+            "bool" => Type::Boolean,
+            "string" => Type::String,
+            "int" => Type::Integer,
+            "double" => Type::Number,
+            _ => Type::IntOrString,
+        };
+        ((*name).to_owned(), Arc::new(Schema { kind, ..<Schema as Default>::default() }))
+    });
     let variables = Schema { kind: Type::Object, properties: declared.collect(), ..<Schema as Default>::default() };
     let mut names: Vec<(String, Ty<'_>)> =
         ["object", "oldObject", "request", "namespaceObject"].map(|name| (name.to_owned(), Ty::Dyn)).to_vec();
@@ -111,11 +111,7 @@ pub fn check_policy(source: &str, scope: PolicyScope<'_>) -> Result<Yields, Stri
         names.push(("variables".to_owned(), Ty::of(&variables, false).unwrap_or(Ty::Dyn)));
     }
     let checked = check(source, names)?;
-    Ok(match checked.ty(&checked.expr) {
-        Ty::Bool => Yields::Bool,
-        Ty::String => Yields::String,
-        _ => Yields::Other,
-    })
+    Ok(checked.ty(&checked.expr).text())
 }
 
 /// `self`, and what it was.

@@ -16,7 +16,7 @@ mod types;
 
 use crate::schema::{Schema, Type};
 use base64::Engine;
-pub use check::{PolicyScope, Yields, check_policy};
+pub use check::{PolicyScope, check_policy};
 pub(crate) use check::{Scope, check_message, check_rule};
 pub(crate) use convert::{optional, to_cel, to_json};
 use expand::{expand, free_variables};

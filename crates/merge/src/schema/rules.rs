@@ -316,7 +316,7 @@ impl Walk<'_> {
                 "FieldValueDuplicate" => (ErrorType::Duplicate, String::new()),
                 _ => (ErrorType::Invalid, detail),
             };
-            let error = Error { kind, field: at, value: shown, detail };
+            let error = Error { kind, field: at, value: shown, detail, shown: None };
             if !program.uses_old && ratchet.holds(node, value) {
                 self.found.warnings.push(error.to_string());
             } else {

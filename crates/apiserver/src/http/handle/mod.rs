@@ -231,7 +231,7 @@ impl Server {
             return Err(no_resource());
         };
         self.authorize(&ask, &path, verb(&ask, &path))?;
-        let Path { namespace, name, subresource, rest, .. } = &path;
+        let Path { namespace, name, .. } = &path;
         let scoped = served.resource.namespaced;
         let custom = served.custom.is_some();
         let placed = !(scoped && namespace.is_empty());
@@ -242,6 +242,27 @@ impl Server {
         if custom && !placed && !reads_all {
             return Ok(nothing_here());
         }
+        let deprecation = match &served.custom {
+            Some(custom) => custom.deprecation.clone(),
+            None => served.resource.strategy.deprecation().map(str::to_owned),
+        };
+        let result = self.on_kind(ask, path, served).await;
+        let Some(text) = deprecation else { return result };
+        match result {
+            Ok(mut response) => {
+                answer::warn_first(&mut response, &text);
+                Ok(response)
+            }
+            // the router refuses before the kind is looked at
+            Err(status) if !custom && refused_by_router(&status) => Err(status),
+            Err(status) => Err(status.with_warnings(&[text])),
+        }
+    }
+
+    /// A request about a kind that is served where the path says.
+    async fn on_kind(self: &Arc<Self>, ask: Ask, path: Path, served: Arc<Served>) -> Result<Response<Body>, Status> {
+        let Path { namespace, name, subresource, rest, .. } = &path;
+        let custom = served.custom.is_some();
         if custom && !subresource.is_empty() && served.subresource(subresource).is_none() {
             return Err(Status::not_found(&served.resource.group, &served.resource.plural, name));
         }
@@ -272,26 +293,10 @@ impl Server {
             }
             return Err(not_allowed());
         }
-        let builtin = target.served.custom.is_none();
-        let deprecation = match &target.served.custom {
-            Some(custom) => custom.deprecation.clone(),
-            None => target.served.resource.strategy.deprecation().map(str::to_owned),
-        };
         let special = if target.subresource.is_empty() { None } else { self.special(&ask, &target).await };
-        let result = match special {
-            Some(result) if builtin => return result,
+        match special {
             Some(result) => result,
             None => self.act(ask, target, verb, path.watch).await,
-        };
-        let Some(text) = deprecation else { return result };
-        match result {
-            Ok(mut response) => {
-                answer::warn(&mut response, &[text]);
-                Ok(response)
-            }
-            // the router refuses before the kind is looked at
-            Err(status) if builtin && status.code == 406 && !status.message.starts_with("you requested") => Err(status),
-            Err(status) => Err(status.with_warnings(&[text])),
         }
     }
 
@@ -416,6 +421,11 @@ fn no_resource() -> Status {
     let mut status = Status::new(404, "NotFound", "the server could not find the requested resource");
     status.details = Some(json!({}));
     status
+}
+
+/// Whether no handler of the kind has seen the request: it has no such path or method, or answers in no such format.
+fn refused_by_router(status: &Status) -> bool {
+    status.code == 405 || status.message == no_resource().message || status.message.starts_with("406: Not Acceptable")
 }
 
 pub(crate) fn not_allowed() -> Status {

@@ -20,7 +20,6 @@ impl Core {
         let strategy = &*resource.strategy;
         bounded(body)?;
         let mut new = body.clone();
-        kind_fits(target, &new)?;
         enforce_namespace(&mut new, target)?;
         if let Some(custom) = served.custom.as_ref()
             && custom.terminating
@@ -84,6 +83,7 @@ impl Core {
             let name = names.find(is_free).unwrap_or_else(|| base.clone() + &self.world.suffix());
             meta_mut(&mut new).insert("name".to_owned(), name.into());
         }
+        kind_fits(target, &new)?;
         self.with_context(user, &target.namespace, options.dry_run, |cx| strategy.prepare_create(cx, &mut new));
         if strategy.generation_changed(&new, &new).is_some() {
             meta_mut(&mut new).insert("generation".to_owned(), 1.into());

@@ -142,6 +142,12 @@ fn identity(list: &Schema, item: &Value) -> Result<Element, String> {
 
 /// Whether `value` fits `schema`; elements with the same identity are faults unless `duplicates` are allowed.
 pub(super) fn faults(schema: &Schema, value: &Value, duplicates: bool) -> Vec<Fault> {
+    faults_at(schema, value, duplicates, false)
+}
+
+/// `open`: a node above keeps unknown fields, which to server-side apply holds for all that is below it.
+fn faults_at(schema: &Schema, value: &Value, duplicates: bool, open: bool) -> Vec<Fault> {
+    let open = open || schema.preserve_unknown;
     let wrong = |wanted: &str| vec![Fault::new(format!("expected {wanted}, got &{{{}}}", gotext::plain(value)))];
     match shape(schema, value) {
         Shape::Scalar => scalar_fault(schema, value).into_iter().map(Fault::new).collect(),
@@ -153,12 +159,12 @@ pub(super) fn faults(schema: &Schema, value: &Value, duplicates: bool) -> Vec<Fa
             };
             let mut out = Vec::new();
             for (name, value) in members {
-                let Some(schema) = member(schema, name) else {
+                let Some(schema) = member(schema, name).or(open.then_some(&**OPEN)) else {
                     let fault = Fault::new("field not declared in schema".to_owned());
                     out.push(fault.under(&Element::Field(name.clone())));
                     break;
                 };
-                let below = faults(schema, value, duplicates);
+                let below = faults_at(schema, value, duplicates, open);
                 if !below.is_empty() {
                     let step = Element::Field(name.clone());
                     out.extend(below.into_iter().map(|fault| fault.under(&step)));
@@ -191,7 +197,8 @@ pub(super) fn faults(schema: &Schema, value: &Value, duplicates: bool) -> Vec<Fa
                         }
                     }
                 };
-                out.extend(faults(element(schema), item, duplicates).into_iter().map(|fault| fault.under(&step)));
+                let below = faults_at(element(schema), item, duplicates, open);
+                out.extend(below.into_iter().map(|fault| fault.under(&step)));
             }
             out
         }
