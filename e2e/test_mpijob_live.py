@@ -228,7 +228,7 @@ from openshift_ai_sdk.training import MPIJob, MPIJobFailedError, ResourceRequire
 job = MPIJob(
     name="train",
     workers=2,
-    image="quay.io/team/train:1",
+    image="registry.example/team/train:1",
     command=["python", "train.py"],
     resources=ResourceRequirements(cpu="100m", memory="64Mi"),
 )

@@ -128,7 +128,7 @@ impl StandIn {
     }
 }
 
-/// `ghcr.io:443/a/b:tag@sha256:…` is `b`.
+/// `registry.example:443/a/b:tag@sha256:…` is `b`.
 fn image_name(image: &str) -> &str {
     let name = image.split('@').next().unwrap_or_default();
     let last = name.rsplit('/').next().unwrap_or_default();
@@ -292,7 +292,7 @@ mod tests {
         };
         for (image, command, expected) in [
             ("ghcr.io/kubeflow/trainer/dataset-initializer", &[][..], true),
-            ("ghcr.io:443/x/dataset-initializer:v2.3.0@sha256:00", &[], true),
+            ("registry.example:443/x/dataset-initializer:v2.3.0@sha256:00", &[], true),
             ("dataset-initializer", &[], true),
             ("x/my-dataset-initializer", &[], false),
             ("x/dataset-initializer/other", &[], false),

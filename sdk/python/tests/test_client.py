@@ -41,7 +41,7 @@ def test_the_product_note_s_snippet(server: Server, kubeconfig: Path, monkeypatc
         name="train",
         namespace="ml-team",
         workers=4,
-        image="quay.io/team/train:1",
+        image="registry.example/team/train:1",
         command=["python", "train.py"],
         resources=ResourceRequirements(cpu=8, memory="64Gi", gpu=1),
     )

@@ -12,7 +12,7 @@ pub const CONTAINER: &str = "machine";
 /// Label of our pods: a hash of whose they are.
 pub const OWNER: &str = "sky.trainyard.dev/owner";
 /// What jobs run in where a task names no image: it has bash, Python and what brings the program there.
-const IMAGE: &str = "docker.io/library/python:3.12";
+const IMAGE: &str = "python:3.12";
 /// What the container does by itself.
 const HOLDS: &str = "trap 'exit 0' TERM INT; while :; do sleep 3600 & wait $!; done";
 /// Reasons for which a container never starts as it is.

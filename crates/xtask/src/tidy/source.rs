@@ -146,24 +146,56 @@ fn imports(text: &str) -> Vec<Import> {
     imports
 }
 
-/// No file names the host of a package registry: which mirror is used is the builder's business. Put together here so that
-/// this file names none either.
+/// No file names the host of a registry of packages or of images: which mirror is used is the business of the user who builds or
+/// pulls. Put together here so that this file names none either.
 pub(super) fn registries(file: &str, text: &str) -> Vec<String> {
     if file == "Cargo.lock" {
         return Vec::new();
     }
-    let hosts = [
+    let packages = [
         concat!("crates", ".io"),
         concat!("pypi", ".org"),
         concat!("python", "hosted.org"),
         concat!("npmjs", ".org"),
         concat!("proxy.golang", ".org"),
     ];
-    hosts
-        .into_iter()
-        .filter(|host| text.contains(host))
-        .map(|host| format!("{file}: names the package registry {host}"))
-        .collect()
+    let packages = packages.into_iter().filter(|host| text.contains(host));
+    let mut findings: Vec<String> = packages.map(|host| format!("{file}: names the package registry {host}")).collect();
+    // what upstream wrote, or answered, stands as it was: its runtimes, and recordings of it
+    let is_upstreams = ["manifests/runtimes/", "e2e/golden/", "crates/plan/testdata/"];
+    if !is_upstreams.iter().any(|folder| file.starts_with(folder)) {
+        let images = IMAGE_REGISTRIES.iter().filter(|host| pulls_from(text, host));
+        findings.extend(
+            images
+                .map(|host| format!("{file}: names the image registry {host}: leave it out, or use registry.example")),
+        );
+    }
+    findings
+}
+
+const IMAGE_REGISTRIES: [&str; 9] = [
+    concat!("docker", ".io"),
+    concat!("docker", ".com"),
+    concat!("ghcr", ".io"),
+    concat!("quay", ".io"),
+    concat!("gcr", ".io"),
+    concat!("nvcr", ".io"),
+    concat!("registry.k8s", ".io"),
+    concat!("public.ecr", ".aws"),
+    concat!("mcr.microsoft", ".com"),
+];
+
+/// Images that upstream's jobs name, by which ours tell them: to find them needs no mirror, and nothing here pulls them.
+const UPSTREAM_IMAGES: [&str; 2] = [concat!("ghcr", ".io/kubeflow/"), concat!("ghcr", ".io/converged-computing/")];
+
+/// Whether the text names this host, or one below it, other than in the name of an image of upstream's.
+fn pulls_from(text: &str, host: &str) -> bool {
+    text.match_indices(host).any(|(at, _)| {
+        let is_word = |c: char| c.is_ascii_alphanumeric() || c == '-';
+        let begins = !text[..at].ends_with(is_word);
+        let ends = !text[at.saturating_add(host.len())..].starts_with(is_word);
+        begins && ends && !UPSTREAM_IMAGES.iter().any(|image| text[at..].starts_with(image))
+    })
 }
 
 /// Every YAML file of ours can be read: one that a test reads long after the build would stop the gate there. Templates are no
@@ -232,5 +264,20 @@ mod tests {
         let text = format!("see https://{}/x", concat!("crates", ".io"));
         assert_eq!(registries("README.md", &text).len(), 1);
         assert!(registries("Cargo.lock", &text).is_empty());
+        let [docker, github, google] = [concat!("docker", ".io"), concat!("ghcr", ".io"), concat!("gcr", ".io")];
+        for named in [
+            format!("{docker}/library/python"),
+            format!("eu.{google}/a"),
+            format!("FROM {github}:443/a"),
+            docker.into(),
+        ] {
+            assert_eq!(registries("docs/a.md", &named).len(), 1, "{named}");
+            assert!(registries("e2e/golden/a/expected.yaml", &named).is_empty(), "{named}");
+        }
+        for other in
+            ["python:3.12", "registry.example/a", &format!("{github}/kubeflow/trainer/x"), &format!("my{google}")]
+        {
+            assert!(registries("docs/a.md", other).is_empty(), "{other}");
+        }
     }
 }

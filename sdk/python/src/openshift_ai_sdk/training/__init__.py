@@ -2,7 +2,7 @@
 
 Example:
     >>> from openshift_ai_sdk.training import MPIJob, ResourceRequirements
-    >>> job = MPIJob(name="train", workers=4, image="quay.io/me/train:1", command=["python", "train.py"],
+    >>> job = MPIJob(name="train", workers=4, image="registry.example/me/train:1", command=["python", "train.py"],
     ...              resources=ResourceRequirements(cpu=8, memory="64Gi", gpu=1))
 
 """

@@ -49,7 +49,7 @@ class MPIJob:
     """A distributed job that MPI starts: one launcher, which runs mpirun, and workers, in which the ranks run.
 
     Example:
-        >>> job = MPIJob(name="train", workers=4, image="quay.io/me/train:1", command=["python", "train.py"],
+        >>> job = MPIJob(name="train", workers=4, image="registry.example/me/train:1", command=["python", "train.py"],
         ...              resources=ResourceRequirements(cpu=8, memory="64Gi", gpu=1))
         >>> job.create()                                # doctest: +SKIP
         >>> job.wait_for_completion(timeout=3600)       # doctest: +SKIP
