@@ -1,15 +1,16 @@
 //! Admission by policies that are objects themselves (ValidatingAdmissionPolicy and its bindings).
 
-use crate::registry::{Core, Target};
+use crate::registry::{Core, Target, listed};
 use api::selector::Selector;
-use merge::cel::{CelError, Expression};
-use resource::User;
+use merge::cel::{Attributes, Authorizer, CelError, Computed, Expression, Given, Question, Subject};
 use resource::admission::{Objects, Operation};
 use resource::status::Status;
+use resource::{Access, Ask, User};
 use serde_json::{Map, Value, json};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use store::Store;
 
 const GROUP: &str = "admissionregistration.k8s.io";
 /// Compiled expressions kept at most; policies have few.
@@ -49,9 +50,53 @@ struct Facts<'a> {
     /// The namespace that the object is in, or is.
     namespace: Option<Arc<Value>>,
     request: Value,
+    rights: Arc<dyn Authorizer>,
+}
+
+/// The rights that the variable `authorizer` asks about.
+struct Rights {
+    store: Store,
+    access: Arc<dyn Access>,
+    user: User,
+}
+
+impl Authorizer for Rights {
+    fn check(&self, question: &Question) -> Option<String> {
+        let account = question.account.as_ref().map(|(namespace, name)| User {
+            name: format!("system:serviceaccount:{namespace}:{name}"),
+            groups: vec!["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")],
+            ..User::default()
+        });
+        let user = account.as_ref().unwrap_or(&self.user);
+        let list = |group: &str, plural: &str, namespace: &str| listed(&self.store, group, plural, namespace);
+        match &question.subject {
+            Subject::Path(path) => self.access.allows(user, &Ask::Path { verb: &question.verb, path }, &list),
+            Subject::Resource(Attributes { group, resource, subresource, namespace, name, fields }) => {
+                let resource = match subresource.as_str() {
+                    "" => resource.clone(),
+                    sub => format!("{resource}/{sub}"),
+                };
+                let ask = Ask::Resource { verb: &question.verb, group, resource: &resource, namespace, name, fields };
+                self.access.allows(user, &ask, &list)
+            }
+        }
+    }
 }
 
 impl Facts<'_> {
+    /// What `authorizer.requestResource` is about.
+    fn own(&self) -> Attributes {
+        let resource = &self.target.served.resource;
+        Attributes {
+            group: resource.group.clone(),
+            resource: resource.plural.clone(),
+            subresource: self.target.subresource.clone(),
+            namespace: self.target.namespace.clone(),
+            name: self.name.to_owned(),
+            fields: String::new(),
+        }
+    }
+
     fn rule_matches(&self, rule: &Value) -> bool {
         let resource = &self.target.served.resource;
         let has = |member: &str, wanted: &str| items(rule, member).iter().any(|v| v == "*" || v == wanted);
@@ -118,7 +163,7 @@ struct Evaluation<'a> {
     facts: &'a Facts<'a>,
     policy: &'a Value,
     params: Value,
-    variables: Value,
+    variables: BTreeMap<String, Computed>,
     /// A variable that could not be computed, as errors of expressions that use variables name it.
     broken: Option<String>,
     /// What its expressions may still cost together; `None`: they have cost too much.
@@ -135,7 +180,7 @@ const TOO_DEAR: &str = "validation failed due to running out of cost budget, no 
 impl<'a> Evaluation<'a> {
     fn new(facts: &'a Facts<'a>, policy: &'a Value, params: Value) -> Self {
         let left = Cell::new(Some(CONDITIONS_COST_MAX));
-        Self { facts, policy, params, variables: json!({}), broken: None, left }
+        Self { facts, policy, params, variables: BTreeMap::new(), broken: None, left }
     }
 
     /// Whether the match conditions let the policy speak; an error of theirs, where it counts as a failure.
@@ -160,8 +205,10 @@ impl<'a> Evaluation<'a> {
         self.left.set(Some(COST_MAX));
         for variable in items(&self.policy["spec"], "variables") {
             let name = text(variable, "name").to_owned();
-            match self.evaluate(text(variable, "expression")) {
-                Ok(value) => self.variables[name] = value,
+            match self.computed(text(variable, "expression")) {
+                Ok(value) => {
+                    self.variables.insert(name, value);
+                }
                 Err(error) => {
                     self.broken.get_or_insert(format!("composited variable {name:?} fails to evaluate: {error}"));
                 }
@@ -170,6 +217,10 @@ impl<'a> Evaluation<'a> {
     }
 
     fn evaluate(&self, source: &str) -> Result<Value, String> {
+        self.computed(source).map(|value| value.json())
+    }
+
+    fn computed(&self, source: &str) -> Result<Computed, String> {
         let none = Value::Null;
         let expression = compile(source).map_err(|error| format!("compilation error: {error}"))?;
         if expression.mentions("variables")
@@ -179,14 +230,18 @@ impl<'a> Evaluation<'a> {
         }
         let namespace = self.facts.namespace.as_deref().unwrap_or(&none);
         let left = self.left.get().ok_or(TOO_DEAR)?;
-        let (result, cost) = expression.evaluate_measured(&[
-            ("object", self.facts.object.unwrap_or(&none)),
-            ("oldObject", self.facts.old.unwrap_or(&none)),
-            ("request", &self.facts.request),
-            ("params", &self.params),
-            ("namespaceObject", namespace),
-            ("variables", &self.variables),
-        ]);
+        let given = Given {
+            values: &[
+                ("object", self.facts.object.unwrap_or(&none)),
+                ("oldObject", self.facts.old.unwrap_or(&none)),
+                ("request", &self.facts.request),
+                ("params", &self.params),
+                ("namespaceObject", namespace),
+            ],
+            variables: self.variables.clone(),
+            rights: Some((self.facts.rights.clone(), self.facts.own())),
+        };
+        let (result, cost) = expression.evaluate_policy(&given);
         // an expression without a loop is not free
         self.left.set(left.checked_sub(cost.saturating_add(1)));
         if self.left.get().is_none() {
@@ -271,7 +326,9 @@ impl Core {
         };
         let kind = json!({"group": resource.group, "version": resource.version, "kind": resource.kind});
         let plural = json!({"group": resource.group, "version": resource.version, "resource": resource.plural});
+        let rights = Rights { store: self.store.clone(), access: self.access.clone(), user: user.clone() };
         let facts = Facts {
+            rights: Arc::new(rights),
             target,
             operation,
             object,

@@ -208,7 +208,7 @@ fn annotations(policy: &Value, scope: PolicyScope<'_>, path: &Path, errors: &mut
 }
 
 fn conditions(object: &Value, path: &Path, params: bool, errors: &mut ErrorList) {
-    let scope = PolicyScope { params, variables: None };
+    let scope = PolicyScope { params, authorizer: true, variables: None };
     for (i, condition) in items(object, "matchConditions").iter().enumerate() {
         let path = path.child("matchConditions").index(i);
         let (name, source) = (text(condition, "name"), text(condition, "expression"));
@@ -258,7 +258,7 @@ impl Policies {
                 errors.push(Error::invalid(&path.child("name"), name, "must be a valid CEL identifier"));
             }
             let declared: Vec<(&str, &str)> = typed.iter().map(|(name, ty)| (*name, ty.as_str())).collect();
-            let scope = PolicyScope { params, variables: Some(&declared) };
+            let scope = PolicyScope { params, authorizer: true, variables: Some(&declared) };
             let mut yields = "dyn".to_owned();
             if source.trim().is_empty() {
                 errors.push(Error::required(&path.child("expression"), "expression is not specified"));
@@ -274,7 +274,7 @@ impl Policies {
             typed.push((name, yields));
         }
         let declared: Vec<(&str, &str)> = typed.iter().map(|(name, ty)| (*name, ty.as_str())).collect();
-        let scope = PolicyScope { params, variables: Some(&declared) };
+        let scope = PolicyScope { params, authorizer: true, variables: Some(&declared) };
         let (validations, annotations) = (items(spec, "validations"), items(spec, "auditAnnotations"));
         if validations.is_empty() && annotations.is_empty() {
             let detail = "validations or auditAnnotations must contain at least one item";
@@ -294,7 +294,7 @@ impl Policies {
                 let detail = "must be non-empty if specified";
                 errors.push(Error::invalid(&path.child("messageExpression"), shown, detail));
             } else if !shown.is_empty()
-                && let Some(why) = expression(shown, scope, &["string"])
+                && let Some(why) = expression(shown, PolicyScope { authorizer: false, ..scope }, &["string"])
             {
                 errors.push(Error::invalid(&path.child("messageExpression"), shown, why));
             }

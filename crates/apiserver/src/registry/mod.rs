@@ -410,10 +410,15 @@ impl Objects for Core {
     }
 
     fn list(&self, group: &str, plural: &str, namespace: &str) -> Vec<Arc<Value>> {
-        let snapshot = self.store.snapshot(&catalog::bucket(group, plural));
-        let namespace = (!namespace.is_empty()).then_some(namespace);
-        snapshot.iter(namespace, None).map(|entry| entry.value()).collect()
+        listed(&self.store, group, plural, namespace)
     }
+}
+
+/// All objects of a kind; an empty `namespace` stands for all.
+pub(crate) fn listed(store: &Store, group: &str, plural: &str, namespace: &str) -> Vec<Arc<Value>> {
+    let snapshot = store.snapshot(&catalog::bucket(group, plural));
+    let namespace = (!namespace.is_empty()).then_some(namespace);
+    snapshot.iter(namespace, None).map(|entry| entry.value()).collect()
 }
 
 impl Pending {

@@ -323,3 +323,65 @@ async fn labels_of_roles_give_no_rights() {
         hostile.ask_as(bob, "PATCH", &format!("{RBAC}/clusterroles/held"), merge, labelled.as_str()).await;
     assert_eq!(code, 200, "a role whose rights he has: {answer}");
 }
+
+/// Policies ask about rights: of the user of the request, for the resource of the request and others, and of a service account.
+#[tokio::test]
+async fn policies_ask_what_users_may_do() {
+    let hostile = Hostile::start(None).await;
+    let base = "/apis/admissionregistration.k8s.io/v1";
+    let mut policy = json!({"metadata": {"name": "p"}, "spec": {
+        "matchConstraints": {"resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}]},
+        "variables": [{"name": "rights", "expression": "authorizer"}, {"name": "second", "expression": "duration('1s')"}],
+        "validations": [
+            {"expression": "variables.second < duration('2s') && variables.rights.group('apps').resource('deployments').namespace('default').check('create').allowed()",
+             "message": "no deployments"},
+            {"expression": "authorizer.requestResource.check('delete').allowed()", "message": "no deletion of its own"},
+            {"expression": "!authorizer.serviceAccount('default', 'sa').requestResource.check('create').allowed() || true"},
+            {"expression": "!authorizer.serviceAccount('default', 'sa').group('').resource('configmaps').namespace('default').check('create').allowed()",
+             "message": "the account may, too"},
+            {"expression": "authorizer.path('/metrics').check('get').reason() == ''", "message": "reads metrics"},
+            {"expression": "true", "messageExpression": "string(authorizer.requestResource.check('create').allowed())"}]}});
+    let binding = json!({"metadata": {"name": "p"}, "spec": {"policyName": "p", "validationActions": ["Deny"]}});
+    // `requestResource` is one name with `authorizer`: that of an account has none
+    let (code, answer) =
+        hostile.ask("POST", &format!("{base}/validatingadmissionpolicies"), JSON, policy.to_string()).await;
+    let message = answer["message"].as_str().unwrap_or_default();
+    assert_eq!((code, message.contains("requestResource")), (422, true), "{answer}");
+    // and messages are made without rights
+    assert!(message.contains("validations[5].messageExpression"), "{answer}");
+    let validations = policy["spec"]["validations"].as_array_mut().unwrap();
+    validations.pop();
+    validations.remove(2);
+    for (plural, object) in [("validatingadmissionpolicies", policy), ("validatingadmissionpolicybindings", binding)] {
+        let (code, answer) = hostile.ask("POST", &format!("{base}/{plural}"), JSON, object.to_string()).await;
+        assert_eq!(code, 201, "{answer}");
+    }
+    let rule = |group: &str, plural: &str, verbs: &[&str]| json!({"apiGroups": [group], "resources": [plural], "verbs": verbs});
+    let maps = rule("", "configmaps", &["create"]);
+    let none = hostile.grant("none", None, json!([maps])).await;
+    let makes = hostile.grant("makes", None, json!([maps, rule("apps", "deployments", &["create"])])).await;
+    let both = json!([rule("", "configmaps", &["create", "delete"]), rule("apps", "deployments", &["*"])]);
+    let all = hostile.grant("all", None, both.clone()).await;
+    let metrics = json!({"nonResourceURLs": ["/metrics"], "verbs": ["get"]});
+    let reads = hostile.grant("reads", None, json!([both[0], both[1], metrics])).await;
+    let map = json!({"metadata": {"generateName": "a"}}).to_string();
+    let path = "/api/v1/namespaces/default/configmaps";
+    for (user, expected) in [
+        (none, "denied request: no deployments"),
+        (makes, "denied request: no deletion of its own"),
+        (all.clone(), ""),
+        (reads, "denied request: reads metrics"),
+    ] {
+        let (code, answer) = hostile.ask_as(user, "POST", path, JSON, map.clone()).await;
+        let message = answer["message"].as_str().unwrap_or_default();
+        let fits = if expected.is_empty() { code == 201 } else { code == 422 && message.contains(expected) };
+        assert!(fits, "{expected}: {answer}");
+    }
+    let bound = json!({"metadata": {"name": "account"}, "subjects": [{"kind": "ServiceAccount", "name": "sa", "namespace": "default"}],
+        "roleRef": {"kind": "ClusterRole", "name": "none", "apiGroup": "rbac.authorization.k8s.io"}});
+    let (code, answer) = hostile.ask("POST", &format!("{RBAC}/clusterrolebindings"), JSON, bound.to_string()).await;
+    assert_eq!(code, 201, "{answer}");
+    let (code, answer) = hostile.ask_as(all, "POST", path, JSON, map).await;
+    let message = answer["message"].as_str().unwrap_or_default();
+    assert_eq!((code, message.contains("the account may, too")), (422, true), "{answer}");
+}

@@ -78,6 +78,8 @@ fn accepted(checked: &Checked<'_>, scope: Scope<'_>) -> Accepted {
 pub struct PolicyScope<'a> {
     /// The policy has parameters.
     pub params: bool,
+    /// It may ask about rights: everything but messages may.
+    pub authorizer: bool,
     /// The names of its variables that are known here, with the names of their types; `None`: it has none.
     pub variables: Option<&'a [(&'a str, &'a str)]>,
 }
@@ -101,9 +103,11 @@ pub fn check_policy(source: &str, scope: PolicyScope<'_>) -> Result<String, Stri
     let variables = Schema { kind: Type::Object, properties: declared.collect(), ..<Schema as Default>::default() };
     let mut names: Vec<(String, Ty<'_>)> =
         ["object", "oldObject", "request", "namespaceObject"].map(|name| (name.to_owned(), Ty::Dyn)).to_vec();
-    names.push(("authorizer".to_owned(), Ty::Other("kubernetes.authorization.Authorizer")));
-    let own = Ty::Other("kubernetes.authorization.ResourceCheck");
-    names.push(("authorizer.requestResource".to_owned(), own));
+    if scope.authorizer {
+        names.push(("authorizer".to_owned(), Ty::Other("kubernetes.authorization.Authorizer")));
+        let own = Ty::Other("kubernetes.authorization.ResourceCheck");
+        names.push(("authorizer.requestResource".to_owned(), own));
+    }
     if scope.params {
         names.push(("params".to_owned(), Ty::Dyn));
     }
@@ -319,6 +323,11 @@ impl<'s> Checker<'s> {
             Ty::Dyn | Ty::Error => Ty::Dyn,
             Ty::Var(_) => {
                 self.known.all_agree(&[(Ty::Dyn, target.clone())]);
+                Ty::Dyn
+            }
+            // the library declares these as objects whose fields nobody knows
+            Ty::Other(name) if name.starts_with("kubernetes.") => {
+                self.fault(id, format!("unexpected failed resolution of '{name}'"));
                 Ty::Dyn
             }
             other => {

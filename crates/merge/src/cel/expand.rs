@@ -52,6 +52,9 @@ pub(super) fn free_in_entry(entry: &IdedEntryExpr, bound: &mut Vec<String>, foun
 pub(super) fn expand(expr: &mut IdedExpr) {
     match &mut expr.expr {
         Expr::Unspecified | Expr::Literal(_) | Expr::Ident(_) => {}
+        Expr::Select(select) if !select.test && select.field == "requestResource" && is_authorizer(&select.operand) => {
+            expr.expr = Expr::Ident(super::authorizer::REQUEST_RESOURCE.to_owned());
+        }
         Expr::Select(select) => expand(&mut select.operand),
         Expr::Call(call) => {
             if let Some(target) = &mut call.target {
@@ -139,6 +142,10 @@ pub(super) fn expand(expr: &mut IdedExpr) {
         }
         _ => {}
     }
+}
+
+fn is_authorizer(expr: &IdedExpr) -> bool {
+    matches!(&expr.expr, Expr::Ident(name) if name == "authorizer")
 }
 
 pub(super) fn expand_entry(entry: &mut IdedEntryExpr) {

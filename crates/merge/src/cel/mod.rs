@@ -3,6 +3,7 @@
 //! The language comes from the crates `cel` and `kube-cel`. What this adds: optional syntax and `cel.bind`, `type()`,
 //! names of fields escaped as Kubernetes escapes them, numbers typed by the schema, and errors in cel-go's words.
 
+mod authorizer;
 mod check;
 mod convert;
 pub(crate) mod cost;
@@ -15,6 +16,7 @@ mod signatures;
 mod types;
 
 use crate::schema::{Schema, Type};
+pub use authorizer::{Attributes, Authorizer, Question, Subject};
 use base64::Engine;
 pub use check::{PolicyScope, check_policy};
 pub(crate) use check::{Scope, check_message, check_rule};
@@ -29,7 +31,7 @@ use kube_cel::cel::objects::{Key, Map as CelMap, OptionalValue};
 use kube_cel::cel::parser::{ParseErrors, Parser};
 use kube_cel::cel::{Context, ExecutionError, Value as Cel};
 use serde_json::{Map, Value};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, LazyLock};
 
@@ -47,6 +49,28 @@ pub struct Expression {
     /// Evaluating it may take more stack than threads have.
     deep: bool,
     source: Arc<str>,
+}
+
+/// What an expression of an admission policy may look at.
+#[derive(Default)]
+pub struct Given<'a> {
+    /// `object`, `oldObject`, `request`, `params`, `namespaceObject`.
+    pub values: &'a [(&'a str, &'a Value)],
+    /// The members of `variables`.
+    pub variables: BTreeMap<String, Computed>,
+    /// `authorizer`, and the resource of the request (`authorizer.requestResource`).
+    pub rights: Option<(Arc<dyn Authorizer>, Attributes)>,
+}
+
+/// What an expression gave: a value of CEL, which may be one that JSON does not have (a duration, a quantity).
+#[derive(Clone, Debug)]
+pub struct Computed(Cel);
+
+impl Computed {
+    /// As JSON; times and durations as text, what JSON cannot hold as null.
+    pub fn json(&self) -> Value {
+        to_json(&self.0)
+    }
 }
 
 /// All functions. Building this is costly, evaluating in a scope of it is not.
@@ -87,6 +111,7 @@ static ROOT: LazyLock<Context<'static>> = LazyLock::new(|| {
         Ok(Cel::List(Arc::new(pairs.into_iter().map(|(_, item)| item.clone()).collect())))
     });
     meter::add_functions(&mut context);
+    authorizer::add_functions(&mut context);
     for name in TYPE_NAMES {
         context.add_variable_from_value(name, marker(name));
     }
@@ -207,11 +232,18 @@ impl Expression {
         self.run_measured(variables).map(|(value, _)| value)
     }
 
-    /// As [`Expression::evaluate`], and what it cost, failed or not.
-    pub fn evaluate_measured(&self, variables: &[(&str, &Value)]) -> (Result<Value, CelError>, u64) {
-        let scope: Vec<(&str, Cel)> = variables.iter().map(|(name, value)| (*name, to_cel(value, None))).collect();
+    /// Evaluates an expression of an admission policy. Returns also what it cost, failed or not.
+    pub fn evaluate_policy(&self, given: &Given<'_>) -> (Result<Computed, CelError>, u64) {
+        let mut scope: Vec<(&str, Cel)> =
+            given.values.iter().map(|(name, value)| (*name, to_cel(value, None))).collect();
+        let variables =
+            given.variables.iter().map(|(name, value)| (Key::String(Arc::new(name.clone())), value.0.clone()));
+        scope.push(("variables", Cel::Map(CelMap { map: Arc::new(variables.collect()) })));
+        if let Some((authorizer, own)) = &given.rights {
+            scope.extend(authorizer::variables(authorizer, own.clone()));
+        }
         let (result, cost) = self.resolve(scope);
-        (result.map(|value| to_json(&value)), cost)
+        (result.map(Computed), cost)
     }
 
     /// As [`Expression::run`], with what it cost.
