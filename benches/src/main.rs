@@ -15,6 +15,7 @@ mod downloads;
 mod etcd;
 mod load;
 mod mpijobs;
+mod mpirun;
 mod operator;
 mod overhead;
 mod peer;
@@ -35,7 +36,7 @@ use std::path::PathBuf;
 
 #[derive(Parser)]
 struct Flags {
-    /// Only these, with commas: plan, queue, store, api, trainjobs, waiting, sweep, reports, operator, mpijobs, startup, downloads, overhead
+    /// Only these, with commas: plan, queue, store, api, trainjobs, waiting, sweep, reports, operator, mpijobs, mpirun, startup, downloads, overhead
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// The binary to measure
@@ -126,6 +127,9 @@ async fn main() -> Result<()> {
     }
     if wanted("mpijobs") {
         figures.extend(mpijobs::measure(&setting).await?);
+    }
+    if wanted("mpirun") {
+        figures.extend(mpirun::measure(&setting)?);
     }
     if wanted("downloads") {
         figures.extend(downloads::measure(&setting).await?);

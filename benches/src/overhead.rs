@@ -155,7 +155,7 @@ fn alternately(runs: usize, ours: impl Fn() -> Command, theirs: impl Fn() -> Com
     Ok(Pair { first_line: (our_first, their_first), end: (our_end, their_end) })
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
+pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
 }

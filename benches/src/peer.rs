@@ -32,14 +32,18 @@ impl Drop for Peer {
 impl Peer {
     /// `trainyard up --detach` in a home of its own.
     pub fn trainyard(binary: &Path, flags: &[&str]) -> Result<Self> {
+        Self::trainyard_with(binary, flags, |_| ())
+    }
+
+    /// The same, with what `more` sets, such as a PATH.
+    pub fn trainyard_with(binary: &Path, flags: &[&str], more: impl FnOnce(&mut Command)) -> Result<Self> {
         let home = tempfile::tempdir()?;
+        let mut command = Command::new(binary);
+        command.args(["up", "--detach", "--output=json", "--home"]).arg(home.path()).args(flags);
+        more(&mut command);
         let start = Instant::now();
-        let output = Command::new(binary)
-            .args(["up", "--detach", "--output=json", "--home"])
-            .arg(home.path())
-            .args(flags)
-            .output()
-            .with_context(|| format!("cannot start {}: run `make release` first", binary.display()))?;
+        let output =
+            command.output().with_context(|| format!("cannot start {}: run `make release` first", binary.display()))?;
         let ready = start.elapsed();
         if !output.status.success() {
             bail!("trainyard up failed: {}", String::from_utf8_lossy(&output.stderr));

@@ -47,8 +47,9 @@ fn main() -> ExitCode {
     let workload = if flags.mpi { Workload::MpiJobs } else { Workload::TrainJobs };
     let (done, failures) = run_all(&seeds, workload, None);
     let years = done.millis as f64 / 86_400_000.0 / 365.0;
+    let starts = if flags.mpi { format!("{} launchers' starts, ", done.starts) } else { String::new() };
     println!(
-        "{} writes, {} jobs finished, {years:.1} cluster-years, at rest after at most {} rounds",
+        "{} writes, {} jobs finished, {starts}{years:.1} cluster-years, at rest after at most {} rounds",
         done.writes, done.finished, done.rounds
     );
     // of several the earliest, whichever was found first
@@ -85,6 +86,7 @@ struct Done {
     runs: u64,
     writes: usize,
     finished: usize,
+    starts: usize,
     rounds: usize,
     millis: u64,
 }
@@ -103,6 +105,7 @@ fn run_all(seeds: &[u64], workload: Workload, bug: Option<Bug>) -> (Done, BTreeM
                     done.runs += 1;
                     done.writes += summary.writes;
                     done.finished += summary.finished;
+                    done.starts += summary.starts;
                     done.millis += summary.millis;
                     done.rounds = done.rounds.max(summary.rounds);
                 }

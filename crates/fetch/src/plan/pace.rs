@@ -17,9 +17,18 @@ pub struct Streams {
 /// A look is short, and a machine has other work: so many without a gain end the growth.
 const HOPE: u32 = 4;
 
+/// Streams to begin with, where parts of large files fill the line.
+const FIRST: usize = 8;
+/// Streams to begin with, where small files keep the line waiting for a round trip each.
+const FIRST_OF_MANY: usize = 64;
+/// A stream more at the beginning for so many small files.
+const FILES: usize = 16;
+
 impl Streams {
-    pub fn new(most: usize) -> Self {
-        Self { now: most.clamp(1, 8), most: most.max(1), rate: 0.0, hope: HOPE }
+    /// `small`: how many files come in one go each.
+    pub fn new(most: usize, small: usize) -> Self {
+        let first = (small / FILES).clamp(FIRST, FIRST_OF_MANY);
+        Self { now: first.min(most).max(1), most: most.max(1), rate: 0.0, hope: HOPE }
     }
 
     pub fn now(&self) -> usize {
@@ -124,7 +133,7 @@ mod tests {
 
     #[test]
     fn streams_grow_while_it_pays() {
-        let mut streams = Streams::new(40);
+        let mut streams = Streams::new(40, 0);
         assert_eq!(streams.now(), 8);
         streams.measured(100.0);
         assert_eq!(streams.now(), 16);
@@ -145,7 +154,18 @@ mod tests {
             streams.pushed_back();
         }
         assert_eq!(streams.now(), 1);
-        assert_eq!(Streams::new(3).now(), 3);
+        assert_eq!(Streams::new(3, 0).now(), 3);
+    }
+
+    #[test]
+    fn many_small_files_begin_in_many_streams() {
+        for (most, small, first) in [(128, 1, 8), (128, 160, 10), (128, 20_000, 64), (40, 20_000, 40), (0, 0, 1)] {
+            assert_eq!(Streams::new(most, small).now(), first, "{small} files, {most} streams");
+        }
+        let mut streams = Streams::new(128, 20_000);
+        streams.pushed_back();
+        streams.measured(9000.0);
+        assert_eq!(streams.now(), 32, "the server asks for less");
     }
 
     #[test]

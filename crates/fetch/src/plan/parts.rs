@@ -93,6 +93,11 @@ impl Queue {
         Some((piece, large))
     }
 
+    /// How many pieces wait.
+    pub fn waiting(&self) -> usize {
+        self.large.len().saturating_add(self.small.len())
+    }
+
     pub fn done(&mut self, was_large: bool) {
         if was_large {
             self.large_running = self.large_running.saturating_sub(1);

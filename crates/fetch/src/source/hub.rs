@@ -138,7 +138,7 @@ impl Hub {
             let id = &self.repository.id;
             let encoded = utf8_percent_encode(revision, &SEGMENT);
             let url = format!("{}/api/{}/{id}/revision/{encoded}", self.base, self.plural());
-            let (answer, _): (Revision, _) = patiently(async || self.read(&url).await).await?;
+            let (answer, _): (Revision, _) = patiently(|| self.read(&url)).await?;
             if !is_commit(&answer.sha) {
                 return Err(Error::new(
                     Kind::Other,
@@ -182,7 +182,7 @@ impl Hub {
         let mut url = format!("{}/api/{}/{id}/tree/{commit}?recursive=true&expand=false", self.base, self.plural());
         let mut items: Vec<Item> = Vec::new();
         loop {
-            let (page, next): (Vec<Item>, _) = patiently(async || self.read(&url).await).await?;
+            let (page, next): (Vec<Item>, _) = patiently(|| self.read(&url)).await?;
             items.extend(page.into_iter().filter(|item| item.r#type == "file"));
             match next {
                 Some(next) => url = next.to_string(),

@@ -148,7 +148,7 @@ fn broken_off(name: &str) -> Fault {
 ///
 /// # Errors
 /// As `attempt`'s last.
-pub async fn patiently<T>(mut attempt: impl AsyncFnMut() -> Result<T, Fault>) -> Result<T, Fault> {
+pub async fn patiently<T, F: Future<Output = Result<T, Fault>>>(mut attempt: impl FnMut() -> F) -> Result<T, Fault> {
     let mut tries = 0_u32;
     loop {
         let fault = match attempt().await {

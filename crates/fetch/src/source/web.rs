@@ -63,7 +63,7 @@ impl Web {
     /// # Errors
     /// The server does not answer with the file.
     pub async fn describe(&self) -> Result<Entry, Fault> {
-        patiently(async || {
+        patiently(|| async {
             let head = self.ask(Method::HEAD, &[]).await?;
             if head.status.is_success() {
                 let takes_ranges = head.header("accept-ranges").is_some_and(|value| value.trim() == "bytes");

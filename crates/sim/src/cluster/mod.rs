@@ -127,6 +127,8 @@ pub struct Cluster {
     nodes: RefCell<Nodes>,
     /// Workers of MPIJobs that have run once: the job's uid and the pod's name.
     ran: RefCell<BTreeSet<(String, String)>>,
+    /// How many launchers of MPIJobs have started.
+    starts: Cell<usize>,
     /// The store's revision at the last moment.
     remembered: Cell<u64>,
     /// Whether controllers are killed.
@@ -241,6 +243,7 @@ impl Cluster {
             made: Cell::new(0),
             nodes: RefCell::default(),
             ran: RefCell::default(),
+            starts: Cell::new(0),
             remembered: Cell::new(0),
             kills: Cell::new(dice.chance(50)),
         };
@@ -313,6 +316,10 @@ impl Cluster {
 
     pub fn writes(&self) -> usize {
         self.writes.get()
+    }
+
+    pub fn starts(&self) -> usize {
+        self.starts.get()
     }
 
     pub fn note(&self, line: String) {

@@ -55,7 +55,8 @@ impl Cluster {
         (owner.as_ref() == Some(&job["metadata"]["uid"])).then_some(job)
     }
 
-    /// A worker that has run once is remembered; a launcher that was to wait finds none that has not.
+    /// A worker that has run once is remembered; a launcher's start is counted, and one that was to wait finds no worker that has not
+    /// run.
     pub(super) fn mpi_pod_runs(&self, pod: &Value) {
         let Some(job) = is_pod(pod).then(|| self.mpijob_of(pod)).flatten() else { return };
         let key = |name: &str| (object::uid(&job).to_owned(), name.to_owned());
@@ -63,6 +64,7 @@ impl Cluster {
             self.ran.borrow_mut().insert(key(object::meta(pod, "name")));
             return;
         }
+        self.starts.set(self.starts.get() + 1);
         let missing = declared(&job).into_iter().find(|name| !self.ran.borrow().contains(&key(name)));
         if let Some(missing) = missing.filter(|_| waits(&job)) {
             let launcher = object::meta(pod, "name");

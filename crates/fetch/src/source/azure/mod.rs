@@ -143,7 +143,7 @@ impl Container {
         if let Some(marker) = marker {
             query.push_str(&format!("&marker={}", encoded(marker)));
         }
-        patiently(async || {
+        patiently(|| async {
             let answer = self.ask(Method::GET, "", &query, &[]).await?;
             if !answer.status.is_success() {
                 return Err(self.refused(answer, prefix).await);
@@ -198,7 +198,7 @@ impl Container {
     /// # Errors
     /// It is gone, or cannot be read.
     pub async fn describe(&self, entry: &Entry) -> Result<Entry, Fault> {
-        patiently(async || {
+        patiently(|| async {
             let answer = self.ask(Method::HEAD, &entry.source, "", &[]).await?;
             if !answer.status.is_success() {
                 return Err(self.refused(answer, &entry.source).await);

@@ -90,7 +90,7 @@ impl Bucket {
     }
 
     async fn json(&self, path: &str, key: &str) -> Result<Value, Fault> {
-        patiently(async || {
+        patiently(|| async {
             let answer = self.ask(path, &[]).await?;
             if !answer.status.is_success() {
                 return Err(self.refused(answer, key).await);

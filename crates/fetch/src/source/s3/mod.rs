@@ -164,7 +164,7 @@ impl Bucket {
         query.push(format!("max-keys={most}"));
         query.push(format!("prefix={}", encoded(prefix)));
         let query = query.join("&");
-        patiently(async || {
+        patiently(|| async {
             let answer = self.ask(Method::GET, "", &query, &[]).await?;
             if !answer.status.is_success() {
                 return Err(self.refused(answer, prefix).await);
@@ -244,7 +244,7 @@ impl Bucket {
     /// It is gone, or cannot be read.
     pub async fn describe(&self, entry: &Entry) -> Result<Entry, Fault> {
         let checksums = [("x-amz-checksum-mode", "ENABLED".to_owned())];
-        patiently(async || {
+        patiently(|| async {
             let answer = self.ask(Method::HEAD, &entry.source, "", &checksums).await?;
             if !answer.status.is_success() {
                 return Err(self.refused(answer, &entry.source).await);

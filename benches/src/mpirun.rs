@@ -1,0 +1,228 @@
+//! From `trainyard mpijob create` to the first rank's line, beside a bare `mpirun` that reaches its hosts by SSH: real sshds, one for each
+//! worker at an address of its own of the loopback. Four ranks on two workers, Open MPI and MPICH, one run of each in turn.
+//!
+//! An sshd wants root and a mount namespace, in which it finds its user and its folder. Without it, or without an MPI, what is missing is
+//! said and left out. `MPICH` names the folder of MPICH's `mpirun`, else the one that `make e2e` installs is taken.
+
+use crate::overhead::median;
+use crate::peer::Peer;
+use crate::{Figure, Setting};
+use anyhow::{Context, Result, ensure};
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tempfile::TempDir;
+
+const RUNS: usize = 7;
+const QUICK_RUNS: usize = 3;
+const HOSTS: [&str; 2] = ["127.0.0.2", "127.0.0.3"];
+const RANK: &str = "echo hello";
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// An `mpirun` of this machine.
+struct Mpi {
+    /// As `--implementation` has it.
+    name: &'static str,
+    folder: PathBuf,
+    to_line: &'static str,
+    share: &'static str,
+}
+
+pub fn measure(setting: &Setting) -> Result<Vec<Figure>> {
+    let servers = match Servers::start() {
+        Ok(servers) => servers,
+        Err(error) => {
+            eprintln!("mpirun is left out: {error:#}");
+            return Ok(Vec::new());
+        }
+    };
+    let runs = if setting.shrink > 1 { QUICK_RUNS } else { RUNS };
+    let mpich = std::env::var_os("MPICH").map_or_else(|| PathBuf::from(".venv/mpi/mpich/bin"), PathBuf::from);
+    let all = [
+        Mpi {
+            name: "openmpi",
+            folder: PathBuf::from("/usr/bin"),
+            to_line: "create to first line, Open MPI",
+            share: "create to mpirun, Open MPI",
+        },
+        Mpi { name: "mpich", folder: mpich, to_line: "create to first line, MPICH", share: "create to mpirun, MPICH" },
+    ];
+    let mut figures = Vec::new();
+    for mpi in all {
+        if !mpi.folder.join("mpirun").is_file() {
+            eprintln!("no mpirun in {}: its figures are left out", mpi.folder.display());
+            continue;
+        }
+        figures.extend(figures_of(setting, &servers, &mpi, runs)?);
+    }
+    Ok(figures)
+}
+
+fn figures_of(setting: &Setting, servers: &Servers, mpi: &Mpi, runs: usize) -> Result<Vec<Figure>> {
+    let programs = Programs::new(mpi)?;
+    let peer = Peer::trainyard_with(&setting.trainyard, &[], |command| {
+        command.env("PATH", &programs.path);
+    })?;
+    let home = peer.kubeconfig.parent().context("the kubeconfig lies in the home")?;
+    let ours = |name: &str| -> Result<(f64, f64)> {
+        let begin = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs_f64();
+        let start = Instant::now();
+        let odh = |words: &[&str]| {
+            let mut command = Command::new(&setting.trainyard);
+            command.env("PATH", &programs.path).args(["mpijob", "--home"]).arg(home).args(words);
+            command
+        };
+        let create = ["create", name, "--workers", "2", "--slots-per-worker", "2", "--image", "none"];
+        let made = odh(&create)
+            .args(["--implementation", mpi.name, "--command", RANK])
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .output()?;
+        ensure!(made.status.success(), "mpijob create: {}", String::from_utf8_lossy(&made.stderr));
+        let mut logs = odh(&["logs", name, "--follow"]);
+        let (at, before) = first_line(&mut logs, start)?;
+        let said = before.iter().find_map(|line| line.split_once("started ")?.1.trim().parse::<f64>().ok());
+        Ok((at, (said.context("mpirun did not say when it started")? - begin) * 1e3))
+    };
+    let (mut lines, mut shares, mut theirs) = (Vec::new(), Vec::new(), Vec::new());
+    for run in 0..runs {
+        let (line, share) = ours(&format!("bench-{run}"))?;
+        lines.push(line);
+        shares.push(share);
+        theirs.push(first_line(&mut servers.mpirun(mpi), Instant::now())?.0);
+    }
+    let against = "bare mpirun over sshd";
+    let figure = |name, ours, peer| Figure { name, unit: "ms (median)", ours, peer, against, more_is_better: false };
+    Ok(vec![figure(mpi.to_line, median(lines), Some(median(theirs))), figure(mpi.share, median(shares), None)])
+}
+
+/// The first line of a rank, in milliseconds after `start`, and the lines before it. The command ends well, and all ranks speak.
+fn first_line(command: &mut Command, start: Instant) -> Result<(f64, Vec<String>)> {
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let stdout = child.stdout.take().context("stdout is piped")?;
+    let (mut at, mut ranks, mut before) = (None, 0, Vec::new());
+    for line in BufReader::new(stdout).lines() {
+        let line = line?;
+        if line.contains("hello") {
+            ranks += 1;
+            at.get_or_insert_with(|| start.elapsed().as_secs_f64() * 1e3);
+        } else {
+            before.push(line);
+        }
+    }
+    let mut said = String::new();
+    child.stderr.take().context("stderr is piped")?.read_to_string(&mut said)?;
+    let status = child.wait()?;
+    ensure!(status.success() && ranks == 4, "{:?}: {status}, {ranks} ranks; {said}", command.get_program());
+    Ok((at.context("no rank said a word")?, before))
+}
+
+/// A folder that comes before all others on the PATH, with an `mpirun` that says when it starts.
+struct Programs {
+    path: String,
+    _folder: TempDir,
+}
+
+impl Programs {
+    fn new(mpi: &Mpi) -> Result<Self> {
+        let folder = tempfile::tempdir()?;
+        let rest = std::env::var("PATH")?;
+        let path = format!("{}:{rest}", fs::canonicalize(&mpi.folder)?.display());
+        let script = format!("#!/bin/sh\necho started $(date +%s.%N)\nPATH={path} exec mpirun \"$@\"\n");
+        write_program(&folder.path().join("mpirun"), &script)?;
+        Ok(Self { path: format!("{}:{path}", folder.path().display()), _folder: folder })
+    }
+}
+
+fn write_program(path: &Path, text: &str) -> Result<()> {
+    fs::write(path, text)?;
+    Ok(fs::set_permissions(path, fs::Permissions::from_mode(0o755))?)
+}
+
+/// An sshd for each host, ended with this.
+struct Servers {
+    folder: TempDir,
+    running: Vec<Child>,
+}
+
+impl Drop for Servers {
+    fn drop(&mut self) {
+        for child in &mut self.running {
+            // what has ended by itself is ended
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+impl Servers {
+    fn start() -> Result<Self> {
+        let unpacked = fs::canonicalize("target/sshd/usr").ok();
+        let sshd = unpacked.as_ref().map_or_else(|| PathBuf::from("/usr/sbin/sshd"), |usr| usr.join("sbin/sshd"));
+        ensure!(sshd.is_file(), "there is no sshd: make sshd");
+        let folder = tempfile::tempdir()?;
+        let at = folder.path();
+        for name in ["host", "key"] {
+            let made =
+                Command::new("ssh-keygen").args(["-q", "-t", "ecdsa", "-N", "", "-f"]).arg(at.join(name)).status();
+            ensure!(made.context("ssh-keygen is missing")?.success(), "ssh-keygen failed");
+        }
+        let passwd = fs::read_to_string("/etc/passwd")?;
+        fs::write(at.join("passwd"), format!("{passwd}sshd:x:101:65534::/run/sshd:/usr/sbin/nologin\n"))?;
+        let port = std::net::TcpListener::bind((HOSTS[0], 0))?.local_addr()?.port();
+        let shown = at.display();
+        fs::write(
+            at.join("config"),
+            format!(
+                "Host *\n  Port {port}\n  IdentityFile {shown}/key\n  StrictHostKeyChecking no\n  UserKnownHostsFile /dev/null\n  LogLevel ERROR\n"
+            ),
+        )?;
+        write_program(&at.join("ssh"), &format!("#!/bin/sh\nexec ssh -F {shown}/config \"$@\"\n"))?;
+        let mut servers = Self { running: Vec::new(), folder };
+        for host in HOSTS {
+            let config = servers.folder.path().join(host);
+            fs::write(
+                &config,
+                format!(
+                    "ListenAddress {host}:{port}\nHostKey {shown}/host\nAuthorizedKeysFile {shown}/key.pub\nPidFile none\nStrictModes no\nUsePAM no\n",
+                    shown = servers.folder.path().display()
+                ),
+            )?;
+            let mut command = Command::new("unshare");
+            if let Some(usr) = &unpacked {
+                command.env("LD_LIBRARY_PATH", usr.join("lib/x86_64-linux-gnu"));
+            }
+            let script = "mount --bind \"$1\" /etc/passwd && mount -t tmpfs tmpfs /run && mkdir /run/sshd && exec \"$2\" -D -f \"$3\"";
+            command.args(["--mount", "sh", "-c", script, "sh"]);
+            command.arg(servers.folder.path().join("passwd")).arg(&sshd).arg(&config);
+            servers.running.push(command.spawn().context("unshare is missing")?);
+            let start = Instant::now();
+            while TcpStream::connect((host, port)).is_err() {
+                ensure!(start.elapsed() < LIMIT, "the sshd of {host} does not listen (it wants root)");
+                let ended = servers.running.last_mut().and_then(|child| child.try_wait().transpose()).transpose()?;
+                ensure!(ended.is_none(), "the sshd of {host} ended (it wants root)");
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
+        Ok(servers)
+    }
+
+    /// The same ranks on the same number of hosts, without a platform.
+    fn mpirun(&self, mpi: &Mpi) -> Command {
+        let ssh = self.folder.path().join("ssh");
+        let hosts = HOSTS.map(|host| format!("{host}:2")).join(",");
+        let mut command = Command::new(mpi.folder.join("mpirun"));
+        if mpi.name == "openmpi" {
+            command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+            command.args(["--mca", "plm_rsh_agent"]).arg(ssh).args(["--host", &hosts]);
+        } else {
+            command.args(["-launcher", "ssh", "-launcher-exec"]).arg(ssh).args(["-hosts", &hosts]);
+        }
+        command.args(["-n", "4"]).args(RANK.split(' '));
+        command
+    }
+}
