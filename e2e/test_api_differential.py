@@ -152,7 +152,11 @@ def own_part(document: dict) -> dict:
     """Of an OpenAPI document, the schemas of its own group, and which paths there are for which methods."""
     schemas = document.get("components", {}).get("schemas", {})
     methods = {path: sorted(set(item) - {"parameters"}) for path, item in document.get("paths", {}).items()}
-    return {"paths": methods, "schemas": {k: v for k, v in schemas.items() if not k.startswith("io.k8s.")}}
+    own = {name: schema for name, schema in schemas.items() if not name.startswith("io.k8s.")}
+    for schema in [schema for name, schema in own.items() if name.endswith("List")]:
+        for part in [schema, *schema.get("properties", {}).values()]:
+            part.pop("description", None)
+    return {"paths": methods, "schemas": own}
 
 
 def comparable(value: dict) -> dict:

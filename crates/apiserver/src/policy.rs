@@ -164,8 +164,8 @@ struct Evaluation<'a> {
     policy: &'a Value,
     params: Value,
     variables: BTreeMap<String, Computed>,
-    /// A variable that could not be computed, as errors of expressions that use variables name it.
-    broken: Option<String>,
+    /// Variables that could not be computed, as errors of expressions that use them say it.
+    broken: BTreeMap<String, String>,
     /// What its expressions may still cost together; `None`: they have cost too much.
     left: Cell<Option<u64>>,
 }
@@ -180,7 +180,7 @@ const TOO_DEAR: &str = "validation failed due to running out of cost budget, no 
 impl<'a> Evaluation<'a> {
     fn new(facts: &'a Facts<'a>, policy: &'a Value, params: Value) -> Self {
         let left = Cell::new(Some(CONDITIONS_COST_MAX));
-        Self { facts, policy, params, variables: BTreeMap::new(), broken: None, left }
+        Self { facts, policy, params, variables: BTreeMap::new(), broken: BTreeMap::new(), left }
     }
 
     /// Whether the match conditions let the policy speak; an error of theirs, where it counts as a failure.
@@ -210,7 +210,8 @@ impl<'a> Evaluation<'a> {
                     self.variables.insert(name, value);
                 }
                 Err(error) => {
-                    self.broken.get_or_insert(format!("composited variable {name:?} fails to evaluate: {error}"));
+                    let why = format!("composited variable {name:?} fails to evaluate: {error}");
+                    self.broken.insert(name, why);
                 }
             }
         }
@@ -223,11 +224,6 @@ impl<'a> Evaluation<'a> {
     fn computed(&self, source: &str) -> Result<Computed, String> {
         let none = Value::Null;
         let expression = compile(source).map_err(|error| format!("compilation error: {error}"))?;
-        if expression.mentions("variables")
-            && let Some(broken) = &self.broken
-        {
-            return Err(broken.clone());
-        }
         let namespace = self.facts.namespace.as_deref().unwrap_or(&none);
         let left = self.left.get().ok_or(TOO_DEAR)?;
         let given = Given {
@@ -247,7 +243,16 @@ impl<'a> Evaluation<'a> {
         if self.left.get().is_none() {
             return Err(TOO_DEAR.to_owned());
         }
-        result.map_err(|error| error.to_string())
+        result.map_err(|error| {
+            let uses = |name: &str| {
+                source.match_indices(&format!("variables.{name}")).any(|(at, found)| {
+                    let rest = source[at..].strip_prefix(found).unwrap_or_default();
+                    !rest.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_')
+                })
+            };
+            let broken = self.broken.iter().find(|(name, _)| uses(name)).map(|(_, why)| why.clone());
+            broken.unwrap_or_else(|| error.to_string())
+        })
     }
 
     /// The validations that fail, in order. An error counts as a failure unless the policy says to ignore those.

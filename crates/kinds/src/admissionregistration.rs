@@ -453,7 +453,8 @@ impl Strategy for PolicyBindings {
         let reference = at(object, "spec.paramRef");
         let parameter = match (text(reference, "namespace"), text(reference, "name")) {
             _ if reference.is_null() => "<unset>".to_owned(),
-            ("", name) => name.to_owned(),
+            (_, "") => String::new(),
+            ("", name) => format!("*/{name}"),
             (namespace, name) => format!("{namespace}/{name}"),
         };
         vec![

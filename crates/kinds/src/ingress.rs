@@ -19,7 +19,8 @@ fn faults(object: &Value) -> ErrorList {
     let standard = at(spec, "defaultBackend");
     if rules.is_empty() && standard.is_null() {
         let detail = "either `defaultBackend` or `rules` must be specified";
-        errors.push(Error::invalid(&path, Value::Null, detail));
+        // the message shows the rules
+        errors.push(Error::invalid(&path, Value::Null, detail).shown_as("null"));
     }
     if !standard.is_null() {
         backend(standard, &path.child("defaultBackend"), &mut errors);
@@ -75,7 +76,10 @@ fn host_faults(host: &str, place: &Path, errors: &mut ErrorList) {
 fn one_path(way: &Value, place: &Path, errors: &mut ErrorList) {
     let (path, kind) = (text(way, "path"), text(way, "pathType"));
     match kind {
-        "" => errors.push(Error::required(&place.child("pathType"), "pathType must be specified")),
+        "" => {
+            errors.push(Error::required(&place.child("pathType"), "pathType must be specified"));
+            return;
+        }
         "Exact" | "Prefix" if !path.starts_with('/') => {
             errors.push(Error::invalid(&place.child("path"), path, "must be an absolute path"));
         }
@@ -102,12 +106,33 @@ fn one_path(way: &Value, place: &Path, errors: &mut ErrorList) {
     backend(at(way, "backend"), &place.child("backend"), errors);
 }
 
+/// Another object of the namespace.
+fn typed(reference: &Value, place: &Path, errors: &mut ErrorList) {
+    if reference.is_null() {
+        return;
+    }
+    if let Some(group) = at(reference, "apiGroup").as_str() {
+        let faults = names::subdomain_faults(group, false);
+        errors.extend(faults.into_iter().map(|fault| Error::invalid(&place.child("apiGroup"), group, fault)));
+    }
+    for field in ["kind", "name"] {
+        let (value, place) = (text(reference, field), place.child(field));
+        if value.is_empty() {
+            errors.push(Error::required(&place, format!("{field} is required")));
+        } else {
+            let faults = names::path_segment_faults(value, false);
+            errors.extend(faults.into_iter().map(|fault| Error::invalid(&place, value, fault)));
+        }
+    }
+}
+
 fn backend(backend: &Value, place: &Path, errors: &mut ErrorList) {
     let (service, resource) = (at(backend, "service"), at(backend, "resource"));
     if service.is_null() {
         if resource.is_null() {
             errors.push(Error::invalid(place, "", "resource or service backend is required"));
         }
+        typed(resource, &place.child("resource"), errors);
         return;
     }
     if !resource.is_null() {

@@ -326,8 +326,15 @@ const SCOPES_MAX: usize = 100;
 fn scope_faults(quota: &Value, errors: &mut ErrorList) {
     let path = Path::new("spec").child("scopes");
     let list = items(quota, "spec.scopes");
-    let known =
-        ["Terminating", "NotTerminating", "BestEffort", "NotBestEffort", "PriorityClass", "CrossNamespacePodAffinity"];
+    let known = [
+        "Terminating",
+        "NotTerminating",
+        "BestEffort",
+        "NotBestEffort",
+        "PriorityClass",
+        "CrossNamespacePodAffinity",
+        "VolumeAttributesClass",
+    ];
     // each fault shows all of them
     if list.len() > SCOPES_MAX {
         errors.push(Error::too_many(&path, list.len(), SCOPES_MAX));
@@ -373,14 +380,15 @@ fn scope_faults(quota: &Value, errors: &mut ErrorList) {
             }
             "Exists" | "DoesNotExist" => {
                 if !values.is_empty() {
-                    let detail = "must be no value when `operator` is 'Exists' or 'DoesNotExist' for scope selector";
+                    let detail = "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector";
                     errors.push(Error::invalid(&path.child("values"), values.to_vec(), detail));
                 }
             }
             other => errors.push(Error::invalid(&path.child("operator"), other, "not a valid selector operator")),
         }
-        if name != "PriorityClass" && known.contains(&name) && operator != "Exists" {
-            let detail = "must be 'Exist' when scope is any of ResourceQuotaScopeTerminating, \
+        let with_values = ["PriorityClass", "VolumeAttributesClass"].contains(&name);
+        if !with_values && known.contains(&name) && operator != "Exists" {
+            let detail = "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, \
                           ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, \
                           ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity";
             errors.push(Error::invalid(&path.child("operator"), operator, detail));

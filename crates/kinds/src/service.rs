@@ -79,7 +79,8 @@ fn allocate(cx: &Context<'_>, service: &mut Value) {
     if unset(at(spec, "ipFamilies")) {
         spec["ipFamilies"] = json!(["IPv4"]);
     }
-    if has_nodes(&kind) {
+    let without_ports = kind == "LoadBalancer" && at(spec, "allocateLoadBalancerNodePorts") == &Value::Bool(false);
+    if has_nodes(&kind) && !without_ports {
         let mut taken: BTreeSet<i64> = others()
             .flat_map(|s| items(&s, "spec.ports").iter().filter_map(|p| int(p, "nodePort")).collect::<Vec<_>>())
             .collect();

@@ -19,6 +19,19 @@ pub fn json(bytes: &[u8]) -> Result<(Value, Vec<String>), String> {
     Ok((value, repeated.into_inner()))
 }
 
+/// A byte, taken for a character, as Go writes it between single quotes.
+fn quoted(byte: u8) -> String {
+    match byte {
+        b'\'' => r"\'".to_owned(),
+        b'\\' => r"\\".to_owned(),
+        b'\n' => r"\n".to_owned(),
+        b'\r' => r"\r".to_owned(),
+        b'\t' => r"\t".to_owned(),
+        byte if byte.is_ascii_control() => format!("\\x{byte:02x}"),
+        byte => char::from(byte).to_string(),
+    }
+}
+
 /// serde's complaint in Go's words, where the fault is one that Go names.
 fn go_error(error: &serde_json::Error, bytes: &[u8]) -> String {
     if error.is_eof() {
@@ -29,7 +42,7 @@ fn go_error(error: &serde_json::Error, bytes: &[u8]) -> String {
     let at = line_start + error.column().saturating_sub(1);
     let message = error.to_string();
     // Go takes the byte for the character.
-    match bytes.get(at).copied().map(char::from) {
+    match bytes.get(at).copied().map(quoted) {
         Some(c) if message.starts_with("trailing characters") => {
             format!("invalid character '{c}' after top-level value")
         }
@@ -46,7 +59,7 @@ fn go_error(error: &serde_json::Error, bytes: &[u8]) -> String {
         Some(c) if message.starts_with("expected `,` or `]`") => format!("invalid character '{c}' after array element"),
         // Go gives up at 10,000 levels, serde_json at 128.
         Some(_) if message.starts_with("recursion limit exceeded") => {
-            let c = char::from(bytes.get(at).copied().unwrap_or(b'{'));
+            let c = quoted(bytes.get(at).copied().unwrap_or(b'{'));
             format!("invalid character '{c}' exceeded max depth")
         }
         Some(c) if message.starts_with("invalid number") => {
@@ -67,7 +80,7 @@ fn go_error(error: &serde_json::Error, bytes: &[u8]) -> String {
             };
             let done = at - word.unwrap_or(at).min(at);
             let expected = literal.chars().nth(done).unwrap_or('e');
-            let got = bytes.get(at).copied().map_or(' ', char::from);
+            let got = quoted(bytes.get(at).copied().unwrap_or(b' '));
             format!("invalid character '{got}' in literal {literal} (expecting '{expected}')")
         }
         _ => message,

@@ -84,8 +84,9 @@ pub fn patch(
         return Err(Status::bad_request("Invalid JSON Patch"));
     }
     if object_wanted && !value.is_object() {
+        let prefix = if kind == PatchKind::Strategic { "" } else { "error decoding patch: " };
         return Err(Status::bad_request(format!(
-            "error decoding patch: json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
+            "{prefix}json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
             go_type(&value)
         )));
     }

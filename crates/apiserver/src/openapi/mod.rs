@@ -145,7 +145,7 @@ fn document(kinds: &[&Arc<Served>]) -> Value {
                     "apiVersion": {"type": "string"},
                     "kind": {"type": "string"},
                     "items": {"type": "array", "items": {"$ref": format!("#/components/schemas/{name}")}},
-                    "metadata": {"$ref": "#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta"},
+                    "metadata": {"allOf": [{"$ref": "#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta"}]},
                 },
                 "x-kubernetes-group-version-kind": [{"group": r.group, "version": r.version, "kind": r.list_kind}],
             }),
@@ -284,7 +284,7 @@ fn publish_int_or_string(schema: &mut Value) {
 /// A custom resource's schema says nothing about the fields that all objects have; its document does.
 fn publish_metadata(schema: &mut Value) {
     if !schema["properties"].is_object() {
-        return;
+        schema["properties"] = json!({});
     }
     schema["properties"]["apiVersion"] = json!({"type": "string",
         "description": "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources"});

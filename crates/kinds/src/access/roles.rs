@@ -245,9 +245,7 @@ impl Strategy for Binding {
     }
 
     fn default(&self, object: &mut Value) {
-        if let Some(role) = object.get_mut("roleRef").filter(|role| role.is_object()) {
-            kit::default(role, "apiGroup", GROUP);
-        }
+        kit::default(kit::child(object, "roleRef"), "apiGroup", GROUP);
         for subject in object.get_mut("subjects").and_then(Value::as_array_mut).into_iter().flatten() {
             if matches!(subject["kind"].as_str(), Some("User" | "Group")) {
                 kit::default(subject, "apiGroup", GROUP);

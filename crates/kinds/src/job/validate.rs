@@ -106,14 +106,13 @@ pub(super) fn spec(spec: &Value, path: &Path, errors: &mut ErrorList) {
     }
     match mode {
         "Indexed" => indexed(spec, path, errors),
-        "NonIndexed" => {
+        _ => {
             for (field, value) in [("backoffLimitPerIndex", per_index), ("maxFailedIndexes", max_failed)] {
                 if let Some(value) = value {
                     errors.push(Error::invalid(&path.child(field), value, "requires indexed completion mode"));
                 }
             }
         }
-        _ => {}
     }
     let failure = at(spec, "podFailurePolicy");
     if !failure.is_null() {

@@ -265,6 +265,9 @@ fn security_context(spec: &Value, path: &Path, errors: &mut ErrorList) {
             errors,
         );
     }
+    if let Some(policy) = at(context, "seLinuxChangePolicy").as_str() {
+        choice(policy, &["Recursive"], &path.child("seLinuxChangePolicy"), errors);
+    }
     seccomp(context, path, errors);
     app_armor(context, path, errors);
 }

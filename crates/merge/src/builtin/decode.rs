@@ -157,7 +157,9 @@ fn misfit(shape: &Shape, value: &Value) -> Option<String> {
         (Shape::Map(values), Value::Object(members)) => members.values().find_map(|member| misfit(values, member)),
         (Shape::Map(_), _) => Some(format!("cannot restore map from {kind}")),
         (Shape::Byte, Value::String(text)) => decoded(text).err().map(|why| format!("error decoding from json: {why}")),
-        (Shape::Byte, Value::Array(bytes)) if bytes.is_empty() => None,
+        (Shape::Byte, Value::Array(bytes)) if bytes.iter().all(|byte| byte.as_u64().is_some_and(|byte| byte < 256)) => {
+            None
+        }
         (Shape::Byte, _) => Some(format!("cannot restore slice from {kind}")),
         // Go would convert a whole number to text, as a character
         (Shape::String, _) if kind == "int64" => Some("cannot convert int64 to string".to_owned()),

@@ -190,7 +190,10 @@ pub fn lacks(api_version: &str, kind: &str) -> bool {
     let package = if group.is_empty() { "core" } else { group.split('.').next().unwrap_or_default() };
     let prefix = format!("io.k8s.api.{package}.{version}.");
     let known = table().keys().any(|name| name.starts_with(prefix.as_str()));
-    known && facts(&format!("{prefix}{kind}")).is_none()
+    // a list of a kind is one, and so is one of anything
+    let single = kind.strip_suffix("List").filter(|kind| !kind.is_empty());
+    let is_kind = |kind: &str| facts(&format!("{prefix}{kind}")).is_some();
+    known && !is_kind(kind) && !single.is_some_and(is_kind) && (kind, api_version) != ("List", "v1")
 }
 
 /// Whether the table has any kind of that `apiVersion`.
@@ -248,7 +251,8 @@ fn message_schema(name: &str, open: &mut Vec<String>, done: &mut BTreeMap<String
     }
     let facts = facts(name)?;
     open.push(name.to_owned());
-    let mut schema = Schema { kind: Type::Object, atomic_map: facts.atomic, ..<Schema as Default>::default() };
+    let go = table().get_key_value(name).and_then(|(name, _)| name.rsplit('.').next());
+    let mut schema = Schema { kind: Type::Object, atomic_map: facts.atomic, go, ..<Schema as Default>::default() };
     for field in fields(name) {
         let shared = shape_schema(&field.shape, open, done);
         let mut node = (*shared).clone();
@@ -321,6 +325,7 @@ fn shape_schema(shape: &Shape, open: &mut Vec<String>, done: &mut BTreeMap<Strin
             kind: Type::Object,
             preserve_unknown: true,
             atomic_map: true,
+            go: (*shape == Shape::Raw).then_some("RawExtension"),
             ..<Schema as Default>::default()
         }),
         Shape::Any | Shape::SchemaOr(_) => preserve(),

@@ -94,6 +94,8 @@ pub struct Schema {
     /// `x-kubernetes-map-type: atomic`.
     pub atomic_map: bool,
     pub patch: PatchStrategy,
+    /// The name of the Go struct that a built-in object is.
+    pub go: Option<&'static str>,
     /// CEL rules, and what is derived from the node on first use. A changed clone of a node derives anew.
     pub rules: Rules,
     /// Fields only some nodes use: bounds, patterns, enums, allOf/anyOf/oneOf/not.

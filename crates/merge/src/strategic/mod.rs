@@ -90,6 +90,16 @@ fn child<'a>(schema: &'a Schema, name: &str) -> &'a Schema {
     schema.properties.get(name).or(schema.additional.as_ref()).map_or(&UNKNOWN, |s| s)
 }
 
+/// Only fields that the struct has are looked into.
+fn known(schema: &Schema, name: &str) -> Result<(), PatchError> {
+    match schema.go {
+        Some(go) if schema.member(name).is_none() => {
+            internal(format!("unable to find api field in struct {go} for the json field {name:?}"))
+        }
+        _ => Ok(()),
+    }
+}
+
 fn element(list: &Schema) -> &Schema {
     list.items.as_ref().map_or(&UNKNOWN, |s| s)
 }
@@ -119,6 +129,9 @@ fn merge_object(
             let Some(list) = name.strip_prefix(SET_ELEMENT_ORDER).and_then(|rest| rest.strip_prefix('/')) else {
                 return malformed("setElementOrder list");
             };
+            if order.is_array() {
+                known(schema, list)?;
+            }
             if merge_in_order(&mut original, patch, list, order, child(schema, list))? {
                 ordered.insert(list);
             }
@@ -148,6 +161,7 @@ fn merge_object(
         let field = child(schema, name);
         match (current, change) {
             (Value::Object(current), Value::Object(change)) => {
+                known(schema, name)?;
                 *current = merge_object(std::mem::take(current), change, field)?;
             }
             (Value::Array(current), Value::Array(change)) => {

@@ -8,6 +8,22 @@ const GENERATED_MAX: usize = 8;
 /// Metadata that no client gives to a new object.
 const NEVER_GIVEN: [&str; 3] = ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"];
 
+/// The member at a path of names alone.
+fn member_mut<'a>(object: &'a mut Value, path: &str) -> Option<&'a mut Value> {
+    path.split('.').try_fold(object, |value, name| value.get_mut(name))
+}
+
+/// Puts an empty list where null stands, and says whether it did.
+fn fill_null(object: &mut Value, path: &str) -> bool {
+    match member_mut(object, path) {
+        Some(place) if place.is_null() => {
+            *place = Value::Array(Vec::new());
+            true
+        }
+        _ => false,
+    }
+}
+
 impl Core {
     /// Creates `body`, which has been decoded and pruned. `tracked`: its managed fields are already right.
     ///
@@ -51,6 +67,10 @@ impl Core {
         let now = self.world.now();
         if !tracked {
             meta_mut(&mut new).remove("managedFields");
+            // an empty list that is always written is somebody's, though what is kept of it is nothing
+            let lists: Vec<&str> = empty.iter().filter(|(_, v)| v.is_array()).map(|(path, _)| path.as_str()).collect();
+            let filled: Vec<String> =
+                lists.into_iter().filter(|path| fill_null(&mut new, path)).map(str::to_owned).collect();
             match strategy.as_tracked(&new) {
                 Some(mut seen) => {
                     apply::track_update(None, &mut seen, &writer, served.schema(), now);
@@ -59,6 +79,11 @@ impl Core {
                     }
                 }
                 None => apply::track_update(None, &mut new, &writer, served.schema(), now),
+            }
+            for path in filled {
+                if let Some(place) = member_mut(&mut new, &path) {
+                    *place = Value::Null;
+                }
             }
         }
         {

@@ -222,6 +222,7 @@ fn registry_key(target: &Target, dry_run: bool) -> String {
         ("", "services") => "services/specs".to_owned(),
         ("", "nodes") => "minions".to_owned(),
         ("", "replicationcontrollers") => "controllers".to_owned(),
+        ("networking.k8s.io", "ingresses") => "ingress".to_owned(),
         (group, plural) if resource.custom || group == "apiextensions.k8s.io" => format!("{group}/{plural}"),
         (_, plural) => plural.to_owned(),
     };
