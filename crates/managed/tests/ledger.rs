@@ -1,5 +1,6 @@
 //! The ledger under a provider that loses answers, makes machines late or twice and lists them late, and a control plane that is killed at every
 //! write and every call. `TRAINYARD_LEDGER_SEEDS` says how many seeds run (default 300: seconds).
+//! Another test kills it behind each write and each call of a life of a cluster, one by one; one life for 300 seeds.
 
 use api::object::{self, Key, Target};
 use api::sky::{API_VERSION, ClusterPhase, Machine, cluster_gvk, keys, machine_gvk};
@@ -86,6 +87,12 @@ struct Sim {
     faults: bool,
     bug: Bug,
     jobs: u32,
+    /// What must never happen, and did.
+    broken: Option<String>,
+    /// Writes of the control plane and calls of providers so far.
+    points: u64,
+    /// Behind which of them the control plane is killed.
+    kill_at: Option<u64>,
 }
 
 fn target() -> Target {
@@ -108,7 +115,20 @@ impl Sim {
             faults: true,
             bug,
             jobs: 0,
+            broken: None,
+            points: 0,
+            kill_at: None,
         }
+    }
+
+    /// Behind a write or a call: whether the control plane is killed here.
+    fn dies(&mut self) -> bool {
+        self.points += 1;
+        let dies = self.kill_at == Some(self.points);
+        if dies {
+            self.kill();
+        }
+        dies
     }
 
     fn wrong(&mut self, of_hundred: u64) -> bool {
@@ -214,7 +234,22 @@ impl Sim {
             self.kill();
             return;
         }
+        let writes = decision.writes.len() as u64;
+        let until = self.kill_at.and_then(|at| at.checked_sub(self.points)).filter(|done| (1..=writes).contains(done));
+        match until {
+            Some(done) => {
+                decision.writes.truncate(done as usize);
+                (decision.status, decision.events) = (None, Vec::new());
+                self.points += done;
+                self.kill();
+            }
+            None => self.points += writes,
+        }
+        let tells = decision.status.is_some();
         self.model.execute(&target(), &decision);
+        if tells {
+            self.dies();
+        }
     }
 
     /// All that is in memory is lost.
@@ -239,6 +274,9 @@ impl Sim {
             Step::Release => self.release(&machine),
             Step::Call(call) => {
                 let answer = self.ask(&call);
+                if self.dies() {
+                    return; // what was answered, nobody knows
+                }
                 if self.bug == Bug::ReleasedUnheard && matches!(call, Call::Delete(_)) {
                     self.release(&machine);
                     return;
@@ -264,14 +302,23 @@ impl Sim {
         }
         self.model
             .change(&machine_gvk(), &key, |object| object["status"] = status_patch(&noted.status)["status"].clone());
+        self.dies();
     }
 
     fn release(&mut self, machine: &Machine) {
         let key = Key::new("default", machine.metadata.name.as_deref().unwrap_or_default());
+        let id = &machine.status.id;
+        if !id.is_empty() && self.provider.machines.iter().any(|made| made.seen.id == *id) {
+            self.broken = Some(format!("the object of machine {id} went before the machine"));
+        }
         let node = Target { gvk: object::Gvk::new("", "v1", "Node"), key: Key::new("", &node_name(machine)) };
         self.model.delete(&node, reconcile::Propagation::Background, None);
+        if self.dies() {
+            return;
+        }
         if self.model.get(&machine_gvk(), &key).is_some_and(|held| object::uid(&held) == token(machine)) {
             self.model.change(&machine_gvk(), &key, |object| object["metadata"]["finalizers"] = json!([]));
+            self.dies();
         }
     }
 
@@ -306,6 +353,9 @@ impl Sim {
                 continue;
             }
             let _ = self.ask(&Call::Delete(orphan));
+            if self.dies() {
+                return;
+            }
         }
     }
 
@@ -458,6 +508,42 @@ impl Sim {
         self.judge(wish)
     }
 
+    /// A cluster's life without any other fault: launched, stopped, started, stopped by itself, started, ended by itself; and one that is
+    /// ended by its user. Gives how many writes and calls that took.
+    fn live(mut self) -> Result<u64, String> {
+        self.faults = false;
+        self.launch();
+        self.exec();
+        self.settle("launch", 1)?;
+        self.set(|cluster| cluster["spec"]["power"] = "Stopped".into());
+        self.settle("stop", 2)?;
+        self.set(|cluster| cluster["spec"]["power"] = "Running".into());
+        self.settle("start", 1)?;
+        self.set(|cluster| cluster["spec"]["autostop"] = json!({"idleMinutes": 0}));
+        self.settle("autostop", 2)?;
+        self.set(|cluster| cluster["spec"]["power"] = "Running".into());
+        self.settle("another start", 1)?;
+        self.set(|cluster| cluster["spec"]["autostop"] = json!({"idleMinutes": 0, "down": true}));
+        self.settle("autostop with --down", 0)?;
+        self.launch();
+        self.settle("another launch", 1)?;
+        self.down();
+        self.settle("down", 0)?;
+        Ok(self.points)
+    }
+
+    fn settle(&mut self, what: &str, wish: u64) -> Result<(), String> {
+        let mut says = Ok(0);
+        for _ in 0..100 {
+            (0..20).for_each(|_| self.act());
+            says = self.judge(wish);
+            if says.is_ok() {
+                break;
+            }
+        }
+        says.map(|_| ()).map_err(|why| format!("after {what}: {why}"))
+    }
+
     fn act_without_user(&mut self) {
         self.tick += 1;
         match self.chance.below(5) {
@@ -470,6 +556,9 @@ impl Sim {
     }
 
     fn judge(&self, wish: u64) -> Result<u64, String> {
+        if let Some(why) = &self.broken {
+            return Err(why.clone());
+        }
         let machines = self.machines();
         for made in &self.provider.machines {
             let of_token: Vec<&Made> =
@@ -534,6 +623,18 @@ fn no_machine_is_lost_or_made_twice() {
         made += Sim::new(seed, Bug::None).run().unwrap_or_else(|why| panic!("seed {seed}: {why}"));
     }
     assert!(made > seeds(), "{made} machines: the seeds do nothing");
+}
+
+#[test]
+fn a_kill_behind_any_write_or_call_changes_nothing() {
+    for seed in 0..seeds().div_ceil(300) {
+        let points = Sim::new(seed, Bug::None).live().unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+        assert!(points > 60, "{points} writes and calls: the life is not lived");
+        for at in 1..=points {
+            let sim = Sim { kill_at: Some(at), ..Sim::new(seed, Bug::None) };
+            sim.live().unwrap_or_else(|why| panic!("seed {seed}, killed behind {at} of {points}: {why}"));
+        }
+    }
 }
 
 #[test]
