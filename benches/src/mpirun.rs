@@ -117,7 +117,7 @@ fn first_line(command: &mut Command, start: Instant) -> Result<(f64, Vec<String>
     let mut said = String::new();
     child.stderr.take().context("stderr is piped")?.read_to_string(&mut said)?;
     let status = child.wait()?;
-    ensure!(status.success() && ranks == 4, "{:?}: {status}, {ranks} ranks; {said}", command.get_program());
+    ensure!(status.success() && ranks == 4, "{:?}: {status}, {ranks} ranks; {before:?}; {said}", command.get_program());
     Ok((at.context("no rank said a word")?, before))
 }
 
@@ -132,7 +132,9 @@ impl Programs {
         let folder = tempfile::tempdir()?;
         let rest = std::env::var("PATH")?;
         let path = format!("{}:{rest}", fs::canonicalize(&mpi.folder)?.display());
-        let script = format!("#!/bin/sh\necho started $(date +%s.%N)\nPATH={path} exec mpirun \"$@\"\n");
+        // its PATH stays as it is: the node's `ssh` is first there
+        let real = fs::canonicalize(&mpi.folder)?.join("mpirun");
+        let script = format!("#!/bin/sh\necho started $(date +%s.%N)\nexec {} \"$@\"\n", real.display());
         write_program(&folder.path().join("mpirun"), &script)?;
         Ok(Self { path: format!("{}:{path}", folder.path().display()), _folder: folder })
     }
