@@ -196,8 +196,9 @@ pub fn orphans(listed: &[Seen], machines: &[Machine]) -> Vec<Handle> {
         let Some(machine) = machines.iter().find(|machine| token(machine) == seen.token) else { return false };
         let noted = machine.status.id.as_str();
         let is_listed = || listed.iter().any(|other| other.token == seen.token && other.id == noted);
-        // while an id is noted that is not listed, the list lags: nothing is ended in its place
-        noted.is_empty() || noted == seen.id || !is_listed()
+        // while an id is noted that is not listed, the list lags: nothing is ended in its place, unless that machine is lost
+        let lags = || !is_listed() && machine.status.phase != Phase::Lost;
+        noted.is_empty() || noted == seen.id || lags()
     };
     // one that is on its way out may need to be told again
     let orphans = listed.iter().filter(|seen| !is_kept(seen));
@@ -273,6 +274,7 @@ mod tests {
         assert_eq!(ids(&listed, std::slice::from_ref(&known)), ["a", "c", "d"]);
         assert_eq!(ids(&listed[..1], std::slice::from_ref(&known)), [""; 0], "the list lags");
         assert_eq!(ids(&listed[..2], &[machine(json!({}), false)]), [""; 0], "the answer may name either");
+        assert_eq!(ids(&listed[..1], &[machine(json!({"phase": "Lost", "id": "b"}), false)]), ["a"]);
     }
 
     #[test]

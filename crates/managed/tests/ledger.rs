@@ -361,7 +361,7 @@ impl Sim {
 
     // ── everybody else ────────────────────────────────────────────────────────────────────────────────────
 
-    /// Nodes register, jobs end, what was deleted in the foreground goes, late creations come.
+    /// Nodes register, jobs end, what was deleted in the foreground or has lost its owner goes, late creations come.
     fn around(&mut self) {
         let (due, later) = self.provider.late.drain(..).partition(|(at, _, _)| *at <= self.tick);
         self.provider.late = later;
@@ -380,9 +380,13 @@ impl Sim {
                 }));
             }
         }
+        let cluster = self.cluster().map(|cluster| object::uid(&cluster).to_owned());
         for jobset in self.model.all("JobSet") {
             let key = Key::of(&jobset);
-            if object::is_terminating(&jobset) {
+            // what the garbage collector does
+            if jobset["metadata"]["ownerReferences"][0]["uid"].as_str() != cluster.as_deref() {
+                self.model.delete(&Target::of(&jobset), reconcile::Propagation::Background, None);
+            } else if object::is_terminating(&jobset) {
                 self.model.change(&api::jobset::gvk(), &key, |object| object["metadata"]["finalizers"] = json!([]));
             } else if jobset["spec"]["suspend"] == false
                 && jobset["status"].get("conditions").is_none()
