@@ -158,13 +158,10 @@ def policies(rng: Rng, ns: str) -> list[Step]:
     if rng.random() < 0.3:
         binding["matchResources"] = rng.choice([{"objectSelector": {"matchLabels": {"app": "one"}}}, {"resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}]}, {"namespaceSelector": {"matchLabels": {"x": "y"}}}])
     all_policies, all_bindings = base + "/validatingadmissionpolicies", base + "/validatingadmissionpolicybindings"
-    # the last that becomes known: it refuses as its rule says once the parameters are, too
+    # the last that becomes known
     only: dict = {"matchConstraints": {"namespaceSelector": here, "resourceRules": [{"apiGroups": ["coordination.k8s.io"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["leases"]}]},
                   "validations": [{"expression": "object.metadata.name != 'canary'", "reason": "Forbidden"}]}  # fmt: skip
     last: dict = {"policyName": f"{ns}-z", "validationActions": ["Deny"]}
-    if takes:
-        only["paramKind"] = spec["paramKind"]
-        last["paramRef"] = {"name": "limits", "namespace": ns, "parameterNotFoundAction": "Deny"}
     lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "canary"}}
     steps = [
         post(maps, config_map("limits", {"max": "3", "k": "v"}, labels={"set": ns})), post(maps, config_map("a", {"k": "v", "n": "1"}, labels={"app": "one"})), post(maps, config_map("free", {"k": "w"})),
