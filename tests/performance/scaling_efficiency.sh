@@ -31,6 +31,8 @@ job() { # WORKERS
     local name=scaling-$((++jobs))
     "$TRAINYARD" mpijob create "$name" --workers "$1" --image none --command "mpirun --oversubscribe --bind-to none -n $1 $folder/rank" >/dev/null
     "$TRAINYARD" mpijob logs "$name" --follow >"$folder/out"
+    # workers listen until their job is gone, whatever becomes of the control plane
+    "$TRAINYARD" mpijob delete "$name" >/dev/null
     span "$1" <"$folder/out"
 }
 one() { OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe --bind-to none -n "$1" "$folder/rank" | span "$1"; }
