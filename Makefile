@@ -110,6 +110,7 @@ soak: release $(VENV)/e2e sdk-pythons sshd ## what the gate does a tenth of: tho
 	SOAK_KILLS=$${SOAK_KILLS:-20} SEED=$${SEED:-$$$$} PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/python -m pytest e2e/test_sky_ssh.py -q -s -k 'kills or lost'
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" CASES=$${CASES:-20000} SEED=$${SEED:-$$$$} $(VENV)/bin/python -m pytest e2e/test_schemas.py -q -s --timeout 0
 	@$(call some,PROPTEST_CASES=$${PROPTEST_CASES:-20000} cargo test --release --package apiserver --test it parsers)
+	@$(call some,PROPTEST_CASES=$${PROPTEST_CASES:-2000} cargo test --release --package apiserver --test it hostile_definitions)
 	@$(call some,PROPTEST_CASES=$${PROPTEST_CASES:-20000} cargo test --release --package apiserver --lib streams::properties)
 	@$(call some,PROPTEST_CASES=$${PROPTEST_CASES:-20000} cargo test --release --package placement --test it best)
 	@$(call some,TRAINYARD_LEDGER_SEEDS=$${LEDGER_SEEDS:-20000} cargo test --release --package managed --test ledger)

@@ -6,40 +6,54 @@ use std::ops::DerefMut;
 #[expect(clippy::disallowed_types, reason = "see the module's comment")]
 use std::sync::{Mutex, PoisonError};
 
-/// Results by what they were made from; all are forgotten once there are more than `most`.
+/// Results by what they were made from; all are forgotten once they weigh more than `most`. One weighs 1 unless it is said how much.
 #[derive(Debug)]
 pub struct Memo<V> {
     most: usize,
     #[expect(clippy::disallowed_types, reason = "see the module's comment")]
-    held: Mutex<BTreeMap<String, V>>,
+    held: Mutex<Held<V>>,
+}
+
+#[derive(Debug)]
+struct Held<V> {
+    results: BTreeMap<String, V>,
+    weight: usize,
 }
 
 impl<V: Clone> Memo<V> {
     pub const fn new(most: usize) -> Self {
         #[expect(clippy::disallowed_types, reason = "see the module's comment")]
-        let held = Mutex::new(BTreeMap::new());
+        let held = Mutex::new(Held { results: BTreeMap::new(), weight: 0 });
         Self { most, held }
     }
 
-    fn held(&self) -> impl DerefMut<Target = BTreeMap<String, V>> {
+    fn held(&self) -> impl DerefMut<Target = Held<V>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub fn recall(&self, from: &str) -> Option<V> {
-        self.held().get(from).cloned()
+        self.held().results.get(from).cloned()
     }
 
     /// How many results it holds.
     pub fn count(&self) -> usize {
-        self.held().len()
+        self.held().results.len()
     }
 
     pub fn keep(&self, from: &str, result: V) {
+        self.keep_of(from, result, 1);
+    }
+
+    /// Keeps a result of this weight.
+    pub fn keep_of(&self, from: &str, result: V, weight: usize) {
         let mut held = self.held();
-        if held.len() >= self.most {
-            held.clear();
+        if held.weight.saturating_add(weight) > self.most {
+            held.results.clear();
+            held.weight = 0;
         }
-        held.insert(from.to_owned(), result);
+        // one that is kept again counts twice, which forgets a little early
+        held.weight = held.weight.saturating_add(weight);
+        held.results.insert(from.to_owned(), result);
     }
 }
 
@@ -53,5 +67,7 @@ mod tests {
         assert_eq!(memo.recall("a"), None);
         ["a", "b", "c"].into_iter().for_each(|from| memo.keep(from, from.len()));
         assert_eq!((memo.recall("a"), memo.recall("c"), memo.count()), (None, Some(1), 1));
+        memo.keep_of("d", 4, 2);
+        assert_eq!((memo.recall("c"), memo.recall("d"), memo.count()), (None, Some(4), 1));
     }
 }

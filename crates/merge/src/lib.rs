@@ -14,6 +14,7 @@ pub mod gotext;
 pub mod json_patch;
 pub mod merge_patch;
 pub mod order;
+mod pattern;
 pub mod schema;
 pub mod strategic;
 pub mod structural;

@@ -106,8 +106,7 @@ impl Definitions {
 
     /// Deletes the objects of a definition; whether none is left.
     fn empty(&self, core: &Core, definition: &Arc<Entry>) -> bool {
-        let Some(served) = super::served(&definition.value(), definition.revision).into_iter().next().map(Arc::new)
-        else {
+        let Some(served) = super::stored(&definition.value(), definition.revision).map(Arc::new) else {
             return true;
         };
         let snapshot = core.store.snapshot(&served.bucket);

@@ -40,6 +40,15 @@ fn strings(value: &Value) -> Vec<String> {
     value.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
+/// The kind as its objects are stored, whether or not that version is served; `fresh_from`: see [`Custom`].
+pub(crate) fn stored(definition: &Value, fresh_from: Revision) -> Option<Served> {
+    let mut definition = definition.clone();
+    let versions = definition["spec"]["versions"].as_array_mut()?;
+    versions.retain(|version| version["storage"] == true);
+    versions.iter_mut().for_each(|version| version["served"] = true.into());
+    served(&Arc::new(definition), fresh_from).pop()
+}
+
 /// The kinds that a definition serves, one for each version; `fresh_from`: see [`Custom`].
 pub(crate) fn served(definition: &Arc<Value>, fresh_from: Revision) -> Vec<Served> {
     let spec = &definition["spec"];

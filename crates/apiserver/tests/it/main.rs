@@ -4,6 +4,7 @@
 
 mod apart;
 mod audit;
+mod definitions;
 mod follow;
 mod health;
 mod hostile;

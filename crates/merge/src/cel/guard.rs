@@ -5,11 +5,10 @@
 
 use super::Cel;
 use super::meter::{call, node, spend};
+use crate::pattern::Pattern;
 use kube_cel::cel::common::ast::{CallExpr, Expr, IdedExpr, LiteralValue, operators};
 use kube_cel::cel::extractors::{Arguments, This};
 use kube_cel::cel::{Context, ExecutionError};
-use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 const GUARD: &str = "@guard";
@@ -23,8 +22,6 @@ const TEXT_FOR_ELEMENT: u64 = 100;
 const PRECISION_MAX: u64 = 1000;
 /// What compiling a pattern costs beside reading the text, for each of its bytes; a count (`{1000}`) stands for as many.
 const PATTERN_COST: u64 = 2;
-/// Compiled patterns that are kept.
-const COMPILED_MAX: usize = 256;
 
 /// Names that stand before a function and are no value.
 const NAMESPACES: [&str; 9] = ["math", "strings", "optional", "sets", "lists", "base64", "format", "ip", "jsonpatch"];
@@ -137,11 +134,6 @@ pub(super) fn guard(expr: &mut IdedExpr) {
 
 fn operand(call: &mut CallExpr, member: bool, first: usize) -> Option<&mut IdedExpr> {
     if member { call.target.as_deref_mut() } else { call.args.get_mut(first) }
-}
-
-thread_local! {
-    /// Patterns that were compiled on this thread.
-    static COMPILED: RefCell<BTreeMap<String, regex::Regex>> = const { RefCell::new(BTreeMap::new()) };
 }
 
 pub(super) fn add_functions(context: &mut Context<'_>) {
@@ -258,19 +250,17 @@ fn compiling(pattern: &str) -> u64 {
 
 /// Whether a text matches a pattern. Compiling one costs far more than looking for it, and rules have few.
 fn matches(text: &str, pattern: &str) -> Result<bool, ExecutionError> {
-    COMPILED.with_borrow_mut(|compiled| {
-        if compiled.len() >= COMPILED_MAX {
-            compiled.clear();
+    let known = match Pattern::known(pattern) {
+        Some(known) => known,
+        None => {
+            spend(compiling(pattern))?;
+            Pattern::compile(pattern)
         }
-        if let Some(found) = compiled.get(pattern) {
-            return Ok(found.is_match(text));
-        }
-        spend(compiling(pattern))?;
-        let made = regex::Regex::new(pattern).map_err(|error| {
-            ExecutionError::function_error("matches", format!("'{pattern}' not a valid regex:\n{error}"))
-        })?;
-        Ok(compiled.entry(pattern.to_owned()).or_insert(made).is_match(text))
-    })
+    };
+    let made = known.map_err(|error| {
+        ExecutionError::function_error("matches", format!("'{pattern}' not a valid regex:\n{error}"))
+    })?;
+    Ok(made.is_match(text))
 }
 
 /// How long a pattern is with its counts written out; the counts of groups in groups multiply.

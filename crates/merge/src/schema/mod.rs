@@ -20,6 +20,7 @@ pub use openapi::SchemaError;
 pub(crate) use rules::field_path;
 pub use rules::{Rule, Rules};
 pub use validate::Findings;
+pub(crate) use validate::Steps;
 
 use serde_json::Value;
 use std::collections::BTreeMap;

@@ -4,7 +4,6 @@ use super::validate::{Correlation, unchanged};
 use super::{Facts, Findings, Schema, Type};
 use crate::cel::{self, Expression};
 use api::field::{Error, ErrorType, Path};
-use regex::Regex;
 use serde_json::{Map, Value};
 use std::cell::OnceCell;
 use std::fmt;
@@ -52,7 +51,6 @@ impl Rule {
 pub struct Rules {
     list: Vec<Rule>,
     facts: OnceLock<Facts>,
-    pattern: OnceLock<Option<Regex>>,
     programs: OnceLock<Vec<Program>>,
 }
 
@@ -92,11 +90,6 @@ impl Rules {
 
     pub(super) fn facts(&self, derive: impl FnOnce() -> Facts) -> &Facts {
         self.facts.get_or_init(derive)
-    }
-
-    /// The node's pattern, compiled; `None`: it is no valid pattern.
-    pub(super) fn pattern(&self, source: &str) -> Option<&Regex> {
-        self.pattern.get_or_init(|| Regex::new(source).ok()).as_ref()
     }
 }
 

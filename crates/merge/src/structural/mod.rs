@@ -6,7 +6,8 @@
 mod rules;
 mod shape;
 use crate::cel::cost::Cardinality;
-use crate::schema::{Schema, Type, field_path};
+use crate::pattern;
+use crate::schema::{Schema, Steps, Type, field_path};
 use api::field::{Error, ErrorList, Path};
 use serde_json::{Map, Value};
 
@@ -27,13 +28,20 @@ pub fn check(openapi: &Value, path: &Path) -> ErrorList {
     if flag(root, "nullable") {
         errors.push(Error::forbidden(&path.child("nullable"), "nullable cannot be true at the root"));
     }
+    if pattern::too_large(patterns(root).into_iter()) {
+        let why = "the patterns of the schema are too large together; counts in braces and classes of Unicode multiply their size";
+        errors.push(Error::forbidden(path, why));
+        return errors;
+    }
     // A schema that cannot be read as structural is only checked for why that is.
     let readable = is_readable(root);
     let mut sound = false;
     if readable {
         let mut faults = shape::faults(root, path);
         if faults.is_empty() {
-            default_faults(openapi, path, &mut faults);
+            let steps = Steps::default();
+            default_faults(openapi, path, &steps, &mut faults);
+            faults.extend(steps.spent(path));
             sound = faults.is_empty();
         }
         errors.extend(faults);
@@ -142,6 +150,17 @@ fn children(node: &Node) -> impl Iterator<Item = &Node> {
     properties(node).map(|(_, child)| child).chain(single).chain(branches)
 }
 
+/// The patterns of a node and of all below it.
+fn patterns(node: &Node) -> Vec<&str> {
+    let mut out = Vec::new();
+    let mut left = vec![node];
+    while let Some(node) = left.pop() {
+        out.extend(node.get("pattern").and_then(Value::as_str));
+        left.extend(children(node));
+    }
+    out
+}
+
 fn is_readable(node: &Node) -> bool {
     !UNSUPPORTED.iter().any(|name| is_set(node, name))
         && !node.get("items").is_some_and(Value::is_array)
@@ -150,7 +169,7 @@ fn is_readable(node: &Node) -> bool {
 }
 
 /// Defaults must be valid where they stand, and hold nothing that pruning would drop.
-fn default_faults(openapi: &Value, path: &Path, out: &mut ErrorList) {
+fn default_faults(openapi: &Value, path: &Path, steps: &Steps, out: &mut ErrorList) {
     let Value::Object(node) = openapi else { return };
     if let Some(default) = node.get("default").filter(|d| !d.is_null())
         && let Ok(schema) = Schema::node_from_openapi(openapi)
@@ -162,9 +181,9 @@ fn default_faults(openapi: &Value, path: &Path, out: &mut ErrorList) {
             out.push(Error::invalid(&at, default.clone(), "must not have unknown fields"));
         }
         // As what is created, and as what is set again.
-        let mut faults = schema.validate(default, None, &Path::root());
+        let mut faults = schema.validate_within(steps, default, None);
         if faults.is_empty() {
-            faults = schema.validate(default, Some(default), &Path::root());
+            faults = schema.validate_within(steps, default, Some(default));
         }
         for mut error in faults {
             if error.detail.starts_with("some validation rules were not checked") {
@@ -179,11 +198,11 @@ fn default_faults(openapi: &Value, path: &Path, out: &mut ErrorList) {
         }
     }
     if let Some(items) = node.get("items") {
-        default_faults(items, &path.child("items"), out);
+        default_faults(items, &path.child("items"), steps, out);
     }
     for (name, _) in properties(node) {
         let child = &node["properties"][name];
-        default_faults(child, &path.child("properties").key(name), out);
+        default_faults(child, &path.child("properties").key(name), steps, out);
     }
 }
 

@@ -1,8 +1,8 @@
 //! The form of structural schemas: every field is typed outside of `anyOf` and the like, which may only constrain.
 
 use super::{Node, flag, is_set, list, object, properties, text};
+use crate::pattern::Pattern;
 use api::field::{Error, ErrorList, Path};
-use regex::Regex;
 use serde_json::{Value, json};
 
 #[derive(Clone, Copy, PartialEq)]
@@ -151,7 +151,7 @@ fn value_validation(node: &Node, skip_any: bool, skip_all: bool, path: &Path, ou
     }
     let pattern = text(node, "pattern");
     if !pattern.is_empty()
-        && let Err(error) = Regex::new(pattern)
+        && let Err(error) = Pattern::compile(pattern)
     {
         let why = format!("must be a valid regular expression, but isn't: {}", go_error(pattern, &error));
         out.push(Error::invalid(&path.child("pattern"), pattern, why));

@@ -179,3 +179,28 @@ fn refuses_bad_rules() {
         ]
     );
 }
+
+#[test]
+fn definitions_that_multiply_are_refused_in_time() {
+    let patterns: serde_json::Map<String, Value> =
+        (0..3).map(|i| (format!("p{i}"), json!({"type": "string", "pattern": format!("{i}\\pL{{900}}")}))).collect();
+    let faults = check(&json!({"type": "object", "properties": patterns}), &Path::new("s"));
+    assert!(
+        faults.len() == 1 && faults[0].detail.starts_with("the patterns of the schema are too large"),
+        "{faults:?}"
+    );
+}
+
+/// Two of them would each be allowed.
+#[test]
+fn defaults_take_their_steps_together() {
+    let branches: Vec<Value> = (0..100).map(|i| json!({"maxLength": i})).collect();
+    let items = json!({"type": "string", "allOf": branches});
+    let default = json!({"type": "array", "items": items, "default": vec![""; 100]});
+    for (schema, allowed) in [(json!({"a": default}), true), (json!({"a": default, "b": default}), false)] {
+        let (steps, mut faults) = (Steps::of(30_000), ErrorList::new());
+        let schema = json!({"type": "object", "properties": schema});
+        default_faults(&schema, &Path::new("s"), &steps, &mut faults);
+        assert_eq!((faults, steps.spent(&Path::new("s")).is_none()), (Vec::new(), allowed));
+    }
+}

@@ -10,10 +10,12 @@ mod tests;
 mod values;
 
 use super::{Constraints, Schema, Type, formats};
+use crate::bounds;
 use crate::order::{self, Ordered};
 use api::field::{Error, ErrorList, Path};
 pub(super) use correlate::{Correlation, unchanged};
 use serde_json::{Map, Value};
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use values::{enumeration, number_faults, string_fault, type_fault, unplaced, wrong_type};
 
@@ -43,10 +45,22 @@ impl Schema {
         self.check_after(&[], value, old, path)
     }
 
+    /// Faults of a part of an object, which takes its steps from those of the whole. Who calls this asks them whether they were enough.
+    pub(crate) fn validate_within(&self, steps: &Steps, value: &Value, old: Option<&Value>) -> ErrorList {
+        self.check_in(steps, &[], value, old, &Path::root()).errors
+    }
+
     fn check_after(&self, before: &[Error], value: &Value, old: Option<&Value>, path: &Path) -> Findings {
+        let steps = Steps::default();
+        let mut found = self.check_in(&steps, before, value, old, path);
+        found.errors.extend(steps.spent(path));
+        found
+    }
+
+    fn check_in(&self, steps: &Steps, before: &[Error], value: &Value, old: Option<&Value>, path: &Path) -> Findings {
         let mut found = Findings::default();
-        let result = Walk { root: path.as_str().is_empty() }.node(self, value, old, &Trail::Start(path), old.is_some());
-        found.errors = result.distinct();
+        let walk = Walk { root: path.as_str().is_empty(), steps };
+        found.errors = walk.node(self, value, old, &Trail::Start(path), old.is_some()).distinct();
         self.embedded_faults(value, path, &mut found.errors);
         self.check_lists_and_rules(before, value, old, path, &mut found);
         found
@@ -58,12 +72,15 @@ impl Schema {
         let mut found = Findings::default();
         if let (Some(schema), Some(status)) = (self.properties.get("status"), value.get("status")) {
             let root = Path::root();
-            let result = Walk { root: true }.node(schema, status, old.get("status"), &Trail::Start(&root), true);
+            let steps = Steps::default();
+            let result =
+                Walk { root: true, steps: &steps }.node(schema, status, old.get("status"), &Trail::Start(&root), true);
             let within = |field: &Path| match field.as_str() {
                 "" => Path::new("status"),
                 field => Path::new("status").child(field),
             };
             found.errors = result.distinct().into_iter().map(|e| Error { field: within(&e.field), ..e }).collect();
+            found.errors.extend(steps.spent(&root));
         }
         self.check_lists_and_rules(&[], value, Some(old), &Path::root(), &mut found);
         found
@@ -99,10 +116,10 @@ impl Schema {
     }
 }
 
-/// Faults of a node that are told at most...
+/// Faults of a node that are reported at most...
 const FAULTS: usize = 1000;
 
-/// ... and bytes of their texts, but for the last. Each element of a list may have a fault for each part of its schema: what there are of
+/// ... and bytes of their texts and values, but for the last. Each element of a list may have a fault for each part of its schema: what there are of
 /// them in all is the product of two lengths that clients choose.
 const FAULTS_BYTES: usize = 1 << 20;
 
@@ -117,7 +134,9 @@ struct Outcome {
 impl Outcome {
     fn add(&mut self, error: Error) {
         if !self.is_full() {
-            self.bytes = self.bytes.saturating_add(error.detail.len()).saturating_add(error.field.as_str().len());
+            let value = error.value.as_ref().map_or(0, bounds::bytes);
+            let texts = error.detail.len().saturating_add(error.field.as_str().len());
+            self.bytes = self.bytes.saturating_add(texts).saturating_add(value);
             self.errors.push(error);
         }
     }
@@ -168,12 +187,49 @@ impl Trail<'_> {
     }
 }
 
-struct Walk {
-    /// Whether the walk began at an object's root, whose type members never ratchet.
-    root: bool,
+/// Steps that the validation of an object may take: a value that is held against a schema or a branch of one, or against a member of an
+/// enumeration, is one. A schema of a megabyte and an object of as much could ask for their product. What an object of 1.5 MiB holds at
+/// most leaves some 30 for each value.
+const STEPS_MAX: u64 = 20_000_000;
+
+/// Steps of a pattern that take as long as one of these.
+const PATTERN_STEPS: u64 = 32;
+
+/// The steps that a validation may still take.
+pub(crate) struct Steps(Cell<Option<u64>>);
+
+impl Default for Steps {
+    fn default() -> Self {
+        Self::of(STEPS_MAX)
+    }
 }
 
-impl Walk {
+impl Steps {
+    pub const fn of(steps: u64) -> Self {
+        Self(Cell::new(Some(steps)))
+    }
+
+    /// Pays for steps; whether they may be taken.
+    fn spend(&self, steps: u64) -> bool {
+        self.0.set(self.0.get().and_then(|left| left.checked_sub(steps)));
+        self.0.get().is_some()
+    }
+
+    /// The fault of what asks for more steps than there are: what of it was not looked at is not known to be valid.
+    pub fn spent(&self, path: &Path) -> Option<Error> {
+        let why = "there is too much to check: values, branches of schemas and members of enumerations multiply; \
+                   try shorter lists or texts, or a schema with fewer branches";
+        self.0.get().is_none().then(|| Error::forbidden(path, why))
+    }
+}
+
+struct Walk<'a> {
+    /// Whether the walk began at an object's root, whose type members never ratchet.
+    root: bool,
+    steps: &'a Steps,
+}
+
+impl Walk<'_> {
     /// Validates one node. `old` is the value that corresponds to `value`; with `ratchet`, a node that did not change has no
     /// faults.
     fn node(&self, schema: &Schema, value: &Value, old: Option<&Value>, at: &Trail<'_>, ratchet: bool) -> Outcome {
@@ -192,6 +248,10 @@ impl Walk {
     fn faults(&self, schema: &Schema, value: &Value, old: Option<&Value>, at: &Trail<'_>) -> Outcome {
         let mut out = Outcome::default();
         let constraints = schema.constraints.as_deref();
+        let allowed = constraints.map_or(0, |c| c.enumeration.len());
+        if !self.steps.spend(u64::try_from(allowed).unwrap_or(u64::MAX).saturating_add(1)) {
+            return out;
+        }
         let typed = schema.kind != Type::Any || schema.format.is_some();
         if value.is_null() {
             if typed {
@@ -217,7 +277,9 @@ impl Walk {
         out.checks += 2;
         match value {
             Value::String(text) => {
-                if let Some(error) = constraints.and_then(|c| string_fault(schema, c, text, at)) {
+                if let Some(error) =
+                    constraints.and_then(|c| string_fault(c, text, at, |steps| self.steps.spend(steps / PATTERN_STEPS)))
+                {
                     out.add(error);
                 }
                 out.checks += 1;

@@ -76,3 +76,48 @@ fn a_fault_that_two_branches_find_is_told_once() {
     let of_a: Vec<&Error> = faults.iter().filter(|fault| fault.field.as_str() == "a").collect();
     assert_eq!(of_a.len(), 1, "{faults:?}");
 }
+
+/// With a hundredth of the steps, as this build takes long for them all.
+#[test]
+fn what_multiplies_ends_at_a_bound() {
+    let many = |n: usize| (0..n).map(|i| format!("v{i}").into()).collect::<Vec<Value>>();
+    let branches = |n: usize| vec![json!({"minLength": 0}); n];
+    let failing = |n: usize| [branches(n), vec![json!({"minLength": 1})]].concat();
+    let array = |items: Value| json!({"type": "array", "items": items});
+    for (schema, value, allowed) in [
+        (array(json!({"type": "string", "enum": many(5000)})), json!(vec!["v4999"; 10]), true),
+        (array(json!({"type": "string", "enum": many(5000)})), json!(vec!["v4999"; 1000]), false),
+        (array(json!({"type": "string", "allOf": branches(10)})), json!(vec![""; 10_000]), true),
+        (array(json!({"type": "string", "allOf": branches(1000)})), json!(vec![""; 10_000]), false),
+        (array(json!({"type": "string", "not": {"allOf": failing(10)}})), json!(vec![""; 1000]), true),
+        (array(json!({"type": "string", "not": {"allOf": failing(1000)}})), json!(vec![""; 10_000]), false),
+        (json!({"type": "string", "pattern": "(a|b|ab)*c?"}), json!("ab".repeat(70_000)), true),
+        (json!({"type": "string", "pattern": "[ab]*a[ab]{90}c"}), json!("ab".repeat(70_000)), false),
+        (json!({"type": "string", "pattern": "[ab]*a[ab]{90}c?"}), json!("ab".repeat(1000)), true),
+    ] {
+        let schema = Schema::node_from_openapi(&schema).unwrap();
+        // what is wrong already may stay, yet not unseen
+        for old in [None, Some(&value)] {
+            let steps = Steps::of(STEPS_MAX / 100);
+            let mut faults = schema.validate_within(&steps, &value, old);
+            let spent = steps.spent(&Path::new("f"));
+            assert_eq!(spent.is_none(), allowed, "{schema:?} {faults:?}");
+            faults.extend(spent);
+            assert_eq!(faults.is_empty(), allowed, "{faults:?}");
+        }
+    }
+}
+
+#[test]
+fn faults_with_long_values_are_few() {
+    let schema =
+        Schema::node_from_openapi(&json!({"type": "string", "allOf": (0..1000).map(|i| json!({"pattern": format!("^x{i}$")})).collect::<Vec<_>>()})).unwrap();
+    let faults = schema.validate(&json!("a".repeat(100_000)), None, &Path::new("f"));
+    assert!((2..20).contains(&faults.len()), "{}", faults.len());
+}
+
+#[test]
+fn multiples_of_minus_one_are_judged() {
+    let schema = Schema::node_from_openapi(&json!({"type": "integer", "multipleOf": -1})).unwrap();
+    assert!(!schema.validate(&json!(i64::MIN), None, &Path::new("f")).is_empty());
+}

@@ -1,6 +1,7 @@
 //! Faults of one value: its type, format, bounds, pattern and enumeration.
 
 use super::{Outcome, Trail};
+use crate::pattern::Pattern;
 use crate::schema::{Constraints, Schema, Type, formats, prune};
 use api::field::{Error, Path};
 use serde_json::Value;
@@ -88,7 +89,13 @@ pub(super) fn is_number_format(format: &str) -> bool {
     matches!(format, "int32" | "int64" | "float" | "double")
 }
 
-pub(super) fn string_fault(schema: &Schema, c: &Constraints, text: &str, at: &Trail<'_>) -> Option<Error> {
+/// `spend`: pays for so many steps; false where there is nothing left to pay with, and nothing is looked at.
+pub(super) fn string_fault(
+    c: &Constraints,
+    text: &str,
+    at: &Trail<'_>,
+    spend: impl FnOnce(u64) -> bool,
+) -> Option<Error> {
     if c.max_length.is_some() || c.min_length.is_some() {
         let length = text.chars().count() as u64;
         if let Some(max) = c.max_length.filter(|max| length > *max) {
@@ -100,21 +107,22 @@ pub(super) fn string_fault(schema: &Schema, c: &Constraints, text: &str, at: &Tr
             return Some(Error::invalid(path, text, why));
         }
     }
-    let pattern = c.pattern.as_deref()?;
-    let regex = schema.rules.pattern(pattern);
-    if regex.is_some_and(|regex| regex.is_match(text)) {
+    let source = c.pattern.as_deref()?;
+    let pattern = Pattern::compile(source);
+    if let Ok(pattern) = &pattern
+        && (!spend(pattern.steps(text.len())) || pattern.is_match(text))
+    {
         return None;
     }
     let path = &at.path();
     let name = path.as_str();
-    match regex {
-        Some(_) => Some(Error::invalid(path, text, format!("{name} in body should match '{pattern}'"))),
-        None => Some(Error::invalid(
-            path,
-            text,
-            format!("{name} in body should match '{pattern}, but pattern is invalid: error parsing regexp'"),
-        )),
-    }
+    Some(match pattern {
+        Ok(_) => Error::invalid(path, text, format!("{name} in body should match '{source}'")),
+        Err(_) => {
+            let why = format!("{name} in body should match '{source}, but pattern is invalid: error parsing regexp'");
+            Error::invalid(path, text, why)
+        }
+    })
 }
 
 pub(super) fn number_faults(
@@ -162,7 +170,7 @@ pub(super) fn number_faults(
     if let Some(factor) = c.multiple_of {
         let fits = match integer {
             #[expect(clippy::cast_possible_truncation, reason = "factors of integers are integers")]
-            Some(integer) => (factor as i64 != 0) && integer % (factor as i64) == 0,
+            Some(integer) => integer.checked_rem(factor as i64).is_some_and(|rest| rest == 0),
             None => is_whole(if factor < 1.0 { 1.0 / factor * number } else { number / factor }),
         };
         if bound(factor) <= 0.0 {
