@@ -1,7 +1,7 @@
 """Clusters on machines that are reached by SSH: real sshds, and what happens to them.
 
-`SOAK_KILLS` says how often the control plane is killed on the way up and on the way down (1; `make soak`: 20), and has the cable cut;
-`SEED` how chance begins.
+`SOAK_KILLS` says how many machines come and go while the control plane is killed on the way up and on the way down (1; `make soak`: 20), has it
+killed while a job runs, and on the way to a stop and to a start, and has the cable cut; `SEED` how chance begins.
 """
 
 from __future__ import annotations
@@ -323,17 +323,38 @@ def test_kills_of_the_control_plane_leave_one_machine_or_none(lan: Lan, sky: Sky
     one, two = lan.host(), lan.host()
     lan.pools(lan.pool("lab", one, two))
     chance = random.Random(int(os.environ.get("SEED", "1")))
+
+    def killed_within(seconds: float) -> None:
+        time.sleep(chance.uniform(0, seconds))  # anywhere on the way
+        sky.kill()
+        sky.up()
+
+    def power(wanted: str) -> None:
+        sky.kubectl("patch", "cluster", "dev", "--type=merge", "-p", json.dumps({"spec": {"power": wanted}}))
+
     for _ in range(int(os.environ.get("SOAK_KILLS", "1"))):
         sky.cluster("dev", "lab")
-        time.sleep(chance.uniform(0, 6))  # anywhere on the way
-        sky.kill()
-        sky.up()
+        killed_within(6)
         sky.until_up("dev")
         wait_for("one claim", lambda: len([host for host in (one, two) if (claim(host)).exists()]) == 1, WAIT)
+        if SOAK:
+            ran = next(host for host in (one, two) if claim(host).exists()).home / ".trainyard-machine/ran"
+            node = sky.status("dev")["nodes"][0]["node"]
+            sky.pod("job", node, f"echo once >>{ran}; sleep 3")
+            killed_within(3)
+            wait_for("the job to end", lambda: sky.phase("job") == "Succeeded", WAIT)
+            assert ran.read_text() == "once\n"
+            ran.unlink()
+            sky.kubectl("delete", "pod", "job")
+            power("Stopped")
+            killed_within(3)
+            wait_for("it to be stopped", lambda: sky.status("dev").get("phase") == "STOPPED", WAIT)
+            wait_for("its processes to end", lambda: not one.ours() and not two.ours(), WAIT)
+            power("Running")
+            killed_within(6)
+            sky.until_up("dev")
         sky.kubectl("delete", "cluster", "dev", "--wait=false")
-        time.sleep(chance.uniform(0, 3))
-        sky.kill()
-        sky.up()
+        killed_within(3)
         sky.delete("dev")
         nothing_left(sky, one, two)
 
