@@ -453,14 +453,15 @@ def scenario(cluster: Cluster, replica: Replica) -> None:
     jobset = lambda name: cluster.get("-n", "rights", "jobset", name)
     for name in ("plain", "volcano", "gang", "short", "waits", "keys", "cluster"):
         wait_for(f"JobSet {name}", lambda: jobset(name))
+    # the next attempt takes its place as soon as it has failed
+    first = jobset("plain")["metadata"]["uid"]
     # what JobSet's controller would say at their ends
     for name, kind in (("plain", "Failed"), ("short", "Completed")):
         condition = {"type": kind, "status": "True", "reason": "Test", "message": "", "lastTransitionTime": "2026-01-02T03:04:05Z"}
         cluster.kubectl("-n", "rights", "patch", "jobset", name, "--type=merge", "--subresource=status", "-p",
                         json.dumps({"status": {"conditions": [condition]}}))  # fmt: skip
-    first = jobset("plain").get("metadata", {}).get("uid")
     wait_for("the next attempt", lambda: jobset("plain").get("metadata", {}).get("annotations", {}).get("trainyard.dev/attempt") == "2", 120)
-    assert first is not None
+    assert jobset("plain")["metadata"]["uid"] != first
     wait_for("the TrainJob to go", lambda: not cluster.get("-n", "rights", "trainjob", "short"), 120)
     patch = {"spec": {"runtimePatches": [{"manager": "acme.io/x", "trainingRuntimeSpec": {"template": {"metadata": {"labels": {"a": "b"}}}}}]}}
     cluster.kubectl("-n", "rights", "patch", "trainjob", "waits", "--type=merge", "-p", json.dumps(patch))
