@@ -194,7 +194,7 @@ impl Default for Metrics {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct MetricsAuth {
-    /// Whether only users whom the API server allows to may read. Default: false.
+    /// Whether a reader needs the API server's permission. Default: false.
     pub enabled: bool,
 }
 

@@ -6,7 +6,7 @@ use std::ops::DerefMut;
 #[expect(clippy::disallowed_types, reason = "see the module's comment")]
 use std::sync::{Mutex, PoisonError};
 
-/// Results by what they were made from; all are forgotten once they weigh more than `most`. One weighs 1 unless it is said how much.
+/// Results by what they were made from; all are forgotten once they weigh more than `most`. A result weighs 1 unless `keep_of` says how much.
 #[derive(Debug)]
 pub struct Memo<V> {
     most: usize,

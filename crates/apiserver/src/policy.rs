@@ -50,7 +50,8 @@ struct Facts<'a> {
     /// The namespace that the object is in, or is.
     namespace: Option<Arc<Value>>,
     request: Value,
-    rights: Arc<dyn Authorizer>,
+    /// `authorizer`, and what `authorizer.requestResource` is about.
+    rights: (Arc<dyn Authorizer>, Attributes),
 }
 
 /// The rights that the variable `authorizer` asks about.
@@ -62,6 +63,7 @@ struct Rights {
 
 impl Authorizer for Rights {
     fn check(&self, question: &Question) -> Option<String> {
+        // without `system:authenticated`, as upstream's: nobody has authenticated this account
         let account = question.account.as_ref().map(|(namespace, name)| User {
             name: format!("system:serviceaccount:{namespace}:{name}"),
             groups: vec!["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")],
@@ -84,19 +86,6 @@ impl Authorizer for Rights {
 }
 
 impl Facts<'_> {
-    /// What `authorizer.requestResource` is about.
-    fn own(&self) -> Attributes {
-        let resource = &self.target.served.resource;
-        Attributes {
-            group: resource.group.clone(),
-            resource: resource.plural.clone(),
-            subresource: self.target.subresource.clone(),
-            namespace: self.target.namespace.clone(),
-            name: self.name.to_owned(),
-            fields: String::new(),
-        }
-    }
-
     fn rule_matches(&self, rule: &Value) -> bool {
         let resource = &self.target.served.resource;
         let has = |member: &str, wanted: &str| items(rule, member).iter().any(|v| v == "*" || v == wanted);
@@ -234,8 +223,8 @@ impl<'a> Evaluation<'a> {
                 ("params", &self.params),
                 ("namespaceObject", namespace),
             ],
-            variables: self.variables.clone(),
-            rights: Some((self.facts.rights.clone(), self.facts.own())),
+            variables: Some(&self.variables),
+            rights: Some(&self.facts.rights),
         };
         let (result, cost) = expression.evaluate_policy(&given);
         // an expression without a loop is not free
@@ -332,8 +321,16 @@ impl Core {
         let kind = json!({"group": resource.group, "version": resource.version, "kind": resource.kind});
         let plural = json!({"group": resource.group, "version": resource.version, "resource": resource.plural});
         let rights = Rights { store: self.store.clone(), access: self.access.clone(), user: user.clone() };
+        let own = Attributes {
+            group: resource.group.clone(),
+            resource: resource.plural.clone(),
+            subresource: target.subresource.clone(),
+            namespace: target.namespace.clone(),
+            name: name.to_owned(),
+            fields: String::new(),
+        };
         let facts = Facts {
-            rights: Arc::new(rights),
+            rights: (Arc::new(rights), own),
             target,
             operation,
             object,

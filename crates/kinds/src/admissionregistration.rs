@@ -8,7 +8,7 @@ use super::podspec::label_selector;
 use api::field::{Error, ErrorList, Path};
 use api::names;
 use jiff::Timestamp;
-use merge::cel::{PolicyScope, check_policy};
+use merge::cel::{PolicyScope, check_policy, is_identifier};
 use resource::{Context, Strategy};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -26,36 +26,6 @@ pub struct Webhooks {
 
 /// Audit annotations of a policy, at most.
 const ANNOTATIONS_MAX: usize = 20;
-
-/// Whether CEL takes a text for a name.
-fn is_identifier(name: &str) -> bool {
-    let reserved = [
-        "as",
-        "break",
-        "const",
-        "continue",
-        "else",
-        "false",
-        "for",
-        "function",
-        "if",
-        "import",
-        "in",
-        "let",
-        "loop",
-        "namespace",
-        "null",
-        "package",
-        "return",
-        "true",
-        "var",
-        "void",
-        "while",
-    ];
-    name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
-        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
-        && !reserved.contains(&name)
-}
 
 fn match_defaults(resources: &mut Value, rules: &[&str]) {
     default(resources, "matchPolicy", "Equivalent");

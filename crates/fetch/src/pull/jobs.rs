@@ -93,7 +93,7 @@ fn cut(entry: &Entry, part: u64) -> Option<Cut> {
 
 /// Asks the source what its listing does not tell, checksums above all, and opens the part file.
 async fn begun(shared: Arc<Shared>, origin: Origin, entry: Entry, part: u64, how: How) -> Result<Done, Fault> {
-    // whatever keeps it from being told, it is not the content that changed once more
+    // a fault of this question says nothing of the content, so it does not count as another change of it
     let described = origin.source.describe(&entry).await.map_err(Fault::into_error)?;
     let is_same = described.size == entry.size && described.version == entry.version;
     let entry = if is_same || how == How::Changed { described } else { entry };

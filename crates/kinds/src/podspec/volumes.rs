@@ -188,7 +188,7 @@ fn one(kind: &str, value: &Value, path: &Path, errors: &mut ErrorList) {
     }
 }
 
-/// A number between these two, both inclusive.
+/// A number of at most `most`; 0 stands for none, and the message names `least`, as upstream's does.
 fn between(value: &Value, field: &str, least: i64, most: i64, path: &Path, errors: &mut ErrorList) {
     if let Some(number) = int(value, field)
         && !(0..=most).contains(&number)

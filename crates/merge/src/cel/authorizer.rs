@@ -24,7 +24,7 @@ pub struct Question {
     pub verb: String,
 }
 
-/// What is to be done something to.
+/// What a question is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Subject {
     Path(String),
@@ -207,7 +207,7 @@ pub(super) fn add_functions(context: &mut Context<'_>) {
     });
     reading(context, "allowed", |allowed| Cel::Bool(allowed.is_some()));
     reading(context, "reason", |allowed| text(allowed.unwrap_or_default()));
-    // an answer that cannot be given is one that allows nothing
+    // a question is always answered here: rights are read from memory
     reading(context, "errored", |_| Cel::Bool(false));
     reading(context, "error", |_| text(""));
 }
@@ -236,7 +236,8 @@ mod tests {
     fn run(source: &str) -> Result<Value, String> {
         let expression = Expression::compile(source).map_err(|error| error.0)?;
         let own = Attributes { resource: "pods".to_owned(), name: "own".to_owned(), ..Attributes::default() };
-        let given = Given { rights: Some((Arc::new(Book), own)), ..Given::default() };
+        let rights: (Arc<dyn Authorizer>, Attributes) = (Arc::new(Book), own);
+        let given = Given { rights: Some(&rights), ..Given::default() };
         expression.evaluate_policy(&given).0.map(|value| value.json()).map_err(|error| error.0)
     }
 

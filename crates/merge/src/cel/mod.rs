@@ -57,9 +57,9 @@ pub struct Given<'a> {
     /// `object`, `oldObject`, `request`, `params`, `namespaceObject`.
     pub values: &'a [(&'a str, &'a Value)],
     /// The members of `variables`.
-    pub variables: BTreeMap<String, Computed>,
+    pub variables: Option<&'a BTreeMap<String, Computed>>,
     /// `authorizer`, and the resource of the request (`authorizer.requestResource`).
-    pub rights: Option<(Arc<dyn Authorizer>, Attributes)>,
+    pub rights: Option<&'a (Arc<dyn Authorizer>, Attributes)>,
 }
 
 /// What an expression gave: a value of CEL, which may be one that JSON does not have (a duration, a quantity).
@@ -236,10 +236,13 @@ impl Expression {
     pub fn evaluate_policy(&self, given: &Given<'_>) -> (Result<Computed, CelError>, u64) {
         let mut scope: Vec<(&str, Cel)> =
             given.values.iter().map(|(name, value)| (*name, to_cel(value, None))).collect();
-        let variables =
-            given.variables.iter().map(|(name, value)| (Key::String(Arc::new(name.clone())), value.0.clone()));
+        let variables = given
+            .variables
+            .into_iter()
+            .flatten()
+            .map(|(name, value)| (Key::String(Arc::new(name.clone())), value.0.clone()));
         scope.push(("variables", Cel::Map(CelMap { map: Arc::new(variables.collect()) })));
-        if let Some((authorizer, own)) = &given.rights {
+        if let Some((authorizer, own)) = given.rights {
             scope.extend(authorizer::variables(authorizer, own.clone()));
         }
         let (result, cost) = self.resolve(scope);
@@ -326,6 +329,13 @@ const RESERVED: [&str; 21] = [
     "void",
     "while",
 ];
+
+/// Whether a text is a name in CEL.
+pub fn is_identifier(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+        && !RESERVED.contains(&text)
+}
 
 /// The name by which CEL reaches a field (`k8s.io/apiserver/pkg/cel.Escape`): `foo-bar` is `foo__dash__bar`, `namespace` is
 /// `__namespace__`. `None`: the field cannot be reached.

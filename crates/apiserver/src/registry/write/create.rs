@@ -67,7 +67,7 @@ impl Core {
         let now = self.world.now();
         if !tracked {
             meta_mut(&mut new).remove("managedFields");
-            // an empty list that is always written is somebody's, though what is kept of it is nothing
+            // a list that Go always writes has an owner even where it is empty; the object keeps null in its place
             let lists: Vec<&str> = empty.iter().filter(|(_, v)| v.is_array()).map(|(path, _)| path.as_str()).collect();
             let filled: Vec<String> =
                 lists.into_iter().filter(|path| fill_null(&mut new, path)).map(str::to_owned).collect();
