@@ -24,7 +24,14 @@ const ALIVE: [&str; 2] = ["ServerAliveInterval=5", "ServerAliveCountMax=3"];
 /// How much of an answer is read.
 const ANSWER_MAX: u64 = 1 << 20;
 
+/// Of the connections of this process; see [`socket_name`].
 static COUNT: AtomicU64 = AtomicU64::new(0);
+
+/// The name of a new connection's socket. A killed process leaves its `ssh`, which removes its socket by name when it ends, so no
+/// other process may use that name: the commands of a connection without its socket would go over connections of their own.
+fn socket_name() -> String {
+    format!("c{:x}.{:x}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
+}
 
 /// A connection that is open. Dropping it closes it.
 pub struct Session {
@@ -72,7 +79,7 @@ impl Session {
     /// # Errors
     /// `Unreachable` or `Refused`: nothing was done there.
     pub async fn open(folder: &Path, place: &Place, password: Option<&str>) -> Result<Self, Fault> {
-        let socket = format!("c{:x}", COUNT.fetch_add(1, Ordering::Relaxed));
+        let socket = socket_name();
         let _ = std::fs::remove_file(folder.join(&socket));
         let mut command = ssh(folder, &socket, place);
         command.args(["-M", "-o", "ControlPersist=no", "-o", "ClearAllForwardings=yes"]);
@@ -194,8 +201,10 @@ impl Line {
         let script = script(function, variables);
         let command = format!("exec sh -c {}", quoted(&reader(&script)));
         let mut child = ssh(&self.folder, &self.socket, &self.place);
+        // where the connection is gone, ssh would make one of its own, and the host would take it for a newer one
         child
-            .args(["-o", "ControlMaster=no", "-o", "ClearAllForwardings=yes", "-o", "BatchMode=yes", "--"])
+            .args(["-o", "ControlMaster=no", "-o", "ProxyCommand=false"])
+            .args(["-o", "ClearAllForwardings=yes", "-o", "BatchMode=yes", "--"])
             .arg(&self.place.name)
             .arg(command);
         let mut child = child.spawn().map_err(|error| local(&error))?;
