@@ -16,7 +16,7 @@ import subprocess
 import tarfile
 import time
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 
 import pytest
 
@@ -222,15 +222,30 @@ def kubectls(newest_kubectl: str, tmp_path_factory: pytest.TempPathFactory) -> d
     return found | {"1.36": newest_kubectl}
 
 
+# Real clusters of this process. Each takes half a gigabyte and some processor, so they end with the last test that is on them.
+SHARED: list[Generator[Cluster]] = []  # noqa: F821 (it imports this module)
+
+
+def shared(clusters: Generator[Cluster]) -> Iterator[Cluster]:  # noqa: F821
+    SHARED.append(clusters)
+    try:
+        yield next(clusters)
+    finally:
+        clusters.close()
+
+
 @pytest.fixture(scope="session")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:  # noqa: F821 (it imports this module)
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:  # noqa: F821
     """Kubernetes with JobSet, and our manifests; no Trainer runs."""
     from cluster import start
 
-    for started in start(tmp_path_factory, "--jobset", "--audit"):
-        started.install()
-        started.collects()
-        yield started
+    def installed() -> Generator[Cluster]:  # noqa: F821
+        for started in start(tmp_path_factory, "--jobset", "--audit"):
+            started.install()
+            started.collects()
+            yield started
+
+    yield from shared(installed())
 
 
 @pytest.fixture(scope="session")
@@ -238,21 +253,34 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:  # no
     """Kubernetes with JobSet and upstream's Trainer."""
     from cluster import start
 
-    yield from start(tmp_path_factory, "--trainer")
+    yield from shared(start(tmp_path_factory, "--trainer"))
 
 
+# Of those that need no real cluster.
+LONGEST = "test_transcripts"
+
+
+def on_real_clusters(item: pytest.Item | None) -> bool:
+    return not {"cluster", "theirs"}.isdisjoint(getattr(item, "fixturenames", ()))
+
+
+@pytest.hookimpl(tryfirst=True)  # xdist then looks at the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What is shared stays in one process: a module's control plane, and the real clusters. Tests on those come last, so that no
-    other test has them beside it, but first where two processes share the tests, as they take longest. The swap, which ends
-    upstream's Trainer, is the last of them."""
-    shared = "PYTEST_XDIST_WORKER" in os.environ
+    other test has them beside it, but first where two processes share the tests, as they take longest; then comes the longest
+    module. The swap, which ends upstream's Trainer, is the last on the clusters."""
+    divided = "PYTEST_XDIST_WORKER" in os.environ
 
-    def on_real_clusters(item: pytest.Item) -> bool:
-        return not {"cluster", "theirs"}.isdisjoint(getattr(item, "fixturenames", ()))
-
-    items.sort(key=lambda item: (on_real_clusters(item) != shared, "swap" in item.name))
+    items.sort(key=lambda item: (on_real_clusters(item) != divided, item.path.stem != LONGEST, "swap" in item.name))
     for item in items:
         item.add_marker(pytest.mark.xdist_group("clusters" if on_real_clusters(item) else item.path.stem))
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Without the groups, which xdist writes behind the tests' names, each process would set up every module."""
+    grouped = all("@" in item.nodeid.rpartition("]")[2] for item in session.items)
+    if getattr(session.config.option, "loadgroup", False) and not grouped:
+        raise pytest.UsageError("pytest-xdist has not grouped the tests: install the versions of e2e/requirements.txt")
 
 
 FAILED = pytest.StashKey[bool]()
@@ -267,10 +295,14 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo):
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_teardown(item: pytest.Item):
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None):
     """What a failed test leaves in its module's fixtures goes with them, so that its second try, and the next test, start clean.
     With `$ALONE` every test has fixtures of its own, which finds the tests that need an earlier one."""
     result = yield
+    # one that failed may be tried again
+    if on_real_clusters(item) and not on_real_clusters(nextitem) and not item.stash.get(FAILED, False):
+        while SHARED:
+            SHARED.pop().close()
     if item.stash.get(FAILED, False) or os.environ.get("ALONE"):
         item.session._setupstate.teardown_exact(item.session)  # pytest has no public name for it
     return result
