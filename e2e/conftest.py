@@ -276,11 +276,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         item.add_marker(pytest.mark.xdist_group("clusters" if on_real_clusters(item) else item.path.stem))
 
 
-def pytest_collection_finish(session: pytest.Session) -> None:
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_node_collection_finished(node: WorkerController, ids: list[str]) -> None:  # noqa: F821
     """Without the groups, which xdist writes behind the tests' names, each process would set up every module."""
-    grouped = all("@" in item.nodeid.rpartition("]")[2] for item in session.items)
-    if getattr(session.config.option, "loadgroup", False) and not grouped:
-        raise pytest.UsageError("pytest-xdist has not grouped the tests: install the versions of e2e/requirements.txt")
+    if node.config.getoption("dist") == "loadgroup" and not all("@" in name.rpartition("]")[2] for name in ids):
+        pytest.exit("pytest-xdist has not grouped the tests: install the versions of e2e/requirements.txt", returncode=2)
 
 
 FAILED = pytest.StashKey[bool]()
