@@ -107,7 +107,7 @@ pub fn clauses(header: &str) -> Vec<Clause> {
 
 fn encodings(media: &str) -> &'static [Encoding] {
     match media {
-        "*/*" => &[Encoding::Json, Encoding::Yaml, Encoding::Protobuf],
+        "*/*" | "application/*" => &[Encoding::Json, Encoding::Yaml, Encoding::Protobuf],
         JSON => &[Encoding::Json],
         YAML => &[Encoding::Yaml],
         PROTOBUF => &[Encoding::Protobuf],
@@ -118,6 +118,7 @@ fn encodings(media: &str) -> &'static [Encoding] {
 /// What an endpoint can answer with.
 #[derive(Clone, Copy, Debug)]
 pub struct Offer {
+    /// The object itself in protobuf. Its metadata can be had in it wherever `forms` are.
     pub protobuf: bool,
     /// Tables and metadata.
     pub forms: bool,
@@ -133,7 +134,8 @@ pub fn accept(header: Option<&str>, offer: Offer) -> Result<Accepted, Status> {
     let Some(header) = header.filter(|h| !h.trim().is_empty()) else { return Ok(Accepted::default()) };
     let clauses = clauses(header);
     // upstream's handler of custom resources looks at types alone, the router of built-in ones before it does
-    if offer.protobuf && !clauses.iter().any(|c| !encodings(&c.media).is_empty()) {
+    let routed = |clause: &Clause| clause.media != "application/*" && !encodings(&clause.media).is_empty();
+    if offer.protobuf && !clauses.iter().any(routed) {
         let streams =
             if offer.watch { format!(", {JSON};stream=watch, {PROTOBUF};stream=watch") } else { String::new() };
         let mut status = Status::new(
@@ -145,9 +147,9 @@ pub fn accept(header: Option<&str>, offer: Offer) -> Result<Accepted, Status> {
         return Err(status);
     }
     for clause in &clauses {
-        let possible = encodings(&clause.media).iter().find(|e| offer.protobuf || **e != Encoding::Protobuf);
-        let Some(&encoding) = possible else { continue };
+        let Some(&encoding) = encodings(&clause.media).first() else { continue };
         let form = match clause.parameter("as") {
+            None | Some("") if encoding == Encoding::Protobuf && !offer.protobuf => continue,
             None | Some("") => Form::Object,
             // Tables are JSON and YAML only.
             Some("Table") if encoding == Encoding::Protobuf => continue,
@@ -216,6 +218,18 @@ mod tests {
             assert_eq!(encoding(header), chosen, "{header}");
         }
         let custom = Offer { protobuf: false, forms: true, watch: false };
-        assert!(accept(Some(PROTOBUF), custom).is_err());
+        let metadata = format!("{PROTOBUF};as=PartialObjectMetadata;v=v1;g=meta.k8s.io");
+        let encoding = |header: &str| accept(Some(header), custom).map(|a| (a.encoding, a.form)).ok();
+        for (header, chosen) in [
+            (PROTOBUF, None),
+            (metadata.as_str(), Some((Encoding::Protobuf, Form::Metadata))),
+            (&format!("{PROTOBUF},{metadata}"), Some((Encoding::Protobuf, Form::Metadata))),
+            (&format!("{PROTOBUF},application/json"), json),
+            ("application/*", json),
+        ] {
+            assert_eq!(encoding(header), chosen, "{header}");
+        }
+        // upstream's router of built-in kinds knows no half of a type
+        assert!(accept(Some("application/*"), ALL).is_err());
     }
 }

@@ -10,7 +10,7 @@ use crate::registry::{Custom, Served};
 use merge::schema::Schema;
 use resource::{Column, Rechecks, Resource, Subresource};
 use serde_json::{Value, json};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use store::Revision;
 use strategy::CustomStrategy;
 use tokio_util::sync::CancellationToken;
@@ -25,6 +25,18 @@ pub(crate) fn schema(openapi: &Value) -> Arc<Schema> {
             Arc::new(Schema { preserve_unknown: true, ..<Schema as Default>::default() })
         }
     }
+}
+
+/// The schema of a definition's version.
+pub(crate) fn schema_of_version(definition: &Value, version: &str) -> Arc<Schema> {
+    let versions = definition["spec"]["versions"].as_array().into_iter().flatten();
+    let openapi = versions.filter(|v| v["name"] == version).find_map(|v| v["schema"].get("openAPIV3Schema"));
+    schema(&openapi.cloned().unwrap_or_else(open))
+}
+
+/// What a version without a schema takes.
+fn open() -> Value {
+    json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})
 }
 
 /// The text of a selectable field.
@@ -60,8 +72,6 @@ pub(crate) fn served(definition: &Arc<Value>, fresh_from: Revision) -> Vec<Serve
     let kind = text(names, "kind");
     let versions: Vec<&Value> = spec["versions"].as_array().into_iter().flatten().collect();
     let storage_version = versions.iter().find(|v| v["storage"] == true).map(|v| text(v, "name")).unwrap_or_default();
-    let storage_openapi =
-        versions.iter().find(|v| v["storage"] == true).map(|v| v["schema"]["openAPIV3Schema"].clone());
     let ended = CancellationToken::new();
     versions
         .iter()
@@ -129,14 +139,13 @@ pub(crate) fn served(definition: &Arc<Value>, fresh_from: Revision) -> Vec<Serve
                 }
             });
             let custom = Custom {
-                storage_openapi: if version["storage"] == true { None } else { storage_openapi.clone() },
-                storage_schema: std::sync::OnceLock::new(),
+                is_stored: version["storage"] == true,
+                schemas: versions.iter().map(|v| (text(v, "name"), OnceLock::new())).collect(),
                 deprecation,
                 terminating: api::object::is_terminating(definition),
                 ended: ended.clone(),
                 definition: definition.clone(),
-                openapi: openapi
-                    .unwrap_or_else(|| json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})),
+                openapi: openapi.unwrap_or_else(open),
                 storage_version: storage_version.clone(),
                 selectable: selectable
                     .map(|f| api::object::text(f, "jsonPath").trim_start_matches('.').to_owned())

@@ -54,14 +54,13 @@ fn excerpt(bytes: &[u8]) -> String {
 /// 400 in upstream's words.
 pub fn protobuf(served: &Served, bytes: &[u8]) -> Result<Value, Status> {
     crate::protobuf::decode(bytes).map_err(|why| match why.starts_with("provided data does not appear") {
-        true => unrecognized(served, &why, bytes),
+        true => unrecognized(&served.resource.kind, &why, bytes),
         false => Status::bad_request(why),
     })
 }
 
 /// Refuses a body that does not say what it is.
-fn unrecognized(served: &Served, why: &str, bytes: &[u8]) -> Status {
-    let kind = &served.resource.kind;
+pub(crate) fn unrecognized(kind: &str, why: &str, bytes: &[u8]) -> Status {
     Status::bad_request(format!(
         "the object provided is unrecognized (must be of type {kind}): {why} ({})",
         excerpt(bytes)
@@ -79,14 +78,11 @@ pub fn object(
     validation: FieldValidation,
 ) -> Result<(Value, Vec<String>), Status> {
     let kind = &served.resource.kind;
-    let (mut value, repeated) = parse(bytes, format).map_err(|why| {
-        let prefix = if format == Format::Json { "couldn't get version/kind; json parse error: " } else { "" };
-        unrecognized(served, &format!("{prefix}{why}"), bytes)
-    })?;
+    let (mut value, repeated) = recognized(kind, bytes, format)?;
     if value.is_null() && served.custom.is_none() {
         value = serde_json::json!({});
     }
-    expect_kind(served, &mut value, bytes)?;
+    expect_kind(&Expected::of(served), &mut value, bytes)?;
     if served.custom.is_some() {
         whole_numbers(&mut value);
     }
@@ -129,6 +125,31 @@ pub fn object(
     let mut warnings = judge(validation, texts).map_err(cannot)?;
     warnings.extend(repeated_owners(&mut value));
     Ok((value, warnings))
+}
+
+/// Parses a body that is to be an object of `kind`.
+fn recognized(kind: &str, bytes: &[u8], format: Format) -> Result<(Value, Vec<String>), Status> {
+    parse(bytes, format).map_err(|why| {
+        let prefix = if format == Format::Json { "couldn't get version/kind; json parse error: " } else { "" };
+        unrecognized(kind, &format!("{prefix}{why}"), bytes)
+    })
+}
+
+/// The body of an update of a scale.
+///
+/// # Errors
+/// 400 in upstream's words.
+pub fn scale(bytes: &[u8], format: Format) -> Result<Value, Status> {
+    let (mut value, _) = recognized("Scale", bytes, format)?;
+    if value.is_null() {
+        value = serde_json::json!({});
+    }
+    let expected =
+        Expected { group: "autoscaling", api_version: "autoscaling/v1".into(), kind: "Scale", custom: false };
+    expect_kind(&expected, &mut value, bytes)?;
+    merge::builtin::decode("io.k8s.api.autoscaling.v1.Scale", &mut value)
+        .map_err(|why| Status::bad_request(format!("Scale in version \"v1\" cannot be handled as a Scale: {why}")))?;
+    Ok(value)
 }
 
 /// Keeps one of the owner references that are the same, and says that it does.
@@ -187,47 +208,60 @@ fn says_what_it_is(value: &Value) -> Result<(), String> {
     Ok(())
 }
 
+/// What a body is to be an object of.
+struct Expected<'a> {
+    group: &'a str,
+    api_version: String,
+    kind: &'a str,
+    custom: bool,
+}
+
+impl<'a> Expected<'a> {
+    fn of(served: &'a Served) -> Self {
+        let resource = &served.resource;
+        let custom = served.custom.is_some();
+        Self { group: &resource.group, api_version: served.api_version(), kind: &resource.kind, custom }
+    }
+}
+
 /// The body's kind is the endpoint's, or left out for a built-in.
-fn expect_kind(served: &Served, value: &mut Value, bytes: &[u8]) -> Result<(), Status> {
-    let resource = &served.resource;
-    let (kind, version) = (&resource.kind, served.api_version());
+fn expect_kind(expected: &Expected<'_>, value: &mut Value, bytes: &[u8]) -> Result<(), Status> {
+    let Expected { group, api_version: version, kind, custom } = expected;
     if let Err(why) = says_what_it_is(value) {
-        return Err(unrecognized(served, &why, bytes));
+        return Err(unrecognized(kind, &why, bytes));
     }
     let Some(map) = value.as_object_mut() else { return Ok(()) };
     let text = |field: &str| map.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
     let (given_kind, given_version) = (text("kind"), text("apiVersion"));
-    if served.custom.is_some() && given_kind.is_empty() {
+    if *custom && given_kind.is_empty() {
         let why = format!("Object 'Kind' is missing in '{}'", String::from_utf8_lossy(bytes));
-        return Err(unrecognized(served, &why, bytes));
+        return Err(unrecognized(kind, &why, bytes));
     }
-    if served.custom.is_some() && given_version == version {
+    if *custom && given_version == *version {
         // Whether the kind is right is a matter of validation.
         return Ok(());
     }
-    if (!given_kind.is_empty() && given_kind != *kind) || (!given_version.is_empty() && given_version != version) {
+    if (!given_kind.is_empty() && given_kind != *kind) || (!given_version.is_empty() && given_version != *version) {
         let short = given_version.rsplit('/').next().unwrap_or_default();
-        if served.custom.is_none()
-            && (merge::builtin::lacks(&given_version, &given_kind) || !merge::builtin::knows(&given_version))
-        {
+        if !custom && !merge::builtin::is_registered(group, &given_version, &given_kind) {
             return Err(Status::bad_request(format!(
                 "{given_kind} in version \"{}\" cannot be handled as a {kind}: {}",
                 short,
                 not_registered(&given_kind, &given_version)
             )));
         }
-        if !given_kind.is_empty() && given_kind == *kind || served.custom.is_some() {
+        if !given_kind.is_empty() && given_kind == *kind || *custom {
             return Err(Status::bad_request(format!(
                 "the API version in the data ({given_version}) does not match the expected API version ({version})"
             )));
         }
         return Err(Status::bad_request(format!(
             "{given_kind} in version \"{short}\" cannot be handled as a {kind}: converting ({short}.{given_kind}) to ({}.{kind}): unknown conversion",
-            go_package(&resource.group)
+            go_package(group)
         )));
     }
-    map.insert("apiVersion".to_owned(), version.into());
-    map.insert("kind".to_owned(), kind.clone().into());
+    map.insert("apiVersion".to_owned(), version.clone().into());
+    map.insert("kind".to_owned(), (*kind).into());
     Ok(())
 }
 

@@ -62,7 +62,11 @@ pub fn patch(
     let (value, repeated) = json(bytes).map_err(|why| {
         // a strategic patch is read only once for all
         let prefix = if kind == PatchKind::Strategic { "" } else { "error decoding patch: " };
-        Status::bad_request(format!("{prefix}{why}"))
+        match (kind, validation) {
+            // nobody looks at its fields before the library that applies it does
+            (PatchKind::Merge, FieldValidation::Ignore) => Status::bad_request("Invalid JSON Patch"),
+            _ => Status::bad_request(format!("{prefix}{why}")),
+        }
     })?;
     if kind == PatchKind::Json && validation != FieldValidation::Ignore {
         // read twice: first to judge its fields

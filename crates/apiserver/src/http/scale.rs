@@ -3,13 +3,14 @@
 use super::Server;
 use super::answer::{self, Body};
 use super::handle::{Ask, not_allowed};
-use crate::decode;
-use crate::negotiate::{Accepted, Form, Offer};
+use crate::decode::{self, Format};
+use crate::negotiate::{self, Accepted, Form, Offer};
 use crate::query::WriteOptions;
 use crate::registry::{Answer, Attempt, Call, Object, PatchKind, Served, Target, internal, same_revision};
 use crate::table;
 use api::field::{Error, Path};
 use http::{Method, Response};
+use merge::apply::{self, ApplyError, Ignored, Writer};
 use merge::{json_patch, merge_patch};
 use resource::jsonpath;
 use resource::status::Status;
@@ -50,25 +51,34 @@ fn view(served: &Served, object: &Value, paths: &Value, writing: bool) -> Result
     Ok(json!({"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": meta, "spec": spec, "status": status}))
 }
 
-/// The Scale, or its metadata where the client wants no more.
-fn partial(scale: Value, accepted: &Accepted) -> Value {
-    match accepted.form {
-        Form::Metadata => {
-            let version = format!("meta.k8s.io/{}", accepted.form_version);
-            json!({"kind": "PartialObjectMetadata", "apiVersion": version, "metadata": scale["metadata"]})
+/// The answer to a request about a Scale, in the form that was asked for. `builtin`: of a built-in kind.
+fn shown(scale: Value, builtin: bool, accepted: &Accepted, now: jiff::Timestamp) -> Result<Response<Body>, Status> {
+    let scale = match accepted.form {
+        Form::Table => return Ok(table_of(&scale, builtin, accepted, now)),
+        Form::MetadataList => {
+            let package = if builtin { "autoscaling" } else { "v1" };
+            let why = format!(
+                "you requested PartialObjectMetadataList, but the requested object is not a list (*{package}.Scale)"
+            );
+            return Err(Status::new(406, "NotAcceptable", why));
         }
-        _ => scale,
-    }
+        Form::Metadata => table::metadata(&scale, accepted.form_version),
+        Form::Object => scale,
+    };
+    let answer = Answer { code: 200, object: Object::Made(Arc::new(scale)), warnings: Vec::new() };
+    Ok(answer::object(&answer, false, accepted))
 }
 
 /// A Scale as kubectl's table.
-fn table_of(scale: &Value, accepted: &Accepted, now: jiff::Timestamp) -> Response<Body> {
+fn table_of(scale: &Value, builtin: bool, accepted: &Accepted, now: jiff::Timestamp) -> Response<Body> {
     let column = |name: &str, kind: &str, format: &str, description: &str| json!({"name": name, "type": kind, "format": format, "description": description, "priority": 0});
+    // upstream prints those of custom kinds by a table of its own
+    let (name, age) = if builtin { ("", "string") } else { ("name", "date") };
     let columns = json!([
-        column("Name", "string", "name", "Name of the scaled object."),
+        column("Name", "string", name, "Name of the scaled object."),
         column("Desired", "integer", "", "Number of replicas that are wanted."),
         column("Available", "integer", "", "Number of replicas that were last counted."),
-        column("Age", "date", "", "Time since the object was made."),
+        column("Age", age, "", "Time since the object was made."),
     ]);
     let created = api::object::meta(scale, "creationTimestamp").parse();
     let age = created.map_or_else(|_| "<unknown>".to_owned(), |then| table::age(then, now));
@@ -97,46 +107,63 @@ fn set(object: &mut Value, path: &str, value: Value) {
 }
 
 impl Server {
-    /// Upstream cannot apply to the scale of a custom resource: it has no form in which both have the same fields.
-    fn applied_scale(&self, target: &Target) -> Status {
+    /// Upstream cannot apply to the scale of a custom resource: it has no form in which both have the same fields. It
+    /// finds that out after it has looked for conflicts.
+    fn applied_scale(&self, target: &Target, applied: &Value, options: &WriteOptions) -> Status {
         let Some(entry) = self.core.entry(target) else { return crate::registry::not_found(target) };
-        let paths = target.served.scale().unwrap_or_default();
-        let mut field =
-            text(&paths, "specReplicasPath").trim_start_matches('.').split('.').map(|part| format!("f:{part}"));
-        let live = entry.value();
-        let managers = live["metadata"]["managedFields"].as_array().map_or(&[][..], Vec::as_slice);
-        let field: Vec<String> = field.by_ref().collect();
-        let is_managed = managers
-            .iter()
-            .any(|manager| field.iter().try_fold(&manager["fieldsV1"], |at, part| at.get(part)).is_some());
+        let served = &target.served;
+        let paths = served.scale().unwrap_or_default();
+        let live = served.present_value(&entry);
         let to = "request to convert CR to an invalid group/version: autoscaling/v1";
-        let place = if is_managed {
-            format!("failed to convert new object ({}/{}", target.namespace, target.name)
-        } else {
-            "failed to create manager for existing fields: failed to convert live object (/".to_owned()
+        let failed =
+            |place: &str| Status::new(500, "", format!("{place}; autoscaling/v1, Kind=Scale) to proper version: {to}"));
+        let path = text(&paths, "specReplicasPath");
+        let catalog = self.core.catalog();
+        let writer = Writer {
+            manager: &options.manager,
+            api_version: "autoscaling/v1",
+            kind: "Scale",
+            subresource: &target.subresource,
+            ignored: &Ignored::Nothing,
         };
-        Status::new(500, "", format!("{place}; autoscaling/v1, Kind=Scale) to proper version: {to}"))
+        let others = apply::scale_managers(&live, &writer, path, |version| catalog.scales(served, version));
+        let Some(conflicts) = others else {
+            return failed("failed to create manager for existing fields: failed to convert live object (/");
+        };
+        let wanted = applied["spec"].get("replicas").and_then(Value::as_i64);
+        let now = jsonpath::simple(&live, path).and_then(Value::as_i64);
+        if !options.force && wanted.is_some() && wanted != now && !conflicts.is_empty() {
+            return crate::registry::apply_refused(&ApplyError::Conflicts(conflicts));
+        }
+        failed(&format!("failed to convert new object ({}/{}", target.namespace, target.name))
+    }
+
+    /// The Scale in the body of an update.
+    fn scale_body(ask: &Ask, builtin: bool) -> Result<Value, Status> {
+        let read = match ask.content_type().as_str() {
+            "" | negotiate::JSON => decode::scale(&ask.body, Format::Json),
+            negotiate::YAML => decode::scale(&ask.body, Format::Yaml),
+            negotiate::PROTOBUF if builtin => crate::protobuf::decode(&ask.body)
+                .map_err(|why| decode::unrecognized("Scale", &why, &ask.body))
+                .and_then(|value| decode::scale(value.to_string().as_bytes(), Format::Json)),
+            negotiate::PROTOBUF => Err(Status::bad_request("")),
+            _ => return Err(negotiate::unsupported(&[negotiate::JSON, negotiate::YAML, negotiate::PROTOBUF])),
+        };
+        // where upstream cannot read the scale of a custom kind, it says that it does not know the type that it wanted
+        let unknown = "no kind is registered for the type v1.Scale in scheme \"pkg/runtime/scheme.go:111\"";
+        read.map_err(|status| if builtin { status } else { Status::bad_request(unknown) })
     }
 
     pub(crate) async fn scale(self: &Arc<Self>, ask: &Ask, target: &Target) -> Result<Response<Body>, Status> {
         let paths = &target.served.scale().ok_or_else(not_allowed)?;
         let builtin = target.served.custom.is_none();
-        let accepted = crate::negotiate::accept(
-            ask.header(http::header::ACCEPT),
-            Offer { protobuf: builtin, forms: true, watch: false },
-        )?;
+        let accepted = ask.negotiate(Offer { protobuf: builtin, forms: true, watch: false })?;
         if ask.method == Method::GET {
             let scale = view(&target.served, &self.core.get(target)?.value(), paths, false)?;
-            if accepted.form == Form::Table {
-                return Ok(table_of(&scale, &accepted, self.core.world.now()));
-            }
-            let answer =
-                Answer { code: 200, object: Object::Made(Arc::new(partial(scale, &accepted))), warnings: Vec::new() };
-            return Ok(answer::object(&answer, false, &accepted));
+            return shown(scale, builtin, &accepted, self.core.world.now());
         }
         let agent = ask.header(http::header::USER_AGENT).unwrap_or_default();
-        let kind =
-            PatchKind::of(&crate::negotiate::media_type(ask.header(http::header::CONTENT_TYPE).unwrap_or_default()));
+        let kind = PatchKind::of(&ask.content_type());
         let apply = kind == Some(PatchKind::Apply);
         let options_kind = if ask.method == Method::PATCH { "PatchOptions" } else { "UpdateOptions" };
         let options = WriteOptions::parse(&ask.query, options_kind, agent, apply)?;
@@ -148,15 +175,19 @@ impl Server {
                     return Err(status);
                 }
                 Some(PatchKind::Strategic) if !builtin => return Err(super::verbs::custom_patches()),
-                Some(PatchKind::Apply) if !builtin => return Err(self.applied_scale(target)),
                 Some(_) => {}
             }
         }
-        let body = if apply {
+        let body = if ask.method == Method::PUT {
+            Self::scale_body(ask, builtin)?
+        } else if apply {
             decode::yaml(&ask.body).map_err(Status::bad_request)?.0
         } else {
             decode::json(&ask.body).map_err(Status::bad_request)?.0
         };
+        if apply && !builtin {
+            return Err(self.applied_scale(target, &body, &options));
+        }
         let other_name = |scale: &Value| {
             let named = api::object::meta(scale, "name");
             let why = format!("the name of the object ({named}) does not match the name on the URL ({})", target.name);
@@ -204,8 +235,8 @@ impl Server {
             let call = Call { target, options: &options, user: &ask.user, warnings: &[] };
             self.core.replace(&call, new, &entry, false)
         };
-        let mut answer = self.core.run(self.core.may_take_long(target, ask.body.len()), attempt).await?;
-        answer.object = Object::Made(Arc::new(view(&target.served, &answer.object.value(), paths, true)?));
-        Ok(answer::object(&answer, false, &accepted))
+        let answer = self.core.run(self.core.may_take_long(target, ask.body.len()), attempt).await?;
+        let scale = view(&target.served, &answer.object.value(), paths, true)?;
+        shown(scale, builtin, &accepted, self.core.world.now())
     }
 }

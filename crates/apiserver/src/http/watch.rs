@@ -321,6 +321,8 @@ struct Outlet {
     bytes: usize,
     /// When the watch's time is up.
     deadline: Instant,
+    /// Lists of metadata were asked for. An event is none, so upstream ends the stream at the first.
+    ends_at_event: bool,
 }
 
 impl Outlet {
@@ -343,6 +345,9 @@ impl Outlet {
     async fn hand_over(&mut self, watcher: Option<&Watcher>) -> bool {
         if self.lines.is_empty() {
             return true;
+        }
+        if self.ends_at_event {
+            return false;
         }
         let patience = api::time::after(Instant::now(), PATIENCE).min(self.deadline);
         loop {
@@ -372,7 +377,8 @@ impl Outlet {
 }
 
 async fn run(mut encoder: Encoder, start: Start, sender: mpsc::Sender<Vec<Bytes>>, deadline: Instant) {
-    let mut outlet = Outlet { sender, lines: Vec::new(), bytes: 0, deadline };
+    let ends_at_event = encoder.accepted.form == Form::MetadataList;
+    let mut outlet = Outlet { sender, lines: Vec::new(), bytes: 0, deadline, ends_at_event };
     let mut chunk = Vec::new();
     for object in &start.initial {
         chunk.extend_from_slice(&encoder.initial(object));

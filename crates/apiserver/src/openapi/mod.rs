@@ -68,6 +68,9 @@ impl Cache {
     }
 }
 
+/// Says which fields a field selector may name.
+const SELECTABLE: &str = "x-kubernetes-selectable-fields";
+
 fn to_json(document: &Value) -> Vec<u8> {
     serde_json::to_vec(document).expect("invariant: a JSON value serialises")
 }
@@ -130,15 +133,19 @@ fn document(kinds: &[&Arc<Served>]) -> Value {
         if !schema.is_object() {
             schema = json!({"type": "object"});
         }
-        if served.custom.is_some() {
+        let mut selectable = None;
+        if let Some(custom) = &served.custom {
             publish_int_or_string(&mut schema);
+            publish_embedded(&mut schema);
             publish_metadata(&mut schema);
+            let fields = || custom.selectable.iter().map(|path| json!({"fieldPath": path})).collect::<Value>();
+            selectable = (!custom.selectable.is_empty()).then(fields);
+        }
+        if served.subresource("scale").is_some() {
+            types(operations::SCALE, &mut schemas);
         }
         schema["x-kubernetes-group-version-kind"] = json!([gvk(served)]);
-        schemas.insert(name.clone(), schema);
-        schemas.insert(
-            format!("{name}List"),
-            json!({
+        let mut list = json!({
                 "type": "object",
                 "required": ["items"],
                 "properties": {
@@ -148,8 +155,13 @@ fn document(kinds: &[&Arc<Served>]) -> Value {
                     "metadata": {"allOf": [{"$ref": "#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta"}]},
                 },
                 "x-kubernetes-group-version-kind": [{"group": r.group, "version": r.version, "kind": r.list_kind}],
-            }),
-        );
+        });
+        if let Some(fields) = selectable {
+            schema[SELECTABLE] = fields.clone();
+            list[SELECTABLE] = fields;
+        }
+        schemas.insert(name.clone(), schema);
+        schemas.insert(format!("{name}List"), list);
         operations::add(served, &name, &mut paths);
     }
     schemas.insert(
@@ -281,6 +293,43 @@ fn publish_int_or_string(schema: &mut Value) {
     }
 }
 
+/// An object in an object has the fields that all objects have, whatever its schema says of them.
+fn publish_embedded(schema: &mut Value) {
+    let Value::Object(members) = schema else { return };
+    if let Some(Value::Object(properties)) = members.get_mut("properties") {
+        properties.values_mut().for_each(publish_embedded);
+    }
+    for holder in ["items", "additionalProperties"] {
+        if let Some(inner) = members.get_mut(holder) {
+            publish_embedded(inner);
+        }
+    }
+    if members.get("x-kubernetes-embedded-resource") != Some(&Value::Bool(true)) {
+        return;
+    }
+    let text = |description: &str| json!({"type": "string", "description": description});
+    let properties = members.entry("properties").or_insert_with(|| json!({}));
+    properties["apiVersion"] = text(
+        "apiVersion defines the versioned schema of this representation of an object. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+    );
+    properties["kind"] = text(
+        "kind is a string value representing the type of this object. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+    );
+    properties["metadata"] = metadata();
+    let required = members.entry("required").or_insert_with(|| json!([]));
+    for name in ["kind", "apiVersion"] {
+        if let Some(names) = required.as_array_mut().filter(|names| !names.iter().any(|there| there == name)) {
+            names.push(name.into());
+        }
+    }
+}
+
+fn metadata() -> Value {
+    json!({
+        "description": "Standard object's metadata. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata",
+        "allOf": [{"$ref": "#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"}]})
+}
+
 /// A custom resource's schema says nothing about the fields that all objects have; its document does.
 fn publish_metadata(schema: &mut Value) {
     if !schema["properties"].is_object() {
@@ -290,7 +339,5 @@ fn publish_metadata(schema: &mut Value) {
         "description": "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources"});
     schema["properties"]["kind"] = json!({"type": "string",
         "description": "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds"});
-    schema["properties"]["metadata"] = json!({
-        "description": "Standard object's metadata. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata",
-        "allOf": [{"$ref": "#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"}]});
+    schema["properties"]["metadata"] = metadata();
 }

@@ -4,6 +4,7 @@ use super::gvk;
 use crate::registry::Served;
 use serde_json::{Map, Value, json};
 
+pub(super) const SCALE: &str = "io.k8s.api.autoscaling.v1.Scale";
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
 const PATCHES: [&str; 4] = [
     "application/apply-patch+yaml",
@@ -47,6 +48,8 @@ fn reference(name: &str) -> Value {
 /// One kind's operations.
 struct Operations<'a> {
     served: &'a Served,
+    /// What the operations are about, as `x-kubernetes-group-version-kind` says it.
+    gvk: Value,
     one: Value,
     list: Value,
 }
@@ -69,7 +72,7 @@ impl Operations<'_> {
         responses.insert("default".to_owned(), json!({"description": "Status", "content": failure}));
         json!({
             "x-kubernetes-action": action,
-            "x-kubernetes-group-version-kind": gvk(self.served),
+            "x-kubernetes-group-version-kind": self.gvk,
             "parameters": parameters,
             "responses": responses,
         })
@@ -128,7 +131,8 @@ pub(super) fn add(served: &Served, component: &str, paths: &mut Map<String, Valu
     } else {
         format!("{prefix}/{}", r.plural)
     };
-    let kind = Operations { served, one: reference(component), list: reference(&format!("{component}List")) };
+    let list = reference(&format!("{component}List"));
+    let kind = Operations { served, gvk: gvk(served), one: reference(component), list: list.clone() };
     let with = |mut operations: Map<String, Value>, path: &str| {
         // in each operation, where clients of either version look for them
         let named: Vec<Value> =
@@ -163,6 +167,13 @@ pub(super) fn add(served: &Served, component: &str, paths: &mut Map<String, Valu
             let kept = kept.map(|(verb, operation)| (verb.clone(), operation.clone())).collect();
             let path = format!("{path}/status");
             paths.insert(path.clone(), with(kept, &path));
+        }
+        if served.subresource("scale").is_some() {
+            let gvk = json!({"group": "autoscaling", "version": "v1", "kind": "Scale"});
+            let scale = Operations { served, gvk, one: reference(SCALE), list };
+            let kept = ["get", "update", "patch"].into_iter().filter_map(|verb| scale.of(verb));
+            let path = format!("{path}/scale");
+            paths.insert(path.clone(), with(kept.map(|(verb, of)| (verb.to_owned(), of)).collect(), &path));
         }
         paths.insert(path.clone(), with(single, &path));
     }

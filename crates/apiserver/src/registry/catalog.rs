@@ -3,6 +3,7 @@
 use super::Object;
 use api::packed::Packed;
 use futures::future::BoxFuture;
+use merge::apply::Schemas;
 use merge::schema::Schema;
 use resource::Resource;
 use resource::admission::Objects;
@@ -27,10 +28,10 @@ pub struct Custom {
     pub openapi: Value,
     /// The version in which objects are stored.
     pub storage_version: String,
-    /// `openAPIV3Schema` of the storage version, where that is another.
-    pub storage_openapi: Option<Value>,
-    /// Built from `storage_openapi` at first use.
-    pub storage_schema: OnceLock<Arc<Schema>>,
+    /// Whether this is the version in which objects are stored.
+    pub is_stored: bool,
+    /// The schemas of all versions of the definition, served or not, by name; each is built at first use.
+    pub schemas: BTreeMap<String, OnceLock<Arc<Schema>>>,
     /// What clients of this version are told, where it is deprecated.
     pub deprecation: Option<String>,
     /// The definition is being deleted: nothing new may be made.
@@ -119,10 +120,34 @@ impl Served {
     }
 
     fn storage_schema<'a>(&'a self, custom: &'a Custom) -> &'a Arc<Schema> {
-        match &custom.storage_openapi {
-            Some(openapi) => custom.storage_schema.get_or_init(|| crate::crd::schema(openapi)),
-            None => self.schema(),
+        self.schema_of(custom, &custom.storage_version).unwrap_or_else(|| self.schema())
+    }
+
+    /// The schema of a version of a custom resource.
+    fn schema_of<'a>(&'a self, custom: &'a Custom, version: &str) -> Option<&'a Arc<Schema>> {
+        if version == self.resource.version {
+            return Some(self.schema());
         }
+        let schema = custom.schemas.get(version)?;
+        Some(schema.get_or_init(|| crate::crd::schema_of_version(&custom.definition, version)))
+    }
+
+    /// The schemas for server-side apply; `of_version` is [`Self::schema_in`].
+    pub(crate) fn schemas<'a>(&'a self, of_version: &'a dyn Fn(&str) -> Option<Arc<Schema>>) -> Schemas<'a> {
+        match &self.custom {
+            Some(_) => Schemas::by_version(self.schema(), of_version),
+            None => Schemas::from(self.schema()),
+        }
+    }
+
+    /// As [`Self::schema_of`], by `apiVersion`; `None` also for a kind that is none of a definition.
+    pub(crate) fn schema_in(&self, api_version: &str) -> Option<Arc<Schema>> {
+        let custom = self.custom.as_ref()?;
+        let (group, version) = api_version.rsplit_once('/')?;
+        if group != self.resource.group {
+            return None;
+        }
+        self.schema_of(custom, version).cloned()
     }
 
     /// Reads a value as Go would read the kind, metadata and all.
@@ -207,7 +232,7 @@ impl Served {
             let storage = self.storage_schema(custom);
             storage.prune(value);
             storage.default(value);
-            if custom.storage_openapi.is_some() {
+            if !custom.is_stored {
                 // Only what this version knows is shown.
                 self.schema().prune(value);
             }
@@ -220,7 +245,7 @@ impl Served {
             self.resource.strategy.to_storage(value);
         }
         if let Some(custom) = &self.custom {
-            if custom.storage_openapi.is_some() {
+            if !custom.is_stored {
                 let storage = self.storage_schema(custom);
                 storage.prune(value);
                 storage.default(value);
@@ -299,6 +324,12 @@ impl Catalog {
     /// Any served version of a group's resource.
     pub fn any(&self, group: &str, plural: &str) -> Option<&Arc<Served>> {
         self.kinds.values().find(|s| s.resource.group == group && s.resource.plural == plural)
+    }
+
+    /// Whether the kind has a scale in a version (`apps/v1`).
+    pub(crate) fn scales(&self, served: &Served, api_version: &str) -> bool {
+        let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
+        self.get(group, version, &served.resource.plural).is_some_and(|served| served.scale().is_some())
     }
 
     /// Drops all versions of a group's custom resource.

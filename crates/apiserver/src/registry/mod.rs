@@ -23,6 +23,7 @@ pub use read::ListAnswer;
 pub use write::Call;
 
 pub(crate) use catalog::bucket;
+pub(crate) use patch::apply_refused;
 pub(crate) use read::{not_found, parse_revision, too_large};
 pub(crate) use write::{same_revision, time};
 

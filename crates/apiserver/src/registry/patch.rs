@@ -66,7 +66,7 @@ impl Core {
         let changes = |field: &str| new.get(field).is_some_and(|value| Some(value) != old.get(field));
         if served.custom.is_none() && kind != PatchKind::Strategic && (changes("kind") || changes("apiVersion")) {
             let (version, kind) = (api::object::text(&new, "apiVersion"), api::object::text(&new, "kind"));
-            if merge::builtin::lacks(version, kind) || !merge::builtin::knows(version) {
+            if !merge::builtin::is_registered(&resource.group, version, kind) {
                 return Err(unfit(decode::not_registered(kind, version)));
             }
             return Err(unfit("the kind and the version of an object cannot be changed".to_owned()));
@@ -115,9 +115,16 @@ impl Core {
             subresource: &target.subresource,
             ignored: &ignored,
         };
-        let merged =
-            apply::apply(live.as_deref(), applied, &writer, call.options.force, served.schema(), self.world.now())
-                .map_err(|error| apply_refused(&error))?;
+        let of_version = |version: &str| served.schema_in(version);
+        let merged = apply::apply(
+            live.as_deref(),
+            applied,
+            &writer,
+            call.options.force,
+            served.schemas(&of_version),
+            self.world.now(),
+        )
+        .map_err(|error| apply_refused(&error))?;
         if call.options.validation == FieldValidation::Strict && !call.warnings.is_empty() {
             let lines = call.warnings.join("\n  ");
             let why = format!(
@@ -213,7 +220,7 @@ fn refused(error: &PatchError) -> Status {
     }
 }
 
-fn apply_refused(error: &ApplyError) -> Status {
+pub(crate) fn apply_refused(error: &ApplyError) -> Status {
     match error {
         ApplyError::Conflicts(conflicts) => {
             let mut status = Status::new(409, "Conflict", error.to_string());

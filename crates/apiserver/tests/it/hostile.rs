@@ -55,7 +55,7 @@ impl Hostile {
         (code, body)
     }
 
-    async fn define(&self) {
+    pub async fn define(&self) {
         let definition = json!({
             "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
             "metadata": {"name": "things.test.io"},

@@ -196,3 +196,30 @@ async fn forms_of_a_watch_are_had_in_what_upstream_has_them_in() {
         "{list:?}"
     );
 }
+
+/// Custom objects have no form of their own in protobuf, but their metadata has.
+#[tokio::test]
+async fn metadata_of_custom_objects_is_had_in_protobuf() {
+    let hostile = Hostile::start(None).await;
+    hostile.define().await;
+    let things = "/apis/test.io/v1/namespaces/default/things";
+    let thing = json!({"apiVersion": "test.io/v1", "kind": "Thing", "metadata": {"name": "a"}});
+    assert_eq!(hostile.ask("POST", things, JSON, thing.to_string()).await.0, 201);
+    let (protobuf, form) = ("application/vnd.kubernetes.protobuf", "v=v1;g=meta.k8s.io");
+    let metadata = |kind: &str| format!("{protobuf};as={kind};{form}");
+    for (path, kind) in
+        [(format!("{things}/a"), "PartialObjectMetadata"), (things.to_owned(), "PartialObjectMetadataList")]
+    {
+        let (code, media, body) = accepting(&hostile, &path, &metadata(kind)).await;
+        assert_eq!((code, media.as_str()), (200, protobuf), "{path}");
+        assert!(body.starts_with(b"k8s\0") && body.windows(kind.len()).any(|part| part == kind.as_bytes()), "{body:?}");
+        assert_eq!(accepting(&hostile, &path, protobuf).await.0, 406, "{path}");
+    }
+    let watch = format!("{things}?watch=1&timeoutSeconds=1&fieldSelector=metadata.name%3Da");
+    let (code, media, events) = accepting(&hostile, &watch, &metadata("PartialObjectMetadata")).await;
+    assert_eq!((code, media), (200, format!("{protobuf};stream=watch")));
+    assert_eq!(u32::from_be_bytes(events[..4].try_into().unwrap()) as usize, events.len() - 4);
+    // an event is no list
+    let (code, _, events) = accepting(&hostile, &watch, &metadata("PartialObjectMetadataList")).await;
+    assert_eq!((code, events.len()), (200, 0));
+}

@@ -2,13 +2,14 @@
 //! (`k8s.io/apimachinery/pkg/util/managedfields`, `sigs.k8s.io/structured-merge-diff`).
 //!
 //! [`apply`] merges an applied configuration into the live object; [`track_update`] records what any other write changed.
-//! Both keep `metadata.managedFields`. Where a manager's sets are kept per API version, this treats all versions of a kind
-//! as having the same fields, which is what a server without conversion webhooks serves.
+//! Both keep `metadata.managedFields`. A manager's set is kept in the version that it was written in; where versions differ
+//! ([`Schemas`]), it is judged by the schema of that version.
 
 mod managed;
 mod same;
 mod scale;
 mod typed;
+mod versions;
 
 use crate::builtin;
 use crate::fields::{Element, FieldSet, path_text};
@@ -16,10 +17,11 @@ use crate::schema::Schema;
 use jiff::Timestamp;
 use managed::{Entry, Identity, Managed, Operation};
 pub use same::same_but_times;
-pub use scale::track_scale;
+pub use scale::{scale_managers, track_scale};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
+pub use versions::Schemas;
 
 /// Who writes, and through what.
 #[derive(Clone, Copy, Debug)]
@@ -200,14 +202,16 @@ fn is_stored(object: &Value) -> bool {
 ///
 /// # Errors
 /// See [`ApplyError`]; with `force`, conflicting fields are taken over instead.
-pub fn apply(
+pub fn apply<'a>(
     live: Option<&Value>,
     applied: &Value,
     writer: &Writer<'_>,
     force: bool,
-    schema: &Schema,
+    schemas: impl Into<Schemas<'a>>,
     now: Timestamp,
 ) -> Result<Value, ApplyError> {
+    let schemas = schemas.into();
+    let schema = schemas.own();
     let text = |name: &str| api::object::text(applied, name);
     if text("apiVersion") != writer.api_version || text("kind") != writer.kind {
         return Err(ApplyError::BadRequest(format!("invalid object type: {}", kind_text(applied))));
@@ -234,21 +238,18 @@ pub fn apply(
     if managed.entries.is_empty() {
         // What was there before the first apply belongs to the managers from before.
         let before = Writer { manager: BEFORE_FIRST_APPLY, ..*writer };
-        record(&mut managed, &empty, &stored, &before, schema, now);
+        record(&mut managed, &empty, &stored, &before, schemas, now)
+            .map_err(|why| ApplyError::Untypable(format!("failed to create manager for existing fields: {why}")))?;
     }
-    let call = Call { live: &stored, applied, writer, schema, now };
+    let call = Call { live: &stored, applied, writer, schemas, now };
     match call.run(managed.clone(), force) {
-        Err(conflicts) if writer.manager == "kubectl" => {
+        Err(ApplyError::Conflicts(conflicts)) if writer.manager == "kubectl" => {
             // What client-side apply had set, kubectl may take over.
             let allowed = call.set_by_client_side_apply().unwrap_or_default();
             let left: Vec<Conflict> = conflicts.into_iter().filter(|c| !allowed.has(&c.path)).collect();
-            if left.is_empty() {
-                call.run(managed, true).map_err(ApplyError::Conflicts)
-            } else {
-                Err(ApplyError::Conflicts(left))
-            }
+            if left.is_empty() { call.run(managed, true) } else { Err(ApplyError::Conflicts(left)) }
         }
-        result => result.map_err(ApplyError::Conflicts),
+        result => result,
     }
     .map(|(mut object, managed)| {
         if writer.manager == "kubectl" {
@@ -270,14 +271,15 @@ struct Call<'a> {
     live: &'a Value,
     applied: &'a Value,
     writer: &'a Writer<'a>,
-    schema: &'a Schema,
+    schemas: Schemas<'a>,
     now: Timestamp,
 }
 
 impl Call<'_> {
-    fn run(&self, mut managed: Managed, force: bool) -> Result<(Value, Managed), Vec<Conflict>> {
-        let Self { live, applied, writer, schema, now } = *self;
-        reconcile(&mut managed, schema);
+    fn run(&self, mut managed: Managed, force: bool) -> Result<(Value, Managed), ApplyError> {
+        let Self { live, applied, writer, schemas, now } = *self;
+        let schema = schemas.own();
+        reconcile(&mut managed, live, writer, schemas).map_err(ApplyError::Untypable)?;
         let merged = typed::merge(schema, live, applied);
         let set = writer.ignored.filter(typed::field_set(schema, applied));
         let identity = Identity::of(writer, Operation::Apply);
@@ -289,12 +291,15 @@ impl Call<'_> {
         };
         managed.entries.insert(identity.clone(), entry);
         let result = match &last {
-            Some(last) if !last.fields.is_empty() => self.prune(merged, &managed, &last.fields),
+            Some(last) if !last.fields.is_empty() => {
+                let pruned = self.prune(merged, &managed, last);
+                pruned.map_err(|why| ApplyError::Untypable(format!("failed to prune fields: {why}")))?
+            }
             Some(_) | None => merged,
         };
         let changed = !typed::equal(live, &result);
         if changed {
-            give_up(&mut managed, live, &result, &identity, writer, schema, force)?;
+            give_up(&mut managed, live, &result, &identity, writer, schemas, force)?;
         }
         if let Some(entry) = managed.entries.get_mut(&identity) {
             entry.fields = entry.fields.difference(&NEVER_MANAGED);
@@ -306,28 +311,48 @@ impl Call<'_> {
         Ok((result, managed))
     }
 
-    /// Takes away what this manager applied last time (`last`), does not apply now, and nobody else manages.
-    fn prune(&self, merged: Value, managed: &Managed, last: &FieldSet) -> Value {
-        let schema = self.schema;
+    /// Takes away what this manager applied last time, does not apply now, and nobody else manages.
+    ///
+    /// # Errors
+    /// The object is none of a version in which somebody manages fields of it.
+    fn prune(&self, merged: Value, managed: &Managed, last: &Entry) -> Result<Value, String> {
+        let current = self.writer.api_version;
+        let schema = self
+            .schemas
+            .fitting(&last.api_version, current, &merged)
+            .map_err(|why| format!("failed to convert merged object to last applied version: {why}"))?;
+        let mut owned: BTreeMap<&str, FieldSet> = BTreeMap::new();
+        for entry in managed.entries.values() {
+            let set = owned.entry(&entry.api_version).or_default();
+            *set = std::mem::take(set).union(entry.fields.clone());
+        }
+        let all = owned.values().fold(FieldSet::default(), |all, set| all.union(set.clone()));
         // Nothing was given up: nothing goes.
-        let identity = Identity::of(self.writer, Operation::Apply);
-        if managed.entries.get(&identity).is_some_and(|now| last.difference(&now.fields).is_empty()) {
-            return merged;
+        if last.fields.difference(&all).is_empty() {
+            return Ok(merged);
         }
-        let owned = managed.entries.values().fold(FieldSet::default(), |all, entry| all.union(entry.fields.clone()));
-        if last.difference(&owned).is_empty() {
-            return merged;
+        let gone = typed::with_named_parents(&schema, &last.fields);
+        let mut pruned = typed::remove(&schema, &merged, &gone);
+        // Back comes what anyone, this manager included, still claims; first what is claimed in the version of then …
+        let first = owned.remove_entry(last.api_version.as_str());
+        for (version, set) in first.into_iter().chain(owned) {
+            let convert = |object: &Value, what: &str| {
+                let schema = self.schemas.fitting(version, current, object);
+                schema.map_err(|why| {
+                    format!("failed add back owned items: failed to convert {what} object at version {version}: {why}")
+                })
+            };
+            let schema = convert(&merged, "merged")?;
+            convert(&pruned, "pruned")?;
+            let there = typed::with_named_parents(&schema, &typed::field_set(&schema, &merged));
+            let left = typed::with_named_parents(&schema, &typed::field_set(&schema, &pruned));
+            let claimed = left.union(typed::with_named_parents(&schema, &set));
+            pruned = typed::remove(&schema, &merged, &there.difference(&claimed));
         }
-        let last = typed::with_named_parents(schema, last);
-        let there = typed::with_named_parents(schema, &typed::field_set(schema, &merged));
-        let pruned = typed::remove(schema, &merged, &last);
-        // Back comes what anyone, this manager included, still claims …
-        let left = typed::with_named_parents(schema, &typed::field_set(schema, &pruned));
-        let claimed = left.union(typed::with_named_parents(schema, &owned));
-        let pruned = typed::remove(schema, &merged, &there.difference(&claimed));
         // … and what this manager never applied.
-        let left = typed::with_named_parents(schema, &typed::field_set(schema, &pruned));
-        typed::remove(schema, &merged, &there.difference(&left).intersection(&last))
+        let there = typed::with_named_parents(&schema, &typed::field_set(&schema, &merged));
+        let left = typed::with_named_parents(&schema, &typed::field_set(&schema, &pruned));
+        Ok(typed::remove(&schema, &merged, &there.difference(&left).intersection(&gone)))
     }
 
     /// The fields whose live value is what the last client-side apply set.
@@ -335,48 +360,74 @@ impl Call<'_> {
         let text = api::object::annotation(self.live, LAST_APPLIED)?;
         let last: Value = serde_json::from_str(text).ok()?;
         if api::object::text(&last, "apiVersion") != self.writer.api_version
-            || !typed::faults(self.schema, &last, false).is_empty()
+            || !typed::faults(self.schemas.own(), &last, false).is_empty()
         {
             return None;
         }
-        let changes = typed::compare(self.schema, &last, self.live);
-        let set = typed::field_set(self.schema, &last);
+        let changes = typed::compare(self.schemas.own(), &last, self.live);
+        let set = typed::field_set(self.schemas.own(), &last);
         Some(set.difference(&changes.modified).difference(&changes.added).difference(&changes.removed))
     }
 }
 
-/// Brings sets that were written under an older schema to what the schema says now.
-fn reconcile(managed: &mut Managed, schema: &Schema) {
+/// Brings sets that were written under an older schema to what the schema of their version says now.
+///
+/// # Errors
+/// `live` is none of a version in which somebody manages fields of it.
+fn reconcile(managed: &mut Managed, live: &Value, writer: &Writer<'_>, schemas: Schemas<'_>) -> Result<(), String> {
     for entry in managed.entries.values_mut() {
-        if typed::is_outdated(schema, &entry.fields) {
-            entry.fields = typed::reconcile(schema, &entry.fields);
+        let schema = schemas.fitting(&entry.api_version, writer.api_version, live)?;
+        if typed::is_outdated(&schema, &entry.fields) {
+            entry.fields = typed::reconcile(&schema, &entry.fields);
         }
     }
+    Ok(())
+}
+
+/// What the step from `live` to `new` changes, as far as the writer can come to manage it.
+fn changes(live: &Value, new: &Value, writer: &Writer<'_>, schema: &Schema) -> typed::Comparison {
+    let mut changes = typed::compare(schema, live, new);
+    for set in [&mut changes.removed, &mut changes.modified, &mut changes.added] {
+        *set = writer.ignored.filter(std::mem::take(set));
+    }
+    changes
 }
 
 /// Takes from all managers but `writer_id` what the step from `live` to `new` changes or removes.
 ///
 /// # Errors
-/// What others manage and would be changed, unless `force`.
+/// What others manage and would be changed, unless `force`; and where either object is none of a version in which somebody
+/// manages fields of it.
 fn give_up(
     managed: &mut Managed,
     live: &Value,
     new: &Value,
     writer_id: &Identity,
     writer: &Writer<'_>,
-    schema: &Schema,
+    schemas: Schemas<'_>,
     force: bool,
-) -> Result<typed::Comparison, Vec<Conflict>> {
-    let mut changes = typed::compare(schema, live, new);
-    for set in [&mut changes.removed, &mut changes.modified, &mut changes.added] {
-        *set = writer.ignored.filter(std::mem::take(set));
+) -> Result<typed::Comparison, ApplyError> {
+    let own = changes(live, new, writer, schemas.own());
+    let mut others: BTreeMap<String, typed::Comparison> = BTreeMap::new();
+    for (_, entry) in managed.entries.iter().filter(|(identity, _)| *identity != writer_id) {
+        let version = &entry.api_version;
+        if schemas.differ(version, writer.api_version) && !others.contains_key(version) {
+            let convert = |object: &Value, which: &str| {
+                let schema = schemas.fitting(version, writer.api_version, object);
+                schema.map_err(|why| ApplyError::Untypable(format!("failed to convert {which} object: {why}")))
+            };
+            let schema = convert(live, "old")?;
+            convert(new, "new")?;
+            others.insert(version.clone(), changes(live, new, writer, &schema));
+        }
     }
-    let touched = changes.modified.clone().union(changes.added.clone());
     let mut conflicts = Vec::new();
     for (identity, entry) in &mut managed.entries {
         if identity == writer_id {
             continue;
         }
+        let changes = others.get(&entry.api_version).unwrap_or(&own);
+        let touched = changes.modified.clone().union(changes.added.clone());
         let taken = entry.fields.intersection(&touched);
         if !taken.is_empty() && !force {
             taken.visit(&mut |path| {
@@ -386,18 +437,28 @@ fn give_up(
         entry.fields = entry.fields.difference(&taken).difference(&changes.removed);
     }
     if !conflicts.is_empty() {
-        return Err(conflicts);
+        return Err(ApplyError::Conflicts(conflicts));
     }
     managed.entries.retain(|identity, entry| identity == writer_id || !entry.fields.is_empty());
-    Ok(changes)
+    Ok(own)
 }
 
 /// Records the step from `live` to `new`, neither with managed fields of its own, as an update by `writer`.
-fn record(managed: &mut Managed, live: &Value, new: &Value, writer: &Writer<'_>, schema: &Schema, now: Timestamp) {
-    reconcile(managed, schema);
+///
+/// # Errors
+/// Either object is none of a version in which somebody manages fields of it.
+fn record(
+    managed: &mut Managed,
+    live: &Value,
+    new: &Value,
+    writer: &Writer<'_>,
+    schemas: Schemas<'_>,
+    now: Timestamp,
+) -> Result<(), String> {
+    reconcile(managed, live, writer, schemas)?;
     if live == new {
         managed.entries.retain(|_, entry| !entry.fields.is_empty());
-        return;
+        return Ok(());
     }
     // Upstream knows the fields of kinds of the core group apart from those of all others. Of a kind that is in both (events)
     // it loses what was written in the other.
@@ -406,7 +467,7 @@ fn record(managed: &mut Managed, live: &Value, new: &Value, writer: &Writer<'_>,
     let identity = Identity::of(writer, Operation::Update);
     // The operation stands apart from earlier ones of the same manager until it is known what it changed.
     let current = Identity::new("", Operation::Update, "", "current-operation");
-    let Ok(changes) = give_up(managed, live, new, &current, writer, schema, true) else { return };
+    let changes = give_up(managed, live, new, &current, writer, schemas, true).map_err(|error| error.to_string())?;
     let set = writer.ignored.filter(changes.modified.union(changes.added)).difference(&NEVER_MANAGED);
     if !set.is_empty() {
         let time = Some(managed::time_text(now));
@@ -415,6 +476,7 @@ fn record(managed: &mut Managed, live: &Value, new: &Value, writer: &Writer<'_>,
         managed.entries.insert(identity, Entry { fields: before.union(set), api_version, time });
     }
     managed.cap();
+    Ok(())
 }
 
 /// Records in `new.metadata.managedFields` what a create (`live` is `None`), update or non-apply patch changed.
@@ -422,8 +484,16 @@ fn record(managed: &mut Managed, live: &Value, new: &Value, writer: &Writer<'_>,
 /// To be called with `new` decoded, pruned and defaulted, before mutating admission and before the kind's strategy
 /// touches it: what those set is nobody's. `new.metadata.managedFields` is honoured as a client may mean it: absent or
 /// null keeps the live ones, `[]` or `[{}]` resets them, a valid list replaces them. Through a subresource it is ignored.
-/// An object that does not fit the schema is left without managed fields.
-pub fn track_update(live: Option<&Value>, new: &mut Value, writer: &Writer<'_>, schema: &Schema, now: Timestamp) {
+/// An object that does not fit the schema, or that of a version in which somebody manages fields of it, is left without
+/// managed fields.
+pub fn track_update<'a>(
+    live: Option<&Value>,
+    new: &mut Value,
+    writer: &Writer<'_>,
+    schemas: impl Into<Schemas<'a>>,
+    now: Timestamp,
+) {
+    let schemas = schemas.into();
     let given = match new.get_mut("metadata") {
         Some(Value::Object(meta)) => meta.remove("managedFields"),
         _ => None,
@@ -441,7 +511,7 @@ pub fn track_update(live: Option<&Value>, new: &mut Value, writer: &Writer<'_>, 
         Some(_) | None => of_live(),
     };
     // What does not fit the schema cannot be told apart into fields; upstream then gives up tracking the object.
-    if !typed::faults(schema, new, true).is_empty() {
+    if !typed::faults(schemas.own(), new, true).is_empty() {
         return;
     }
     // An object without managed fields stays without, until it is applied to.
@@ -450,7 +520,9 @@ pub fn track_update(live: Option<&Value>, new: &mut Value, writer: &Writer<'_>, 
             Some(live) if is_stored(live) => without_managed_fields(live),
             Some(_) | None => empty_object(writer),
         };
-        record(&mut managed, &before, new, writer, schema, now);
+        if record(&mut managed, &before, new, writer, schemas, now).is_err() {
+            return;
+        }
     }
     managed.store(new);
 }

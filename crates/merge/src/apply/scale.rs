@@ -4,7 +4,7 @@
 //! are after the write goes back to the object: a manager that has lost the replicas there loses them here.
 
 use super::managed::{self, Entry, Identity, Managed, Operation};
-use super::{Writer, managed_fields};
+use super::{Conflict, Writer, managed_fields};
 use crate::fields::{Element, FieldSet};
 use serde_json::Value;
 
@@ -21,8 +21,7 @@ pub fn track_scale(
     changed: Option<i64>,
     versions: impl Fn(&str) -> bool,
 ) {
-    let path: Vec<Element> =
-        path.trim_start_matches('.').split('.').map(|part| Element::Field(part.to_owned())).collect();
+    let path = elements(path);
     let mut replicas = FieldSet::default();
     replicas.insert(&path);
     let before = managed_fields(live).and_then(|list| Managed::decode(list).ok()).unwrap_or_default();
@@ -66,6 +65,32 @@ pub fn track_scale(
             meta.insert("managedFields".to_owned(), list.into());
         }
     }
+}
+
+/// Who else than `writer` manages the replicas of `live` at `path`, as the scale's managers; `None`: nobody does at all.
+/// `versions`: see [`track_scale`].
+pub fn scale_managers(
+    live: &Value,
+    writer: &Writer<'_>,
+    path: &str,
+    versions: impl Fn(&str) -> bool,
+) -> Option<Vec<Conflict>> {
+    let path = elements(path);
+    let managed = managed_fields(live).and_then(|list| Managed::decode(list).ok()).unwrap_or_default();
+    let owners = managed.entries.iter().filter(|(_, entry)| versions(&entry.api_version) && entry.fields.has(&path));
+    let owners: Vec<Identity> =
+        owners.map(|(id, _)| Identity::new(&id.manager, id.operation, SCALE, &id.subresource)).collect();
+    let own = Identity::of(writer, Operation::Apply);
+    let conflict = |id: &Identity| Conflict {
+        manager: id.text(),
+        field: ".spec.replicas".to_owned(),
+        path: elements(".spec.replicas"),
+    };
+    (!owners.is_empty()).then(|| owners.iter().filter(|id| **id != own).map(conflict).collect())
+}
+
+fn elements(path: &str) -> Vec<Element> {
+    path.trim_start_matches('.').split('.').map(|part| Element::Field(part.to_owned())).collect()
 }
 
 #[cfg(test)]
@@ -119,5 +144,32 @@ mod tests {
         assert_eq!(scaled(Some(0)), json!([color, meta]));
         // a number that stays is managed by whom it was, apart from the rest
         assert_eq!(scaled(None), json!([own("maker", ""), color, meta]));
+    }
+
+    #[test]
+    fn an_apply_conflicts_with_those_who_manage_the_replicas() {
+        let live = json!({"metadata": {"managedFields": [
+            entry("maker", "", None, json!({"f:spec": {"f:replicas": {}}})),
+            entry("other", "", None, json!({"f:metadata": {}})),
+        ]}});
+        let writer = Writer {
+            manager: "me",
+            api_version: "e.g/v1",
+            kind: "W",
+            subresource: "scale",
+            ignored: &Ignored::Nothing,
+        };
+        let managers = |live: &Value, version: &str| {
+            let found = scale_managers(live, &writer, ".spec.replicas", |known| known == version);
+            found.map(|all| all.into_iter().map(|conflict| conflict.manager).collect::<Vec<_>>())
+        };
+        assert_eq!(managers(&live, "e.g/v1"), Some(vec!["\"maker\" using autoscaling/v1".to_owned()]));
+        // what was written in a version that has no scale does not count
+        assert_eq!(managers(&live, "e.g/v2"), None);
+        let mut own = live.clone();
+        own["metadata"]["managedFields"][0]["operation"] = "Apply".into();
+        own["metadata"]["managedFields"][0]["manager"] = "me".into();
+        own["metadata"]["managedFields"][0]["subresource"] = "scale".into();
+        assert_eq!(managers(&own, "e.g/v1"), Some(Vec::new()));
     }
 }

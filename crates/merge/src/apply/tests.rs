@@ -3,6 +3,7 @@
 use super::*;
 use proptest::prelude::*;
 use serde_json::json;
+use std::sync::Arc;
 
 const NOW: &str = "2026-01-02T03:04:05Z";
 
@@ -270,6 +271,40 @@ fn lists_merge_by_identity() {
     let last = apply_widget(Some(&less), "one", &spec(json!({"tags": []})), false).expect("applies");
     assert_eq!(last["spec"], json!({"tags": ["y"]}));
     assert_eq!(entries(&last), [entry("two", "Apply", json!({"f:spec": {"f:tags": {"v:\"y\"": {}}}}), true)]);
+}
+
+/// What another manager wrote in a version in which a list is one value stays one value in a version that tells its items apart.
+#[test]
+fn fields_are_judged_by_the_schema_of_the_version_that_they_were_written_in() {
+    let whole = Arc::new(
+        Schema::from_openapi(&json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {
+            "tags": {"type": "array", "items": {"type": "string"}}}}}}))
+        .expect("a schema"),
+    );
+    let of_version = |version: &str| (version == "g.example/v1alpha1").then(|| whole.clone());
+    let schema = widget();
+    let ignored = Ignored::Nothing;
+    let apply_in = |live: Option<&Value>, manager: &str, version: &str, spec: Value| {
+        let writer = Writer { manager, api_version: version, kind: "Widget", subresource: "", ignored: &ignored };
+        let body = json!({"apiVersion": version, "kind": "Widget", "metadata": {"name": "w"}, "spec": spec});
+        let schemas = match version {
+            "g.example/v1" => Schemas::by_version(&schema, &of_version),
+            _ => Schemas::from(&whole),
+        };
+        apply(live, &body, &writer, false, schemas, now())
+    };
+    let mut old = apply_in(None, "old", "g.example/v1alpha1", json!({"tags": ["x"]})).expect("creates");
+    old["metadata"]["uid"] = "u".into();
+    assert_eq!(entries(&old)[0].2, json!({"f:spec": {"f:tags": {}}}));
+    let refused = apply_in(Some(&old), "new", "g.example/v1", json!({"tags": ["y"]})).expect_err("conflicts");
+    assert_eq!(refused.to_string(), "Apply failed with 1 conflict: conflict with \"old\": .spec.tags");
+    // in one version the same write takes nothing from anybody
+    let one = apply_in(None, "old", "g.example/v1", json!({"tags": ["x"]})).expect("creates");
+    apply_in(Some(&one), "new", "g.example/v1", json!({"tags": ["y"]})).expect("adds to the set");
+
+    old["metadata"]["managedFields"][0]["apiVersion"] = "g.example/v9".into();
+    let refused = apply_in(Some(&old), "new", "g.example/v1", json!({"tags": ["x"]})).expect_err("no such version");
+    assert!(refused.to_string().contains("invalid group/version: g.example/v9"), "{refused}");
 }
 
 #[test]

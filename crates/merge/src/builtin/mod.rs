@@ -196,6 +196,16 @@ pub fn lacks(api_version: &str, kind: &str) -> bool {
     known && !is_kind(kind) && !single.is_some_and(is_kind) && (kind, api_version) != ("List", "v1")
 }
 
+/// Whether upstream's registry of types, as the server of `group` has it, knows a kind. That of definitions is another
+/// than that of all else: it knows both their versions.
+pub fn is_registered(group: &str, api_version: &str, kind: &str) -> bool {
+    if group == "apiextensions.k8s.io" {
+        let of_group = matches!(api_version, "apiextensions.k8s.io/v1" | "apiextensions.k8s.io/v1beta1");
+        return of_group && matches!(kind, "CustomResourceDefinition" | "CustomResourceDefinitionList");
+    }
+    !lacks(api_version, kind) && knows(api_version)
+}
+
 /// Whether the table has any kind of that `apiVersion`.
 pub fn knows(api_version: &str) -> bool {
     let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));

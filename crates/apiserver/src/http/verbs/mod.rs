@@ -27,7 +27,8 @@ impl Server {
         match ask.content_type().as_str() {
             "" | negotiate::JSON | negotiate::YAML => Ok(()),
             negotiate::PROTOBUF if served.custom.is_none() => Ok(()),
-            _ if served.custom.is_some() => Err(negotiate::unsupported(&[negotiate::JSON, negotiate::YAML])),
+            // upstream says that it takes this, too, and then its handler panics
+            negotiate::PROTOBUF => Err(negotiate::unsupported(&[negotiate::JSON, negotiate::YAML])),
             _ => Err(negotiate::unsupported(&[negotiate::JSON, negotiate::YAML, negotiate::PROTOBUF])),
         }
     }

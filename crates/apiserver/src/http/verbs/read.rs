@@ -95,10 +95,6 @@ impl Server {
         if options.watch && accepted.encoding == negotiate::Encoding::Yaml {
             // upstream starts the watch before it looks how its events are to be written
             parse_revision(&options.resource_version).map_err(|why| Status::new(500, "", why))?;
-            let protobuf =
-                if target.served.custom.is_none() { ", application/vnd.kubernetes.protobuf;stream=watch" } else { "" };
-            let why = format!("only the following media types are accepted: application/json;stream=watch{protobuf}");
-            return Err(Status::new(406, "NotAcceptable", why));
         }
         if options.watch {
             accepted.streams()?;
@@ -193,7 +189,8 @@ fn go_name(served: &Served, kind: &str) -> String {
     match (&served.custom, group) {
         (Some(_), _) if kind == served.resource.list_kind => "*unstructured.UnstructuredList".to_owned(),
         (Some(_), _) => "*unstructured.Unstructured".to_owned(),
-        (None, "") => format!("*core.{kind}"),
+        // the internal type of events is that of the core group
+        (None, "") | (None, "events") => format!("*core.{kind}"),
         (None, group) => format!("*{group}.{kind}"),
     }
 }

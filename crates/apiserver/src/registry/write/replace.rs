@@ -94,14 +94,11 @@ impl Core {
             let path = api::object::text(&paths, "specReplicasPath");
             let number = |object: &Value| resource::jsonpath::simple(object, path).and_then(Value::as_i64);
             let catalog = self.catalog();
-            let scaled = |version: &str| {
-                let (group, version) = version.rsplit_once('/').unwrap_or(("", version));
-                catalog.get(group, version, &resource.plural).is_some_and(|served| served.scale().is_some())
-            };
             let changed = number(&new).filter(|to| number(&old) != Some(*to));
-            apply::track_scale(&old, &mut new, &writer, path, changed, scaled);
+            apply::track_scale(&old, &mut new, &writer, path, changed, |version| catalog.scales(served, version));
         } else if !tracked {
-            apply::track_update(Some(&old), &mut new, &writer, served.schema(), now);
+            let of_version = |version: &str| served.schema_in(version);
+            apply::track_update(Some(&old), &mut new, &writer, served.schemas(&of_version), now);
         }
         let ran = self.mutate(target, Operation::Update, &mut new, Some(&old), user, options.dry_run)?;
         if ran {
