@@ -382,8 +382,7 @@ impl PolicyBindings {
         for (i, action) in actions.iter().enumerate() {
             optional(action, &["Audit", "Deny", "Warn"], &at_actions.index(i), &mut errors);
             if actions[..i].contains(action) {
-                let detail = "must not contain repeated values";
-                errors.push(Error::invalid(&at_actions.index(i), action.clone(), detail));
+                errors.push(Error::duplicate(&at_actions.index(i), action.clone()));
             }
         }
         let has = |name: &str| actions.iter().any(|a| a == name);

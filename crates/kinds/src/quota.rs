@@ -349,7 +349,7 @@ fn scope_faults(quota: &Value, errors: &mut ErrorList) {
         let fits = |resource: &&String| match *name {
             "BestEffort" => *resource == "pods",
             "Terminating" | "NotTerminating" | "NotBestEffort" | "PriorityClass" | "CrossNamespacePodAffinity" => {
-                *resource == "pods" || COMPUTE.contains(&resource.as_str()) || resource.ends_with("ephemeral-storage")
+                *resource == "pods" || COMPUTE.contains(&resource.as_str())
             }
             _ => true,
         };

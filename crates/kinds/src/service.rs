@@ -112,6 +112,8 @@ impl Strategy for Services {
         default(spec, "type", "ClusterIP");
         if text(spec, "sessionAffinity") == "ClientIP" {
             default(child(child(spec, "sessionAffinityConfig"), "clientIP"), "timeoutSeconds", AFFINITY_SECS);
+        } else if text(spec, "sessionAffinity") == "None" {
+            super::kit::map(spec).remove("sessionAffinityConfig");
         }
         let kind = text(spec, "type").to_owned();
         if kind != "ExternalName" {

@@ -72,6 +72,15 @@ impl Server {
         }
     }
 
+    /// The pod's node must be there; upstream's words for one that is not are of a pod of its name.
+    fn check_node(&self, pod: &Value) -> Result<(), Status> {
+        let node = api::object::text(&pod["spec"], "nodeName");
+        match Objects::get(&*self.core, "", "nodes", "", node) {
+            Some(_) => Ok(()),
+            None => Err(Status::not_found("", "pods", node)),
+        }
+    }
+
     async fn log(&self, ask: &Ask, pod: &Arc<Value>) -> Result<Response<Body>, Status> {
         let options = log_options(ask, pod, self.core.world.now())?;
         let container = container(pod, &options.container)?;
@@ -81,10 +90,7 @@ impl Server {
             answer.headers_mut().remove(http::header::CONTENT_TYPE);
             return Ok(answer);
         }
-        let node = api::object::text(&pod["spec"], "nodeName");
-        if Objects::get(&*self.core, "", "nodes", "", node).is_none() {
-            return Err(Status::not_found("", "pods", node));
-        }
+        self.check_node(pod)?;
         let streams = self.streams.as_ref().ok_or_else(|| no_agent(pod))?;
         let stream = streams.logs(pod.clone(), LogOptions { container, ..options }).await?;
         let mut answer = response(200, "text/plain", Bytes::new());
@@ -116,6 +122,7 @@ impl Server {
                 api::object::meta(pod, "name")
             )));
         }
+        self.check_node(pod)?;
         // what a node's agent would answer
         if kind != StreamKind::PortForward && !options.stdin && !options.stdout && !options.stderr {
             return Err(Status::bad_request("you must specify at least 1 of stdin, stdout, stderr"));

@@ -204,8 +204,10 @@ impl Core {
     }
 
     fn check_preconditions(&self, target: &Target, options: &DeleteOptions, old: &Value) -> Result<(), Status> {
-        let resource = &target.served.resource;
-        let conflict = |why: String| Status::conflict(&resource.group, &resource.kind, &target.name, &why);
+        let kind = &target.served.resource.kind;
+        // the store says it, which knows events by the core group alone
+        let group = target.served.bucket.split_once('/').map_or("", |(group, _)| group);
+        let conflict = |why: String| Status::conflict(group, kind, &target.name, &why);
         let uid = api::object::uid(old);
         if let Some(wanted) = &options.uid
             && wanted != uid

@@ -117,6 +117,16 @@ pub fn spec(spec: &Value, path: &Path) -> ErrorList {
     if !at(spec, "resources").is_null() {
         let path = path.child("resources");
         errors.extend(resources::resource_requirements(at(spec, "resources"), &path));
+        let most = crate::limits::amounts(at(spec, "resources.limits"));
+        for (i, container) in items(spec, "containers").iter().enumerate() {
+            for (name, limit) in crate::limits::amounts(at(container, "resources.limits")) {
+                if let Some(most) = most.get(&name).filter(|most| limit > **most) {
+                    let path = path.child("containers").index(i).key(&name).child("limits");
+                    let why = format!("must be less than or equal to pod limits of {most}");
+                    errors.push(Error::invalid(&path, limit.to_string(), why));
+                }
+            }
+        }
         let together = crate::limits::of_containers(spec, "requests");
         for (name, sum) in &together {
             match crate::limits::amounts(at(spec, "resources.requests")).get(name) {

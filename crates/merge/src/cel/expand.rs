@@ -107,6 +107,15 @@ pub(super) fn expand(expr: &mut IdedExpr) {
             let args = std::mem::take(&mut call.args);
             call.args = vec![node(Expr::Call(CallExpr { func_name: UNBOOL.to_owned(), target: None, args }))];
         }
+        ("named", 1) if target.as_deref() == Some("format") => {
+            let format = CallExpr {
+                func_name: std::mem::take(&mut call.func_name),
+                target: call.target.take(),
+                args: std::mem::take(&mut call.args),
+            };
+            call.func_name = OPTIONAL.to_owned();
+            call.args = vec![node(Expr::Call(format))];
+        }
         ("sortBy", 2) => {
             let (Some(list), Some(name)) = (call.target.take(), name_of(&call.args[0])) else { return };
             let Some(key) = call.args.pop() else { return };

@@ -102,6 +102,10 @@ static ROOT: LazyLock<Context<'static>> = LazyLock::new(|| {
             other => other,
         })
     });
+    context.add_function(OPTIONAL, |value: Cel| -> Result<Cel, ExecutionError> {
+        let optional = if matches!(value, Cel::Null) { OptionalValue::none() } else { OptionalValue::of(value) };
+        Ok(Cel::Opaque(Arc::new(optional)))
+    });
     context.add_function(SORT_BY, |items: Arc<Vec<Cel>>, keys: Arc<Vec<Cel>>| -> Result<Cel, ExecutionError> {
         let mut pairs: Vec<(&Cel, &Cel)> = keys.iter().zip(items.iter()).collect();
         if pairs.windows(2).any(|pair| pair[0].0.partial_cmp(pair[1].0).is_none()) {
@@ -123,6 +127,9 @@ const NUMERIC_EQUALS: &str = "@numericEquals";
 
 /// Around the argument of `string()`, which the library cannot apply to booleans, and writes durations in its own way.
 const UNBOOL: &str = "@unbool";
+
+/// Around `format.named()`, which the library gives no optional of.
+const OPTIONAL: &str = "@optional";
 
 /// `@sortBy(list, keys)`.
 const SORT_BY: &str = "@sortBy";
@@ -293,10 +300,63 @@ fn error_text(error: &ExecutionError) -> String {
         ExecutionError::FunctionError { function, .. } if function == "timestamp" => {
             "type conversion error from 'string' to 'google.protobuf.Timestamp'".to_owned()
         }
+        ExecutionError::FunctionError { function, message } if function == "semver" => {
+            let given = message.strip_prefix("invalid semver '").and_then(|rest| rest.rsplit_once("': "));
+            given.map_or_else(|| message.clone(), |(text, _)| semver_fault(text))
+        }
         ExecutionError::FunctionError { message, .. } => message.clone(),
         ExecutionError::UndeclaredReference(name) => format!("undeclared reference to '{name}'"),
         other => other.to_string(),
     }
+}
+
+/// Why a text is no semantic version, in the words of the library that cel-go asks (`github.com/blang/semver/v4`).
+fn semver_fault(text: &str) -> String {
+    if text.is_empty() {
+        return "Version string empty".to_owned();
+    }
+    let mut parts = text.splitn(3, '.');
+    let (Some(major), Some(minor), Some(rest)) = (parts.next(), parts.next(), parts.next()) else {
+        return "No Major.Minor.Patch elements found".to_owned();
+    };
+    let (rest, build) = rest.split_once('+').map_or((rest, None), |(rest, build)| (rest, Some(build)));
+    let (patch, prerelease) = rest.split_once('-').map_or((rest, None), |(patch, rest)| (patch, Some(rest)));
+    for (name, title, number) in [("major", "Major", major), ("minor", "Minor", minor), ("patch", "Patch", patch)] {
+        if number.is_empty() || !number.bytes().all(|byte| byte.is_ascii_digit()) {
+            return if number.is_empty() {
+                "strconv.ParseUint: parsing \"\": invalid syntax".to_owned()
+            } else {
+                format!("Invalid character(s) found in {name} number {number:?}")
+            };
+        }
+        if number.len() > 1 && number.starts_with('0') {
+            return format!("{title} number must not contain leading zeroes {number:?}");
+        }
+        if number.parse::<u64>().is_err() {
+            return format!("strconv.ParseUint: parsing {number:?}: value out of range");
+        }
+    }
+    let sound = |part: &str| part.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+    for part in prerelease.into_iter().flat_map(|all| all.split('.')) {
+        if part.is_empty() {
+            return "Prerelease is empty".to_owned();
+        }
+        if part.bytes().all(|byte| byte.is_ascii_digit()) && part.len() > 1 && part.starts_with('0') {
+            return format!("Numeric PreRelease version must not contain leading zeroes {part:?}");
+        }
+        if !sound(part) {
+            return format!("Invalid character(s) found in prerelease {part:?}");
+        }
+    }
+    for part in build.into_iter().flat_map(|all| all.split('.')) {
+        if part.is_empty() {
+            return "Build meta data is empty".to_owned();
+        }
+        if !sound(part) {
+            return format!("Invalid character(s) found in build meta data {part:?}");
+        }
+    }
+    "No Major.Minor.Patch elements found".to_owned()
 }
 
 fn shown(value: &Cel) -> String {

@@ -28,6 +28,8 @@ fn evaluates() {
         ("duration('30m') <= duration('1h')", json!(true)),
         ("'abc'.matches('^[a-z]+$') && 'ab42'.find('[0-9]+') == '42'", json!(true)),
         ("!format.dns1123Label().validate('ok-1').hasValue()", json!(true)),
+        ("format.named('uuid').hasValue() && !format.named('none').hasValue()", json!(true)),
+        ("!format.named('uuid').value().validate('550e8400-e29b-41d4-a716-446655440000').hasValue()", json!(true)),
         ("isIP('1.2.3.4') && ip('1.2.3.4').family() == 4", json!(true)),
         ("cidr('10.0.0.0/8').containsIP('10.9.9.9')", json!(true)),
         ("isURL('https://x.example/p') && url('https://x.example/p').getHost() == 'x.example'", json!(true)),

@@ -275,7 +275,10 @@ impl Server {
             Target { served, namespace: namespace.clone(), name: name.clone(), subresource: subresource.clone() };
         let verb = verb(&ask, &path);
         // The old form of a watch may name one object.
-        let named_watch = path.watch && verb == "watch";
+        if path.watch && verb != "watch" {
+            return Err(not_allowed());
+        }
+        let named_watch = path.watch;
         if !named_watch && !self.allowed(&target, &ask.method, verb) {
             let resource = &target.served.resource;
             if custom && verb == "patch" && crate::registry::PatchKind::of(&ask.content_type()).is_none() {

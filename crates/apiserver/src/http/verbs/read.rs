@@ -93,6 +93,7 @@ impl Server {
             });
         }
         if options.watch && accepted.encoding == negotiate::Encoding::Yaml {
+            target.served.check_fields(&options.fields)?;
             // upstream starts the watch before it looks how its events are to be written
             parse_revision(&options.resource_version).map_err(|why| Status::new(500, "", why))?;
         }
