@@ -165,7 +165,13 @@ def test_a_pod_of_no_node_of_ours_is_not_connected_to(raw: Raw, hosts: list[tupl
     for path in (f"elsewhere:{hosts[0][1]}", "elsewhere", f"http:elsewhere:{hosts[0][1]}"):
         code, answer = raw.call(f"{PODS}/{path}/proxy/")
         assert code == 503, answer
-    for verb in ("portforward?ports=1", "exec?command=id&stdout=1", "attach?stdout=1"):
+    streams = ("portforward?ports=1", "exec?command=id&stdout=1", "attach?stdout=1")
+    for verb in streams:
+        code, answer = raw.call(f"{PODS}/elsewhere/{verb}")
+        assert code == 404 and answer["message"] == 'pods "elsewhere" not found', answer
+    # the node of another agent
+    assert raw.call("/api/v1/nodes", "POST", {"metadata": {"name": "elsewhere"}})[0] == 201
+    for verb in streams:
         code, answer = raw.call(f"{PODS}/elsewhere/{verb}")
         assert code == 503 and "no node agent answers for the node" in json.dumps(answer), answer
     assert Host.asked == []
