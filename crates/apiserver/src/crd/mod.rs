@@ -139,7 +139,6 @@ pub(crate) fn served(definition: &Arc<Value>, fresh_from: Revision) -> Vec<Serve
                 }
             });
             let custom = Custom {
-                is_stored: version["storage"] == true,
                 schemas: versions.iter().map(|v| (text(v, "name"), OnceLock::new())).collect(),
                 deprecation,
                 terminating: api::object::is_terminating(definition),

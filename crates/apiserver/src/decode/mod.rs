@@ -18,6 +18,9 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 pub use yaml::yaml;
 
+/// The type of a Scale in the table of built-in types.
+pub const SCALE: &str = "io.k8s.api.autoscaling.v1.Scale";
+
 /// A body's encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
@@ -140,14 +143,22 @@ fn recognized(kind: &str, bytes: &[u8], format: Format) -> Result<(Value, Vec<St
 /// # Errors
 /// 400 in upstream's words.
 pub fn scale(bytes: &[u8], format: Format) -> Result<Value, Status> {
-    let (mut value, _) = recognized("Scale", bytes, format)?;
+    let (value, _) = recognized("Scale", bytes, format)?;
+    scale_of(value, bytes)
+}
+
+/// As [`scale`], of a body that was read: `value` is what `bytes` say.
+///
+/// # Errors
+/// 400 in upstream's words.
+pub fn scale_of(mut value: Value, bytes: &[u8]) -> Result<Value, Status> {
     if value.is_null() {
         value = serde_json::json!({});
     }
     let expected =
         Expected { group: "autoscaling", api_version: "autoscaling/v1".into(), kind: "Scale", custom: false };
     expect_kind(&expected, &mut value, bytes)?;
-    merge::builtin::decode("io.k8s.api.autoscaling.v1.Scale", &mut value)
+    merge::builtin::decode(SCALE, &mut value)
         .map_err(|why| Status::bad_request(format!("Scale in version \"v1\" cannot be handled as a Scale: {why}")))?;
     Ok(value)
 }

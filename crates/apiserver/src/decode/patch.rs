@@ -63,7 +63,7 @@ pub fn patch(
         // a strategic patch is read only once for all
         let prefix = if kind == PatchKind::Strategic { "" } else { "error decoding patch: " };
         match (kind, validation) {
-            // nobody looks at its fields before the library that applies it does
+            // upstream does not read this one itself: the library that applies it finds the fault
             (PatchKind::Merge, FieldValidation::Ignore) => Status::bad_request("Invalid JSON Patch"),
             _ => Status::bad_request(format!("{prefix}{why}")),
         }

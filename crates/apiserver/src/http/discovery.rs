@@ -30,7 +30,7 @@ fn hash(served: &Served) -> String {
     // Definitions kept the hash of the version in which they were first stored.
     let version = if *served.bucket == *resource::definitions::DEFINITIONS { "v1beta1" } else { version.as_str() };
     // Kinds that share their storage share its hash.
-    let group = served.bucket.split_once('/').map_or("", |(group, _)| group);
+    let group = served.storage_group();
     let digest = Sha256::digest(format!("{group}/{version}/{}", resource.kind).as_bytes());
     STANDARD.encode(&digest[..8])
 }

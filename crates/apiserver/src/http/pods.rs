@@ -72,7 +72,7 @@ impl Server {
         }
     }
 
-    /// The pod's node must be there; upstream's words for one that is not are of a pod of its name.
+    /// The pod's node must exist. Where it does not, upstream says that a *pod* of the node's name is not found.
     fn check_node(&self, pod: &Value) -> Result<(), Status> {
         let node = api::object::text(&pod["spec"], "nodeName");
         match Objects::get(&*self.core, "", "nodes", "", node) {

@@ -140,18 +140,20 @@ impl Server {
 
     /// The Scale in the body of an update.
     fn scale_body(ask: &Ask, builtin: bool) -> Result<Value, Status> {
+        // Where upstream cannot read the scale of a custom kind, it does not know the type that it wanted either.
+        let unknown = || {
+            Status::bad_request("no kind is registered for the type v1.Scale in scheme \"pkg/runtime/scheme.go:111\"")
+        };
         let read = match ask.content_type().as_str() {
             "" | negotiate::JSON => decode::scale(&ask.body, Format::Json),
             negotiate::YAML => decode::scale(&ask.body, Format::Yaml),
             negotiate::PROTOBUF if builtin => crate::protobuf::decode(&ask.body)
                 .map_err(|why| decode::unrecognized("Scale", &why, &ask.body))
-                .and_then(|value| decode::scale(value.to_string().as_bytes(), Format::Json)),
-            negotiate::PROTOBUF => Err(Status::bad_request("")),
+                .and_then(|value| decode::scale_of(value, &ask.body)),
+            negotiate::PROTOBUF => return Err(unknown()),
             _ => return Err(negotiate::unsupported(&[negotiate::JSON, negotiate::YAML, negotiate::PROTOBUF])),
         };
-        // where upstream cannot read the scale of a custom kind, it says that it does not know the type that it wanted
-        let unknown = "no kind is registered for the type v1.Scale in scheme \"pkg/runtime/scheme.go:111\"";
-        read.map_err(|status| if builtin { status } else { Status::bad_request(unknown) })
+        read.map_err(|status| if builtin { status } else { unknown() })
     }
 
     pub(crate) async fn scale(self: &Arc<Self>, ask: &Ask, target: &Target) -> Result<Response<Body>, Status> {
@@ -202,22 +204,21 @@ impl Server {
             let entry = self.core.entry(target).ok_or_else(|| crate::registry::not_found(target))?;
             let old = target.served.present_value(&entry);
             let scale = view(&target.served, &old, paths, true)?;
-            let wanted = match (&ask.method, kind) {
-                (&Method::PATCH, Some(PatchKind::Json)) => {
-                    json_patch::apply(&scale, &body).map_err(|e| Status::bad_request(e.to_string()))?
+            let wanted = if ask.method == Method::PATCH {
+                let mut patched = match kind {
+                    Some(PatchKind::Json) => {
+                        json_patch::apply(&scale, &body).map_err(|e| Status::bad_request(e.to_string()))?
+                    }
+                    _ => merge_patch::apply(&scale, &body),
+                };
+                if let Err(why) = merge::builtin::decode(decode::SCALE, &mut patched) {
+                    let error = Error::invalid(&Path::new("patch"), patched.to_string(), why);
+                    return Err(Status::invalid("", "", "", &vec![error]));
                 }
-                (&Method::PATCH, _) => merge_patch::apply(&scale, &body),
-                _ => body.clone(),
+                patched
+            } else {
+                body.clone()
             };
-            let mut wanted = wanted;
-            if let Err(why) = merge::builtin::decode("io.k8s.api.autoscaling.v1.Scale", &mut wanted) {
-                if ask.method != Method::PATCH {
-                    let why = format!("Scale in version \"v1\" cannot be handled as a Scale: {why}");
-                    return Err(Status::bad_request(why));
-                }
-                let error = Error::invalid(&Path::new("patch"), wanted.to_string(), why);
-                return Err(Status::invalid("", "", "", &vec![error]));
-            }
             if let Some(refusal) = other_name(&wanted) {
                 return Err(refusal);
             }

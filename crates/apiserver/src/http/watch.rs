@@ -321,7 +321,7 @@ struct Outlet {
     bytes: usize,
     /// When the watch's time is up.
     deadline: Instant,
-    /// Lists of metadata were asked for. An event is none, so upstream ends the stream at the first.
+    /// The client accepts lists of metadata only. An event cannot be one, so upstream ends the stream at the first event.
     ends_at_event: bool,
 }
 

@@ -3,6 +3,7 @@
 mod operations;
 pub(crate) mod v2;
 
+use crate::decode;
 use crate::registry::{Catalog, Served};
 use merge::builtin::{self, Shape};
 use merge::schema::ListType;
@@ -142,19 +143,19 @@ fn document(kinds: &[&Arc<Served>]) -> Value {
             selectable = (!custom.selectable.is_empty()).then(fields);
         }
         if served.subresource("scale").is_some() {
-            types(operations::SCALE, &mut schemas);
+            types(decode::SCALE, &mut schemas);
         }
         schema["x-kubernetes-group-version-kind"] = json!([gvk(served)]);
         let mut list = json!({
-                "type": "object",
-                "required": ["items"],
-                "properties": {
-                    "apiVersion": {"type": "string"},
-                    "kind": {"type": "string"},
-                    "items": {"type": "array", "items": {"$ref": format!("#/components/schemas/{name}")}},
-                    "metadata": {"allOf": [{"$ref": "#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta"}]},
-                },
-                "x-kubernetes-group-version-kind": [{"group": r.group, "version": r.version, "kind": r.list_kind}],
+            "type": "object",
+            "required": ["items"],
+            "properties": {
+                "apiVersion": {"type": "string"},
+                "kind": {"type": "string"},
+                "items": {"type": "array", "items": {"$ref": format!("#/components/schemas/{name}")}},
+                "metadata": {"allOf": [{"$ref": "#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta"}]},
+            },
+            "x-kubernetes-group-version-kind": [{"group": r.group, "version": r.version, "kind": r.list_kind}],
         });
         if let Some(fields) = selectable {
             schema[SELECTABLE] = fields.clone();

@@ -1,10 +1,10 @@
 //! The operations of each path in an OpenAPI document: parameters, bodies and answers.
 
 use super::gvk;
+use crate::decode;
 use crate::registry::Served;
 use serde_json::{Map, Value, json};
 
-pub(super) const SCALE: &str = "io.k8s.api.autoscaling.v1.Scale";
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
 const PATCHES: [&str; 4] = [
     "application/apply-patch+yaml",
@@ -170,7 +170,7 @@ pub(super) fn add(served: &Served, component: &str, paths: &mut Map<String, Valu
         }
         if served.subresource("scale").is_some() {
             let gvk = json!({"group": "autoscaling", "version": "v1", "kind": "Scale"});
-            let scale = Operations { served, gvk, one: reference(SCALE), list };
+            let scale = Operations { served, gvk, one: reference(decode::SCALE), list };
             let kept = ["get", "update", "patch"].into_iter().filter_map(|verb| scale.of(verb));
             let path = format!("{path}/scale");
             paths.insert(path.clone(), with(kept.map(|(verb, of)| (verb.to_owned(), of)).collect(), &path));

@@ -3,7 +3,7 @@
 use super::Object;
 use api::packed::Packed;
 use futures::future::BoxFuture;
-use merge::apply::Schemas;
+use merge::apply::{Schemas, Versions};
 use merge::schema::Schema;
 use resource::Resource;
 use resource::admission::Objects;
@@ -28,8 +28,6 @@ pub struct Custom {
     pub openapi: Value,
     /// The version in which objects are stored.
     pub storage_version: String,
-    /// Whether this is the version in which objects are stored.
-    pub is_stored: bool,
     /// The schemas of all versions of the definition, served or not, by name; each is built at first use.
     pub schemas: BTreeMap<String, OnceLock<Arc<Schema>>>,
     /// What clients of this version are told, where it is deprecated.
@@ -79,6 +77,18 @@ fn api_version(Resource { group, version, .. }: &Resource) -> String {
     if group.is_empty() { version.clone() } else { format!("{group}/{version}") }
 }
 
+impl Versions for Served {
+    /// `None` also for a kind that no definition makes.
+    fn schema_in(&self, api_version: &str) -> Option<Arc<Schema>> {
+        let custom = self.custom.as_ref()?;
+        let (group, version) = api_version.rsplit_once('/')?;
+        if group != self.resource.group {
+            return None;
+        }
+        self.schema_of(custom, version).cloned()
+    }
+}
+
 impl Served {
     pub fn builtin(resource: Resource) -> Self {
         let bucket = match resource.strategy.storage() {
@@ -119,6 +129,16 @@ impl Served {
         api_version(&self.resource)
     }
 
+    /// Whether this is the version in which objects are stored.
+    fn is_storage_version(&self, custom: &Custom) -> bool {
+        self.resource.version == custom.storage_version
+    }
+
+    /// The group that the store knows the kind by, which another group may share.
+    pub(crate) fn storage_group(&self) -> &str {
+        self.bucket.split_once('/').map_or("", |(group, _)| group)
+    }
+
     fn storage_schema<'a>(&'a self, custom: &'a Custom) -> &'a Arc<Schema> {
         self.schema_of(custom, &custom.storage_version).unwrap_or_else(|| self.schema())
     }
@@ -132,22 +152,12 @@ impl Served {
         Some(schema.get_or_init(|| crate::crd::schema_of_version(&custom.definition, version)))
     }
 
-    /// The schemas for server-side apply; `of_version` is [`Self::schema_in`].
-    pub(crate) fn schemas<'a>(&'a self, of_version: &'a dyn Fn(&str) -> Option<Arc<Schema>>) -> Schemas<'a> {
+    /// The schemas for server-side apply.
+    pub(crate) fn schemas(&self) -> Schemas<'_> {
         match &self.custom {
-            Some(_) => Schemas::by_version(self.schema(), of_version),
+            Some(_) => Schemas::by_version(self.schema(), self),
             None => Schemas::from(self.schema()),
         }
-    }
-
-    /// As [`Self::schema_of`], by `apiVersion`; `None` also for a kind that is none of a definition.
-    pub(crate) fn schema_in(&self, api_version: &str) -> Option<Arc<Schema>> {
-        let custom = self.custom.as_ref()?;
-        let (group, version) = api_version.rsplit_once('/')?;
-        if group != self.resource.group {
-            return None;
-        }
-        self.schema_of(custom, version).cloned()
     }
 
     /// Reads a value as Go would read the kind, metadata and all.
@@ -232,7 +242,7 @@ impl Served {
             let storage = self.storage_schema(custom);
             storage.prune(value);
             storage.default(value);
-            if !custom.is_stored {
+            if !self.is_storage_version(custom) {
                 // Only what this version knows is shown.
                 self.schema().prune(value);
             }
@@ -245,7 +255,7 @@ impl Served {
             self.resource.strategy.to_storage(value);
         }
         if let Some(custom) = &self.custom {
-            if !custom.is_stored {
+            if !self.is_storage_version(custom) {
                 let storage = self.storage_schema(custom);
                 storage.prune(value);
                 storage.default(value);

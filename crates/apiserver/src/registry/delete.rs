@@ -205,8 +205,8 @@ impl Core {
 
     fn check_preconditions(&self, target: &Target, options: &DeleteOptions, old: &Value) -> Result<(), Status> {
         let kind = &target.served.resource.kind;
-        // the store says it, which knows events by the core group alone
-        let group = target.served.bucket.split_once('/').map_or("", |(group, _)| group);
+        // Upstream's store names the object: the group is the one that it stores the kind under (events: the core group).
+        let group = target.served.storage_group();
         let conflict = |why: String| Status::conflict(group, kind, &target.name, &why);
         let uid = api::object::uid(old);
         if let Some(wanted) = &options.uid

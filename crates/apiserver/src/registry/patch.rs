@@ -115,16 +115,9 @@ impl Core {
             subresource: &target.subresource,
             ignored: &ignored,
         };
-        let of_version = |version: &str| served.schema_in(version);
-        let merged = apply::apply(
-            live.as_deref(),
-            applied,
-            &writer,
-            call.options.force,
-            served.schemas(&of_version),
-            self.world.now(),
-        )
-        .map_err(|error| apply_refused(&error))?;
+        let merged =
+            apply::apply(live.as_deref(), applied, &writer, call.options.force, served.schemas(), self.world.now())
+                .map_err(|error| apply_refused(&error))?;
         if call.options.validation == FieldValidation::Strict && !call.warnings.is_empty() {
             let lines = call.warnings.join("\n  ");
             let why = format!(

@@ -21,7 +21,7 @@ pub use scale::{scale_managers, track_scale};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
-pub use versions::Schemas;
+pub use versions::{Schemas, Versions};
 
 /// Who writes, and through what.
 #[derive(Clone, Copy, Debug)]
@@ -314,20 +314,25 @@ impl Call<'_> {
     /// Takes away what this manager applied last time, does not apply now, and nobody else manages.
     ///
     /// # Errors
-    /// The object is none of a version in which somebody manages fields of it.
+    /// The object does not fit the schema of a version in which fields of it are managed.
     fn prune(&self, merged: Value, managed: &Managed, last: &Entry) -> Result<Value, String> {
         let current = self.writer.api_version;
         let schema = self
             .schemas
             .fitting(&last.api_version, current, &merged)
             .map_err(|why| format!("failed to convert merged object to last applied version: {why}"))?;
+        // This manager gave nothing up: nothing goes.
+        let now = managed.entries.get(&Identity::of(self.writer, Operation::Apply));
+        if now.is_some_and(|now| last.fields.difference(&now.fields).is_empty()) {
+            return Ok(merged);
+        }
         let mut owned: BTreeMap<&str, FieldSet> = BTreeMap::new();
         for entry in managed.entries.values() {
             let set = owned.entry(&entry.api_version).or_default();
             *set = std::mem::take(set).union(entry.fields.clone());
         }
         let all = owned.values().fold(FieldSet::default(), |all, set| all.union(set.clone()));
-        // Nothing was given up: nothing goes.
+        // Somebody else manages all that this manager gave up: nothing goes.
         if last.fields.difference(&all).is_empty() {
             return Ok(merged);
         }
@@ -373,7 +378,7 @@ impl Call<'_> {
 /// Brings sets that were written under an older schema to what the schema of their version says now.
 ///
 /// # Errors
-/// `live` is none of a version in which somebody manages fields of it.
+/// `live` does not fit the schema of a version in which fields of it are managed.
 fn reconcile(managed: &mut Managed, live: &Value, writer: &Writer<'_>, schemas: Schemas<'_>) -> Result<(), String> {
     for entry in managed.entries.values_mut() {
         let schema = schemas.fitting(&entry.api_version, writer.api_version, live)?;
@@ -384,20 +389,28 @@ fn reconcile(managed: &mut Managed, live: &Value, writer: &Writer<'_>, schemas: 
     Ok(())
 }
 
-/// What the step from `live` to `new` changes, as far as the writer can come to manage it.
-fn changes(live: &Value, new: &Value, writer: &Writer<'_>, schema: &Schema) -> typed::Comparison {
-    let mut changes = typed::compare(schema, live, new);
-    for set in [&mut changes.removed, &mut changes.modified, &mut changes.added] {
-        *set = writer.ignored.filter(std::mem::take(set));
+/// What a write changes, as far as its writer can come to manage it.
+struct Step {
+    /// Fields that are new or have another value.
+    touched: FieldSet,
+    removed: FieldSet,
+}
+
+impl Step {
+    fn between(live: &Value, new: &Value, writer: &Writer<'_>, schema: &Schema) -> Self {
+        let changes = typed::compare(schema, live, new);
+        Self {
+            touched: writer.ignored.filter(changes.modified.union(changes.added)),
+            removed: writer.ignored.filter(changes.removed),
+        }
     }
-    changes
 }
 
 /// Takes from all managers but `writer_id` what the step from `live` to `new` changes or removes.
 ///
 /// # Errors
-/// What others manage and would be changed, unless `force`; and where either object is none of a version in which somebody
-/// manages fields of it.
+/// Others manage what would be changed, and `force` is not set; or either object does not fit the schema of a version in
+/// which fields of it are managed.
 fn give_up(
     managed: &mut Managed,
     live: &Value,
@@ -406,9 +419,9 @@ fn give_up(
     writer: &Writer<'_>,
     schemas: Schemas<'_>,
     force: bool,
-) -> Result<typed::Comparison, ApplyError> {
-    let own = changes(live, new, writer, schemas.own());
-    let mut others: BTreeMap<String, typed::Comparison> = BTreeMap::new();
+) -> Result<Step, ApplyError> {
+    let own = Step::between(live, new, writer, schemas.own());
+    let mut others: BTreeMap<String, Step> = BTreeMap::new();
     for (_, entry) in managed.entries.iter().filter(|(identity, _)| *identity != writer_id) {
         let version = &entry.api_version;
         if schemas.differ(version, writer.api_version) && !others.contains_key(version) {
@@ -418,7 +431,7 @@ fn give_up(
             };
             let schema = convert(live, "old")?;
             convert(new, "new")?;
-            others.insert(version.clone(), changes(live, new, writer, &schema));
+            others.insert(version.clone(), Step::between(live, new, writer, &schema));
         }
     }
     let mut conflicts = Vec::new();
@@ -426,15 +439,14 @@ fn give_up(
         if identity == writer_id {
             continue;
         }
-        let changes = others.get(&entry.api_version).unwrap_or(&own);
-        let touched = changes.modified.clone().union(changes.added.clone());
-        let taken = entry.fields.intersection(&touched);
+        let step = others.get(&entry.api_version).unwrap_or(&own);
+        let taken = entry.fields.intersection(&step.touched);
         if !taken.is_empty() && !force {
             taken.visit(&mut |path| {
                 conflicts.push(Conflict { manager: identity.text(), field: path_text(path), path: path.to_vec() });
             });
         }
-        entry.fields = entry.fields.difference(&taken).difference(&changes.removed);
+        entry.fields = entry.fields.difference(&taken).difference(&step.removed);
     }
     if !conflicts.is_empty() {
         return Err(ApplyError::Conflicts(conflicts));
@@ -446,7 +458,7 @@ fn give_up(
 /// Records the step from `live` to `new`, neither with managed fields of its own, as an update by `writer`.
 ///
 /// # Errors
-/// Either object is none of a version in which somebody manages fields of it.
+/// Either object does not fit the schema of a version in which fields of it are managed.
 fn record(
     managed: &mut Managed,
     live: &Value,
@@ -467,8 +479,8 @@ fn record(
     let identity = Identity::of(writer, Operation::Update);
     // The operation stands apart from earlier ones of the same manager until it is known what it changed.
     let current = Identity::new("", Operation::Update, "", "current-operation");
-    let changes = give_up(managed, live, new, &current, writer, schemas, true).map_err(|error| error.to_string())?;
-    let set = writer.ignored.filter(changes.modified.union(changes.added)).difference(&NEVER_MANAGED);
+    let step = give_up(managed, live, new, &current, writer, schemas, true).map_err(|error| error.to_string())?;
+    let set = step.touched.difference(&NEVER_MANAGED);
     if !set.is_empty() {
         let time = Some(managed::time_text(now));
         let api_version = writer.api_version.to_owned();

@@ -112,21 +112,18 @@ mod tests {
         out
     }
 
+    /// Somebody who scales.
+    const SCALER: Writer<'static> =
+        Writer { manager: "me", api_version: "e.g/v1", kind: "W", subresource: "scale", ignored: &Ignored::Nothing };
+
     fn scaled(changed: Option<i64>) -> Value {
         let then = Some("2026-01-01T00:00:00Z");
         let live = json!({"metadata": {"managedFields": [
             entry("maker", "", then, json!({"f:spec": {"f:color": {}, "f:replicas": {}}})),
             entry("other", "", then, json!({"f:metadata": {}})),
         ]}});
-        let writer = Writer {
-            manager: "me",
-            api_version: "e.g/v1",
-            kind: "W",
-            subresource: "scale",
-            ignored: &Ignored::Nothing,
-        };
         let mut new = live.clone();
-        track_scale(&live, &mut new, &writer, ".spec.replicas", changed, |version| version == "e.g/v1");
+        track_scale(&live, &mut new, &SCALER, ".spec.replicas", changed, |version| version == "e.g/v1");
         new["metadata"]["managedFields"].take()
     }
 
@@ -152,15 +149,8 @@ mod tests {
             entry("maker", "", None, json!({"f:spec": {"f:replicas": {}}})),
             entry("other", "", None, json!({"f:metadata": {}})),
         ]}});
-        let writer = Writer {
-            manager: "me",
-            api_version: "e.g/v1",
-            kind: "W",
-            subresource: "scale",
-            ignored: &Ignored::Nothing,
-        };
         let managers = |live: &Value, version: &str| {
-            let found = scale_managers(live, &writer, ".spec.replicas", |known| known == version);
+            let found = scale_managers(live, &SCALER, ".spec.replicas", |known| known == version);
             found.map(|all| all.into_iter().map(|conflict| conflict.manager).collect::<Vec<_>>())
         };
         assert_eq!(managers(&live, "e.g/v1"), Some(vec!["\"maker\" using autoscaling/v1".to_owned()]));

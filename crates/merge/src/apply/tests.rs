@@ -273,6 +273,15 @@ fn lists_merge_by_identity() {
     assert_eq!(entries(&last), [entry("two", "Apply", json!({"f:spec": {"f:tags": {"v:\"y\"": {}}}}), true)]);
 }
 
+/// A kind with a schema for its alpha version.
+struct Alpha(Arc<Schema>);
+
+impl Versions for Alpha {
+    fn schema_in(&self, api_version: &str) -> Option<Arc<Schema>> {
+        (api_version == "g.example/v1alpha1").then(|| self.0.clone())
+    }
+}
+
 /// What another manager wrote in a version in which a list is one value stays one value in a version that tells its items apart.
 #[test]
 fn fields_are_judged_by_the_schema_of_the_version_that_they_were_written_in() {
@@ -281,14 +290,14 @@ fn fields_are_judged_by_the_schema_of_the_version_that_they_were_written_in() {
             "tags": {"type": "array", "items": {"type": "string"}}}}}}))
         .expect("a schema"),
     );
-    let of_version = |version: &str| (version == "g.example/v1alpha1").then(|| whole.clone());
+    let versions = Alpha(whole.clone());
     let schema = widget();
     let ignored = Ignored::Nothing;
     let apply_in = |live: Option<&Value>, manager: &str, version: &str, spec: Value| {
         let writer = Writer { manager, api_version: version, kind: "Widget", subresource: "", ignored: &ignored };
         let body = json!({"apiVersion": version, "kind": "Widget", "metadata": {"name": "w"}, "spec": spec});
         let schemas = match version {
-            "g.example/v1" => Schemas::by_version(&schema, &of_version),
+            "g.example/v1" => Schemas::by_version(&schema, &versions),
             _ => Schemas::from(&whole),
         };
         apply(live, &body, &writer, false, schemas, now())

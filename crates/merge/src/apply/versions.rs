@@ -1,25 +1,29 @@
-//! The schemas of a kind's versions. What a manager has written in another version than the present one is judged by the schema
-//! of that version, of which the object must then be one, too.
+//! The schemas of a kind's versions. A field set is judged by the schema of the version that it was written in; the object must
+//! then fit that schema, too.
 
 use super::typed;
 use crate::schema::Schema;
 use serde_json::Value;
 use std::sync::Arc;
 
-/// Finds the schema of a version by `apiVersion`.
-type ByVersion<'a> = dyn Fn(&str) -> Option<Arc<Schema>> + 'a;
+/// A kind whose versions may differ in their fields.
+pub trait Versions {
+    /// The schema of a version by `apiVersion` (`example.com/v1`).
+    fn schema_in(&self, api_version: &str) -> Option<Arc<Schema>>;
+}
 
 /// The schemas by which the fields of an object are told apart.
 #[derive(Clone, Copy)]
 pub struct Schemas<'a> {
     /// Of the version that is written.
     own: &'a Schema,
-    of_version: Option<&'a ByVersion<'a>>,
+    /// Without it, all versions are taken to have the same fields.
+    versions: Option<&'a dyn Versions>,
 }
 
 impl<'a> From<&'a Schema> for Schemas<'a> {
     fn from(own: &'a Schema) -> Self {
-        Self { own, of_version: None }
+        Self { own, versions: None }
     }
 }
 
@@ -47,10 +51,9 @@ impl std::ops::Deref for Found<'_> {
 }
 
 impl<'a> Schemas<'a> {
-    /// Of a kind whose versions may differ: `of_version` has the schema of each (`example.com/v1`). Without it, all versions are
-    /// taken to have the same fields.
-    pub fn by_version(own: &'a Schema, of_version: &'a ByVersion<'a>) -> Self {
-        Self { own, of_version: Some(of_version) }
+    /// Of a kind whose versions may differ.
+    pub fn by_version(own: &'a Schema, versions: &'a dyn Versions) -> Self {
+        Self { own, versions: Some(versions) }
     }
 
     pub(super) fn own(&self) -> &'a Schema {
@@ -59,7 +62,7 @@ impl<'a> Schemas<'a> {
 
     /// Whether what was written in `version` has a schema of its own beside that of `current`.
     pub(super) fn differ(&self, version: &str, current: &str) -> bool {
-        self.of_version.is_some() && version != current
+        self.versions.is_some() && version != current
     }
 
     /// The schema of what was written in `version` while `current` is what is written now.
@@ -67,8 +70,9 @@ impl<'a> Schemas<'a> {
     /// # Errors
     /// There is no such version, in upstream's words.
     fn of(&self, version: &str, current: &str) -> Result<Found<'a>, String> {
-        match self.of_version {
-            Some(of_version) if self.differ(version, current) => of_version(version)
+        match self.versions {
+            Some(versions) if self.differ(version, current) => versions
+                .schema_in(version)
                 .map(Found::Other)
                 .ok_or_else(|| format!("request to convert CR to an invalid group/version: {version}")),
             Some(_) | None => Ok(Found::Own(self.own)),
@@ -78,7 +82,7 @@ impl<'a> Schemas<'a> {
     /// As [`Self::of`]; the object must also be one of that version.
     ///
     /// # Errors
-    /// Besides, what of the object does not fit.
+    /// Also where the object does not fit, in the words of the fault.
     pub(super) fn fitting(&self, version: &str, current: &str, object: &Value) -> Result<Found<'a>, String> {
         let schema = self.of(version, current)?;
         match &schema {

@@ -185,7 +185,7 @@ pub fn facts(name: &str) -> Option<&'static TypeFacts> {
 }
 
 /// Whether the table has kinds of that `apiVersion` of Kubernetes, but not this one.
-pub fn lacks(api_version: &str, kind: &str) -> bool {
+fn lacks(api_version: &str, kind: &str) -> bool {
     let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
     let package = if group.is_empty() { "core" } else { group.split('.').next().unwrap_or_default() };
     let prefix = format!("io.k8s.api.{package}.{version}.");
@@ -196,8 +196,8 @@ pub fn lacks(api_version: &str, kind: &str) -> bool {
     known && !is_kind(kind) && !single.is_some_and(is_kind) && (kind, api_version) != ("List", "v1")
 }
 
-/// Whether upstream's registry of types, as the server of `group` has it, knows a kind. That of definitions is another
-/// than that of all else: it knows both their versions.
+/// Whether upstream's registry of types, as the server of `group` has it, knows a kind. The server of definitions has a
+/// registry of its own, with both their versions.
 pub fn is_registered(group: &str, api_version: &str, kind: &str) -> bool {
     if group == "apiextensions.k8s.io" {
         let of_group = matches!(api_version, "apiextensions.k8s.io/v1" | "apiextensions.k8s.io/v1beta1");
@@ -207,7 +207,7 @@ pub fn is_registered(group: &str, api_version: &str, kind: &str) -> bool {
 }
 
 /// Whether the table has any kind of that `apiVersion`.
-pub fn knows(api_version: &str) -> bool {
+fn knows(api_version: &str) -> bool {
     let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
     let package = if group.is_empty() { "core" } else { group.split('.').next().unwrap_or_default() };
     let prefix = format!("io.k8s.api.{package}.{version}.");

@@ -128,7 +128,7 @@ const NUMERIC_EQUALS: &str = "@numericEquals";
 /// Around the argument of `string()`, which the library cannot apply to booleans, and writes durations in its own way.
 const UNBOOL: &str = "@unbool";
 
-/// Around `format.named()`, which the library gives no optional of.
+/// Around `format.named()`: the library returns the format itself, where CEL has an optional.
 const OPTIONAL: &str = "@optional";
 
 /// `@sortBy(list, keys)`.
@@ -343,6 +343,9 @@ fn semver_fault(text: &str) -> String {
         }
         if part.bytes().all(|byte| byte.is_ascii_digit()) && part.len() > 1 && part.starts_with('0') {
             return format!("Numeric PreRelease version must not contain leading zeroes {part:?}");
+        }
+        if part.bytes().all(|byte| byte.is_ascii_digit()) && part.parse::<u64>().is_err() {
+            return format!("strconv.ParseUint: parsing {part:?}: value out of range");
         }
         if !sound(part) {
             return format!("Invalid character(s) found in prerelease {part:?}");

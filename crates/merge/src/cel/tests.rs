@@ -105,3 +105,40 @@ fn knows_what_it_mentions() {
     assert!(!mentions("self.all(oldSelf, oldSelf > 1)", "oldSelf"));
     assert!(!mentions("self.oldSelf == 1", "oldSelf"));
 }
+
+/// As `semver.Parse` of `github.com/blang/semver/v4` 4.0.0 answers.
+#[test]
+fn faults_of_versions_have_upstream_s_words() {
+    let elements = "No Major.Minor.Patch elements found";
+    let no_number = "strconv.ParseUint: parsing \"\": invalid syntax";
+    let too_large = "strconv.ParseUint: parsing \"99999999999999999999\": value out of range";
+    let cases = [
+        ("", "Version string empty"),
+        ("x", elements),
+        ("1.2", elements),
+        ("1..3", no_number),
+        ("1.2.", no_number),
+        ("a.1.2", "Invalid character(s) found in major number \"a\""),
+        ("v1.2.3", "Invalid character(s) found in major number \"v1\""),
+        ("it's.1.2", "Invalid character(s) found in major number \"it's\""),
+        ("01.2.3", "Major number must not contain leading zeroes \"01\""),
+        ("1.02.3", "Minor number must not contain leading zeroes \"02\""),
+        ("1.2.03", "Patch number must not contain leading zeroes \"03\""),
+        ("1.2.x", "Invalid character(s) found in patch number \"x\""),
+        ("1.2.3.4", "Invalid character(s) found in patch number \"3.4\""),
+        ("99999999999999999999.1.1", too_large),
+        ("1.2.99999999999999999999", too_large),
+        ("1.2.3-99999999999999999999", too_large),
+        ("1.2.3-", "Prerelease is empty"),
+        ("1.2.3-a..b", "Prerelease is empty"),
+        ("1.2.3-01", "Numeric PreRelease version must not contain leading zeroes \"01\""),
+        ("1.2.3-01+a_b", "Numeric PreRelease version must not contain leading zeroes \"01\""),
+        ("1.2.3-a_b+c", "Invalid character(s) found in prerelease \"a_b\""),
+        ("1.2.3+", "Build meta data is empty"),
+        ("1.2.3+a..b", "Build meta data is empty"),
+        ("1.2.3+a_b", "Invalid character(s) found in build meta data \"a_b\""),
+    ];
+    for (text, fault) in cases {
+        assert_eq!(semver_fault(text), fault, "{text:?}");
+    }
+}

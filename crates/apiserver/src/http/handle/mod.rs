@@ -274,10 +274,10 @@ impl Server {
         let target =
             Target { served, namespace: namespace.clone(), name: name.clone(), subresource: subresource.clone() };
         let verb = verb(&ask, &path);
-        // The old form of a watch may name one object.
         if path.watch && verb != "watch" {
             return Err(not_allowed());
         }
+        // The old form of a watch may name one object.
         let named_watch = path.watch;
         if !named_watch && !self.allowed(&target, &ask.method, verb) {
             let resource = &target.served.resource;

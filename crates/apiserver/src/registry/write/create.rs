@@ -65,7 +65,6 @@ impl Core {
             subresource: "",
         };
         let now = self.world.now();
-        let of_version = |version: &str| served.schema_in(version);
         if !tracked {
             meta_mut(&mut new).remove("managedFields");
             // a list that Go always writes has an owner even where it is empty; the object keeps null in its place
@@ -74,12 +73,12 @@ impl Core {
                 lists.into_iter().filter(|path| fill_null(&mut new, path)).map(str::to_owned).collect();
             match strategy.as_tracked(&new) {
                 Some(mut seen) => {
-                    apply::track_update(None, &mut seen, &writer, served.schemas(&of_version), now);
+                    apply::track_update(None, &mut seen, &writer, served.schemas(), now);
                     if let Some(managers) = seen["metadata"].get_mut("managedFields") {
                         meta_mut(&mut new).insert("managedFields".to_owned(), managers.take());
                     }
                 }
-                None => apply::track_update(None, &mut new, &writer, served.schemas(&of_version), now),
+                None => apply::track_update(None, &mut new, &writer, served.schemas(), now),
             }
             for path in filled {
                 if let Some(place) = member_mut(&mut new, &path) {

@@ -97,8 +97,7 @@ impl Core {
             let changed = number(&new).filter(|to| number(&old) != Some(*to));
             apply::track_scale(&old, &mut new, &writer, path, changed, |version| catalog.scales(served, version));
         } else if !tracked {
-            let of_version = |version: &str| served.schema_in(version);
-            apply::track_update(Some(&old), &mut new, &writer, served.schemas(&of_version), now);
+            apply::track_update(Some(&old), &mut new, &writer, served.schemas(), now);
         }
         let ran = self.mutate(target, Operation::Update, &mut new, Some(&old), user, options.dry_run)?;
         if ran {

@@ -8,7 +8,7 @@ mod sets;
 use crate::fields::{Element, FieldSet};
 use crate::gotext;
 use crate::schema::{ListType, Schema, Type};
-pub(super) use compare::{Comparison, compare};
+pub(super) use compare::compare;
 pub(super) use merge::merge;
 use serde_json::{Map, Value};
 pub(super) use sets::{is_outdated, reconcile, remove, with_named_parents};
