@@ -19,6 +19,7 @@ import zipfile
 from collections.abc import Callable, Generator, Iterator
 
 import pytest
+import pytest_rerunfailures
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BINARY = pathlib.Path(os.environ.get("TRAINYARD_BIN", ROOT / "target/release/trainyard"))
@@ -304,6 +305,8 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None):
         while SHARED:
             SHARED.pop().close()
     if item.stash.get(FAILED, False) or os.environ.get("ALONE"):
+        # pytest-rerunfailures puts aside the ends of the module's fixtures, for the second try to use what the first has left
+        pytest_rerunfailures._restore_suspended_finalizers(item)
         item.session._setupstate.teardown_exact(item.session)  # pytest has no public name for it
     return result
 
