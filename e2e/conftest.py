@@ -305,7 +305,7 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None):
         while SHARED:
             SHARED.pop().close()
     if item.stash.get(FAILED, False) or os.environ.get("ALONE"):
-        # pytest-rerunfailures puts aside the ends of the module's fixtures, for the second try to use what the first has left
+        # pytest-rerunfailures takes the module's fixtures off pytest's stack, so that a second try would use them again
         pytest_rerunfailures._restore_suspended_finalizers(item)
         item.session._setupstate.teardown_exact(item.session)  # pytest has no public name for it
     return result
