@@ -35,6 +35,7 @@ import random_api
 import random_topics
 import random_topics_beside  # noqa: F401
 import random_topics_custom  # noqa: F401
+import random_topics_mutating  # noqa: F401
 import random_topics_writes  # noqa: F401
 from random_api import Scenario, Step
 

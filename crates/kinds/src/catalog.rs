@@ -128,6 +128,7 @@ fn rechecks(kind: &str) -> Rechecks {
         "EndpointSlice" | "LimitRange" | "PersistentVolume" => (false, true),
         "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration" => (false, true),
         "ValidatingAdmissionPolicy" | "ValidatingAdmissionPolicyBinding" => (false, true),
+        "MutatingAdmissionPolicy" | "MutatingAdmissionPolicyBinding" => (false, true),
         "CronJob" | "DaemonSet" | "Deployment" | "Event" | "Job" | "Lease" | "Namespace" | "NetworkPolicy" => {
             (true, false)
         }

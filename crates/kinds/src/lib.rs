@@ -188,6 +188,19 @@ pub fn resources() -> Vec<Resource> {
             .columns("Name,Provisioner,ReclaimPolicy,VolumeBindingMode,AllowVolumeExpansion,Age"),
         Kind::new("discovery.k8s.io", "EndpointSlice", "endpointslices", misc::EndpointSlices)
             .columns("Name,AddressType,Ports,Endpoints,Age"),
+        Kind::new("admissionregistration.k8s.io", "MutatingAdmissionPolicy", "mutatingadmissionpolicies", admissionregistration::MutatingPolicies)
+            .cluster()
+            .category("api-extensions")
+            .columns("Name,Mutations:integer,ParamKind,Age"),
+        Kind::new(
+            "admissionregistration.k8s.io",
+            "MutatingAdmissionPolicyBinding",
+            "mutatingadmissionpolicybindings",
+            admissionregistration::MutatingPolicyBindings,
+        )
+        .cluster()
+        .category("api-extensions")
+        .columns("Name,PolicyName,ParamRef,Age"),
         Kind::new("admissionregistration.k8s.io", "ValidatingAdmissionPolicy", "validatingadmissionpolicies", admissionregistration::Policies)
             .cluster()
             .category("api-extensions")

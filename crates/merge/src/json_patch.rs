@@ -115,9 +115,9 @@ fn step(doc: &mut Value, operation: &Map<String, Value>, spent: &mut Spent) -> R
         "add" => {
             let path = text("path")?;
             spent.fits(path, value)?;
-            add(doc, path, value.clone(), kind, spent)
+            add(doc, path, value.clone(), Work::Add, spent)
         }
-        "remove" => remove(doc, text("path")?, kind, spent).map(drop),
+        "remove" => remove(doc, text("path")?, Work::Remove, spent).map(drop),
         "replace" => {
             let path = text("path")?;
             spent.fits(path, value)?;
@@ -125,14 +125,14 @@ fn step(doc: &mut Value, operation: &Map<String, Value>, spent: &mut Spent) -> R
         }
         "move" => {
             let from = text("from")?;
-            let moved = remove(doc, from, kind, spent)?;
+            let moved = remove(doc, from, Work::MoveFrom, spent)?;
             let path = text("path")?;
             spent.fits(path, &moved)?;
-            add(doc, path, moved, kind, spent)
+            add(doc, path, moved, Work::MoveTo, spent)
         }
         "copy" => {
             let from = text("from")?;
-            let found = get(doc, from, kind)?.cloned().unwrap_or(Value::Null);
+            let found = get(doc, from, Work::CopyFrom)?.cloned().unwrap_or(Value::Null);
             let path = text("path")?;
             spent.copied = spent.copied.saturating_add(found.to_string().len());
             if spent.copied > COPIED_BYTES_MAX {
@@ -143,15 +143,15 @@ fn step(doc: &mut Value, operation: &Map<String, Value>, spent: &mut Spent) -> R
                 )));
             }
             spent.fits(path, &found)?;
-            add(doc, path, found, kind, spent)
+            add(doc, path, found, Work::CopyTo, spent)
         }
         "test" => {
             let path = text("path")?;
-            let found = if path.is_empty() { Some(&*doc) } else { get(doc, path, kind)? };
+            let found = if path.is_empty() { Some(&*doc) } else { get(doc, path, Work::Test)? };
             if same(found.unwrap_or(&Value::Null), value) {
                 Ok(())
             } else {
-                unprocessable(format!("testing value {path} failed: test failed"))
+                Err(PatchError::TestFailed(format!("testing value {path} failed: test failed")))
             }
         }
         other => unprocessable(format!("Unexpected kind: {other}")),
@@ -170,8 +170,52 @@ fn same(a: &Value, b: &Value) -> bool {
     }
 }
 
-fn missing<T>(kind: &str, path: &str) -> Result<T, PatchError> {
-    unprocessable(format!("{kind} operation does not apply: doc is missing path: \"{path}\": missing value"))
+/// What an operation does at a path, which its errors say.
+#[derive(Clone, Copy)]
+enum Work {
+    Add,
+    Remove,
+    Replace,
+    Test,
+    MoveFrom,
+    MoveTo,
+    CopyFrom,
+    CopyTo,
+}
+
+impl Work {
+    /// There is nothing that could hold what is at `path`.
+    fn missing<T>(self, path: &str) -> Result<T, PatchError> {
+        let why = match self {
+            Self::Add => format!("add operation does not apply: doc is missing path: \"{path}\""),
+            Self::Remove => format!("remove operation does not apply: doc is missing path: \"{path}\""),
+            Self::Replace => format!("replace operation does not apply: doc is missing path: {path}"),
+            Self::Test => format!("test operation does not apply: is missing path: {path}"),
+            Self::MoveFrom => format!("move operation does not apply: doc is missing from path: {path}"),
+            Self::MoveTo => format!("move operation does not apply: doc is missing destination path: {path}"),
+            Self::CopyFrom => format!("copy operation does not apply: doc is missing from path: {path}"),
+            Self::CopyTo => format!("copy operation does not apply: doc is missing destination path: {path}"),
+        };
+        unprocessable(format!("{why}: missing value"))
+    }
+
+    /// What holds it cannot be changed so.
+    fn failed<T>(self, path: &str, why: &str) -> Result<T, PatchError> {
+        unprocessable(match self {
+            Self::Add => format!("error in add for path: '{path}': {why}"),
+            Self::Remove => format!("error in remove for path: '{path}': {why}"),
+            Self::Replace => format!("replace operation does not apply: doc is missing key: {path}: missing value"),
+            Self::Test => format!("error in test for path: '{path}': {why}"),
+            // upstream shows the last step of this path alone
+            Self::MoveFrom => {
+                let last = segments(path).and_then(|mut parts| parts.pop()).unwrap_or_default();
+                format!("error in move for path: '{last}': {why}")
+            }
+            Self::MoveTo => format!("error in move for path: '{path}': {why}"),
+            Self::CopyFrom => format!("error in copy for from: '{path}': {why}"),
+            Self::CopyTo => format!("error while adding value during copy: {why}"),
+        })
+    }
 }
 
 /// The segments of a JSON pointer; at least one must be there.
@@ -195,8 +239,8 @@ fn index(segment: &str, length: usize) -> Result<usize, String> {
 }
 
 /// The container that holds the last segment of `path`, and that segment.
-fn parent<'a>(doc: &'a mut Value, path: &str, kind: &str) -> Result<(&'a mut Value, String), PatchError> {
-    let Some(mut parts) = segments(path) else { return missing(kind, path) };
+fn parent<'a>(doc: &'a mut Value, path: &str, work: Work) -> Result<(&'a mut Value, String), PatchError> {
+    let Some(mut parts) = segments(path) else { return work.missing(path) };
     let last = parts.pop().unwrap_or_default();
     let mut at = doc;
     for part in &parts {
@@ -207,26 +251,26 @@ fn parent<'a>(doc: &'a mut Value, path: &str, kind: &str) -> Result<(&'a mut Val
         };
         match next {
             Some(next) if next.is_object() || next.is_array() => at = next,
-            _ => return missing(kind, path),
+            _ => return work.missing(path),
         }
     }
-    if at.is_object() || at.is_array() { Ok((at, last)) } else { missing(kind, path) }
+    if at.is_object() || at.is_array() { Ok((at, last)) } else { work.missing(path) }
 }
 
 /// What is at `path`; `None` for a member that its object lacks.
-fn get<'a>(doc: &'a mut Value, path: &str, kind: &str) -> Result<Option<&'a Value>, PatchError> {
-    let (container, last) = parent(doc, path, kind)?;
+fn get<'a>(doc: &'a mut Value, path: &str, work: Work) -> Result<Option<&'a Value>, PatchError> {
+    let (container, last) = parent(doc, path, work)?;
     match container {
         Value::Array(items) => match index(&last, items.len()) {
             Ok(at) => Ok(items.get(at)),
-            Err(why) => unprocessable(format!("error in {kind} for path: '{path}': {why}")),
+            Err(why) => work.failed(path, &why),
         },
         other => Ok(other.get(&last)),
     }
 }
 
-fn add(doc: &mut Value, path: &str, value: Value, kind: &str, spent: &mut Spent) -> Result<(), PatchError> {
-    let (container, last) = parent(doc, path, kind)?;
+fn add(doc: &mut Value, path: &str, value: Value, work: Work, spent: &mut Spent) -> Result<(), PatchError> {
+    let (container, last) = parent(doc, path, work)?;
     match container {
         Value::Array(items) => {
             if last == "-" {
@@ -240,19 +284,19 @@ fn add(doc: &mut Value, path: &str, value: Value, kind: &str, spent: &mut Spent)
                     items.insert(at, value);
                     Ok(())
                 }
-                Err(why) => unprocessable(format!("error in {kind} for path: '{path}': {why}")),
+                Err(why) => work.failed(path, &why),
             }
         }
         Value::Object(members) => {
             members.insert(last, value);
             Ok(())
         }
-        _ => missing(kind, path),
+        _ => work.missing(path),
     }
 }
 
-fn remove(doc: &mut Value, path: &str, kind: &str, spent: &mut Spent) -> Result<Value, PatchError> {
-    let (container, last) = parent(doc, path, kind)?;
+fn remove(doc: &mut Value, path: &str, work: Work, spent: &mut Spent) -> Result<Value, PatchError> {
+    let (container, last) = parent(doc, path, work)?;
     let removed = match container {
         Value::Array(items) => match index(&last, items.len()) {
             Ok(at) => {
@@ -264,9 +308,9 @@ fn remove(doc: &mut Value, path: &str, kind: &str, spent: &mut Spent) -> Result<
         Value::Object(members) => {
             members.remove(&last).ok_or_else(|| format!("Unable to remove nonexistent key: {last}: missing value"))
         }
-        _ => return missing(kind, path),
+        _ => return work.missing(path),
     };
-    removed.or_else(|why| unprocessable(format!("error in {kind} for path: '{path}': {why}")))
+    removed.or_else(|why| work.failed(path, &why))
 }
 
 fn replace(doc: &mut Value, path: &str, value: &Value) -> Result<(), PatchError> {
@@ -277,22 +321,20 @@ fn replace(doc: &mut Value, path: &str, value: &Value) -> Result<(), PatchError>
         *doc = value.clone();
         return Ok(());
     }
-    let (container, last) = parent(doc, path, "replace")?;
+    let (container, last) = parent(doc, path, Work::Replace)?;
     match container {
         Value::Array(items) => match index(&last, items.len()) {
             Ok(at) => {
                 items[at] = value.clone();
                 Ok(())
             }
-            Err(_) => {
-                unprocessable(format!("replace operation does not apply: doc is missing key: {path}: missing value"))
-            }
+            Err(why) => Work::Replace.failed(path, &why),
         },
         Value::Object(members) => {
             members.insert(last, value.clone());
             Ok(())
         }
-        _ => missing("replace", path),
+        _ => Work::Replace.missing(path),
     }
 }
 

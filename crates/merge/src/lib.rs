@@ -29,6 +29,9 @@ pub enum PatchError {
     /// "the server rejected our request due to an error in our request"; this text says what it was).
     #[error("{0}")]
     Unprocessable(String),
+    /// A `test` of a JSON patch found another value: 422, as the former.
+    #[error("{0}")]
+    TestFailed(String),
     /// Too many operations, or copies that would grow the object without bound: 413 `RequestEntityTooLarge`.
     #[error("{0}")]
     TooLarge(String),
@@ -42,7 +45,7 @@ impl PatchError {
     pub fn code(&self) -> u16 {
         match self {
             Self::Malformed(_) => 400,
-            Self::Unprocessable(_) => 422,
+            Self::Unprocessable(_) | Self::TestFailed(_) => 422,
             Self::TooLarge(_) => 413,
             Self::Internal(_) => 500,
         }

@@ -81,6 +81,8 @@ const ROOTS: &[(&str, &[&str])] = &[
     (
         "io.k8s.api.admissionregistration.v1",
         &[
+            "MutatingAdmissionPolicy",
+            "MutatingAdmissionPolicyBinding",
             "MutatingWebhookConfiguration",
             "ValidatingAdmissionPolicy",
             "ValidatingAdmissionPolicyBinding",

@@ -28,6 +28,7 @@ impl Core {
             || matches!(group, "apiextensions.k8s.io" | "admissionregistration.k8s.io")
             || target.served.schema().has_rules()
             || self.has_any("admissionregistration.k8s.io", "validatingadmissionpolicybindings")
+            || self.has_any("admissionregistration.k8s.io", "mutatingadmissionpolicybindings")
     }
 
     fn has_any(&self, group: &str, plural: &str) -> bool {

@@ -13,7 +13,7 @@ mod many;
 mod patch;
 mod read;
 mod turns;
-mod write;
+pub(crate) mod write;
 
 pub use catalog::{Catalog, Custom, Live, Served, compare_versions};
 pub use delete::{DeleteOptions, Propagation};

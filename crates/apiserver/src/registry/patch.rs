@@ -202,7 +202,7 @@ fn same_name(target: &super::Target, object: &Value) -> Result<(), Status> {
 fn refused(error: &PatchError) -> Status {
     match error {
         PatchError::Malformed(message) => Status::bad_request(message.clone()),
-        PatchError::Unprocessable(_) => {
+        PatchError::Unprocessable(_) | PatchError::TestFailed(_) => {
             let mut status =
                 Status::new(422, "Invalid", "the server rejected our request due to an error in our request");
             status.details = Some(json!({}));

@@ -11,6 +11,7 @@ mod hostile;
 mod jobs;
 mod many;
 mod parsers;
+mod policies;
 mod rights;
 mod versions;
 

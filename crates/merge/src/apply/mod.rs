@@ -260,6 +260,27 @@ pub fn apply<'a>(
     })
 }
 
+/// `patch`, a part of an object, merged into `live`: what a policy sets, which nobody comes to manage by that
+/// (`k8s.io/apiserver/pkg/admission/plugin/policy/mutating/patch`).
+///
+/// # Errors
+/// `patch` does not fit the schema or would replace lists, maps or objects as a whole; `live` does not fit the schema.
+pub fn merge_configuration(live: &Value, patch: &Value, schema: &Schema) -> Result<Value, String> {
+    let fits = |what: &str, value: &Value, duplicates: bool| match typed::faults(schema, value, duplicates) {
+        faults if faults.is_empty() => Ok(()),
+        faults => Err(format!("failed to convert {what} object to typed object: {}", typed::fault_text(&faults))),
+    };
+    fits("patch", patch, false)?;
+    let mut atomic = Vec::new();
+    typed::atomics(schema, patch, "", &mut atomic);
+    if !atomic.is_empty() {
+        let places = atomic.join(", ");
+        return Err(format!("invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: {places}"));
+    }
+    fits("original", live, true)?;
+    Ok(typed::merge(schema, live, patch))
+}
+
 /// `/v1, Kind=ConfigMap`, as Go prints a group-version-kind.
 fn kind_text(object: &Value) -> String {
     let api_version = api::object::text(object, "apiVersion");

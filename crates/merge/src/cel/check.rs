@@ -1,11 +1,14 @@
 //! Whether an expression may stand in a CRD: its types, and the faults that cel-go's checker finds, in its words and places.
 
 use super::expand::macros;
+use super::patch::{JSON_PATCH, OBJECT, is_below_object};
 use super::signatures::{self, Signature, VARIABLES};
 use super::types::{Known, Ty};
 use super::{TYPE_NAMES, parser};
 use crate::schema::{Schema, Type};
-use kube_cel::cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, LiteralValue, operators};
+use kube_cel::cel::common::ast::{
+    CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, LiteralValue, StructExpr, operators,
+};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -18,6 +21,8 @@ pub(super) struct Checked<'s> {
     pub calls: BTreeMap<u64, Vec<&'static Signature>>,
     /// Whether it looks at `oldSelf`.
     pub uses_old: bool,
+    /// A type of patches whose name stands as a value.
+    pub mentioned: Option<String>,
 }
 
 impl<'s> Checked<'s> {
@@ -82,14 +87,24 @@ pub struct PolicyScope<'a> {
     pub authorizer: bool,
     /// The names of its variables that are known here, with the names of their types; `None`: it has none.
     pub variables: Option<&'a [(&'a str, &'a str)]>,
+    /// It makes a patch: the types `Object` and `JSONPatch` are known.
+    pub patch: bool,
 }
 
-/// Checks an expression of an admission policy: what it is about has any type. Returns the name of the type that it yields
-/// (`bool`, `dyn`, `list(int)`).
+/// What an expression of an admission policy yields.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Yields {
+    /// The name of its type (`bool`, `dyn`, `list(int)`).
+    pub ty: String,
+    /// A type of patches that it mentions as a value: no program can be made of it.
+    pub undefined: Option<String>,
+}
+
+/// Checks an expression of an admission policy: what it is about has any type.
 ///
 /// # Errors
 /// The faults that cel-go's checker finds, in its words.
-pub fn check_policy(source: &str, scope: PolicyScope<'_>) -> Result<String, String> {
+pub fn check_policy(source: &str, scope: PolicyScope<'_>) -> Result<Yields, String> {
     let declared = scope.variables.unwrap_or_default().iter().map(|(name, ty)| {
         let kind = match *ty {
             "bool" => Type::Boolean,
@@ -114,8 +129,8 @@ pub fn check_policy(source: &str, scope: PolicyScope<'_>) -> Result<String, Stri
     if scope.variables.is_some() {
         names.push(("variables".to_owned(), Ty::of(&variables, false).unwrap_or(Ty::Dyn)));
     }
-    let checked = check(source, names)?;
-    Ok(checked.ty(&checked.expr).text())
+    let checked = check_with(source, names, scope.patch)?;
+    Ok(Yields { ty: checked.ty(&checked.expr).text(), undefined: checked.mentioned })
 }
 
 /// `self`, and what it was.
@@ -128,6 +143,11 @@ fn names<'s>(scope: Scope<'s>) -> Vec<(String, Ty<'s>)> {
 const OLD: &str = "oldSelf";
 
 fn check<'s>(source: &str, names: Vec<(String, Ty<'s>)>) -> Result<Checked<'s>, String> {
+    check_with(source, names, false)
+}
+
+/// `patch`: the types of which patches are made are known.
+fn check_with<'s>(source: &str, names: Vec<(String, Ty<'s>)>, patch: bool) -> Result<Checked<'s>, String> {
     let deep = super::depth::check(source).map_err(|error| error.to_string())?;
     super::depth::with_enough_stack(deep, || {
         let mut expr = parser().parse(source).map_err(|errors| super::syntax_errors(source, &errors))?;
@@ -142,9 +162,11 @@ fn check<'s>(source: &str, names: Vec<(String, Ty<'s>)>) -> Result<Checked<'s>, 
             calls: BTreeMap::new(),
             faults: Vec::new(),
             uses_old: false,
+            patch,
+            mentioned: None,
         };
         checker.check(&expr);
-        let Checker { known, types, calls, mut faults, uses_old, .. } = checker;
+        let Checker { known, types, calls, mut faults, uses_old, mentioned, .. } = checker;
         if faults.is_empty() {
             let resolved = |part: &IdedExpr| types.get(&part.id).map_or(Ty::Dyn, |ty| known.resolve(ty, true));
             faults = super::literals::faults(&expr, &resolved);
@@ -159,7 +181,7 @@ fn check<'s>(source: &str, names: Vec<(String, Ty<'s>)>) -> Result<Checked<'s>, 
             return Err(texts.join("\n"));
         }
         let types = types.into_iter().map(|(id, ty)| (id, known.resolve(&ty, true))).collect();
-        Ok(Checked { expr, types, calls, uses_old })
+        Ok(Checked { expr, types, calls, uses_old, mentioned })
     })
 }
 
@@ -208,6 +230,9 @@ struct Checker<'s> {
     /// By the number of the part at fault.
     faults: Vec<(u64, String)>,
     uses_old: bool,
+    /// The types of which patches are made are known.
+    patch: bool,
+    mentioned: Option<String>,
 }
 
 impl<'s> Checker<'s> {
@@ -245,7 +270,9 @@ impl<'s> Checker<'s> {
                 self.uses_old |= name == OLD && found.is_some_and(|at| at < self.given);
                 match found.and_then(|at| self.names.get(at)) {
                     Some((_, ty)) => ty.clone(),
-                    None => type_name(name).unwrap_or_else(|| self.fault(expr.id, undeclared(name))),
+                    None => type_name(name)
+                        .or_else(|| self.mention(name))
+                        .unwrap_or_else(|| self.fault(expr.id, undeclared(name))),
                 }
             }
             Expr::Select(select) => {
@@ -253,6 +280,11 @@ impl<'s> Checker<'s> {
                     && let Some((_, ty)) = self.names.iter().find(|(known, _)| *known == name)
                 {
                     return ty.clone();
+                }
+                if !select.test
+                    && let Some(ty) = qualified(expr).and_then(|name| self.mention(&name))
+                {
+                    return ty;
                 }
                 let field = self.select(expr.id, &select.operand, &select.field, false);
                 let field = self.known.resolve(&field, false);
@@ -283,9 +315,54 @@ impl<'s> Checker<'s> {
                 let value = values.unwrap_or_else(|| self.variable());
                 Ty::Map(Box::new(key), Box::new(value))
             }
-            Expr::Struct(object) => self.fault(expr.id, undeclared(&object.type_name)),
+            Expr::Struct(object) => match self.patch_type(&object.type_name) {
+                Some(ty) => self.patch(object, ty),
+                None => self.fault(expr.id, undeclared(&object.type_name)),
+            },
             Expr::Comprehension(inner) => self.comprehension(inner),
         }
+    }
+
+    /// The type of that name of which patches are made.
+    fn patch_type(&self, name: &str) -> Option<Ty<'s>> {
+        let known = self.patch && (name == JSON_PATCH || name == OBJECT || is_below_object(name));
+        known.then(|| Ty::Patch(name.to_owned()))
+    }
+
+    /// The type of the name of such a type.
+    fn mention(&mut self, name: &str) -> Option<Ty<'s>> {
+        let ty = self.patch_type(name)?;
+        self.mentioned = Some(name.to_owned());
+        Some(Ty::Type(Box::new(ty)))
+    }
+
+    /// A part of a patch, made of its fields (`Object.spec{replicas: 1}`).
+    fn patch(&mut self, object: &StructExpr, ty: Ty<'s>) -> Ty<'s> {
+        for entry in &object.entries {
+            let EntryExpr::StructField(field) = &entry.expr else { continue };
+            let value = self.check(&field.value);
+            let value = self.optional(field.value.id, value, field.optional);
+            if object.type_name != JSON_PATCH {
+                continue;
+            }
+            let wanted = match field.field.as_str() {
+                "op" | "path" | "from" => Some(Ty::String),
+                "value" => Some(Ty::Dyn),
+                // cel-go has a field of any name there, of a type that has none
+                _ => None,
+            };
+            let fits = wanted.as_ref().is_some_and(|ty| self.known.all_agree(&[(ty.clone(), value.clone())]));
+            if !fits {
+                let wanted = wanted.map_or_else(String::new, |ty| ty.text());
+                let found = self.known.resolve(&value, true).text();
+                let name = &field.field;
+                self.fault(
+                    entry.id,
+                    format!("expected type of field '{name}' is '{wanted}' but provided type is '{found}'"),
+                );
+            }
+        }
+        ty
     }
 
     /// The type of an element that may be left out, which an optional says.
@@ -320,7 +397,8 @@ impl<'s> Checker<'s> {
                 Some((ty, _)) => ty,
                 None => self.fault(id, format!("undefined field '{field}'")),
             },
-            Ty::Dyn | Ty::Error => Ty::Dyn,
+            Ty::Patch(name) if name == JSON_PATCH && ["op", "path", "from"].contains(&field) => Ty::String,
+            Ty::Dyn | Ty::Error | Ty::Patch(_) => Ty::Dyn,
             Ty::Var(_) => {
                 self.known.all_agree(&[(Ty::Dyn, target.clone())]);
                 Ty::Dyn
@@ -355,6 +433,7 @@ impl<'s> Checker<'s> {
             };
         };
         if let Some(prefix) = qualified(target)
+            && (self.patch || prefix != "jsonpatch")
             && let Some(overloads) = signatures::of(&format!("{prefix}.{name}"))
         {
             return self.overload(id, overloads, false, &args);

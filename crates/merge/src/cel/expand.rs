@@ -1,8 +1,39 @@
 //! Parsed expressions: the variables that are free in them, and macros that the parser leaves as calls.
 
 use super::*;
-use kube_cel::cel::common::ast::MapExpr;
+use kube_cel::cel::common::ast::{MapExpr, StructExpr};
 use std::collections::BTreeMap;
+
+/// The members of `of` that `expr` selects, in the order of its text.
+pub(super) fn selected(expr: &IdedExpr, of: &str, found: &mut Vec<String>) {
+    match &expr.expr {
+        Expr::Unspecified | Expr::Literal(_) | Expr::Ident(_) => {}
+        Expr::Select(select) => match &select.operand.expr {
+            Expr::Ident(name) if name == of => found.push(select.field.clone()),
+            _ => selected(&select.operand, of, found),
+        },
+        Expr::Call(call) => {
+            let parts = call.target.iter().map(AsRef::as_ref).chain(&call.args);
+            parts.for_each(|part| selected(part, of, found));
+        }
+        Expr::List(list) => list.elements.iter().for_each(|item| selected(item, of, found)),
+        Expr::Map(MapExpr { entries }) | Expr::Struct(StructExpr { entries, .. }) => {
+            for entry in entries {
+                match &entry.expr {
+                    EntryExpr::StructField(field) => selected(&field.value, of, found),
+                    EntryExpr::MapEntry(entry) => {
+                        selected(&entry.key, of, found);
+                        selected(&entry.value, of, found);
+                    }
+                }
+            }
+        }
+        Expr::Comprehension(inner) => {
+            let parts = [&inner.iter_range, &inner.accu_init, &inner.loop_cond, &inner.loop_step, &inner.result];
+            parts.into_iter().for_each(|part| selected(part, of, found));
+        }
+    }
+}
 
 /// Variables that `expr` does not define itself.
 pub(super) fn free_variables(expr: &IdedExpr, bound: &mut Vec<String>, found: &mut BTreeSet<String>) {
@@ -64,7 +95,10 @@ pub(super) fn expand(expr: &mut IdedExpr) {
         }
         Expr::List(list) => list.elements.iter_mut().for_each(expand),
         Expr::Map(map) => map.entries.iter_mut().for_each(expand_entry),
-        Expr::Struct(object) => object.entries.iter_mut().for_each(expand_entry),
+        Expr::Struct(object) => {
+            object.entries.iter_mut().for_each(expand_entry);
+            expr.expr = super::patch::as_map(std::mem::take(object), expr.id);
+        }
         Expr::Comprehension(inner) => {
             let inner = inner.as_mut();
             let parts = [
@@ -105,7 +139,16 @@ pub(super) fn expand(expr: &mut IdedExpr) {
         }
         ("string", 1) if call.target.is_none() => {
             let args = std::mem::take(&mut call.args);
-            call.args = vec![node(Expr::Call(CallExpr { func_name: UNBOOL.to_owned(), target: None, args }))];
+            let unbool = CallExpr { func_name: UNBOOL.to_owned(), target: None, args };
+            call.target = Some(Box::new(node(Expr::Call(unbool))));
+        }
+        // of an argument that fails, the library says that it is missing; of a receiver, it says why
+        ("int" | "uint" | "double" | "size", 1) if call.target.is_none() => {
+            call.target = call.args.pop().map(Box::new);
+        }
+        ("escapeKey", 1) if target.as_deref() == Some("jsonpatch") => {
+            call.func_name = super::patch::ESCAPE_KEY.to_owned();
+            call.target = None;
         }
         ("named", 1) if target.as_deref() == Some("format") => {
             let format = CallExpr {

@@ -14,7 +14,7 @@ pub(super) fn faults<'s>(expr: &IdedExpr, ty: &dyn Fn(&IdedExpr) -> Ty<'s>) -> V
 /// `mixed`: what is formatted may be of different types.
 fn visit<'s>(expr: &IdedExpr, mixed: bool, ty: &dyn Fn(&IdedExpr) -> Ty<'s>, out: &mut Vec<(u64, String)>) {
     match &expr.expr {
-        Expr::Unspecified | Expr::Literal(_) | Expr::Ident(_) | Expr::Struct(_) => {}
+        Expr::Unspecified | Expr::Literal(_) | Expr::Ident(_) => {}
         Expr::Select(select) => visit(&select.operand, false, ty, out),
         Expr::Call(call) => {
             out.extend(fault(call));
@@ -40,6 +40,13 @@ fn visit<'s>(expr: &IdedExpr, mixed: bool, ty: &dyn Fn(&IdedExpr) -> Ty<'s>, out
             for entry in entries {
                 visit(&entry.key, mixed, ty, out);
                 visit(&entry.value, mixed, ty, out);
+            }
+        }
+        Expr::Struct(object) => {
+            for entry in &object.entries {
+                if let EntryExpr::StructField(field) = &entry.expr {
+                    visit(&field.value, false, ty, out);
+                }
             }
         }
         Expr::Comprehension(inner) => {

@@ -12,13 +12,14 @@ mod expand;
 mod guard;
 mod literals;
 pub(crate) mod meter;
+mod patch;
 mod signatures;
 mod types;
 
 use crate::schema::{Schema, Type};
 pub use authorizer::{Attributes, Authorizer, Question, Subject};
 use base64::Engine;
-pub use check::{PolicyScope, check_policy};
+pub use check::{PolicyScope, Yields, check_policy};
 pub(crate) use check::{Scope, check_message, check_rule};
 pub(crate) use convert::{optional, to_cel, to_json};
 use expand::{expand, free_variables};
@@ -115,6 +116,7 @@ static ROOT: LazyLock<Context<'static>> = LazyLock::new(|| {
         Ok(Cel::List(Arc::new(pairs.into_iter().map(|(_, item)| item.clone()).collect())))
     });
     meter::add_functions(&mut context);
+    patch::add_functions(&mut context);
     authorizer::add_functions(&mut context);
     for name in TYPE_NAMES {
         context.add_variable_from_value(name, marker(name));
@@ -220,6 +222,13 @@ impl Expression {
         let mut found = BTreeSet::new();
         free_variables(&self.expr, &mut Vec::new(), &mut found);
         found.contains(name)
+    }
+
+    /// The members of `variables` that the expression uses, in the order of its text.
+    pub fn variables(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        expand::selected(&self.expr, "variables", &mut found);
+        found
     }
 
     /// Evaluates with these variables (`object`, `oldObject`, `request`, `params`, …).

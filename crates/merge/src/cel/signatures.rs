@@ -140,6 +140,7 @@ containsIP: cidr . string -> bool; cidr . ip -> bool
 containsCIDR: cidr . string -> bool; cidr . cidr -> bool
 prefixLength: cidr . -> int
 masked: cidr . -> cidr
+jsonpatch.escapeKey: string -> string
 format.named: string -> optional(format)
 format.dns1123Label: -> format
 format.dns1123Subdomain: -> format

@@ -72,6 +72,8 @@ fn fails_in_cel_gos_words() {
         ("1 / 0 == 1", "division by zero"),
         ("duration('x') > duration('1s')", "type conversion error from 'string' to 'google.protobuf.Duration'"),
         ("object.data > 5", "no such overload"),
+        ("string(int(object.data.?x['y'].orValue('0')) + int(object.data.k)) == ''", "no such key: k"),
+        ("size(object.none) + double(object.none) == 0", "no such key: none"),
     ];
     for (source, expected) in cases {
         let expression = Expression::compile(source).expect(source);

@@ -26,6 +26,8 @@ pub(super) enum Ty<'s> {
     Optional(Box<Ty<'s>>),
     /// Of a library: quantities, URLs, addresses.
     Other(&'static str),
+    /// What patches are made of: `JSONPatch`, or an `Object` whose fields have any type.
+    Patch(String),
     /// A parameter of a signature, or a type that is not known yet.
     Var(u32),
 }
@@ -139,6 +141,7 @@ impl<'s> Ty<'s> {
             Self::Null => "null",
             Self::Other(name) => name,
             Self::Object(object) => &object.name,
+            Self::Patch(name) => name,
             Self::Type(of) => return format!("type({})", of.text()),
             Self::List(item) => return format!("list({})", item.text()),
             Self::Map(key, value) => return format!("map({}, {})", key.text(), value.text()),
@@ -236,7 +239,10 @@ impl<'s> Known<'s> {
             return self.bind(*number, b).unwrap_or(false);
         }
         let nullable = |ty: &Ty<'s>| {
-            matches!(ty, Ty::Null | Ty::Object(_) | Ty::Optional(_) | Ty::Other(_) | Ty::Duration | Ty::Timestamp)
+            matches!(
+                ty,
+                Ty::Null | Ty::Object(_) | Ty::Patch(_) | Ty::Optional(_) | Ty::Other(_) | Ty::Duration | Ty::Timestamp
+            )
         };
         match (a, b) {
             (a, b) if a.is_open() || b.is_open() => true,

@@ -94,7 +94,13 @@ impl Core {
             meta.insert("creationTimestamp".to_owned(), time(now).into());
         }
         self.with_context(user, &target.namespace, options.dry_run, |cx| strategy.admit_create(cx, &mut new))?;
-        let ran = self.mutate(target, Operation::Create, &mut new, None, user, options.dry_run)?;
+        let create = Operation::Create;
+        let by_policies = self.mutate_by_policies(target, create, &mut new, None, user, options.dry_run, None)?;
+        let ran = self.mutate(target, create, &mut new, None, user, options.dry_run)? || by_policies.is_some();
+        if let Some(invoked) = &by_policies {
+            self.with_context(user, &target.namespace, options.dry_run, |cx| strategy.admit_create(cx, &mut new))?;
+            self.mutate_by_policies(target, create, &mut new, None, user, options.dry_run, Some(invoked))?;
+        }
         if ran {
             served.prune(&mut new);
             served.schema().default_again(&mut new);

@@ -52,7 +52,7 @@ pub(crate) fn meta_mut(object: &mut Value) -> &mut Map<String, Value> {
 
 /// Refuses an object that nobody could read again. Called with what a request brings, before defaults and managed fields
 /// multiply it, and with everything that is about to be stored.
-pub(super) fn bounded(object: &Value) -> Result<(), Status> {
+pub(crate) fn bounded(object: &Value) -> Result<(), Status> {
     merge::bounds::check(object).map_err(|exceeded| {
         let name = api::object::meta(object, "name");
         match exceeded {

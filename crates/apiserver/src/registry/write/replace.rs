@@ -99,7 +99,12 @@ impl Core {
         } else if !tracked {
             apply::track_update(Some(&old), &mut new, &writer, served.schemas(), now);
         }
-        let ran = self.mutate(target, Operation::Update, &mut new, Some(&old), user, options.dry_run)?;
+        let update = Operation::Update;
+        let by_policies = self.mutate_by_policies(target, update, &mut new, Some(&old), user, options.dry_run, None)?;
+        let ran = self.mutate(target, update, &mut new, Some(&old), user, options.dry_run)? || by_policies.is_some();
+        if let Some(invoked) = &by_policies {
+            self.mutate_by_policies(target, update, &mut new, Some(&old), user, options.dry_run, Some(invoked))?;
+        }
         if ran {
             served.prune(&mut new);
             served.schema().default_again(&mut new);
@@ -149,7 +154,7 @@ impl Core {
             let_be = found.warnings;
         }
         if !errors.is_empty() {
-            return Err(self.invalid(target, &target.name, errors, &empty));
+            return Err(self.invalid(target, api::object::meta(&new, "name"), errors, &empty));
         }
         let mut more = let_be;
         more.extend(strategy.warnings(&new, Some(&old)));

@@ -268,6 +268,26 @@ fn set_at(schema: &Schema, value: &Value) -> (bool, FieldSet) {
     (false, out)
 }
 
+/// The places of the lists, maps and objects in `value` that only change as a whole.
+pub(super) fn atomics(schema: &Schema, value: &Value, place: &str, out: &mut Vec<String>) {
+    match (shape(schema, value), value) {
+        (Shape::Map { atomic }, Value::Object(members)) => {
+            out.extend(atomic.then(|| place.to_owned()));
+            for (name, value) in members.iter().filter(|(name, _)| schema.properties.contains_key(*name)) {
+                let step = Element::Field(name.clone()).text();
+                atomics(member_or_open(schema, name), value, &format!("{place}{step}"), out);
+            }
+        }
+        (Shape::List { atomic }, Value::Array(items)) => {
+            out.extend(atomic.then(|| place.to_owned()));
+            for (i, item) in items.iter().enumerate() {
+                atomics(element(schema), item, &format!("{place}{}", Element::Index(i).text()), out);
+            }
+        }
+        _ => {}
+    }
+}
+
 fn is_empty_collection(value: &Value) -> bool {
     match value {
         Value::Null => true,

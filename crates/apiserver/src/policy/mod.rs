@@ -1,0 +1,234 @@
+//! Admission by policies that are objects themselves: those that change objects and those that refuse them, with their bindings.
+
+mod evaluation;
+mod mutating;
+mod validating;
+
+use crate::registry::{Core, Target, listed};
+use api::selector::Selector;
+use merge::cel::{Attributes, Authorizer, Question, Subject};
+use resource::admission::{Objects, Operation};
+use resource::{Access, Ask, User};
+use serde_json::{Map, Value, json};
+use std::sync::Arc;
+use store::Store;
+
+const GROUP: &str = "admissionregistration.k8s.io";
+
+fn text<'a>(value: &'a Value, member: &str) -> &'a str {
+    value.get(member).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn items<'a>(value: &'a Value, member: &str) -> &'a [Value] {
+    value.get(member).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+/// One request, as match rules and expressions see it.
+struct Facts<'a> {
+    target: &'a Target,
+    operation: Operation,
+    old: Option<&'a Value>,
+    name: String,
+    /// The namespace that the object is in, or is.
+    namespace: Option<Arc<Value>>,
+    request: Value,
+    /// `authorizer`, and what `authorizer.requestResource` is about.
+    rights: (Arc<dyn Authorizer>, Attributes),
+}
+
+/// The rights that the variable `authorizer` asks about.
+struct Rights {
+    store: Store,
+    access: Arc<dyn Access>,
+    user: User,
+}
+
+impl Authorizer for Rights {
+    fn check(&self, question: &Question) -> Option<String> {
+        // without `system:authenticated`, as upstream's: nobody has authenticated this account
+        let account = question.account.as_ref().map(|(namespace, name)| User {
+            name: format!("system:serviceaccount:{namespace}:{name}"),
+            groups: vec!["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")],
+            ..User::default()
+        });
+        let user = account.as_ref().unwrap_or(&self.user);
+        let list = |group: &str, plural: &str, namespace: &str| listed(&self.store, group, plural, namespace);
+        match &question.subject {
+            Subject::Path(path) => self.access.allows(user, &Ask::Path { verb: &question.verb, path }, &list),
+            Subject::Resource(Attributes { group, resource, subresource, namespace, name, fields }) => {
+                let resource = match subresource.as_str() {
+                    "" => resource.clone(),
+                    sub => format!("{resource}/{sub}"),
+                };
+                let ask = Ask::Resource { verb: &question.verb, group, resource: &resource, namespace, name, fields };
+                self.access.allows(user, &ask, &list)
+            }
+        }
+    }
+}
+
+impl Facts<'_> {
+    fn rule_matches(&self, rule: &Value) -> bool {
+        let resource = &self.target.served.resource;
+        let has = |member: &str, wanted: &str| items(rule, member).iter().any(|v| v == "*" || v == wanted);
+        let full = match self.target.subresource.as_str() {
+            "" => resource.plural.clone(),
+            sub => format!("{}/{sub}", resource.plural),
+        };
+        let resource_fits = items(rule, "resources").iter().filter_map(Value::as_str).any(|wanted| {
+            wanted == full
+                || wanted == "*/*"
+                || (wanted == "*" && self.target.subresource.is_empty())
+                || wanted.strip_suffix("/*").is_some_and(|plural| plural == resource.plural)
+                || wanted.strip_prefix("*/").is_some_and(|sub| sub == self.target.subresource)
+        });
+        let scope_fits = match text(rule, "scope") {
+            "Cluster" => !resource.namespaced,
+            "Namespaced" => resource.namespaced,
+            _ => true,
+        };
+        let names = items(rule, "resourceNames");
+        resource_fits
+            && scope_fits
+            && has("operations", self.operation.as_str())
+            && has("apiGroups", &resource.group)
+            && has("apiVersions", &resource.version)
+            && (names.is_empty() || names.iter().any(|n| *n == self.name))
+    }
+
+    /// Whether a binding and its policy select the request, whose object is `object` now.
+    fn selected(&self, object: Option<&Value>, binding: &Value, policy: &Value) -> bool {
+        let bound = &binding["spec"]["matchResources"];
+        (bound.is_null() || self.matched(object, bound, false))
+            && self.matched(object, &policy["spec"]["matchConstraints"], true)
+    }
+
+    /// Whether `MatchResources` select the request; without rules of its own, a binding's select all.
+    fn matched(&self, object: Option<&Value>, matching: &Value, rules_needed: bool) -> bool {
+        let empty = json!({});
+        let labels =
+            |object: Option<&Value>| object.and_then(|o| o["metadata"].get("labels")).cloned().unwrap_or(json!({}));
+        let selects = |field: &str, labels: &Value| {
+            let wanted = matching.get(field).unwrap_or(&empty);
+            wanted.as_object().is_none_or(Map::is_empty)
+                || Selector::read(wanted).is_some_and(|selector| selector.matches(labels))
+        };
+        if let Some(namespace) = &self.namespace
+            && !selects("namespaceSelector", &labels(Some(namespace)))
+        {
+            return false;
+        }
+        let object_fits =
+            [object, self.old].into_iter().flatten().any(|object| selects("objectSelector", &labels(Some(object))));
+        if !object_fits || items(matching, "excludeResourceRules").iter().any(|rule| self.rule_matches(rule)) {
+            return false;
+        }
+        let rules = items(matching, "resourceRules");
+        if rules.is_empty() { !rules_needed } else { rules.iter().any(|rule| self.rule_matches(rule)) }
+    }
+}
+
+/// Why a policy or its binding cannot be asked.
+struct Unconfigured {
+    why: String,
+    /// The fault is the binding's, not the policy's.
+    of_binding: bool,
+}
+
+impl Core {
+    /// What a request is to policies; `None`: none may decide about its kind, so that nobody can lock himself out of changing
+    /// policies.
+    fn policy_facts<'a>(
+        &self,
+        target: &'a Target,
+        operation: Operation,
+        object: Option<&'a Value>,
+        old: Option<&'a Value>,
+        user: &User,
+        dry_run: bool,
+    ) -> Option<Facts<'a>> {
+        let resource = &target.served.resource;
+        if resource.group == GROUP && resource.plural.contains("admissionpolic") {
+            return None;
+        }
+        let any = object.or(old);
+        let name = any.map_or(target.name.as_str(), |o| api::object::meta(o, "name"));
+        let is_namespace = resource.group.is_empty() && resource.plural == "namespaces";
+        let namespace = match (is_namespace, target.namespace.as_str()) {
+            (true, _) => any.cloned().map(Arc::new),
+            (false, "") => None,
+            (false, namespace) => Objects::get(self, "", "namespaces", "", namespace),
+        };
+        let kind = json!({"group": resource.group, "version": resource.version, "kind": resource.kind});
+        let plural = json!({"group": resource.group, "version": resource.version, "resource": resource.plural});
+        let rights = Rights { store: self.store.clone(), access: self.access.clone(), user: user.clone() };
+        let own = Attributes {
+            group: resource.group.clone(),
+            resource: resource.plural.clone(),
+            subresource: target.subresource.clone(),
+            namespace: target.namespace.clone(),
+            name: name.to_owned(),
+            fields: String::new(),
+        };
+        Some(Facts {
+            rights: (Arc::new(rights), own),
+            target,
+            operation,
+            old,
+            namespace,
+            request: json!({
+                "kind": kind, "resource": plural, "subResource": target.subresource,
+                "requestKind": kind, "requestResource": plural, "requestSubResource": target.subresource,
+                "name": name, "namespace": target.namespace, "operation": operation.as_str(), "dryRun": dry_run,
+                "userInfo": {"username": user.name, "uid": user.uid, "groups": user.groups, "extra": user.extra},
+            }),
+            name: name.to_owned(),
+        })
+    }
+
+    /// The parameter objects of a binding; one `null` for a policy without.
+    fn params(&self, policy: &Value, binding: &Value, target: &Target) -> Result<Vec<Value>, Unconfigured> {
+        let wanted = &policy["spec"]["paramKind"];
+        let reference = &binding["spec"]["paramRef"];
+        if !wanted.is_object() || !reference.is_object() {
+            return Ok(vec![Value::Null]);
+        }
+        let gvk = api::object::Gvk::from_api_version(text(wanted, "apiVersion"), text(wanted, "kind"));
+        let catalog = self.catalog();
+        let Some(served) = catalog.kind_of(wanted) else {
+            let why = format!("failed to configure policy: failed to find resource referenced by paramKind: '{gvk}'");
+            return Err(Unconfigured { why, of_binding: false });
+        };
+        let of_binding =
+            |why: &str| Unconfigured { why: format!("failed to configure binding: {why}"), of_binding: true };
+        let namespace = match (served.resource.namespaced, text(reference, "namespace")) {
+            (false, "") => "",
+            (false, _) => {
+                return Err(of_binding("paramRef.namespace must not be provided for a cluster-scoped `paramKind`"));
+            }
+            (true, "") if target.namespace.is_empty() => {
+                let why = "cannot use namespaced paramRef in policy binding that matches cluster-scoped resources";
+                return Err(of_binding(why));
+            }
+            (true, "") => target.namespace.as_str(),
+            (true, namespace) => namespace,
+        };
+        let resource = &served.resource;
+        let selector = Selector::read(&reference["selector"]);
+        let found: Vec<Value> = match text(reference, "name") {
+            "" => Objects::list(self, &resource.group, &resource.plural, namespace)
+                .iter()
+                .filter(|o| selector.as_ref().is_some_and(|selector| selector.selects(o)))
+                .map(|o| (**o).clone())
+                .collect(),
+            name => Objects::get(self, &resource.group, &resource.plural, namespace, name)
+                .map(|o| (*o).clone())
+                .into_iter()
+                .collect(),
+        };
+        if found.is_empty() && text(reference, "parameterNotFoundAction") != "Allow" {
+            return Err(of_binding("no params found for policy binding with `Deny` parameterNotFoundAction"));
+        }
+        Ok(found)
+    }
+}

@@ -1,0 +1,213 @@
+//! Policies that change objects on their way in (MutatingAdmissionPolicy).
+//!
+//! Source: `k8s.io/apiserver/pkg/admission/plugin/policy/{generic,mutating}`. Upstream's plugins run twice where a policy has
+//! changed an object; then the policies run again that say so (`reinvocationPolicy: IfNeeded`) and have run before.
+
+use super::evaluation::Evaluation;
+use super::{Facts, GROUP, Unconfigured, items, text};
+use crate::decode;
+use crate::query::FieldValidation;
+use crate::registry::write::bounded;
+use crate::registry::{Core, Target, internal};
+use merge::PatchError;
+use merge::cel::Computed;
+use resource::User;
+use resource::admission::{Objects, Operation};
+use resource::status::Status;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// The policies that have run, by policy, binding and parameter: those that may run again.
+#[derive(Default)]
+pub(crate) struct Invoked(Vec<Key>);
+
+type Key = (String, String, String);
+
+/// A policy with a binding and a parameter.
+struct Invocation {
+    key: Key,
+    policy: Arc<Value>,
+    params: Value,
+}
+
+/// A policy that could not do its work.
+struct Failure {
+    message: String,
+    reason: &'static str,
+}
+
+/// A mutation that could not be made.
+enum Refusal {
+    /// The policy's failure: whether it refuses the request, the policy says.
+    Failed(String),
+    /// The request ends with this answer, whatever the policy says.
+    Answered(Status),
+}
+
+impl Core {
+    /// Lets policies change `object`. `again`: those that have run before, the second time. Returns which policies ran, if any
+    /// did: then the plugins before them run once more, and these policies.
+    ///
+    /// # Errors
+    /// A policy that fails, unless it says that failures of its own are to be ignored.
+    #[expect(clippy::too_many_arguments, reason = "the facts of one request")]
+    pub(crate) fn mutate_by_policies(
+        &self,
+        target: &Target,
+        operation: Operation,
+        object: &mut Value,
+        old: Option<&Value>,
+        user: &User,
+        dry_run: bool,
+        again: Option<&Invoked>,
+    ) -> Result<Option<Invoked>, Status> {
+        let bindings = Objects::list(self, GROUP, "mutatingadmissionpolicybindings", "");
+        // what a scale changes is not the object that policies for it expect
+        if bindings.is_empty() || target.subresource == "scale" {
+            return Ok(None);
+        }
+        let first = object.clone();
+        let Some(facts) = self.policy_facts(target, operation, Some(&first), old, user, dry_run) else {
+            return Ok(None);
+        };
+        let mut failures = Vec::new();
+        let mut invoked = None;
+        for invocation in self.invocations(&facts, &bindings, &first, &mut failures) {
+            let spec = &invocation.policy["spec"];
+            let mut fail = |message: String| {
+                if text(spec, "failurePolicy") != "Ignore" {
+                    let (policy, binding, _) = &invocation.key;
+                    let message = format!("policy '{policy}' with binding '{binding}' denied request: {message}");
+                    failures.push(Failure { message, reason: "Invalid" });
+                }
+            };
+            match Evaluation::new(&facts, Some(object), &invocation.policy, &invocation.params).speaks() {
+                Ok(true) => {}
+                Ok(false) => continue,
+                Err(why) => {
+                    fail(why);
+                    continue;
+                }
+            }
+            // after the conditions, which are asked of all: an error of theirs counts
+            if again.is_some_and(|again| !again.0.contains(&invocation.key)) {
+                continue;
+            }
+            let ran = invoked.get_or_insert_with(Invoked::default);
+            for mutation in items(spec, "mutations") {
+                match mutate(&facts, &invocation, mutation, object) {
+                    Ok(()) => {}
+                    Err(Refusal::Failed(why)) => fail(why),
+                    Err(Refusal::Answered(status)) => return Err(status),
+                }
+            }
+            if text(spec, "reinvocationPolicy") == "IfNeeded" {
+                ran.0.push(invocation.key);
+            }
+        }
+        match failures.first() {
+            None => Ok(invoked),
+            Some(first) => Err(denied(target, &facts.name, first, &failures)),
+        }
+    }
+
+    /// What is to run, by the names of policies and bindings. Policies that cannot be asked are `failures`.
+    fn invocations(
+        &self,
+        facts: &Facts<'_>,
+        bindings: &[Arc<Value>],
+        object: &Value,
+        failures: &mut Vec<Failure>,
+    ) -> Vec<Invocation> {
+        let mut out = Vec::new();
+        for policy in Objects::list(self, GROUP, "mutatingadmissionpolicies", "") {
+            let name = api::object::meta(&policy, "name");
+            for binding in bindings.iter().filter(|binding| text(&binding["spec"], "policyName") == name) {
+                if !facts.selected(Some(object), binding, &policy) {
+                    continue;
+                }
+                let bound = api::object::meta(binding, "name");
+                match self.params(&policy, binding, facts.target) {
+                    Ok(all) => out.extend(all.into_iter().map(|params| {
+                        let parameter = format!(
+                            "{}/{}",
+                            api::object::meta(&params, "namespace"),
+                            api::object::meta(&params, "name")
+                        );
+                        Invocation {
+                            key: (name.to_owned(), bound.to_owned(), parameter),
+                            policy: policy.clone(),
+                            params,
+                        }
+                    })),
+                    Err(_) if text(&policy["spec"], "failurePolicy") == "Ignore" => {}
+                    Err(Unconfigured { why, of_binding }) => {
+                        let who = match of_binding {
+                            true => format!("policy '{name}' with binding '{bound}'"),
+                            false => format!("policy {name:?}"),
+                        };
+                        failures.push(Failure { message: format!("{who} denied request: {why}"), reason: "Forbidden" });
+                    }
+                }
+            }
+        }
+        out
+    }
+}
+
+/// Makes one mutation.
+fn mutate(facts: &Facts<'_>, invocation: &Invocation, mutation: &Value, object: &mut Value) -> Result<(), Refusal> {
+    let served = &facts.target.served;
+    let before = object.clone();
+    let mut evaluation = Evaluation::new(facts, Some(&before), &invocation.policy, &invocation.params);
+    evaluation.compute();
+    let evaluated = |source: &str| -> Result<Computed, Refusal> {
+        let result = evaluation.computed(source);
+        result.map_err(|why| {
+            let told =
+                if evaluation.is_spent() { why } else { format!("expression '{source}' resulted in error: {why}") };
+            Refusal::Failed(told)
+        })
+    };
+    let failed = |error: &dyn ToString| Refusal::Failed(error.to_string());
+    let strictly = if text(mutation, "patchType") == "JSONPatch" {
+        let computed = evaluated(text(&mutation["jsonPatch"], "expression"))?;
+        let patch = computed.json_patch().map_err(|error| failed(&error))?;
+        match merge::json_patch::apply(&before, &patch) {
+            Ok(patched) => *object = patched,
+            Err(PatchError::TestFailed(_)) => return Ok(()),
+            Err(error) => return Err(Refusal::Failed(format!("JSON Patch: {error}"))),
+        }
+        FieldValidation::Strict
+    } else {
+        let computed = evaluated(text(&mutation["applyConfiguration"], "expression"))?;
+        let mut patch = computed.configuration().map_err(|error| failed(&error))?;
+        for field in ["apiVersion", "kind"] {
+            patch[field] = before[field].clone();
+        }
+        *object = merge::apply::merge_configuration(&before, &patch, served.schema())
+            .map_err(|why| Refusal::Failed(format!("error applying patch: {why}")))?;
+        FieldValidation::Ignore
+    };
+    let answered = |why: String| Refusal::Answered(internal(why));
+    served.decode(object).map_err(answered)?;
+    if served.custom.is_none() {
+        decode::prune(served, object, &[], strictly).map_err(answered)?;
+    }
+    bounded(object).map_err(Refusal::Answered)?;
+    served.resource.strategy.default(object);
+    served.schema().default_again(object);
+    served.normalize(object);
+    Ok(())
+}
+
+fn denied(target: &Target, name: &str, first: &Failure, all: &[Failure]) -> Status {
+    let resource = &target.served.resource;
+    let mut status = Status::forbidden(&resource.group, &resource.plural, name, "");
+    status.message.clone_from(&first.message);
+    status.reason = first.reason;
+    if let Some(details) = &mut status.details {
+        details["causes"] = all.iter().map(|failure| json!({"message": failure.message})).collect();
+    }
+    status
+}

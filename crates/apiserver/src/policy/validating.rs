@@ -1,0 +1,130 @@
+//! Policies that refuse requests, or warn of them (ValidatingAdmissionPolicy).
+
+use super::evaluation::Evaluation;
+use super::{GROUP, Unconfigured, items, text};
+use crate::registry::{Core, Target};
+use resource::User;
+use resource::admission::{Objects, Operation};
+use resource::status::Status;
+use serde_json::{Value, json};
+
+/// What became of one validation.
+struct Failure {
+    reason: String,
+    message: String,
+}
+
+impl Evaluation<'_> {
+    /// The validations that fail, in order. An error counts as a failure unless the policy says to ignore those.
+    fn failures(mut self) -> Vec<Failure> {
+        match self.speaks() {
+            Ok(true) => self.compute(),
+            Ok(false) => return Vec::new(),
+            Err(message) => return vec![Failure { reason: String::new(), message }],
+        }
+        let spec = &self.policy["spec"];
+        let ignores = text(spec, "failurePolicy") == "Ignore";
+        let mut out = Vec::new();
+        for validation in items(spec, "validations") {
+            let source = text(validation, "expression");
+            let message = match self.evaluate(source) {
+                Ok(Value::Bool(true)) => continue,
+                Ok(_) => self.message(validation),
+                Err(_) if ignores => continue,
+                Err(error) => format!("expression '{source}' resulted in error: {error}"),
+            };
+            out.push(Failure { reason: text(validation, "reason").to_owned(), message });
+        }
+        out
+    }
+
+    fn message(&self, validation: &Value) -> String {
+        let computed = match text(validation, "messageExpression") {
+            "" => None,
+            source => self.evaluate(source).ok(),
+        };
+        if let Some(Value::String(message)) = computed
+            && !message.trim().is_empty()
+            && !message.contains('\n')
+        {
+            return message.trim().to_owned();
+        }
+        match text(validation, "message").trim() {
+            "" => format!("failed expression: {}", text(validation, "expression").trim()),
+            message => message.to_owned(),
+        }
+    }
+}
+
+impl Core {
+    /// Refuses what a bound policy refuses; adds the warnings of those that only warn.
+    ///
+    /// # Errors
+    /// The first refusal, with the reason that the policy gives.
+    #[expect(clippy::too_many_arguments, reason = "the facts of one request")]
+    pub(crate) fn admit_policies(
+        &self,
+        target: &Target,
+        operation: Operation,
+        object: Option<&Value>,
+        old: Option<&Value>,
+        user: &User,
+        dry_run: bool,
+        warnings: &mut Vec<String>,
+    ) -> Result<(), Status> {
+        let bindings = Objects::list(self, GROUP, "validatingadmissionpolicybindings", "");
+        if bindings.is_empty() {
+            return Ok(());
+        }
+        let Some(facts) = self.policy_facts(target, operation, object, old, user, dry_run) else { return Ok(()) };
+        for binding in &bindings {
+            let policy_name = text(&binding["spec"], "policyName");
+            let Some(policy) = Objects::get(self, GROUP, "validatingadmissionpolicies", "", policy_name) else {
+                continue;
+            };
+            if !facts.selected(object, binding, &policy) {
+                continue;
+            }
+            let actions = items(&binding["spec"], "validationActions");
+            let does = |action: &str| actions.iter().any(|a| a == action);
+            let who = format!(
+                "ValidatingAdmissionPolicy '{policy_name}' with binding '{}'",
+                api::object::meta(binding, "name")
+            );
+            let failures = match self.params(&policy, binding, target) {
+                Ok(all) => {
+                    all.iter().flat_map(|params| Evaluation::new(&facts, object, &policy, params).failures()).collect()
+                }
+                Err(Unconfigured { why, .. }) if text(&policy["spec"], "failurePolicy") != "Ignore" => {
+                    vec![Failure { reason: String::new(), message: why }]
+                }
+                Err(_) => Vec::new(),
+            };
+            for failure in failures {
+                if does("Warn") {
+                    warnings.push(format!("Validation failed for {who}: {}", failure.message));
+                }
+                if does("Deny") {
+                    return Err(denied(target, &facts.name, &failure, &who));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn denied(target: &Target, name: &str, failure: &Failure, who: &str) -> Status {
+    let resource = &target.served.resource;
+    let why = format!("{who} denied request: {}", failure.message);
+    let mut status = Status::forbidden(&resource.group, &resource.plural, name, &why);
+    (status.code, status.reason) = match failure.reason.as_str() {
+        "Forbidden" => (403, "Forbidden"),
+        "Unauthorized" => (401, "Unauthorized"),
+        "RequestEntityTooLarge" => (413, "RequestEntityTooLarge"),
+        _ => (422, "Invalid"),
+    };
+    if let Some(details) = &mut status.details {
+        details["causes"] = json!([{"message": why}]);
+    }
+    status
+}

@@ -1,0 +1,204 @@
+//! Kinds of admissionregistration.k8s.io: policies and their bindings, whose rules the server carries out itself, and
+//! configurations of webhooks, which it stores, as their installers expect, and does not call.
+//!
+//! Source: `pkg/apis/admissionregistration/{v1,validation}` of Kubernetes 1.36.
+
+mod mutating;
+mod parameters;
+mod validating;
+mod webhooks;
+
+use super::kit::{at, default, items, items_mut, text};
+use super::podspec::label_selector;
+use api::field::{Error, ErrorList, Path};
+use api::names;
+use merge::cel::{PolicyScope, check_policy, is_identifier};
+pub use mutating::{MutatingPolicies, MutatingPolicyBindings};
+use parameters::param_kind;
+use serde_json::{Value, json};
+pub use validating::{Policies, PolicyBindings};
+pub use webhooks::{Webhooks, client_faults};
+
+fn match_defaults(resources: &mut Value, rules: &[&str]) {
+    default(resources, "matchPolicy", "Equivalent");
+    for selector in ["namespaceSelector", "objectSelector"] {
+        if at(resources, selector).is_null() {
+            resources[selector] = json!({});
+        }
+    }
+    for list in rules {
+        for rule in items_mut(resources, list) {
+            default(rule, "scope", "*");
+        }
+    }
+}
+
+fn optional(value: &Value, supported: &[&str], path: &Path, errors: &mut ErrorList) {
+    if let Some(value) = value.as_str()
+        && !supported.contains(&value)
+    {
+        errors.push(Error::not_supported(path, value, supported));
+    }
+}
+
+/// Faults of a rule that says which requests are meant.
+fn rule(rule: &Value, path: &Path, errors: &mut ErrorList) {
+    let wild = |field: &str| items(rule, field).len() > 1 && items(rule, field).iter().any(|v| v == "*");
+    for (field, what) in [("operations", "operations"), ("apiGroups", "API groups"), ("apiVersions", "API versions")] {
+        let path = path.child(field);
+        if items(rule, field).is_empty() {
+            errors.push(Error::required(&path, ""));
+        }
+        if wild(field) {
+            let detail = format!("if '*' is present, must not specify other {what}");
+            errors.push(Error::invalid(&path, items(rule, field).to_vec(), detail));
+        }
+    }
+    for (i, operation) in items(rule, "operations").iter().enumerate() {
+        let supported = ["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
+        optional(operation, &supported, &path.child("operations").index(i), errors);
+    }
+    let resources = items(rule, "resources");
+    let at_resources = path.child("resources");
+    if resources.is_empty() {
+        errors.push(Error::required(&at_resources, ""));
+    }
+    for (i, name) in items(rule, "resourceNames").iter().filter_map(Value::as_str).enumerate() {
+        for fault in names::path_segment_faults(name, false) {
+            errors.push(Error::invalid(&path.child("resourceNames").index(i), name, fault));
+        }
+    }
+    let plain = resources.iter().filter(|r| r.as_str().is_some_and(|r| !r.contains('/'))).count();
+    if resources.iter().any(|r| r == "*/*") && resources.len() > 1 {
+        let detail = "if '*/*' is present, must not specify other resources";
+        errors.push(Error::invalid(&at_resources, resources.to_vec(), detail));
+    }
+    if resources.iter().any(|r| r == "*") && plain > 1 {
+        let detail = "if '*' is present, must not specify other resources without subresources";
+        errors.push(Error::invalid(&at_resources, resources.to_vec(), detail));
+    }
+    optional(at(rule, "scope"), &["*", "Cluster", "Namespaced"], &path.child("scope"), errors);
+}
+
+fn match_resources(resources: &Value, path: &Path, errors: &mut ErrorList) {
+    for selector in ["namespaceSelector", "objectSelector"] {
+        errors.extend(label_selector(at(resources, selector), &path.child(selector)));
+    }
+    for list in ["resourceRules", "excludeResourceRules"] {
+        for (i, item) in items(resources, list).iter().enumerate() {
+            rule(item, &path.child(list).index(i), errors);
+        }
+    }
+    optional(at(resources, "matchPolicy"), &["Equivalent", "Exact"], &path.child("matchPolicy"), errors);
+}
+
+/// Why an expression is none that a policy can use; it must yield one of these types.
+fn expression(source: &str, scope: PolicyScope<'_>, wanted: &[&str]) -> Option<String> {
+    let yields = match check_policy(source, scope) {
+        Ok(yields) if yields.ty == "null" => "null_type".to_owned(),
+        Ok(yields) => yields.ty,
+        Err(why) => return Some(format!("compilation failed: {why}")),
+    };
+    match wanted {
+        [only] if yields != *only => Some(format!("must evaluate to {only} but got {yields}")),
+        [_, _, ..] if !wanted.contains(&yields.as_str()) => {
+            Some(format!("must evaluate to one of [{}] but got {yields}", wanted.join(" ")))
+        }
+        _ => None,
+    }
+}
+
+fn conditions(object: &Value, path: &Path, params: bool, errors: &mut ErrorList) {
+    let scope = PolicyScope { params, authorizer: true, variables: None, patch: false };
+    for (i, condition) in items(object, "matchConditions").iter().enumerate() {
+        let path = path.child("matchConditions").index(i);
+        let (name, source) = (text(condition, "name"), text(condition, "expression"));
+        if source.trim().is_empty() {
+            errors.push(Error::required(&path.child("expression"), ""));
+        } else if let Some(why) = expression(source, scope, &["bool"]) {
+            errors.push(Error::invalid(&path.child("expression"), source, why));
+        }
+        if name.is_empty() {
+            errors.push(Error::required(&path.child("name"), ""));
+        } else {
+            for fault in names::qualified_name_faults(name) {
+                errors.push(Error::invalid(&path.child("name"), name, fault));
+            }
+        }
+    }
+}
+
+/// Names that end like this are kept for policies that come from files.
+const RESERVED_SUFFIX: &str = ".static.k8s.io";
+
+/// The warning about a name that will be refused one day.
+fn reserved_name(object: &Value) -> Vec<String> {
+    if !text(object, "metadata.name").ends_with(RESERVED_SUFFIX) {
+        return Vec::new();
+    }
+    vec![format!(
+        "metadata.name: names ending with {RESERVED_SUFFIX:?} are reserved for static manifest-based configurations and \
+         cannot be managed via the API"
+    )]
+}
+
+/// Faults of what all policies have. `operations`: those that its rules may name, where they may not name all. Returns the
+/// names of its variables, with the names of their types.
+fn policy_faults<'a>(
+    spec: &'a Value,
+    path: &Path,
+    operations: Option<&[&str]>,
+    errors: &mut ErrorList,
+) -> Vec<(&'a str, String)> {
+    optional(at(spec, "failurePolicy"), &["Fail", "Ignore"], &path.child("failurePolicy"), errors);
+    param_kind(at(spec, "paramKind"), &path.child("paramKind"), errors);
+    let constraints = at(spec, "matchConstraints");
+    let at_constraints = path.child("matchConstraints");
+    if constraints.is_null() {
+        errors.push(Error::required(&at_constraints, ""));
+    } else {
+        match_resources(constraints, &at_constraints, errors);
+        if items(constraints, "resourceRules").is_empty() {
+            errors.push(Error::required(&at_constraints.child("resourceRules"), ""));
+        }
+        only_operations(constraints, operations, &at_constraints, errors);
+    }
+    let params = at(spec, "paramKind").is_object();
+    conditions(spec, path, params, errors);
+    let variables = items(spec, "variables");
+    // a variable is of the type that its expression yields
+    let mut typed: Vec<(&str, String)> = Vec::with_capacity(variables.len());
+    for (i, variable) in variables.iter().enumerate() {
+        let path = path.child("variables").index(i);
+        let (name, source) = (text(variable, "name"), text(variable, "expression"));
+        if name.is_empty() {
+            errors.push(Error::required(&path.child("name"), "name is not specified"));
+        } else if !is_identifier(name) {
+            errors.push(Error::invalid(&path.child("name"), name, "must be a valid CEL identifier"));
+        }
+        let declared: Vec<(&str, &str)> = typed.iter().map(|(name, ty)| (*name, ty.as_str())).collect();
+        let scope = PolicyScope { params, authorizer: true, variables: Some(&declared), patch: false };
+        let mut yields = "dyn".to_owned();
+        if source.trim().is_empty() {
+            errors.push(Error::required(&path.child("expression"), "expression is not specified"));
+        } else {
+            match check_policy(source, scope) {
+                Ok(found) => yields = found.ty,
+                Err(why) => {
+                    let why = format!("compilation failed: {why}");
+                    errors.push(Error::invalid(&path.child("expression"), source, why));
+                }
+            }
+        }
+        typed.push((name, yields));
+    }
+    typed
+}
+
+/// Faults of the operations that rules name, where they may not name all.
+fn only_operations(resources: &Value, operations: Option<&[&str]>, path: &Path, errors: &mut ErrorList) {
+    let Some(supported) = operations else { return };
+    for operation in items(resources, "resourceRules").iter().flat_map(|rule| items(rule, "operations")) {
+        optional(operation, supported, &path.child("resourceRules").child("operations"), errors);
+    }
+}

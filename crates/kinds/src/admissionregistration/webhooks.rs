@@ -1,0 +1,174 @@
+//! The kinds `ValidatingWebhookConfiguration` and `MutatingWebhookConfiguration`.
+
+use super::{conditions, match_defaults, optional, reserved_name, rule};
+use crate::kit::{age, at, child, child_if, default, int, items, items_mut, text};
+use crate::podspec::label_selector;
+use api::field::{Error, ErrorList, Path};
+use api::names;
+use jiff::Timestamp;
+use resource::{Context, Strategy};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+
+/// The kinds `ValidatingWebhookConfiguration` and `MutatingWebhookConfiguration`.
+pub struct Webhooks {
+    pub mutating: bool,
+}
+
+/// What is wrong with where a webhook is (`k8s.io/apiserver/pkg/util/webhook`).
+pub fn client_faults(client: &Value, path: &Path, errors: &mut ErrorList) {
+    match (at(client, "url").as_str(), at(client, "service")) {
+        (None, Value::Null) | (Some(_), Value::Object(_)) => {
+            errors.push(Error::required(path, "exactly one of url or service is required"));
+        }
+        (Some(url), _) => url_faults(url, &path.child("url"), errors),
+        (None, service) => {
+            let path = path.child("service");
+            for field in ["name", "namespace"] {
+                if text(service, field).is_empty() {
+                    errors.push(Error::required(&path.child(field), format!("service {field} is required")));
+                }
+            }
+            let port = int(service, "port").unwrap_or(443);
+            if !(1..=65535).contains(&port) {
+                let why = "port is not valid: must be between 1 and 65535, inclusive";
+                errors.push(Error::invalid(&path.child("port"), port, why));
+            }
+        }
+    }
+}
+
+fn url_faults(url: &str, path: &Path, errors: &mut ErrorList) {
+    let Some((scheme, rest)) = url.split_once("://") else {
+        let detail = "must be a valid URL: desired format: https://host[/path]";
+        errors.push(Error::invalid(path, url, detail));
+        return;
+    };
+    let form = "desired format: https://host[/path]";
+    if scheme != "https" {
+        errors.push(Error::invalid(path, scheme, format!("'https' is the only allowed URL scheme; {form}")));
+    }
+    if rest.split('/').next().unwrap_or_default().is_empty() {
+        errors.push(Error::invalid(path, "", format!("host must be specified; {form}")));
+    }
+    for (mark, what) in [('#', "fragments"), ('?', "query parameters")] {
+        if let Some((_, part)) = url.split_once(mark) {
+            let detail = format!("{what} are not permitted in the URL");
+            errors.push(Error::invalid(path, part, detail));
+        }
+    }
+}
+
+impl Webhooks {
+    fn faults(&self, configuration: &Value) -> ErrorList {
+        let mut errors = ErrorList::new();
+        let mut seen: BTreeSet<&str> = BTreeSet::new();
+        for (i, hook) in items(configuration, "webhooks").iter().enumerate() {
+            let path = Path::new("webhooks").index(i);
+            self.hook(hook, &path, &mut errors);
+            let name = text(hook, "name");
+            if seen.contains(&name) {
+                errors.push(Error::duplicate(&path.child("name"), name));
+            }
+            seen.insert(name);
+        }
+        errors
+    }
+
+    fn hook(&self, hook: &Value, path: &Path, errors: &mut ErrorList) {
+        let at_name = path.child("name");
+        let name = text(hook, "name");
+        let faults = names::subdomain_faults(name, false);
+        if name.is_empty() {
+            errors.push(Error::required(&at_name, ""));
+        } else if !faults.is_empty() {
+            errors.push(Error::invalid(&at_name, name, faults.join(",")));
+        } else if name.split('.').count() < 3 {
+            let detail = "should be a domain with at least three segments separated by dots";
+            errors.push(Error::invalid(&at_name, name, detail));
+        }
+        for (i, item) in items(hook, "rules").iter().enumerate() {
+            rule(item, &path.child("rules").index(i), errors);
+        }
+        optional(at(hook, "failurePolicy"), &["Fail", "Ignore"], &path.child("failurePolicy"), errors);
+        optional(at(hook, "matchPolicy"), &["Equivalent", "Exact"], &path.child("matchPolicy"), errors);
+        let effects = at(hook, "sideEffects");
+        if effects.is_null() {
+            errors.push(Error::required(&path.child("sideEffects"), "must specify one of None, NoneOnDryRun"));
+        }
+        optional(effects, &["None", "NoneOnDryRun"], &path.child("sideEffects"), errors);
+        if let Some(seconds) = int(hook, "timeoutSeconds")
+            && !(1..=30).contains(&seconds)
+        {
+            let detail = "the timeout value must be between 1 and 30 seconds";
+            errors.push(Error::invalid(&path.child("timeoutSeconds"), seconds, detail));
+        }
+        for selector in ["namespaceSelector", "objectSelector"] {
+            errors.extend(label_selector(at(hook, selector), &path.child(selector)));
+        }
+        if self.mutating {
+            let at_policy = path.child("reinvocationPolicy");
+            optional(at(hook, "reinvocationPolicy"), &["IfNeeded", "Never"], &at_policy, errors);
+        }
+        let at_client = path.child("clientConfig");
+        client_faults(at(hook, "clientConfig"), &at_client, errors);
+        let versions = items(hook, "admissionReviewVersions");
+        let at_versions = path.child("admissionReviewVersions");
+        if versions.is_empty() {
+            errors.push(Error::required(&at_versions, "must specify one of v1, v1beta1"));
+        } else if !versions.iter().any(|v| v == "v1" || v == "v1beta1") {
+            let detail = "must include at least one of v1, v1beta1";
+            errors.push(Error::invalid(&at_versions, versions.to_vec(), detail));
+        }
+        for (i, version) in versions.iter().filter_map(Value::as_str).enumerate() {
+            for fault in api::names::dns1035_faults(version, false) {
+                errors.push(Error::invalid(&at_versions.index(i), version, fault));
+            }
+        }
+        conditions(hook, path, false, errors);
+    }
+}
+
+impl Strategy for Webhooks {
+    fn qualified_finalizers(&self) -> bool {
+        false
+    }
+
+    fn unconditional_update(&self) -> bool {
+        false
+    }
+
+    fn default(&self, object: &mut Value) {
+        for hook in items_mut(object, "webhooks") {
+            default(hook, "failurePolicy", "Fail");
+            default(hook, "timeoutSeconds", 10);
+            if self.mutating {
+                default(hook, "reinvocationPolicy", "Never");
+            }
+            match_defaults(hook, &["rules"]);
+            if let Some(service) = child_if(child(hook, "clientConfig"), "service") {
+                default(service, "port", 443);
+            }
+        }
+    }
+
+    fn validate_create(&self, _cx: &Context<'_>, new: &Value) -> ErrorList {
+        self.faults(new)
+    }
+
+    fn validate_update(&self, _cx: &Context<'_>, new: &Value, _old: &Value) -> ErrorList {
+        self.faults(new)
+    }
+
+    fn generation_changed(&self, new: &Value, old: &Value) -> Option<bool> {
+        Some(at(new, "webhooks") != at(old, "webhooks"))
+    }
+
+    fn warnings(&self, new: &Value, _old: Option<&Value>) -> Vec<String> {
+        reserved_name(new)
+    }
+
+    fn row(&self, object: &Value, now: Timestamp) -> Vec<Value> {
+        vec![json!(text(object, "metadata.name")), json!(items(object, "webhooks").len()), age(object, now)]
+    }
+}
