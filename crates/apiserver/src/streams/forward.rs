@@ -9,10 +9,11 @@ use super::wire::{self, FAREWELL_MAX, Inbound, Outbound, PIECE_BYTES, Part, spli
 use super::{Io, PodStreams, Socket, StreamOptions};
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinSet;
 
 /// SPDY within WebSocket messages.
@@ -75,6 +76,8 @@ async fn streams(pod: &To, from: Inbound, to: Outbound) {
     let mut requests: BTreeMap<String, Request> = BTreeMap::new();
     let mut inputs: BTreeMap<u32, DuplexStream> = BTreeMap::new();
     let mut connections = JoinSet::new();
+    // each connection holds one end until its server has all that the client sent
+    let (writes, mut written) = mpsc::channel::<Infallible>(1);
     let gone = sender.gone();
     tokio::pin!(gone);
     while let Some(frame) = receiver.next().await {
@@ -95,9 +98,8 @@ async fn streams(pod: &To, from: Inbound, to: Outbound) {
                     sender.reset(stream).await;
                     continue;
                 }
-                if !sender.accept(stream).await {
-                    break;
-                }
+                // a client that has gone hears nothing, yet what it sent before is still to be read
+                sender.accept(stream).await;
                 let new = || Request { error: None, data: None, since: Instant::now() };
                 let request = requests.entry(id.clone()).or_insert_with(new);
                 match port {
@@ -108,9 +110,9 @@ async fn streams(pod: &To, from: Inbound, to: Outbound) {
                     requests.remove(&id);
                     let (input, waiting) = tokio::io::duplex(WAITING_BYTES_MAX);
                     inputs.insert(data, input);
-                    let (pod, sender) = (pod.clone(), sender.clone());
+                    let (pod, sender, writes) = (pod.clone(), sender.clone(), writes.clone());
                     connections.spawn(async move {
-                        connection(&pod, port, data, error, waiting, &sender).await;
+                        connection(&pod, port, (data, error), waiting, writes, &sender).await;
                         data
                     });
                 }
@@ -120,7 +122,7 @@ async fn streams(pod: &To, from: Inbound, to: Outbound) {
                     // a server that has gone reads no more; its end is on the way to the client
                     let ended = tokio::select! {
                         written = input.write_all(&bytes) => written.is_err(),
-                        () = &mut gone => return,
+                        () = &mut gone => break,
                     };
                     if fin || ended {
                         inputs.remove(&stream);
@@ -131,11 +133,22 @@ async fn streams(pod: &To, from: Inbound, to: Outbound) {
             Frame::Ping { .. } | Frame::GoAway | Frame::Other => {}
         }
     }
-    sender.close().await;
+    // what was sent before the end is not lost with it
+    inputs.clear();
+    drop(writes);
+    let _ = tokio::time::timeout(FAREWELL_MAX, written.recv()).await;
+    let _ = tokio::time::timeout(FAREWELL_MAX, sender.close()).await; // the client may read nothing
 }
 
-/// Carries one connection; both streams end with it.
-async fn connection(pod: &To, port: u16, data: u32, error: u32, mut input: DuplexStream, sender: &Sender) {
+/// Carries one connection; both streams, of data and of errors, end with it. `writes` is let go of once the server has all input.
+async fn connection(
+    pod: &To,
+    port: u16,
+    (data, error): (u32, u32),
+    mut input: DuplexStream,
+    writes: mpsc::Sender<Infallible>,
+    sender: &Sender,
+) {
     match pod.connect(port).await {
         Ok(server) => {
             let (mut from, mut to) = tokio::io::split(server);
@@ -143,7 +156,7 @@ async fn connection(pod: &To, port: u16, data: u32, error: u32, mut input: Duple
                 if tokio::io::copy(&mut input, &mut to).await.is_ok() {
                     let _ = to.shutdown().await; // the client said that this is all; the server may be gone
                 }
-                drop(input); // or the reader of frames would wait for us
+                drop((input, writes)); // or the reader of frames would wait for us
             };
             let reading = async {
                 let mut buffer = vec![0; PIECE_BYTES];
@@ -157,6 +170,7 @@ async fn connection(pod: &To, port: u16, data: u32, error: u32, mut input: Duple
             tokio::join!(writing, reading);
         }
         Err(why) => {
+            drop((input, writes));
             sender.data(error, pod.refusal(port, &why).as_bytes(), false).await;
             sender.data(data, &[], true).await;
         }
@@ -227,7 +241,7 @@ async fn channels(pod: &To, ports: &[u16], mut from: Inbound, to: Outbound) {
         () = reading => {}
         () = wire::gone(&to) => {}
     }
-    to.lock().await.close().await;
+    let _ = tokio::time::timeout(FAREWELL_MAX, async { to.lock().await.close().await }).await; // the client may read nothing
 }
 
 async fn send(to: &Mutex<Outbound>, channel: u8, data: &[u8]) -> bool {
@@ -239,6 +253,8 @@ async fn send(to: &Mutex<Outbound>, channel: u8, data: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::spdy::Writer;
+    use super::super::spdy::testing::Opener;
     use super::super::websocket::testing::masked;
     use super::super::{Command, LogOptions, StreamKind};
     use super::*;
@@ -308,5 +324,50 @@ mod tests {
             session.await.unwrap();
         };
         tokio::time::timeout(Duration::from_secs(60), talk).await.expect("the other port waits");
+    }
+    /// A client of SPDY sends these bytes to port 1 (`whole`: and says that this is all), and is gone before anybody reads there. Gives
+    /// what remains of the session, and the port.
+    async fn left_behind(sent: &[u8], whole: bool) -> (tokio::task::JoinHandle<()>, DuplexStream) {
+        let (mut client, server) = tokio::io::duplex(1 << 20);
+        let pod = Arc::new(serde_json::json!({"metadata": {"name": "pod"}}));
+        let echo = Arc::new(Echo(std::sync::Mutex::default()));
+        let socket = Socket::Spdy(Box::new(server));
+        let session = tokio::spawn(forward(echo.clone(), pod, StreamOptions::default(), socket));
+        let mut opener = Opener::default();
+        for (stream, kind) in [(1, "error"), (3, "data")] {
+            let headers = [("streamtype", kind), ("port", "1"), ("requestid", "0")];
+            client.write_all(&opener.open(stream, &headers)).await.unwrap();
+        }
+        client.write_all(&Writer::default().data(3, sent, whole)).await.unwrap();
+        drop(client);
+        for _ in 0..1000 {
+            if let Some(port) = echo.0.lock().unwrap().pop() {
+                return (session, port);
+            }
+            tokio::task::yield_now().await;
+        }
+        panic!("nobody has connected to the port");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_a_client_of_spdy_sent_before_its_end_arrives() {
+        let sent: Vec<u8> = (0..WAITING_BYTES_MAX - 1024).map(|at| (at % 251) as u8).collect();
+        for whole in [true, false] {
+            let (session, mut port) = left_behind(&sent, whole).await;
+            let mut got = vec![0; 1];
+            port.read_exact(&mut got).await.unwrap();
+            tokio::time::advance(FAREWELL_MAX / 2).await;
+            port.read_to_end(&mut got).await.unwrap();
+            assert!(got == sent, "{} of {} bytes arrived", got.len(), sent.len());
+            session.await.unwrap();
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_port_that_is_not_read_does_not_outlive_its_client() {
+        let begun = tokio::time::Instant::now();
+        let (session, _port) = left_behind(&[0; 10_000], true).await;
+        tokio::time::timeout(2 * FAREWELL_MAX, session).await.expect("it ends").unwrap();
+        assert!(begun.elapsed() >= FAREWELL_MAX, "it was not waited for");
     }
 }
