@@ -1,4 +1,4 @@
-"""Exec, attach and forwarded ports with clients that speak WebSocket and SPDY byte by byte, as no library would: greedy, silent, half-closed
+"""Exec, attach, forwarded ports and watches with clients that speak WebSocket and SPDY byte by byte, as no library would: greedy, silent, half-closed
 or wrong. Each costs the server little, gets the answer that the protocol has for it, and holds nobody else up."""
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from conftest import Yard, wait_for
 from test_api import PODS, Raw
 
 STDIN, STDOUT, RESULT, CLOSE_CHANNEL = 0, 1, 3, 255
-CONTINUATION, BINARY, CLOSE, PING, PONG = 0, 2, 8, 9, 10
+CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
+MAPS = "/api/v1/namespaces/default/configmaps"
 GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 MIB = 1 << 20
 
@@ -44,7 +45,8 @@ class Client:
     def __init__(self, raw: Raw, path: str, query: dict | list, upgrade: str, headers: dict[str, str], method: str = "GET"):
         host, port = raw.address.rsplit(":", 1)
         self.socket: ssl.SSLSocket = raw.tls.wrap_socket(socket.create_connection((host, int(port)), timeout=60), server_hostname=host)
-        lines = [f"{method} {PODS}/{path}?{urllib.parse.urlencode(query, doseq=True)} HTTP/1.1", f"Host: {raw.address}"]
+        where = path if path.startswith("/") else f"{PODS}/{path}"
+        lines = [f"{method} {where}?{urllib.parse.urlencode(query, doseq=True)} HTTP/1.1", f"Host: {raw.address}"]
         every = {**raw.headers, "Connection": "Upgrade", "Upgrade": upgrade, **headers}
         lines += [f"{name}: {value}" for name, value in every.items()]
         self.socket.sendall("\r\n".join([*lines, "", ""]).encode())
@@ -78,10 +80,11 @@ class Client:
 class WebSocket(Client):
     def __init__(self, raw: Raw, path: str, query: dict | list, protocol: str = "v5.channel.k8s.io"):
         key = base64.b64encode(os.urandom(16))
-        headers = {"Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": key.decode(), "Sec-WebSocket-Protocol": protocol}
-        super().__init__(raw, path, query, "websocket", headers)
+        headers = {"Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": key.decode()}
+        super().__init__(raw, path, query, "websocket", headers | ({"Sec-WebSocket-Protocol": protocol} if protocol else {}))
         accept = base64.b64encode(hashlib.sha1(key + GUID).digest()).decode().lower()
-        assert f"sec-websocket-accept: {accept}" in self.head and f"sec-websocket-protocol: {protocol}" in self.head, self.head
+        assert f"sec-websocket-accept: {accept}" in self.head, self.head
+        assert f"sec-websocket-protocol: {protocol}" in self.head if protocol else "sec-websocket-protocol" not in self.head, self.head
 
     def frame(self) -> tuple[int, bytes]:
         """Opcode and body of the server's next frame; opcode -1 once it has ended."""
@@ -268,4 +271,52 @@ def test_a_frame_of_spdy_is_handed_on_as_it_comes(raw: Raw, pod: str) -> None:
             output[word] += body
     assert output[5].split()[0].decode() == hashlib.sha256(data).hexdigest()
     assert json.loads(output[1])["status"] == "Success"
+    client.close()
+
+
+def watching(raw: Raw, **query: str) -> WebSocket:
+    return WebSocket(raw, MAPS, {"watch": "1", **query}, protocol="")
+
+
+def told(client: WebSocket, name: str) -> dict:
+    """The first event about the map of this name."""
+    while True:
+        event = json.loads(client.until(TEXT))
+        if event["object"]["metadata"]["name"] == name:
+            return event
+
+
+def test_watches_hear_what_is_announced_and_do_not_hold_it(raw: Raw, yard: Yard) -> None:
+    before = resident(yard)
+    clients = [watching(raw) for _ in range(100)]
+    try:
+        for client in clients:
+            client.send(masked(b"x" * 999_000, length=1 << 40))
+        for client in clients:
+            client.send(b"\0" * 100_000)
+        assert raw.call(MAPS, "POST", {"metadata": {"name": "told"}})[0] == 201
+        for client in clients:
+            assert told(client, "told")["type"] == "ADDED"
+        grown = resident(yard) - before
+        assert grown < 60, f"100 watches hold {grown} MiB"
+    finally:
+        for client in clients:
+            client.close()
+    assert raw.call(f"{MAPS}/told", "DELETE")[0] == 200
+
+
+def test_a_watch_answers_pings_goodbyes_and_nonsense(raw: Raw) -> None:
+    client = watching(raw)
+    client.send(masked(b"hello", TEXT) + masked(b"there?", PING))
+    assert client.until(PONG) == b"there?"
+    client.send(masked(struct.pack(">H", 1000), CLOSE))
+    assert client.until(CLOSE)[:2] == struct.pack(">H", 1000)
+    client.close()
+    for nonsense in (b"\x82\x03abc", masked(b"abc", 3), masked(b"x" * 200, PING)):
+        client = watching(raw)
+        client.send(nonsense)
+        assert client.until(CLOSE)[:2] == struct.pack(">H", 1002)
+        client.close()
+    client = watching(raw, timeoutSeconds="1", fieldSelector="metadata.name=none")
+    assert client.until(CLOSE)[:2] == struct.pack(">H", 1000), "its time is up"
     client.close()

@@ -20,6 +20,7 @@ mod tunnel;
 mod upgrade;
 mod verbs;
 mod watch;
+mod watch_socket;
 
 pub use answer::Body;
 pub(crate) use handle::verb_of;

@@ -4,12 +4,8 @@ use super::Server;
 use super::answer::{Body, response};
 use super::handle::Ask;
 use super::upgrade;
-use crate::negotiate::Accepted;
-use crate::query::ListOptions;
 use crate::registry::{Target, internal};
 use crate::streams::{self, LogOptions, Socket, StreamKind, StreamOptions};
-use crate::table::Include;
-use axum::extract::ws::Message;
 use bytes::Bytes;
 use futures::StreamExt;
 use http::Response;
@@ -18,7 +14,6 @@ use resource::status::Status;
 use serde_json::Value;
 use std::convert::Infallible;
 use std::sync::Arc;
-use tokio::sync::mpsc;
 
 /// Protocols over WebSocket, best first.
 const CHANNEL_PROTOCOLS: [&str; 2] = ["v5.channel.k8s.io", "v4.channel.k8s.io"];
@@ -152,50 +147,6 @@ impl Server {
         upgrade::to_frames(ask, protocol, move |io| {
             Box::pin(streams::speak(agent, pod, kind, options, Socket::WebSocket(io)))
         })
-    }
-
-    /// A watch that sends each event as a frame: of text, or of protobuf for clients that take it.
-    pub(crate) fn watch_websocket(
-        self: &Arc<Self>,
-        ask: Ask,
-        target: Target,
-        options: ListOptions,
-        accepted: Accepted,
-        include: Include,
-    ) -> Result<Response<Body>, Status> {
-        let (sender, mut receiver) = mpsc::channel::<Vec<Bytes>>(1);
-        let binary = accepted.streams_protobuf();
-        self.spawn_watch(target, options, accepted, include, sender)?;
-        let upgrade = upgrade::to_websocket(&ask)?;
-        Ok(upgrade.on_upgrade(move |mut socket| async move {
-            loop {
-                tokio::select! {
-                    chunk = receiver.recv() => {
-                        let Some(chunk) = chunk else { break };
-                        if binary {
-                            for event in chunk.iter().flat_map(super::watch::frames) {
-                                if socket.send(Message::Binary(event)).await.is_err() {
-                                    return;
-                                }
-                            }
-                            continue;
-                        }
-                        let lines = chunk.iter().flat_map(|lines| lines.split(|b| *b == b'\n'));
-                        for line in lines.filter(|line| !line.is_empty()) {
-                            let text = String::from_utf8_lossy(line).into_owned();
-                            if socket.send(Message::Text(text.into())).await.is_err() {
-                                return;
-                            }
-                        }
-                    }
-                    message = socket.recv() => match message {
-                        Some(Ok(Message::Close(_))) | Some(Err(_)) | None => return,
-                        Some(Ok(_)) => {}
-                    },
-                }
-            }
-            drop(socket.send(Message::Close(None)).await);
-        }))
     }
 }
 

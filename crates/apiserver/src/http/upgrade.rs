@@ -4,8 +4,6 @@ use super::answer::Body;
 use super::handle::Ask;
 use crate::registry::internal;
 use crate::streams::Io;
-use axum::extract::FromRequestParts;
-use axum::extract::ws::WebSocketUpgrade;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use futures::future::BoxFuture;
@@ -21,8 +19,6 @@ const PROTOCOL: &str = "x-stream-protocol-version";
 /// The header in which a server lists its own where none fits.
 const ACCEPTED: &str = "x-accepted-stream-protocol-versions";
 
-/// Bytes of one message of a client that only listens (to a watch): each connection may hold so many.
-const MESSAGE_BYTES_MAX: usize = 4 << 10;
 /// What a server's key is made of, beside the client's (RFC 6455, 1.3).
 const WEBSOCKET_ID: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
@@ -37,17 +33,6 @@ pub(super) fn wanted(ask: &Ask, protocol: &str) -> bool {
 fn parts(ask: &Ask) -> Result<Parts, Status> {
     let mut parts = ask.parts.lock().map_err(|_| internal("a request was taken twice"))?;
     parts.take().ok_or_else(|| internal("a request was taken twice"))
-}
-
-pub(super) fn to_websocket(ask: &Ask) -> Result<WebSocketUpgrade, Status> {
-    let mut parts = parts(ask)?;
-    // The extractor waits for nothing: it reads headers.
-    let extracted = futures::FutureExt::now_or_never(WebSocketUpgrade::from_request_parts(&mut parts, &()));
-    match extracted {
-        Some(Ok(upgrade)) => Ok(upgrade.max_message_size(MESSAGE_BYTES_MAX).max_frame_size(MESSAGE_BYTES_MAX)),
-        Some(Err(rejection)) => Err(Status::bad_request(rejection.to_string())),
-        None => Err(internal("a WebSocket handshake did not end")),
-    }
 }
 
 /// The answer that turns the connection into WebSocket frames, whose bytes `then` gets; `protocol` is the one agreed upon, if one is.

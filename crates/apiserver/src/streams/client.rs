@@ -172,7 +172,7 @@ impl Speaker {
             } else {
                 RESULT
             };
-            out.lock().await.send(vec![channel]).await;
+            out.lock().await.send(&[channel]).await;
         }
     }
 
@@ -183,7 +183,7 @@ impl Speaker {
                 let mut message = Vec::with_capacity(data.len() + 1);
                 message.push(if channel == Channel::Output { STDOUT } else { STDERR });
                 message.extend_from_slice(data);
-                out.lock().await.send(message).await
+                out.lock().await.send(&message).await
             }
             Self::Spdy { sender, stdout, stderr, .. } => match if channel == Channel::Output { stdout } else { stderr }
             {
@@ -208,7 +208,7 @@ impl Speaker {
                 let mut out = out.lock().await;
                 let mut message = vec![RESULT];
                 message.extend_from_slice(result.to_string().as_bytes());
-                out.send(message).await;
+                out.send(&message).await;
                 out.close().await;
             }
             Self::Spdy { sender, error, stdout, stderr, as_status } => {

@@ -248,7 +248,7 @@ async fn send(to: &Mutex<Outbound>, channel: u8, data: &[u8]) -> bool {
     let mut message = Vec::with_capacity(data.len() + 1);
     message.push(channel);
     message.extend_from_slice(data);
-    to.lock().await.send(message).await
+    to.lock().await.send(&message).await
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ impl Sender {
         let mut locked = self.0.lock().await;
         let (out, writer) = &mut *locked;
         let bytes = frame(writer);
-        out.send(bytes).await
+        out.send(&bytes).await
     }
 
     /// Accepts a stream.

@@ -8,7 +8,10 @@ mod properties;
 mod session;
 mod spdy;
 mod websocket;
-mod wire;
+pub(crate) mod wire;
+
+#[cfg(test)]
+pub(crate) use websocket::testing as websocket_testing;
 
 use bytes::Bytes;
 use futures::future::BoxFuture;

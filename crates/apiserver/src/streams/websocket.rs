@@ -198,6 +198,11 @@ pub fn message(bytes: &[u8]) -> Vec<u8> {
     frame(BINARY, &[bytes])
 }
 
+/// A message of text.
+pub fn text(bytes: &[u8]) -> Vec<u8> {
+    frame(TEXT, &[bytes])
+}
+
 pub fn ping() -> Vec<u8> {
     frame(PING, &[])
 }

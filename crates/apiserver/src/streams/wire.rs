@@ -16,7 +16,7 @@ const IDLE_MAX: Duration = Duration::from_secs(4 * 60 * 60);
 /// How often a client is asked for a sign of life: one that is gone is noticed by the next, even while nothing it sent is read.
 pub(super) const PING_EVERY: Duration = Duration::from_secs(10);
 /// How long a client may take to close its end once all is said.
-pub(super) const FAREWELL_MAX: Duration = Duration::from_secs(5);
+pub(crate) const FAREWELL_MAX: Duration = Duration::from_secs(5);
 
 /// When bytes last went either way.
 #[derive(Clone)]
@@ -216,10 +216,18 @@ impl Inbound {
 
 impl Outbound {
     /// Sends a message, or bytes; false once the client is gone.
-    pub async fn send(&mut self, bytes: Vec<u8>) -> bool {
-        let frame = if self.is_websocket { websocket::message(&bytes) } else { bytes };
+    pub async fn send(&mut self, bytes: &[u8]) -> bool {
+        if self.is_websocket { self.pass(&websocket::message(bytes)).await } else { self.pass(bytes).await }
+    }
+
+    /// Sends a message of text over a WebSocket; false once the client is gone.
+    pub async fn send_text(&mut self, text: &[u8]) -> bool {
+        self.pass(&websocket::text(text)).await
+    }
+
+    async fn pass(&mut self, frame: &[u8]) -> bool {
         let mut to = self.to.to.lock().await;
-        let sent = self.to.send(&mut to, &frame).await;
+        let sent = self.to.send(&mut to, frame).await;
         if sent {
             self.activity.touch();
         }

@@ -100,7 +100,7 @@ impl Server {
         if options.watch {
             accepted.streams()?;
             if upgrade::wanted(&ask, "websocket") {
-                return self.watch_websocket(ask, target, options, accepted, include);
+                return self.watch_websocket(&ask, target, options, accepted, include);
             }
             return self.watch(target, options, accepted, include);
         }
