@@ -325,6 +325,7 @@ mod tests {
         };
         tokio::time::timeout(Duration::from_secs(60), talk).await.expect("the other port waits");
     }
+
     /// A client of SPDY sends these bytes to port 1 (`whole`: and says that this is all), and is gone before anybody reads there. Gives
     /// what remains of the session, and the port.
     async fn left_behind(sent: &[u8], whole: bool) -> (tokio::task::JoinHandle<()>, DuplexStream) {
