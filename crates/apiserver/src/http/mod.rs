@@ -5,6 +5,7 @@ mod authorize;
 mod backup;
 mod damaged;
 mod discovery;
+mod halves;
 mod handle;
 mod health;
 mod lines;

@@ -1,11 +1,13 @@
 //! Listens on sockets, sets up TLS, and serves connections.
 
 use super::Server;
+use super::halves::{Halves, Ledger};
 use super::handle::Caller;
 use super::patient::Patient;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use nix::sys::socket::{setsockopt, sockopt};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use std::convert::Infallible;
@@ -28,6 +30,12 @@ const HEAD_MAX: Duration = Duration::from_secs(120);
 const PING_EVERY: Duration = Duration::from_secs(30);
 /// A client that takes nothing of what waits for it: long enough for a user who reads a log in a pager.
 const STALL_MAX: Duration = Duration::from_secs(15 * 60);
+/// A client whose machine is gone says nothing of it: one that is silent for so many seconds
+/// is asked whether it is there.
+const ALIVE_AFTER: u32 = 60;
+/// Seconds between these questions.
+const ALIVE_EVERY: u32 = 20;
+const ALIVE_ASKED: u32 = 3;
 /// Bytes of answers that wait for a client's connection; a request's head may not be longer either.
 const BUFFER: usize = 64 << 10;
 /// Bytes of answers that wait for a client encrypted, and so in a copy of its own.
@@ -137,14 +145,18 @@ impl Server {
         // Small writes of a watch must not wait for each other.
         drop(stream.set_nodelay(true));
         // The kernel would take megabytes for a client that does not read.
-        _ = nix::sys::socket::setsockopt(&stream, nix::sys::socket::sockopt::SndBuf, &BUFFER_KERNEL);
+        _ = setsockopt(&stream, sockopt::SndBuf, &BUFFER_KERNEL);
+        _ = setsockopt(&stream, sockopt::TcpKeepIdle, &ALIVE_AFTER);
+        _ = setsockopt(&stream, sockopt::TcpKeepInterval, &ALIVE_EVERY);
+        _ = setsockopt(&stream, sockopt::TcpKeepCount, &ALIVE_ASKED);
+        _ = setsockopt(&stream, sockopt::KeepAlive, &true);
         match acceptor {
-            None => self.http(TokioIo::new(Patient::new(stream, STALL_MAX)), None, from, watcher).await,
+            None => self.http(Patient::new(stream, STALL_MAX), None, from, watcher).await,
             Some(acceptor) => match tokio::time::timeout(BEGIN_MAX, acceptor.accept(stream)).await {
                 Ok(Ok(mut stream)) => {
                     stream.get_mut().1.set_buffer_limit(Some(BUFFER_TLS));
                     let peer = stream.get_ref().1.peer_certificates().and_then(|c| c.first()).map(|c| c.to_vec());
-                    self.http(TokioIo::new(Patient::new(stream, STALL_MAX)), peer, from, watcher).await;
+                    self.http(Patient::new(stream, STALL_MAX), peer, from, watcher).await;
                 }
                 Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
                 Err(_) => tracing::debug!("a TLS handshake took too long"),
@@ -152,29 +164,30 @@ impl Server {
         }
     }
 
-    async fn http<S>(
-        self: Arc<Self>,
-        io: TokioIo<S>,
-        certificate: Option<Vec<u8>>,
-        peer: Option<IpAddr>,
-        watcher: Watcher,
-    ) where
+    async fn http<S>(self: Arc<Self>, io: S, certificate: Option<Vec<u8>>, peer: Option<IpAddr>, watcher: Watcher)
+    where
         S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
     {
         let certificate: Option<Arc<[u8]>> = certificate.map(Into::into);
         let begun = Arc::new(AtomicBool::new(false));
         let begins = begun.clone();
+        let ledger = Ledger::default();
+        let halves = Halves::new(io, ledger.clone());
         let service = hyper::service::service_fn(move |request| {
             begins.store(true, Ordering::Relaxed);
             let (server, certificate) = (self.clone(), certificate.clone());
-            async move { Ok::<_, Infallible>(server.handle(request, Caller::Socket { certificate, peer }).await) }
+            let (request, open) = ledger.open(request);
+            async move {
+                let response = server.handle(request, Caller::Socket { certificate, peer }).await;
+                Ok::<_, Infallible>(open.answer(response))
+            }
         });
         let mut builder = auto::Builder::new(TokioExecutor::new());
         builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_MAX).max_buf_size(BUFFER);
         let mut http2 = builder.http2();
         http2.timer(TokioTimer::new()).keep_alive_interval(PING_EVERY).keep_alive_timeout(PING_EVERY);
         http2.max_send_buf_size(BUFFER);
-        let connection = builder.serve_connection_with_upgrades(io, service).into_owned();
+        let connection = builder.serve_connection_with_upgrades(TokioIo::new(halves.clone()), service).into_owned();
         // which version of HTTP it is shows in the first bytes: until they come no timer of hyper's runs
         let silent = async {
             tokio::time::sleep(BEGIN_MAX).await;
@@ -183,10 +196,12 @@ impl Server {
             }
         };
         tokio::select! {
+            biased;
             ended = watcher.watch(connection) => if let Err(error) = ended {
                 tracing::debug!(%error, "a connection broke");
             },
             () = silent => tracing::debug!("no request came over a connection"),
+            () = halves.watched() => {}
         }
     }
 }
