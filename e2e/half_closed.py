@@ -26,6 +26,7 @@ class Halves:
                 self.push()
                 self.coming.write(self.socket.recv(65536))
         self.push()
+        self.kept = b""
 
     def push(self) -> None:
         self.socket.sendall(self.going.read())
@@ -36,6 +37,9 @@ class Halves:
 
     def read(self) -> bytes:
         """What comes next; empty once the server has ended its half, or all of the connection."""
+        if self.kept:
+            kept, self.kept = self.kept, b""
+            return kept
         while True:
             try:
                 return self.tls.read(65536)
@@ -59,12 +63,15 @@ class Halves:
         return told
 
     def until(self, text: bytes) -> bytes:
+        """What comes up to the end of this text."""
         told = b""
         while text not in told:
             part = self.read()
             assert part, f"it ended after {told[-500:]!r}"
             told += part
-        return told
+        end = told.index(text) + len(text)
+        self.kept = told[end:]
+        return told[:end]
 
     def farewell(self) -> None:
         """TLS's own end, and nothing of TCP's."""
