@@ -37,20 +37,8 @@ pub fn patch(
     if kind == PatchKind::Apply {
         let (mut value, repeated) =
             yaml(bytes).map_err(|why| Status::bad_request(format!("error decoding YAML: {why}")))?;
-        let (kind, version) = (&served.resource.kind, served.api_version());
-        let text = |field: &str| api::object::text(&value, field).to_owned();
-        let (given_version, given_kind) = (text("apiVersion"), text("kind"));
         if !value.is_object() {
             return Err(Status::bad_request("error decoding YAML: the patch is no object"));
-        }
-        if given_version.is_empty() || given_kind.is_empty() {
-            let (group, version) = given_version.split_once('/').unwrap_or(("", &given_version));
-            return Err(Status::bad_request(format!("invalid object type: {group}/{version}, Kind={given_kind}")));
-        }
-        if given_kind != *kind || given_version != version {
-            return Err(Status::bad_request(format!(
-                "incorrect type of patch: expected {version}, Kind={kind}, got {given_version}, Kind={given_kind}"
-            )));
         }
         if served.custom.is_some() {
             whole_numbers(&mut value);

@@ -111,6 +111,9 @@ impl Server {
     /// finds that out after it has looked for conflicts.
     fn applied_scale(&self, target: &Target, applied: &Value, options: &WriteOptions) -> Status {
         let Some(entry) = self.core.entry(target) else { return crate::registry::not_found(target) };
+        if let Err(error) = apply::check_kind(applied, "autoscaling/v1", "Scale") {
+            return Status::bad_request(error.to_string());
+        }
         let served = &target.served;
         let paths = served.scale().unwrap_or_default();
         let live = served.present_value(&entry);

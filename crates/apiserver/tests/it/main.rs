@@ -3,6 +3,7 @@
 #![allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should")]
 
 mod apart;
+mod applied;
 mod audit;
 mod definitions;
 mod follow;

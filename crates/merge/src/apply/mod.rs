@@ -212,10 +212,7 @@ pub fn apply<'a>(
 ) -> Result<Value, ApplyError> {
     let schemas = schemas.into();
     let schema = schemas.own();
-    let text = |name: &str| api::object::text(applied, name);
-    if text("apiVersion") != writer.api_version || text("kind") != writer.kind {
-        return Err(ApplyError::BadRequest(format!("invalid object type: {}", kind_text(applied))));
-    }
+    check_kind(applied, writer.api_version, writer.kind)?;
     if managed_fields(applied).is_some_and(|list| !list.is_null()) {
         return Err(ApplyError::BadRequest("metadata.managedFields must be nil".to_owned()));
     }
@@ -279,6 +276,18 @@ pub fn merge_configuration(live: &Value, patch: &Value, schema: &Schema) -> Resu
     }
     fits("original", live, true)?;
     Ok(typed::merge(schema, live, patch))
+}
+
+/// What is applied must be of this kind and version.
+///
+/// # Errors
+/// `ApplyError::BadRequest`.
+pub fn check_kind(applied: &Value, api_version: &str, kind: &str) -> Result<(), ApplyError> {
+    let text = |name: &str| api::object::text(applied, name);
+    if text("apiVersion") == api_version && text("kind") == kind {
+        return Ok(());
+    }
+    Err(ApplyError::BadRequest(format!("invalid object type: {}", kind_text(applied))))
 }
 
 /// `/v1, Kind=ConfigMap`, as Go prints a group-version-kind.
