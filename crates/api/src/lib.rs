@@ -19,6 +19,7 @@ pub mod node;
 pub mod object;
 pub mod packed;
 pub mod part;
+pub mod pattern;
 pub mod podgroup;
 pub mod quantity;
 pub mod quota;

@@ -4,8 +4,8 @@
 //! its states and the text's length. Definitions hold thousands of patterns; so those in use are kept within a bound, and each says its size.
 
 use api::memo::Memo;
-use regex::{Regex, RegexBuilder};
-use regex_automata::nfa::thompson::{Compiler, Config};
+use api::pattern::Matcher;
+use regex_automata::nfa::thompson::{Compiler, Config, WhichCaptures};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ static COMPILED: Memo<Result<Arc<Pattern>, regex::Error>> = Memo::new(128 << 20)
 /// A compiled pattern.
 #[derive(Debug)]
 pub(crate) struct Pattern {
-    regex: Regex,
+    matcher: Matcher,
     states: usize,
     bytes: usize,
 }
@@ -36,17 +36,17 @@ impl Pattern {
         if let Some(known) = Self::known(source) {
             return known;
         }
-        let made = RegexBuilder::new(source).size_limit(BYTES_MAX).dfa_size_limit(CACHE_BYTES).build();
+        let made = Matcher::compile(source, BYTES_MAX, CACHE_BYTES);
         let (result, bytes) = match made {
             Err(error) => (Err(error), source.len()),
-            Ok(regex) => {
-                let config = Config::new().nfa_size_limit(Some(BYTES_MAX));
+            Ok(matcher) => {
+                let config = Config::new().nfa_size_limit(Some(BYTES_MAX)).which_captures(WhichCaptures::Implicit);
                 // what the library compiles this compiles, too
                 let (states, bytes) = match Compiler::new().configure(config).build(source) {
                     Ok(automaton) => (automaton.states().len(), automaton.memory_usage()),
                     Err(_) => (BYTES_MAX, BYTES_MAX),
                 };
-                (Ok(Arc::new(Self { regex, states, bytes })), bytes.saturating_mul(3).saturating_add(CACHE_BYTES))
+                (Ok(Arc::new(Self { matcher, states, bytes })), bytes.saturating_mul(3).saturating_add(CACHE_BYTES))
             }
         };
         COMPILED.keep_of(source, result.clone(), bytes);
@@ -59,7 +59,7 @@ impl Pattern {
     }
 
     pub fn is_match(&self, text: &str) -> bool {
-        self.regex.is_match(text)
+        self.matcher.is_match(text)
     }
 
     /// Most steps that a match of a text of so many bytes takes.

@@ -3,8 +3,12 @@
 use super::children::{Child, Children, Ended};
 use super::status::Draft;
 use api::jobset::{FailurePolicyAction, FailurePolicyRule, JobSet, SuccessOperator, SuccessPolicy, reasons};
+use api::pattern::Matcher;
 use reconcile::Report;
-use regex::Regex;
+
+/// Most bytes that a rule's pattern may compile to, and that its matching keeps for later.
+const PATTERN_BYTES_MAX: usize = 10 << 20;
+const PATTERN_CACHE: usize = 64 << 10;
 
 /// Whether enough Jobs have completed. Asked only where one has.
 pub(crate) fn is_successful(jobset: &JobSet, children: &Children) -> bool {
@@ -79,11 +83,13 @@ fn matches(rule: &FailurePolicyRule, child: &Child, report: &mut Report) -> bool
     reason_matches
         && targets(&rule.target_replicated_jobs, child.replicated_job())
         && (rule.on_job_failure_message_patterns.is_empty()
-            || rule.on_job_failure_message_patterns.iter().any(|pattern| match Regex::new(pattern) {
-                Ok(pattern) => pattern.is_match(message),
-                Err(error) => {
-                    report.note(format!("rule {}: pattern {pattern:?} is skipped: {error}", rule.name));
-                    false
+            || rule.on_job_failure_message_patterns.iter().any(|pattern| {
+                match Matcher::compile(pattern, PATTERN_BYTES_MAX, PATTERN_CACHE) {
+                    Ok(pattern) => pattern.is_match(message),
+                    Err(error) => {
+                        report.note(format!("rule {}: pattern {pattern:?} is skipped: {error}", rule.name));
+                        false
+                    }
                 }
             }))
 }
