@@ -1,5 +1,9 @@
 //! From `trainyard mpijob create` to the first rank's line, beside a bare `mpirun` that reaches its hosts by SSH: real sshds, one for each
-//! worker at an address of its own of the loopback. Four ranks on two workers, Open MPI and MPICH, one run of each in turn.
+//! worker at an address of its own of the loopback. Four ranks on two workers, Open MPI and MPICH, one run of each in turn, and the other
+//! first in every second turn. A job is deleted, with its pods, before the next run begins.
+//!
+//! Linux shares its processors among sessions (`sched_autogroup_enabled`): what either side starts here has a session of its own, as the
+//! platform's pods and sshd's commands have.
 //!
 //! An sshd wants root and a mount namespace, in which it finds its user and its folder. Without it, or without an MPI, what is missing is
 //! said and left out. `MPICH` names the folder of MPICH's `mpirun`, else the one that `make e2e` installs is taken.
@@ -42,6 +46,8 @@ pub fn measure(setting: &Setting) -> Result<Vec<Figure>> {
     };
     let runs = if setting.shrink > 1 { QUICK_RUNS } else { RUNS };
     let mpich = std::env::var_os("MPICH").map_or_else(|| PathBuf::from(".venv/mpi/mpich/bin"), PathBuf::from);
+    // absolute, as pods and ssh look from folders of their own
+    let mpich = std::path::absolute(mpich)?;
     let all = [
         Mpi {
             name: "openmpi",
@@ -68,11 +74,12 @@ fn figures_of(setting: &Setting, servers: &Servers, mpi: &Mpi, runs: usize) -> R
         command.env("PATH", &programs.path);
     })?;
     let home = peer.kubeconfig.parent().context("the kubeconfig lies in the home")?;
+    let trainyard = std::path::absolute(&setting.trainyard)?;
     let ours = |name: &str| -> Result<(f64, f64)> {
         let begin = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs_f64();
         let start = Instant::now();
         let odh = |words: &[&str]| {
-            let mut command = Command::new(&setting.trainyard);
+            let mut command = in_session(&trainyard);
             command.env("PATH", &programs.path).args(["mpijob", "--home"]).arg(home).args(words);
             command
         };
@@ -86,18 +93,35 @@ fn figures_of(setting: &Setting, servers: &Servers, mpi: &Mpi, runs: usize) -> R
         let mut logs = odh(&["logs", name, "--follow"]);
         let (at, before) = first_line(&mut logs, start)?;
         let said = before.iter().find_map(|line| line.split_once("started ")?.1.trim().parse::<f64>().ok());
+        let gone = odh(&["delete", name]).stdout(Stdio::null()).status()?;
+        ensure!(gone.success(), "mpijob delete: {gone}");
         Ok((at, (said.context("mpirun did not say when it started")? - begin) * 1e3))
     };
     let (mut lines, mut shares, mut theirs) = (Vec::new(), Vec::new(), Vec::new());
     for run in 0..runs {
+        // who is first finds the machine as the other left it: each is, in turn
+        let is_first = run % 2 == 0;
+        if !is_first {
+            theirs.push(first_line(&mut servers.mpirun(mpi), Instant::now())?.0);
+        }
         let (line, share) = ours(&format!("bench-{run}"))?;
         lines.push(line);
         shares.push(share);
-        theirs.push(first_line(&mut servers.mpirun(mpi), Instant::now())?.0);
+        if is_first {
+            theirs.push(first_line(&mut servers.mpirun(mpi), Instant::now())?.0);
+        }
     }
+    eprintln!("{}: ours {lines:.0?}, to mpirun {shares:.0?}, bare {theirs:.0?} ms", mpi.name);
     let against = "bare mpirun over sshd";
     let figure = |name, ours, peer| Figure { name, unit: "ms (median)", ours, peer, against, more_is_better: false };
     Ok(vec![figure(mpi.to_line, median(lines), Some(median(theirs))), figure(mpi.share, median(shares), None)])
+}
+
+/// A program in a session of its own, which it is waited for in.
+fn in_session(program: &Path) -> Command {
+    let mut command = Command::new("setsid");
+    command.arg("--wait").arg(program);
+    command
 }
 
 /// The first line of a rank, in milliseconds after `start`, and the lines before it. The command ends well, and all ranks speak.
@@ -117,7 +141,7 @@ fn first_line(command: &mut Command, start: Instant) -> Result<(f64, Vec<String>
     let mut said = String::new();
     child.stderr.take().context("stderr is piped")?.read_to_string(&mut said)?;
     let status = child.wait()?;
-    ensure!(status.success() && ranks == 4, "{:?}: {status}, {ranks} ranks; {before:?}; {said}", command.get_program());
+    ensure!(status.success() && ranks == 4, "{command:?}: {status}, {ranks} ranks; {before:?}; {said}");
     Ok((at.context("no rank said a word")?, before))
 }
 
@@ -217,7 +241,7 @@ impl Servers {
     fn mpirun(&self, mpi: &Mpi) -> Command {
         let ssh = self.folder.path().join("ssh");
         let hosts = HOSTS.map(|host| format!("{host}:2")).join(",");
-        let mut command = Command::new(mpi.folder.join("mpirun"));
+        let mut command = in_session(&mpi.folder.join("mpirun"));
         if mpi.name == "openmpi" {
             command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
             command.args(["--mca", "plm_rsh_agent"]).arg(ssh).args(["--host", &hosts]);
