@@ -72,6 +72,17 @@ pub(crate) fn of(facts: &Facts) -> Vars {
     put("flags", flags);
     put("kubectl", if facts.home.kubectl.is_empty() { "kubectl".to_owned() } else { facts.home.kubectl.clone() });
     put("runtime", object::text(&job["spec"]["runtimeRef"], "name").to_owned());
+    if mpijob::is(job) {
+        put("slots", job["spec"]["slotsPerWorker"].as_i64().unwrap_or(1).to_string());
+        let mpi = match object::text(&job["spec"], "mpiImplementation") {
+            "" => "OpenMPI",
+            mpi => mpi,
+        };
+        if mpi != "OpenMPI" {
+            put("other_mpi", mpi.to_owned());
+        }
+        put("mpi", mpi.to_owned());
+    }
     let env = |name: &str| variable(job, name);
     if facts.home.local {
         let home = env("VIRTUAL_ENV").or_else(|| env("CONDA_PREFIX"));

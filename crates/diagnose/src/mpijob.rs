@@ -9,7 +9,7 @@ use crate::pods::{Phase, condition, last_seen};
 use crate::reason::Reason;
 use crate::tell::Case;
 use api::mpi::names::{
-    LABEL_JOB_ROLE, LABEL_OPERATOR_NAME, OPERATOR_NAME, ROLE_LAUNCHER, ROLE_WORKER, WAIT_CONTAINER, worker,
+    LABEL_JOB_ROLE, LABEL_OPERATOR_NAME, OPERATOR_NAME, ROLE_LAUNCHER, ROLE_WORKER, WAIT_CONTAINER, launcher, worker,
 };
 use api::mpi::{self, Reason as Told};
 use api::object;
@@ -141,10 +141,32 @@ pub(crate) fn failed(facts: &Facts) -> Option<Case> {
     }
     let mut case = match reason {
         reason if reason == Told::Evicted.as_str() => Case::new(Reason::Evicted).with("message", message),
-        _ => return None,
+        _ => return removed_launcher(facts),
     };
     case.quote("MPIJob's condition Failed", message);
     Some(case)
+}
+
+/// How a launcher ended whose pod its Job has removed at the last failure, with the log: so it is under `restartPolicy: OnFailure`, which
+/// is upstream's default.
+fn removed_launcher(facts: &Facts) -> Option<Case> {
+    if facts.pods.iter().any(|pod| is_role(&pod.pod, ROLE_LAUNCHER)) {
+        return None;
+    }
+    let prefix = format!("{}-", launcher(object::meta(&facts.job, "name")));
+    let of_launcher = |event: &&Value| {
+        let about = &event["involvedObject"];
+        object::text(about, "kind") == "Pod" && object::text(about, "name").starts_with(&prefix)
+    };
+    let mut events = facts.events.iter().rev().filter(of_launcher);
+    events.find_map(|event| {
+        let message = object::text(event, "message");
+        let ended = crate::pattern::captures("Container {_} exited with code {code} ({_}", message)?;
+        let mut case = Case::new(Reason::ExitCode).with("who", ROLE_LAUNCHER).with("removed", "OnFailure");
+        case.vars.extend(ended);
+        case.quote(&events::source(event), message);
+        Some(case)
+    })
 }
 
 /// That an MPIJob has ended well without its workers.

@@ -148,9 +148,9 @@ fn of_environment(unit: &Unit<'_>, chain: &Traceback) -> bool {
     unit.lines[chain.start..chain.exception].iter().any(|line| signs.iter().any(|sign| line.text.contains(sign)))
 }
 
-/// The lines that are no launcher's.
+/// The lines that are no launcher's and say something: Open MPI frames what it says in rows of dashes.
 fn quiet<'a, 'b>(lines: &'a [Text<'b>]) -> impl DoubleEndedIterator<Item = &'a Text<'b>> {
-    lines.iter().filter(|line| !line.noise && !line.text.trim().is_empty())
+    lines.iter().filter(|line| !line.noise && line.text.trim().chars().any(|c| !"-=*#".contains(c)))
 }
 
 /// The sign in the last lines that says most; of equal ones the first.

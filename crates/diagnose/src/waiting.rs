@@ -90,7 +90,12 @@ pub(crate) fn of_job(facts: &Facts) -> Case {
     {
         return queued(facts, queue);
     }
-    let said = of_pods(facts).or_else(|| of_events(facts)).or_else(|| steps(facts));
+    let said = match of_pods(facts) {
+        // why its other pods are not there is in events
+        Some(case) if awaits_pods(&case) => of_events(facts).or(Some(case)),
+        said => said.or_else(|| of_events(facts)),
+    };
+    let said = said.or_else(|| steps(facts));
     said.or_else(|| mpijob::launcher_waits(facts)).unwrap_or_else(|| nothing_said(facts))
 }
 
@@ -150,6 +155,12 @@ pub(crate) fn of_pods(facts: &Facts) -> Option<Case> {
     // a gang's members wait because one of them does not fit
     cases.sort_by_key(|case| matches!(case.reason, Reason::GangWaiting | Reason::Unschedulable));
     cases.into_iter().next()
+}
+
+/// A gang that waits for pods that are not made yet.
+fn awaits_pods(case: &Case) -> bool {
+    let message = case.vars.get("message").map_or("", String::as_str);
+    case.reason == Reason::GangWaiting && captures("gang {_} has {_} of {_} pods", message).is_some()
 }
 
 fn is_over(pod: &Value) -> bool {

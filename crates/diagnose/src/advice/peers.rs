@@ -146,12 +146,20 @@ fn talk(reason: Reason) -> Option<Advice> {
         ),
         Reason::MpiSlots => say(
             &[
+                // it is Open MPI that speaks of slots
+                "this mpirun is Open MPI's, which does not read the hosts of a job for {other_mpi}",
                 "mpirun was asked for {wanted} processes, and the nodes have fewer slots",
                 "mpirun was asked for more processes than the nodes have slots",
             ],
             &[
                 ("ask for more processes on each node, or leave out mpirun's -n", "{rerun_nproc}"),
                 ("set mlPolicy.mpi.numProcPerNode of the runtime", "trainyard runtimes{flags}"),
+                (
+                    "@local let {other_mpi}'s mpirun be first on the PATH of `trainyard up`, or set spec.mpiImplementation to OpenMPI",
+                    "",
+                ),
+                ("@cluster use an image with {other_mpi}, or set spec.mpiImplementation to OpenMPI", ""),
+                ("spec.slotsPerWorker ({slots}) times the workers is how many there may be", ""),
             ],
         ),
         Reason::MpiSsh => say(
@@ -222,6 +230,7 @@ fn talk(reason: Reason) -> Option<Advice> {
                     "",
                 ),
                 ("let the launcher's command be mpirun, mpiexec or horovodrun, without a hostfile of its own", ""),
+                ("the mpirun must be {mpi}'s, as spec.mpiImplementation says: another one does not find the hosts", ""),
                 ("see what the launcher runs", "{kubectl} get mpijob {job} -o yaml"),
             ],
         ),

@@ -157,7 +157,13 @@ fn exceptions(reason: Reason) -> Option<Advice> {
                 "{who} ended with exit code {code}",
                 "{who} ended with an error",
             ],
-            &[("correct what its last lines say, then run it again", "{rerun}")],
+            &[
+                (
+                    "its Job has removed its pod, and so its log: restartPolicy Never of the launcher keeps both ({removed} is the default)",
+                    "",
+                ),
+                ("correct what its last lines say, then run it again", "{rerun}"),
+            ],
         ),
         _ => None,
     }
