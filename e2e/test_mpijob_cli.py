@@ -196,13 +196,13 @@ def test_a_jobs_life_by_either_name(yard: Yard, job: str) -> None:
     assert yard.run("get", f"mpijob/{job}").stdout.split()[4:7] == [job, "Running", "2/2"]
     assert f"mpijob.kubeflow.org/{job} running" in yard.run("wait", f"mpijob/{job}", "--for", "running").stdout
     told = yard.run("describe", f"mpijob/{job}").stdout
-    for text in ("State:           Running  it runs", "2 of 2 run, 1 slots each", "mpirun -n 2 python train.py", "MPIJobRunning"):
+    for text in ("State:           Running  it runs", "2 of 2 run, 1 slot each", "mpirun -n 2 python train.py", "MPIJobRunning"):
         assert text in told, told
     assert "suspended" in yard.run("suspend", f"mpijob/{job}").stdout
     assert "Suspended" in yard.run("mpijob", "get", job).stdout
     assert "resumed" in yard.run("mpijob", "resume", job).stdout
     scaled = yard.run("mpijob", "scale", job, "--workers", "4")
-    assert "scaled" in scaled.stdout and "mpirun keeps the number of ranks" in scaled.stderr
+    assert "scaled" in scaled.stdout and "mpirun starts no ranks beyond those that its command names" in scaled.stderr
     assert json.loads(yard.kubectl("get", "mpijob", job, "-o", "json").stdout)["spec"]["mpiReplicaSpecs"]["Worker"]["replicas"] == 4
     late = yard.run("mpijob", "wait", job, "--timeout", "0.1s", check=False)
     assert late.returncode == 124 and "timed out" in late.stderr
@@ -252,6 +252,7 @@ WRONG = {
     "launcher and worker": (["logs", "there", "--launcher", "--worker", "0"], 2, "'--launcher' cannot be used with '--worker <N>'"),
     "worker out of range": (["logs", "there", "--worker", "2"], 2, "no such worker; it has workers 0 to 1"),
     "no such job": (["logs", "theer"], 3, 'MPIJob "theer" not found in namespace "default"'),
+    "no name": (["get", "mpijob/"], 2, "A non-empty name is required"),
     "job exists": (["create", "there", *FLAGS], 1, 'mpijobs.kubeflow.org "there" already exists'),
     "scaled to nothing": (["scale", "there", "--workers", "0"], 2, "--workers 0: must be 1 or more"),
     "a quantity that is none": (["create", "bad", *FLAGS, "--memory", "64GB"], 2, "--memory 64GB: is no quantity"),
@@ -280,6 +281,27 @@ def test_a_typo_in_a_files_field_is_an_error(yard: Yard) -> None:
     job = 'apiVersion: kubeflow.org/v2beta1\nkind: MPIJob\nmetadata: {name: typo}\nspec: {mpiReplicaSpecs: {}, slots: 2}\n'
     done = yard.run("mpijob", "create", "-f", "-", input=job, check=False)
     assert done.returncode == 1 and 'unknown field "spec.slots"' in done.stderr and not is_there(yard, "typo")
+
+
+def test_another_command_knows_whose_a_name_is(yard: Yard, plugins: dict[str, str], there: str) -> None:
+    """Commands for TrainJobs tell of an MPIJob of that name, and kubectl's plugin proposes what kubectl's user would type."""
+    assert "there is an MPIJob of this name: mpijob/there" in yard.run("get", there, check=False).stderr
+    assert f"\n{there} " in yard.run("get", "mpijobs").stdout
+    assert "trainyard mpijob get" in yard.run("get", "-n", "default").stderr
+    done = kubectl(plugins, "odh", "mpijob", "get", "xyzzy", check=False)
+    assert done.returncode == 3 and "see which there are: kubectl odh mpijob get" in done.stderr
+
+
+def test_a_file_for_another_mpi_is_told_by_its_field(yard: Yard, tmp_path: pathlib.Path) -> None:
+    write(tmp_path / "mpirun", "#!/bin/sh\necho 'mpirun (Open MPI) 4.1.4'\n", 0o755)
+    job = yard.run("mpijob", "create", "other", *FLAGS, "--implementation", "mpich", "--dry-run", "client", "-o", "yaml").stdout
+    env = {**yard.env, "PATH": f"{tmp_path}:/bin"}
+    done = yard.run("mpijob", "create", "-f", "-", input=job, env=env, check=False)
+    assert done.returncode == 2 and "or set spec.mpiImplementation to OpenMPI" in done.stderr.splitlines()[0]
+    job = job.replace("mpiImplementation: MPICH", "mpiImplementation: NoMPI")
+    done = yard.run("mpijob", "create", "-f", "-", input=job, env=env, check=False)
+    assert done.returncode == 1 and 'Unsupported value: "NoMPI"' in done.stderr.splitlines()[0], done.stderr
+    assert not is_there(yard, "other")
 
 
 def test_who_may_not_create_is_told(yard: Yard, plugins: dict[str, str], tmp_path: pathlib.Path) -> None:

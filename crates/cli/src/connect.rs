@@ -255,8 +255,18 @@ impl Cluster {
 
     /// The error that says that an object is not there, and which may have been meant.
     pub(crate) async fn not_found(&self, kind: Kind, called: &'static str, name: &str) -> CliError {
-        let near = self.like(kind, name).await;
+        let near = match kind {
+            Kind::TrainJob if self.has_mpijob(name).await => {
+                format!("there is an MPIJob of this name: mpijob/{name}")
+            }
+            kind => self.like(kind, name).await,
+        };
         CliError::NotFound { kind: called, name: name.to_owned(), namespace: self.namespace.clone(), near }
+    }
+
+    /// Whether there is an MPIJob of this name. Who may not look hears of none.
+    async fn has_mpijob(&self, name: &str) -> bool {
+        matches!(self.find(Kind::MpiJob, name).await, Ok(Some(_)))
     }
 
     /// The object with a name like it here, else the namespaces that have one of this name. Who may not list them hears of none.

@@ -3,6 +3,7 @@
 use crate::codes::ErrorCode;
 use crate::connect::Cluster;
 use crate::exit;
+use crate::plugin::as_called;
 use std::path::PathBuf;
 
 /// A failed command.
@@ -111,7 +112,7 @@ impl CliError {
             }
             Self::Io { doing: "create", .. } => "choose another folder: --home DIR or TRAINYARD_HOME".to_owned(),
             Self::NotFound { near, .. } if !near.is_empty() => near.clone(),
-            Self::NotFound { kind: "MPIJob", .. } => "see which there are: trainyard mpijob get".to_owned(),
+            Self::NotFound { kind: "MPIJob", .. } => as_called("see which there are: trainyard mpijob get"),
             Self::NotFound { kind: "TrainJob", .. } => "see which there are: trainyard get".to_owned(),
             Self::NotFound { .. } | Self::Usage(..) | Self::Api(..) | Self::Io { .. } | Self::Kubeconfig { .. } => {
                 String::new()
@@ -140,6 +141,15 @@ pub fn render(code: ErrorCode, error: &dyn std::error::Error, hint: &str) -> Str
     if hint.is_empty() { text } else { format!("{text}\n  {hint}") }
 }
 
+/// What an error comes from at last.
+fn innermost(error: &dyn std::error::Error) -> String {
+    let mut error = error;
+    while let Some(source) = error.source() {
+        error = source;
+    }
+    error.to_string()
+}
+
 /// Whether an answer 404 means that the path, and so the kind, is unknown, rather than one object.
 pub(crate) fn is_not_served(status: &kube::core::Status) -> bool {
     let named = status.details.as_ref().is_some_and(|details| !details.name.is_empty());
@@ -153,6 +163,7 @@ impl From<kube::Error> for CliError {
             kube::Error::Api(status) if status.code == 401 => Self::Unauthorized(status.message.clone()),
             kube::Error::Api(status) if status.code == 403 => Self::Forbidden(status.message.clone()),
             kube::Error::Api(status) => Self::Api(ErrorCode::RequestRefused, status.message.clone()),
+            kube::Error::BuildRequest(why) => Self::Usage(ErrorCode::FlagRefused, innermost(&why)),
             other => Self::Unreachable { server: None, local: false, source: Box::new(other) },
         }
     }

@@ -35,7 +35,12 @@ pub(crate) async fn get(cluster: &Cluster, args: &GetArgs) -> Result<u8, CliErro
         Format::Json | Format::Yaml => output::print(&list_of(&jobs), format),
         Format::Name => jobs.iter().for_each(|job| println!("trainjob.trainer.kubeflow.org/{}", name(job))),
         Format::Table | Format::Wide if jobs.is_empty() => {
-            eprintln!("no jobs in namespace {}; start one with: trainyard run SCRIPT", cluster.namespace);
+            let mpijobs = cluster.list(Kind::MpiJob, "").await.unwrap_or_default();
+            let next = match mpijobs.len() {
+                0 => "start one with: trainyard run SCRIPT",
+                _ => "for its MPIJobs: trainyard mpijob get",
+            };
+            eprintln!("no jobs in namespace {}; {next}", cluster.namespace);
         }
         Format::Table | Format::Wide => {
             let now = Timestamp::now();

@@ -27,6 +27,18 @@ pub(crate) fn completes() -> bool {
     called(std::env::args_os().next().as_ref()).is_some_and(|name| name == COMPLETER)
 }
 
+/// Commands that we propose, as whoever called us would type them: `trainyard mpijob get` is `kubectl odh mpijob get` for kubectl.
+pub(crate) fn as_called(text: &str) -> String {
+    as_called_by(called(std::env::args_os().next().as_ref()), text)
+}
+
+fn as_called_by(program: Option<&OsStr>, text: &str) -> String {
+    match PLUGINS.iter().find(|plugin| program.is_some_and(|program| program == **plugin)) {
+        Some(plugin) => text.replace("trainyard mpijob ", &format!("{} mpijob ", plugin.replace('-', " "))),
+        None => text.to_owned(),
+    }
+}
+
 fn called(program: Option<&OsString>) -> Option<&OsStr> {
     Path::new(program?).file_name()
 }
@@ -118,6 +130,14 @@ mod tests {
         }
         assert_eq!(read(&["trainyard", "get"]), (vec!["trainyard".to_owned(), "get".to_owned()], false));
         assert_eq!(read(&[]), (Vec::new(), false));
+    }
+
+    #[test]
+    fn commands_are_proposed_as_they_were_called() {
+        let told = |program: &str| as_called_by(Some(OsStr::new(program)), "see: trainyard mpijob get");
+        assert_eq!(told("kubectl-odh"), "see: kubectl odh mpijob get");
+        assert_eq!(told("oc-odh"), "see: oc odh mpijob get");
+        assert_eq!(told("trainyard"), "see: trainyard mpijob get");
     }
 
     #[test]

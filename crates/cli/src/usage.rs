@@ -150,6 +150,11 @@ fn no_flag(flag: &str, words: &[OsString]) -> Option<String> {
         return Some(format!("status is the control plane's; where job {flag} stands: trainyard get {flag}"));
     }
     let flag = flag.split('=').next().and_then(|flag| flag.strip_prefix("--"))?;
+    if of == " logs" && flag == "worker" {
+        return Some(
+            "trainyard logs has no flag --worker; of an MPIJob: trainyard mpijob logs JOB --worker N".to_owned(),
+        );
+    }
     let flags: Vec<&str> = [&sub, &command]
         .into_iter()
         .flat_map(clap::Command::get_arguments)
@@ -229,6 +234,7 @@ mod tests {
             (&["run", "--mem", "4", "t.py"], "did you mean --memory?"),
             (&["status", "j"], "where job j stands: trainyard get j"),
             (&["logs", "--folow", "j"], "did you mean --follow?"),
+            (&["logs", "mpijob/j", "--worker", "1"], "trainyard mpijob logs JOB --worker N"),
             (&["logs", "--gpu", "j"], "trainyard logs has no flag --gpu (all flags: trainyard logs --help)"),
             (&["run", "-n", "4", "t.py"], "did you mean --nodes 4"),
             (&["run", "-n4", "t.py"], "did you mean --nodes 4"),

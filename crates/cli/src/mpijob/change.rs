@@ -9,6 +9,7 @@ use crate::codes::ErrorCode;
 use crate::connect::{Cluster, Kind, value};
 use crate::error::CliError;
 use crate::jobs::until;
+use crate::plugin::as_called;
 use crate::{exit, output};
 use api::object;
 use kube::api::{DeleteParams, Patch, PatchParams};
@@ -69,11 +70,14 @@ pub(crate) async fn scale(cluster: &Cluster, args: &ScaleArgs) -> Result<u8, Cli
     let follows = command(&job).iter().any(|word| word.contains("horovodrun") || word.contains("discover_hosts"));
     let job = patch(cluster, &job, json!({"mpiReplicaSpecs": {"Worker": {"replicas": args.workers}}})).await?;
     say(&job, "scaled", args.output);
-    if !follows && before != i64::from(args.workers) {
+    let now = i64::from(args.workers);
+    if !follows && now > before {
         eprintln!(
-            "note: mpirun keeps the number of ranks that its command names, with {before} workers as with {}",
-            args.workers
+            "note: mpirun starts no ranks beyond those that its command names, with {now} workers as with {before}"
         );
+    } else if !follows && now < before {
+        let which = if before - now == 1 { format!("{now} goes") } else { format!("{now} to {} go", before - 1) };
+        eprintln!("note: worker {which}; an mpirun that has ranks there ends, and with it the job");
     }
     Ok(exit::OK)
 }
@@ -116,7 +120,8 @@ pub(crate) async fn wait(cluster: &Cluster, args: &WaitArgs) -> Result<u8, CliEr
             Ok(job) => job?,
             Err(_) => {
                 eprintln!("error[{}]: timed out: MPIJob {name:?} is not {:?}", ErrorCode::WaitTimedOut, args.state);
-                eprintln!("  see where it stands: trainyard mpijob describe {name}{}", cluster.flags);
+                let describe = as_called(&format!("trainyard mpijob describe {name}{}", cluster.flags));
+                eprintln!("  see where it stands: {describe}");
                 return Ok(exit::TIMEOUT);
             }
         },
@@ -131,6 +136,6 @@ pub(crate) async fn wait(cluster: &Cluster, args: &WaitArgs) -> Result<u8, CliEr
     }
     let message = job.as_ref().map_or("", message);
     eprintln!("error[{}]: MPIJob {name:?} ended as {state}: {message}", ErrorCode::WaitInVain);
-    eprintln!("  see why: trainyard mpijob logs {name}{}", cluster.flags);
+    eprintln!("  see why: {}", as_called(&format!("trainyard mpijob logs {name}{}", cluster.flags)));
     Ok(exit::FAILURE)
 }

@@ -56,7 +56,7 @@ pub(crate) async fn create(cluster: &Cluster, args: &CreateArgs, global: &Global
         let own = container["env"].as_array().into_iter().flatten().rev().find(|variable| variable["name"] == "PATH");
         let path = own.and_then(|variable| variable["value"].as_str()).map(str::to_owned);
         let path = path.or_else(|| std::env::var("PATH").ok()).unwrap_or_default();
-        local::check(implementation, &state::command(&job), &path)?;
+        local::check(implementation, &state::command(&job), &path, args.file.is_some())?;
     }
     let created = post(&cluster, &job, args.dry_run.is_some()).await?;
     print(&created, args);

@@ -6,6 +6,7 @@ use super::wrong;
 use crate::codes::ErrorCode;
 use crate::error::CliError;
 use crate::launcher::INHERITED;
+use clap::ValueEnum;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -20,8 +21,9 @@ pub(crate) fn here() -> Result<Here, CliError> {
     Ok(Here { directory, variables: variables.collect() })
 }
 
-/// Refuses a job whose mpirun is missing here, or is another MPI's than the job is for. `path`: the launcher's.
-pub(crate) fn check(implementation: &str, command: &[&str], path: &str) -> Result<(), CliError> {
+/// Refuses a job whose mpirun is missing here, or is another MPI's than the job is for. `path`: the launcher's. `from_file`: the job
+/// was not made of flags.
+pub(crate) fn check(implementation: &str, command: &[&str], path: &str, from_file: bool) -> Result<(), CliError> {
     let Some(program) = command.first().filter(|program| {
         let name = Path::new(program).file_name();
         name == Some(OsStr::new("mpirun")) || name == Some(OsStr::new("mpiexec"))
@@ -35,16 +37,21 @@ pub(crate) fn check(implementation: &str, command: &[&str], path: &str) -> Resul
     // a program that says nothing of itself is left to the job
     let said = Command::new(&found).arg("--version").env("PATH", path).stdin(Stdio::null()).output();
     let Some(of) = said.ok().and_then(|said| maker(&String::from_utf8_lossy(&said.stdout))) else { return Ok(()) };
-    if of.as_str() != implementation {
-        return Err(wrong(format!(
-            "{} is {of}'s, and the job is for {implementation}; install the other ({}), or say --implementation {}",
-            found.display(),
-            install(implementation),
-            of.as_str().to_lowercase(),
-            of = of.as_str(),
-        )));
+    // one that does not exist is the server's to refuse
+    let is_known = Implementation::value_variants().iter().any(|known| known.as_str() == implementation);
+    if of.as_str() == implementation || !is_known {
+        return Ok(());
     }
-    Ok(())
+    let of = of.as_str();
+    let other = if from_file {
+        format!("set spec.mpiImplementation to {of}")
+    } else {
+        format!("say --implementation {}", of.to_lowercase())
+    };
+    let (found, install) = (found.display(), install(implementation));
+    Err(wrong(format!(
+        "{found} is {of}'s, and the job is for {implementation}; install the other ({install}), or {other}"
+    )))
 }
 
 /// Whose mpirun says this of its version. Intel's is a Hydra, too.
@@ -94,12 +101,31 @@ mod tests {
     #[test]
     fn a_missing_mpi_is_told_with_its_package() {
         let told = |implementation: &str, command: &[&str]| {
-            check(implementation, command, "/nowhere").map_err(|error| error.to_string())
+            check(implementation, command, "/nowhere", false).map_err(|error| error.to_string())
         };
         for (implementation, package) in [("OpenMPI", "openmpi-bin"), ("Intel", "impi-rt"), ("MPICH", "mpich")] {
             let told = told(implementation, &["mpirun", "-n", "2", "a"]).expect_err("there is none");
             assert!(told.contains("no mpirun on this machine") && told.contains(package), "{told}");
         }
         assert_eq!(told("OpenMPI", &["horovodrun", "a"]), Ok(()), "not for us to judge");
+    }
+
+    #[test]
+    fn another_mpi_is_told_in_the_words_of_who_asked() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().expect("a folder");
+        let program = folder.path().join("mpirun");
+        std::fs::write(&program, "#!/bin/sh\necho 'mpirun (Open MPI) 4.1.4'\n").expect("written");
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).expect("may be run");
+        let told = |implementation: &str, from_file| {
+            let found = check(implementation, &[&program.display().to_string(), "a"], "/bin", from_file);
+            found.map_err(|error| error.to_string())
+        };
+        let from_flags = told("Intel", false).expect_err("it is another");
+        assert!(from_flags.contains("impi-rt") && from_flags.ends_with("say --implementation openmpi"), "{from_flags}");
+        let from_file = told("MPICH", true).expect_err("it is another");
+        assert!(from_file.ends_with("set spec.mpiImplementation to OpenMPI"), "{from_file}");
+        assert_eq!(told("OpenMPI", true), Ok(()));
+        assert_eq!(told("NoMPI", true), Ok(()), "the server says which there are");
     }
 }

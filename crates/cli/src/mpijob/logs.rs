@@ -11,17 +11,20 @@ use crate::logs::is_gone;
 use crate::view::{byte, why_pending};
 use api::mpi::names::{LABEL_JOB_NAME, LABEL_JOB_ROLE, ROLE_LAUNCHER, worker};
 use api::object;
-use futures::{AsyncBufReadExt, TryStreamExt};
+use futures::stream::{BoxStream, select};
+use futures::{AsyncBufReadExt, FutureExt, StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::LogParams;
+use kube::runtime::{WatchStreamExt, watcher};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::time::Duration;
 
-/// Time between two looks at what a followed job does while nothing can be read.
-const LOOK_EVERY: Duration = Duration::from_millis(300);
+/// Time between two looks at what a followed job does while nothing can be read and no change is heard of, as who may not watch hears
+/// of none.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 pub(crate) async fn logs(cluster: &Cluster, args: &LogsArgs) -> Result<u8, CliError> {
     let name = name_of(&args.mpijob).unwrap_or(&args.mpijob);
@@ -86,8 +89,7 @@ async fn pod_of(cluster: &Cluster, job: &str, number: Option<u32>) -> Result<Opt
     if let Some(number) = number {
         return cluster.find(Kind::Pod, &worker(job, i32::try_from(number).unwrap_or(i32::MAX))).await;
     }
-    let labels = format!("{LABEL_JOB_NAME}={job},{LABEL_JOB_ROLE}={ROLE_LAUNCHER}");
-    let pods = cluster.list(Kind::Pod, &labels).await?;
+    let pods = cluster.list(Kind::Pod, &labels_of_launcher(job)).await?;
     Ok(pods.into_iter().max_by_key(|pod| object::meta(pod, "creationTimestamp").to_owned()))
 }
 
@@ -95,6 +97,7 @@ async fn pod_of(cluster: &Cluster, job: &str, number: Option<u32>) -> Result<Opt
 async fn follow(cluster: &Cluster, name: &str, args: &LogsArgs) -> Result<u8, CliError> {
     let mut printed: BTreeMap<Run, usize> = BTreeMap::new();
     let mut over: Option<Run> = None;
+    let mut changes = changes(cluster, name, args.worker);
     loop {
         // before the pod: what it printed last is shown
         let job = cluster.find(Kind::MpiJob, name).await?;
@@ -127,8 +130,30 @@ async fn follow(cluster: &Cluster, name: &str, args: &LogsArgs) -> Result<u8, Cl
             let code = launcher.as_ref().and_then(main_status);
             return Ok(byte(code.and_then(|status| status["state"]["terminated"]["exitCode"].as_i64())));
         }
-        tokio::time::sleep(LOOK_EVERY).await;
+        // one look for all that has changed by now
+        if tokio::time::timeout(LOOK_EVERY, changes.next()).await.is_ok() {
+            while let Some(Some(())) = changes.next().now_or_never() {}
+        }
     }
+}
+
+/// Changes of a job and of the pod whose log is followed.
+fn changes(cluster: &Cluster, job: &str, number: Option<u32>) -> BoxStream<'static, ()> {
+    let named = |name: &str| watcher::Config::default().fields(&format!("metadata.name={name}"));
+    let pods = match number {
+        Some(number) => named(&worker(job, i32::try_from(number).unwrap_or(i32::MAX))),
+        None => watcher::Config::default().labels(&labels_of_launcher(job)),
+    };
+    let jobs = watcher(cluster.api(Kind::MpiJob), named(job)).default_backoff();
+    let pods = watcher(cluster.api(Kind::Pod), pods).default_backoff();
+    let heard = |event: Result<watcher::Event<_>, watcher::Error>| async move {
+        event.inspect_err(|error| tracing::debug!(%error, "watching the job; trying again")).ok().map(drop)
+    };
+    select(jobs, pods).filter_map(heard).boxed()
+}
+
+fn labels_of_launcher(job: &str) -> String {
+    format!("{LABEL_JOB_NAME}={job},{LABEL_JOB_ROLE}={ROLE_LAUNCHER}")
 }
 
 /// Prints a log, but for the lines that were printed already.

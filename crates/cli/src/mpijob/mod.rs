@@ -47,6 +47,10 @@ async fn on(command: &MpiJobCommand, cluster: &Cluster, global: &Global) -> Resu
 pub(crate) fn named(command: &Command) -> Option<Result<MpiJobCommand, CliError>> {
     let lacking = |what: &str| Some(Err(wrong(format!("{what} is for TrainJobs; see: trainyard mpijob --help"))));
     Some(Ok(match command {
+        Command::Get(given) if matches!(given.job.as_deref(), Some("mpijob" | "mpijobs")) => {
+            let all_namespaces = given.all_namespaces;
+            MpiJobCommand::Get(args::GetArgs { mpijob: None, all_namespaces, output: given.output })
+        }
         Command::Get(given) => {
             let mpijob = Some(name_of(given.job.as_deref()?)?.to_owned());
             MpiJobCommand::Get(args::GetArgs { mpijob, all_namespaces: false, output: given.output })
@@ -171,6 +175,10 @@ mod tests {
         ] {
             let told = format!("{:?}", named_in(words).expect("it is one").expect("it can be asked"));
             assert!(told.contains("\"a\""), "{told}");
+        }
+        for words in [&["get", "mpijobs"][..], &["get", "mpijob", "-A"]] {
+            let told = format!("{:?}", named_in(words).expect("they are").expect("they can be listed"));
+            assert!(told.contains("mpijob: None"), "{told}");
         }
         for words in [&["get", "a"][..], &["get"], &["delete", "a", "b"], &["logs", "trainjob/a"], &["top", "mpijob/a"]]
         {

@@ -6,6 +6,7 @@ use super::{find, full_name};
 use crate::args::Format;
 use crate::connect::{Cluster, Kind, value};
 use crate::error::CliError;
+use crate::plugin::as_called;
 use crate::usage::quoted;
 use crate::view::{age, container_restarts, last_seen, short_duration, why_pending};
 use crate::{exit, explain, facts, output};
@@ -72,7 +73,11 @@ fn table(jobs: &[Value], namespaces: bool, wide: bool) {
 pub(crate) async fn explain(cluster: &Cluster, args: &NameArgs) -> Result<u8, CliError> {
     let job = find(cluster, &args.mpijob).await?;
     let facts = facts::of_mpijob(cluster, job).await?;
-    explain::print(object::meta(&facts.job, "name"), &diagnose(&facts), args.output);
+    let mut diagnosis = diagnose(&facts);
+    for command in diagnosis.remedies.iter_mut().filter_map(|remedy| remedy.command.as_mut()) {
+        *command = as_called(command);
+    }
+    explain::print(object::meta(&facts.job, "name"), &diagnosis, args.output);
     Ok(exit::OK)
 }
 
@@ -112,7 +117,7 @@ pub(crate) async fn describe(cluster: &Cluster, args: &NameArgs) -> Result<u8, C
     println!("Namespace:       {}", object::meta(&job, "namespace"));
     println!("{}", format!("State:           {}  {}", State::of(&job), message(&job)).trim_end());
     println!("Implementation:  {}", spec["mpiImplementation"].as_str().unwrap_or("OpenMPI"));
-    println!("Workers:         {active} of {wanted} run, {slots} slots each");
+    println!("Workers:         {active} of {wanted} run, {slots} {} each", if slots == 1 { "slot" } else { "slots" });
     println!("Command:         {}", command(&job).iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" "));
     let image = &spec["mpiReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]["image"];
     println!("Image:           {}", image.as_str().unwrap_or("-"));
