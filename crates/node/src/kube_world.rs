@@ -226,12 +226,14 @@ impl World for KubeWorld {
         self.read(ns, "ConfigMap", name).await
     }
 
-    fn config_map_changes(&self, ns: &str, name: &str) -> BoxStream<'static, ()> {
+    fn config_map_changes(&self, ns: &str, name: &str) -> BoxStream<'static, ConfigMap> {
         let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
         let changes = watcher(self.namespaced(ns, &core("ConfigMap")), config).default_backoff();
-        let is_there = |event: Result<watcher::Event<DynamicObject>, watcher::Error>| async move {
+        let there = |event: Result<watcher::Event<DynamicObject>, watcher::Error>| async move {
             match event {
-                Ok(watcher::Event::InitApply(_) | watcher::Event::Apply(_)) => Some(()),
+                Ok(watcher::Event::InitApply(found) | watcher::Event::Apply(found)) => typed(&found)
+                    .inspect_err(|error| tracing::error!(%error, "a ConfigMap that cannot be read; left alone"))
+                    .ok(),
                 Ok(watcher::Event::Init | watcher::Event::InitDone | watcher::Event::Delete(_)) => None,
                 Err(error) => {
                     tracing::warn!(%error, "watching a ConfigMap; trying again");
@@ -239,7 +241,7 @@ impl World for KubeWorld {
                 }
             }
         };
-        changes.filter_map(is_there).boxed()
+        changes.filter_map(there).boxed()
     }
 
     async fn secret(&self, ns: &str, name: &str) -> Result<Secret, WorldError> {

@@ -9,7 +9,8 @@ use crate::poddir::PodDir;
 use crate::wire::{Mount, Tmpfs};
 use api::quantity::Quantity;
 use k8s_openapi::api::core::v1::{
-    ConfigMap, ConfigMapProjection, Container, DownwardAPIVolumeFile, KeyToPath, Pod, Secret, SecretProjection, Volume,
+    ConfigMap, ConfigMapProjection, ConfigMapVolumeSource, Container, DownwardAPIVolumeFile, KeyToPath, Pod, Secret,
+    SecretProjection, Volume,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -111,11 +112,28 @@ pub fn make(
 /// now stay as they are.
 pub fn refresh(place: &Place<'_>, pod: &Pod, facts: &Facts, sources: &Sources, tokens: &Tokens) {
     for volume in pod.spec.iter().flat_map(|s| s.volumes.iter().flatten()) {
-        if let Some(Ok(files)) = projected_files(pod, facts, sources, tokens, volume)
-            && let Err(error) = write_atomically(&place.dir.volume(&volume.name), &files)
-        {
-            tracing::warn!(volume = volume.name, %error, "cannot refresh a volume");
+        if let Some(files) = projected_files(pod, facts, sources, tokens, volume) {
+            replace(place.dir, volume, files);
         }
+    }
+}
+
+/// Writes again the volumes that this ConfigMap alone is shown in.
+pub fn show(dir: &PodDir, pod: &Pod, map: &ConfigMap) {
+    for volume in pod.spec.iter().flat_map(|s| s.volumes.iter().flatten()) {
+        let Some(source) = volume.config_map.as_ref() else { continue };
+        if map.metadata.name.as_deref() == Some(source.name.as_str()) {
+            replace(dir, volume, config_map_files(source, Some(map)));
+        }
+    }
+}
+
+/// Replaces what a volume shows. Where its files cannot be made now, they stay as they are.
+fn replace(dir: &PodDir, volume: &Volume, files: Result<Files, String>) {
+    if let Ok(files) = files
+        && let Err(error) = write_atomically(&dir.volume(&volume.name), &files)
+    {
+        tracing::warn!(volume = volume.name, %error, "cannot refresh a volume");
     }
 }
 
@@ -198,13 +216,8 @@ fn projected_files(
     volume: &Volume,
 ) -> Option<Result<Files, String>> {
     if let Some(source) = &volume.config_map {
-        let mode = mode(source.default_mode);
         let found = sources.config_map(&source.name, source.optional == Some(true));
-        return Some(found.and_then(|map| {
-            select(&config_map_data(map), source.items.as_deref(), source.optional == Some(true), mode, || {
-                format!("configmap references non-existent config key: {}", source.name)
-            })
-        }));
+        return Some(found.and_then(|map| config_map_files(source, map)));
     }
     if let Some(source) = &volume.secret {
         let mode = mode(source.default_mode);
@@ -244,6 +257,13 @@ fn projected_files(
         }
     }
     Some(Ok(files))
+}
+
+fn config_map_files(source: &ConfigMapVolumeSource, map: Option<&ConfigMap>) -> Result<Files, String> {
+    let (optional, mode) = (source.optional == Some(true), mode(source.default_mode));
+    select(&config_map_data(map), source.items.as_deref(), optional, mode, || {
+        format!("configmap references non-existent config key: {}", source.name)
+    })
 }
 
 fn mode(given: Option<i32>) -> u32 {

@@ -67,8 +67,8 @@ pub trait World: Send + Sync + 'static {
 
     fn config_map(&self, ns: &str, name: &str) -> impl Future<Output = Result<ConfigMap, WorldError>> + Send;
 
-    /// Yields whenever the ConfigMap is there or has changed, forever; begins with what there is.
-    fn config_map_changes(&self, ns: &str, name: &str) -> BoxStream<'static, ()>;
+    /// The ConfigMap, whenever it is there or has changed, forever; begins with what there is.
+    fn config_map_changes(&self, ns: &str, name: &str) -> BoxStream<'static, ConfigMap>;
 
     fn secret(&self, ns: &str, name: &str) -> impl Future<Output = Result<Secret, WorldError>> + Send;
 

@@ -24,7 +24,7 @@ use end::end_orphans;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use report::ready_before;
 use serde_json::{Value, json};
 use start::problem;
@@ -110,7 +110,7 @@ pub struct Worker<W> {
     refresh_at: Instant,
     /// Changes of the ConfigMap with the hosts of an MPI job, where the pod mounts it.
     /// The lock is never contended: a stream alone cannot be referred to from two threads, which tasks have to bear.
-    hosts: Option<Mutex<BoxStream<'static, ()>>>,
+    hosts: Option<Mutex<BoxStream<'static, ConfigMap>>>,
     probes: Probes,
     ready: BTreeMap<String, bool>,
     /// What an earlier agent found of containers that still run: it holds until a probe finds otherwise.
@@ -225,7 +225,7 @@ impl<W: World> Worker<W> {
                     None => std::future::pending().await,
                 }
             } => match changed {
-                Some(()) => self.refresh_at = Instant::now(),
+                Some(hosts) => self.show_hosts(&hosts),
                 None => self.hosts = None,
             },
             () = async {

@@ -82,6 +82,14 @@ impl<W: World> Worker<W> {
         Ok(true)
     }
 
+    /// Shows a launched pod the hosts of its MPI job as they are now: nothing is asked of the cluster for it.
+    pub(super) fn show_hosts(&self, hosts: &ConfigMap) {
+        // a pod that is not launched yet fetches what there is then
+        if matches!(self.stage, Stage::Launched) {
+            volumes::show(&self.dir, &self.desired.borrow().pod, hosts);
+        }
+    }
+
     /// Keeps what volumes show of config maps, secrets, tokens and the pod itself up to date.
     pub(super) async fn refresh(&mut self, pod: &Arc<Pod>) {
         if Instant::now() < self.refresh_at {

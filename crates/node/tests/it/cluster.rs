@@ -31,6 +31,7 @@ fn unique_uid(name: &str) -> String {
 struct Objects {
     pods: BTreeMap<String, Value>,
     config_maps: BTreeMap<String, ConfigMap>,
+    config_maps_read: usize,
     secrets: BTreeMap<String, Secret>,
     events: Vec<(String, String, String)>,
     node: Value,
@@ -82,6 +83,11 @@ impl Cluster {
     pub fn config_map(&self, name: &str, data: Value) {
         let map = serde_json::from_value(json!({"metadata": {"name": name}, "data": data})).unwrap();
         self.change(|objects, _| objects.config_maps.insert(name.to_owned(), map));
+    }
+
+    /// How often somebody has asked for a ConfigMap.
+    pub fn config_maps_read(&self) -> usize {
+        self.objects.lock().unwrap().config_maps_read
     }
 
     pub fn node(&self) -> Value {
@@ -190,13 +196,25 @@ impl World for Cluster {
     }
 
     async fn config_map(&self, _: &str, name: &str) -> Result<ConfigMap, WorldError> {
-        self.objects.lock().unwrap().config_maps.get(name).cloned().ok_or(WorldError::NotFound)
+        let mut objects = self.objects.lock().unwrap();
+        objects.config_maps_read += 1;
+        objects.config_maps.get(name).cloned().ok_or(WorldError::NotFound)
     }
 
-    fn config_map_changes(&self, _: &str, _: &str) -> BoxStream<'static, ()> {
-        // also where something else has changed: a reader that is woken looks
-        let next = |mut revision: watch::Receiver<u64>| async { Some((revision.changed().await.ok()?, revision)) };
-        futures::stream::unfold(self.revision.subscribe(), next).boxed()
+    fn config_map_changes(&self, _: &str, name: &str) -> BoxStream<'static, ConfigMap> {
+        // also where something else has changed: what is shown again stays as it is
+        let (objects, name) = (Arc::clone(&self.objects), name.to_owned());
+        let revision = self.revision.subscribe();
+        futures::stream::unfold((revision, objects, name), |(mut revision, objects, name)| async move {
+            loop {
+                revision.changed().await.ok()?;
+                let found = objects.lock().unwrap().config_maps.get(&name).cloned();
+                if let Some(found) = found {
+                    return Some((found, (revision, objects, name)));
+                }
+            }
+        })
+        .boxed()
     }
 
     async fn secret(&self, _: &str, name: &str) -> Result<Secret, WorldError> {

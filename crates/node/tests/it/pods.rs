@@ -350,9 +350,11 @@ async fn hosts_of_mpi_are_seen_long_before_other_volumes_are_refreshed() {
     pod["containers"][0]["volumeMounts"] = json!([{"name": "hosts", "mountPath": "/etc/mpi"}]);
     node.cluster.create("p", pod);
     node.log_has_once_running("p", "one\n").await;
+    let read = node.cluster.config_maps_read();
     node.cluster.config_map("hosts", json!({"hostfile": "two"}));
     // others have to wait for a minute, which is longer than this does
     node.cluster.until_phase("p", "Succeeded").await;
+    assert_eq!(node.cluster.config_maps_read(), read, "the change itself says what there is to show");
 }
 
 #[tokio::test]
