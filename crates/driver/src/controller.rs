@@ -38,6 +38,7 @@ pub(crate) trait Wake: Send + Sync {
 trait Decide: Send + Sync {
     fn name(&self) -> &'static str;
     fn decide(&self, world: &dyn World, target: &Target, now: Timestamp) -> Option<Decision>;
+    fn rests(&self) -> bool;
 }
 
 impl<R: Reconciler> Decide for R {
@@ -49,20 +50,29 @@ impl<R: Reconciler> Decide for R {
         let observed = self.observe(world, target)?;
         Some(Reconciler::decide(self, &observed, now))
     }
+
+    fn rests(&self) -> bool {
+        Reconciler::rests(self)
+    }
 }
 
 /// Between the death of a worker and the next one.
 const WORKER_PAUSE: Duration = Duration::from_millis(100);
 
+/// The longest that an object rests, however long the look at it took.
+const REST_MAX: Duration = Duration::from_millis(500);
+
 /// A key in work: given back whatever happens.
 struct Held<'a> {
     queue: &'a Queue,
     target: &'a Target,
+    /// How long it rests.
+    rest: Duration,
 }
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
-        self.queue.done(self.target);
+        self.queue.done(self.target, self.rest);
     }
 }
 
@@ -190,9 +200,13 @@ impl Controller {
             let span = tracing::trace_span!(
                 target: crate::SPANS, "reconcile", controller = self.reconciler.name(), object = %target, outcome = Empty
             );
-            let held = Held { queue: &self.queue, target: &target };
+            let mut held = Held { queue: &self.queue, target: &target, rest: Duration::ZERO };
+            let begun = tokio::time::Instant::now();
             let end = self.reconcile_counted(&target, waited).instrument(span.clone()).await;
             span.record("outcome", end.as_str());
+            if self.reconciler.rests() {
+                held.rest = begun.elapsed().min(REST_MAX);
+            }
             drop(held);
         }
     }
@@ -327,6 +341,83 @@ mod tests {
             assert!(!name.starts_with("decide"), "deciding on {name}");
             Decision::nothing()
         }
+    }
+
+    /// Makes an object at each look, and rests or does not.
+    struct Busy {
+        looks: Arc<Mutex<u32>>,
+        rests: bool,
+    }
+
+    impl Reconciler for Busy {
+        type Observed = u32;
+
+        fn name(&self) -> &'static str {
+            "busy"
+        }
+
+        fn primary(&self) -> Primary {
+            Primary::Kind(Gvk::new("", "v1", "Pod"))
+        }
+
+        fn watches(&self) -> Vec<Watch> {
+            Vec::new()
+        }
+
+        fn observe(&self, _world: &dyn World, _target: &Target) -> Option<u32> {
+            let mut looks = self.looks.lock().unwrap();
+            *looks += 1;
+            Some(*looks)
+        }
+
+        fn decide(&self, look: &u32, _now: Timestamp) -> Decision {
+            let metadata = serde_json::json!({"name": format!("made-{look}"), "namespace": "ns"});
+            let object = serde_json::json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata});
+            let mut decision = Decision::nothing();
+            decision.writes.push(reconcile::Op::Create { object }.into());
+            decision
+        }
+
+        fn rests(&self) -> bool {
+            self.rests
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_rests_looks_half_as_often() {
+        let mut counts = Vec::new();
+        for rests in [false, true] {
+            let server = tower::service_fn(|_: http::Request<kube::client::Body>| async {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                let made = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"made","namespace":"ns"}}"#;
+                Ok::<_, std::convert::Infallible>(
+                    http::Response::builder()
+                        .status(201)
+                        .body(kube::client::Body::from(made.as_bytes().to_vec()))
+                        .unwrap(),
+                )
+            });
+            let requests = Arc::new(Requests::new(kube::Client::new(server, "default"), &crate::Options::default()));
+            let recorder = Arc::new(Recorder::new(requests.clone()));
+            let busy = Busy { looks: Arc::default(), rests };
+            let looks = busy.looks.clone();
+            let controller = Controller::new(busy, requests, Arc::default(), recorder);
+            let stop = CancellationToken::new();
+            let changes = async {
+                for _ in 0..1000 {
+                    controller.wake(
+                        &Gvk::new("", "v1", "Pod"),
+                        &serde_json::json!({"metadata": {"name": "p", "namespace": "ns"}}),
+                    );
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+                stop.cancel();
+            };
+            tokio::join!(controller.work(stop.clone()), changes);
+            counts.push(*looks.lock().unwrap());
+        }
+        let (always, rested) = (counts[0], counts[1]);
+        assert!(always >= 20 && rested.abs_diff(always / 2) <= 2, "{counts:?}");
     }
 
     #[tokio::test(start_paused = true)]

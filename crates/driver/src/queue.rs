@@ -79,9 +79,9 @@ impl Queue {
         }
     }
 
-    /// The worker is through with the key.
-    pub(crate) fn done(&self, target: &Target) {
-        if self.state().done(target, self.now()) {
+    /// The worker is through with the key, which rests so long.
+    pub(crate) fn done(&self, target: &Target, rest: Duration) {
+        if self.state().done(target, self.now(), rest) {
             self.changed.notify_one();
         }
     }
@@ -106,9 +106,9 @@ mod tests {
         queue.add(target("a"));
         queue.add(target("b"));
         assert_eq!(queue.next().await.0, target("b"), "a is being worked on");
-        let ((again, _), ()) = tokio::join!(queue.next(), async { queue.done(&held) });
+        let ((again, _), ()) = tokio::join!(queue.next(), async { queue.done(&held, Duration::ZERO) });
         assert_eq!(again, target("a"), "it was woken meanwhile");
-        queue.done(&again);
+        queue.done(&again, Duration::ZERO);
         let start = Instant::now();
         for (name, seconds) in [("late", 10), ("soon", 1)] {
             queue.settle(&target(name), &Outcome::Done, Next::After(SignedDuration::from_secs(seconds)));

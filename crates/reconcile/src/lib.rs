@@ -42,6 +42,12 @@ pub trait Reconciler: Send + Sync + 'static {
 
     /// What should happen.
     fn decide(&self, observed: &Self::Observed, now: Timestamp) -> Decision;
+
+    /// Whether an object rests after each look for as long as the look and its writes took. For those who count what becomes of many
+    /// children: of a burst of changes they write the sum, and the busier the server is the fewer writes it takes.
+    fn rests(&self) -> bool {
+        false
+    }
 }
 
 /// What a reconciler is keyed by.

@@ -29,7 +29,8 @@ pub struct Queue {
     timers: BTreeMap<Target, Duration>,
     by_time: BTreeSet<(Duration, Target)>,
     failures: BTreeMap<Target, u32>,
-    /// Not to be looked at before this time, even if a change wakes it: after a bug of ours, or where a server asked us to wait.
+    /// Not to be looked at before this time, even if a change wakes it: after a bug of ours, where a server asked us to wait, or
+    /// while it rests.
     barred: BTreeMap<Target, Duration>,
 }
 
@@ -148,9 +149,16 @@ impl Queue {
         Some((target, now.saturating_sub(since)))
     }
 
-    /// A worker is through with the key. True where it is ready again at once.
-    pub fn done(&mut self, target: &Target, now: Duration) -> bool {
+    /// A worker is through with the key, and no change of anything wakes it before it has rested so long: what comes in a burst is
+    /// looked at together. True where it was woken meanwhile: it is ready again, or will be once it has rested.
+    pub fn done(&mut self, target: &Target, now: Duration, rest: Duration) -> bool {
         self.working.remove(target);
+        if !rest.is_zero() {
+            // those whose time has come bar nothing: objects that are gone leave none behind
+            self.barred.retain(|_, at| *at > now);
+            let until = now.saturating_add(rest);
+            self.barred.entry(target.clone()).and_modify(|at| *at = until.max(*at)).or_insert(until);
+        }
         let woken = self.again.remove(target);
         if woken {
             self.add(target.clone(), now);
@@ -201,9 +209,9 @@ mod tests {
         queue.add(target("a"), secs(3));
         queue.add(target("b"), secs(3));
         assert_eq!(pop(&mut queue, secs(3)), Some(target("b")), "a is being worked on");
-        assert!(queue.done(&target("a"), secs(3)), "it was woken meanwhile");
+        assert!(queue.done(&target("a"), secs(3), Duration::ZERO), "it was woken meanwhile");
         assert_eq!(pop(&mut queue, secs(3)), Some(target("a")));
-        assert!(!queue.done(&target("a"), secs(3)));
+        assert!(!queue.done(&target("a"), secs(3), Duration::ZERO));
         assert_eq!((queue.depth(), queue.adds(), pop(&mut queue, secs(9))), (0, 3, None));
     }
 
@@ -235,11 +243,39 @@ mod tests {
             assert_eq!(pop(&mut queue, now + delay / 2), None);
             now += delay;
             assert_eq!(pop(&mut queue, now), Some(target("x")));
-            queue.done(&target("x"), now);
+            queue.done(&target("x"), now, Duration::ZERO);
         }
         queue.succeeded(&target("x"));
         queue.add(target("x"), now);
         assert_eq!(pop(&mut queue, now), Some(target("x")));
+    }
+
+    #[test]
+    fn changes_of_a_resting_key_are_looked_at_together() {
+        let mut queue = Queue::default();
+        queue.add(target("x"), secs(0));
+        assert_eq!(pop(&mut queue, secs(0)), Some(target("x")));
+        queue.add(target("x"), secs(1));
+        assert!(queue.done(&target("x"), secs(2), secs(2)), "it was woken meanwhile");
+        queue.add(target("x"), secs(3));
+        assert_eq!((queue.next_at(), pop(&mut queue, secs(3))), (Some(secs(4)), None));
+        assert_eq!((pop(&mut queue, secs(4)), queue.depth()), (Some(target("x")), 0));
+        // nothing has come while it rested: the next change is looked at when it comes
+        assert!(!queue.done(&target("x"), secs(5), secs(2)));
+        assert_eq!((queue.next_at(), pop(&mut queue, secs(7))), (None, None));
+        queue.add(target("x"), secs(8));
+        assert_eq!(pop(&mut queue, secs(8)), Some(target("x")));
+        // rest is no more than what a bug or a server has put off
+        queue.bar(target("x"), secs(8));
+        queue.done(&target("x"), secs(8), Duration::from_millis(1));
+        queue.add(target("x"), secs(8));
+        assert_eq!(pop(&mut queue, secs(8) + BACKOFF_MIN / 2), None);
+        assert_eq!(pop(&mut queue, secs(20)), Some(target("x")));
+        queue.done(&target("x"), secs(20), secs(1));
+        queue.add(target("y"), secs(22));
+        assert_eq!(pop(&mut queue, secs(22)), Some(target("y")));
+        queue.done(&target("y"), secs(22), secs(1));
+        assert_eq!(queue.barred.len(), 1, "what has rested is forgotten");
     }
 
     #[test]
@@ -249,7 +285,7 @@ mod tests {
         queue.settle(&target("x"), &later(secs(3)), Next::AwaitChange, secs(0));
         queue.add(target("x"), secs(1));
         assert_eq!((pop(&mut queue, secs(2)), pop(&mut queue, secs(3))), (None, Some(target("x"))));
-        queue.done(&target("x"), secs(3));
+        queue.done(&target("x"), secs(3), Duration::ZERO);
         // a server cannot put it off for ever
         queue.settle(&target("x"), &later(Duration::MAX), Next::AwaitChange, secs(3));
         queue.add(target("x"), secs(4));

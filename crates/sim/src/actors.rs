@@ -200,7 +200,7 @@ impl Actor {
                 }
                 let now = cluster.elapsed();
                 self.queue.settle(&target, &outcome, next, now);
-                self.queue.done(&target, now);
+                self.queue.done(&target, now, Duration::ZERO);
             }
             Look::Crashed => {
                 cluster.note(format!("{} crashes", self.logic.name()));

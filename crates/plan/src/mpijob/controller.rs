@@ -157,6 +157,10 @@ impl Reconciler for MpiJobController {
         })
     }
 
+    fn rests(&self) -> bool {
+        true
+    }
+
     fn decide(&self, observed: &Observed, now: Timestamp) -> Decision {
         let mut decision = Decision::nothing();
         let job = match &observed.job {
