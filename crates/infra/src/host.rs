@@ -64,3 +64,84 @@ pub fn taken(record: &str, what: &str) -> String {
         _ => what.to_owned(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write as _;
+    use std::path::Path;
+    use std::process::{Command, Stdio};
+
+    /// Calls a function as a machine's shell does; its home directory is `home`.
+    fn call(home: &Path, function: &str, variables: &[(&str, &str)]) -> Result<Answer, Fault> {
+        let script = script(function, variables);
+        let mut child = Command::new("sh")
+            .args(["-c", &reader(&script)])
+            .env("HOME", home)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        child.stdin.take().unwrap().write_all(script.as_bytes()).unwrap();
+        let done = child.wait_with_output().unwrap();
+        outcome(done.status.code(), &done.stdout, &done.stderr)
+    }
+
+    fn goal(home: &Path) -> String {
+        first(&call(home, "look", &[("token", "t")]).unwrap(), "goal").to_owned()
+    }
+
+    fn claimed() -> tempfile::TempDir {
+        let home = tempfile::tempdir().unwrap();
+        call(home.path(), "claim", &[("token", "t"), ("record", "{}")]).unwrap();
+        home
+    }
+
+    #[test]
+    fn a_wish_that_comes_late_changes_nothing() {
+        let home = claimed();
+        let home = home.path();
+        let stop = |generation: &str| call(home, "stop", &[("token", "t"), ("generation", generation)]).map(drop);
+        let run =
+            |generation: &str| call(home, "aim", &[("token", "t"), ("goal", ""), ("generation", generation)]).map(drop);
+        let late = |done: Result<(), Fault>| matches!(done, Err(Fault::Stuck(what)) if what.contains("too late"));
+        stop("2").unwrap();
+        assert_eq!(goal(home), "stopped");
+        run("3").unwrap();
+        assert_eq!(goal(home), "");
+        // of a control plane that was killed while it stopped the machine
+        assert!(late(stop("2")));
+        assert_eq!(goal(home), "");
+        stop("10").unwrap();
+        stop("10").unwrap();
+        assert!(late(run("9")));
+        assert_eq!(goal(home), "stopped");
+        // what is to go goes, whoever says so, and nothing brings it back
+        let dir = std::fs::read_dir(home.join(".trainyard-machine")).unwrap().next().unwrap().unwrap().path();
+        std::fs::write(dir.join("goal"), "gone\n10\n").unwrap();
+        run("11").unwrap();
+        assert_eq!(goal(home), "gone");
+        call(home, "end", &[("token", "t")]).unwrap();
+        assert!(std::fs::read_dir(home).unwrap().next().is_none());
+    }
+
+    #[test]
+    fn a_goal_without_a_number_is_of_an_older_version() {
+        let home = claimed();
+        let dir = std::fs::read_dir(home.path().join(".trainyard-machine")).unwrap().next().unwrap().unwrap().path();
+        std::fs::write(dir.join("goal"), "stopped\n").unwrap();
+        assert_eq!(goal(home.path()), "stopped");
+        call(home.path(), "aim", &[("token", "t"), ("goal", ""), ("generation", "1")]).unwrap();
+        assert_eq!(goal(home.path()), "");
+    }
+
+    #[test]
+    fn a_claim_is_one_machines() {
+        let home = claimed();
+        let theirs = call(home.path(), "claim", &[("token", "u"), ("record", "{}")]);
+        assert!(matches!(theirs, Err(Fault::NoRoom(_))), "{theirs:?}");
+        assert_eq!(call(home.path(), "stop", &[("token", "u"), ("generation", "9")]), Err(Fault::Absent));
+        assert_eq!(goal(home.path()), "");
+    }
+}

@@ -13,7 +13,7 @@ settle() { sync "$@" 2>/dev/null || sync; }
 say() { printf '%s=%s\n' "$1" "$2"; }
 # the exit code says what is to become of it
 fail() { say error "$2"; exit "$1"; }
-THEIRS=10 ABSENT=11 FULL=12 TORN=13 UNFIT=14 DEAD=15 STUCK=16
+THEIRS=10 ABSENT=11 FULL=12 TORN=13 UNFIT=14 DEAD=15 STUCK=16 LATE=17
 
 # calls that were given up may still be under way: one at a time
 lock() {
@@ -26,12 +26,22 @@ held() {
   dir=$(cd -P "$dir" && pwd)
 }
 
+# what the machine is to be, and by which wish: a call of a process that was killed may come after those of the next one. One that is to go
+# goes, whatever is wished later
+aimed() {
+  had='' since=0
+  { read -r had && read -r since; } <"$dir/goal" 2>/dev/null
+  case $since in '' | *[!0-9]*) since=0 ;; esac
+}
+
 aim() {
   held
   lock
   held
-  [ "$(cat "$dir/goal" 2>/dev/null)" = gone ] && return 0
-  printf '%s\n' "$goal" >"$dir/goal.new" && mv -f "$dir/goal.new" "$dir/goal" || fail $FULL "cannot write $dir/goal"
+  aimed
+  [ "$had" = gone ] && return 0
+  [ "$goal" = gone ] || [ "${generation:-0}" -ge "$since" ] || fail $LATE "wish $generation comes too late: $since was the last one"
+  printf '%s\n%s\n' "$goal" "${generation:-0}" >"$dir/goal.new" && mv -f "$dir/goal.new" "$dir/goal" || fail $FULL "cannot write $dir/goal"
   settle "$dir/goal" "$dir"
 }
 
@@ -58,7 +68,8 @@ look() {
   dir=$(cd -P "$dir" && pwd)
   say dir "$dir"
   { read -r holder && say holder "$holder"; read -r record && say record "$record"; } <"$dir/claim"
-  say goal "$(cat "$dir/goal" 2>/dev/null)"
+  aimed
+  say goal "$had"
   say sha256 "$(sha256sum "$dir/program" 2>/dev/null | cut -d' ' -f1)"
 }
 
@@ -147,7 +158,8 @@ start() {
   held
   lock
   held
-  [ -z "$(cat "$dir/goal" 2>/dev/null)" ] || fail $ABSENT 'the machine is not to run'
+  aimed
+  [ -z "$had" ] || fail $ABSENT 'the machine is not to run'
   if agent && [ "$(cat "$dir/node.of" 2>/dev/null)" = "$node $sha256" ]; then return 0; fi
   end_agent
   mkdir -p "$dir/home" "$dir/node" || fail $FULL "cannot make $dir/home"

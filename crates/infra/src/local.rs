@@ -442,7 +442,7 @@ mod tests {
         assert_eq!(provider.create(&other).await.unwrap_err().fate, Fate::NextCandidate, "an L40S is no L4");
         let two = provider.create(&request("2222-bbbb", 1.0)).await.unwrap();
         assert_ne!(one.address, two.address);
-        let handle = Handle { token: one.token.clone(), id: None };
+        let handle = Handle { token: one.token.clone(), id: None, generation: 0 };
         assert_eq!(provider.stop(&handle).await.unwrap().unwrap().state, State::Stopped);
         assert_eq!(provider.start(&handle).await.unwrap().unwrap().state, State::Running);
         let pod = root.path().join("machines").join(&one.id).join("node/busy");

@@ -60,7 +60,7 @@ pub fn token(machine: &Machine) -> &str {
 
 fn handle(machine: &Machine) -> Handle {
     let id = Some(machine.status.id.clone()).filter(|id| !id.is_empty());
-    Handle { token: token(machine).to_owned(), id }
+    Handle { token: token(machine).to_owned(), id, generation: machine.metadata.generation.unwrap_or(0) }
 }
 
 /// What its Node is called: as it is, and outside of the namespace `default` with its namespace before it. The dot, which no namespace
@@ -202,7 +202,7 @@ pub fn orphans(listed: &[Seen], machines: &[Machine]) -> Vec<Handle> {
     };
     // one that is on its way out may need to be told again
     let orphans = listed.iter().filter(|seen| !is_kept(seen));
-    orphans.map(|seen| Handle { token: seen.token.clone(), id: Some(seen.id.clone()) }).collect()
+    orphans.map(|seen| Handle { token: seen.token.clone(), id: Some(seen.id.clone()), generation: 0 }).collect()
 }
 
 /// The merge patch of a machine's status.

@@ -28,6 +28,8 @@ pub struct Handle {
     pub token: String,
     /// What the provider calls it; `None` where its answer was lost.
     pub id: Option<String>,
+    /// Of the wish that it be stopped or started: one with a lower number came earlier, however late it is heard.
+    pub generation: i64,
 }
 
 /// A machine, as its provider sees it.

@@ -173,7 +173,7 @@ impl Sim {
         }
         let answer = match call {
             Call::Create(request) => {
-                let handle = Handle { token: request.token.clone(), id: None };
+                let handle = Handle { token: request.token.clone(), id: None, generation: 0 };
                 match self.find(&handle) {
                     Some(at) => Ok(Some(self.provider.machines[at].seen.clone())),
                     None if self.wrong(10) => return Err(Failure::new(Fate::NextCandidate, "full")),

@@ -80,12 +80,11 @@ impl Provider for Machines {
 
     /// Ends the agent and all pods; the host stays taken, and its folder stays.
     fn stop<'a>(&'a self, machine: &'a Handle) -> Answer<'a, Option<Seen>> {
-        self.0.stop(&machine.token).boxed()
+        self.0.stop(machine).boxed()
     }
 
     fn start<'a>(&'a self, machine: &'a Handle) -> Answer<'a, Option<Seen>> {
-        async move { if self.0.aim(&machine.token).await? { self.0.up(&machine.token).await } else { Ok(None) } }
-            .boxed()
+        async move { if self.0.aim(machine).await? { self.0.up(&machine.token).await } else { Ok(None) } }.boxed()
     }
 
     fn delete<'a>(&'a self, machine: &'a Handle) -> Answer<'a, Option<Seen>> {

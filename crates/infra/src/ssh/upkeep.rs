@@ -90,7 +90,7 @@ impl Inner {
         Ok(None)
     }
 
-    pub async fn stop(&self, token: &str) -> Result<Option<Seen>, Failure> {
+    pub async fn stop(&self, Handle { token, generation, .. }: &Handle) -> Result<Option<Seen>, Failure> {
         let machine = self.machine(token);
         let _turn = machine.turn.lock().await;
         let Some(mut record) = self.records.read(token)? else { return Ok(None) };
@@ -98,7 +98,7 @@ impl Inner {
         let failed = |fault: Fault| fault.failure(&place.id());
         let way = self.way(&machine, &place).await.map_err(failed)?;
         let line = way.line();
-        match line.call("stop", &[("token", token)], None, ENDING).await {
+        match line.call("stop", &[("token", token), ("generation", &generation.to_string())], None, ENDING).await {
             Ok(_) => {}
             Err(Fault::Absent) => return Ok(None),
             Err(fault) => return Err(failed(fault)),
@@ -108,13 +108,15 @@ impl Inner {
         Ok(Some(self.seen(&mut record, &place, &said, State::Stopped)))
     }
 
-    pub async fn aim(&self, token: &str) -> Result<bool, Failure> {
+    pub async fn aim(&self, Handle { token, generation, .. }: &Handle) -> Result<bool, Failure> {
         let machine = self.machine(token);
         let _turn = machine.turn.lock().await;
         let Some(place) = self.records.read(token)?.and_then(|record| record.current) else { return Ok(false) };
         let failed = |fault: Fault| fault.failure(&place.id());
         let way = self.way(&machine, &place).await.map_err(failed)?;
-        match way.line().call("aim", &[("token", token), ("goal", "")], None, QUICK).await {
+        let generation = generation.to_string();
+        let variables = [("token", token.as_str()), ("goal", ""), ("generation", generation.as_str())];
+        match way.line().call("aim", &variables, None, QUICK).await {
             Ok(_) => Ok(true),
             Err(Fault::Absent) => Ok(false),
             Err(fault) => Err(failed(fault)),
