@@ -115,9 +115,17 @@ run: |
     sky("exec", "-d", "dev", "sleep 600")
     sky("stop", "-y", "dev")
     assert sky.clusters("dev")[0]["status"] == "STOPPED"
-    assert "Job 4: FAILED_DRIVER" in sky("logs", "dev", "4", "--status", code=100)
-    assert "ClusterNotUpError" in sky("exec", "dev", "true", code=1)
+    told = "skipped for cluster 'dev' (status: STOPPED). It is only allowed for UP and AUTOSTOPPING clusters."
+    for words, operation in (
+        (["logs", "dev"], "Tailing logs"), (["logs", "dev", "4", "--status"], "Getting job status"),
+        (["logs", "dev", "-s"], "Downloading logs"), (["cancel", "-y", "dev"], "Cancelling jobs"),
+        (["exec", "dev", "true"], "Executing tasks"),
+    ):  # fmt: skip
+        assert f"sky.exceptions.ClusterNotUpError: {operation}: {told}" in sky(*words, code=1)
+    assert f"Failed to get the job queue for cluster 'dev'.\n  sky.exceptions.ClusterNotUpError: Getting the job queue: {told}" in sky("queue", "dev")
+    assert sky.json("queue", "dev") == {}
     sky("start", "-y", "dev")
+    assert "Job 4: FAILED_DRIVER" in sky("logs", "dev", "4", "--status", code=100)
     assert "was_set_up" in sky("exec", "dev", "ls ~")
 
     sky("down", "-y", "dev")
@@ -223,6 +231,98 @@ run: echo "$(find . -type f | wc -l) $(cat link ~/in/two.txt | tr '\\n' ' ')$(ca
     sky("down", "-y", "far")
 
 
+def test_a_cluster_that_is_too_small_is_told(sky):
+    sky("launch", "-y", "-d", "-c", "small", "--infra", "local", "--cpus", "1+", "true")
+    for words, says in (
+        (["--cpus", "4096"], "<Cloud>(cpus=4096)"), (["--memory", "1000000"], "mem=1000000"), (["--gpus", "T4"], "{'T4': 1}"),
+        (["--num-nodes", "2"], "2x <Cloud>()"), (["--use-spot"], "[Spot]"), (["--infra", "k8s/x"], "in region 'x'"),
+    ):  # fmt: skip
+        out = sky("launch", "-y", "-c", "small", *words, "echo ran", code=1)
+        assert "sky.exceptions.ResourcesMismatchError" in out and says in out and ") ran" not in out, out
+    assert "To fix: specify a new cluster name, or down the existing cluster first: sky down small" in sky(
+        "launch", "-y", "-c", "small", "--cpus", "4096", "true", code=1
+    )
+    assert ") ran" in sky("launch", "-y", "-c", "small", "--cpus", "1+", "--memory", "0.1+", "echo ran")
+    # a job holds neither processors nor memory
+    assert ") ran" in sky("exec", "small", "--cpus", "4096", "echo ran")
+    sky("down", "-y", "small")
+
+
+def test_a_killed_launch_leaves_a_cluster_that_stops_by_itself(sky):
+    """A `git` that never answers holds the launch where the machine is there and the job is not."""
+    tools = sky.root / "hangs"
+    tools.mkdir()
+    (tools / "git").write_text(f"#!/bin/sh\ntouch {sky.root}/asked; exec sleep 1000\n")
+    (tools / "git").chmod(0o755)
+    (sky.work / "hangs.yaml").write_text("resources: {infra: local}\nworkdir: {url: https://example.com/x}\nrun: echo never\n")
+    words = ["launch", "-y", "-c", "left", "-i", "7", "--down", "--wait-for", "jobs", "hangs.yaml"]
+    env = {**sky.env, "PATH": f"{tools}:{sky.env['PATH']}"}
+    launch = subprocess.Popen([BINARY, "sky", *words], env=env, cwd=sky.work, start_new_session=True, stdout=subprocess.DEVNULL)
+    sky.until("it sends files", (sky.root / "asked").exists)
+    os.killpg(launch.pid, 9)
+    launch.wait()
+    [left] = sky.clusters("left")
+    assert (left["status"], left["autostop"], left["to_down"]) == ("UP", 7, True)
+    assert sky.json("queue", "left") == {"left": []}
+    sky("down", "-y", "left")
+    out = sky("launch", "-y", "-c", "never", "--infra", "local", "--wait-for", "jobs", "true", code=1)
+    assert "--wait-for jobs needs --idle-minutes-to-autostop or --down" in out
+    assert sky.clusters() == []
+
+
+def test_setup_is_left_out_where_it_is_done(sky):
+    task = sky.work / "fast.yaml"
+    text = "resources: {infra: local}\nsetup: echo setting up\nrun: echo ran\n"
+    task.write_text(text)
+    fast = lambda: sky("launch", "-y", "--fast", "-c", "fast", "fast.yaml")
+    out = sky("launch", "-y", "--no-setup", "-c", "fast", "fast.yaml")
+    assert ") ran" in out and "setting up" not in out
+    assert ") setting up" in fast(), "nothing has set it up yet"
+    out = fast()
+    assert ") ran" in out and "setting up" not in out
+    task.write_text(text.replace("setting up", "setting up anew"))
+    assert ") setting up anew" in fast()
+    task.write_text(text + "envs: {A: b}\n")
+    assert ") setting up" in fast()
+    assert ") setting up" in sky("launch", "-y", "-c", "fast", "fast.yaml"), "without --fast it is done each time"
+    assert "UP" in sky("status", "--refresh", "fast")
+    sky("down", "-y", "fast")
+
+
+def test_the_last_lines_come_first_and_the_rest_follows(sky):
+    script = "for i in 1 2 3 4 5; do echo line $i; done; until [ -e ~/go ]; do sleep 0.1; done; echo the end"
+    sky("launch", "-y", "-d", "-c", "tail", "--infra", "local", script)
+    sky.until("its lines are there", lambda: "line 5" in sky("logs", "tail", "--no-follow", code=101))
+    follow = subprocess.Popen(
+        [BINARY, "sky", "logs", "tail", "--tail", "2"], env=sky.env, cwd=sky.work, stdout=subprocess.PIPE, text=True
+    )
+    lines = [follow.stdout.readline() for _ in range(3)]
+    assert "Tailing logs of job 1" in lines[0] and [line.rsplit(") ", 1)[-1] for line in lines[1:]] == ["line 4\n", "line 5\n"]
+    (sky.home / "machines" / sky.machines()[0] / "home/go").touch()
+    rest = follow.communicate(timeout=WAIT)[0]
+    assert rest.splitlines()[0].endswith(") the end") and follow.returncode == 0, rest
+    assert sky("logs", "tail", "--tail", "1").splitlines()[0].endswith(") the end")
+    sky("down", "-y", "tail")
+
+
+def test_options_that_are_not_there_say_so(sky):
+    for words in (
+        ["launch", "-w", "team", "--infra", "local", "true"], ["launch", "--clone-disk-from", "x", "true"],
+        ["launch", "--docker", "true"], ["launch", "--config", "aws.vpc_name=x", "true"], ["status", "--endpoints", "x"],
+        ["logs", "x", "--hook", "stop"], ["check", "-w", "team"], ["gpus", "list", "-v"],
+    ):  # fmt: skip
+        out = sky(*words, code=1)
+        assert len(out.splitlines()) == 1 and ("is not there: " in out or "has no effect here" in out), out
+    for key, value in (("config", "{hooks: [{run: echo}]}"), ("volumes", "{/mnt/x: y}"), ("file_mounts", "{~/x: s3://a/b}")):
+        (sky.work / "odd.yaml").write_text(f"resources: {{infra: local}}\n{key}: {value}\nrun: echo\n")
+        out = sky("launch", "-y", "-c", "odd", "odd.yaml", code=1)
+        assert any(says in out for says in ("hooks do not run", "volumes are not there", "nothing is fetched")), out
+    assert "--graceful-timeout needs --graceful" in sky("down", "-y", "x", "--graceful-timeout", "3", code=2)
+    assert "--worker must be a positive integer" in sky("logs", "x", "-w", "0", code=2)
+    assert "ambiguous" in sky("logs", "x", "-s", "--status", code=2)
+    assert sky.clusters() == []
+
+
 def test_what_cannot_be(sky):
     assert "Cluster 'nope' does not exist." in sky("exec", "nope", "true", code=1)
     assert "Cluster 'nope' does not exist." in sky("logs", "nope", code=1)
@@ -233,7 +333,7 @@ def test_what_cannot_be(sky):
     assert "'pool' is not set up" in sky("launch", "-y", "-c", "x", "--infra", "ssh/pool", "true", code=1)
     catalogue = ["--catalog", str(ROOT / "crates/sky/golden/catalog/v8")]
     assert "No machines are made on AWS yet" in sky("launch", "-y", "-c", "x", "--infra", "aws", *catalogue, "true", code=1)
-    assert "--resize` does nothing yet" in sky("launch", "-y", "-c", "x", "--infra", "local", "--resize", "true", code=1)
+    assert "--resize` is not there" in sky("launch", "-y", "-c", "x", "--infra", "local", "--resize", "true", code=1)
     assert "--git-ref needs --git-url" in sky("launch", "-y", "-c", "x", "--infra", "local", "--git-ref", "main", "true", code=1)
     assert "Cannot use --workdir together" in sky("launch", "-y", "--workdir", ".", "--git-url", "x", "true", code=1)
     out = sky("launch", "-y", "-c", "big", "--infra", "local", "--gpus", "H100:64", "true", code=1)

@@ -49,6 +49,8 @@ pub mod keys {
     pub const NODE_IPS: &str = "sky.trainyard.dev/node-ips";
     /// Annotation of a Cluster or a Machine that is to be forgotten though its provider fails.
     pub const PURGE: &str = "sky.trainyard.dev/purge";
+    /// Annotation of a Machine whose provider is to be asked at once how it is; it goes when that has been done.
+    pub const REFRESH: &str = "sky.trainyard.dev/refresh";
     /// Finalizer of Clusters and Machines: something of them may still be out there.
     pub const LEDGER: &str = "sky.trainyard.dev/ledger";
     /// Label of ConfigMaps that keep the record of clusters that are gone.

@@ -3,9 +3,11 @@
 
 mod clusters;
 mod contexts;
+mod fit;
 mod git;
 mod hand;
 mod logs;
+mod settings;
 mod ssh;
 mod submit;
 mod sync;
@@ -32,13 +34,24 @@ const MAKES: [Cloud; 3] = [Cloud::Local, Cloud::Ssh, Cloud::Kubernetes];
 /// Carries out the words behind `sky`, and returns the exit code.
 pub fn main(words: &[String]) -> u8 {
     let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
+    let call = match parse(&commands(), words) {
+        Ok(Parsed::Call(call)) => Some(call),
+        _ => None,
+    };
+    if let Some(line) = call.as_ref().and_then(verbs::refused::option) {
+        return say(&[], &format!("{line}\n"), 1);
+    }
     let named = catalogue_named(words);
     let folder = named.as_ref().map_or_else(|| home.join(CATALOGUE), PathBuf::from);
     let catalogue = match read_catalogue(&folder, named.is_some()) {
         Ok(catalogue) => catalogue,
         Err(message) => return say(&[], &format!("error: {message}\n"), exit::USAGE),
     };
-    let config = settings(&home);
+    let given = call.as_ref().map_or(&[][..], |call| call.values("config"));
+    let config = match settings::settings(&home, given) {
+        Ok(config) => config,
+        Err(message) => return say(&[], &format!("error: {message}\n"), 1),
+    };
     let mut at_hand = hand::AtHand::of(&home, config.as_ref());
     let enabled = enabled(config.as_ref(), &catalogue, &at_hand);
     let cluster = format!(
@@ -72,10 +85,6 @@ pub fn main(words: &[String]) -> u8 {
         path: &kind,
         variable: &variable,
         cluster: &cluster,
-    };
-    let call = match parse(&commands(), words) {
-        Ok(Parsed::Call(call)) => Some(call),
-        _ => None,
     };
     if let Some(call) = &call
         && let Some(verb) = verbs::Verb::of(call)
@@ -141,11 +150,4 @@ fn enabled(config: Option<&Map>, catalogue: &Catalogue, at_hand: &hand::AtHand) 
         clouds.push(Cloud::Kubernetes);
     }
     clouds
-}
-
-/// `~/.sky/config.yaml`.
-fn settings(home: &Path) -> Option<Map> {
-    let text = std::fs::read_to_string(home.join(".sky/config.yaml")).ok()?;
-    let first = ::sky::yaml::documents(&text).ok()?.into_iter().next()?;
-    first.value?.as_map().cloned()
 }

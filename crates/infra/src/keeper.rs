@@ -36,6 +36,8 @@ struct Fingerprint {
     generation: i64,
     ending: bool,
     purge: bool,
+    /// Somebody wants to know how it is now.
+    refresh: Option<String>,
 }
 
 /// Follows all Machines, and calls their providers.
@@ -102,6 +104,7 @@ impl Keeper {
             generation: object.metadata.generation.unwrap_or(0),
             ending: object.metadata.deletion_timestamp.is_some(),
             purge: object.annotations().contains_key(keys::PURGE),
+            refresh: object.annotations().get(keys::REFRESH).cloned(),
         };
         match known.get_mut(&at) {
             Some((before, wake)) if before.uid == now.uid => {
@@ -166,10 +169,28 @@ impl Keeper {
                     }
                 }
             };
+            if object.annotations().contains_key(keys::REFRESH) {
+                self.refreshed(&api, &object).await;
+            }
             match again {
                 None => wake.notified().await,
                 Some(again) => drop(tokio::time::timeout(again, wake.notified()).await),
             }
+        }
+    }
+
+    /// Takes away the annotation that asked how the machine is, unless somebody has asked once more.
+    async fn refreshed(&self, api: &Api<DynamicObject>, object: &DynamicObject) {
+        let name = object.name_any();
+        let asked = object.annotations().get(keys::REFRESH);
+        let now = match api.get_opt(&name).await {
+            Ok(Some(now)) if now.annotations().get(keys::REFRESH) == asked => now,
+            _ => return,
+        };
+        let metadata = json!({"resourceVersion": now.resource_version(), "annotations": {keys::REFRESH: null}});
+        let patch = Patch::Merge(json!({"metadata": metadata}));
+        if let Err(error) = api.patch(&name, &PatchParams::default(), &patch).await {
+            tracing::debug!(%error, machine = name, "cannot note that the machine was asked");
         }
     }
 

@@ -17,6 +17,8 @@ pub const RESOURCES: &str = "sky.trainyard.dev/resources";
 pub const LOGS: &str = "sky.trainyard.dev/logs";
 /// Annotation of a `run` JobSet that a `setup` one comes before.
 pub const HAS_SETUP: &str = "sky.trainyard.dev/has-setup";
+/// Annotation of a `setup` JobSet: what it set up, as its client tells one configuration from another.
+pub const CONFIGURATION: &str = "sky.trainyard.dev/configuration";
 /// How long a `run` waits for a `setup` that its client has not made: seconds.
 const SETUP_MAX: i64 = 60;
 
@@ -46,6 +48,8 @@ pub struct Submission {
     pub script: String,
     pub is_setup: bool,
     pub has_setup: bool,
+    /// What tells what is set up from another configuration.
+    pub configuration: String,
     /// The Secret with the task's variables; empty for none.
     pub secret: String,
     /// `cluster_name`, `cloud`, `region`, `zone`.
@@ -97,6 +101,9 @@ impl Submission {
         });
         if self.has_setup && !self.is_setup {
             annotations[HAS_SETUP] = "true".into();
+        }
+        if self.is_setup {
+            annotations[CONFIGURATION] = self.configuration.as_str().into();
         }
         let ranks: Vec<Value> = (0..self.nodes).map(|rank| self.rank(rank)).collect();
         json!({
@@ -475,6 +482,17 @@ pub fn is_active(jobset: &Value) -> bool {
     let suspended = jobset["spec"]["suspend"].as_bool().unwrap_or(false);
     let over = condition(jobset, "Completed").is_some() || condition(jobset, "Failed").is_some();
     counts.into_iter().any(|one| one["active"].as_i64().unwrap_or(0) > 0) || (!suspended && !over)
+}
+
+/// Whether one of the jobs has set up this configuration, and was submitted since then.
+pub fn is_set_up(jobs: &[Job], configuration: &str, since: Timestamp) -> bool {
+    jobs.iter()
+        .filter(|job| job.submitted.is_some_and(|at| at.as_second() >= since.as_second()))
+        .filter_map(|job| job.setup.as_ref())
+        .any(|setup| {
+            object::annotation(setup, CONFIGURATION) == Some(configuration)
+                && end(setup).is_some_and(|(status, _)| status == Status::Succeeded)
+        })
 }
 
 /// The JobSets of a job.

@@ -12,8 +12,12 @@ use kube::runtime::watcher::{self, watch_object};
 use kube::{Api, Client};
 use managed::jobs::{Job, jobs};
 use managed::names::object_name;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::path::Path;
+use std::time::Duration;
+
+/// How long providers are waited for that are asked how machines are.
+const REFRESH_MAX: Duration = Duration::from_secs(60);
 
 /// The control plane that holds clusters.
 pub(super) struct Sky {
@@ -128,6 +132,43 @@ impl Sky {
         let list = self.jobsets().list(&wanted).await?;
         let values: Vec<Value> = list.iter().filter_map(|object| serde_json::to_value(object).ok()).collect();
         Ok(jobs(&values))
+    }
+
+    /// Has the providers of these clusters asked how their machines are, and waits for what they say; `false` where one does not say it in time.
+    pub async fn refresh(&self, clusters: &[Found]) -> Result<bool, CliError> {
+        let asked = json!({"metadata": {"annotations": {keys::REFRESH: std::process::id().to_string()}}});
+        let mut names: Vec<(String, String)> = Vec::new();
+        for found in clusters {
+            let wanted = ListParams::default().labels(&format!("{}={}", keys::CLUSTER, found.name()));
+            for machine in self.machines().list(&wanted).await? {
+                let name = machine.metadata.name.unwrap_or_default();
+                match self.machines().patch(&name, &PatchParams::default(), &Patch::Merge(&asked)).await {
+                    Err(kube::Error::Api(status)) if status.code == 404 => continue,
+                    other => drop(other?),
+                }
+                names.push((found.name().to_owned(), name));
+            }
+        }
+        let answers = async {
+            for (cluster, name) in &names {
+                let is_well = |machine: &DynamicObject| machine.data["status"]["phase"] == "Running";
+                let said = self.until(self.machines(), name, |machine| match machine {
+                    None => Some(false),
+                    Some(one) => {
+                        let is_asked =
+                            one.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(keys::REFRESH));
+                        (!is_asked).then(|| is_well(one))
+                    }
+                });
+                if !said.await? {
+                    // what became of the machine becomes of its cluster
+                    let is_up = |object: &DynamicObject| object.data["status"]["phase"] == "UP";
+                    self.until(self.clusters(), cluster, |object| (!object.is_some_and(is_up)).then_some(())).await?;
+                }
+            }
+            Ok(true)
+        };
+        tokio::time::timeout(REFRESH_MAX, answers).await.unwrap_or(Ok(false))
     }
 
     /// A merge patch of a cluster.

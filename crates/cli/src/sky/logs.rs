@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::api::{ListParams, LogParams, WatchEvent, WatchParams};
 use managed::jobs::{Job, Status, jobs, log_file, stages};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use tokio::sync::mpsc;
@@ -35,11 +35,18 @@ pub(super) async fn job(sky: &Sky, found: &Found, id: u32) -> Result<Option<Job>
     Ok(sky.jobs(found.name()).await?.into_iter().find(|job| job.id == id))
 }
 
-/// Prints a job's output to its end, and says how it ended; `None` where the job has gone.
-pub(super) async fn follow(sky: &Sky, found: &Found, id: u32, worker: Option<u32>) -> Result<Option<Status>, CliError> {
+/// Prints a job's output to its end, and says how it ended; `None` where the job has gone. Of what is written already the last lines
+/// alone where `tail` says how many.
+pub(super) async fn follow(
+    sky: &Sky,
+    found: &Found,
+    id: u32,
+    worker: Option<u32>,
+    tail: Option<usize>,
+) -> Result<Option<Status>, CliError> {
     let Some(mut now) = job(sky, found, id).await? else { return Ok(None) };
     if now.status.has_ended() {
-        print(sky, found, &now, worker, None).await?;
+        print(sky, found, &now, worker, tail).await?;
         return Ok(Some(now.status));
     }
     let (lines, mut printed) = mpsc::unbounded_channel::<String>();
@@ -54,6 +61,10 @@ pub(super) async fn follow(sky: &Sky, found: &Found, id: u32, worker: Option<u32
     });
     let mut ended = std::pin::pin!(ended);
     let selector = pods_of(&now);
+    let told = match tail {
+        None => BTreeMap::new(),
+        Some(tail) => last_lines(sky, &selector, worker, tail).await?,
+    };
     'watch: loop {
         let there = sky.pods().list(&ListParams::default().labels(&selector)).await?;
         let version = there.metadata.resource_version.clone().unwrap_or_default();
@@ -61,12 +72,13 @@ pub(super) async fn follow(sky: &Sky, found: &Found, id: u32, worker: Option<u32
             let uid = pod.uid().unwrap_or_default();
             let begun =
                 pod.status.as_ref().and_then(|status| status.phase.as_deref()).is_some_and(|phase| phase != "Pending");
-            if begun && is_of(&pod, worker) && read.insert(uid) {
+            if begun && is_of(&pod, worker) && read.insert(uid.clone()) {
+                let skip = told.get(&uid).copied().unwrap_or(0);
                 let (pods, lines, name) = (sky.pods(), lines.clone(), pod.name_any());
                 readers.spawn(async move {
                     let wanted = LogParams { follow: true, ..LogParams::default() };
                     if let Ok(stream) = pods.log_stream(&name, &wanted).await {
-                        hand_on(stream, &lines).await;
+                        hand_on(stream, &lines, skip).await;
                     }
                 });
             }
@@ -107,7 +119,7 @@ pub(super) async fn follow(sky: &Sky, found: &Found, id: u32, worker: Option<u32
     }
     // a job so short that nobody saw its pods
     if read.is_empty() {
-        print(sky, found, &now, worker, None).await?;
+        print(sky, found, &now, worker, tail).await?;
     }
     Ok(Some(now.status))
 }
@@ -118,8 +130,34 @@ fn is_of(pod: &Pod, worker: Option<u32>) -> bool {
     pod.labels().get(api::jobset::keys::REPLICATED_JOB_NAME).is_some_and(|held| *held == name)
 }
 
-async fn hand_on(stream: impl AsyncRead + Unpin, lines: &mpsc::UnboundedSender<String>) {
-    let mut read = futures::io::BufReader::new(stream).lines();
+/// Prints the last lines of what pods have written, and returns how many lines of each pod are done with.
+async fn last_lines(
+    sky: &Sky,
+    selector: &str,
+    worker: Option<u32>,
+    tail: usize,
+) -> Result<BTreeMap<String, usize>, CliError> {
+    let mut all: Vec<String> = Vec::new();
+    let mut told = BTreeMap::new();
+    for pod in sky.pods().list(&ListParams::default().labels(selector)).await? {
+        if !is_of(&pod, worker) {
+            continue;
+        }
+        let written = sky.pods().logs(&pod.name_any(), &LogParams::default()).await.unwrap_or_default();
+        // what has no end yet comes with the rest of it
+        let whole = written.rfind('\n').map_or("", |end| written.get(..end).unwrap_or_default());
+        let lines = whole.lines().map(str::to_owned);
+        let before = all.len();
+        all.extend(lines);
+        told.insert(pod.uid().unwrap_or_default(), all.len() - before);
+    }
+    let skip = all.len().saturating_sub(tail);
+    all.iter().skip(skip).for_each(|line| say(line));
+    Ok(told)
+}
+
+async fn hand_on(stream: impl AsyncRead + Unpin, lines: &mpsc::UnboundedSender<String>, skip: usize) {
+    let mut read = std::pin::pin!(futures::io::BufReader::new(stream).lines().skip(skip));
     while let Ok(Some(line)) = read.try_next().await {
         if lines.send(line).is_err() {
             return;

@@ -1,7 +1,7 @@
 //! Launches clusters and submits jobs to them.
 
 use super::clusters::{Found, Sky};
-use super::{contexts, git, sync};
+use super::{contexts, fit, git, sync};
 use crate::error::CliError;
 use ::sky::console::Planned;
 use ::sky::resources::Resources;
@@ -12,8 +12,9 @@ use jiff::Timestamp;
 use kube::api::{DynamicObject, PostParams};
 use managed::jobs::{RESOURCES, Submission, whole};
 use managed::names::object_name;
-use placement::Cloud;
+use placement::{Catalogue, Cloud};
 use serde_json::{Value, json};
+use std::hash::{Hash, Hasher};
 use std::path::{Path, PathBuf};
 
 /// As many places are tried at most: a Cluster holds no more.
@@ -37,7 +38,7 @@ impl From<kube::Error> for Trouble {
     }
 }
 
-fn said(class: &str, message: impl AsRef<str>) -> Trouble {
+pub(super) fn said(class: &str, message: impl AsRef<str>) -> Trouble {
     Trouble::Said(format!("{class}: {}", message.as_ref()))
 }
 
@@ -46,7 +47,7 @@ pub(super) fn value_error(message: impl AsRef<str>) -> Trouble {
 }
 
 /// How many, of an amount such as `4`, `4+`, `16GB`.
-fn amount(text: &Option<String>) -> f64 {
+pub(super) fn amount(text: &Option<String>) -> f64 {
     let digits = |c: char| c.is_ascii_digit() || c == '.';
     let text = text.as_deref().unwrap_or_default();
     let end = text.find(|c| !digits(c)).unwrap_or(text.len());
@@ -138,46 +139,6 @@ pub(super) fn cluster(shown: &str, task: &Task, candidates: Vec<Candidate>, comm
     })
 }
 
-/// Which of the alternatives of a task a cluster that is there meets.
-///
-/// # Errors
-/// What it lacks.
-pub(super) fn fits<'a>(found: &Found, task: &'a Task) -> Result<&'a Resources, Trouble> {
-    let spec = &found.cluster.spec;
-    let index = usize::try_from(found.cluster.status.candidate).unwrap_or(0);
-    let nothing = Candidate::default();
-    let has = spec.candidates.get(index).or(spec.candidates.first()).unwrap_or(&nothing);
-    let is_met = |resources: &&Resources| {
-        let gpus = match (gpus(resources), &has.accelerators) {
-            (None, _) => true,
-            (Some(wanted), Some(has)) => wanted.name.eq_ignore_ascii_case(&has.name) && wanted.count <= has.count,
-            (Some(_), None) => false,
-        };
-        let place = match resources.infra.cloud {
-            None => true,
-            Some(cloud) => cloud.name() == has.provider,
-        };
-        let region = resources.infra.region.as_deref().map(|region| region.strip_prefix("ssh-").unwrap_or(region));
-        gpus && place && region.is_none_or(|region| region == has.region)
-    };
-    let list = &task.resources.list;
-    if i128::from(spec.nodes) >= task.num_nodes
-        && let Some(met) = list.iter().find(is_met)
-    {
-        return Ok(met);
-    }
-    let existing = managed::resources::of(spec.nodes, has);
-    let requested: Vec<String> = list.iter().map(|one| job_resources(task.num_nodes, one)).collect();
-    Err(said(
-        "sky.exceptions.ResourcesMismatchError",
-        format!(
-            "Requested resources do not match the existing cluster.\n  Requested:\t{}\n  Existing:\t{existing}\nTo fix: specify a new cluster name, or down the existing cluster first: sky down {}",
-            requested.join(" or "),
-            found.shown()
-        ),
-    ))
-}
-
 /// What a waiting launch learns.
 enum Ready {
     Up(Box<Found>),
@@ -265,21 +226,11 @@ pub(super) async fn send(sky: &Sky, found: &Found, task: &Task) -> Result<(), Tr
         }
         Some(path) => Some(source(&path.text())),
     };
-    if let Some((target, _)) = task.mounts.buckets.first() {
-        return Err(value_error(format!(
-            "{target}: buckets are not mounted yet; give a local path, or fetch the data in `setup`."
-        )));
-    }
     let mut wanted: Vec<(PathBuf, String)> = Vec::new();
     if let Some(path) = &workdir {
         wanted.push((path.clone(), "~/sky_workdir".to_owned()));
     }
     for (target, from) in &task.mounts.files {
-        if ::sky::mounts::is_cloud_url(from) {
-            return Err(value_error(format!(
-                "{from}: nothing is fetched from there yet; give a local path, or fetch it in `setup`."
-            )));
-        }
         wanted.push((source(from), target.clone()));
     }
     if wanted.is_empty() {
@@ -320,6 +271,22 @@ pub(super) async fn send(sky: &Sky, found: &Found, task: &Task) -> Result<(), Tr
     done.map_err(|(machine, why)| failed("the task's files", &machine, &why))
 }
 
+/// Whether the `setup` of a task goes before its job.
+pub(super) enum Setup {
+    LeftOut,
+    /// It does, where the task has one; noted as having set up this.
+    As(String),
+}
+
+/// What tells what a task sets up from another configuration: machines, variables and `setup`.
+pub(super) fn configuration(task: &Task, catalogue: &Catalogue) -> String {
+    let mut hasher = std::hash::DefaultHasher::new();
+    let resources = task.resources.list.iter().map(|one| Field::Map(one.write(catalogue)).quoted());
+    let envs = Field::Map(task.envs.clone()).quoted();
+    (task.num_nodes, &task.setup, envs, resources.collect::<Vec<_>>()).hash(&mut hasher);
+    format!("{:016x}", hasher.finish())
+}
+
 /// Submits a task as the next job of a cluster, and returns its number.
 ///
 /// # Errors
@@ -328,7 +295,7 @@ pub(super) async fn submit(
     sky: &Sky,
     found: &Found,
     task: &Task,
-    with_setup: bool,
+    setup: Setup,
     now: Timestamp,
 ) -> Result<u32, Trouble> {
     let fields = task.envs.iter().chain(task.secrets.values.iter());
@@ -347,8 +314,11 @@ pub(super) async fn submit(
         let made = sky.secrets().create(&PostParams::default(), &dynamic(object)?).await?;
         secret = made.metadata.name.unwrap_or_default();
     }
-    let each = fits(found, task)?;
-    let setup = task.setup.clone().filter(|_| with_setup);
+    let each = fit::fits(found, task, None)?;
+    let (script, configuration) = match setup {
+        Setup::LeftOut => (None, String::new()),
+        Setup::As(configuration) => (task.setup.clone(), configuration),
+    };
     let status: &Cluster = &found.cluster;
     let index = usize::try_from(status.status.candidate).unwrap_or(0);
     let place = status.spec.candidates.get(index).cloned().unwrap_or_default();
@@ -367,7 +337,8 @@ pub(super) async fn submit(
         run_timestamp: format!("sky-{}", now.strftime("%Y-%m-%d-%H-%M-%S-%6f")),
         script: task.run.clone().unwrap_or_default(),
         is_setup: false,
-        has_setup: setup.is_some(),
+        has_setup: script.is_some(),
+        configuration,
         secret,
         cluster_info: json!({
             "cluster_name": found.shown(), "cloud": place.provider,
@@ -384,7 +355,7 @@ pub(super) async fn submit(
         }
     }
     let id = job.id;
-    if let Some(script) = setup {
+    if let Some(script) = script {
         let nodes = u32::try_from(status.spec.nodes).unwrap_or(1).min(job.nodes.max(1));
         let setup = Submission { script, is_setup: true, nodes, ..job };
         sky.jobsets().create(&PostParams::default(), &dynamic(setup.jobset())?).await?;

@@ -5,14 +5,17 @@ mod change;
 mod cost;
 mod launch;
 mod output;
+pub(super) mod refused;
 mod show;
 mod tables;
 
+use super::clusters::Found;
 use super::hand::AtHand;
 use super::logs;
 use super::submit::Trouble;
 use ::sky::commands::Call;
 use ::sky::console::{Prepared, Printed, World, prepared};
+use api::sky::{ClusterPhase, Power};
 use std::io::{IsTerminal, Write};
 
 /// A job, or a cluster, that is not there.
@@ -139,6 +142,32 @@ fn say(line: impl AsRef<str>) {
 
 fn missing(shown: &str) -> Trouble {
     Trouble::Said(format!("sky.exceptions.ClusterDoesNotExist: Cluster '{shown}' does not exist."))
+}
+
+/// What SkyPilot says of a command that needs a cluster that runs, where it does not. `operation`: `tailing logs`. One whose machines cannot
+/// be reached for now may still tell what is known of its jobs.
+fn not_up(found: &Found, operation: &str) -> Option<Trouble> {
+    let status = &found.cluster.status;
+    let is_stopped = found.cluster.spec.power == Power::Stopped || status.phase == ClusterPhase::Stopped;
+    let is_new = status.phase == ClusterPhase::Init && status.launched_at.is_empty();
+    (is_stopped || is_new).then(|| skipped(found, operation))
+}
+
+/// The line about a command that is not carried out as the cluster is not up.
+fn skipped(found: &Found, operation: &str) -> Trouble {
+    let (shown, phase) = (found.shown(), found.cluster.status.phase);
+    let hint = match phase {
+        ClusterPhase::Init => format!(
+            " Wait for a launch to finish, or use this command to try to transition the cluster to UP: sky start {shown}"
+        ),
+        _ => String::new(),
+    };
+    let mut operation = operation.to_owned();
+    operation.get_mut(..1).map(str::make_ascii_uppercase);
+    Trouble::Said(format!(
+        "sky.exceptions.ClusterNotUpError: {operation}: skipped for cluster '{shown}' (status: {}). It is only allowed for UP and AUTOSTOPPING clusters.{hint}",
+        phase.as_str()
+    ))
 }
 
 /// Asks, unless told not to. Who cannot answer says no.

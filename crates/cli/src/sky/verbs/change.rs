@@ -1,6 +1,6 @@
 //! `stop`, `start`, `down` and `autostop`: of one cluster or several.
 
-use super::autostop::{autostop, set_autostop, wait_for};
+use super::autostop::{autostop, held, holding, set_autostop, wait_for};
 use super::launch::mend;
 use super::show::named;
 use super::{Done, Verb, confirm, misused, say};
@@ -25,6 +25,14 @@ pub(super) async fn several(verb: Verb, call: &Call) -> Done {
                 "Only one of --idle-minutes and --cancel should be specified. cancel: True, idle_minutes: {minutes}"
             ),
         ));
+    }
+    if call.value("graceful_timeout").is_some() && !call.is_set("graceful") {
+        return Err(misused(call, "--graceful-timeout needs --graceful."));
+    }
+    if call.is_set("graceful") {
+        eprintln!(
+            "No mount has a cache to be flushed: jobs end first and machines after them, as they do without --graceful."
+        );
     }
     if names.is_empty() && !everything {
         let message = match verb {
@@ -124,14 +132,20 @@ async fn change(verb: Verb, call: &Call, sky: &Sky, found: &Found) -> Result<(),
             if call.is_set("retry_until_up") {
                 spec["retryUntilUp"] = true.into();
             }
+            let autostop = autostop(call, None)?;
+            if let Some(autostop) = &autostop {
+                spec["autostop"] = held(autostop);
+            }
             sky.patch(&name, json!({"spec": spec})).await?;
             mend(sky, found).await?;
             let generation = generation(sky.find(&shown).await?);
             if !detached {
-                let found = submit::up(sky, &shown, generation).await?;
+                let up = submit::up(sky, &shown, generation);
+                let found = holding(sky, &name, autostop.as_ref(), up).await?;
                 Entries::here().write(sky, &found).await?;
             }
-            if let Some(autostop) = autostop(call, None) {
+            // one that nobody waits for keeps the time that it was given
+            if let Some(autostop) = autostop.filter(|_| !detached) {
                 set_autostop(sky, &name, autostop).await?;
             }
             say(format!("Cluster {shown} started."));

@@ -15,7 +15,8 @@ pub(super) async fn cost_report(call: &Call) -> Done {
     let sky = Sky::connect().await?;
     let now = Timestamp::now();
     let days = call.value("days").and_then(|days| days.parse::<i64>().ok()).unwrap_or(30);
-    let since = api::time::earlier_secs(now, days.saturating_mul(86_400));
+    // 0: all of them
+    let since = (days > 0).then(|| api::time::earlier_secs(now, days.saturating_mul(86_400)));
     struct Line {
         name: String,
         launched: Option<Timestamp>,
@@ -46,7 +47,7 @@ pub(super) async fn cost_report(call: &Call) -> Done {
     let gone = ListParams::default().labels(&format!("{}=true", keys::HISTORY));
     for kept in sky.config_maps().list(&gone).await? {
         let text = |name: &str| kept.data["data"][name].as_str().unwrap_or_default().to_owned();
-        if time(&text("endedAt")).is_some_and(|ended| ended < since) {
+        if since.is_some_and(|since| time(&text("endedAt")).is_some_and(|ended| ended < since)) {
             continue;
         }
         let usage: Vec<Interval> = serde_json::from_str(&text("usage")).unwrap_or_default();

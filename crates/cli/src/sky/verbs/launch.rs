@@ -1,13 +1,14 @@
 //! `launch` and `exec`: a cluster where there is none, files, and a job.
 
-use super::autostop::{autostop, set_autostop};
-use super::{Done, End, NOT_FOUND, confirm, missing, misused, say};
+use super::autostop::{autostop, held, holding, set_autostop};
+use super::{Done, End, NOT_FOUND, confirm, missing, misused, refused, say, skipped};
 use crate::error::CliError;
 use crate::sky::clusters::{Found, Sky};
+use crate::sky::fit::{Size, fits};
 use crate::sky::hand::AtHand;
 use crate::sky::logs;
 use crate::sky::ssh::Entries;
-use crate::sky::submit::{self, Trouble, value_error};
+use crate::sky::submit::{self, Setup, Trouble, value_error};
 use ::sky::commands::Call;
 use ::sky::console::{Prepared, World, check_name, planned, prepared};
 use api::sky::{Candidate, ClusterPhase, Power, keys};
@@ -16,20 +17,16 @@ use kube::api::{DeleteParams, ListParams, PostParams};
 use managed::jobs::Status;
 use serde_json::json;
 
-/// Options of `launch` that nothing here acts on yet: better refused than passed over.
-const NOT_YET: [(&str, &str); 3] =
-    [("resize", "--resize"), ("clone_disk_from", "--clone-disk-from"), ("priority", "--priority")];
-
 pub(super) async fn launch(call: &Call, world: &World<'_>, mut at_hand: AtHand) -> Done {
-    let given = |name: &str| call.value(name).is_some_and(|value| value != "false");
-    if let Some((_, option)) = NOT_YET.iter().find(|(name, _)| given(name)) {
-        return Err(Trouble::Said(format!("`sky launch {option}` does nothing yet: leave it out.")).into());
-    }
     let Prepared { mut task, told } = prepared(call, world).map_err(End::Printed)?;
     say(told.trim_end());
     let shown = call.value("cluster").unwrap_or(world.cluster).to_owned();
     say(format!("Running on cluster: {shown}"));
     check_name(&shown).map_err(|message| End::Trouble(Trouble::Said(message)))?;
+    refused::task(&task)?;
+    // of the task as it was written: it is checked further where a cluster is made
+    let configuration = submit::configuration(&task, world.catalogue);
+    let autostop = autostop(call, Some(&task))?;
     check_workdir(&task, world)?;
     let sky = Sky::connect().await?;
     let name = managed::names::object_name(&shown);
@@ -59,6 +56,9 @@ pub(super) async fn launch(call: &Call, world: &World<'_>, mut at_hand: AtHand) 
         if call.is_set("retry_until_up") {
             object["spec"]["retryUntilUp"] = true.into();
         }
+        if let Some(autostop) = autostop.as_ref().filter(|autostop| autostop.is_object()) {
+            object["spec"]["autostop"] = held(autostop);
+        }
         match sky.clusters().create(&PostParams::default(), &submit::dynamic(object)?).await {
             Ok(_) => say(format!("⚙︎ Launching on {place}.")),
             // somebody else launches it: theirs is as good
@@ -69,21 +69,31 @@ pub(super) async fn launch(call: &Call, world: &World<'_>, mut at_hand: AtHand) 
     }
     let Some(found) = existing else { return Err(missing(&shown).into()) };
     let was_up = found.cluster.status.phase == ClusterPhase::Up && found.cluster.spec.power == Power::Running;
-    submit::fits(&found, &task)?;
+    fits(&found, &task, Some(Size::of(&sky, &found).await?))?;
+    let mut spec = json!({});
     if found.cluster.spec.power == Power::Stopped {
         confirm(call, &format!("Restarting the stopped cluster '{shown}'. Proceed?"))?;
-        sky.patch(&name, json!({"spec": {"power": "Running"}})).await?;
+        spec["power"] = "Running".into();
     }
+    if let Some(autostop) = &autostop {
+        spec["autostop"] = held(autostop);
+    }
+    sky.patch(&name, json!({"spec": spec})).await?;
     mend(&sky, &found).await?;
     let generation = sky.find(&shown).await?.and_then(|found| found.cluster.metadata.generation).unwrap_or(0);
-    let found = submit::up(&sky, &shown, generation).await?;
+    let found = holding(&sky, &name, autostop.as_ref(), submit::up(&sky, &shown, generation)).await?;
     say(format!("✓ Cluster launched: {shown}."));
     Entries::here().write(&sky, &found).await?;
-    submit::send(&sky, &found, &task).await?;
-    let leave_out = call.is_set("no_setup") || (call.is_set("fast") && was_up);
-    let with_setup = !leave_out;
-    let autostop = autostop(call, Some(&task));
-    if task.run.is_none() && (task.setup.is_none() || !with_setup) {
+    holding(&sky, &name, autostop.as_ref(), submit::send(&sky, &found, &task)).await?;
+    let is_set_up = call.is_set("fast") && was_up && {
+        let since = found.cluster.status.launched_at.parse().unwrap_or(Timestamp::MAX);
+        managed::jobs::is_set_up(&sky.jobs(found.name()).await?, &configuration, since)
+    };
+    let setup = match call.is_set("no_setup") || is_set_up {
+        true => Setup::LeftOut,
+        false => Setup::As(configuration),
+    };
+    if task.run.is_none() && (task.setup.is_none() || matches!(setup, Setup::LeftOut)) {
         if let Some(autostop) = autostop {
             set_autostop(&sky, &name, autostop).await?;
         }
@@ -91,7 +101,7 @@ pub(super) async fn launch(call: &Call, world: &World<'_>, mut at_hand: AtHand) 
         useful(&sky, &found, None).await;
         return Ok(0);
     }
-    let id = submit::submit(&sky, &found, &task, with_setup, Timestamp::now()).await?;
+    let id = submit::submit(&sky, &found, &task, setup, Timestamp::now()).await?;
     if let Some(autostop) = autostop {
         set_autostop(&sky, &name, autostop).await?;
     }
@@ -146,7 +156,7 @@ async fn submitted(sky: &Sky, call: &Call, found: &Found, id: u32) -> Done {
         useful(sky, found, Some(id)).await;
         return Ok(0);
     }
-    let code = match logs::follow(sky, found, id, None).await? {
+    let code = match logs::follow(sky, found, id, None, None).await? {
         Some(status) => {
             finished(shown, id, status);
             status.exit_code()
@@ -216,22 +226,26 @@ pub(super) async fn exec(call: &Call, world: &World<'_>) -> Done {
     let Prepared { task, told } = prepared(call, world).map_err(End::Printed)?;
     say(told.trim_end());
     say(format!("Submitting job to cluster: {shown}"));
+    refused::mounts(&task)?;
     check_workdir(&task, world)?;
     let sky = Sky::connect().await?;
     let found = sky.find(&shown).await?.filter(|found| !found.is_ending()).ok_or_else(|| missing(&shown))?;
-    if found.cluster.status.phase != ClusterPhase::Up {
-        let phase = found.cluster.status.phase.as_str();
-        let message = format!(
-            "sky.exceptions.ClusterNotUpError: Executing command on cluster '{shown}': skipped (status: {phase}). `sky start {shown}` starts it."
-        );
-        return Err(Trouble::Said(message).into());
+    match found.cluster.status.phase {
+        ClusterPhase::Up => {}
+        ClusterPhase::Autostopping => {
+            return Err(Trouble::Said(format!(
+                "sky.exceptions.ClusterNotUpError: Cannot execute on cluster '{shown}': cluster is autostopping. Please wait for autostop to complete, then use `sky start {shown}` to restart."
+            ))
+            .into());
+        }
+        ClusterPhase::Init | ClusterPhase::Stopped => return Err(skipped(&found, "executing tasks").into()),
     }
-    submit::fits(&found, &task)?;
+    fits(&found, &task, None)?;
     submit::send(&sky, &found, &task).await?;
     if task.run.is_none() {
         say("Run commands not specified or empty.");
         return Ok(0);
     }
-    let id = submit::submit(&sky, &found, &task, false, Timestamp::now()).await?;
+    let id = submit::submit(&sky, &found, &task, Setup::LeftOut, Timestamp::now()).await?;
     submitted(&sky, call, &found, id).await
 }

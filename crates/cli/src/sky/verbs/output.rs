@@ -1,10 +1,10 @@
 //! `logs` and `cancel`: jobs by number.
 
 use super::launch::finished;
-use super::{Done, End, NOT_FOUND, confirm, missing, misused, say};
+use super::{Done, End, NOT_FOUND, confirm, missing, misused, not_up, say};
 use crate::sky::clusters::{Found, Sky};
 use crate::sky::logs;
-use crate::sky::submit::{self, Trouble};
+use crate::sky::submit::{self, value_error};
 use ::sky::commands::Call;
 use api::object;
 use jiff::Timestamp;
@@ -32,22 +32,33 @@ pub(super) async fn show_logs(call: &Call) -> Done {
             ),
         ));
     }
-    if call.is_set("provision") || call.value("hook_event").is_some() {
-        return Err(Trouble::Said(
-            "`sky logs --provision` and `--hook` do nothing yet: `sky status -v` shows what the provider said last."
-                .into(),
-        )
-        .into());
+    if call.is_set("sync_down") && call.is_set("status") {
+        return Err(misused(
+            call,
+            "Both --sync_down and --status are specified (ambiguous). To fix: specify at most one of them.",
+        ));
     }
+    let worker = match call.value("worker").map(|worker| worker.parse::<u32>()) {
+        None => None,
+        Some(Ok(worker)) if worker > 0 => Some(worker),
+        Some(_) => return Err(misused(call, "--worker must be a positive integer.")),
+    };
+    let operation = match (call.is_set("status"), call.is_set("sync_down")) {
+        (true, _) => "getting job status",
+        (_, true) => "downloading logs",
+        (false, false) => "tailing logs",
+    };
     let sky = Sky::connect().await?;
     let found = sky.find(&shown).await?.ok_or_else(|| missing(&shown))?;
+    if let Some(trouble) = not_up(&found, operation) {
+        return Err(trouble.into());
+    }
     let jobs = sky.jobs(found.name()).await?;
     let chosen: Vec<u32> = if ids.is_empty() { jobs.last().map(|job| job.id).into_iter().collect() } else { ids };
     if chosen.is_empty() {
         eprintln!("No jobs found on cluster '{shown}'.");
         return Ok(NOT_FOUND);
     }
-    let worker = call.value("worker").and_then(|worker| worker.parse().ok());
     let mut code = 0;
     for id in chosen {
         let Some(job) = jobs.iter().find(|job| job.id == id) else {
@@ -75,7 +86,7 @@ pub(super) async fn show_logs(call: &Call) -> Done {
             continue;
         }
         say(format!("Tailing logs of job {id} on cluster '{shown}'..."));
-        code = match logs::follow(&sky, &found, id, worker).await? {
+        code = match logs::follow(&sky, &found, id, worker, tail).await? {
             Some(status) => {
                 finished(&shown, id, status);
                 status.exit_code()
@@ -90,6 +101,9 @@ pub(super) async fn cancel(call: &Call) -> Done {
     let shown = call.value("cluster").unwrap_or_default().to_owned();
     let all = call.is_set("all") || call.is_set("all_users");
     let ids: Vec<u32> = call.values("jobs").iter().filter_map(|id| id.parse().ok()).collect();
+    if all && !ids.is_empty() {
+        return Err(value_error("Cannot specify both --all and job IDs.").into());
+    }
     if ids.is_empty() && !all {
         say("No job IDs or --all/--all-users provided; cancelling the latest running job.");
     }
@@ -97,6 +111,9 @@ pub(super) async fn cancel(call: &Call) -> Done {
     let Some(found) = sky.find(&shown).await? else {
         return Err(misused(call, format!("Cluster '{shown}' does not exist.")));
     };
+    if let Some(trouble) = not_up(&found, "cancelling jobs") {
+        return Err(trouble.into());
+    }
     let what = match (all, ids.as_slice()) {
         (true, _) => "all jobs".to_owned(),
         (_, []) => "the latest running job".to_owned(),

@@ -1,10 +1,10 @@
 //! `status` and `queue`: what there is. Names of clusters may be patterns.
 
 use super::tables::{ago, autostop_shown, infra, job_row, record, time};
-use super::{Done, say};
+use super::{Done, not_up, say};
 use crate::sky::clusters::{Found, Sky};
 use crate::sky::ssh::Entries;
-use crate::sky::submit::value_error;
+use crate::sky::submit::{Trouble, value_error};
 use ::sky::commands::Call;
 use ::sky::console::{World, plain};
 use api::object;
@@ -40,7 +40,17 @@ pub(super) async fn status(call: &Call, world: &World<'_>) -> Done {
         return Err(value_error("Cannot specify both --endpoint and --endpoints at the same time.").into());
     }
     let sky = Sky::connect().await?;
-    let all = sky.all().await?;
+    let mut all = sky.all().await?;
+    if call.is_set("refresh") {
+        let meant: Vec<Found> = match names.is_empty() {
+            true => all.clone(),
+            false => named(all.clone(), &names).0,
+        };
+        if !sky.refresh(&meant).await? {
+            eprintln!("Not all machines could be asked how they are: what is shown of them is what was known before.");
+        }
+        all = sky.all().await?;
+    }
     Entries::here().keep(&all);
     let (shown, unknown) = if names.is_empty() { (all, Vec::new()) } else { named(all, &names) };
     if call.is_set("ip") {
@@ -136,6 +146,10 @@ pub(super) async fn queue(call: &Call) -> Done {
     let (shown, unknown) = if names.is_empty() { (all, Vec::new()) } else { named(all, &names) };
     let now = Timestamp::now();
     let mut records = serde_json::Map::new();
+    let failed = |shown: &str, why: &str| {
+        let line = format!("Failed to get the job queue for cluster '{shown}'.\n  {why}");
+        if json { eprintln!("{line}") } else { say(line) }
+    };
     if !json {
         let told: Vec<&str> = if names.is_empty() {
             shown.iter().map(Found::shown).collect()
@@ -146,6 +160,10 @@ pub(super) async fn queue(call: &Call) -> Done {
         say(format!("Fetching job queue for: {}", told.join(", ")).trim_end());
     }
     for found in &shown {
+        if let Some(Trouble::Said(why)) = not_up(found, "getting the job queue") {
+            failed(found.shown(), &why);
+            continue;
+        }
         let mut jobs = sky.jobs(found.name()).await?;
         if call.is_set("skip_finished") {
             jobs.retain(|job| !job.status.has_ended());
@@ -163,7 +181,8 @@ pub(super) async fn queue(call: &Call) -> Done {
             records.insert(found.shown().to_owned(), jobs.iter().map(record).collect());
             continue;
         }
-        say(format!("\nJob queue of current user on cluster {}", found.shown()));
+        let whose = if call.is_set("all_users") { "all users" } else { "current user" };
+        say(format!("\nJob queue of {whose} on cluster {}", found.shown()));
         let rows: Vec<Vec<String>> = jobs.iter().map(|job| job_row(job, now)).collect();
         let head =
             ["ID", "NAME", "USER", "SUBMITTED", "STARTED", "DURATION", "RESOURCES", "STATUS", "LOG", "GIT COMMIT"];
@@ -173,9 +192,7 @@ pub(super) async fn queue(call: &Call) -> Done {
         say(serde_json::to_string_pretty(&records).unwrap_or_default());
     }
     for name in unknown {
-        say(format!(
-            "Failed to get the job queue for cluster '{name}'.\n  sky.exceptions.ClusterDoesNotExist: Cluster '{name}' does not exist."
-        ));
+        failed(&name, &format!("sky.exceptions.ClusterDoesNotExist: Cluster '{name}' does not exist."));
     }
     Ok(0)
 }

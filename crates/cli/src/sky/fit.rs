@@ -1,0 +1,216 @@
+//! Whether a cluster that is there is what a task asks for.
+
+use super::clusters::{Found, Sky};
+use super::submit::{Trouble, amount, gpus, said};
+use crate::error::CliError;
+use ::sky::place::describe;
+use ::sky::resources::Resources;
+use ::sky::task::Task;
+use api::quantity::Quantity;
+use api::sky::Candidate;
+use kube::api::ListParams;
+
+const GIB: f64 = 1_073_741_824.0;
+
+/// Processors and GiB of memory that each machine of a cluster has at least.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Size {
+    pub cpus: f64,
+    pub memory: f64,
+}
+
+impl Size {
+    /// As the Nodes of the cluster say, else as the cluster was asked for.
+    pub async fn of(sky: &Sky, found: &Found) -> Result<Self, CliError> {
+        let asked = taken(found);
+        let names: Vec<&str> = found.cluster.status.nodes.iter().map(|node| node.node.as_str()).collect();
+        let listed = match names.as_slice() {
+            [] => Vec::new(),
+            _ => sky.nodes().list(&ListParams::default()).await?.items,
+        };
+        let named =
+            listed.iter().filter(|node| node.metadata.name.as_deref().is_some_and(|name| names.contains(&name)));
+        let sizes = named.map(|node| Self::allocatable(&node.data["status"]["allocatable"]));
+        let least = sizes.reduce(|a, b| Self { cpus: a.cpus.min(b.cpus), memory: a.memory.min(b.memory) });
+        let least = least.unwrap_or(Self { cpus: 0.0, memory: 0.0 });
+        // a machine was made for what was asked for, whatever it keeps back of it
+        Ok(Self { cpus: least.cpus.max(asked.cpus), memory: least.memory.max(asked.memory) })
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "sizes of one machine")]
+    fn allocatable(has: &serde_json::Value) -> Self {
+        let quantity = |name: &str| Quantity::from_json(&has[name]).ok();
+        Self {
+            cpus: quantity("cpu").map_or(0.0, |quantity| quantity.milli_value() as f64 / 1000.0),
+            memory: quantity("memory").map_or(0.0, |quantity| quantity.value() as f64 / GIB),
+        }
+    }
+}
+
+/// The place that a cluster has, or tries.
+fn taken(found: &Found) -> Candidate {
+    let spec = &found.cluster.spec;
+    let index = usize::try_from(found.cluster.status.candidate).unwrap_or(0);
+    spec.candidates.get(index).or(spec.candidates.first()).cloned().unwrap_or_default()
+}
+
+/// The region that is asked for, as a Cluster has it.
+fn region(resources: &Resources) -> Option<&str> {
+    resources.infra.region.as_deref().map(|region| region.strip_prefix("ssh-").unwrap_or(region))
+}
+
+/// Which of the alternatives of a task a cluster that is there meets. Processors and memory count where their size is given: jobs do not
+/// hold any, so `exec` does not ask for them.
+///
+/// # Errors
+/// What it lacks.
+pub(super) fn fits<'a>(found: &Found, task: &'a Task, size: Option<Size>) -> Result<&'a Resources, Trouble> {
+    let spec = &found.cluster.spec;
+    let has = taken(found);
+    let list = &task.resources.list;
+    let enough = i128::from(spec.nodes) >= task.num_nodes;
+    if let Some(met) = list.iter().find(|one| enough && meets(&has, one, size)) {
+        return Ok(met);
+    }
+    let mismatch = |message: String| Err(said("sky.exceptions.ResourcesMismatchError", message));
+    for one in list {
+        let asked = format!("Task requested resources {}", describe(one, true));
+        if let Some(region) = region(one).filter(|region| *region != has.region) {
+            return mismatch(format!(
+                "{asked} in region '{region}', but the existing cluster is in region '{}'.",
+                has.region
+            ));
+        }
+        if let Some(zone) = one.infra.zone.as_ref().filter(|zone| **zone != has.zone) {
+            let existing = match has.zone.as_str() {
+                "" => "does not have zone specified.".to_owned(),
+                zone => format!("is in zone '{zone}'."),
+            };
+            return mismatch(format!("{asked} in zone '{zone}', but the existing cluster {existing}"));
+        }
+    }
+    let requested: Vec<String> =
+        list.iter().map(|one| format!("{}x {}", task.num_nodes, describe(one, true))).collect();
+    let shown = size
+        .map_or_else(|| has.clone(), |size| Candidate { cpus: size.cpus, memory: round(size.memory), ..has.clone() });
+    let existing = managed::resources::of(spec.nodes, &shown);
+    mismatch(format!(
+        "Requested resources do not match the existing cluster.\n  Requested:\t{}\n  Existing:\t{existing}\nTo fix: specify a new cluster name, or down the existing cluster first: sky down {}",
+        requested.join(", "),
+        found.shown()
+    ))
+}
+
+/// To a tenth, as people read it.
+fn round(amount: f64) -> f64 {
+    (amount * 10.0).floor() / 10.0
+}
+
+fn meets(has: &Candidate, wanted: &Resources, size: Option<Size>) -> bool {
+    let accelerators = match (gpus(wanted), &has.accelerators) {
+        (None, _) => true,
+        (Some(wanted), Some(has)) => wanted.name.eq_ignore_ascii_case(&has.name) && wanted.count <= has.count,
+        (Some(_), None) => false,
+    };
+    let place = wanted.infra.cloud.is_none_or(|cloud| cloud.name() == has.provider)
+        && region(wanted).is_none_or(|region| region == has.region)
+        && wanted.infra.zone.as_ref().is_none_or(|zone| *zone == has.zone);
+    let kind = wanted.instance_type.as_ref().is_none_or(|kind| *kind == has.instance_type)
+        && wanted.use_spot.is_none_or(|spot| spot == has.spot)
+        // images count where machines are pods
+        && (has.provider != "kubernetes" || wanted.container_image().is_none_or(|image| image == has.pod.image));
+    let large = size.is_none_or(|size| {
+        let cpus = amount(&wanted.cpus);
+        let memory = match wanted.memory.as_deref() {
+            Some(times) if times.ends_with('x') => amount(&wanted.memory) * cpus,
+            _ => amount(&wanted.memory),
+        };
+        cpus <= size.cpus && memory <= size.memory
+    });
+    accelerators && place && kind && large
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ::sky::schema::Reader;
+    use ::sky::task::Given;
+    use api::sky::Accelerators;
+    use placement::Catalogue;
+
+    fn task(text: &str) -> Task {
+        let file = ::sky::file::File::read(text, &Given::default(), Reader::Client, &Catalogue::default());
+        file.unwrap().tasks.pop().unwrap()
+    }
+
+    fn cluster() -> Found {
+        let mut found =
+            Found { object: serde_json::json!({"metadata": {"name": "dev"}}), cluster: api::sky::Cluster::default() };
+        found.cluster.spec.nodes = 2;
+        found.cluster.spec.candidates = vec![Candidate {
+            provider: "kubernetes".into(),
+            region: "here".into(),
+            instance_type: "4CPU--8GB".into(),
+            accelerators: Some(Accelerators { name: "T4".into(), count: 2.0 }),
+            pod: api::sky::PodOptions { image: "mine:1".into(), ..Default::default() },
+            ..Candidate::default()
+        }];
+        found
+    }
+
+    const SIZE: Size = Size { cpus: 4.0, memory: 7.99 };
+
+    #[test]
+    fn what_a_cluster_lacks_is_told() {
+        let found = cluster();
+        for wanted in [
+            "{}",
+            "num_nodes: 2",
+            "resources: {infra: k8s/here, cpus: 4+, memory: 7+, accelerators: T4:2, use_spot: false}",
+            "resources: {cpus: 1, memory: 2x, instance_type: 4CPU--8GB}",
+            "resources: {image_id: 'docker:mine:1'}",
+            "resources: {any_of: [{cpus: 64}, {cpus: 2}]}",
+        ] {
+            assert!(fits(&found, &task(wanted), Some(SIZE)).is_ok(), "{wanted}");
+        }
+        for (wanted, says) in [
+            ("num_nodes: 3", "3x <Cloud>()"),
+            ("resources: {cpus: 5}", "<Cloud>(cpus=5)"),
+            ("resources: {cpus: 5+}", "cpus=5+"),
+            ("resources: {memory: 8}", "mem=8"),
+            ("resources: {cpus: 4, memory: 2x}", "mem=2x"),
+            ("resources: {accelerators: T4:3}", "{'T4': 3}"),
+            ("resources: {accelerators: L4}", "{'L4': 1}"),
+            ("resources: {instance_type: 8CPU--8GB}", "8CPU--8GB"),
+            ("resources: {use_spot: true}", "[Spot]"),
+            ("resources: {image_id: 'docker:mine:2'}", "mine:2"),
+            ("resources: {infra: local}", "Local()"),
+        ] {
+            let Err(Trouble::Said(told)) = fits(&found, &task(wanted), Some(SIZE)) else { panic!("{wanted}") };
+            assert!(told.starts_with("sky.exceptions.ResourcesMismatchError: Requested resources"), "{told}");
+            assert!(told.contains(says) && told.contains("2x (gpus=T4:2, cpus=4, mem=7.9, 4CPU--8GB)"), "{told}");
+        }
+        let Err(Trouble::Said(told)) = fits(&found, &task("resources: {infra: k8s/there}"), None) else { panic!() };
+        assert!(told.contains("in region 'there', but the existing cluster is in region 'here'."), "{told}");
+    }
+
+    #[test]
+    fn a_zone_must_be_the_same() {
+        let mut found = cluster();
+        let wanted = task("resources: {infra: gcp/here/a}");
+        found.cluster.spec.candidates[0].provider = "gcp".into();
+        let Err(Trouble::Said(told)) = fits(&found, &wanted, None) else { panic!() };
+        assert!(told.ends_with("in zone 'a', but the existing cluster does not have zone specified."), "{told}");
+        found.cluster.spec.candidates[0].zone = "a".into();
+        assert!(fits(&found, &wanted, None).is_ok());
+    }
+
+    #[test]
+    fn jobs_hold_no_processors_and_no_memory() {
+        assert!(fits(&cluster(), &task("resources: {cpus: 64, memory: 512}"), None).is_ok());
+        assert_eq!(
+            Size::allocatable(&serde_json::json!({"cpu": "3500m", "memory": "1Gi"})),
+            Size { cpus: 3.5, memory: 1.0 }
+        );
+    }
+}
