@@ -12,6 +12,7 @@ import os
 import pathlib
 import random
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -87,7 +88,7 @@ class Sky(Yard):
 
     def connections(self) -> list[str]:
         """Processes of ssh that this control plane, or an earlier one, keeps."""
-        found = subprocess.run(["pgrep", "-af", "ssh .*-S c[0-9a-f]* "], capture_output=True, text=True).stdout.splitlines()
+        found = subprocess.run(["pgrep", "-af", "ssh .*-S c[0-9a-f.]* .*-M "], capture_output=True, text=True).stdout.splitlines()
         kept = []
         for line in found:
             with contextlib.suppress(OSError):  # it has ended meanwhile
@@ -218,6 +219,19 @@ run: |
     jobs = json.loads(sky.run("sky", "queue", "dev", "-o", "json").stdout)["dev"]
     assert [(job["job_id"], job["status"]) for job in jobs] == [(4, "FAILED"), (3, "CANCELLED"), (2, "SUCCEEDED"), (1, "SUCCEEDED")]
 
+    # somebody who is logged in keeps the cluster; when they leave, the minutes begin
+    logged_in = lambda: [condition["status"] for condition in sky.get("node", nodes[0]["node"])["status"]["conditions"] if condition["type"] == "SSHSessions"]
+    assert logged_in() == ["False"]
+    shell = subprocess.Popen(["ssh", "-tt", "dev", "echo in; cat"], env=sky.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert shell.stdout.readline().strip() == b"in"
+    wait_for("the session to be seen", lambda: logged_in() == ["True"])
+    sky.sky("autostop", "-y", "dev", "-i", "0")
+    assert ") still there" in sky.sky("exec", "dev", "echo still there")
+    assert ") and now" in sky.sky("exec", "dev", "echo and now"), "the end of a job would have stopped it"
+    shell.kill()
+    wait_for("it to stop by itself", lambda: sky.status("dev").get("phase") == "STOPPED", WAIT)
+    sky.sky("start", "-y", "dev")
+
     sky.sky("stop", "-y", "dev")
     assert sky.status("dev")["phase"] == "STOPPED" and not one.ours() and not two.ours()
     assert ssh("dev", "true").returncode == 255
@@ -256,6 +270,23 @@ def test_a_lost_connection_ends_nothing(lan: Lan, sky: Sky) -> None:
         wait_for("commands to run again", exec_works, WAIT)
         wait_for("the node to be back", lambda: sky.ready(node) == "True", WAIT)
         assert not set(old) & {pid for pid in host.sessions() if f"{USER}@" in dict(host.processes()).get(pid, "")}
+
+    # the ssh of a control plane that was killed may outlive it, and ends when there is a new one: it takes nothing of that one with it
+    old = [int(line.split()[0]) for line in sky.connections()]
+    sockets = lambda: {path.name for path in (sky.home / "ssh").glob("c*") if path.is_socket()}
+    assert len(old) == 1 and len(sockets()) == 1
+    os.kill(old[0], signal.SIGSTOP)
+    sky.kill()
+    sky.up()
+    wait_for("commands to run again", exec_works, WAIT)
+    sky.until_up("dev")
+    wait_for("a connection of its own", lambda: len(sky.connections()) == 2)
+    new = [int(line.split()[0]) for line in sky.connections() if int(line.split()[0]) not in old]
+    os.kill(old[0], signal.SIGCONT)
+    wait_for("the old one to end", lambda: [int(line.split()[0]) for line in sky.connections()] == new)
+    assert len(sockets()) == 1, "the new one has its socket"
+    sky.sky("status", "-r", "dev")
+    assert [int(line.split()[0]) for line in sky.connections()] == new, "and is the one that is used"
 
     sky.kill()
     wait_for("connections to end with the control plane", lambda: not sky.connections())

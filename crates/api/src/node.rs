@@ -8,3 +8,5 @@ pub const LEASE_NAMESPACE: &str = "kube-node-lease";
 pub const LEASE_SECS: i32 = 40;
 /// How long a Lease may go without renewal before its node counts as dead (upstream's `--node-monitor-grace-period`).
 pub const LEASE_GRACE: SignedDuration = SignedDuration::from_secs(50);
+/// A condition of nodes that say whether somebody is logged in over SSH; it changed last when somebody came, or the last one went.
+pub const SSH_SESSIONS: &str = "SSHSessions";

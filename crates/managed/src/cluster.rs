@@ -7,6 +7,7 @@
 use crate::jobs::{self, Job, Room, Status};
 use crate::resources;
 use api::jobset;
+use api::node::SSH_SESSIONS;
 use api::object::{self, Gvk, Target};
 use api::quantity::Quantity;
 use api::sky::{
@@ -265,7 +266,7 @@ impl Observed {
                 writes.extend(stopped.map(|machine| self.power(machine, Power::Running)));
                 if phase == Phase::Up {
                     let turns = jobs::turns(&jobs, &self.rooms(&alive), now);
-                    let idle_at = self.idle_at(&jobs, now);
+                    let idle_at = self.idle_at(&jobs, &alive, now);
                     match (turns.is_empty(), idle_at) {
                         (true, Some(at)) if at <= now => {
                             shown = Phase::Autostopping;
@@ -313,9 +314,13 @@ impl Observed {
         (object::label(node, keys::TOKEN) == machine.metadata.uid.as_deref()).then_some(node)
     }
 
+    fn condition(&self, machine: &Machine, kind: &str) -> Option<&Value> {
+        let conditions = self.node(machine)?["status"]["conditions"].as_array()?;
+        conditions.iter().find(|one| one["type"] == kind)
+    }
+
     fn is_ready(&self, machine: &Machine) -> bool {
-        let conditions = self.node(machine).and_then(|node| node["status"]["conditions"].as_array());
-        conditions.into_iter().flatten().any(|one| one["type"] == "Ready" && one["status"] == "True")
+        self.condition(machine, "Ready").is_some_and(|one| one["status"] == "True")
     }
 
     #[expect(clippy::cast_precision_loss, reason = "below 2^53")]
@@ -356,16 +361,22 @@ impl Observed {
     }
 
     /// When the cluster has been idle for long enough; `None` where it works, or is not to stop by itself.
-    fn idle_at(&self, jobs: &[Job], now: Timestamp) -> Option<Timestamp> {
+    fn idle_at(&self, jobs: &[Job], alive: &[&Machine], now: Timestamp) -> Option<Timestamp> {
         let Autostop { idle_minutes, wait_for, since, .. } = self.cluster.spec.autostop.as_ref()?;
         if *wait_for != WaitFor::None && jobs.iter().any(|job| !job.status.has_ended()) {
             return None;
         }
         let parse = |text: &str| text.parse::<Timestamp>().ok();
+        let told = alive.iter().filter_map(|machine| self.condition(machine, SSH_SESSIONS));
+        let sessions: Vec<&Value> = told.filter(|_| *wait_for == WaitFor::JobsAndSsh).collect();
+        if sessions.iter().any(|one| one["status"] == "True") {
+            return None;
+        }
+        let left = sessions.iter().filter_map(|one| parse(object::text(one, "lastTransitionTime"))).max();
         let began = parse(since).max(parse(&self.cluster.status.launched_at));
         let last = match wait_for {
             WaitFor::None => began,
-            _ => jobs.iter().flat_map(|job| [job.submitted, job.ended]).flatten().max().max(began),
+            _ => jobs.iter().flat_map(|job| [job.submitted, job.ended]).flatten().max().max(began).max(left),
         };
         Some(api::time::later_secs(last.unwrap_or(now), i64::from(*idle_minutes).saturating_mul(60)))
     }

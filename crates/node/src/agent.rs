@@ -10,6 +10,7 @@ use crate::poddir::PodDir;
 use crate::prepare::Settings;
 use crate::programs;
 use crate::registry::Registry;
+use crate::sessions::{self, Sessions};
 use crate::warm::{self, Zygotes};
 use crate::wire::Isolation;
 use crate::worker::{Desired, Worker};
@@ -68,6 +69,8 @@ pub struct Config {
     pub environment: Vec<(String, String)>,
     /// How many pods the node takes.
     pub pods_max: u32,
+    /// Whether the Node object tells of sessions over SSH.
+    pub tells_sessions: bool,
     /// The Kubernetes version that the Node object names.
     pub version: String,
     /// What becomes of pods whose objects are gone; `None`: nothing stays.
@@ -96,6 +99,7 @@ impl Config {
             taints: BTreeMap::new(),
             environment: Vec::new(),
             pods_max: 1000,
+            tells_sessions: false,
             version: "v1.36.3".to_owned(),
             keep: None,
             stand_ins: Vec::new(),
@@ -227,16 +231,26 @@ impl<W: World> Agent<W> {
         let world = &self.shared.world;
         let mut registered: Option<Instant> = None;
         let mut renewed = clock::now();
+        let mut logins = match self.shared.config.tells_sessions {
+            false => None,
+            true => {
+                let logins = Sessions::follow();
+                logins.inspect_err(|error| tracing::warn!(%error, "sessions over SSH are not seen")).ok()
+            }
+        };
+        let count = |logins: &Option<Sessions>| logins.is_some().then(sessions::count);
+        let mut told = count(&logins);
         loop {
             // A machine that slept has been given up meanwhile; monotonic clocks do not count that time.
             let slept = clock::now().duration_since(renewed).unsigned_abs() > LEASE_INTERVAL.saturating_mul(3);
             let anew = slept || registered.is_none();
-            if anew || registered.is_none_or(|at| at.elapsed() >= NODE_STATUS_INTERVAL) {
-                registered = self.register().await;
+            if anew || registered.is_none_or(|at| at.elapsed() >= NODE_STATUS_INTERVAL) || told != count(&logins) {
+                told = count(&logins);
+                registered = self.register(told).await;
             }
             match world.renew_lease().await {
                 // Who had been given up is taken for dead again if the status comes before the lease.
-                Ok(()) if anew && registered.is_some() => registered = self.register().await,
+                Ok(()) if anew && registered.is_some() => registered = self.register(told).await,
                 Ok(()) => {}
                 Err(error) => {
                     // it may be given up by the time that a renewal succeeds
@@ -246,12 +260,21 @@ impl<W: World> Agent<W> {
             }
             renewed = clock::now();
             let pause = if registered.is_some() { LEASE_INTERVAL } else { REGISTER_RETRY };
-            tokio::time::sleep(pause).await;
+            let changed = async {
+                match &mut logins {
+                    Some(logins) => logins.changed().await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = changed => {}
+            }
         }
     }
 
     /// Writes the Node object; when, or `None` where that failed.
-    async fn register(&self) -> Option<Instant> {
+    async fn register(&self, sessions: Option<usize>) -> Option<Instant> {
         let Shared { config, settings, cgroups, world, .. } = &*self.shared;
         let machine = Machine {
             name: &config.node_name,
@@ -264,6 +287,7 @@ impl<W: World> Agent<W> {
             labels: &config.labels,
             taints: &config.taints,
             pods_max: config.pods_max,
+            sessions,
             version: &config.version,
         };
         let written = world.put_node(node_object::node(&machine, clock::now())).await;

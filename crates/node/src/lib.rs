@@ -35,6 +35,7 @@ mod probes;
 pub mod programs;
 mod registry;
 mod say;
+mod sessions;
 pub mod shim;
 mod slots;
 pub mod status;

@@ -4,6 +4,7 @@ use crate::gpus::{self, Gpu};
 use crate::host;
 use crate::status::time;
 use crate::wire::Isolation;
+use api::node::SSH_SESSIONS;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -33,6 +34,8 @@ pub struct Machine<'a> {
     /// Of effect `NoSchedule`: keys and values.
     pub taints: &'a BTreeMap<String, String>,
     pub pods_max: u32,
+    /// How many sessions over SSH there are, where somebody looks.
+    pub sessions: Option<usize>,
     /// The Kubernetes version that clients are told (`v1.36.3`).
     pub version: &'a str,
 }
@@ -84,7 +87,7 @@ pub fn node(machine: &Machine<'_>, now: Timestamp) -> Value {
         "status": {
             "capacity": capacity,
             "allocatable": capacity,
-            "conditions": conditions(now),
+            "conditions": conditions(machine.sessions, now),
             "addresses": [
                 {"type": "InternalIP", "address": machine.host_ip.to_string()},
                 {"type": "Hostname", "address": machine.name},
@@ -125,7 +128,7 @@ fn capacity(machine: &Machine<'_>) -> Map<String, Value> {
     capacity
 }
 
-fn conditions(now: Timestamp) -> Value {
+fn conditions(sessions: Option<usize>, now: Timestamp) -> Value {
     let condition = |kind: &str, is_true: bool, reason: &str, message: &str| {
         json!({
             "type": kind,
@@ -136,12 +139,21 @@ fn conditions(now: Timestamp) -> Value {
             "lastTransitionTime": time(now),
         })
     };
-    json!([
+    let mut all = vec![
         condition("MemoryPressure", false, "KubeletHasSufficientMemory", "the node has sufficient memory available"),
         condition("DiskPressure", false, "KubeletHasNoDiskPressure", "the node has no disk pressure"),
         condition("PIDPressure", false, "KubeletHasSufficientPID", "the node has sufficient PID available"),
         condition("Ready", true, "KubeletReady", "the node agent is running pods"),
-    ])
+    ];
+    if let Some(sessions) = sessions {
+        let (reason, message) = match sessions {
+            0 => ("NobodyLoggedIn", "nobody is logged in over SSH".to_owned()),
+            1 => ("LoggedIn", "1 terminal is open over SSH".to_owned()),
+            many => ("LoggedIn", format!("{many} terminals are open over SSH")),
+        };
+        all.push(condition(SSH_SESSIONS, sessions > 0, reason, &message));
+    }
+    Value::Array(all)
 }
 
 /// Keeps the transition times of conditions that did not change.
@@ -195,6 +207,7 @@ mod tests {
             labels: &[("l".to_owned(), "v".to_owned())].into(),
             taints: &[("t".to_owned(), "v".to_owned())].into(),
             pods_max: 500,
+            sessions: Some(2),
             version: "v1.36.3",
         };
         let old = node(&machine, Timestamp::from_second(1).unwrap());
@@ -203,6 +216,8 @@ mod tests {
         let ready = &new["status"]["conditions"][3];
         assert_eq!(ready["lastTransitionTime"], "1970-01-01T00:00:01Z");
         assert_eq!(ready["lastHeartbeatTime"], "1970-01-01T00:01:40Z");
+        let sessions = &new["status"]["conditions"][4];
+        assert_eq!((&sessions["type"], &sessions["status"]), (&json!("SSHSessions"), &json!("True")));
         assert_eq!(new["status"]["capacity"]["cpu"], "64");
         assert_eq!(new["status"]["allocatable"]["nvidia.com/gpu"], "1");
         assert_eq!(new["metadata"]["labels"]["l"], "v");

@@ -57,6 +57,7 @@ pub async fn node(args: &NodeArgs, global: &Global) -> Result<u8, UpError> {
     config.host_ip = args.address.unwrap_or_else(own_address);
     config.labels = args.labels.iter().cloned().collect();
     config.taints = args.taints.iter().cloned().collect();
+    config.tells_sessions = true;
     config.capacity = args.capacity.iter().cloned().collect();
     let agent = Agent::new(config, KubeWorld::new(client.clone(), &name)).await.map_err(UpError::Agent)?;
     let stop = CancellationToken::new();
