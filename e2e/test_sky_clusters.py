@@ -305,6 +305,19 @@ def test_the_last_lines_come_first_and_the_rest_follows(sky):
     sky("down", "-y", "tail")
 
 
+def test_a_pool_with_a_fault_is_left_out_alone(sky):
+    pools = sky.root / ".sky/ssh_node_pools.yaml"
+    pools.parent.mkdir(exist_ok=True)
+    pools.write_text("good: {hosts: [203.0.113.1]}\ntwice: {user: u, hosts: [203.0.113.2, {ip: 203.0.113.2}]}\n")
+    out = sky("launch", "-y", "-c", "x", "--infra", "ssh/twice", "true", code=1)
+    assert "ssh/twice is left out: ~/.sky/ssh_node_pools.yaml has its host 203.0.113.2 in pool twice already" in out, out
+    rows = {line.split()[0]: line for line in sky("check", "ssh").splitlines() if line.strip()}
+    assert rows["ssh/good"].split()[1] == "yes" and rows["ssh/twice"].split()[1] == "no", rows
+    plan = sky("launch", "--dryrun", "--infra", "ssh/good", "--gpus", "H100:8", "true")
+    assert "SSH (good)" in plan
+    pools.unlink()
+
+
 def test_options_that_are_not_there_say_so(sky):
     for words in (
         ["launch", "-w", "team", "--infra", "local", "true"], ["launch", "--clone-disk-from", "x", "true"],

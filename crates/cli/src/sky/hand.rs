@@ -10,6 +10,7 @@ use api::object;
 use api::quantity::Quantity;
 use kube::api::ListParams;
 use placement::{Cloud, FreeNode};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Where SkyPilot's users list machines that they reach by SSH, below the home.
@@ -64,13 +65,18 @@ impl AtHand {
             self.unusable.push(("ssh".to_owned(), format!("~/{POOLS} is no map of pools")));
             return;
         };
-        for (name, pool) in pools.iter() {
-            let name = name.text();
-            let hosts = pool.as_map().and_then(|pool| pool.get("hosts")).and_then(Value::as_list).unwrap_or_default();
-            if hosts.is_empty() {
-                self.unusable.push((format!("ssh/{name}"), format!("~/{POOLS} names no hosts of it")));
-                continue;
-            }
+        // by name, as the provider goes through them: the first pool that names a host has it
+        let mut sorted: Vec<(String, &Value)> = pools.iter().map(|(name, pool)| (name.text(), pool)).collect();
+        sorted.sort_by(|(a, _), (b, _)| a.cmp(b));
+        let mut seen: BTreeMap<(String, Option<String>), String> = BTreeMap::new();
+        for (name, pool) in sorted {
+            let hosts = match hosts(&name, pool, &mut seen) {
+                Ok(hosts) => hosts,
+                Err(why) => {
+                    self.unusable.push((format!("ssh/{name}"), why));
+                    continue;
+                }
+            };
             let unseen = FreeNode {
                 cloud: Cloud::Ssh,
                 region: region(&name),
@@ -79,7 +85,7 @@ impl AtHand {
                 memory: 0.0,
                 accelerator: None,
             };
-            self.nodes.extend(hosts.iter().map(|_| unseen.clone()));
+            self.nodes.extend(std::iter::repeat_n(unseen, hosts));
             self.pools.push(name);
         }
     }
@@ -125,6 +131,31 @@ impl AtHand {
         }
         Ok(())
     }
+}
+
+/// How many hosts a pool has. `seen`: which host is in which pool.
+///
+/// # Errors
+/// Why nothing can be made there: the provider would refuse it.
+fn hosts(name: &str, pool: &Value, seen: &mut BTreeMap<(String, Option<String>), String>) -> Result<usize, String> {
+    let pool = pool.as_map();
+    let shared = pool.and_then(|pool| pool.get("user")).map(Value::text);
+    let hosts = pool.and_then(|pool| pool.get("hosts")).and_then(Value::as_list).unwrap_or_default();
+    if hosts.is_empty() {
+        return Err(format!("~/{POOLS} names no hosts of it"));
+    }
+    for host in hosts {
+        let map = host.as_map();
+        let address = map.and_then(|map| map.get("ip")).unwrap_or(host).text();
+        let user = map.and_then(|map| map.get("user")).map(Value::text).or_else(|| shared.clone());
+        if let Some(other) = seen.get(&(address.clone(), user.clone())) {
+            return Err(format!(
+                "~/{POOLS} has its host {address} in pool {other} already; a host is in one pool, once"
+            ));
+        }
+        seen.insert((address, user), name.to_owned());
+    }
+    Ok(hosts.len())
 }
 
 /// A host, by what its Node can give.
@@ -199,6 +230,16 @@ mod tests {
             [("ssh-a", false); 2]
         );
         assert!(matches!(found.unusable.as_slice(), [(place, why)] if place == "ssh/b" && why.contains("no hosts")));
+        let mut found = AtHand::default();
+        found.add_pools("z: {hosts: [w]}\nb: {user: u, hosts: [x, {ip: y}, {ip: x}]}\na: {hosts: [{ip: q, user: u}]}\nc: {user: u, hosts: [q]}\n");
+        assert_eq!(found.pools, ["a", "z"]);
+        assert_eq!(found.nodes.len(), 2);
+        let why: Vec<String> = found.unusable.iter().map(|(place, why)| format!("{place}: {why}")).collect();
+        assert!(
+            matches!(why.as_slice(), [b, c] if b.contains("ssh/b: ") && b.contains("host x in pool b already")
+            && c.contains("ssh/c: ") && c.contains("host q in pool a already")),
+            "{why:?}"
+        );
         for wrong in ["- x", "a: ["] {
             let mut found = AtHand::default();
             found.add_pools(wrong);

@@ -117,9 +117,13 @@ impl Inner {
             let what = format!("there is no pool {pool:?} in {file}; there are: [{}]", known.join(", "));
             return Err(Failure::new(Fate::GiveUp, what));
         }
+        if let Some(Err(why)) = pools.get(pool) {
+            let file = self.settings.pools.display();
+            return Err(Failure::new(Fate::GiveUp, format!("pool {pool:?} of {file} is of no use: {why}")));
+        }
         pools.retain(|name, _| pool.is_empty() || name == pool);
         let all = pools.into_iter().flat_map(|(pool, hosts)| {
-            hosts.into_iter().map(move |host| {
+            hosts.unwrap_or_default().into_iter().map(move |host| {
                 let (name, user, identity_file) = (host.name, host.user, host.identity_file);
                 (Place { pool: pool.clone(), name, user, identity_file }, host.password)
             })

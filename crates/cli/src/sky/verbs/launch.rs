@@ -43,7 +43,12 @@ pub(super) async fn launch(call: &Call, world: &World<'_>, mut at_hand: AtHand) 
     if existing.is_none() {
         at_hand.look(&sky).await?;
         at_hand.look_at_contexts(&task.resources.list).await;
-        at_hand.unusable.iter().filter(|(place, _)| place.starts_with("k8s/")).for_each(|(place, why)| {
+        let list = &task.resources.list;
+        let is_meant = |place: &str| match place.split('/').next() {
+            Some("ssh") => list.iter().any(|one| one.infra.cloud.is_none_or(|cloud| cloud == placement::Cloud::Ssh)),
+            cloud => cloud == Some("k8s"),
+        };
+        at_hand.unusable.iter().filter(|(place, _)| is_meant(place)).for_each(|(place, why)| {
             eprintln!("{place} is left out: {why}");
         });
         let planned = planned(&mut task, &World { nodes: &at_hand.nodes, ..*world }).map_err(End::Printed)?;
