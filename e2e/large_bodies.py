@@ -12,6 +12,7 @@ import copy
 import json
 import os
 import pathlib
+import random
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -26,7 +27,10 @@ SHORT, LONG = 1.0, 20
 # MiB that one request may leave behind.
 MUCH = 600
 # 5xx that upstream answers, too.
-UPSTREAMS = (b"unable to convert unstructured", b"strconv.", b"error in our request", b"json: ", b"unable to parse", b"failed to create")
+UPSTREAMS = (
+    b"unable to convert unstructured", b"strconv.", b"error in our request", b"json: ", b"unable to parse", b"failed to create",
+    b"does not contain declared merge key",
+)  # fmt: skip
 # Of kinds that hold a pod's template, the pod's own fields are asked of the pod.
 TEMPLATE = "template"
 DEPTH = 9
@@ -68,7 +72,7 @@ class Documents:
     def fields(self, base: dict) -> Iterator[tuple[Path, dict, bool, str]]:
         """All lists and maps of an object's kind, each to be filled with elements that are alike and that are not; with a name."""
         for where, node in self.collections(self.of(base["apiVersion"], base["kind"]) or {}):
-            if ("managedFields" in where and where[-1] != "managedFields") or (TEMPLATE in where and "spec" in where[where.index(TEMPLATE):]):
+            if ("managedFields" in where and where[-1] != "managedFields") or (TEMPLATE in where and "spec" in where[where.index(TEMPLATE) :]):
                 continue
             for alike in (False, True):
                 yield where, node, alike, f"{'.'.join(map(str, where))} {'alike' if alike else 'distinct'}"
@@ -118,13 +122,17 @@ def filled(documents: Documents, node: dict, size: int, alike: bool) -> object:
 
 
 class Meter:
-    """Asks the same with more and more in it, and says what costs far more than its length, or is answered with a 5xx."""
+    """Asks the same with more and more in it, and says what costs far more than its length, or is answered with a 5xx. `share`: of all that
+    could be asked; which it is follows from the seed."""
 
-    def __init__(self, server: Server, pid: int, size: int):
-        self.server, self.size = server, size
+    def __init__(self, server: Server, pid: int, size: int, share: float = 1, seed: str = ""):
+        self.server, self.size, self.share, self.seed = server, size, share, seed
         self.process = pathlib.Path(f"/proc/{pid}")
         self.asked = 0
         self.found: list[str] = []
+
+    def chosen(self, what: str) -> bool:
+        return random.Random(f"{self.seed} {what}").random() < self.share
 
     def processor(self) -> float:
         fields = (self.process / "stat").read_text().rsplit(")", 1)[1].split()
@@ -144,6 +152,8 @@ class Meter:
 
     def look(self, what: str, method: str, request: Callable[[int], tuple[str, object]], media: str = "application/json") -> None:
         """`request` gives path and body for a size in bytes."""
+        if not self.chosen(what):
+            return
         before = self.resident()
         some, code, told = self.cost(method, *request(self.size // 16), media)
         part = all_of_it = 0.0
@@ -170,11 +180,11 @@ def main() -> int:
     # pods are refused before anything else without it
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
     server.ask("POST", "/api/v1/namespaces/default/serviceaccounts", json.dumps(account).encode())
-    for kind, entry in yaml.safe_load((HERE / "api_objects.yaml").read_text()).items():
+    for kind, entry in yaml.safe_load((HERE / "api_objects.yaml").read_text().replace("${NS}", "default")).items():
         if only and only != kind:
             continue
         base = entry["object"]
-        path = entry["path"].replace("${NS}", "default") + "?dryRun=All&fieldManager=m"
+        path = entry["path"] + "?dryRun=All&fieldManager=m"
         for where, node, alike, named in documents.fields(base):
 
             def request(bytes_: int, where: Path = where, node: dict = node, alike: bool = alike) -> tuple[str, object]:

@@ -4,7 +4,7 @@ answers of webhooks, each filled until it has a size, then four times as much.
     python e2e/large_changes.py SERVER TOKEN PID [BYTES [PART…]]
 
 PART: a kind of api_objects.yaml, or one of `operations`, `questions`, `subresources`, `definitions`, `stored`. Changes of kinds are
-not stored (`dryRun=All`). As `large_bodies.py`, it prints what costs far more than its length, what leaves much memory behind, and what is answered
+not stored (`dryRun=All`). `SHARE` of all questions are asked, and of those about kinds a tenth of that; `SEED` says which. As `large_bodies.py`, it prints what costs far more than its length, what leaves much memory behind, and what is answered
 with a 5xx; the exit code is 1 if there is any.
 """
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -29,7 +30,7 @@ DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 # The longest address that is sent; servers take no longer ones.
 ADDRESS = 60_000
 DRY = "dryRun=All&fieldManager=m&force=true"
-KINDS = yaml.safe_load((HERE / "api_objects.yaml").read_text())
+KINDS = yaml.safe_load((HERE / "api_objects.yaml").read_text().replace("${NS}", "default"))
 
 
 def make(server: Server, path: str, body: dict) -> str:
@@ -46,8 +47,8 @@ def kinds(meter: Meter, documents: Documents, only: set[str]) -> None:
             continue
         base = copy.deepcopy(entry["object"])
         base["metadata"]["name"] = "large-changes"
-        namespaced = "${NS}" in entry["path"]
-        path = make(meter.server, entry["path"].replace("${NS}", "default"), base)
+        namespaced = "/namespaces/default/" in entry["path"]
+        path = make(meter.server, entry["path"], base)
         base["metadata"] |= {"namespace": "default"} if namespaced else {}
         for where, node, alike, named in documents.fields(base):
             if where[:2] == ("metadata", "managedFields"):
@@ -217,7 +218,7 @@ def subresources(meter: Meter) -> None:
             meter.look(f"PATCH {media} {name}", "PATCH", lambda n, name=name, change=change: (f"{path}/{name}?dryRun=All", change(n)), media)
     jobsets = copy.deepcopy(KINDS["Deployment"])
     jobsets["object"]["metadata"]["name"] = "large-changes"
-    scaled = make(server, jobsets["path"].replace("${NS}", "default"), jobsets["object"]) + "/scale?dryRun=All"
+    scaled = make(server, jobsets["path"], jobsets["object"]) + "/scale?dryRun=All"
     scale = lambda n: {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "large-changes", "labels": members(n)}, "spec": {"replicas": 1}}
     meter.look("PUT scale", "PUT", lambda n: (scaled, scale(n)))
     for media in (MERGE, STRATEGIC):
@@ -245,8 +246,14 @@ def schemas() -> Iterator[tuple[str, object]]:
     yield "defaults", lambda n: {"type": "object", "properties": {f"p{i}": {"type": "integer", "default": i} for i in range(n // 40)}}
     yield "large default", lambda n: {"type": "object", "default": {}, "properties": {"p": {"type": "string", "default": "x" * n}}}
     yield "rules", lambda n: {"type": "object", "properties": {"p": whole}, "x-kubernetes-validations": [{"rule": f"self.p != {i}"} for i in range(n // 30)]}
-    yield "long rule", lambda n: {"type": "object", "properties": {"p": whole}, "x-kubernetes-validations": [{"rule": "self.p != 0" + " && self.p != 1" * (n // 15)}]}
-    yield "deep rule", lambda n: {"type": "object", "properties": {"p": whole}, "x-kubernetes-validations": [{"rule": "(" * (n // 2) + "self.p != 0" + ")" * (n // 2)}]}
+    yield (
+        "long rule",
+        lambda n: {"type": "object", "properties": {"p": whole}, "x-kubernetes-validations": [{"rule": "self.p != 0" + " && self.p != 1" * (n // 15)}]},
+    )
+    yield (
+        "deep rule",
+        lambda n: {"type": "object", "properties": {"p": whole}, "x-kubernetes-validations": [{"rule": "(" * (n // 2) + "self.p != 0" + ")" * (n // 2)}]},
+    )
     yield "dear rule", lambda n: {"type": "object", "properties": {"p": {"type": "array", "items": whole}}, "x-kubernetes-validations": [
         {"rule": "self.p.all(a, self.p.all(b, a == b))"}] * (n // 70)}  # fmt: skip
     yield "anyOf", lambda n: {"type": "object", "properties": {"p": whole}, "anyOf": [{"properties": {"p": {"minimum": i}}} for i in range(n // 40)]}
@@ -279,7 +286,9 @@ def definitions(meter: Meter) -> None:
     for name, schema in schemas():
         meter.look(f"definition {name}", "POST", lambda n, schema=schema: (f"{DEFINITIONS}?dryRun=All", definition("things", schema(n))))
     columns = lambda n: [{"name": f"c{i}", "type": "string", "jsonPath": f".spec.p{i}"} for i in range(n // 60)]
-    meter.look("definition columns", "POST", lambda n: (f"{DEFINITIONS}?dryRun=All", definition("things", {"type": "object"}, additionalPrinterColumns=columns(n))))
+    meter.look(
+        "definition columns", "POST", lambda n: (f"{DEFINITIONS}?dryRun=All", definition("things", {"type": "object"}, additionalPrinterColumns=columns(n)))
+    )
     fields = lambda n: [{"jsonPath": f".spec.p{i}"} for i in range(n // 30)]
     meter.look("definition fields", "POST", lambda n: (f"{DEFINITIONS}?dryRun=All", definition("things", {"type": "object"}, selectableFields=fields(n))))
 
@@ -318,7 +327,7 @@ def stored(meter: Meter) -> None:
         "enum of objects": lambda n: {"a": -1},
     }  # fmt: skip
     for name, schema in schemas():
-        if name not in values:
+        if name not in values or not meter.chosen(f"object of {name}"):
             continue
         plural = "".join(c for c in name if c.isalpha()).lower()
         code, told = server.ask("POST", DEFINITIONS, json.dumps(definition(plural, schema(size))).encode())
@@ -336,7 +345,9 @@ def stored(meter: Meter) -> None:
 
         meter.look(f"object of {name}", "POST", request)
         server.ask("DELETE", f"{DEFINITIONS}/{plural}.large.example.com")
-    # growth: one default, into each element
+    if not meter.chosen("growth by a default"):
+        return
+    # one default, into each element
     filler = {"type": "array", "items": {"type": "object", "properties": {"p": {"type": "string", "default": "x" * (size // 2)}}}}
     server.ask("POST", DEFINITIONS, json.dumps(definition("growths", filler)).encode())
     path = "/apis/large.example.com/v1/namespaces/default/growths"
@@ -354,14 +365,17 @@ PARTS = {"operations": operations, "questions": questions, "subresources": subre
 
 def main() -> int:
     server = Server(sys.argv[1], sys.argv[2])
-    meter = Meter(server, int(sys.argv[3]), int(sys.argv[4]) if len(sys.argv) > 4 else 1_500_000)
+    share, seed = float(os.environ.get("SHARE", "1")), os.environ.get("SEED", "")
+    meter = Meter(server, int(sys.argv[3]), int(sys.argv[4]) if len(sys.argv) > 4 else 1_500_000, share, seed)
     parts = set(sys.argv[5:]) or {*PARTS, *KINDS}
     begun = time.monotonic()
+    documents = Documents(server)  # before definitions come and go
     for name, part in PARTS.items():
         if name in parts:
             part(meter)
     if parts & set(KINDS):
-        kinds(meter, Documents(server), parts & set(KINDS))
+        meter.share = share if share >= 1 else share / 10
+        kinds(meter, documents, parts & set(KINDS))
     print(f"{meter.asked} requests, {len(meter.found)} findings, {time.monotonic() - begun:.0f} s")
     return 1 if meter.found else 0
 
