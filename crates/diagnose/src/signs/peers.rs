@@ -155,7 +155,11 @@ pub(super) const SIGNS: &[Sign] = &[
     own(
         Reason::MpiSlots,
         90,
-        &["There are not enough slots available in the system to satisfy the {wanted}", "not enough slots available"],
+        &[
+            "There are not enough slots available in the system to satisfy the {wanted}",
+            "not enough slots available",
+            "All nodes which are allocated for this job are already filled",
+        ],
     ),
     own(
         Reason::MpiSsh,
