@@ -211,6 +211,14 @@ run: |
     assert out.count(") second") == 2 and "set up" not in out, out
     assert stamps("b.txt") == kept and all(now > before for now, before in zip(stamps("src/a.py"), changed, strict=True))
 
+    # a disk that is full ends the command with that line, and no job is submitted
+    disk = homes[1] / "in"
+    ranks[1].inside("mount", "-t", "tmpfs", "-o", f"size=64k,uid={UID}", "tmpfs", disk)
+    (lan.user / "data.txt").write_text("x" * 1_000_000)
+    out = sky.sky("exec", "dev", str(lan.user / "task.yaml"), code=1)
+    assert "cannot copy the task's files to dev-0-1: " in out and "No space left on device" in out, out
+    ranks[1].inside("umount", disk)
+
     sky.sky("exec", "-d", "dev", "echo begun; exec sleep 600")
     wait_for("it to run", lambda: "begun" in sky.sky("logs", "dev", "3", "--no-follow", code=101))
     assert "Cancelled jobs with IDs: 3" in sky.sky("cancel", "-y", "dev", "3")
@@ -288,11 +296,20 @@ def test_a_lost_connection_ends_nothing(lan: Lan, sky: Sky) -> None:
     sky.sky("status", "-r", "dev")
     assert [int(line.split()[0]) for line in sky.connections()] == new, "and is the one that is used"
 
+    # the agent and the program there are of another version: both are replaced, and the pod goes on
+    there = host.home / f".trainyard-machine/{host.name}"
+    program, agent = (there / "program").read_bytes(), (there / "node/agent.lock").read_text()
+    (there / "older").write_bytes(program + b"older")
+    (there / "older").rename(there / "program")
+    (there / "node.of").write_text("older\n")
     sky.kill()
     wait_for("connections to end with the control plane", lambda: not sky.connections())
     sky.up()
     wait_for("commands to run again", exec_works, WAIT)
     sky.until_up("dev")
+    wait_for("the program to be the one of now", lambda: (there / "program").read_bytes() == program)
+    wait_for("another agent", lambda: (there / "node/agent.lock").read_text() not in ("", agent))
+    wait_for("commands to run again", exec_works, WAIT)
     assert starts.read_text() == "once\n" and sky.phase("lasting") == "Running"
     starts.unlink()
     sky.delete("dev")

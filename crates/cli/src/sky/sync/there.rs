@@ -46,6 +46,14 @@ elif [ -e "./$2" ] || [ -L "./$2" ]; then find "./$2" -maxdepth 0 -printf "$form
 printf '\0'
 exec tar --extract --preserve-permissions --no-same-owner --file=-"#;
 
+/// What the machine's tar says went wrong. Of a file for which the disk has no room it names the bytes alone.
+fn told(line: &str) -> String {
+    match line.contains(": Wrote only ") {
+        true => format!("{line}: No space left on device"),
+        false => line.to_owned(),
+    }
+}
+
 /// Prints a file below the home directory.
 const READS: &str = r#"cd && exec cat -- "./$1""#;
 
@@ -216,7 +224,7 @@ async fn one(sky: &Sky, pod: &str, tree: &Tree, to: &str) -> Result<(), String> 
     match status {
         Some(status) if status.status.as_deref() == Some("Success") => Ok(()),
         Some(status) => {
-            let why = said.lines().next().map(str::to_owned);
+            let why = said.lines().next().map(told);
             Err(why.or(status.message).unwrap_or_else(|| "tar has failed".to_owned()))
         }
         None => Err("the connection ended before all was sent: run the command again".to_owned()),
