@@ -12,6 +12,11 @@ use std::fmt;
 pub struct Path(String);
 
 impl Path {
+    /// Whether it is the object itself.
+    pub fn is_root(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// A path that starts at the named field.
     pub fn new(root: &str) -> Self {
         Self(root.to_owned())

@@ -7,6 +7,8 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 
 const ANNOTATIONS_MAX: usize = 256 << 10;
+const MANAGER_BYTES_MAX: usize = 128;
+const SUBRESOURCE_BYTES_MAX: usize = 256;
 
 fn members<'a>(meta: &'a Value, field: &str) -> impl Iterator<Item = (&'a String, &'a Value)> {
     meta.get(field).and_then(Value::as_object).into_iter().flatten()
@@ -163,6 +165,17 @@ fn managers(meta: &Value, path: &Path, errors: &mut ErrorList) {
         }
         if !matches!(text("fieldsType"), "" | "FieldsV1") {
             errors.push(Error::invalid(&at.child("fieldsType"), text("fieldsType"), "must be `FieldsV1`"));
+        }
+        let manager = text("manager");
+        if manager.len() > MANAGER_BYTES_MAX {
+            errors.push(Error::too_long(&at.child("manager"), MANAGER_BYTES_MAX));
+        }
+        if let Some((position, strange)) = manager.chars().enumerate().find(|(_, c)| c.is_control()) {
+            let why = format!("invalid character U+{:04X} (at position {position})", u32::from(strange));
+            errors.push(Error::invalid(&at.child("manager"), manager, why));
+        }
+        if text("subresource").len() > SUBRESOURCE_BYTES_MAX {
+            errors.push(Error::too_long(&at.child("subresource"), SUBRESOURCE_BYTES_MAX));
         }
     }
 }

@@ -215,6 +215,8 @@ fn cell(object: &Value, column: &Column, now: Timestamp) -> Value {
         // the first of several: upstream takes a path to lead to one place
         "string" => plain(first).into(),
         "date" => match first.as_str() {
+            // what Go reads as no time
+            Some("" | "null") => "<unknown>".into(),
             Some(text) => match text.parse::<Timestamp>() {
                 Ok(then) => age(then, now).into(),
                 Err(_) => "<invalid>".into(),

@@ -1,7 +1,7 @@
 //! Service accounts and their tokens. Source: `pkg/registry/core/serviceaccount` of Kubernetes 1.36.
 
 use super::access::restriction;
-use super::kit::{age, at, int, items, text};
+use super::kit::{age, at, child, int, items, text};
 use api::field::{Error, ErrorList, Path};
 use jiff::{SignedDuration, Timestamp};
 use resource::status::Status;
@@ -37,7 +37,7 @@ impl Strategy for Accounts {
         parent: &Value,
         body: &Value,
     ) -> Option<Result<Outcome, Status>> {
-        (subresource == "token").then(|| token(cx, parent, body).map(Outcome::Reply))
+        (subresource == "token").then(|| token(cx, parent, body))
     }
 }
 
@@ -78,11 +78,16 @@ fn bound(cx: &Context<'_>, account: &Value, reference: &Value) -> Result<(&'stat
 }
 
 /// The answer to a TokenRequest.
-fn token(cx: &Context<'_>, account: &Value, body: &Value) -> Result<Value, Status> {
+fn token(cx: &Context<'_>, account: &Value, body: &Value) -> Result<Outcome, Status> {
     let name = text(account, "metadata.name");
     if let Some(node) = cx.who.node() {
         let pod = |pod: &str| (cx.lookup)("", "pods", cx.namespace, pod);
         restriction::token(node, body, pod).map_err(|why| Status::forbidden("", "serviceaccounts", name, &why))?;
+    }
+    let namespace = text(body, "metadata.namespace");
+    if !namespace.is_empty() && namespace != cx.namespace {
+        let why = "the namespace of the provided object does not match the namespace sent on the request";
+        return Err(Status::bad_request(why));
     }
     let given = text(body, "metadata.name");
     if !given.is_empty() && given != name {
@@ -91,7 +96,7 @@ fn token(cx: &Context<'_>, account: &Value, body: &Value) -> Result<Value, Statu
             given,
             "must match the service account name if specified",
         )];
-        return Err(Status::invalid(GROUP, "TokenRequest", given, &errors));
+        return Err(Status::invalid(GROUP, "TokenRequest", name, &errors));
     }
     let seconds = int(body, "spec.expirationSeconds").unwrap_or(DEFAULT_SECS);
     let path = Path::new("spec").child("expirationSeconds");
@@ -148,17 +153,29 @@ fn token(cx: &Context<'_>, account: &Value, body: &Value) -> Result<Value, Statu
     {
         reference.insert("uid".to_owned(), uid);
     }
-    Ok(json!({
+    let mut metadata = json!({
+        "name": name,
+        "namespace": cx.namespace,
+        "uid": api::object::uid(account),
+        "creationTimestamp": super::pod::stamp(cx.now),
+    });
+    for field in ["labels", "annotations"] {
+        if let Some(given) = at(body, "metadata").get(field) {
+            metadata[field] = given.clone();
+        }
+    }
+    let mut sent = body.clone();
+    sent["apiVersion"] = "authentication.k8s.io/v1".into();
+    sent["kind"] = "TokenRequest".into();
+    child(&mut sent, "spec")["expirationSeconds"] = seconds.into();
+    let reply = json!({
         "kind": "TokenRequest",
         "apiVersion": "authentication.k8s.io/v1",
-        "metadata": {
-            "name": name,
-            "namespace": cx.namespace,
-            "creationTimestamp": super::pod::stamp(cx.now),
-        },
+        "metadata": metadata,
         "spec": {"audiences": audiences, "expirationSeconds": seconds, "boundObjectRef": reference},
         "status": {"token": cx.tokens.sign(&claims), "expirationTimestamp": super::pod::stamp(expires)},
-    }))
+    });
+    Ok(Outcome::Made { sent, reply })
 }
 
 /// The uid of the object that a token was bound to.

@@ -67,6 +67,9 @@ const WORK: [(&str, &[&str]); 7] = [
     ("policy", &["poddisruptionbudgets", "poddisruptionbudgets/status"]),
     ("coordination.k8s.io", &["leases"]),
 ];
+/// Where those who take tokens of service accounts find whose they are.
+const ISSUER: [&str; 4] =
+    ["/.well-known/openid-configuration", "/.well-known/openid-configuration/", "/openid/v1/jwks", "/openid/v1/jwks/"];
 const READ: [&str; 3] = ["get", "list", "watch"];
 const WRITE: [&str; 5] = ["create", "delete", "deletecollection", "patch", "update"];
 
@@ -114,6 +117,10 @@ pub fn bootstrap() -> Vec<Value> {
         json!({"apiGroups": ["authorization.k8s.io"], "resources": ["selfsubjectaccessreviews", "selfsubjectrulesreviews"], "verbs": ["create"]}),
         json!({"apiGroups": ["authentication.k8s.io"], "resources": ["selfsubjectreviews"], "verbs": ["create"]}),
     ]));
+    objects.push(cluster_role(
+        "system:service-account-issuer-discovery",
+        vec![json!({"nonResourceURLs": ISSUER, "verbs": ["get"]})],
+    ));
     objects.push(part("system:aggregate-to-view", "view", rules(&READ, &WORK)));
     let mut edit = rules(&WRITE, &WORK);
     edit.extend(rules(
@@ -139,6 +146,7 @@ pub fn bootstrap() -> Vec<Value> {
         ("system:discovery", &["system:authenticated"]),
         ("system:basic-user", &["system:authenticated"]),
         ("system:public-info-viewer", &["system:authenticated", "system:unauthenticated"]),
+        ("system:service-account-issuer-discovery", &["system:serviceaccounts"]),
     ] {
         let subjects: Vec<Value> = groups
             .iter()

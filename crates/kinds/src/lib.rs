@@ -42,6 +42,27 @@ pub fn built_in() -> Kinds {
     }
 }
 
+/// The order in which groups are described.
+const GROUPS: [&str; 17] = [
+    "",
+    "apps",
+    "events.k8s.io",
+    "authentication.k8s.io",
+    "authorization.k8s.io",
+    "batch",
+    "networking.k8s.io",
+    "policy",
+    "rbac.authorization.k8s.io",
+    "storage.k8s.io",
+    "admissionregistration.k8s.io",
+    "apiextensions.k8s.io",
+    "scheduling.k8s.io",
+    "coordination.k8s.io",
+    "node.k8s.io",
+    "discovery.k8s.io",
+    "metrics.k8s.io",
+];
+
 /// All built-in kinds.
 pub fn resources() -> Vec<Resource> {
     let kinds = vec![
@@ -234,7 +255,10 @@ pub fn resources() -> Vec<Resource> {
         .category("api-extensions")
         .columns("Name,Webhooks:integer,Age"),
     ];
-    kinds.into_iter().map(Kind::done).collect()
+    let mut resources: Vec<Resource> = kinds.into_iter().map(Kind::done).collect();
+    let place = |resource: &Resource| GROUPS.iter().position(|group| *group == resource.group);
+    resources.sort_by_key(place);
+    resources
 }
 
 /// The name that a refusal shows: before a name is generated, its prefix.

@@ -145,6 +145,8 @@ pub struct Context<'a> {
 pub enum Outcome {
     /// Nothing is stored; this is the answer.
     Reply(Value),
+    /// Nothing is stored; the answer is `reply`, whose managed fields are those of what was `sent`.
+    Made { sent: Value, reply: Value },
     /// The parent is replaced by `parent` (a no-op where it is equal); the answer is `reply`, or the stored parent.
     Update { parent: Value, reply: Option<Value> },
     /// These objects are written as they are, in one transaction; then the parent is deleted with these DeleteOptions.
@@ -157,6 +159,17 @@ pub struct Beside {
     pub group: &'static str,
     pub plural: &'static str,
     pub object: Value,
+}
+
+/// Who begins the deletion of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deletion {
+    /// The machinery.
+    Usual,
+    /// [`Strategy::begin_delete`]; what becomes of dependents is not asked.
+    Own,
+    /// [`Strategy::begin_delete`]; finalizers say what the client wants of dependents.
+    OwnWithDependents,
 }
 
 /// The rules of one kind. Every method has the default that suits most kinds.
@@ -351,6 +364,11 @@ pub trait Strategy: Send + Sync {
     /// What a create is warned of while it is prepared: also where the object is refused then.
     fn early_warnings(&self, _new: &Value) -> Vec<String> {
         Vec::new()
+    }
+
+    /// Who begins a deletion.
+    fn deletion(&self) -> Deletion {
+        Deletion::Usual
     }
 
     /// Whether a deleted object without metadata finalizers may go (a namespace also has finalizers in its spec).

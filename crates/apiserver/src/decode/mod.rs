@@ -190,6 +190,38 @@ fn repeated_owners(value: &mut Value) -> Option<String> {
     ))
 }
 
+/// Takes from a body for a subresource what its type does not know, and says what that was.
+///
+/// # Errors
+/// 400 in upstream's words, under `Strict`.
+pub fn subresource(
+    served: &Served,
+    name: &str,
+    body: &mut Value,
+    bytes: &[u8],
+    validation: FieldValidation,
+) -> Result<Vec<String>, Status> {
+    let Some(sub) = served.subresource(name) else { return Ok(Vec::new()) };
+    let (Some(type_name), true) = (merge::builtin::type_name(&sub.group, &sub.kind), body.is_object()) else {
+        return Ok(Vec::new());
+    };
+    let (kind, version) = (&sub.kind, sub.version.as_str());
+    let refused = |why: String| {
+        Status::bad_request(format!("{kind} in version \"{version}\" cannot be handled as a {kind}: {why}"))
+    };
+    let given = api::object::text(body, "kind");
+    // other versions of the type are read as this one
+    if !given.is_empty() && given != *kind {
+        let api_version = if sub.group.is_empty() { version.to_owned() } else { format!("{}/{version}", sub.group) };
+        let expected = Expected { group: &sub.group, api_version, kind, custom: false };
+        expect_kind(&expected, body, bytes)?;
+    }
+    merge::builtin::decode(type_name, &mut body.clone()).map_err(refused)?;
+    let dropped = merge::builtin::schema(type_name).prune(body);
+    let unknown = dropped.iter().map(|path| format!("unknown field \"{path}\"")).collect();
+    judge(validation, unknown).map_err(refused)
+}
+
 /// Faults as warnings, or as one error under `Strict`.
 fn judge(validation: FieldValidation, texts: Vec<String>) -> Result<Vec<String>, String> {
     match validation {

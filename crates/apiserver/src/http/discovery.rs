@@ -84,9 +84,12 @@ pub(crate) fn resources(catalog: &Catalog, group: &str, version: &str) -> Option
     if out.is_empty() {
         return None;
     }
-    Some(json!({
-        "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version(group, version), "resources": out,
-    }))
+    let mut list = json!({"kind": "APIResourceList", "groupVersion": group_version(group, version), "resources": out});
+    // upstream's oldest list goes without
+    if !group.is_empty() {
+        list["apiVersion"] = "v1".into();
+    }
+    Some(list)
 }
 
 /// `APIGroup`, `None` where there is none.

@@ -6,12 +6,14 @@ use super::handle::{Ask, not_allowed};
 use crate::decode::{self, Format};
 use crate::negotiate::{self, Accepted, Form, Offer};
 use crate::query::WriteOptions;
-use crate::registry::{Answer, Attempt, Call, Object, PatchKind, Served, Target, internal, same_revision};
+use crate::registry::{
+    Answer, Attempt, Call, Object, PatchKind, Served, Target, enforce_namespace, internal, other_uid, same_revision,
+};
 use crate::table;
 use api::field::{Error, Path};
 use http::{Method, Response};
 use merge::apply::{self, ApplyError, Ignored, Writer};
-use merge::{json_patch, merge_patch};
+use merge::{json_patch, merge_patch, strategic};
 use resource::jsonpath;
 use resource::status::Status;
 use serde_json::{Value, json};
@@ -141,6 +143,26 @@ impl Server {
         failed(&format!("failed to convert new object ({}/{}", target.namespace, target.name))
     }
 
+    /// Who else manages the replicas, of a built-in kind, where an apply would change them.
+    fn scale_conflicts(&self, target: &Target, live: &Value, wanted: i64, options: &WriteOptions) -> Option<Status> {
+        let served = &target.served;
+        let (catalog, paths) = (self.core.catalog(), served.scale().unwrap_or_default());
+        let path = text(&paths, "specReplicasPath");
+        let writer = Writer {
+            manager: &options.manager,
+            api_version: "autoscaling/v1",
+            kind: "Scale",
+            subresource: &target.subresource,
+            ignored: &Ignored::Nothing,
+        };
+        // a scale leaves out none, so that an apply of it changes something
+        if options.force || (wanted != 0 && jsonpath::simple(live, path).and_then(Value::as_i64) == Some(wanted)) {
+            return None;
+        }
+        let others = apply::scale_managers(live, &writer, path, |version| catalog.scales(served, version))?;
+        (!others.is_empty()).then(|| crate::registry::apply_refused(&ApplyError::Conflicts(others)))
+    }
+
     /// The Scale in the body of an update.
     fn scale_body(ask: &Ask, builtin: bool) -> Result<Value, Status> {
         // Where upstream cannot read the scale of a custom kind, it does not know the type that it wanted either.
@@ -208,22 +230,43 @@ impl Server {
             let old = target.served.present_value(&entry);
             let scale = view(&target.served, &old, paths, true)?;
             let wanted = if ask.method == Method::PATCH {
-                let mut patched = match kind {
-                    Some(PatchKind::Json) => {
-                        json_patch::apply(&scale, &body).map_err(|e| Status::bad_request(e.to_string()))?
+                let made = match kind {
+                    Some(PatchKind::Json) => json_patch::apply(&scale, &body),
+                    Some(PatchKind::Strategic) => {
+                        strategic::apply(&scale, &body, &merge::builtin::schema(decode::SCALE))
                     }
-                    _ => merge_patch::apply(&scale, &body),
+                    _ => Ok(merge_patch::apply(&scale, &body)),
                 };
-                if let Err(why) = merge::builtin::decode(decode::SCALE, &mut patched) {
-                    let error = Error::invalid(&Path::new("patch"), patched.to_string(), why);
+                let mut patched = made.map_err(|error| crate::registry::refused(&error))?;
+                // as of objects: a strategic patch is shown itself
+                let (shown, read) = match kind {
+                    Some(PatchKind::Strategic) => {
+                        (strategic::shown(&scale, &body), merge::builtin::convert(decode::SCALE, &mut patched))
+                    }
+                    _ => (patched.to_string(), merge::builtin::decode(decode::SCALE, &mut patched)),
+                };
+                if let Err(why) = read {
+                    let error = Error::invalid(&Path::new("patch"), shown, why);
                     return Err(Status::invalid("", "", "", &vec![error]));
+                }
+                if apply
+                    && let Some(wanted) = body["spec"].get("replicas").and_then(Value::as_i64)
+                    && let Some(conflict) = self.scale_conflicts(target, &old, wanted, &options)
+                {
+                    return Err(conflict);
                 }
                 patched
             } else {
                 body.clone()
             };
+            let mut wanted = wanted;
+            enforce_namespace(&mut wanted, target)?;
             if let Some(refusal) = other_name(&wanted) {
                 return Err(refusal);
+            }
+            let (uid, there) = (api::object::uid(&wanted), api::object::uid(&old));
+            if !uid.is_empty() && uid != there {
+                return Err(other_uid(target, uid, there, options.dry_run));
             }
             same_revision(target, &wanted, &entry)?;
             let replicas = wanted["spec"].get("replicas").and_then(Value::as_i64).unwrap_or(0);
@@ -237,7 +280,7 @@ impl Server {
             set(&mut new, text(paths, "specReplicasPath"), replicas.into());
             // The fields of the object itself change, so its own rules apply; their manager is recorded as one of `scale`.
             let call = Call { target, options: &options, user: &ask.user, warnings: &[] };
-            self.core.replace(&call, new, &entry, false)
+            self.core.replace(&call, new, &entry, apply)
         };
         let answer = self.core.run(self.core.may_take_long(target, ask.body.len()), attempt).await?;
         let scale = view(&target.served, &answer.object.value(), paths, true)?;

@@ -6,9 +6,9 @@ use super::{Answer, Attempt, Core, Object, Pending, Served, Target};
 use crate::query::{self, Query};
 use api::field::{Error, ErrorList, Path};
 use jiff::Timestamp;
-use resource::User;
 use resource::admission::Operation;
 use resource::status::Status;
+use resource::{Deletion, User};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use store::{Expect, Op, Txn};
@@ -118,7 +118,16 @@ impl Core {
         let begun =
             self.with_context(user, &target.namespace, options.dry_run, |cx| strategy.begin_delete(cx, &old))?;
         if let Some(mut new) = begun {
-            meta_mut(&mut new).insert("deletionTimestamp".to_owned(), time(now).into());
+            let meta = meta_mut(&mut new);
+            meta.insert("deletionTimestamp".to_owned(), time(now).into());
+            if strategy.deletion() == Deletion::OwnWithDependents {
+                let finalizers = finalizers_for(&old, options.propagation, false);
+                if finalizers.is_empty() {
+                    meta.remove("finalizers");
+                } else {
+                    meta.insert("finalizers".to_owned(), finalizers.into());
+                }
+            }
             return Ok(self.marked(target, &entry, new, options, warnings));
         }
         let mut new = (*old).clone();
@@ -209,6 +218,20 @@ impl Core {
         let group = target.served.storage_group();
         let conflict = |why: String| Status::conflict(group, kind, &target.name, &why);
         let uid = api::object::uid(old);
+        let version = api::object::resource_version(old);
+        if target.served.resource.strategy.deletion() != Deletion::Usual {
+            // upstream's store for these kinds looks itself
+            let asked = [("UID", &options.uid, uid), ("ResourceVersion", &options.resource_version, version)];
+            for (what, wanted, there) in asked {
+                if let Some(wanted) = wanted.as_ref().filter(|wanted| *wanted != there) {
+                    let why = format!(
+                        "Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {there}"
+                    );
+                    return Err(Status::conflict(group, &target.served.resource.plural, &target.name, &why));
+                }
+            }
+            return Ok(());
+        }
         if let Some(wanted) = &options.uid
             && wanted != uid
         {
@@ -216,7 +239,6 @@ impl Core {
                 "the UID in the precondition ({wanted}) does not match the UID in record ({uid}). The object might have been deleted and then recreated"
             )));
         }
-        let version = api::object::resource_version(old);
         if let Some(wanted) = &options.resource_version
             && wanted != version
         {

@@ -199,7 +199,7 @@ fn same_name(target: &super::Target, object: &Value) -> Result<(), Status> {
     }
 }
 
-fn refused(error: &PatchError) -> Status {
+pub(crate) fn refused(error: &PatchError) -> Status {
     match error {
         PatchError::Malformed(message) => Status::bad_request(message.clone()),
         PatchError::Unprocessable(_) | PatchError::TestFailed(_) => {

@@ -33,6 +33,38 @@ fn text<'a>(value: &'a Value, member: &str) -> &'a str {
     value[member].as_str().unwrap_or_default()
 }
 
+/// A review says nothing of itself but where it is.
+fn metadata_faults(object: &Value, namespace: &str) -> ErrorList {
+    let said = |(field, value): (&String, &Value)| {
+        let own = match field.as_str() {
+            "managedFields" => true,
+            "namespace" => !namespace.is_empty(),
+            _ => false,
+        };
+        !own && !value.is_null()
+    };
+    let metadata = &object["metadata"];
+    match metadata.as_object().is_some_and(|fields| fields.iter().any(said)) {
+        true => vec![Error::invalid(&Path::new("metadata"), metadata.clone(), "must be empty")],
+        false => ErrorList::new(),
+    }
+}
+
+/// What a review about one namespace may not ask.
+fn local_faults(spec: &Value, namespace: &str) -> ErrorList {
+    let (path, mut errors) = (Path::new("spec"), ErrorList::new());
+    let (resource, other) = (&spec["resourceAttributes"], &spec["nonResourceAttributes"]);
+    if !resource.is_null() && text(resource, "namespace") != namespace {
+        let place = path.child("resourceAttributes").child("namespace");
+        errors.push(Error::invalid(&place, text(resource, "namespace"), "must match metadata.namespace"));
+    }
+    if !other.is_null() {
+        let detail = "disallowed on this kind of request";
+        errors.push(Error::invalid(&path.child("nonResourceAttributes"), other.clone(), detail));
+    }
+    errors
+}
+
 impl AccessReview {
     fn faults(&self, spec: &Value) -> ErrorList {
         let mut errors = ErrorList::new();
@@ -49,6 +81,13 @@ impl AccessReview {
         if !self.own && text(spec, "user").is_empty() && spec["groups"].as_array().is_none_or(Vec::is_empty) {
             errors.push(Error::invalid(&path.child("user"), "", "at least one of user or group must be specified"));
         }
+        for field in ["fieldSelector", "labelSelector"] {
+            let raw = text(&resource[field], "rawSelector");
+            if !raw.is_empty() && resource[field]["requirements"].as_array().is_some_and(|list| !list.is_empty()) {
+                let place = path.child("resourceAttributes").child(field).child("rawSelector");
+                errors.push(Error::invalid(&place, raw, "may not specified at the same time as requirements"));
+            }
+        }
         errors
     }
 }
@@ -56,7 +95,11 @@ impl AccessReview {
 impl Strategy for AccessReview {
     fn review(&self, cx: &Context<'_>, object: &Value) -> Option<Result<Value, Status>> {
         let spec = object["spec"].clone();
-        let errors = self.faults(&spec);
+        let mut errors = self.faults(&spec);
+        errors.extend(metadata_faults(object, cx.namespace));
+        if !cx.namespace.is_empty() {
+            errors.extend(local_faults(&spec, cx.namespace));
+        }
         if !errors.is_empty() {
             // upstream leaves the kind out here
             return Some(Err(Status::invalid(GROUP, "", "", &errors)));

@@ -94,6 +94,18 @@ fn aggregates(role: &Value) -> bool {
     role.get("aggregationRule").is_some_and(|rule| !rule.is_null())
 }
 
+/// What is wrong with how a role collects the rules of others.
+fn aggregation_faults(rule: &Value) -> ErrorList {
+    let path = Path::new("aggregationRule").child("clusterRoleSelectors");
+    let selectors = rule["clusterRoleSelectors"].as_array().map(Vec::as_slice).unwrap_or_default();
+    if selectors.is_empty() {
+        let detail = "at least one clusterRoleSelector required if aggregationRule is non-nil";
+        return vec![Error::required(&path, detail)];
+    }
+    let each = selectors.iter().enumerate();
+    each.flat_map(|(i, selector)| crate::podspec::label_selector(selector, &path.index(i))).collect()
+}
+
 impl Role {
     /// `old`: what an update replaces. What collects the rules of other roles may come to hold any, and who takes the
     /// collecting away keeps what was collected: both need all rights.
@@ -129,11 +141,15 @@ impl Strategy for Role {
     }
 
     fn validate_create(&self, _cx: &Context<'_>, new: &Value) -> ErrorList {
-        rule_faults(new, self.plural == "roles")
+        let mut errors = rule_faults(new, self.plural == "roles");
+        if aggregates(new) {
+            errors.extend(aggregation_faults(&new["aggregationRule"]));
+        }
+        errors
     }
 
-    fn validate_update(&self, _cx: &Context<'_>, new: &Value, _old: &Value) -> ErrorList {
-        rule_faults(new, self.plural == "roles")
+    fn validate_update(&self, cx: &Context<'_>, new: &Value, _old: &Value) -> ErrorList {
+        self.validate_create(cx, new)
     }
 
     fn admit_create(&self, cx: &Context<'_>, new: &mut Value) -> Result<(), Status> {
@@ -197,6 +213,11 @@ impl Binding {
                     if !subject["apiGroup"].as_str().unwrap_or_default().is_empty() {
                         let given = subject["apiGroup"].clone();
                         errors.push(Error::not_supported(&path.child("apiGroup"), given, &[""]));
+                    }
+                    if !name.is_empty() {
+                        let faults = api::names::subdomain_faults(name, false);
+                        let invalid = |fault| Error::invalid(&path.child("name"), name, fault);
+                        errors.extend(faults.into_iter().map(invalid));
                     }
                     let namespace = subject["namespace"].as_str().unwrap_or_default();
                     if self.plural == "clusterrolebindings" && namespace.is_empty() {

@@ -135,8 +135,26 @@ fn json_value(object: &Value, key: &str, errors: &mut ErrorList) {
     let Some(encoded) = at(object, "data").get(key).and_then(Value::as_str) else { return };
     let bytes = base64::engine::general_purpose::STANDARD.decode(encoded).unwrap_or_default();
     if let Err(error) = serde_json::from_slice::<serde_json::Map<String, Value>>(&bytes) {
-        errors.push(Error::invalid(&Path::new("data").key(key), "<secret contents redacted>", error.to_string()));
+        let why = in_go(&error, &bytes);
+        errors.push(Error::invalid(&Path::new("data").key(key), "<secret contents redacted>", why));
     }
+}
+
+/// Why bytes are no JSON object, in Go's words.
+fn in_go(error: &serde_json::Error, bytes: &[u8]) -> String {
+    use serde_json::error::Category;
+    let what = match (error.classify(), bytes.trim_ascii_start().first()) {
+        (Category::Eof, _) => return "unexpected end of JSON input".to_owned(),
+        (Category::Data, Some(b'"')) => "string",
+        (Category::Data, Some(b'[')) => "array",
+        (Category::Data, Some(b't' | b'f')) => "bool",
+        (Category::Data, _) => "number",
+        (_, _) => {
+            let at = bytes.get(error.column().saturating_sub(1)).copied().unwrap_or_default();
+            return format!("invalid character '{}' looking for beginning of value", char::from(at));
+        }
+    };
+    format!("json: cannot unmarshal {what} into Go value of type map[string]interface {{}}")
 }
 
 impl Strategy for Secrets {

@@ -1,6 +1,7 @@
 //! Namespaces.
 
 use super::*;
+use resource::Deletion;
 
 /// The finalizer that namespaces are born with: their content goes before they do.
 const NAMESPACE_FINALIZER: &str = "kubernetes";
@@ -21,6 +22,17 @@ impl Strategy for Namespaces {
             let labels = map(child(child(object, "metadata"), "labels"));
             labels.insert(NAMESPACE_LABEL.to_owned(), name.into());
         }
+        kit::default(child(object, "status"), "phase", "Active");
+    }
+
+    fn admit_valid(&self, _cx: &Context<'_>, new: &Value) -> Result<(), Status> {
+        unsound(new, security_faults(new))
+    }
+
+    fn admit_update(&self, _cx: &Context<'_>, new: &Value, old: &Value) -> Result<(), Status> {
+        let faults = security_faults(new);
+        // what was wrong before may stay
+        if faults == security_faults(old) { Ok(()) } else { unsound(new, faults) }
     }
 
     fn prepare_create(&self, _cx: &Context<'_>, new: &mut Value) {
@@ -48,17 +60,18 @@ impl Strategy for Namespaces {
     }
 
     fn validate_create(&self, _cx: &Context<'_>, new: &Value) -> ErrorList {
-        finalizer_faults(new)
+        finalizer_faults(new, false)
     }
 
     fn validate_update(&self, _cx: &Context<'_>, new: &Value, _old: &Value) -> ErrorList {
-        finalizer_faults(new)
+        finalizer_faults(new, false)
     }
 
     fn validate_subresource(&self, _cx: &Context<'_>, subresource: &str, new: &Value, _old: &Value) -> ErrorList {
-        let mut errors = finalizer_faults(new);
+        let mut errors = finalizer_faults(new, subresource == "finalize");
         let phase = text(new, "status.phase");
-        let path = Path::new("status").child("phase");
+        // upstream names the field as its Go struct does
+        let path = Path::new("status").child("Phase");
         if subresource == "status" {
             if api::object::is_terminating(new) {
                 if phase != "Terminating" {
@@ -83,6 +96,10 @@ impl Strategy for Namespaces {
         Ok(Some(going))
     }
 
+    fn deletion(&self) -> Deletion {
+        Deletion::OwnWithDependents
+    }
+
     fn may_vanish(&self, object: &Value) -> bool {
         items(object, "spec.finalizers").is_empty()
     }
@@ -92,10 +109,7 @@ impl Strategy for Namespaces {
     }
 
     fn selectable(&self, object: &Value) -> Vec<(&'static str, String)> {
-        vec![
-            ("status.phase", text(object, "status.phase").to_owned()),
-            ("name", text(object, "metadata.name").to_owned()),
-        ]
+        vec![("status.phase", text(object, "status.phase").to_owned())]
     }
 
     fn name_faults(&self, name: &str, prefix: bool) -> Vec<String> {
@@ -114,17 +128,47 @@ impl Strategy for Namespaces {
     }
 }
 
-fn finalizer_faults(namespace: &Value) -> ErrorList {
+/// `counted`: each is named by its place in the list.
+fn finalizer_faults(namespace: &Value, counted: bool) -> ErrorList {
     let mut errors = ErrorList::new();
-    for finalizer in items(namespace, "spec.finalizers") {
+    for (i, finalizer) in items(namespace, "spec.finalizers").iter().enumerate() {
         let name = finalizer.as_str().unwrap_or_default();
-        let path = Path::new("spec").child("finalizers");
-        let faults = names::qualified_name_faults(name);
-        if faults.is_empty() && !name.contains('/') && name != NAMESPACE_FINALIZER {
+        let list = Path::new("spec").child("finalizers");
+        let path = if counted { list.index(i) } else { list };
+        if !name.contains('/') && name != NAMESPACE_FINALIZER {
             let detail = "name is neither a standard finalizer name nor is it fully qualified";
             errors.push(Error::invalid(&path, name, detail));
         }
+        let faults = names::qualified_name_faults(name);
         errors.extend(faults.into_iter().map(|fault| Error::invalid(&path, name, fault)));
+    }
+    errors
+}
+
+fn unsound(namespace: &Value, faults: ErrorList) -> Result<(), Status> {
+    let refusal = || Status::invalid("", "Namespace", text(namespace, "metadata.name"), &faults);
+    if faults.is_empty() { Ok(()) } else { Err(refusal()) }
+}
+
+/// What is wrong with the labels that say how safe pods must be.
+fn security_faults(namespace: &Value) -> ErrorList {
+    let labels = at(namespace, "metadata.labels");
+    let mut errors = ErrorList::new();
+    for mode in ["enforce", "audit", "warn"] {
+        for (version, suffix) in [(false, ""), (true, "-version")] {
+            let label = format!("pod-security.kubernetes.io/{mode}{suffix}");
+            let Some(value) = labels.get(&label).and_then(Value::as_str) else { continue };
+            let minor = value.strip_prefix("v1.").unwrap_or_default();
+            let is_number = minor == "0" || (minor.parse::<u32>().is_ok() && !minor.starts_with(['0', '+']));
+            let detail = match version {
+                true if value != "latest" && !is_number => "must be \"latest\" or \"v1.x\"",
+                false if !["privileged", "baseline", "restricted"].contains(&value) => {
+                    "must be one of privileged, baseline, restricted"
+                }
+                _ => continue,
+            };
+            errors.push(Error::invalid(&Path::new("metadata").child("labels").key(&label), value, detail));
+        }
     }
     errors
 }

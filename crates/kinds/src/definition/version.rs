@@ -71,6 +71,14 @@ pub(super) fn all_versions(definition: &Value, path: &Path, errors: &mut ErrorLi
     for (place, schema) in places("schema", path.child("validation")) {
         if let Some(schema) = schema.get("openAPIV3Schema").filter(|s| s.is_object()) {
             errors.extend(structural::check(schema, &place.child("openAPIV3Schema")));
+            // the default of the whole is an object of its own
+            let whole = schema.get("default").filter(|value| value.is_object());
+            for field in ["apiVersion", "kind"] {
+                if whole.is_some_and(|value| text(value, field).is_empty()) {
+                    let path = place.child("openAPIV3Schema").child("default").child(field);
+                    errors.push(Error::required(&path, ""));
+                }
+            }
         }
     }
     for (place, subresources) in places("subresources", path.child("subresources")) {

@@ -156,7 +156,7 @@ impl Strategy for CronJobs {
             json!(text(object, "metadata.name")),
             json!(text(object, "spec.schedule")),
             json!(at(object, "spec.timeZone").as_str().unwrap_or("<none>")),
-            json!(is_true(object, "spec.suspend")),
+            json!(if is_true(object, "spec.suspend") { "True" } else { "False" }),
             json!(items(object, "status.active").len()),
             json!(last),
             age(object, now),

@@ -54,17 +54,13 @@ pub fn set_condition(object: &mut Value, mut condition: Value, now: Timestamp) {
 /// `podIP` is the first of `podIPs`, whichever of both was written.
 fn join_addresses(pod: &mut Value) {
     let Some(status) = pod.get_mut("status").filter(|s| s.is_object()) else { return };
-    for (one, many) in [("podIP", "podIPs"), ("hostIP", "hostIPs")] {
-        let first = items(status, many).first().map(|ip| text(ip, "ip").to_owned());
-        let single = text(status, one).to_owned();
-        match first {
-            None if !single.is_empty() && one == "podIP" => status[many] = json!([{ "ip": single }]),
-            Some(first) if !single.is_empty() && first != single && one == "podIP" => {
-                status[many] = json!([{ "ip": single }]);
-            }
-            Some(first) if single.is_empty() && one == "podIP" => status[one] = first.into(),
-            _ => {}
-        }
+    let first = items(status, "podIPs").first().map(|ip| text(ip, "ip").to_owned());
+    let single = text(status, "podIP").to_owned();
+    match first {
+        None if !single.is_empty() => status["podIPs"] = json!([{ "ip": single }]),
+        Some(first) if !single.is_empty() && first != single => status["podIPs"] = json!([{ "ip": single }]),
+        Some(first) if single.is_empty() => status["podIP"] = first.into(),
+        _ => {}
     }
 }
 

@@ -290,6 +290,16 @@ pub fn validate_status(new: &Value, old: &Value) -> ErrorList {
     for field in ["podIPs", "hostIPs"] {
         addresses(at(new, "status"), at(old, "status"), field, &path.child(field), &mut errors);
     }
+    if let Some(first) = items(new, "status.hostIPs").first()
+        && text(first, "ip") != text(new, "status.hostIP")
+    {
+        let place = path.child("hostIPs").index(0).child("ip");
+        errors.push(Error::invalid(&place, text(first, "ip"), "must be equal to `hostIP`"));
+    }
+    if let Some(generation) = int(new, "status.observedGeneration").filter(|generation| *generation < 0) {
+        let place = path.child("observedGeneration");
+        errors.push(Error::invalid(&place, generation, "must be a non-negative integer"));
+    }
     errors
 }
 

@@ -12,27 +12,34 @@ use serde_json::Value;
 const SCALE: &str = "autoscaling/v1";
 
 /// Records in `new.metadata.managedFields` that `writer` has written the replicas of `live` at `path` (`.spec.replicas`);
-/// `changed`: to this other number. `versions` are those in which the kind has a scale.
+/// `changed`: to this other number. `applied`: by an apply. `versions` are those in which the kind has a scale.
 pub fn track_scale(
     live: &Value,
     new: &mut Value,
     writer: &Writer<'_>,
     path: &str,
     changed: Option<i64>,
+    applied: bool,
     versions: impl Fn(&str) -> bool,
 ) {
     let path = elements(path);
     let mut replicas = FieldSet::default();
     replicas.insert(&path);
     let before = managed_fields(live).and_then(|list| Managed::decode(list).ok()).unwrap_or_default();
+    let owners = || {
+        let owners = before.entries.iter().filter(|(_, entry)| entry.fields.has(&path));
+        owners.map(|(id, _)| Identity::new(&id.manager, id.operation, SCALE, &id.subresource))
+    };
     let mut scalers: Vec<Identity> = match changed {
+        Some(_) if applied => vec![Identity::of(writer, Operation::Apply)],
+        None if applied => {
+            let own = Identity::of(writer, Operation::Apply);
+            owners().filter(|id| *id != own).chain([own.clone()]).collect()
+        }
         // a scale does not mention none
         Some(0) => Vec::new(),
         Some(_) => vec![Identity::new(writer.manager, Operation::Update, SCALE, writer.subresource)],
-        None => {
-            let owners = before.entries.iter().filter(|(_, entry)| entry.fields.has(&path));
-            owners.map(|(id, _)| Identity::new(&id.manager, id.operation, SCALE, &id.subresource)).collect()
-        }
+        None => owners().collect(),
     };
     let mut kept: Vec<(Identity, Entry)> = Vec::new();
     for (id, entry) in before.entries {
@@ -123,7 +130,7 @@ mod tests {
             entry("other", "", then, json!({"f:metadata": {}})),
         ]}});
         let mut new = live.clone();
-        track_scale(&live, &mut new, &SCALER, ".spec.replicas", changed, |version| version == "e.g/v1");
+        track_scale(&live, &mut new, &SCALER, ".spec.replicas", changed, false, |version| version == "e.g/v1");
         new["metadata"]["managedFields"].take()
     }
 

@@ -44,6 +44,10 @@ impl Schema {
         match value {
             Value::Object(members) => {
                 for (name, member) in members {
+                    if name == "metadata" && (path.is_root() || self.embedded) {
+                        // its lists are not the schema's
+                        continue;
+                    }
                     if let Some(schema) = self.properties.get(name) {
                         schema.uniqueness_faults(member, &path.child(name), out);
                     } else if let Some(schema) = &self.additional {

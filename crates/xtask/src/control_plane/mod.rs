@@ -162,7 +162,8 @@ fn start(
             "--tls-cert-file=server.crt",
             "--tls-private-key-file=server.key",
             "--token-auth-file=tokens.csv",
-            "--service-account-issuer=https://kubernetes.default.svc",
+            // as ours
+            "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
             "--service-account-key-file=service-accounts.pub",
             "--service-account-signing-key-file=service-accounts.key",
             // there is one user, an administrator: fairness between users would only cost time

@@ -146,5 +146,12 @@ fn impersonated(parts: &Parts) -> Result<Option<User>, Status> {
     if groups.is_empty() && extra.is_empty() && uid.is_empty() {
         return Ok(None);
     }
-    Err(Status::bad_request("requested [] without impersonating a user"))
+    let list = |all: &[String]| all.iter().map(|one| format!("{one:?}")).collect::<Vec<_>>().join(", ");
+    let groups = if groups.is_empty() { "[]string(nil)".to_owned() } else { format!("[]string{{{}}}", list(&groups)) };
+    let pairs: Vec<String> = extra.iter().map(|(key, all)| format!("{key:?}:[]string{{{}}}", list(all))).collect();
+    let extra = if pairs.is_empty() { "(nil)".to_owned() } else { format!("{{{}}}", pairs.join(", ")) };
+    // upstream shows its Go struct
+    let user =
+        format!("&user.DefaultInfo{{Name:\"\", UID:{uid:?}, Groups:{groups}, Extra:map[string][]string{extra}}}");
+    Err(Status::bad_request(format!("requested {user} without impersonating a user name")))
 }

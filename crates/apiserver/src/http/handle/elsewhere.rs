@@ -18,8 +18,9 @@ impl Server {
             }
             _ => {}
         }
-        // The lists of custom kinds are shown whatever the method.
+        // Groups, and the lists of custom kinds, are shown whatever the method.
         let any_method = match what {
+            Discovery::Groups | Discovery::Group(_) => true,
             Discovery::Resources { group, version } => {
                 if discovery::resources(&catalog, group, version).is_none() {
                     return Err(no_resource());
@@ -28,7 +29,7 @@ impl Server {
             }
             _ => false,
         };
-        if !any_method && !matches!(ask.method, Method::GET | Method::HEAD) {
+        if !any_method && ask.method != Method::GET {
             return Err(not_allowed());
         }
         let accept = ask.accept();
@@ -61,13 +62,13 @@ impl Server {
                 Ok(answer::encode(200, version().to_string().into_bytes(), &accepted))
             }
             "/metrics" if reads => Ok(self.metrics.answer()),
-            "/openapi/v2" if reads => self.openapi_v2(ask),
-            "/openapi/v3" if reads => Ok(answer::encode(
+            "/openapi/v2" => self.openapi_v2(ask),
+            "/openapi/v3" => Ok(answer::encode(
                 200,
                 crate::openapi::index(&self.core.catalog()).to_string().into_bytes(),
                 &Accepted::default(),
             )),
-            "/" if reads => {
+            "/" => {
                 let catalog = self.core.catalog();
                 let mut paths = vec!["/api".to_owned(), "/api/v1".to_owned(), "/apis".to_owned()];
                 for group in catalog.groups.iter().filter(|g| !g.is_empty()) {
@@ -84,9 +85,12 @@ impl Server {
                 if let Some(answer) = self.health(ask, path) {
                     return Ok(answer);
                 }
-                if let Some(document) = path.strip_prefix("/openapi/v3/").filter(|_| reads)
-                    && let Some(bytes) = self.openapi.document(&self.core.catalog(), document)
-                {
+                if let Some(document) = path.strip_prefix("/openapi/v3/") {
+                    let Some(bytes) = self.openapi.document(&self.core.catalog(), document) else {
+                        let mut answer = response(404, "", Bytes::new());
+                        answer.headers_mut().remove(header::CONTENT_TYPE);
+                        return Ok(answer);
+                    };
                     let mut answer = response(200, "application/json", Bytes::from(bytes.to_vec()));
                     if ask.query.get("hash").is_some() {
                         let value = http::HeaderValue::from_static("public, max-age=31536000, immutable");

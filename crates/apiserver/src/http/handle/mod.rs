@@ -271,6 +271,10 @@ impl Server {
         {
             return Err(no_resource());
         }
+        // what is only asked has no names
+        if served.resource.verbs == ["create"] && !name.is_empty() && !custom && subresource.is_empty() {
+            return Err(no_resource());
+        }
         let target =
             Target { served, namespace: namespace.clone(), name: name.clone(), subresource: subresource.clone() };
         let verb = verb(&ask, &path);

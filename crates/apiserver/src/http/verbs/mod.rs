@@ -87,7 +87,15 @@ impl Server {
         let review =
             self.core.with_context(&ask.user, &target.namespace, options.dry_run, |cx| strategy.review(cx, &body));
         if let Some(result) = review {
-            let answer = Answer { code: 201, object: Object::Made(Arc::new(result?)), warnings };
+            let mut made = result?;
+            // what is sent back as it came has a manager, as if it were stored
+            if body.get("spec").is_some_and(|spec| made.get("spec") == Some(spec)) {
+                let managed = self.core.managed_by(target, &options, body);
+                if !managed.is_null() {
+                    made["metadata"]["managedFields"] = managed;
+                }
+            }
+            let answer = Answer { code: 201, object: Object::Made(Arc::new(made)), warnings };
             return Ok(answer::object(&answer, false, &accepted));
         }
         let call = Call { target, options: &options, user: &ask.user, warnings: &warnings };
@@ -169,6 +177,7 @@ impl Server {
         let include = include_for(ask, &accepted)?;
         let mut options = ListOptions::parse(&ask.query)?;
         options.watch = false;
+        target.served.check_fields(&options.fields)?;
         let delete = self.delete_options(ask)?;
         let long = self.core.may_take_long(target, 0);
         let page = self.core.list(target, &options)?;
@@ -181,7 +190,13 @@ impl Server {
         // The list shows what was deleted, as it was.
         let items: Vec<Object> =
             page.items.iter().zip(deleted).filter(|(_, gone)| *gone).map(|(o, _)| o.clone()).collect();
-        let meta = json!({"resourceVersion": self.core.store.revision().to_string()});
+        let mut meta = json!({"resourceVersion": page.revision.to_string()});
+        if !page.continue_token.is_empty() {
+            meta["continue"] = page.continue_token.clone().into();
+        }
+        if let Some(remaining) = page.remaining {
+            meta["remainingItemCount"] = remaining.into();
+        }
         let mut response = self.many(&target.served, &items, meta, &accepted, include)?;
         answer::warn(&mut response, &delete.warnings(&target.served));
         Ok(response)
@@ -228,6 +243,9 @@ impl Server {
             negotiate::YAML => decode::yaml(&ask.body).map_err(Status::bad_request)?.0,
             _ => decode::json(&ask.body).map_err(Status::bad_request)?.0,
         };
+        let mut body = body;
+        let warnings =
+            decode::subresource(&target.served, &target.subresource, &mut body, &ask.body, options.validation)?;
         let strategy = target.served.resource.strategy.clone();
         let dry_run = options.dry_run;
         // What is left to delete once the objects beside it are written.
@@ -247,6 +265,11 @@ impl Server {
             });
             match outcome.ok_or_else(not_allowed)?? {
                 Outcome::Reply(reply) => Ok(crate::registry::Attempt::made(201, reply)),
+                Outcome::Made { sent, mut reply } => {
+                    let managed = self.core.managed_by(target, &options, sent);
+                    reply["metadata"]["managedFields"] = managed;
+                    Ok(crate::registry::Attempt::made(201, reply))
+                }
                 Outcome::Update { parent: new, reply } => {
                     self.core.write_parent(target, &entry, &parent, new, reply, options.dry_run)
                 }
@@ -263,6 +286,9 @@ impl Server {
         let rest = left.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
         if let Some((options, reply)) = rest {
             answer = self.core.run(long, || delete(&options, &reply)).await?;
+        }
+        if matches!(&answer.object, Object::Made(made) if made["kind"] != "Status") {
+            answer.warnings.extend(warnings);
         }
         Ok(answer::object(&answer, false, &accepted))
     }

@@ -57,7 +57,11 @@ impl Server {
                 let value = answer.object.value();
                 let shown = Shown { tree: &value, text: answer.object.text() };
                 let row = table::row(&target.served, shown, include, accepted.form_version, now);
-                let meta = json!({"resourceVersion": api::object::resource_version(&value)});
+                // what was made for a trial has no version
+                let meta = match api::object::resource_version(&value) {
+                    "" => json!({}),
+                    version => json!({"resourceVersion": version}),
+                };
                 let rows = [|out: &mut Vec<u8>| row.write(out)];
                 let shaped = table::table(Some(table::columns(&target.served)), rows, &meta, accepted.form_version);
                 answer::encode(answer.code, shaped, accepted)

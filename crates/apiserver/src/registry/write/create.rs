@@ -66,7 +66,6 @@ impl Core {
         };
         let now = self.world.now();
         if !tracked {
-            meta_mut(&mut new).remove("managedFields");
             // a list that Go always writes has an owner even where it is empty; the object keeps null in its place
             let lists: Vec<&str> = empty.iter().filter(|(_, v)| v.is_array()).map(|(path, _)| path.as_str()).collect();
             let filled: Vec<String> =

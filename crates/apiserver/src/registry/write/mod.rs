@@ -11,10 +11,11 @@ use crate::meta;
 use crate::query::WriteOptions;
 use api::field::{ErrorList, Path};
 use jiff::Timestamp;
-use merge::apply::{self, Writer};
+use merge::apply::{self, Ignored, Writer};
 use merge::bounds::Exceeded;
 pub(super) use replace::expect_version;
 use replace::kind_fits;
+pub(crate) use replace::other_uid;
 use resource::Beside;
 use resource::User;
 use resource::admission::Operation;
@@ -30,6 +31,28 @@ pub struct Call<'a> {
     pub user: &'a User,
     /// From decoding.
     pub warnings: &'a [String],
+}
+
+impl Core {
+    /// The managed fields of an object that was `sent` to a subresource, and is stored nowhere.
+    pub(crate) fn managed_by(&self, target: &Target, options: &WriteOptions, mut sent: Value) -> Value {
+        let (version, kind) =
+            (api::object::text(&sent, "apiVersion").to_owned(), api::object::text(&sent, "kind").to_owned());
+        let group = version.split_once('/').map_or("", |(group, _)| group);
+        let Some(name) = merge::builtin::type_name(group, &kind) else { return Value::Null };
+        let meta = meta_mut(&mut sent);
+        meta.retain(|field, _| matches!(field.as_str(), "annotations" | "labels"));
+        let ignored = Ignored::Nothing;
+        let writer = Writer {
+            manager: &options.manager,
+            api_version: &version,
+            kind: &kind,
+            subresource: &target.subresource,
+            ignored: &ignored,
+        };
+        apply::track_update(None, &mut sent, &writer, &*merge::builtin::schema(name), self.world.now());
+        sent["metadata"]["managedFields"].take()
+    }
 }
 
 /// Times in objects have whole seconds.

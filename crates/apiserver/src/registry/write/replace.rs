@@ -2,6 +2,17 @@
 
 use super::*;
 
+/// The refusal of an update of an object that is another one than the client saw.
+pub(crate) fn other_uid(target: &Target, wanted: &str, there: &str, dry_run: bool) -> Status {
+    let resource = &target.served.resource;
+    let key = registry_key(target, dry_run);
+    let why = format!(
+        "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: \
+         UID in precondition: {wanted}, UID in object meta: {there}"
+    );
+    Status::conflict(&resource.group, &resource.plural, &target.name, &why)
+}
+
 impl Core {
     /// Replaces an object by `body`, which has been decoded and pruned.
     ///
@@ -35,16 +46,7 @@ impl Core {
         let there = old.as_ref().map_or("", |old| api::object::uid(old));
         let made = entry.is_some() || resource.strategy.create_on_update();
         if made && !uid.is_empty() && uid != there {
-            let key = registry_key(target, call.options.dry_run);
-            return Err(Status::conflict(
-                &resource.group,
-                &resource.plural,
-                &target.name,
-                &format!(
-                    "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: \
-                     Precondition failed: UID in precondition: {uid}, UID in object meta: {there}"
-                ),
-            ));
+            return Err(other_uid(target, uid, there, call.options.dry_run));
         }
         let Some(entry) = entry else {
             if resource.strategy.create_on_update() && target.subresource.is_empty() {
@@ -95,7 +97,9 @@ impl Core {
             let number = |object: &Value| resource::jsonpath::simple(object, path).and_then(Value::as_i64);
             let catalog = self.catalog();
             let changed = number(&new).filter(|to| number(&old) != Some(*to));
-            apply::track_scale(&old, &mut new, &writer, path, changed, |version| catalog.scales(served, version));
+            apply::track_scale(&old, &mut new, &writer, path, changed, tracked, |version| {
+                catalog.scales(served, version)
+            });
         } else if !tracked {
             apply::track_update(Some(&old), &mut new, &writer, served.schemas(), now);
         }
@@ -244,7 +248,8 @@ fn carry_meta(new: &mut Value, old: &Value) {
             Some(Value::String(text)) => text.is_empty(),
             Some(_) => false,
         };
-        if absent {
+        // nobody is told that it stays as it is
+        if absent || field == "creationTimestamp" {
             meta.remove(field);
             if let Some(value) = old.get(field) {
                 meta.insert(field.to_owned(), value.clone());

@@ -1,6 +1,8 @@
 //! Claims of volumes, volumes, and classes of storage.
 
-use super::kit::{age, at, child, default, items, keep, map, same, text, unset};
+mod claim_status;
+
+use crate::kit::{age, at, child, default, items, keep, map, same, text, unset};
 use api::field::{Error, ErrorList, Path};
 use api::names;
 use api::quantity::Quantity;
@@ -27,7 +29,7 @@ pub fn claim_spec(spec: &Value, path: &Path) -> ErrorList {
     if modes.is_empty() {
         errors.push(Error::required(&path.child("accessModes"), "at least 1 access mode is required"));
     }
-    errors.extend(super::podspec::label_selector(at(spec, "selector"), &path.child("selector")));
+    errors.extend(crate::podspec::label_selector(at(spec, "selector"), &path.child("selector")));
     mode_faults(modes, &path.child("accessModes"), &mut errors);
     let at_storage = path.child("resources").key("storage");
     match Quantity::from_json(at(spec, "resources.requests.storage")) {
@@ -154,7 +156,7 @@ const PROTECTION: &str = "kubernetes.io/pvc-protection";
 
 impl Strategy for Claims {
     fn admit_valid(&self, cx: &Context<'_>, new: &Value) -> Result<(), Status> {
-        super::limits::check(cx, "persistentvolumeclaims", new)
+        crate::limits::check(cx, "persistentvolumeclaims", new)
     }
 
     fn may_grow(&self, subresource: &str) -> bool {
@@ -229,6 +231,10 @@ impl Strategy for Claims {
 
     fn prepare_subresource(&self, _cx: &Context<'_>, _subresource: &str, new: &mut Value, old: &Value) {
         keep(new, old, "spec");
+    }
+
+    fn validate_subresource(&self, _cx: &Context<'_>, _subresource: &str, new: &Value, _old: &Value) -> ErrorList {
+        claim_status::faults(at(new, "status"))
     }
 
     fn generation_changed(&self, _new: &Value, _old: &Value) -> Option<bool> {
@@ -324,13 +330,13 @@ impl Strategy for Volumes {
     fn default(&self, object: &mut Value) {
         let spec = child(object, "spec");
         default(spec, "persistentVolumeReclaimPolicy", "Retain");
-        super::podspec::source_defaults(spec);
+        crate::podspec::source_defaults(spec);
         default(spec, "volumeMode", "Filesystem");
         default(child(object, "status"), "phase", "Pending");
     }
 
     fn prepare_create(&self, cx: &Context<'_>, new: &mut Value) {
-        new["status"] = json!({"phase": "Pending", "lastPhaseTransitionTime": super::kit::written(cx.now)});
+        new["status"] = json!({"phase": "Pending", "lastPhaseTransitionTime": crate::kit::written(cx.now)});
     }
 
     fn validate_create(&self, _cx: &Context<'_>, new: &Value) -> ErrorList {
@@ -365,10 +371,10 @@ impl Strategy for Volumes {
             let path = path.child("nodeAffinity").child("required");
             match at(affinity, "required") {
                 Value::Null => errors.push(Error::required(&path, "must specify required node constraints")),
-                required => super::podspec::node_selector(required, &path, &mut errors),
+                required => crate::podspec::node_selector(required, &path, &mut errors),
             }
         }
-        super::podspec::volume_type(spec, &SOURCES, &path, &mut errors);
+        crate::podspec::volume_type(spec, &SOURCES, &path, &mut errors);
         if !at(spec, "local").is_null() && affinity.is_null() {
             let why = "Local volume requires node affinity";
             errors.push(Error::required(&path.child("nodeAffinity"), why));
@@ -398,7 +404,7 @@ impl Strategy for Volumes {
 
     fn warnings(&self, new: &Value, _old: Option<&Value>) -> Vec<String> {
         let spec = at(new, "spec");
-        let mut out = super::pod::warnings_of_sources(spec, "spec.");
+        let mut out = crate::pod::warnings_of_sources(spec, "spec.");
         if text(spec, "persistentVolumeReclaimPolicy") == "Recycle" {
             let why = "spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. Instead, the \
                        recommended approach is to use dynamic provisioning.";
@@ -575,7 +581,7 @@ impl Strategy for Classes {
             json!(text(object, "provisioner")),
             json!(text(object, "reclaimPolicy")),
             json!(text(object, "volumeBindingMode")),
-            json!(super::kit::is_true(object, "allowVolumeExpansion")),
+            json!(crate::kit::is_true(object, "allowVolumeExpansion")),
             age(object, now),
         ]
     }
