@@ -78,6 +78,18 @@ impl Computed {
 static ROOT: LazyLock<Context<'static>> = LazyLock::new(|| {
     let mut context = Context::default().with_all();
     context.add_function("type", |value: Cel| -> Result<Cel, ExecutionError> { Ok(type_marker(&value)) });
+    context.add_function("bool", |value: Cel| -> Result<Cel, ExecutionError> {
+        let wrong = || ExecutionError::function_error("bool", "type conversion error from 'string' to 'bool'");
+        match &value {
+            Cel::Bool(_) => Ok(value),
+            Cel::String(text) => match text.as_str() {
+                "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(Cel::Bool(true)),
+                "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(Cel::Bool(false)),
+                _ => Err(wrong()),
+            },
+            _ => Err(ExecutionError::NoSuchOverload),
+        }
+    });
     // The library measures strings in bytes; CEL counts code points.
     context.add_function("size", |This(value): This<Cel>| -> Result<Cel, ExecutionError> {
         let size = match &value {

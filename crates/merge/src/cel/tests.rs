@@ -35,6 +35,7 @@ fn evaluates() {
         ("isURL('https://x.example/p') && url('https://x.example/p').getHost() == 'x.example'", json!(true)),
         ("'%s-%d'.format(['a', 5])", json!("a-5")),
         ("1 < 1.5 && 2.0 == 2", json!(true)),
+        ("bool('true') && !bool('f') && bool(object.n == 3)", json!(true)),
         ("object.missing == null || true", json!(true)),
         ("true || object.missing.x == 1", json!(true)),
         ("[1, 2].exists(x, x == 1 || object.missing)", json!(true)),
@@ -72,6 +73,7 @@ fn fails_in_cel_gos_words() {
         ("1 / 0 == 1", "division by zero"),
         ("duration('x') > duration('1s')", "type conversion error from 'string' to 'google.protobuf.Duration'"),
         ("object.data > 5", "no such overload"),
+        ("bool('yes')", "type conversion error from 'string' to 'bool'"),
         ("string(int(object.data.?x['y'].orValue('0')) + int(object.data.k)) == ''", "no such key: k"),
         ("size(object.none) + double(object.none) == 0", "no such key: none"),
     ];
