@@ -328,7 +328,7 @@ impl Watchdog {
             let mut conditions = node["status"]["conditions"].as_array().into_iter().flatten();
             conditions.any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
         };
-        let lost_a_node = cluster.all("Node").iter().any(|node| !is_ready(node));
+        let lost_a_node = cluster.has_removed_nodes() || cluster.all("Node").iter().any(|node| !is_ready(node));
         let mut gangs: BTreeMap<String, (usize, usize)> = BTreeMap::new();
         let mut running: BTreeSet<String> = BTreeSet::new();
         for pod in cluster.all("Pod").iter().filter(|pod| is_live(pod)) {

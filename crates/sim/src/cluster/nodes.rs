@@ -23,6 +23,8 @@ pub struct Nodes {
     pub changes: u64,
     /// Whether one ever died.
     lost: bool,
+    /// Whether one was ever removed.
+    removed: bool,
     /// When each running pod ends, by uid.
     ends: BTreeMap<String, i64>,
 }
@@ -140,6 +142,11 @@ impl Cluster {
         self.names(false).iter().any(|name| self.readiness(name).is_some_and(|ready| ready != "Unknown"))
     }
 
+    /// Whether a node was removed, with what ran there.
+    pub fn has_removed_nodes(&self) -> bool {
+        self.nodes.borrow().removed
+    }
+
     /// Whether a node ever died.
     pub fn has_lost_nodes(&self) -> bool {
         self.nodes.borrow().lost
@@ -192,6 +199,7 @@ impl Cluster {
                 let mut nodes = self.nodes.borrow_mut();
                 nodes.changes += 1;
                 nodes.alive.remove(name);
+                nodes.removed = true;
             }
             self.act("DELETE", &format!("/api/v1/nodes/{name}"), super::JSON, &Value::Null);
             let path = format!("/apis/coordination.k8s.io/v1/namespaces/{LEASE_NAMESPACE}/leases/{name}");
