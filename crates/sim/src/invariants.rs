@@ -260,9 +260,16 @@ impl Watchdog {
         for search in cluster.all("OptimizationJob") {
             let trials: Vec<_> = jobs.iter().filter(|job| is_owned(job, &search)).collect();
             let waits = trials.iter().any(|trial| cannot_fit(cluster, object::meta(trial, "name")));
+            let mut conditions = search["status"]["conditions"].as_array().into_iter().flatten();
+            let judged = conditions
+                .find(|one| one["status"] == "True" && (one["type"] == "Complete" || one["type"] == "Failed"));
+            let judged = judged.map(|one| object::text(one, "lastTransitionTime").to_owned());
             let loss = |trial: &Value| {
-                let told = trial["status"]["trainerStatus"]["metrics"][0]["value"].as_str()?.parse::<f64>().ok();
-                told.filter(|_| matches!(ending(trial), Ok(Some("complete"))))
+                let report = &trial["status"]["trainerStatus"];
+                let told = report["metrics"][0]["value"].as_str()?.parse::<f64>().ok();
+                // what a machine that was cut off reports afterwards changes no result
+                let is_late = judged.as_deref().is_some_and(|at| object::text(report, "lastUpdatedTime") > at);
+                told.filter(|_| !is_late && matches!(ending(trial), Ok(Some("complete"))))
             };
             let best = trials.iter().filter_map(|trial| loss(trial)).min_by(f64::total_cmp);
             let name = search["status"]["result"]["trainJobName"].as_str().unwrap_or_default();
