@@ -8,13 +8,13 @@ mod parameters;
 mod validating;
 mod webhooks;
 
-use super::kit::{at, default, items, items_mut, text};
+use super::kit::{at, child, child_if, default, items, items_mut, text};
 use super::podspec::label_selector;
 use api::field::{Error, ErrorList, Path};
 use api::names;
 use merge::cel::{PolicyScope, check_policy, is_identifier};
 pub use mutating::{MutatingPolicies, MutatingPolicyBindings};
-use parameters::param_kind;
+use parameters::{param_kind, param_ref};
 use serde_json::{Value, json};
 pub use validating::{Policies, PolicyBindings};
 pub use webhooks::{Webhooks, client_faults};
@@ -200,5 +200,37 @@ fn only_operations(resources: &Value, operations: Option<&[&str]>, path: &Path, 
     let Some(supported) = operations else { return };
     for operation in items(resources, "resourceRules").iter().flat_map(|rule| items(rule, "operations")) {
         optional(operation, supported, &path.child("resourceRules").child("operations"), errors);
+    }
+}
+
+/// Faults of what all bindings have. `operations`: those that its rules may name, where they may not name all.
+fn binding_faults(spec: &Value, path: &Path, operations: Option<&[&str]>, errors: &mut ErrorList) {
+    let name = text(spec, "policyName");
+    if name.is_empty() {
+        errors.push(Error::required(&path.child("policyName"), ""));
+    } else {
+        for fault in names::subdomain_faults(name, false) {
+            errors.push(Error::invalid(&path.child("policyName"), name, fault));
+        }
+    }
+    param_ref(at(spec, "paramRef"), &path.child("paramRef"), errors);
+    let (resources, at_resources) = (at(spec, "matchResources"), path.child("matchResources"));
+    match_resources(resources, &at_resources, errors);
+    only_operations(resources, operations, &at_resources, errors);
+}
+
+/// What a policy that says nothing else is given.
+fn policy_defaults(object: &mut Value) {
+    let spec = child(object, "spec");
+    default(spec, "failurePolicy", "Fail");
+    if let Some(constraints) = child_if(spec, "matchConstraints") {
+        match_defaults(constraints, &["resourceRules", "excludeResourceRules"]);
+    }
+}
+
+/// What a binding that says nothing else is given.
+fn binding_defaults(object: &mut Value) {
+    if let Some(resources) = child_if(child(object, "spec"), "matchResources") {
+        match_defaults(resources, &["resourceRules", "excludeResourceRules"]);
     }
 }

@@ -1,10 +1,9 @@
 //! The kinds `MutatingAdmissionPolicy` and `MutatingAdmissionPolicyBinding`.
 
-use super::parameters::{param_kind_cell, param_ref, param_ref_cell};
-use super::{expression, match_defaults, match_resources, only_operations, optional, policy_faults, reserved_name};
-use crate::kit::{age, at, child, child_if, default, items, text};
+use super::parameters::{param_kind_cell, param_ref_cell};
+use super::{binding_defaults, binding_faults, expression, optional, policy_defaults, policy_faults, reserved_name};
+use crate::kit::{age, at, items, text};
 use api::field::{Error, ErrorList, Path};
-use api::names;
 use jiff::Timestamp;
 use merge::cel::{PolicyScope, Yields, check_policy};
 use resource::{Context, Strategy};
@@ -98,11 +97,7 @@ impl Strategy for MutatingPolicies {
     }
 
     fn default(&self, object: &mut Value) {
-        let spec = child(object, "spec");
-        default(spec, "failurePolicy", "Fail");
-        if let Some(constraints) = child_if(spec, "matchConstraints") {
-            match_defaults(constraints, &["resourceRules", "excludeResourceRules"]);
-        }
+        policy_defaults(object);
     }
 
     fn validate_create(&self, _cx: &Context<'_>, new: &Value) -> ErrorList {
@@ -132,18 +127,7 @@ impl MutatingPolicyBindings {
         let mut errors = ErrorList::new();
         let path = Path::new("spec");
         let spec = at(binding, "spec");
-        let name = text(spec, "policyName");
-        if name.is_empty() {
-            errors.push(Error::required(&path.child("policyName"), ""));
-        } else {
-            for fault in names::subdomain_faults(name, false) {
-                errors.push(Error::invalid(&path.child("policyName"), name, fault));
-            }
-        }
-        param_ref(at(spec, "paramRef"), &path.child("paramRef"), &mut errors);
-        let (resources, at_resources) = (at(spec, "matchResources"), path.child("matchResources"));
-        match_resources(resources, &at_resources, &mut errors);
-        only_operations(resources, Some(&OPERATIONS), &at_resources, &mut errors);
+        binding_faults(spec, &path, Some(&OPERATIONS), &mut errors);
         errors
     }
 }
@@ -158,9 +142,7 @@ impl Strategy for MutatingPolicyBindings {
     }
 
     fn default(&self, object: &mut Value) {
-        if let Some(resources) = child_if(child(object, "spec"), "matchResources") {
-            match_defaults(resources, &["resourceRules", "excludeResourceRules"]);
-        }
+        binding_defaults(object);
     }
 
     fn validate_create(&self, _cx: &Context<'_>, new: &Value) -> ErrorList {

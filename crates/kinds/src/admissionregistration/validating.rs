@@ -1,8 +1,8 @@
 //! The kinds `ValidatingAdmissionPolicy` and `ValidatingAdmissionPolicyBinding`.
 
-use super::parameters::{param_kind_cell, param_ref, param_ref_cell};
-use super::{expression, match_defaults, match_resources, optional, policy_faults, reserved_name};
-use crate::kit::{age, at, child, child_if, default, items, keep, text};
+use super::parameters::{param_kind_cell, param_ref_cell};
+use super::{binding_defaults, binding_faults, expression, optional, policy_defaults, policy_faults, reserved_name};
+use crate::kit::{age, at, items, keep, text};
 use api::field::{Error, ErrorList, Path};
 use api::names;
 use jiff::Timestamp;
@@ -104,11 +104,7 @@ impl Strategy for Policies {
     }
 
     fn default(&self, object: &mut Value) {
-        let spec = child(object, "spec");
-        default(spec, "failurePolicy", "Fail");
-        if let Some(constraints) = child_if(spec, "matchConstraints") {
-            match_defaults(constraints, &["resourceRules", "excludeResourceRules"]);
-        }
+        policy_defaults(object);
     }
 
     fn prepare_create(&self, _cx: &Context<'_>, new: &mut Value) {
@@ -150,16 +146,7 @@ impl PolicyBindings {
         let mut errors = ErrorList::new();
         let path = Path::new("spec");
         let spec = at(binding, "spec");
-        let name = text(spec, "policyName");
-        if name.is_empty() {
-            errors.push(Error::required(&path.child("policyName"), ""));
-        } else {
-            for fault in names::subdomain_faults(name, false) {
-                errors.push(Error::invalid(&path.child("policyName"), name, fault));
-            }
-        }
-        param_ref(at(spec, "paramRef"), &path.child("paramRef"), &mut errors);
-        match_resources(at(spec, "matchResources"), &path.child("matchResources"), &mut errors);
+        binding_faults(spec, &path, None, &mut errors);
         let actions = items(spec, "validationActions");
         let at_actions = path.child("validationActions");
         if actions.is_empty() {
@@ -191,9 +178,7 @@ impl Strategy for PolicyBindings {
     }
 
     fn default(&self, object: &mut Value) {
-        if let Some(resources) = child_if(child(object, "spec"), "matchResources") {
-            match_defaults(resources, &["resourceRules", "excludeResourceRules"]);
-        }
+        binding_defaults(object);
     }
 
     fn validate_create(&self, _cx: &Context<'_>, new: &Value) -> ErrorList {
