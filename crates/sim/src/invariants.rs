@@ -128,14 +128,39 @@ fn cpu(holder: &Value) -> i64 {
     Quantity::from_json(&holder["cpu"]).map_or(0, Quantity::milli_value)
 }
 
-/// No node is given more than it has.
-fn check_capacity(cluster: &Cluster, pods: &[std::sync::Arc<Value>]) -> Result<(), String> {
+/// What all containers of a pod ask for.
+fn asked(pod: &Value) -> i64 {
+    let containers = pod["spec"]["containers"].as_array().into_iter().flatten();
+    containers.map(|container| cpu(&container["resources"]["requests"])).sum()
+}
+
+/// By node, what its pods ask for together.
+fn used(pods: &[std::sync::Arc<Value>]) -> BTreeMap<&str, i64> {
     let mut used: BTreeMap<&str, i64> = BTreeMap::new();
     for pod in pods.iter().filter(|pod| !matches!(object::text(&pod["status"], "phase"), "Succeeded" | "Failed")) {
-        let containers = pod["spec"]["containers"].as_array().into_iter().flatten();
-        let asked: i64 = containers.map(|container| cpu(&container["resources"]["requests"])).sum();
-        *used.entry(object::text(&pod["spec"], "nodeName")).or_default() += asked;
+        *used.entry(object::text(&pod["spec"], "nodeName")).or_default() += asked(pod);
     }
+    used
+}
+
+/// The name of a pod's JobSet or MPIJob; empty where it has none.
+fn gang_of(pod: &Value) -> &str {
+    object::label(pod, JOBSET_NAME).or_else(|| object::label(pod, LABEL_JOB_NAME)).unwrap_or_default()
+}
+
+/// Whether no node has room for any of the pods that this gang lacks.
+fn finds_no_room(cluster: &Cluster, gang: &str) -> bool {
+    let (pods, nodes) = (cluster.all("Pod"), cluster.all("Node"));
+    let used = used(&pods);
+    let free = |node: &Value| cpu(&node["status"]["allocatable"]) - used.get(object::meta(node, "name")).unwrap_or(&0);
+    let most = nodes.iter().filter(|node| is_ready(node)).map(|node| free(node)).max().unwrap_or(0);
+    let lacks_seat = |pod: &Value| is_live(pod) && object::text(&pod["spec"], "nodeName").is_empty();
+    pods.iter().filter(|pod| gang_of(pod) == gang && lacks_seat(pod)).all(|pod| asked(pod) > most)
+}
+
+/// No node is given more than it has.
+fn check_capacity(cluster: &Cluster, pods: &[std::sync::Arc<Value>]) -> Result<(), String> {
+    let used = used(pods);
     for node in cluster.all("Node") {
         let (name, has) = (object::meta(&node, "name"), cpu(&node["status"]["allocatable"]));
         if let Some(used) = used.get(name).filter(|used| **used > has) {
@@ -331,16 +356,11 @@ impl Watchdog {
             }
         }
         // a gang is placed as a whole or not at all; one that runs keeps its seats where a node was lost for good with one of them
-        let is_ready = |node: &Value| {
-            let mut conditions = node["status"]["conditions"].as_array().into_iter().flatten();
-            conditions.any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
-        };
-        let lost_a_node = cluster.has_removed_nodes() || cluster.all("Node").iter().any(|node| !is_ready(node));
+        let has_silent_nodes = cluster.all("Node").iter().any(|node| !is_ready(node));
         let mut gangs: BTreeMap<String, (usize, usize)> = BTreeMap::new();
         let mut running: BTreeSet<String> = BTreeSet::new();
         for pod in cluster.all("Pod").iter().filter(|pod| is_live(pod)) {
-            let name = object::label(pod, JOBSET_NAME).or_else(|| object::label(pod, LABEL_JOB_NAME));
-            let name = name.unwrap_or_default().to_owned();
+            let name = gang_of(pod).to_owned();
             if object::text(&pod["status"], "phase") == "Running" {
                 running.insert(name.clone());
             }
@@ -348,7 +368,10 @@ impl Watchdog {
             gang.1 += 1;
             gang.0 += usize::from(!object::text(&pod["spec"], "nodeName").is_empty());
         }
-        let keeps_seats = |name: &String| lost_a_node && running.contains(name);
+        // a node that is gone leaves no trace: then there must be no room for what the gang lacks
+        let lost_a_seat =
+            |name: &str| has_silent_nodes || (cluster.has_removed_nodes() && finds_no_room(cluster, name));
+        let keeps_seats = |name: &String| running.contains(name) && lost_a_seat(name);
         match gangs.iter().find(|(name, (placed, all))| *placed != 0 && placed != all && !keeps_seats(name)) {
             Some((name, (placed, all))) => Err(format!("{placed} of {all} pods of {name} are placed")),
             None => Ok(()),
