@@ -199,6 +199,17 @@ impl Quantity {
         self.nanos < 0
     }
 
+    /// Units, if they are a whole number that 64 bits hold.
+    pub fn integer(self) -> Option<i64> {
+        self.is_whole().then(|| i64::try_from(self.nanos / NANOS).ok()).flatten()
+    }
+
+    /// Units, about.
+    #[expect(clippy::cast_precision_loss, reason = "that is what it is for")]
+    pub fn approximate(self) -> f64 {
+        self.nanos as f64 / NANOS as f64
+    }
+
     /// Whether it is a whole number of units.
     pub fn is_whole(self) -> bool {
         self.nanos % NANOS == 0
@@ -267,6 +278,21 @@ pub fn canonical(text: &str) -> Option<String> {
         ((Scale::Two(_), _), _) => false,
     };
     Some(if keep { text.to_owned() } else { quantity.to_string() })
+}
+
+/// The power of ten of which upstream counts this text's amount in a 64-bit integer; `None`: it keeps the amount as a decimal
+/// of any length, or the text is no quantity. Only what is counted in whole units, or more, is an integer to CEL.
+pub fn counted_in(text: &str) -> Option<i32> {
+    let parts = split(text).ok()?;
+    Quantity::parse(text).ok()?;
+    let fraction = i32::try_from(parts.fraction.len()).ok()?;
+    let whole = i32::try_from(parts.whole.trim_start_matches('0').len().max(1)).ok()?;
+    let (power, spare) = match scale(parts.suffix)?.0 {
+        Scale::Ten(exponent) => (exponent.checked_sub(fraction)?, 18 - whole.saturating_add(fraction)),
+        Scale::Two(exponent) if fraction == 0 => (0, 14 - whole - i32::try_from(exponent).ok()? * 3 / 10),
+        Scale::Two(_) => return None,
+    };
+    (spare >= 0 && power >= -9).then_some(power)
 }
 
 impl PartialEq for Quantity {

@@ -13,6 +13,7 @@ mod guard;
 mod literals;
 pub(crate) mod meter;
 mod patch;
+mod quantity;
 mod signatures;
 mod types;
 
@@ -128,6 +129,7 @@ static ROOT: LazyLock<Context<'static>> = LazyLock::new(|| {
         Ok(Cel::List(Arc::new(pairs.into_iter().map(|(_, item)| item.clone()).collect())))
     });
     meter::add_functions(&mut context);
+    quantity::add_functions(&mut context);
     patch::add_functions(&mut context);
     authorizer::add_functions(&mut context);
     for name in TYPE_NAMES {
