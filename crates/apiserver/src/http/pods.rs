@@ -3,15 +3,16 @@
 use super::Server;
 use super::answer::{Body, response};
 use super::handle::Ask;
-use super::upgrade;
+use super::{proxy, upgrade};
+use crate::query::Query;
 use crate::registry::{Target, internal};
 use crate::streams::{self, LogOptions, Socket, StreamKind, StreamOptions};
 use bytes::Bytes;
 use futures::StreamExt;
 use http::Response;
-use resource::admission::Objects;
+use resource::admission::{Objects, Operation};
 use resource::status::Status;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::convert::Infallible;
 use std::sync::Arc;
 
@@ -56,8 +57,16 @@ fn container(pod: &Value, asked: &str) -> Result<String, Status> {
     }
 }
 
+/// The ports that a client wants forwarded.
+fn ports(query: &Query) -> impl Iterator<Item = u16> + '_ {
+    query.all("ports").flat_map(|ports| ports.split(',')).filter_map(|port| port.parse().ok())
+}
+
 impl Server {
     pub(crate) async fn pod_stream(self: &Arc<Self>, ask: &Ask, target: &Target) -> Result<Response<Body>, Status> {
+        if target.subresource != "log" {
+            self.admit_connection(ask, target)?;
+        }
         let pod = self.core.get(&Target { subresource: String::new(), ..target.clone() })?.value();
         match target.subresource.as_str() {
             "log" => self.log(ask, &pod).await,
@@ -65,6 +74,37 @@ impl Server {
             "attach" => self.stream(ask, &pod, StreamKind::Attach).await,
             _ => self.stream(ask, &pod, StreamKind::PortForward).await,
         }
+    }
+
+    /// Lets policies judge a connection to a pod, by its options as an object; whether there is such a pod is looked at later.
+    ///
+    /// # Errors
+    /// The refusal of a policy.
+    pub(super) fn admit_connection(&self, ask: &Ask, target: &Target) -> Result<(), Status> {
+        let own = target.served.subresource(&target.subresource);
+        let kind = own.map_or("", |own| own.kind.as_str());
+        let mut options = json!({"kind": kind, "apiVersion": "v1"});
+        match target.subresource.as_str() {
+            "portforward" => {
+                let ports: Vec<u16> = ports(&ask.query).collect();
+                if !ports.is_empty() {
+                    options["ports"] = ports.into();
+                }
+            }
+            "proxy" => options["path"] = format!("/{}", proxy::rest(ask)).into(),
+            _ => {
+                for flag in ["stdin", "stdout", "stderr", "tty"].into_iter().filter(|flag| ask.query.flag(flag)) {
+                    options[flag] = true.into();
+                }
+                if !ask.query.text("container").is_empty() {
+                    options["container"] = ask.query.text("container").into();
+                }
+                if target.subresource == "exec" {
+                    options["command"] = ask.query.all("command").collect();
+                }
+            }
+        }
+        self.core.admit_body(target, Operation::Connect, &options, &ask.user, false, &mut Vec::new())
     }
 
     /// The pod's node must exist. Where it does not, upstream says that a *pod* of the node's name is not found.
@@ -102,7 +142,7 @@ impl Server {
             stdout: query.flag("stdout"),
             stderr: query.flag("stderr"),
             tty: query.flag("tty"),
-            ports: query.all("ports").flat_map(|p| p.split(',')).filter_map(|p| p.parse().ok()).collect(),
+            ports: ports(query).collect(),
             protocol: String::new(),
         };
         if kind != StreamKind::PortForward {

@@ -47,6 +47,7 @@ impl Server {
     pub(super) async fn pod_proxy(self: &Arc<Self>, ask: &Ask, target: &Target) -> Result<Response<Body>, Status> {
         let wrong = || Status::bad_request(format!("invalid pod request {:?}", target.name));
         let place = Place::parse(&target.name).ok_or_else(wrong)?;
+        self.admit_connection(ask, target)?;
         let of_pod = Target { name: place.name.to_owned(), subresource: String::new(), ..target.clone() };
         let pod = self.core.get(&of_pod)?.value();
         if api::object::text(&pod["status"], "podIP").is_empty() {
@@ -75,10 +76,15 @@ impl Server {
     }
 }
 
+/// What follows `proxy` in the path, as it was written.
+pub(super) fn rest(ask: &Ask) -> &str {
+    // "", api, v1, namespaces, NAMESPACE, pods, NAME, proxy, and the rest
+    ask.path.splitn(9, '/').nth(8).unwrap_or_default()
+}
+
 /// The request as the pod sees it: what follows `proxy` in the path, and nothing of the user.
 fn passed_on(ask: &Ask, port: u16) -> Result<Request<Body>, http::Error> {
-    // "", api, v1, namespaces, NAMESPACE, pods, NAME, proxy, and the rest as it was written
-    let rest = ask.path.splitn(9, '/').nth(8).unwrap_or_default();
+    let rest = rest(ask);
     let query = ask.parts.lock().ok().and_then(|parts| Some(parts.as_ref()?.uri.query()?.to_owned()));
     let query = query.map(|query| format!("?{query}")).unwrap_or_default();
     let mut request = Request::builder().method(ask.method.clone()).uri(format!("/{rest}{query}"));

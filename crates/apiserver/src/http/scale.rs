@@ -6,9 +6,8 @@ use super::handle::{Ask, not_allowed};
 use crate::decode::{self, Format};
 use crate::negotiate::{self, Accepted, Form, Offer};
 use crate::query::WriteOptions;
-use crate::registry::{
-    Answer, Attempt, Call, Object, PatchKind, Served, Target, enforce_namespace, internal, other_uid, same_revision,
-};
+use crate::registry::scale::{text, view};
+use crate::registry::{Answer, Attempt, Call, Object, PatchKind, Target, enforce_namespace, other_uid, same_revision};
 use crate::table;
 use api::field::{Error, Path};
 use http::{Method, Response};
@@ -18,40 +17,6 @@ use resource::jsonpath;
 use resource::status::Status;
 use serde_json::{Value, json};
 use std::sync::Arc;
-
-fn text<'a>(scale: &'a Value, field: &str) -> &'a str {
-    scale.get(field).and_then(Value::as_str).unwrap_or_default()
-}
-
-/// The Scale of an object.
-fn view(served: &Served, object: &Value, paths: &Value, writing: bool) -> Result<Value, Status> {
-    let number = |field: &str| jsonpath::simple(object, text(paths, field)).and_then(Value::as_i64);
-    // A write may be what sets them.
-    let Some(replicas) = number("specReplicasPath").or(writing.then_some(0)) else {
-        let path = text(paths, "specReplicasPath");
-        return Err(internal(format!("the spec replicas field \"{path}\" does not exist")));
-    };
-    let mut meta = json!({});
-    for field in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
-        if let Some(value) = object["metadata"].get(field) {
-            meta[field] = value.clone();
-        }
-    }
-    let mut status = json!({"replicas": number("statusReplicasPath").unwrap_or(0)});
-    if let Some(selector) = paths.get("labelSelectorPath").and_then(Value::as_str)
-        && let Some(Value::String(found)) = jsonpath::simple(object, selector)
-        && !found.is_empty()
-    {
-        status["selector"] = found.clone().into();
-    }
-    let scaled = served.resource.strategy.scaled_pods(object);
-    if !scaled.is_empty() {
-        status["selector"] = scaled.into();
-    }
-    // none is what an absent number means
-    let spec = if replicas == 0 { json!({}) } else { json!({"replicas": replicas}) };
-    Ok(json!({"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": meta, "spec": spec, "status": status}))
-}
 
 /// The answer to a request about a Scale, in the form that was asked for. `builtin`: of a built-in kind.
 fn shown(scale: Value, builtin: bool, accepted: &Accepted, now: jiff::Timestamp) -> Result<Response<Body>, Status> {

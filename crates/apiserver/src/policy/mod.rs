@@ -152,17 +152,23 @@ impl Core {
             return None;
         }
         let any = object.or(old);
-        let name = any.map_or(target.name.as_str(), |o| api::object::meta(o, "name"));
+        let named = any.map(|o| api::object::meta(o, "name")).filter(|name| !name.is_empty());
+        let name = named.unwrap_or(&target.name);
         let is_namespace = resource.group.is_empty() && resource.plural == "namespaces";
         let namespace = match (is_namespace, target.namespace.as_str()) {
             (true, _) => any.cloned().map(Arc::new),
             (false, "") => None,
             (false, namespace) => Objects::get(self, "", "namespaces", "", namespace),
         };
-        let kind = json!({"group": resource.group, "version": resource.version, "kind": resource.kind});
+        // a subresource may be of a kind of its own
+        let own = target.served.subresource(&target.subresource);
+        let kind = own.map_or_else(
+            || json!({"group": resource.group, "version": resource.version, "kind": resource.kind}),
+            |own| json!({"group": own.group, "version": own.version, "kind": own.kind}),
+        );
         let plural = json!({"group": resource.group, "version": resource.version, "resource": resource.plural});
         let rights = Rights { store: self.store.clone(), access: self.access.clone(), user: user.clone() };
-        let own = Attributes {
+        let asked = Attributes {
             group: resource.group.clone(),
             resource: resource.plural.clone(),
             subresource: target.subresource.clone(),
@@ -171,7 +177,7 @@ impl Core {
             fields: String::new(),
         };
         Some(Facts {
-            rights: (Arc::new(rights), own),
+            rights: (Arc::new(rights), asked),
             target,
             operation,
             old,

@@ -2,7 +2,7 @@
 
 use super::evaluation::Evaluation;
 use super::{GROUP, Unconfigured, items, text};
-use crate::registry::{Core, Target};
+use crate::registry::{Core, Target, scale};
 use resource::User;
 use resource::admission::{Objects, Operation};
 use resource::status::Status;
@@ -57,6 +57,21 @@ impl Evaluation<'_> {
 }
 
 impl Core {
+    /// As [`Core::admit_policies`], of a request that stores no object of its own: one that connects to a pod or is the body of
+    /// a subresource.
+    pub(crate) fn admit_body(
+        &self,
+        target: &Target,
+        operation: Operation,
+        body: &Value,
+        user: &User,
+        dry_run: bool,
+        warnings: &mut Vec<String>,
+    ) -> Result<(), Status> {
+        let admitted = self.admit_policies(target, operation, Some(body), None, user, dry_run, warnings);
+        admitted.map_err(|status| status.with_warnings(warnings))
+    }
+
     /// Refuses what a bound policy refuses; adds the warnings of those that only warn.
     ///
     /// # Errors
@@ -76,6 +91,13 @@ impl Core {
         if bindings.is_empty() {
             return Ok(());
         }
+        // policies judge a scale by itself, not by the object that it is of
+        let scaled = |object: Option<&Value>| {
+            let paths = (target.subresource == "scale").then(|| target.served.scale())??;
+            scale::view(&target.served, object?, &paths, true).ok()
+        };
+        let scales = (scaled(object), scaled(old));
+        let (object, old) = (scales.0.as_ref().or(object), scales.1.as_ref().or(old));
         let Some(facts) = self.policy_facts(target, operation, object, old, user, dry_run) else { return Ok(()) };
         for binding in &bindings {
             let policy_name = text(&binding["spec"], "policyName");

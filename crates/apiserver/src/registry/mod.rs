@@ -12,6 +12,7 @@ mod ledger;
 mod many;
 mod patch;
 mod read;
+pub(crate) mod scale;
 mod turns;
 pub(crate) mod write;
 

@@ -171,3 +171,80 @@ async fn what_a_policy_adds_is_completed() {
     assert!(volume.starts_with("kube-api-access-"), "{answer}");
     assert_eq!(answer["spec"]["tolerations"].as_array().map(Vec::len), Some(2), "{answer}");
 }
+
+/// Policies judge what connects to pods, and the bodies of subresources that store no object of their own.
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_evictions_tokens_and_scales_are_judged() {
+    let hostile = Hostile::start(None).await;
+    for (name, group, resource, operation, expression) in [
+        (
+            "exec",
+            "",
+            "pods/exec",
+            "CONNECT",
+            "object.kind != 'PodExecOptions' || object.command[0] != 'sh' || request.kind.kind != 'PodExecOptions'",
+        ),
+        ("forward", "", "pods/portforward", "CONNECT", "!object.ports.exists(port, port < 1024)"),
+        ("proxy", "", "pods/proxy", "CONNECT", "object.path != '/admin/x'"),
+        ("evict", "", "pods/eviction", "CREATE", "request.kind.group != 'policy' || object.metadata.name != 'p'"),
+        ("token", "", "serviceaccounts/token", "CREATE", "object.spec.expirationSeconds <= 3600"),
+        (
+            "scale",
+            "apps",
+            "deployments/scale",
+            "UPDATE",
+            "request.kind.kind == 'Scale' && object.spec.replicas < 5 && !has(object.spec.template)",
+        ),
+    ] {
+        let rule =
+            json!({"apiGroups": [group], "apiVersions": ["v1"], "operations": [operation], "resources": [resource]});
+        let spec = json!({"validations": [{"expression": expression}], "matchConstraints": {"resourceRules": [rule]}});
+        make(&hostile, "validatingadmissionpolicies", json!({"metadata": {"name": name}, "spec": spec})).await;
+        let binding = json!({"metadata": {"name": name}, "spec": {"policyName": name, "validationActions": ["Deny"]}});
+        make(&hostile, "validatingadmissionpolicybindings", binding).await;
+    }
+    let base = "/api/v1/namespaces/default";
+    let pod = json!({"metadata": {"name": "p"}, "spec": {"serviceAccountName": "sa", "containers": [{"name": "c", "image": "x"}]}});
+    let account = json!({"metadata": {"name": "sa"}});
+    let labels = json!({"a": "b"});
+    let deployment = json!({"metadata": {"name": "d"}, "spec": {"selector": {"matchLabels": labels},
+        "template": {"metadata": {"labels": labels}, "spec": pod["spec"]}}});
+    for (path, object) in [
+        (format!("{base}/serviceaccounts"), &account),
+        (format!("{base}/pods"), &pod),
+        ("/apis/apps/v1/namespaces/default/deployments".to_owned(), &deployment),
+    ] {
+        let (code, answer) = hostile.ask("POST", &path, JSON, object.to_string()).await;
+        assert_eq!(code, 201, "{answer}");
+    }
+    let token = |seconds: u32| json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": seconds}});
+    let eviction = |name: &str| json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}});
+    let scale = |replicas: u32| json!({"spec": {"replicas": replicas}});
+    let denied = "denied request: failed expression";
+    for (method, path, body, refused) in [
+        ("GET", format!("{base}/pods/p/exec?command=sh&stdout=1"), Value::Null, true),
+        ("GET", format!("{base}/pods/p/exec?command=ls&stdout=1"), Value::Null, false),
+        // policies are asked before anybody looks whether there is such a pod
+        ("GET", format!("{base}/pods/absent/exec?command=sh&stdout=1"), Value::Null, true),
+        ("GET", format!("{base}/pods/p/attach?stdout=1"), Value::Null, false),
+        ("GET", format!("{base}/pods/p/portforward?ports=80"), Value::Null, true),
+        ("GET", format!("{base}/pods/p/portforward?ports=8080"), Value::Null, false),
+        ("GET", format!("{base}/pods/p/proxy/admin/x"), Value::Null, true),
+        ("GET", format!("{base}/pods/p:8080/proxy/admin"), Value::Null, false),
+        ("POST", format!("{base}/pods/p/eviction?dryRun=All"), eviction("p"), true),
+        ("POST", format!("{base}/serviceaccounts/sa/token"), token(7200), true),
+        ("POST", format!("{base}/serviceaccounts/sa/token"), token(3600), false),
+        ("PATCH", "/apis/apps/v1/namespaces/default/deployments/d/scale".to_owned(), scale(5), true),
+        ("PATCH", "/apis/apps/v1/namespaces/default/deployments/d/scale".to_owned(), scale(4), false),
+    ] {
+        let content = if method == "PATCH" { "application/merge-patch+json" } else { JSON };
+        let sent = if body.is_null() { String::new() } else { body.to_string() };
+        let (code, answer) = hostile.ask(method, &path, content, sent).await;
+        let message = answer["message"].as_str().unwrap_or_default();
+        assert_eq!(
+            (code == 422 && message.contains(denied), message.contains("denied")),
+            (refused, refused),
+            "{path} {body}: {answer}"
+        );
+    }
+}

@@ -16,10 +16,11 @@ use crate::wire;
 use http::{Method, Response};
 pub(super) use read::include_for;
 use resource::Outcome;
+use resource::admission::Operation;
 use resource::status::Status;
 
 use serde_json::{Value, json};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 impl Server {
     /// Refuses a body of a type that nobody can read.
@@ -249,7 +250,9 @@ impl Server {
         let strategy = target.served.resource.strategy.clone();
         let dry_run = options.dry_run;
         // What is left to delete once the objects beside it are written.
-        let left = std::sync::Mutex::new(None);
+        let left = Mutex::new(None);
+        // what policies warn of
+        let warned = Mutex::new(Vec::new());
         let delete = |options: &Value, reply: &Value| {
             let mut parsed = DeleteOptions::parse(Some(options), &Query::default())?;
             parsed.dry_run |= dry_run;
@@ -260,6 +263,9 @@ impl Server {
         let attempt = || {
             let entry = self.core.entry(target).ok_or_else(|| crate::registry::not_found(target))?;
             let parent = target.served.present_value(&entry);
+            let mut told = Vec::new();
+            self.core.admit_body(target, Operation::Create, &body, &ask.user, options.dry_run, &mut told)?;
+            *warned.lock().unwrap_or_else(PoisonError::into_inner) = told;
             let outcome = self.core.with_context(&ask.user, &target.namespace, options.dry_run, |cx| {
                 strategy.post(cx, &target.subresource, &parent, &body)
             });
@@ -276,20 +282,21 @@ impl Server {
                 Outcome::Delete { options, reply, beside } if beside.is_empty() => delete(&options, &reply),
                 Outcome::Delete { options, reply, beside } => {
                     let attempt = self.core.write_beside(target, beside)?;
-                    *left.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some((options, reply));
+                    *left.lock().unwrap_or_else(PoisonError::into_inner) = Some((options, reply));
                     Ok(attempt)
                 }
             }
         };
         let long = self.core.may_take_long(target, ask.body.len());
         let mut answer = self.core.run(long, attempt).await?;
-        let rest = left.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+        let rest = left.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some((options, reply)) = rest {
             answer = self.core.run(long, || delete(&options, &reply)).await?;
         }
         if matches!(&answer.object, Object::Made(made) if made["kind"] != "Status") {
             answer.warnings.extend(warnings);
         }
+        answer.warnings.extend(warned.into_inner().unwrap_or_else(PoisonError::into_inner));
         Ok(answer::object(&answer, false, &accepted))
     }
 }
