@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 HERE, THERE = "rights-a", "rights-b"
 RBAC = "rbac.authorization.k8s.io"
+POLICIES = "admissionregistration.k8s.io"
 # plural: group, version, namespaced, kind, body beside the metadata, subresources
 KINDS: dict[str, tuple[str, str, bool, str, dict, list[str]]] = {
     "configmaps": ("", "v1", True, "ConfigMap", {"data": {"a": "b"}}, []),
@@ -28,11 +29,17 @@ KINDS: dict[str, tuple[str, str, bool, str, dict, list[str]]] = {
     "rolebindings": (RBAC, "v1", True, "RoleBinding", {}, []),
     "clusterrolebindings": (RBAC, "v1", False, "ClusterRoleBinding", {}, []),
     "customresourcedefinitions": ("apiextensions.k8s.io", "v1", False, "CustomResourceDefinition", {}, ["status"]),
+    "validatingadmissionpolicies": (POLICIES, "v1", False, "ValidatingAdmissionPolicy", {}, ["status"]),
+    "validatingadmissionpolicybindings": (POLICIES, "v1", False, "ValidatingAdmissionPolicyBinding", {}, []),
+    "mutatingadmissionpolicies": (POLICIES, "v1", False, "MutatingAdmissionPolicy", {}, []),
+    "mutatingadmissionpolicybindings": (POLICIES, "v1", False, "MutatingAdmissionPolicyBinding", {}, []),
 }  # fmt: skip
 VERBS = ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"]
 NAMES = ["one", "two", "absent"]
 URLS = ["/healthz", "/livez", "/metrics", "/version", "/api", "/apis", "/apis/batch", "/logs", "/foo", "/foo/bar", "/openapi/v2"]
 EXTRA = "example.com/scope"
+# what parameters of policies may be of; the last is of no kind that there is
+PARAMETERS = [("v1", "ConfigMap"), ("v1", "Secret"), ("v1", "Namespace"), ("batch/v1", "Job"), ("example.com/v1", "Nothing")]
 
 
 @dataclass
@@ -136,7 +143,9 @@ class Maker:
             body["rules"] = self.rules(plural == "clusterroles") if rng.random() < 0.8 else []
             if plural == "clusterroles" and rng.random() < 0.2:
                 body["aggregationRule"] = {"clusterRoleSelectors": [{"matchLabels": {"for": rng.choice(["me", self.roles[0]])}}]}
-        if plural.endswith("bindings"):
+        if group == POLICIES:
+            body["spec"] = self.policy(plural) if plural.endswith("policies") else self.policy_binding(plural)
+        elif plural.endswith("bindings"):
             role = rng.choice([*self.roles, "view", "cluster-admin", "absent", "one"])
             body["roleRef"] = {"apiGroup": RBAC, "kind": rng.choice(["ClusterRole", "ClusterRole", "Role"]) if namespaced else "ClusterRole", "name": role}
             body["subjects"] = [{"kind": "User", "name": self.user, "apiGroup": RBAC}]
@@ -145,6 +154,24 @@ class Maker:
             body["spec"] = {"group": "example.com", "scope": "Namespaced", "names": {"plural": f"{name}s", "kind": name.title()},
                             "versions": [{"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": {"type": "object"}}}]}  # fmt: skip
         return body
+
+    def policy(self, plural: str) -> dict:
+        """A policy's spec; it matches nothing that there is."""
+        api_version, kind = self.rng.choice(PARAMETERS)
+        spec = policy_spec(plural)
+        if self.rng.random() < 0.8:
+            spec["paramKind"] = {"apiVersion": api_version, "kind": kind}
+        return spec
+
+    def policy_binding(self, plural: str) -> dict:
+        rng = self.rng
+        spec: dict = {"policyName": rng.choice(["one", "one", "two", "absent"])}
+        if plural.startswith("validating"):
+            spec["validationActions"] = ["Deny"]
+        if rng.random() < 0.85:
+            which = {"name": rng.choice(NAMES)} if rng.random() < 0.6 else {"selector": {}}
+            spec["paramRef"] = {**which, "parameterNotFoundAction": "Deny", **({"namespace": rng.choice([HERE, THERE])} if rng.random() < 0.7 else {})}
+        return spec
 
     def request(self) -> Request:
         rng = self.rng
@@ -247,6 +274,15 @@ def make(seed: str, number: int, requests: int = 25) -> Scenario:
     return Scenario(maker.user, maker.group, maker.account, objects, [maker.request() for _ in range(requests)])
 
 
+def policy_spec(plural: str) -> dict:
+    rule = {"apiGroups": ["example.com"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["nothings"]}
+    spec: dict = {"matchConstraints": {"resourceRules": [rule]}}
+    if plural.startswith("validating"):
+        return {**spec, "validations": [{"expression": "true"}]}
+    change = {"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": "Object{}"}}
+    return {**spec, "reinvocationPolicy": "Never", "mutations": [change]}
+
+
 def everybodys() -> list[tuple[str, dict]]:
     """What is there to ask for, in both namespaces."""
     out: list[tuple[str, dict]] = [("/api/v1/namespaces", {"metadata": {"name": name}}) for name in (HERE, THERE)]
@@ -254,4 +290,9 @@ def everybodys() -> list[tuple[str, dict]]:
         for plural in ("configmaps", "secrets", "services", "serviceaccounts", "leases"):
             out += [(collection(plural, namespace), {"metadata": {"name": name}, **json.loads(json.dumps(KINDS[plural][4]))}) for name in ("one", "two")]
         out.append((collection("roles", namespace), {"metadata": {"name": "one"}, "rules": [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]}]}))
+    for plural in ("validatingadmissionpolicies", "mutatingadmissionpolicies"):
+        for name, (api_version, kind) in zip(("one", "two"), PARAMETERS, strict=False):
+            out.append((collection(plural, ""), {"metadata": {"name": name}, "spec": {**policy_spec(plural), "paramKind": {"apiVersion": api_version, "kind": kind}}}))
+        actions = {"validationActions": ["Deny"]} if plural.startswith("validating") else {}
+        out.append((collection(plural.replace("policies", "policybindings"), ""), {"metadata": {"name": "one"}, "spec": {"policyName": "one", **actions}}))
     return out

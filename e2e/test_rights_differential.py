@@ -99,7 +99,8 @@ def told(request: Request, answer: replay.Answer) -> dict:
 
 def grows(theirs: dict, ours: dict) -> bool:
     """Whether we allow what upstream refuses."""
-    allowed = lambda a: (a.get("status") or {}).get("allowed", True) if a["code"] != 403 else False
+    # a policy whose parameters its maker may not read is invalid
+    allowed = lambda a: (a.get("status") or {}).get("allowed", True) if a["code"] not in (403, 422) else False
     return allowed(ours) and not allowed(theirs)
 
 

@@ -120,6 +120,8 @@ pub trait World: Send + Sync {
 pub type Lookup<'a> = dyn Fn(&str, &str, &str, &str) -> Option<Arc<Value>> + 'a;
 /// All objects of (group, plural, namespace).
 pub type List<'a> = dyn Fn(&str, &str, &str) -> Vec<Arc<Value>> + 'a;
+/// The plural of the kind that a value names.
+pub type PluralOf<'a> = dyn Fn(&Value) -> Option<String> + 'a;
 
 /// What a strategy may look at beside the object itself.
 pub struct Context<'a> {
@@ -137,6 +139,8 @@ pub struct Context<'a> {
     pub lookup: &'a Lookup<'a>,
     /// All objects of (group, plural, namespace).
     pub list: &'a List<'a>,
+    /// The plural of the kind that `apiVersion` and `kind` of a value name; `None`: it is not served.
+    pub plural_of: &'a PluralOf<'a>,
     /// For chance; the time is `now`.
     pub world: &'a dyn World,
 }

@@ -312,6 +312,7 @@ impl Core {
         let lookup =
             |group: &str, plural: &str, namespace: &str, name: &str| Objects::get(self, group, plural, namespace, name);
         let list = |group: &str, plural: &str, namespace: &str| Objects::list(self, group, plural, namespace);
+        let plural_of = |kind: &Value| self.catalog().kind_of(kind).map(|served| served.resource.plural.clone());
         work(&Context {
             now: self.world.now(),
             namespace,
@@ -322,6 +323,7 @@ impl Core {
             tokens: &*self.tokens,
             lookup: &lookup,
             list: &list,
+            plural_of: &plural_of,
             world: &*self.world,
         })
     }

@@ -385,3 +385,80 @@ async fn policies_ask_what_users_may_do() {
     let message = answer["message"].as_str().unwrap_or_default();
     assert_eq!((code, message.contains("the account may, too")), (422, true), "{answer}");
 }
+
+/// Messages of policies show what their parameters say, so that who makes a policy must be able to read those.
+#[tokio::test]
+async fn policies_take_no_parameters_that_their_maker_may_not_read() {
+    let hostile = Hostile::start(None).await;
+    let base = "/apis/admissionregistration.k8s.io/v1";
+    let rule = |group: &str, plurals: &[&str], verbs: &[&str]| json!({"apiGroups": [group], "resources": plurals, "verbs": verbs});
+    let policies = rule("admissionregistration.k8s.io", &["*"], &["*"]);
+    let bob = hostile.grant("bob", None, json!([policies, rule("", &["configmaps"], &["get"])])).await;
+    let constraints = json!({"resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}]});
+    let mutation = json!({"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": "Object{}"}});
+    let own = |kind: &str| match kind {
+        "validating" => json!({"validations": [{"expression": "true"}], "matchConstraints": constraints}),
+        _ => json!({"mutations": [mutation], "reinvocationPolicy": "Never", "matchConstraints": constraints}),
+    };
+    let ask = async |who: &User, method: &str, path: String, body: Value| {
+        let content = if method == "PATCH" { "application/merge-patch+json" } else { JSON };
+        hostile.ask_as(who.clone(), method, &path, content, body.to_string()).await
+    };
+    let all = "user &{bob  [system:authenticated] map[]} must have \"get\" permission on all objects of the referenced paramKind";
+    for kind in ["validating", "mutating"] {
+        let path = format!("{base}/{kind}admissionpolicies");
+        let policy = |name: &str, param_kind: &Value| {
+            let mut spec = own(kind);
+            spec["paramKind"] = param_kind.clone();
+            json!({"metadata": {"name": name}, "spec": spec})
+        };
+        let secrets = json!({"apiVersion": "v1", "kind": "Secret"});
+        let maps = json!({"apiVersion": "v1", "kind": "ConfigMap"});
+        let (code, answer) = ask(&bob, "POST", path.clone(), policy("secrets", &secrets)).await;
+        let cause = &answer["details"]["causes"][0];
+        assert_eq!((code, &cause["field"]), (422, &json!("spec.paramKind")), "{answer}");
+        assert_eq!(cause["message"], format!("Forbidden: {all} (kind=Secret, apiVersion=v1)"), "{answer}");
+        let unknown = json!({"apiVersion": "example.com/v1", "kind": "Nothing"});
+        let (code, answer) = ask(&bob, "POST", path.clone(), policy("unknown", &unknown)).await;
+        assert_eq!(code, 422, "a kind that nobody serves may come to be any: {answer}");
+        let (code, answer) = ask(&bob, "POST", path.clone(), policy("maps", &maps)).await;
+        assert_eq!(code, 201, "{answer}");
+        let (code, answer) = ask(&admin(), "POST", path.clone(), policy("secrets", &secrets)).await;
+        assert_eq!(code, 201, "{answer}");
+        // an update asks where it takes other parameters
+        let labelled = json!({"metadata": {"labels": {"a": "b"}}});
+        let (code, answer) = ask(&bob, "PATCH", format!("{path}/secrets"), labelled.clone()).await;
+        assert_eq!(code, 200, "{answer}");
+        let (code, answer) = ask(&bob, "PATCH", format!("{path}/maps"), json!({"spec": {"paramKind": secrets}})).await;
+        assert_eq!(code, 422, "{answer}");
+
+        let path = format!("{base}/{kind}admissionpolicybindings");
+        let bound = |policy: &str, reference: Value| {
+            let actions = if kind == "validating" { json!(["Deny"]) } else { Value::Null };
+            json!({"metadata": {"generateName": "b"}, "spec": {"policyName": policy, "paramRef": reference, "validationActions": actions}})
+        };
+        let named = json!({"name": "p", "namespace": "default", "parameterNotFoundAction": "Deny"});
+        let selected = json!({"selector": {}, "namespace": "default", "parameterNotFoundAction": "Deny"});
+        // only the younger kind asks for the right to list
+        let lists = if kind == "validating" { 201 } else { 422 };
+        for (policy, reference, expected) in [
+            ("maps", &named, 201),
+            ("maps", &selected, lists),
+            ("secrets", &named, 422),
+            ("secrets", &selected, 422),
+            ("absent", &named, 422),
+        ] {
+            let (code, answer) = ask(&bob, "POST", path.clone(), bound(policy, reference.clone())).await;
+            assert_eq!(code, expected, "{kind} {policy} {reference}: {answer}");
+            let (code, answer) = ask(&admin(), "POST", path.clone(), bound(policy, reference.clone())).await;
+            assert_eq!(code, 201, "{answer}");
+        }
+        let (code, answer) = ask(&bob, "POST", path.clone(), bound("secrets", named.clone())).await;
+        let words = if kind == "validating" {
+            "user &{bob  [system:authenticated] map[]} does not have \"get\" permission on the object referenced by paramRef"
+        } else {
+            "user get does not have \"&{bob  [system:authenticated] map[]}\" permission on the object referenced by paramRef"
+        };
+        assert_eq!((code, &answer["details"]["causes"][0]["message"]), (422, &json!(format!("Forbidden: {words}"))));
+    }
+}

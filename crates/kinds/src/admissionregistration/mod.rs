@@ -5,6 +5,7 @@
 
 mod mutating;
 mod parameters;
+mod rights;
 mod validating;
 mod webhooks;
 
@@ -18,6 +19,13 @@ use parameters::{param_kind, param_ref};
 use serde_json::{Value, json};
 pub use validating::{Policies, PolicyBindings};
 pub use webhooks::{Webhooks, client_faults};
+
+const GROUP: &str = "admissionregistration.k8s.io";
+
+/// Faults; where there are none, those that `then` finds.
+fn or_else(faults: ErrorList, then: impl FnOnce() -> ErrorList) -> ErrorList {
+    if faults.is_empty() { then() } else { faults }
+}
 
 fn match_defaults(resources: &mut Value, rules: &[&str]) {
     default(resources, "matchPolicy", "Equivalent");

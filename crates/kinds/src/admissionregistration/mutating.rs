@@ -1,7 +1,10 @@
 //! The kinds `MutatingAdmissionPolicy` and `MutatingAdmissionPolicyBinding`.
 
 use super::parameters::{param_kind_cell, param_ref_cell};
-use super::{binding_defaults, binding_faults, expression, optional, policy_defaults, policy_faults, reserved_name};
+use super::{
+    binding_defaults, binding_faults, expression, optional, or_else, policy_defaults, policy_faults, reserved_name,
+    rights,
+};
 use crate::kit::{age, at, items, text};
 use api::field::{Error, ErrorList, Path};
 use jiff::Timestamp;
@@ -100,12 +103,12 @@ impl Strategy for MutatingPolicies {
         policy_defaults(object);
     }
 
-    fn validate_create(&self, _cx: &Context<'_>, new: &Value) -> ErrorList {
-        Self::faults(new)
+    fn validate_create(&self, cx: &Context<'_>, new: &Value) -> ErrorList {
+        or_else(Self::faults(new), || rights::of_kind(cx, new, None))
     }
 
-    fn validate_update(&self, _cx: &Context<'_>, new: &Value, _old: &Value) -> ErrorList {
-        Self::faults(new)
+    fn validate_update(&self, cx: &Context<'_>, new: &Value, old: &Value) -> ErrorList {
+        or_else(Self::faults(new), || rights::of_kind(cx, new, Some(old)))
     }
 
     fn warnings(&self, new: &Value, _old: Option<&Value>) -> Vec<String> {
@@ -145,12 +148,12 @@ impl Strategy for MutatingPolicyBindings {
         binding_defaults(object);
     }
 
-    fn validate_create(&self, _cx: &Context<'_>, new: &Value) -> ErrorList {
-        Self::faults(new)
+    fn validate_create(&self, cx: &Context<'_>, new: &Value) -> ErrorList {
+        or_else(Self::faults(new), || rights::of_reference(cx, new, "mutatingadmissionpolicies"))
     }
 
-    fn validate_update(&self, _cx: &Context<'_>, new: &Value, _old: &Value) -> ErrorList {
-        Self::faults(new)
+    fn validate_update(&self, cx: &Context<'_>, new: &Value, _old: &Value) -> ErrorList {
+        self.validate_create(cx, new)
     }
 
     fn warnings(&self, new: &Value, _old: Option<&Value>) -> Vec<String> {

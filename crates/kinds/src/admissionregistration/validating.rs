@@ -1,7 +1,10 @@
 //! The kinds `ValidatingAdmissionPolicy` and `ValidatingAdmissionPolicyBinding`.
 
 use super::parameters::{param_kind_cell, param_ref_cell};
-use super::{binding_defaults, binding_faults, expression, optional, policy_defaults, policy_faults, reserved_name};
+use super::{
+    binding_defaults, binding_faults, expression, optional, or_else, policy_defaults, policy_faults, reserved_name,
+    rights,
+};
 use crate::kit::{age, at, items, keep, text};
 use api::field::{Error, ErrorList, Path};
 use api::names;
@@ -119,12 +122,12 @@ impl Strategy for Policies {
         keep(new, old, "spec");
     }
 
-    fn validate_create(&self, _cx: &Context<'_>, new: &Value) -> ErrorList {
-        Self::faults(new)
+    fn validate_create(&self, cx: &Context<'_>, new: &Value) -> ErrorList {
+        or_else(Self::faults(new), || rights::of_kind(cx, new, None))
     }
 
-    fn validate_update(&self, _cx: &Context<'_>, new: &Value, _old: &Value) -> ErrorList {
-        Self::faults(new)
+    fn validate_update(&self, cx: &Context<'_>, new: &Value, old: &Value) -> ErrorList {
+        or_else(Self::faults(new), || rights::of_kind(cx, new, Some(old)))
     }
 
     fn warnings(&self, new: &Value, _old: Option<&Value>) -> Vec<String> {
@@ -181,12 +184,12 @@ impl Strategy for PolicyBindings {
         binding_defaults(object);
     }
 
-    fn validate_create(&self, _cx: &Context<'_>, new: &Value) -> ErrorList {
-        Self::faults(new)
+    fn validate_create(&self, cx: &Context<'_>, new: &Value) -> ErrorList {
+        or_else(Self::faults(new), || rights::of_reference(cx, new, "validatingadmissionpolicies"))
     }
 
-    fn validate_update(&self, _cx: &Context<'_>, new: &Value, _old: &Value) -> ErrorList {
-        Self::faults(new)
+    fn validate_update(&self, cx: &Context<'_>, new: &Value, _old: &Value) -> ErrorList {
+        self.validate_create(cx, new)
     }
 
     fn warnings(&self, new: &Value, _old: Option<&Value>) -> Vec<String> {
