@@ -282,6 +282,16 @@ pub fn bring(pid: i32) -> io::Result<()> {
     put(&mount.join(own), "cgroup.procs", &pid.to_string())
 }
 
+/// Kills every process of the pod that this one supervises, itself included. Returns where it is in no pod's group.
+pub fn end_own_pod() {
+    let own = own_group(&read("/proc/self/cgroup"));
+    let Some(pod) = own.as_deref().and_then(|path| path.strip_suffix(SUPERVISOR)) else { return };
+    let is_ours = pod.split('/').any(|part| part.starts_with(PREFIX));
+    if let Some(mount) = mount_point(&read("/proc/self/mountinfo")).filter(|_| is_ours) {
+        let _ = put(&mount.join(pod), "cgroup.kill", "1");
+    }
+}
+
 /// The group that `/proc/PID/cgroup` names, without the slash that it begins with.
 fn own_group(text: &str) -> Option<String> {
     text.lines().find_map(|line| line.strip_prefix("0::/")).map(str::to_owned)

@@ -25,22 +25,39 @@ pub fn end(pod: &Held, records: &[Record]) -> Result<(), String> {
     {
         tracing::warn!(group = %group.display(), %error, "cannot remove the pod's group");
     }
-    let sessions = sessions(records);
+    let left = kill_all(&pod.uid, &sessions(records));
+    if left.is_empty() {
+        return Ok(());
+    }
+    let numbers: Vec<String> = left.iter().map(i32::to_string).collect();
+    Err(format!("processes of the pod cannot be ended: {}", numbers.join(", ")))
+}
+
+/// Ends what is left of a pod by one of its keepers, whose shim was killed: what executed commands left behind was the shim's child and
+/// is nobody's now, and there may be no agent to look for it.
+pub fn end_from_within(uid: Option<&str>) {
+    crate::cgroup::end_own_pod();
+    if let Some(uid) = uid {
+        kill_all(uid, &[]);
+    }
+}
+
+/// Kills the pod's processes until there are none; those that live on.
+fn kill_all(uid: &str, sessions: &[(i32, u64)]) -> Vec<i32> {
     let mut left = Vec::new();
     for look in 0..LOOKS {
         if look > 0 {
             std::thread::sleep(PAUSE);
         }
-        left = find(&pod.uid, &sessions);
-        if left.is_empty() {
-            return Ok(());
-        }
+        left = find(uid, sessions);
         for pid in &left {
             let _ = kill(Pid::from_raw(*pid), Signal::SIGKILL);
         }
+        if left.is_empty() {
+            break;
+        }
     }
-    let numbers: Vec<String> = left.iter().map(i32::to_string).collect();
-    Err(format!("processes of the pod cannot be ended: {}", numbers.join(", ")))
+    left
 }
 
 /// The sessions that the pod's processes began: the shim's, and that of each container's main process; with the time from which

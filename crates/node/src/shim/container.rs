@@ -7,6 +7,7 @@
 use super::mounts;
 use super::process::{self, Command};
 use crate::http_get;
+use crate::orphans;
 use crate::wire::{ContainerLaunch, HttpGet};
 use nix::sched::{CloneFlags, setns};
 use nix::sys::prctl;
@@ -130,6 +131,10 @@ impl Keeper<'_> {
         let (code, signal) = self.wait_for(main, &signals);
         if self.adopts {
             process::kill_descendants();
+        }
+        if getppid() != shim {
+            let uid = self.container.env.iter().rfind(|(name, _)| name == orphans::MARK);
+            return orphans::end_from_within(uid.map(|(_, uid)| uid.as_str()));
         }
         say(status, &format!("exited {code} {signal} {}", peak_memory_bytes()));
     }

@@ -108,6 +108,8 @@ pub struct Worker<W> {
     retry: Duration,
     retry_at: Option<Instant>,
     refresh_at: Instant,
+    /// How long a refresh that fails waits for the next try.
+    refresh_retry: Duration,
     /// Changes of the ConfigMap with the hosts of an MPI job, where the pod mounts it.
     /// The lock is never contended: a stream alone cannot be referred to from two threads, which tasks have to bear.
     hosts: Option<Mutex<BoxStream<'static, ConfigMap>>>,
@@ -150,6 +152,7 @@ impl<W: World> Worker<W> {
             retry: RETRY_MIN,
             retry_at: None,
             refresh_at,
+            refresh_retry: RETRY_MIN,
             hosts,
             ready: BTreeMap::new(),
             ready_before: BTreeMap::new(),

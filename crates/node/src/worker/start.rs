@@ -108,8 +108,14 @@ impl<W: World> Worker<W> {
                 let place = Place { dir: &self.dir, data: &self.shared.config.data };
                 let facts = self.shared.settings.facts(self.peer.address);
                 volumes::refresh(&place, pod, &facts, &sources, &tokens);
+                self.refresh_retry = RETRY_MIN;
             }
-            Err(error) => tracing::warn!(%error, "cannot refresh the pod's volumes"),
+            Err(error) => {
+                let wait = self.refresh_retry.min(self.shared.config.refresh);
+                tracing::warn!(%error, ?wait, "cannot refresh the pod's volumes; trying again");
+                self.refresh_at = after(Instant::now(), wait);
+                self.refresh_retry = self.refresh_retry.saturating_mul(2).min(RETRY_MAX);
+            }
         }
     }
 }

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::{broadcast, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -32,6 +32,9 @@ struct Objects {
     pods: BTreeMap<String, Value>,
     config_maps: BTreeMap<String, ConfigMap>,
     config_maps_read: usize,
+    /// How many of the next questions for ConfigMaps are not answered, and when they were asked.
+    faults: usize,
+    faulted: Vec<Instant>,
     secrets: BTreeMap<String, Secret>,
     events: Vec<(String, String, String)>,
     node: Value,
@@ -83,6 +86,21 @@ impl Cluster {
     pub fn config_map(&self, name: &str, data: Value) {
         let map = serde_json::from_value(json!({"metadata": {"name": name}, "data": data})).unwrap();
         self.change(|objects, _| objects.config_maps.insert(name.to_owned(), map));
+    }
+
+    pub fn secret(&self, name: &str, data: &str) {
+        let secret = serde_json::from_value(json!({"metadata": {"name": name}, "data": {"key": data}})).unwrap();
+        self.change(|objects, _| objects.secrets.insert(name.to_owned(), secret));
+    }
+
+    /// The next so many questions for ConfigMaps are not answered.
+    pub fn fail_config_maps(&self, times: usize) {
+        self.change(|objects, _| objects.faults = times);
+    }
+
+    /// When such questions were asked.
+    pub fn faulted(&self) -> Vec<Instant> {
+        self.objects.lock().unwrap().faulted.clone()
     }
 
     /// How often somebody has asked for a ConfigMap.
@@ -198,6 +216,11 @@ impl World for Cluster {
     async fn config_map(&self, _: &str, name: &str) -> Result<ConfigMap, WorldError> {
         let mut objects = self.objects.lock().unwrap();
         objects.config_maps_read += 1;
+        if objects.faults > 0 {
+            objects.faults -= 1;
+            objects.faulted.push(Instant::now());
+            return Err(WorldError::Failed { what: "made up".to_owned(), why: "a fault".to_owned() });
+        }
         objects.config_maps.get(name).cloned().ok_or(WorldError::NotFound)
     }
 
@@ -257,7 +280,11 @@ impl Node {
     /// A node whose pods have names and paths of their own; `None`, with a word, where the kernel refuses that (no root
     /// and no user namespaces).
     pub async fn hosts() -> Option<Self> {
-        let node = Self::new().await;
+        Self::hosts_with(|_| {}).await
+    }
+
+    pub async fn hosts_with(change: impl FnOnce(&mut Config)) -> Option<Self> {
+        let node = Self::with(change).await;
         let is_hosts = node.isolation.as_ref().is_some_and(Isolation::is_hosts);
         if !is_hosts {
             eprintln!("not tried here: {:?}", node.isolation);

@@ -6,6 +6,7 @@ use super::lifecycle::until_no_process;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, kill, sigaction};
 use nix::unistd::Pid;
 use node::cgroup::Support;
+use node::exec::{ExecOptions, exec};
 use node::wire::{Event, Record};
 use serde_json::{Value, json};
 use std::fs::{self, OpenOptions};
@@ -129,6 +130,36 @@ async fn orphans_are_ended_by_mark_and_session() {
     // Not "sooner or later": before anybody was told that the pod is over.
     for number in ["98771", "98772", "98773"] {
         assert!(!is_running(number), "sleep {number} outlived its pod");
+    }
+}
+
+#[tokio::test]
+async fn a_killed_shim_takes_what_commands_left_behind_along_though_no_agent_runs() {
+    for support in [None, Some(without_cgroups())] {
+        let mut node = Node::with(|config| config.cgroups = support.or_else(|| config.cgroups.take())).await;
+        node.cluster.create("p", script("echo up; sleep 98781"));
+        node.log_has_once_running("p", "up").await;
+        let command = ["sh", "-c", "(setsid sleep 98782 >/dev/null 2>&1 &) ; exit 0"].map(str::to_owned).to_vec();
+        let options = ExecOptions { container: "node".to_owned(), command, stdin: false, tty: false };
+        assert_eq!(exec(&node.dir("p"), options).await.unwrap().exit.wait().await.unwrap(), 0);
+        let shim = node.dir("p").shim().unwrap().unwrap();
+        assert_eq!(parent(process_of("98782")), shim, "it is the shim's to end");
+        node.kill_agent().await;
+        kill(Pid::from_raw(shim), Signal::SIGKILL).unwrap();
+        until_no_process("9878").await;
+    }
+}
+
+/// The process with this in its command line.
+fn process_of(text: &str) -> i32 {
+    let start = Instant::now();
+    loop {
+        let mut pids = fs::read_dir("/proc").unwrap().flatten().filter_map(|p| p.file_name().to_str()?.parse().ok());
+        let command = |pid: i32| fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        if let Some(pid) = pids.find(|pid| command(*pid).starts_with(&format!("sleep\0{text}"))) {
+            return pid;
+        }
+        assert!(start.elapsed() < PATIENCE, "there is no process {text}");
     }
 }
 

@@ -6,6 +6,7 @@ use node::exec::{ExecOptions, exec};
 use node::gpus::Gpu;
 use node::wire::Isolation;
 use serde_json::{Value, json};
+use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 fn member(job: &str, index: u32, text: &str) -> Value {
@@ -355,6 +356,50 @@ async fn hosts_of_mpi_are_seen_long_before_other_volumes_are_refreshed() {
     // others have to wait for a minute, which is longer than this does
     node.cluster.until_phase("p", "Succeeded").await;
     assert_eq!(node.cluster.config_maps_read(), read, "the change itself says what there is to show");
+}
+
+#[tokio::test]
+async fn volumes_of_objects_follow_them_and_sub_paths_do_not() {
+    let Some(node) = Node::hosts_with(|config| config.refresh = Duration::from_millis(200)).await else { return };
+    node.cluster.config_map("map", json!({"key": "one"}));
+    node.cluster.secret("secret", "b25l");
+    let mut pod = script(
+        "cat /map/key /secret/key /both/map /sub; echo
+        for file in /map/key /secret/key /both/map /both/secret; do until grep -q two $file; do sleep 0.02; done; done
+        cat /sub",
+    );
+    let both = json!([{"configMap": {"name": "map", "items": [{"key": "key", "path": "map"}]}},
+        {"secret": {"name": "secret", "items": [{"key": "key", "path": "secret"}]}}]);
+    pod["volumes"] = json!([{"name": "map", "configMap": {"name": "map"}}, {"name": "secret", "secret": {"secretName": "secret"}},
+        {"name": "both", "projected": {"sources": both}}]);
+    pod["containers"][0]["volumeMounts"] = json!([
+        {"name": "map", "mountPath": "/map"}, {"name": "secret", "mountPath": "/secret"}, {"name": "both", "mountPath": "/both"},
+        {"name": "map", "mountPath": "/sub", "subPath": "key"},
+    ]);
+    node.cluster.create("p", pod);
+    node.log_has_once_running("p", "oneoneoneone\n").await;
+    node.cluster.config_map("map", json!({"key": "two"}));
+    node.cluster.secret("secret", "dHdv");
+    node.cluster.until_phase("p", "Succeeded").await;
+    assert_eq!(node.log("p", "node").await, "oneoneoneone\none\n", "a file that is mounted alone stays as it was");
+}
+
+#[tokio::test]
+async fn a_refresh_that_failed_is_tried_again_long_before_the_next_is_due() {
+    let every = Duration::from_secs(3);
+    let node = Node::with(|config| config.refresh = every).await;
+    node.cluster.config_map("map", json!({"key": "one"}));
+    let mut pod = script("until grep -q two /map/key; do sleep 0.02; done");
+    pod["volumes"] = json!([{"name": "map", "configMap": {"name": "map"}}]);
+    pod["containers"][0]["volumeMounts"] = json!([{"name": "map", "mountPath": "/map"}]);
+    node.cluster.create("p", pod);
+    node.cluster.until_phase("p", "Running").await;
+    node.cluster.fail_config_maps(2);
+    node.cluster.config_map("map", json!({"key": "two"}));
+    node.cluster.until_phase("p", "Succeeded").await;
+    let faults = node.cluster.faulted();
+    assert_eq!(faults.len(), 2);
+    assert!(faults[0].elapsed() < every, "{:?}", faults[0].elapsed());
 }
 
 #[tokio::test]
