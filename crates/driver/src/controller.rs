@@ -13,7 +13,7 @@ use api::object::{Gvk, Key, Target};
 use futures::FutureExt;
 use jiff::Timestamp;
 use reconcile::execution::Outcome;
-use reconcile::queue::Settled;
+use reconcile::queue::{REST_MAX, Settled};
 use reconcile::{Decision, Event, EventType, Next, Primary, Reconciler, Watch, World};
 use serde_json::Value;
 use std::any::Any;
@@ -58,9 +58,6 @@ impl<R: Reconciler> Decide for R {
 
 /// Between the death of a worker and the next one.
 const WORKER_PAUSE: Duration = Duration::from_millis(100);
-
-/// The longest that an object rests, however long the look at it took.
-const REST_MAX: Duration = Duration::from_millis(500);
 
 /// A key in work: given back whatever happens.
 struct Held<'a> {

@@ -14,6 +14,8 @@ pub const BACKOFF_MIN: Duration = Duration::from_millis(5);
 /// The longest backoff; and after how long a failure that only a change can mend is looked at again, in case that change was
 /// one that nobody watches (a webhook of somebody else's, say).
 pub const BACKOFF_MAX: Duration = Duration::from_secs(120);
+/// The longest that an object rests, however long the look at it took.
+pub const REST_MAX: Duration = Duration::from_millis(500);
 
 /// Bounded by the number of objects: a key is ready at most once and has at most one timer.
 #[derive(Debug, Default)]

@@ -21,7 +21,7 @@ use reconcile::queue::Queue;
 use reconcile::wakes::states;
 use reconcile::{Decision, Next, Primary, Reconciler, Watch};
 use serde_json::Value;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use workloads::{
     aggregation, claims, disruption, gc, job, jobset, namespace, nodelifecycle, podgc, quota, scheduler, serviceaccount,
@@ -33,6 +33,7 @@ pub trait Logic {
     fn primary(&self) -> Primary;
     fn watches(&self) -> Vec<Watch>;
     fn decide(&self, view: &View, target: &Target, now: Timestamp) -> Option<Decision>;
+    fn rests(&self) -> bool;
 }
 
 struct Erased<R>(R);
@@ -52,6 +53,10 @@ impl<R: Reconciler> Logic for Erased<R> {
 
     fn decide(&self, view: &View, target: &Target, now: Timestamp) -> Option<Decision> {
         self.0.observe(view, target).map(|observed| self.0.decide(&observed, now))
+    }
+
+    fn rests(&self) -> bool {
+        self.0.rests()
     }
 }
 
@@ -126,6 +131,8 @@ pub struct Actor {
     watches: Vec<Watch>,
     view: View,
     queue: Queue,
+    /// Until when objects rest, for a mistake to know.
+    resting: BTreeMap<Target, Duration>,
     bug: Option<Bug>,
 }
 
@@ -146,7 +153,8 @@ impl Actor {
             logic = make();
         }
         let (primary, watches) = (logic.primary(), logic.watches());
-        Self { make, logic, primary, watches, view: View::default(), queue: Queue::default(), bug }
+        let resting = BTreeMap::new();
+        Self { make, logic, primary, watches, view: View::default(), queue: Queue::default(), resting, bug }
     }
 
     /// Sees more of the world, and is woken by what it sees.
@@ -170,7 +178,12 @@ impl Actor {
     }
 
     fn wake(&mut self, gvk: &Gvk, object: &Value, now: Duration) {
-        self.concerned(gvk, object).into_iter().for_each(|target| self.queue.add(target, now));
+        let loses = self.bug.is_some_and(|bug| matches!(bug.mistake, Mistake::LosesWakesOfResting));
+        for target in self.concerned(gvk, object) {
+            if !(loses && self.resting.get(&target).is_some_and(|until| *until > now)) {
+                self.queue.add(target, now);
+            }
+        }
     }
 
     /// A controller that starts anew has lists of all kinds, and no memory.
@@ -178,15 +191,16 @@ impl Actor {
         self.logic = (self.make)();
         self.watches = self.logic.watches();
         self.queue = Queue::default();
+        self.resting.clear();
         self.view = View::default();
         self.catch_up(cluster, None);
     }
 
     /// Looks at the next object that is due and does what it decides; false where none is. With dice, anything may go wrong
     /// on the way.
-    pub fn work(&mut self, cluster: &Cluster, dice: Option<&mut Dice>) -> bool {
+    pub fn work(&mut self, cluster: &Cluster, mut dice: Option<&mut Dice>) -> bool {
         let Some((target, _)) = self.queue.pop(cluster.elapsed()) else { return false };
-        match self.look(cluster, &target, dice) {
+        match self.look(cluster, &target, dice.as_deref_mut()) {
             Look::Carried(mut outcome, next) => {
                 match (self.bug.map(|bug| bug.mistake), &outcome) {
                     (Some(Mistake::NoRetries), Outcome::Failed(..))
@@ -200,7 +214,15 @@ impl Actor {
                 }
                 let now = cluster.elapsed();
                 self.queue.settle(&target, &outcome, next, now);
-                self.queue.done(&target, now, Duration::ZERO);
+                let mut rest = Duration::ZERO;
+                if self.logic.rests() {
+                    // a look that takes its time hears of what happens meanwhile, its own writes included
+                    cluster.remember();
+                    self.catch_up(cluster, dice);
+                    rest = cluster.rest();
+                    self.resting.insert(target.clone(), now.saturating_add(rest));
+                }
+                self.queue.done(&target, now, rest);
             }
             Look::Crashed => {
                 cluster.note(format!("{} crashes", self.logic.name()));

@@ -30,6 +30,8 @@ pub enum Mistake {
     NoRetries,
     /// A conflict is taken for success.
     ConflictsAreFine,
+    /// What changes while an object rests after a look is not looked at once it has rested.
+    LosesWakesOfResting,
     /// It is another controller.
     Is(MakeLogic),
     /// The server's time is the machine's, which is set by hours now and then.
@@ -66,6 +68,7 @@ pub const BUGS: &[Bug] = &[
     bug("an MPIJob does not hear of its pods", "mpijob", Mistake::Deaf("Pod")),
     bug("an MPIJob's retry is never due", "mpijob", Mistake::NoTimers),
     bug("an MPIJob's first worker is never made", "mpijob", Mistake::Decides(no_first_worker)),
+    bug("a wake during a rest is lost", "mpijob", Mistake::LosesWakesOfResting),
     bug("no room is kept for a launcher that comes later", "scheduler", Mistake::Is(scheduler_without_room)),
     bug("a clock that is set makes nodes silent", "", Mistake::FollowsMachineClock),
     bug("a child lands in another namespace", "trainjob", Mistake::Decides(writes_elsewhere)),
@@ -97,6 +100,7 @@ impl Bug {
             | Mistake::DeafToDeletion(_)
             | Mistake::NoRetries
             | Mistake::ConflictsAreFine
+            | Mistake::LosesWakesOfResting
             | Mistake::FollowsMachineClock
             | Mistake::Is(_) => {}
         }
@@ -110,6 +114,7 @@ impl Bug {
             Mistake::NoTimers
             | Mistake::NoRetries
             | Mistake::ConflictsAreFine
+            | Mistake::LosesWakesOfResting
             | Mistake::FollowsMachineClock
             | Mistake::Is(_)
             | Mistake::Decides(_) => false,

@@ -17,6 +17,7 @@ use jiff::Timestamp;
 use nodes::Nodes;
 use operator::controllers::admission::Webhook;
 use reconcile::execution::{Answer, Call, Refusal, Verb};
+use reconcile::queue::REST_MAX;
 use resource::User;
 use resource::World;
 use resource::admission::Objects;
@@ -129,6 +130,8 @@ pub struct Cluster {
     ran: RefCell<BTreeSet<(String, String)>>,
     /// How many launchers of MPIJobs have started.
     starts: Cell<usize>,
+    /// How long objects rest.
+    rests: RefCell<Dice>,
     /// The store's revision at the last moment.
     remembered: Cell<u64>,
     /// Whether controllers are killed.
@@ -244,6 +247,7 @@ impl Cluster {
             nodes: RefCell::default(),
             ran: RefCell::default(),
             starts: Cell::new(0),
+            rests: RefCell::new(dice.clone()),
             remembered: Cell::new(0),
             kills: Cell::new(dice.chance(50)),
         };
@@ -320,6 +324,12 @@ impl Cluster {
 
     pub fn starts(&self) -> usize {
         self.starts.get()
+    }
+
+    /// How long an object rests after a look, where its controller rests: as long as the look took, which is anything.
+    pub fn rest(&self) -> Duration {
+        let millis = u64::try_from(REST_MAX.as_millis()).unwrap_or(u64::MAX - 1);
+        Duration::from_millis(self.rests.borrow_mut().below(millis + 1))
     }
 
     pub fn note(&self, line: String) {
