@@ -131,6 +131,30 @@ def test_a_failed_launcher_is_tried_again(yard: Yard, tmp_path: pathlib.Path) ->
     yard.run("mpijob", "delete", "again")
 
 
+def test_logs_of_pods_that_are_gone_are_kept(yard: Yard, tmp_path: pathlib.Path) -> None:
+    """Under OnFailure, upstream's default, a launcher's Job removes its pod at the last failure; workers go with the job's end."""
+    roles = {"Launcher": role(["sh", "-c", "echo no mark is there; exit 3"], 1),
+             "Worker": role(["sh", "-c", "echo $(hostname) is up; exec sleep 1000"], 2)}  # fmt: skip
+    job = {"apiVersion": "kubeflow.org/v2beta1", "kind": "MPIJob", "metadata": {"name": "removed"},
+           "spec": {"launcherCreationPolicy": "WaitForWorkersReady", "runPolicy": {"backoffLimit": 0, "cleanPodPolicy": "All"},
+                    "mpiReplicaSpecs": roles}}  # fmt: skip
+    yard.kubectl("apply", "-f", str(write(tmp_path / "removed.yaml", yaml.safe_dump(job))))
+    yard.run("mpijob", "wait", "removed", "--for", "failed", "--timeout", "60s")
+    pods = ("get", "pods", "-l", "training.kubeflow.org/job-name=removed", "-o", "name")
+    wait_for("pods that are gone", lambda: not yard.kubectl(*pods).stdout)
+    for words in (["mpijob", "logs", "removed"], ["logs", "mpijob/removed"]):
+        assert yard.run(*words).stdout == "no mark is there\n"
+    assert yard.run("mpijob", "logs", "removed", "--worker", "1").stdout == "removed-worker-1 is up\n"
+    followed = yard.run("mpijob", "logs", "removed", "--follow", check=False)
+    assert (followed.returncode, followed.stdout) == (3, "no mark is there\n"), followed
+    told = yard.run("explain", "mpijob/removed").stdout
+    assert "launcher ended with exit code 3; its last line: no mark is there" in " ".join(told.split())
+    kept = lambda: [name for _, _, names in os.walk(yard.home / "history") for name in names if name.endswith(".log")]
+    assert kept()
+    yard.run("mpijob", "delete", "removed")
+    wait_for("logs that go with their job", lambda: not kept())
+
+
 @pytest.fixture
 def five(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Yard, pathlib.Path]]:
     """A control plane whose pods find Open MPI 5 and Horovod, and the programs of both."""

@@ -1,5 +1,5 @@
-//! `history.trainyard.dev/v1alpha1`: what ran for a TrainJob. Read-only: every pod that it has or had, every run of
-//! their containers, and (subresource `log`) the lines of each run.
+//! `history.trainyard.dev/v1alpha1`: what ran for a TrainJob or an MPIJob. Read-only: every pod that it has or had, every run
+//! of their containers, and (subresource `log`) the lines of each run.
 //!
 //! This is an API group of its own for the reason that `history` gives. On a laptop `trainyard up` serves it; a cluster does not
 //! have it.
@@ -12,17 +12,19 @@ use serde_json::Value;
 pub const GROUP: &str = "history.trainyard.dev";
 /// The only version.
 pub const VERSION: &str = "v1alpha1";
-/// The resource: a history has the name of its TrainJob.
-pub const PLURAL: &str = "trainjobs";
+/// The resource of TrainJobs' histories: each has the name of its job.
+pub const TRAINJOBS: &str = "trainjobs";
+/// That of MPIJobs' histories.
+pub const MPIJOBS: &str = "mpijobs";
 /// The subresource of the lines.
 pub const LOG: &str = "log";
 
-/// The path of a TrainJob's history.
-pub fn path(namespace: &str, name: &str) -> String {
-    format!("/apis/{GROUP}/{VERSION}/namespaces/{namespace}/{PLURAL}/{name}")
+/// The path of a job's history, of one of the resources.
+pub fn path(namespace: &str, plural: &str, name: &str) -> String {
+    format!("/apis/{GROUP}/{VERSION}/namespaces/{namespace}/{plural}/{name}")
 }
 
-/// What ran of a TrainJob.
+/// What ran of a job.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct JobHistory {
@@ -33,7 +35,7 @@ pub struct JobHistory {
     pub pods: Vec<PastPod>,
 }
 
-/// The TrainJob that a history is about.
+/// The job that a history is about.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Metadata {
@@ -56,7 +58,7 @@ pub struct PastPod {
     pub pod: Value,
     /// The object is still there.
     pub live: bool,
-    /// The attempt of the job (`trainyard.dev/attempt`), from 1.
+    /// The attempt of the job (`trainyard.dev/attempt`), from 1; 0 for an MPIJob's workers, which may serve several.
     pub attempt: i64,
     /// Containers that have run, init containers first.
     pub containers: Vec<PastContainer>,

@@ -9,7 +9,7 @@ use crate::metrics;
 use crate::mpirun::Pieces;
 use crate::top;
 use crate::view::{Phase, last_seen, statuses};
-use api::mpi::names::{LABEL_JOB_NAME, launcher};
+use api::mpi::names::{LABEL_JOB_NAME, LABEL_JOB_ROLE, ROLE_LAUNCHER, launcher};
 use api::object;
 use diagnose::{Facts, Home, Line, LogTail, PodFacts};
 use futures::StreamExt;
@@ -45,22 +45,23 @@ struct Wanted {
 /// Errors: the pods or events cannot be listed.
 pub(crate) async fn of(cluster: &Cluster, job: Value) -> Result<Facts, CliError> {
     let mut facts = objects(cluster, job).await?;
-    let past = history::of(cluster, object::meta(&facts.job, "name")).await.unwrap_or_default();
+    let name = object::meta(&facts.job, "name").to_owned();
+    let job = history::Job::Train(&name);
+    let past = history::of(cluster, job).await.unwrap_or_default();
     if let Some(past) = &past {
         add(&mut facts, past);
     }
     gone::add(&mut facts);
-    facts.logs = logs(cluster, &facts, past.as_ref()).await;
+    facts.logs = logs(cluster, job, &facts, past.as_ref()).await;
     // whether it gets on is asked of jobs at work alone
     if Phase::of(&facts.job) == Phase::Running {
-        let name = object::meta(&facts.job, "name");
         (facts.reports, facts.processors) =
-            futures::join!(metrics::kept_reports(cluster, &facts.job), top::processors(cluster, name));
+            futures::join!(metrics::kept_reports(cluster, &facts.job), top::processors(cluster, &name));
     }
     Ok(facts)
 }
 
-/// All facts of an MPIJob. Its pods have no history that is kept.
+/// All facts of an MPIJob.
 ///
 /// Errors: the pods or events cannot be listed.
 pub(crate) async fn of_mpijob(cluster: &Cluster, job: Value) -> Result<Facts, CliError> {
@@ -88,8 +89,21 @@ pub(crate) async fn of_mpijob(cluster: &Cluster, job: Value) -> Result<Facts, Cl
         job,
         ..Facts::default()
     };
-    facts.logs = logs(cluster, &facts, None).await;
+    let name = object::meta(&facts.job, "name").to_owned();
+    let job = history::Job::Mpi(&name);
+    let past = history::of(cluster, job).await.unwrap_or_default();
+    // of those that are gone the last launcher alone: that workers were ended with their job says nothing
+    if !facts.pods.iter().any(|pod| is_launcher(&pod.pod))
+        && let Some(last) = past.as_ref().and_then(|past| past.pods.iter().rfind(|old| is_launcher(&old.pod)))
+    {
+        facts.pods.push(PodFacts { pod: last.pod.clone(), live: false, attempt: last.attempt });
+    }
+    facts.logs = logs(cluster, job, &facts, past.as_ref()).await;
     Ok(facts)
+}
+
+fn is_launcher(pod: &Value) -> bool {
+    object::label(pod, LABEL_JOB_ROLE) == Some(ROLE_LAUNCHER)
 }
 
 /// The nodes; none where they may not be read.
@@ -154,13 +168,12 @@ fn add(facts: &mut Facts, past: &Past) {
 }
 
 /// The ends of the logs of containers that failed, and of those at work.
-async fn logs(cluster: &Cluster, facts: &Facts, past: Option<&Past>) -> Vec<LogTail> {
+async fn logs(cluster: &Cluster, job: history::Job<'_>, facts: &Facts, past: Option<&Past>) -> Vec<LogTail> {
     let mut wanted: Vec<Wanted> = facts.pods.iter().flat_map(|pod| runs(pod, past)).collect();
     // a pod that is gone has its log in the history or nowhere
     wanted.retain(|run| run.live || run.kept);
     wanted.sort_by_key(|run| (!run.failed, !run.live));
     wanted.truncate(LOGS_MAX);
-    let job = object::meta(&facts.job, "name");
     let reads = futures::stream::iter(wanted).map(|run| async move { read(cluster, job, &run).await });
     let mut logs: Vec<LogTail> = reads.buffer_unordered(AT_ONCE).filter_map(std::future::ready).collect().await;
     logs.sort_by(|a, b| (&a.pod, &a.container, a.attempt).cmp(&(&b.pod, &b.container, b.attempt)));
@@ -206,7 +219,7 @@ fn runs(pod: &PodFacts, past: Option<&Past>) -> Vec<Wanted> {
     runs
 }
 
-async fn read(cluster: &Cluster, job: &str, run: &Wanted) -> Option<LogTail> {
+async fn read(cluster: &Cluster, job: history::Job<'_>, run: &Wanted) -> Option<LogTail> {
     let uid = object::uid(&run.pod);
     let lines: Vec<(String, String)> = if run.kept {
         let of = RunOf { pod: uid, container: &run.container, attempt: u32::try_from(run.attempt).unwrap_or(0) };

@@ -258,7 +258,7 @@ impl<'a> Readers<'a> {
 
     /// Looks at all pods that the job has, and where more is kept, had.
     async fn look_again(&mut self) {
-        if let Ok(Some(past)) = history::of(self.cluster, self.job).await {
+        if let Ok(Some(past)) = history::of(self.cluster, history::Job::Train(self.job)).await {
             for past in past.pods {
                 for container in &past.containers {
                     for run in &container.attempts {

@@ -8,6 +8,22 @@ use futures::AsyncBufRead;
 use futures::io::AsyncReadExt;
 use jiff::Timestamp;
 
+/// The job that a history is about, by its name.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Job<'a> {
+    Train(&'a str),
+    Mpi(&'a str),
+}
+
+impl Job<'_> {
+    fn path(self, namespace: &str) -> String {
+        match self {
+            Self::Train(name) => job_history::path(namespace, job_history::TRAINJOBS, name),
+            Self::Mpi(name) => job_history::path(namespace, job_history::MPIJOBS, name),
+        }
+    }
+}
+
 /// All pods that a job has and had, with the runs of their containers; in the order in which they were made.
 pub(crate) type Past = JobHistory;
 
@@ -31,8 +47,8 @@ pub(crate) struct RunOf<'a> {
 }
 
 /// The history of a job. `None` where the server keeps none (a cluster), has none of this job, or may not be asked.
-pub(crate) async fn of(cluster: &Cluster, job: &str) -> Result<Option<Past>, CliError> {
-    let request = get(job_history::path(&cluster.namespace, job));
+pub(crate) async fn of(cluster: &Cluster, job: Job<'_>) -> Result<Option<Past>, CliError> {
+    let request = get(job.path(&cluster.namespace));
     match cluster.client.request::<Past>(request).await {
         Ok(past) => Ok(Some(past)),
         Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => Ok(None),
@@ -43,14 +59,14 @@ pub(crate) async fn of(cluster: &Cluster, job: &str) -> Result<Option<Past>, Cli
 /// The log of a run, each line beginning with its time and a blank; with `follow` to the run's end.
 pub(crate) async fn open(
     cluster: &Cluster,
-    job: &str,
+    job: Job<'_>,
     run: RunOf<'_>,
     window: Window,
     follow: bool,
 ) -> kube::Result<impl AsyncBufRead + use<>> {
     let mut path = format!(
         "{}/{}?pod={}&container={}&attempt={}&timestamps=true&follow={follow}",
-        job_history::path(&cluster.namespace, job),
+        job.path(&cluster.namespace),
         job_history::LOG,
         run.pod,
         run.container,
@@ -68,7 +84,7 @@ pub(crate) async fn open(
 /// The lines of a run, with the time of each.
 pub(crate) async fn lines(
     cluster: &Cluster,
-    job: &str,
+    job: Job<'_>,
     run: RunOf<'_>,
     window: Window,
 ) -> Result<Vec<(String, String)>, CliError> {

@@ -46,7 +46,7 @@ pub(crate) async fn logs(cluster: &Cluster, args: &LogsArgs) -> Result<u8, CliEr
         json: matches!(args.output.output, Format::Json),
         progress: args.follow && !matches!(args.output.output, Format::Json),
     };
-    let past = history::of(cluster, &args.job).await?;
+    let past = history::of(cluster, history::Job::Train(&args.job)).await?;
     let is_kept = past.is_some();
     let (runs, pods) = match past {
         Some(past) => (Runs::of_past(&past), past.pods.into_iter().filter(|pod| pod.live).map(|pod| pod.pod).collect()),
@@ -219,7 +219,7 @@ async fn open(
         let window = Window { tail, since: show.since };
         let attempt = u32::try_from(run.restarts).unwrap_or(0);
         let run = RunOf { pod: &run.pod, container: &run.container, attempt };
-        return Ok(Box::pin(history::open(cluster, job, run, window, false).await?));
+        return Ok(Box::pin(history::open(cluster, history::Job::Train(job), run, window, false).await?));
     }
     let api: Api<Pod> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
     let parameters = |previous| LogParams {

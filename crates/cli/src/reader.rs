@@ -121,7 +121,7 @@ impl Reader {
         let attempt = u32::try_from(self.restarts).unwrap_or(0);
         let run = RunOf { pod: &self.pod, container: &self.container, attempt };
         let window = Window { tail: self.tail(seen), since: self.since(seen) };
-        Ok(Box::pin(history::open(&self.cluster, &self.job, run, window, true).await?))
+        Ok(Box::pin(history::open(&self.cluster, history::Job::Train(&self.job), run, window, true).await?))
     }
 
     async fn open_pod(&self, seen: &Seen, stands: Stands) -> kube::Result<Pin<Box<dyn AsyncBufRead + Send>>> {

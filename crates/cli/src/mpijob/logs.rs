@@ -1,4 +1,4 @@
-//! `mpijob logs`: what the launcher prints, or a worker.
+//! `mpijob logs`: what the launcher prints, or a worker; from what is kept of it where its pod is gone.
 
 use super::args::LogsArgs;
 use super::state::{State, message, workers};
@@ -7,6 +7,7 @@ use crate::codes::ErrorCode;
 use crate::connect::{Cluster, Kind};
 use crate::error::CliError;
 use crate::exit;
+use crate::history::{self, RunOf, Window};
 use crate::logs::is_gone;
 use crate::view::{byte, why_pending};
 use api::mpi::names::{LABEL_JOB_NAME, LABEL_JOB_ROLE, ROLE_LAUNCHER, worker};
@@ -45,6 +46,10 @@ pub(crate) async fn logs(cluster: &Cluster, args: &LogsArgs) -> Result<u8, CliEr
     let whose = args.worker.map_or("launcher".to_owned(), |number| format!("worker {number}"));
     let state = State::of(&job).to_string().to_lowercase();
     let Some(pod) = pod_of(cluster, name, args.worker).await? else {
+        if let Some(kept) = Kept::of(cluster, name, args.worker).await? {
+            kept.print(cluster, name, args).await?;
+            return Ok(exit::OK);
+        }
         let message = message(&job);
         let gone = if State::of(&job).is_finished() { "has no pod any more" } else { "has no pod yet" };
         let told = format!("the {whose} of MPIJob {name:?} {gone}; the job is {state}: {message}");
@@ -72,6 +77,45 @@ impl Run {
         let status = main_status(pod)?;
         let begun = ["running", "terminated"].iter().any(|state| !status["state"][*state].is_null());
         begun.then(|| Self { pod: object::uid(pod).to_owned(), restarts: status["restartCount"].as_i64().unwrap_or(0) })
+    }
+}
+
+/// The last run of a pod that is gone.
+struct Kept {
+    pod: String,
+    container: String,
+    run: api::job_history::Run,
+}
+
+impl Kept {
+    /// That of the launcher, or of a worker; `None` where none is kept.
+    async fn of(cluster: &Cluster, job: &str, number: Option<u32>) -> Result<Option<Self>, CliError> {
+        let past = history::of(cluster, history::Job::Mpi(job)).await?;
+        let number = number.map(|number| worker(job, i32::try_from(number).unwrap_or(i32::MAX)));
+        let is_wanted = |pod: &Value| match &number {
+            Some(name) => object::meta(pod, "name") == name,
+            None => object::label(pod, LABEL_JOB_ROLE) == Some(ROLE_LAUNCHER),
+        };
+        let mut pods = past.into_iter().flat_map(|past| past.pods).rev();
+        let kept = pods.find_map(|old| {
+            let container = main_container(&old.pod).to_owned();
+            let ran = old.containers.into_iter().find(|ran| ran.name == container).filter(|_| is_wanted(&old.pod))?;
+            Some(Self { pod: object::uid(&old.pod).to_owned(), container, run: ran.attempts.into_iter().next_back()? })
+        });
+        Ok(kept)
+    }
+
+    async fn print(&self, cluster: &Cluster, job: &str, args: &LogsArgs) -> Result<(), CliError> {
+        if self.run.log_cut && args.tail.is_none() {
+            eprintln!("the beginning of the log is gone: only the newest part of a long log is kept");
+        }
+        let run = RunOf { pod: &self.pod, container: &self.container, attempt: self.run.attempt };
+        let window = Window { tail: args.tail, since: None };
+        for (_, line) in history::lines(cluster, history::Job::Mpi(job), run, window).await? {
+            put(&line);
+        }
+        let _ = std::io::stdout().flush();
+        Ok(())
     }
 }
 
@@ -122,13 +166,21 @@ async fn follow(cluster: &Cluster, name: &str, args: &LogsArgs) -> Result<u8, Cl
         }
         let state = State::of(&job);
         if state.is_finished() {
+            if pod.is_none()
+                && printed.is_empty()
+                && let Some(kept) = Kept::of(cluster, name, args.worker).await?
+            {
+                kept.print(cluster, name, args).await?;
+            }
             if state == State::Succeeded {
                 return Ok(exit::OK);
             }
             eprintln!("MPIJob {name:?} failed: {}", message(&job));
-            let launcher = pod_of(cluster, name, None).await?;
-            let code = launcher.as_ref().and_then(main_status);
-            return Ok(byte(code.and_then(|status| status["state"]["terminated"]["exitCode"].as_i64())));
+            let code = match pod_of(cluster, name, None).await? {
+                Some(launcher) => main_status(&launcher).and_then(|s| s["state"]["terminated"]["exitCode"].as_i64()),
+                None => Kept::of(cluster, name, None).await?.and_then(|kept| kept.run.exit_code.map(i64::from)),
+            };
+            return Ok(byte(code));
         }
         // one look for all that has changed by now
         if tokio::time::timeout(LOOK_EVERY, changes.next()).await.is_ok() {
@@ -188,11 +240,15 @@ async fn print(
             continue;
         }
         *printed = printed.saturating_add(1);
-        // a closed pipe (`| head`) ends us: nobody reads on
-        if writeln!(std::io::stdout().lock(), "{line}").is_err() {
-            std::process::exit(i32::from(exit::OK));
-        }
+        put(&line);
     }
     let _ = std::io::stdout().flush();
     Ok(())
+}
+
+fn put(line: &str) {
+    // a closed pipe (`| head`) ends us: nobody reads on
+    if writeln!(std::io::stdout().lock(), "{line}").is_err() {
+        std::process::exit(i32::from(exit::OK));
+    }
 }

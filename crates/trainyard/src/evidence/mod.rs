@@ -1,7 +1,7 @@
-//! The history of TrainJobs' pods after their objects are gone: logs, how each run ended, and the last state of each pod. It is kept with
-//! the TrainJob, within bounds, and removed with it.
+//! The history of the pods of TrainJobs and MPIJobs after their objects are gone: logs, how each run ended, and the last state of each
+//! pod. It is kept with the job, within bounds, and removed with it.
 //!
-//! The node moves the directory of a deleted pod into the store (`store`). A task watches TrainJobs and JobSets
+//! The node moves the directory of a deleted pod into the store (`store`). A task watches jobs, JobSets and the launchers of MPIJobs
 //! (`follow`) and so knows whose pod it was. `serve` answers the API server from live and kept pods together.
 
 mod bounds;

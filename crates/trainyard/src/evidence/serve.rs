@@ -1,12 +1,13 @@
 //! Serves `history.trainyard.dev`: live pods from the API, deleted ones from the store of the history.
 
+use super::follow::attempt;
 use super::runs;
-use super::store::{Store, read_pod};
+use super::store::{Kind, Store, part_of, read_pod};
 use api::job_history::{self, JobHistory, Metadata, PastPod};
-use api::jobset::keys::{JOBSET_NAME, JOBSET_UID};
-use api::object;
-use api::trainer::annotations::ATTEMPT;
-use api::trainer::{GROUP, VERSION};
+use api::jobset::keys::JOBSET_NAME;
+use api::mpi::names::{LABEL_JOB_NAME, launcher};
+use api::object::{self, Gvk};
+use api::trainer;
 use apiserver::delegate::{Delegate, Text, Wanted};
 use apiserver::query::Query;
 use futures::StreamExt;
@@ -23,7 +24,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
-/// The history of TrainJobs, as an API.
+/// The history of jobs, as an API.
 #[derive(Clone)]
 pub struct Evidence {
     store: Store,
@@ -33,11 +34,12 @@ pub struct Evidence {
     client: Arc<OnceLock<Client>>,
 }
 
-/// A TrainJob and its JobSets.
+/// A job and its parts.
 struct Job {
+    kind: Kind,
     metadata: Metadata,
-    /// The attempt that each JobSet is or was, by uid.
-    jobsets: BTreeMap<String, i64>,
+    /// The attempt that each part is or was, by uid.
+    parts: BTreeMap<String, i64>,
 }
 
 fn failed(what: &str, error: impl std::fmt::Display) -> Status {
@@ -69,41 +71,61 @@ impl Evidence {
         Ok(Api::namespaced_with(client.clone(), namespace, &kind))
     }
 
-    /// The TrainJob that is asked for; 404 where it is not there.
+    /// The job that is asked for; 404 where it is not there.
     async fn job(&self, wanted: &Wanted) -> Result<Job, Status> {
         let Wanted { version, namespace, plural, name } = wanted;
-        let not_found = || Status::not_found(job_history::GROUP, job_history::PLURAL, name);
-        if version != job_history::VERSION || plural != job_history::PLURAL || namespace.is_empty() {
+        let not_found = || Status::not_found(job_history::GROUP, plural, name);
+        let kind = match plural.as_str() {
+            job_history::TRAINJOBS => Kind::TrainJob,
+            job_history::MPIJOBS => Kind::MpiJob,
+            _ => return Err(not_found()),
+        };
+        if version != job_history::VERSION || namespace.is_empty() {
             return Err(not_found());
         }
-        let get = async |kind: GroupVersionKind, plural: &str| match self.api(namespace, kind, plural)?.get(name).await
+        let get = async |Gvk { group, version, kind }: Gvk, plural: &str, name: &str| match self
+            .api(namespace, GroupVersionKind { group, version, kind }, plural)?
+            .get(name)
+            .await
         {
             Ok(object) => Ok(Some(serde_json::to_value(&object).expect("invariant: objects from the API are JSON"))),
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
             Err(error) => Err(refused(error)),
         };
-        let job = get(GroupVersionKind::gvk(GROUP, VERSION, "TrainJob"), "trainjobs").await?.ok_or_else(not_found)?;
+        let gvk = match kind {
+            Kind::TrainJob => Gvk::new(trainer::GROUP, trainer::VERSION, kind.as_str()),
+            Kind::MpiJob => api::mpi::gvk(),
+        };
+        let job = get(gvk, plural, name).await?.ok_or_else(not_found)?;
         let uid = object::uid(&job).to_owned();
         let (store, of) = (self.store.clone(), uid.clone());
-        let known = tokio::task::spawn_blocking(move || store.jobsets(&of));
-        let mut jobsets = known.await.expect("reading does not panic");
-        // the watch may be late
-        let jobset = api::jobset::gvk();
-        let jobset = GroupVersionKind::gvk(&jobset.group, &jobset.version, &jobset.kind);
-        if let Some(jobset) = get(jobset, "jobsets").await?
-            && object::controller_of(&jobset).is_some_and(|owner| object::text(owner, "uid") == uid)
+        let known = tokio::task::spawn_blocking(move || store.parts(&of));
+        let mut parts = known.await.expect("reading does not panic");
+        // the watches may be late
+        let part = match kind {
+            Kind::TrainJob => get(api::jobset::gvk(), "jobsets", name).await?,
+            Kind::MpiJob => {
+                parts.insert(uid.clone(), 0);
+                get(Gvk::new("batch", "v1", "Job"), "jobs", &launcher(name)).await?
+            }
+        };
+        if let Some(part) = part
+            && object::controller_of(&part).is_some_and(|owner| object::text(owner, "uid") == uid)
         {
-            let attempt = object::annotation(&jobset, ATTEMPT).and_then(|text| text.parse().ok()).unwrap_or(1);
-            jobsets.insert(object::uid(&jobset).to_owned(), attempt);
+            parts.insert(object::uid(&part).to_owned(), attempt(&part));
         }
         let metadata = Metadata { name: name.clone(), namespace: namespace.clone(), uid };
-        Ok(Job { metadata, jobsets })
+        Ok(Job { kind, metadata, parts })
     }
 
     async fn history(self, wanted: Wanted) -> Result<Value, Status> {
         let job = self.job(&wanted).await?;
         let pods = self.api(&wanted.namespace, GroupVersionKind::gvk("", "v1", "Pod"), "pods")?;
-        let labels = format!("{JOBSET_NAME}={}", wanted.name);
+        let label = match job.kind {
+            Kind::TrainJob => JOBSET_NAME,
+            Kind::MpiJob => LABEL_JOB_NAME,
+        };
+        let labels = format!("{label}={}", wanted.name);
         let live = pods.list(&ListParams::default().labels(&labels)).await.map_err(refused)?;
         let read = move || {
             let mut pods: Vec<PastPod> = Vec::new();
@@ -146,9 +168,9 @@ impl Evidence {
         let (pod, container) = (query.text("pod").to_owned(), query.text("container").to_owned());
         let attempt = u32::try_from(query.int("attempt")?.unwrap_or(0))
             .map_err(|error| Status::bad_request(error.to_string()))?;
-        let name = wanted.name.clone();
+        let (kind, name) = (job.kind.as_str(), wanted.name.clone());
         let open = move || {
-            let missing = |what: &str| Status::bad_request(format!("TrainJob {name:?} has had no {what}"));
+            let missing = |what: &str| Status::bad_request(format!("{kind} {name:?} has had no {what}"));
             let find = || self.dir(&job, &pod).ok_or_else(|| missing(&format!("pod with uid {pod:?}")));
             let mut dir = find()?;
             loop {
@@ -193,7 +215,7 @@ impl Evidence {
             .filter(|dir| {
                 // most are of other jobs: a look at the text is enough to tell
                 let text = fs::read_to_string(dir.pod()).unwrap_or_default();
-                job.jobsets.keys().any(|jobset| text.contains(jobset))
+                job.parts.keys().any(|part| text.contains(part))
             })
             .collect();
         self.store.sweep();
@@ -205,7 +227,7 @@ impl Evidence {
 impl Job {
     /// The attempt that a pod belongs to; `None` where it is not the job's.
     fn attempt_of(&self, pod: &Value) -> Option<i64> {
-        self.jobsets.get(object::label(pod, JOBSET_UID)?).copied()
+        self.parts.get(part_of(pod)?).copied()
     }
 }
 

@@ -2,16 +2,18 @@
 //!
 //! ```text
 //! <root>/ended/<pod uid>/                  where the node puts a pod's directory
-//! <root>/jobs/<job uid>/job.json           the TrainJob's name, and the JobSets that it had
+//! <root>/jobs/<job uid>/job.json           the job's kind and name, and the parts that it had
 //! <root>/jobs/<job uid>/pods/<pod uid>/    a pod's directory: pod.json, journal.jsonl, containers/<name>/<attempt>.log
 //! ```
 //!
-//! A pod names its JobSet, and only the JobSet names the TrainJob: so JobSets are written down before they can be gone.
-//! Everything moves by rename, so that no crash leaves half of anything. Methods wait for the disk.
+//! A pod names the part of a job that it belongs to: a TrainJob's JobSet, an MPIJob's launcher (a Job) or, as a worker does, the MPIJob
+//! itself. Only the part names the job: so parts are written down before they can be gone. Everything moves by rename, so that no
+//! crash leaves half of anything. Methods wait for the disk.
 
 use super::bounds::{self, Kept, Limits};
 use super::runs;
 use api::jobset::keys::JOBSET_UID;
+use api::mpi::names::{LABEL_JOB_ROLE, LABEL_REPLICA_INDEX};
 use api::object::{self, Key};
 use k8s_openapi::api::core::v1::Pod;
 use node::evidence::Keep;
@@ -28,7 +30,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
-/// How long a pod may lie about whose JobSet nobody has heard of. The watch of JobSets is late by milliseconds.
+/// How long a pod may lie about whose part nobody has heard of. The watches are late by milliseconds.
 const UNKNOWN_MAX: Duration = Duration::from_secs(600);
 /// Jobs that are gone and remembered, because their last pods go after them.
 const GONE_MAX: usize = 1000;
@@ -43,11 +45,30 @@ pub struct Store {
     pub bell: Arc<Notify>,
 }
 
+/// A kind of job whose pods are kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Kind {
+    /// What a page is about that names no kind: those of before there were others.
+    #[default]
+    TrainJob,
+    #[serde(rename = "MPIJob")]
+    MpiJob,
+}
+
+impl Kind {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::TrainJob => "TrainJob",
+            Self::MpiJob => api::mpi::KIND,
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 struct Book {
     loaded: bool,
     jobs: BTreeMap<String, Job>,
-    /// The TrainJob of each JobSet; `None` where it has none.
+    /// The job of each part; `None` where it has none.
     owners: BTreeMap<String, Option<String>>,
     gone: VecDeque<String>,
     /// Pods in `ended` that could not be assigned yet, since when.
@@ -56,9 +77,10 @@ struct Book {
 
 #[derive(Debug, Default)]
 struct Job {
+    kind: Kind,
     key: Key,
-    /// The attempt that each JobSet of it is or was.
-    jobsets: BTreeMap<String, i64>,
+    /// The attempt that each part of it is or was; 0 for one that serves several.
+    parts: BTreeMap<String, i64>,
     /// A watch has seen it.
     exists: bool,
     /// When it ended, as text that sorts.
@@ -72,18 +94,23 @@ struct Job {
 /// `job.json`.
 #[derive(Debug, Serialize, Deserialize)]
 struct Page {
+    #[serde(default)]
+    kind: Kind,
     namespace: String,
     name: String,
-    jobsets: BTreeMap<String, i64>,
+    /// Called what it was when JobSets were the only ones.
+    #[serde(rename = "jobsets")]
+    parts: BTreeMap<String, i64>,
 }
 
 impl Keep for Store {
     fn place(&self, pod: &Pod) -> Option<PathBuf> {
-        let jobset = pod.metadata.labels.as_ref()?.get(JOBSET_UID)?;
+        let object = serde_json::to_value(pod).ok()?;
+        let part = part_of(&object)?;
         let uid = plain(pod.metadata.uid.as_deref()?)?;
         // JobSets of others are known at once; what is unknown, or cannot be asked without waiting for the disk, is looked at
         // again later
-        if self.book.try_lock().is_ok_and(|book| book.owners.get(jobset).is_some_and(Option::is_none)) {
+        if self.book.try_lock().is_ok_and(|book| book.owners.get(part).is_some_and(Option::is_none)) {
             return None;
         }
         let ended = self.ended();
@@ -143,57 +170,59 @@ impl Store {
                 fs::remove_dir_all(self.job(&uid))?;
                 continue;
             };
-            book.owners.extend(page.jobsets.keys().map(|jobset| (jobset.clone(), Some(uid.clone()))));
+            book.owners.extend(page.parts.keys().map(|part| (part.clone(), Some(uid.clone()))));
             let mut pods = BTreeMap::new();
             for pod in names(&self.job(&uid).join("pods"))? {
                 let bytes = size(&self.job(&uid).join("pods").join(&pod));
                 pods.insert(pod, bytes);
             }
             let key = Key::new(&page.namespace, &page.name);
-            let job = Job { key, jobsets: page.jobsets, is_written: true, pods, ..Job::default() };
+            let job = Job { kind: page.kind, key, parts: page.parts, is_written: true, pods, ..Job::default() };
             book.jobs.insert(uid, job);
         }
         Ok(())
     }
 
-    /// The TrainJobs that are known: what a list should name, if they still exist.
-    pub fn known(&self) -> BTreeSet<String> {
-        self.loaded().jobs.keys().cloned().collect()
+    /// The jobs of a kind that are known: what a list should name, if they still exist.
+    pub fn known(&self, kind: Kind) -> BTreeSet<String> {
+        let book = self.loaded();
+        book.jobs.iter().filter(|(_, job)| job.kind == kind).map(|(uid, _)| uid.clone()).collect()
     }
 
-    /// A JobSet is there. Its `owner` is the TrainJob's uid.
-    pub fn saw_jobset(&self, jobset: &Value, owner: Option<&str>, attempt: i64) {
+    /// A part of a job is there: by its uid and the job's, where it has one.
+    pub fn saw_part(&self, part: &str, owner: Option<(Kind, &str)>, attempt: i64) {
         let mut book = self.loaded();
-        let uid = object::uid(jobset).to_owned();
-        book.owners.insert(uid.clone(), owner.map(str::to_owned));
-        let Some(owner) = owner.filter(|owner| !book.gone.iter().any(|gone| gone == owner)) else { return };
+        book.owners.insert(part.to_owned(), owner.map(|(_, owner)| owner.to_owned()));
+        let owner = owner.filter(|(_, owner)| !book.gone.iter().any(|gone| gone == owner));
+        let Some((kind, owner)) = owner else { return };
         let job = book.jobs.entry(owner.to_owned()).or_default();
-        job.key = Key::of(jobset);
-        if job.jobsets.insert(uid, attempt) != Some(attempt) {
+        job.kind = kind;
+        if job.parts.insert(part.to_owned(), attempt) != Some(attempt) {
             job.is_written = false;
         }
         self.write(owner, job);
     }
 
-    /// A JobSet that no TrainJob owned is gone: so are its pods, or soon. Others are remembered with their TrainJobs.
-    pub fn jobset_gone(&self, uid: &str) {
+    /// A part that no job owned is gone: so are its pods, or soon. Others are remembered with their jobs.
+    pub fn part_gone(&self, uid: &str) {
         let mut book = self.loaded();
         if book.owners.get(uid).is_some_and(Option::is_none) && book.owners.len() > GONE_MAX {
             book.owners.remove(uid);
         }
     }
 
-    /// A TrainJob is there.
-    pub fn saw_job(&self, uid: &str, key: &Key, finished: Option<String>) {
+    /// A job is there.
+    pub fn saw_job(&self, kind: Kind, uid: &str, key: &Key, finished: Option<String>) {
         let mut book = self.loaded();
         let job = book.jobs.entry(uid.to_owned()).or_default();
+        job.kind = kind;
         job.key = key.clone();
         job.finished = finished;
         job.exists = true;
         self.write(uid, job);
     }
 
-    /// A TrainJob is gone, and with it all that was kept of it.
+    /// A job is gone, and with it all that was kept of it.
     pub fn job_gone(&self, uid: &str) {
         let mut book = self.loaded();
         let Some(job) = book.jobs.remove(uid) else { return };
@@ -208,18 +237,18 @@ impl Store {
         }
     }
 
-    /// Writes the book's page of a TrainJob that is known to exist and has JobSets.
+    /// Writes the book's page of a job that is known to exist and has parts.
     fn write(&self, uid: &str, job: &mut Job) {
-        if job.is_written || !job.exists || job.jobsets.is_empty() {
+        if job.is_written || !job.exists || job.parts.is_empty() {
             return;
         }
         let Key { namespace, name } = job.key.clone();
-        let page = Page { namespace, name, jobsets: job.jobsets.clone() };
+        let page = Page { kind: job.kind, namespace, name, parts: job.parts.clone() };
         let bytes = serde_json::to_vec(&page).expect("invariant: plain data");
         let folder = self.job(uid);
         match private_folder(&folder).and_then(|()| write_whole(&folder.join("job.json"), &bytes)) {
             Ok(()) => job.is_written = true,
-            Err(error) => tracing::warn!(job = %job.key, %error, "cannot write down the JobSets of a TrainJob"),
+            Err(error) => tracing::warn!(job = %job.key, %error, "cannot write down the parts of a job"),
         }
     }
 
@@ -315,12 +344,12 @@ impl Store {
         }
     }
 
-    /// The JobSets that a TrainJob is known to have had, and the attempt that each was.
-    pub fn jobsets(&self, job: &str) -> BTreeMap<String, i64> {
-        self.loaded().jobs.get(job).map(|job| job.jobsets.clone()).unwrap_or_default()
+    /// The parts that a job is known to have had, and the attempt that each was.
+    pub fn parts(&self, job: &str) -> BTreeMap<String, i64> {
+        self.loaded().jobs.get(job).map(|job| job.parts.clone()).unwrap_or_default()
     }
 
-    /// The directories of the pods that are kept of a TrainJob.
+    /// The directories of the pods that are kept of a job.
     pub fn pods(&self, job: &str) -> Vec<PodDir> {
         let pods = self.job(job).join("pods");
         let book = self.loaded();
@@ -334,14 +363,14 @@ enum Owner {
     Job(String),
     /// Nobody's, or a job's that is gone.
     None,
-    /// Nobody has heard of its JobSet, or of that one's TrainJob, yet.
+    /// Nobody has heard of its part, or of that one's job, yet.
     Unknown,
 }
 
 impl Book {
     fn owner(&self, dir: &Path) -> Owner {
         let Some(pod) = read_pod(&PodDir::new(dir)) else { return Owner::None };
-        let Some(owner) = object::label(&pod, JOBSET_UID).and_then(|jobset| self.owners.get(jobset)) else {
+        let Some(owner) = part_of(&pod).and_then(|part| self.owners.get(part)) else {
             return Owner::Unknown;
         };
         match owner {
@@ -355,6 +384,15 @@ impl Book {
     }
 }
 
+/// The uid of the part of a job that a pod belongs to: its JobSet's or, of an MPIJob, that of what controls the pod.
+pub fn part_of(pod: &Value) -> Option<&str> {
+    let controller = || {
+        object::label(pod, LABEL_JOB_ROLE)?;
+        object::controller_of(pod).map(|owner| object::text(owner, "uid"))
+    };
+    object::label(pod, JOBSET_UID).or_else(controller)
+}
+
 /// The pod that a directory is of, as it was written last.
 pub fn read_pod(dir: &PodDir) -> Option<Value> {
     serde_json::from_slice(&fs::read(dir.pod()).ok()?).ok()
@@ -365,9 +403,11 @@ fn kept(dir: &PodDir) -> Vec<Kept> {
     let pod = read_pod(dir).unwrap_or_default();
     let label = |key: &str| object::label(&pod, key).unwrap_or_default();
     let of = format!(
-        "{}/{}",
+        "{}/{}/{}/{}",
         label("jobset.sigs.k8s.io/job-global-index"),
-        label("batch.kubernetes.io/job-completion-index")
+        label("batch.kubernetes.io/job-completion-index"),
+        label(LABEL_JOB_ROLE),
+        label(LABEL_REPLICA_INDEX)
     );
     let containers = runs::of(dir, &pod).unwrap_or_default();
     let runs = containers.into_iter().flat_map(|container| {
