@@ -6,6 +6,7 @@ started is stopped by its process id.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import json
 import os
@@ -124,11 +125,13 @@ class Yard:
 
     def processes(self) -> list[int]:
         """Processes whose environment or arguments name this home: what must be gone in the end."""
-        found = []
+        found, home = [], str(self.home).encode()
         for entry in pathlib.Path("/proc").iterdir():
             if entry.name.isdigit() and int(entry.name) != os.getpid():
                 try:
-                    if str(self.home).encode() in (entry / "cmdline").read_bytes():
+                    # what a pod's programs have started has the home in its environment alone
+                    words = (entry / "cmdline").read_bytes() + (entry / "environ").read_bytes()
+                    if home + b"/" in words or home + b"\0" in words:
                         found.append(int(entry.name))
                 except OSError:
                     continue
@@ -174,11 +177,16 @@ def plain(yard: Yard) -> str:
 
 def stop(yard: Yard) -> None:
     yard.run("down", check=False)
-    for pid in yard.processes():
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            continue
+
+    def ended() -> bool:
+        """Kills what there is; those who would have ended the others may be killed before they do."""
+        left = yard.processes()
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return not left
+
+    wait_for("the yard's processes to be gone", ended)
 
 
 def unpack_kubectl(minor: int, folder: pathlib.Path) -> str | None:

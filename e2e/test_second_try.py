@@ -1,11 +1,12 @@
-"""The tests' own harness (conftest.py): a test that failed is tried again with new fixtures of its module."""
+"""The tests' own harness (conftest.py): a test that failed is tried again with new fixtures of its module, and leaves nothing behind."""
 
+import json
 import os
 import pathlib
 import subprocess
 import sys
 
-from conftest import ROOT
+from conftest import ROOT, Yard, plain_runtime, stop, wait_for
 
 PROBE = """
 import itertools
@@ -38,3 +39,24 @@ def test_a_second_try_starts_clean(tmp_path: pathlib.Path):
     assert "2 passed, 1 rerun" in done.stdout, done.stdout + done.stderr
     first, ended, second = map(done.stdout.index, ("tried in module 0", "module 0 ended", "tried in module 1"))
     assert first < ended < second, done.stdout
+
+
+def commands(text: str) -> list[str]:
+    """The command lines that hold this."""
+    lines = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout.splitlines()
+    return [line for line in lines if text in line]
+
+
+def test_nothing_of_a_pod_outlives_its_yard(tmp_path: pathlib.Path):
+    """Its shim and those who keep its containers are killed at once: what programs have started is nobody's then."""
+    yard = Yard(tmp_path / "home")
+    try:
+        job = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "metadata": {"name": "tree"},
+               "spec": {"runtimeRef": {"name": "plain"},
+                        "trainer": {"numNodes": 1, "command": ["sh", "-c", "setsid sleep 97531 & sleep 97532; true"]}}}  # fmt: skip
+        for made in (plain_runtime("plain"), job):
+            yard.kubectl("apply", "-f", "-", input=json.dumps(made))
+        wait_for("the pod's programs", lambda: {"sleep 97531", "sleep 97532"} <= set(commands("sleep 9753")))
+    finally:
+        stop(yard)
+    assert not commands("sleep 9753")
