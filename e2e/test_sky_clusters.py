@@ -310,7 +310,7 @@ def test_a_pool_with_a_fault_is_left_out_alone(sky):
     pools.parent.mkdir(exist_ok=True)
     pools.write_text("good: {hosts: [203.0.113.1]}\ntwice: {user: u, hosts: [203.0.113.2, {ip: 203.0.113.2}]}\n")
     out = sky("launch", "-y", "-c", "x", "--infra", "ssh/twice", "true", code=1)
-    assert "ssh/twice is left out: ~/.sky/ssh_node_pools.yaml has its host 203.0.113.2 in pool twice already" in out, out
+    assert 'ssh/twice is left out: ~/.sky/ssh_node_pools.yaml: line 2, column 39: host "203.0.113.2" is already in pool "twice"' in out, out
     rows = {line.split()[0]: line for line in sky("check", "ssh").splitlines() if line.strip()}
     assert rows["ssh/good"].split()[1] == "yes" and rows["ssh/twice"].split()[1] == "no", rows
     plan = sky("launch", "--dryrun", "--infra", "ssh/good", "--gpus", "H100:8", "true")

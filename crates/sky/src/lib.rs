@@ -12,6 +12,7 @@ pub mod file;
 pub mod infra;
 pub mod mounts;
 pub mod place;
+pub mod pools;
 pub mod quantity;
 pub mod resources;
 pub mod schema;

@@ -3,14 +3,13 @@
 use super::clusters::Sky;
 use super::contexts::Contexts;
 use crate::error::CliError;
+use ::sky::pools;
 use ::sky::resources::Resources;
 use ::sky::value::{Map, Value};
-use ::sky::yaml::documents;
 use api::object;
 use api::quantity::Quantity;
 use kube::api::ListParams;
 use placement::{Cloud, FreeNode};
-use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Where SkyPilot's users list machines that they reach by SSH, below the home.
@@ -44,36 +43,27 @@ impl AtHand {
         let contexts = Contexts::read(kubernetes.as_ref(), &own);
         let mut found = Self { nodes: vec![this_machine()], contexts, kubernetes, ..Self::default() };
         match std::fs::read_to_string(home.join(POOLS)) {
-            Ok(text) => found.add_pools(&text),
+            Ok(text) => found.add_pools(&text, home),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
             Err(error) => found.unusable.push(("ssh".to_owned(), format!("~/{POOLS} cannot be read: {error}"))),
         }
         found
     }
 
-    /// Adds pools by their names and numbers of hosts. The rest of the file is for the provider, which connects to the hosts.
-    fn add_pools(&mut self, text: &str) {
-        let read = match documents(text) {
-            Ok(read) => read,
-            Err(error) => {
-                self.unusable.push(("ssh".to_owned(), format!("~/{POOLS} is no YAML: {}", error.message)));
+    /// Adds pools by their names and numbers of hosts.
+    fn add_pools(&mut self, text: &str, home: &Path) {
+        let pools = match pools::parse(text, home, Path::is_file) {
+            Ok(pools) => pools,
+            Err(why) => {
+                self.unusable.push(("ssh".to_owned(), format!("~/{POOLS}: {why}")));
                 return;
             }
         };
-        let Some(value) = read.into_iter().find_map(|document| document.value) else { return };
-        let Some(pools) = value.as_map() else {
-            self.unusable.push(("ssh".to_owned(), format!("~/{POOLS} is no map of pools")));
-            return;
-        };
-        // by name, as the provider goes through them: the first pool that names a host has it
-        let mut sorted: Vec<(String, &Value)> = pools.iter().map(|(name, pool)| (name.text(), pool)).collect();
-        sorted.sort_by(|(a, _), (b, _)| a.cmp(b));
-        let mut seen: BTreeMap<(String, Option<String>), String> = BTreeMap::new();
-        for (name, pool) in sorted {
-            let hosts = match hosts(&name, pool, &mut seen) {
+        for (name, hosts) in pools {
+            let hosts = match hosts {
                 Ok(hosts) => hosts,
                 Err(why) => {
-                    self.unusable.push((format!("ssh/{name}"), why));
+                    self.unusable.push((format!("ssh/{name}"), format!("~/{POOLS}: {why}")));
                     continue;
                 }
             };
@@ -85,7 +75,7 @@ impl AtHand {
                 memory: 0.0,
                 accelerator: None,
             };
-            self.nodes.extend(std::iter::repeat_n(unseen, hosts));
+            self.nodes.extend(std::iter::repeat_n(unseen, hosts.len()));
             self.pools.push(name);
         }
     }
@@ -131,31 +121,6 @@ impl AtHand {
         }
         Ok(())
     }
-}
-
-/// How many hosts a pool has. `seen`: which host is in which pool.
-///
-/// # Errors
-/// Why nothing can be made there: the provider would refuse it.
-fn hosts(name: &str, pool: &Value, seen: &mut BTreeMap<(String, Option<String>), String>) -> Result<usize, String> {
-    let pool = pool.as_map();
-    let shared = pool.and_then(|pool| pool.get("user")).map(Value::text);
-    let hosts = pool.and_then(|pool| pool.get("hosts")).and_then(Value::as_list).unwrap_or_default();
-    if hosts.is_empty() {
-        return Err(format!("~/{POOLS} names no hosts of it"));
-    }
-    for host in hosts {
-        let map = host.as_map();
-        let address = map.and_then(|map| map.get("ip")).unwrap_or(host).text();
-        let user = map.and_then(|map| map.get("user")).map(Value::text).or_else(|| shared.clone());
-        if let Some(other) = seen.get(&(address.clone(), user.clone())) {
-            return Err(format!(
-                "~/{POOLS} has its host {address} in pool {other} already; a host is in one pool, once"
-            ));
-        }
-        seen.insert((address, user), name.to_owned());
-    }
-    Ok(hosts.len())
 }
 
 /// A host, by what its Node can give.
@@ -222,32 +187,34 @@ mod tests {
 
     #[test]
     fn pools_are_counted_and_faults_have_names() {
-        let mut found = AtHand::default();
-        found.add_pools("a:\n  hosts: [x, {ip: 10.0.0.1}]\nb: {}\n");
-        assert_eq!(found.pools, ["a"]);
+        let of = |text: &str| {
+            let mut found = AtHand::default();
+            found.add_pools(text, Path::new("/home/me"));
+            found
+        };
+        let found = of("a:\n  hosts: [x, {ip: 10.0.0.1}]\ny:\n  hosts: [1e3]\nb: {}\n");
+        assert_eq!(found.pools, ["a", "y"]);
         assert_eq!(
             found.nodes.iter().map(|node| (node.region.as_str(), node.is_known)).collect::<Vec<_>>(),
-            [("ssh-a", false); 2]
+            [("ssh-a", false), ("ssh-a", false), ("ssh-y", false)]
         );
         assert!(matches!(found.unusable.as_slice(), [(place, why)] if place == "ssh/b" && why.contains("no hosts")));
-        let mut found = AtHand::default();
-        found.add_pools("z: {hosts: [w]}\nb: {user: u, hosts: [x, {ip: y}, {ip: x}]}\na: {hosts: [{ip: q, user: u}]}\nc: {user: u, hosts: [q]}\n");
+        let found = of(
+            "z: {hosts: [w]}\nb: {user: u, hosts: [x, {ip: y}, {ip: x}]}\na: {hosts: [{ip: q, user: u}]}\nc: {user: u, hosts: [q]}\n",
+        );
         assert_eq!(found.pools, ["a", "z"]);
         assert_eq!(found.nodes.len(), 2);
         let why: Vec<String> = found.unusable.iter().map(|(place, why)| format!("{place}: {why}")).collect();
         assert!(
-            matches!(why.as_slice(), [b, c] if b.contains("ssh/b: ") && b.contains("host x in pool b already")
-            && c.contains("ssh/c: ") && c.contains("host q in pool a already")),
+            matches!(why.as_slice(), [b, c] if b.contains("ssh/b: ") && b.contains("host \"x\" is already in pool \"b\"")
+            && c.contains("ssh/c: ") && c.contains("host \"q\" is already in pool \"a\"")),
             "{why:?}"
         );
         for wrong in ["- x", "a: ["] {
-            let mut found = AtHand::default();
-            found.add_pools(wrong);
+            let found = of(wrong);
             assert!(found.pools.is_empty() && found.unusable.len() == 1, "{wrong}");
         }
-        let mut empty = AtHand::default();
-        empty.add_pools("# none yet\n");
-        assert_eq!(empty, AtHand::default());
+        assert_eq!(of("# none yet\n"), AtHand::default());
     }
 
     #[test]

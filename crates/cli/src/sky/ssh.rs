@@ -3,8 +3,7 @@
 
 use super::clusters::{Found, Sky};
 use crate::error::CliError;
-use ::sky::value::Value;
-use ::sky::yaml::documents;
+use ::sky::pools::{self, Host};
 use api::object;
 use api::sky::keys;
 use kube::api::{DynamicObject, ListParams};
@@ -194,17 +193,11 @@ fn replace(path: &Path, text: &[u8], mode: u32) -> io::Result<()> {
 fn way(id: &str, pools: &str, home: &Path) -> Way {
     let (pool, host) = id.split_once('/').unwrap_or(("", id));
     let (user, name) = host.rsplit_once('@').map_or((None, host), |(user, name)| (Some(user.to_owned()), name));
-    let read = documents(pools).ok().and_then(|read| read.into_iter().find_map(|document| document.value));
-    let of = |value: &Value, key: &str| value.as_map().and_then(|map| map.get(key)).cloned();
-    let pool = read.and_then(|read| of(&read, pool)).unwrap_or(Value::Null);
-    let hosts = of(&pool, "hosts").unwrap_or(Value::Null);
-    let is_it = |host: &&Value| of(host, "ip").is_some_and(|ip| ip.text() == name);
-    let own = hosts.as_list().unwrap_or_default().iter().find(is_it).and_then(|host| of(host, "identity_file"));
-    let identity = own.or_else(|| of(&pool, "identity_file")).map(|file| file.text());
-    let identity = identity.map(|file| match file.strip_prefix("~/") {
-        Some(rest) => home.join(rest).display().to_string(),
-        None => file,
-    });
+    let known = pools::parse(pools, home, |_| true).ok().and_then(|mut all| all.remove(pool)?.ok());
+    let hosts = known.unwrap_or_default();
+    let is_it = |host: &&Host| host.name == name && (user.is_none() || host.user == user);
+    let identity = hosts.iter().find(is_it).and_then(|host| host.identity_file.clone());
+    let identity = identity.map(|file| file.display().to_string());
     Way { name: name.to_owned(), user, identity }
 }
 
@@ -268,7 +261,7 @@ mod tests {
 
     #[test]
     fn the_pools_say_which_key() {
-        let pools = "a:\n  identity_file: ~/k\n  hosts: [x, {ip: 10.0.0.1, identity_file: /own}, {ip: 10.0.0.2}]\n";
+        let pools = "a:\n  identity_file: ~/k\n  hosts: [x, {ip: 10.0.0.1, user: me, identity_file: /own}, {ip: 10.0.0.2}, {ip: 10.0.0.1}]\n";
         let of = |id: &str| {
             let Way { name, user, identity } = way(id, pools, Path::new("/h"));
             (name, user.unwrap_or_default(), identity.unwrap_or_default())

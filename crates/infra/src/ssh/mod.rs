@@ -5,12 +5,10 @@
 
 mod fit;
 mod machines;
-mod pools;
 mod record;
 mod session;
 mod upkeep;
 mod work;
 
 pub use machines::{Machines, NAME, Settings};
-pub use pools::{Host, Pools, parse};
 pub use record::{Place, Record};

@@ -2,7 +2,6 @@
 
 use super::fit::unsuitable;
 use super::machines::Settings;
-use super::pools::{self, Pools};
 use super::record::{Place, Record};
 use super::session::{Line, Session};
 use crate::access::Access;
@@ -15,6 +14,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use managed::provider::{Failure, Fate, Request, Seen, State};
 use serde_json::json;
+use sky::pools::{self, Pools};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

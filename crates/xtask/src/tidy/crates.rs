@@ -29,7 +29,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("driver", &["api", "clock", "reconcile"]),
     ("node", &["api", "clock"]),
     ("fetch", &[]),
-    ("infra", &["api", "managed", "placement"]),
+    ("infra", &["api", "managed", "placement", "sky"]),
     // tier 3
     ("operator", &["api", "driver", "managed", "plan", "reconcile", "workloads"]),
     ("cli", &["api", "diagnose", "managed", "placement", "sky"]),
