@@ -11,6 +11,7 @@ mod settings;
 mod ssh;
 mod submit;
 mod sync;
+mod unmet;
 mod verbs;
 
 use std::io::Write as _;

@@ -57,6 +57,12 @@ impl Found {
         is_local && !by_pods && Path::new(&node.home).is_dir()
     }
 
+    /// Whether this user launched it; nobody did where it was made as an object.
+    pub fn is_mine(&self) -> bool {
+        let of = &self.cluster.spec.user;
+        of.is_empty() || *of == super::submit::user()
+    }
+
     pub fn is_ending(&self) -> bool {
         object::is_terminating(&self.object)
     }

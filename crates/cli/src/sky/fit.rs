@@ -48,7 +48,7 @@ impl Size {
 }
 
 /// The place that a cluster has, or tries.
-fn taken(found: &Found) -> Candidate {
+pub(super) fn taken(found: &Found) -> Candidate {
     let spec = &found.cluster.spec;
     let index = usize::try_from(found.cluster.status.candidate).unwrap_or(0);
     spec.candidates.get(index).or(spec.candidates.first()).cloned().unwrap_or_default()

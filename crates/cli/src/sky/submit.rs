@@ -1,7 +1,7 @@
 //! Launches clusters and submits jobs to them.
 
 use super::clusters::{Found, Sky};
-use super::{contexts, fit, git, sync};
+use super::{contexts, fit, git, sync, unmet};
 use crate::error::CliError;
 use ::sky::console::Planned;
 use ::sky::resources::Resources;
@@ -62,7 +62,7 @@ pub(super) fn gpus(resources: &Resources) -> Option<Accelerators> {
 /// Where the machines are to be, in the order of preference. `kubernetes`: of `~/.sky/config.yaml`.
 ///
 /// # Errors
-/// For places where no machines are made yet.
+/// For places where no machines are made yet, and where none has all that is asked for.
 pub(super) fn candidates(task: &Task, planned: &Planned, kubernetes: Option<&Map>) -> Result<Vec<Candidate>, Trouble> {
     let of = |found: &placement::search::Candidate| {
         let asked = task.resources.list.get(found.request).cloned().unwrap_or_default();
@@ -91,9 +91,26 @@ pub(super) fn candidates(task: &Task, planned: &Planned, kubernetes: Option<&Map
             pod: if on_kubernetes { contexts::pod(&asked, kubernetes, &found.region) } else { PodOptions::default() },
         }
     };
-    let mut all: Vec<Candidate> = planned.candidates.iter().map(of).collect();
+    let mut refused = None;
+    let mut told = false;
+    let mut all: Vec<Candidate> = Vec::new();
+    for found in &planned.candidates {
+        let lacks = task.resources.list.get(found.request).map(|one| unmet::at(found.cloud.name(), one));
+        let lacks = lacks.unwrap_or_default();
+        if !lacks.refused.is_empty() {
+            refused = refused.or(Some((found.cloud.name(), lacks.refused)));
+            continue;
+        }
+        if let (false, Some(one)) = (std::mem::replace(&mut told, true), task.resources.list.get(found.request)) {
+            unmet::check(found.cloud.name(), one)?;
+        }
+        all.push(of(found));
+    }
     all.dedup();
     all.truncate(CANDIDATES_MAX);
+    if let (true, Some((provider, what))) = (all.is_empty(), &refused) {
+        return Err(unmet::refused(provider, what));
+    }
     if all.is_empty() {
         let names: Vec<&str> = planned.passed_over.iter().map(|cloud| cloud.display()).collect();
         return Err(said(

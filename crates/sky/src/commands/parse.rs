@@ -49,6 +49,13 @@ impl Call {
         self.values.get(name).map_or(&[], Vec::as_slice)
     }
 
+    /// With one more value of a parameter, before those that it has.
+    #[must_use]
+    pub fn preceded(mut self, name: &str, value: &str) -> Self {
+        self.values.entry(name.to_owned()).or_default().insert(0, value.to_owned());
+        self
+    }
+
     /// Whether a flag is set.
     pub fn is_set(&self, name: &str) -> bool {
         self.value(name) == Some("true")

@@ -1,6 +1,7 @@
 //! `sky check`: where machines can be had, and why not elsewhere.
 
 use placement::{Cloud, FreeNode};
+use serde_json::{Value, json};
 
 use super::{Printed, World, table};
 use crate::commands::Call;
@@ -97,6 +98,15 @@ pub(super) fn check(call: &Call, world: &World<'_>) -> Printed {
         && !rows.iter().any(|row| row.first().is_some_and(|name| name.starts_with("ssh")))
     {
         rows.push(vec!["ssh".into(), "no".into(), "~/.sky/ssh_node_pools.yaml names no pool".into()]);
+    }
+    if call.value("output_format") == Some("json") {
+        let record = |row: &Vec<String>| {
+            let cell = |at: usize| row.get(at).map_or("", String::as_str);
+            json!({"infra": cell(0), "usable": cell(1) == "yes", "why": cell(2)})
+        };
+        let records: Vec<Value> = rows.iter().map(record).collect();
+        printed.line(serde_json::to_string_pretty(&records).unwrap_or_default());
+        return printed;
     }
     printed.line(table::plain(&["INFRA", "USABLE", "WHY"], &rows));
     if Cloud::ALL.iter().all(|cloud| world.catalogue.offers(*cloud).is_empty()) {

@@ -2,7 +2,7 @@
 
 use super::autostop::{autostop, held, holding, set_autostop, wait_for};
 use super::launch::mend;
-use super::show::named;
+use super::show::{named, unnamed};
 use super::{Done, Verb, confirm, misused, say};
 use crate::sky::clusters::{Found, Sky};
 use crate::sky::ssh::Entries;
@@ -34,6 +34,12 @@ pub(super) async fn several(verb: Verb, call: &Call) -> Done {
             "No mount has a cache to be flushed: jobs end first and machines after them, as they do without --graceful."
         );
     }
+    if verb == Verb::Start && call.is_set("down") && call.value("idle_minutes_to_autostop").is_none() {
+        return Err(misused(
+            call,
+            "--down needs --idle-minutes-to-autostop: a cluster that is started has no job yet.",
+        ));
+    }
     if names.is_empty() && !everything {
         let message = match verb {
             Verb::Start => {
@@ -48,7 +54,7 @@ pub(super) async fn several(verb: Verb, call: &Call) -> Done {
     }
     let sky = Sky::connect().await?;
     let all = sky.all().await?;
-    let (found, unknown) = if everything { (all, Vec::new()) } else { named(all, &names) };
+    let (found, unknown) = if everything { (unnamed(all, call), Vec::new()) } else { named(all, &names) };
     if !unknown.is_empty() {
         say(format!("Cluster(s) not found: {}.", unknown.join(", ")));
     }

@@ -1,7 +1,7 @@
 //! `cost-report`: what clusters cost, those that are gone included.
 
 use super::tables::{ago, lasting, time};
-use super::{Done, say};
+use super::{Done, misused, say};
 use crate::sky::clusters::Sky;
 use ::sky::commands::Call;
 use ::sky::console::plain;
@@ -12,9 +12,12 @@ use kube::api::ListParams;
 use serde_json::json;
 
 pub(super) async fn cost_report(call: &Call) -> Done {
-    let sky = Sky::connect().await?;
     let now = Timestamp::now();
     let days = call.value("days").and_then(|days| days.parse::<i64>().ok()).unwrap_or(30);
+    if days < 0 {
+        return Err(misused(call, "--days must not be negative; 0 shows all clusters."));
+    }
+    let sky = Sky::connect().await?;
     // 0: all of them
     let since = (days > 0).then(|| api::time::earlier_secs(now, days.saturating_mul(86_400)));
     struct Line {

@@ -4,11 +4,12 @@ use super::autostop::{autostop, held, holding, set_autostop};
 use super::{Done, End, NOT_FOUND, confirm, missing, misused, refused, say, skipped};
 use crate::error::CliError;
 use crate::sky::clusters::{Found, Sky};
-use crate::sky::fit::{Size, fits};
+use crate::sky::fit::{Size, fits, taken};
 use crate::sky::hand::AtHand;
 use crate::sky::logs;
 use crate::sky::ssh::Entries;
 use crate::sky::submit::{self, Setup, Trouble, value_error};
+use crate::sky::unmet;
 use ::sky::commands::Call;
 use ::sky::console::{Prepared, World, check_name, planned, prepared};
 use api::sky::{Candidate, ClusterPhase, Power, keys};
@@ -40,7 +41,8 @@ pub(super) async fn launch(call: &Call, world: &World<'_>, mut at_hand: AtHand) 
         .await?;
         existing = sky.find(&shown).await?;
     }
-    if existing.is_none() {
+    let is_new = existing.is_none();
+    if is_new {
         at_hand.look(&sky).await?;
         at_hand.look_at_contexts(&task.resources.list).await;
         let list = &task.resources.list;
@@ -74,7 +76,10 @@ pub(super) async fn launch(call: &Call, world: &World<'_>, mut at_hand: AtHand) 
     }
     let Some(found) = existing else { return Err(missing(&shown).into()) };
     let was_up = found.cluster.status.phase == ClusterPhase::Up && found.cluster.spec.power == Power::Running;
-    fits(&found, &task, Some(Size::of(&sky, &found).await?))?;
+    let met = fits(&found, &task, Some(Size::of(&sky, &found).await?))?;
+    if !is_new {
+        unmet::check(&taken(&found).provider, met)?;
+    }
     let mut spec = json!({});
     if found.cluster.spec.power == Power::Stopped {
         confirm(call, &format!("Restarting the stopped cluster '{shown}'. Proceed?"))?;
@@ -222,6 +227,11 @@ async fn useful(sky: &Sky, found: &Found, id: Option<u32>) {
 }
 
 pub(super) async fn exec(call: &Call, world: &World<'_>) -> Done {
+    // where -c names the cluster, what stands where its name would is the first word of the command
+    let call = &match (call.value("cluster_option"), call.value("cluster")) {
+        (Some(_), Some(word)) => call.clone().preceded("entrypoint", word),
+        _ => call.clone(),
+    };
     let Some(shown) = call.value("cluster_option").or(call.value("cluster")).map(str::to_owned) else {
         return Err(misused(call, "Missing argument '[CLUSTER]'."));
     };
@@ -245,7 +255,7 @@ pub(super) async fn exec(call: &Call, world: &World<'_>) -> Done {
         }
         ClusterPhase::Init | ClusterPhase::Stopped => return Err(skipped(&found, "executing tasks").into()),
     }
-    fits(&found, &task, None)?;
+    unmet::check(&taken(&found).provider, fits(&found, &task, None)?)?;
     submit::send(&sky, &found, &task).await?;
     if task.run.is_none() {
         say("Run commands not specified or empty.");

@@ -66,6 +66,13 @@ pub(super) async fn show_logs(call: &Call) -> Done {
             code = NOT_FOUND;
             continue;
         };
+        if let Some(worker) = worker.filter(|worker| *worker >= job.nodes) {
+            let ran = match job.nodes {
+                0 | 1 => "on the head alone, and has no workers".to_owned(),
+                nodes => format!("on {nodes} machines: its workers are 1 to {}", nodes.saturating_sub(1)),
+            };
+            return Err(value_error(format!("--worker {worker}: job {id} ran {ran}.")).into());
+        }
         if call.is_set("sync_down") {
             let folder = logs::download(&sky, &found, job, worker).await?;
             say(format!("Job {id} logs: {}", folder.display()));
@@ -115,7 +122,8 @@ pub(super) async fn cancel(call: &Call) -> Done {
         return Err(trouble.into());
     }
     let what = match (all, ids.as_slice()) {
-        (true, _) => "all jobs".to_owned(),
+        (true, _) if call.is_set("all_users") => "all jobs of all users".to_owned(),
+        (true, _) => "all your jobs".to_owned(),
         (_, []) => "the latest running job".to_owned(),
         (_, ids) => format!("jobs {}", ids.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")),
     };
@@ -124,7 +132,8 @@ pub(super) async fn cancel(call: &Call) -> Done {
     for id in ids.iter().filter(|id| !jobs.iter().any(|job| job.id == **id)) {
         eprintln!("Job {id} not found on cluster '{shown}': `sky queue {shown}` lists its jobs.");
     }
-    let open = jobs.iter().filter(|job| !job.status.has_ended());
+    let (user, of_all) = (submit::user(), call.is_set("all_users") || !ids.is_empty());
+    let open = jobs.iter().filter(|job| !job.status.has_ended() && (of_all || job.user == user));
     let chosen: Vec<u32> = match (all, ids.is_empty()) {
         (true, _) => open.map(|job| job.id).collect(),
         (false, false) => open.map(|job| job.id).filter(|id| ids.contains(id)).collect(),

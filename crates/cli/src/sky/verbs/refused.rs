@@ -9,14 +9,15 @@ const OPTIONS: [(&str, &[&str]); 6] = [
     ("sky launch", &["resize", "clone_disk_from", "priority", "workspace", "backend_name"]),
     ("sky status", &["endpoints", "endpoint"]),
     ("sky logs", &["provision", "hook_event", "autostop_alias"]),
-    ("sky check", &["workspace"]),
+    ("sky check", &["workspace", "verbose"]),
     ("sky gpus list", &["verbose"]),
     ("sky show-gpus", &["verbose"]),
 ];
 
-/// What else to do, by option.
-fn instead(option: &str) -> &'static str {
+/// What else to do, by command and option.
+fn instead(path: &str, option: &str) -> &'static str {
     match option {
+        "verbose" if path == "sky check" => "credentials are not looked at, so there are no accounts to show",
         "clone_disk_from" => "disks are not copied; `file_mounts` and `setup` fill a new machine",
         "resize" => "launch a cluster of another name, or `sky down` this one first",
         "priority" => "jobs of a cluster run first in, first out",
@@ -41,7 +42,7 @@ pub(in crate::sky) fn option(call: &Call) -> Option<String> {
     let params = all.iter().find(|command| command.path == call.path).into_iter().flat_map(|command| &command.params);
     let option = params.into_iter().find(|param| param.name == **name).and_then(|param| param.opts.first().cloned());
     let option = option.unwrap_or_else(|| (*name).to_owned());
-    Some(format!("`{} {option}` is not there: {}.", call.path, instead(name)))
+    Some(format!("`{} {option}` is not there: {}.", call.path, instead(&call.path, name)))
 }
 
 /// What a task asks for that no cluster gives it.
@@ -105,6 +106,8 @@ mod tests {
             ("logs x --provision", "`sky logs --provision`"),
             ("logs x --autostop", "`sky logs --autostop`"),
             ("check -w team", "`sky check --workspace`"),
+            ("check -v", "`sky check --verbose` is not there: credentials"),
+            ("gpus list -v", "`sky gpus list --verbose` is not there: what there is"),
         ] {
             let told = option(&call(words)).unwrap_or_default();
             assert!(told.starts_with(says) && told.ends_with('.'), "{words}: {told}");

@@ -4,7 +4,7 @@ use super::tables::{ago, autostop_shown, infra, job_row, record, time};
 use super::{Done, not_up, say};
 use crate::sky::clusters::{Found, Sky};
 use crate::sky::ssh::Entries;
-use crate::sky::submit::{Trouble, value_error};
+use crate::sky::submit::{Trouble, user, value_error};
 use ::sky::commands::Call;
 use ::sky::console::{World, plain};
 use api::object;
@@ -27,6 +27,12 @@ fn is_like(name: &str, pattern: &str) -> bool {
     regex::Regex::new(&format!("^{text}$")).is_ok_and(|pattern| pattern.is_match(name))
 }
 
+/// Those that are meant where none is named: one's own, or those of all users.
+pub(super) fn unnamed(mut all: Vec<Found>, call: &Call) -> Vec<Found> {
+    all.retain(|found| call.is_set("all_users") || found.is_mine());
+    all
+}
+
 /// Those of the clusters that are named, and the names that none has.
 pub(super) fn named(all: Vec<Found>, names: &[String]) -> (Vec<Found>, Vec<String>) {
     let unknown = names.iter().filter(|name| !all.iter().any(|found| is_like(found.shown(), name))).cloned().collect();
@@ -43,7 +49,7 @@ pub(super) async fn status(call: &Call, world: &World<'_>) -> Done {
     let mut all = sky.all().await?;
     if call.is_set("refresh") {
         let meant: Vec<Found> = match names.is_empty() {
-            true => all.clone(),
+            true => unnamed(all.clone(), call),
             false => named(all.clone(), &names).0,
         };
         if !sky.refresh(&meant).await? {
@@ -52,7 +58,7 @@ pub(super) async fn status(call: &Call, world: &World<'_>) -> Done {
         all = sky.all().await?;
     }
     Entries::here().keep(&all);
-    let (shown, unknown) = if names.is_empty() { (all, Vec::new()) } else { named(all, &names) };
+    let (shown, unknown) = if names.is_empty() { (unnamed(all, call), Vec::new()) } else { named(all, &names) };
     if call.is_set("ip") {
         if !unknown.is_empty() {
             say(format!("Cluster(s) not found: {}.", unknown.join(", ")));
@@ -143,7 +149,7 @@ pub(super) async fn queue(call: &Call) -> Done {
     let json = call.value("output_format") == Some("json");
     let sky = Sky::connect().await?;
     let all = sky.all().await?;
-    let (shown, unknown) = if names.is_empty() { (all, Vec::new()) } else { named(all, &names) };
+    let (shown, unknown) = if names.is_empty() { (unnamed(all, call), Vec::new()) } else { named(all, &names) };
     let now = Timestamp::now();
     let mut records = serde_json::Map::new();
     let failed = |shown: &str, why: &str| {
@@ -165,6 +171,10 @@ pub(super) async fn queue(call: &Call) -> Done {
             continue;
         }
         let mut jobs = sky.jobs(found.name()).await?;
+        if !call.is_set("all_users") {
+            let user = user();
+            jobs.retain(|job| job.user == user);
+        }
         if call.is_set("skip_finished") {
             jobs.retain(|job| !job.status.has_ended());
         }
