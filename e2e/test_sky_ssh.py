@@ -199,6 +199,14 @@ run: |
     ssh = lambda *words: subprocess.run(["ssh", "-n", *words], env=sky.env, capture_output=True, text=True, timeout=60)
     for alias, host in zip(("dev", "dev-worker1"), ranks, strict=True):
         assert ssh(alias, "hostname; id -un").stdout == f"{host.name}\n{USER}\n", ssh("-v", alias, "true").stderr
+    # a shell begins where jobs are at home; commands, copies and tunnels are the user's own
+    for alias, host in zip(("dev", "dev-worker1"), ranks, strict=True):
+        home = host.home / f".trainyard-machine/{host.name}/home"
+        shell = subprocess.run(["ssh", alias], input="pwd; echo $HOME; ls; exit 3\n", env=sky.env, capture_output=True, text=True, timeout=60)
+        assert (shell.returncode, shell.stdout.splitlines()) == (3, [str(home)] * 2 + ["in", "sky_logs", "sky_workdir", "was_set_up"]), shell
+        assert ssh(alias, "pwd").stdout == f"{host.home}\n"
+        subprocess.run(["scp", "-O", "-q", "-S", lan.folder / "bin/ssh", f"{alias}:{home}/in/data.txt", lan.user / "copied.txt"], env=sky.env, check=True, timeout=60)
+        assert (lan.user / "copied.txt").read_text() == "mounted\n"
     assert "To log into the head VM:\tssh dev\n" in out
     assert lan.config.read_text().endswith(f"\n\n{configuration}") and lan.config.read_text().count("Include ") == 1
 

@@ -67,18 +67,20 @@ impl Entries {
             let by_ssh = machine.data["spec"]["candidate"]["provider"] == "ssh";
             by_ssh.then(|| object::text(&machine.data["status"], "id").to_owned())
         };
-        let ids = found.cluster.status.nodes.iter().filter_map(|node| id(&node.machine));
-        let ids: Vec<String> = ids.filter(|id| !id.is_empty()).collect();
-        if let Err(why) = self.put(found.shown(), &ids) {
+        let reached =
+            found.cluster.status.nodes.iter().filter_map(|node| Some((id(&node.machine)?, node.home.clone())));
+        let reached: Vec<(String, String)> = reached.filter(|(id, _)| !id.is_empty()).collect();
+        if let Err(why) = self.put(found.shown(), &reached) {
             eprintln!("`ssh {}` does not work: {why}", found.shown());
         }
         Ok(())
     }
 
-    fn put(&self, shown: &str, ids: &[String]) -> Result<(), String> {
+    /// `reached`: ids of machines, and the homes of what runs there.
+    fn put(&self, shown: &str, reached: &[(String, String)]) -> Result<(), String> {
         let file = self.file(shown);
         self.forget(shown);
-        if ids.is_empty() {
+        if reached.is_empty() {
             return Ok(());
         }
         if file.exists() {
@@ -86,7 +88,7 @@ impl Entries {
         }
         let pools = std::fs::read_to_string(self.home.join(super::hand::POOLS)).unwrap_or_default();
         let mut text = format!("{}# `sky down {shown}` removes it\n", self.first_line);
-        for (rank, id) in ids.iter().enumerate() {
+        for (rank, (id, home)) in reached.iter().enumerate() {
             let alias = if rank == 0 { shown.to_owned() } else { format!("{shown}-worker{rank}") };
             let way = way(id, &pools, &self.home);
             let mut options: Vec<&str> = Vec::new();
@@ -98,6 +100,7 @@ impl Entries {
             }
             let (has, usual) = (settings(&way.name, &options)?, settings(&alias, &[])?);
             text.push_str(&entry(&alias, &has, &usual));
+            text.push_str(&shell(&alias, home));
         }
         let written = create_folder(&self.home.join(FOLDER)).and_then(|()| replace(&file, text.as_bytes(), 0o600));
         written.map_err(|error| format!("{}: {error}", file.display()))?;
@@ -230,6 +233,18 @@ fn entry(alias: &str, has: &BTreeMap<String, Vec<String>>, usual: &BTreeMap<Stri
     text
 }
 
+/// What has a shell begin where the jobs of the machine are at home. Commands, copies and tunnels are left as they are: OpenSSH refuses a
+/// command beside one of its configuration, so this holds only where the name of the machine is the last of `ssh`'s arguments.
+fn shell(alias: &str, home: &str) -> String {
+    // neither quotes nor what OpenSSH replaces
+    if home.is_empty() || home.contains(|c: char| c == '\'' || c == '%' || c.is_control()) {
+        return String::new();
+    }
+    let last = format!("(xargs -0 </proc/$PPID/cmdline || ps -o args= -p $PPID) 2>/dev/null | grep -q .{alias}$");
+    let enter = format!("cd '{home}' 2>/dev/null && export HOME='{home}'; exec ${{SHELL:-sh}} -l");
+    format!("Match originalhost {alias} exec \"sh -c '{last}'\"\n  RequestTTY yes\n  RemoteCommand {enter}\n")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -260,6 +275,30 @@ mod tests {
     }
 
     #[test]
+    fn a_shell_begins_where_jobs_are_at_home_and_a_command_does_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("config");
+        std::fs::write(&file, shell("dev", "/u/my home") + &shell("dev-worker1", "/u/w")).unwrap();
+        let says = |words: &[&str]| {
+            let asked = Command::new("ssh").arg("-G").arg("-F").arg(&file).args(words).output().unwrap();
+            let text = String::from_utf8(asked.stdout).unwrap();
+            text.lines().find_map(|line| line.strip_prefix("remotecommand ")).map(str::to_owned)
+        };
+        let into =
+            |home: &str| Some(format!("cd '{home}' 2>/dev/null && export HOME='{home}'; exec ${{SHELL:-sh}} -l"));
+        assert_eq!(says(&["dev"]), into("/u/my home"));
+        assert_eq!(says(&["-p", "22", "-A", "dev-worker1"]), into("/u/w"));
+        for words in
+            [&["dev", "hostname"][..], &["dev", "ls", "-l"], &["-s", "dev", "sftp"], &["other"], &["other", "dev"]]
+        {
+            assert_eq!(says(words), None, "{words:?}");
+        }
+        for odd in ["", "/a'b", "/a%b", "/a\nb"] {
+            assert_eq!(shell("dev", odd), "");
+        }
+    }
+
+    #[test]
     fn the_pools_say_which_key() {
         let pools = "a:\n  identity_file: ~/k\n  hosts: [x, {ip: 10.0.0.1, user: me, identity_file: /own}, {ip: 10.0.0.2}, {ip: 10.0.0.1}]\n";
         let of = |id: &str| {
@@ -283,7 +322,9 @@ mod tests {
         {
             replace(&entries.file(name), text.as_bytes(), 0o600).unwrap();
         }
-        assert!(entries.put("sky", &["a/b".into()]).unwrap_err().contains("was not written by trainyard"));
+        assert!(
+            entries.put("sky", &[("a/b".into(), String::new())]).unwrap_err().contains("was not written by trainyard")
+        );
         entries.keep(&[]);
         let mut left: Vec<_> =
             std::fs::read_dir(home.path().join(FOLDER)).unwrap().flatten().map(|one| one.file_name()).collect();
