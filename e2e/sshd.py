@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import pathlib
 import shutil
@@ -93,6 +94,20 @@ class Host:
 
     def inside(self, *words: object) -> str:
         return run("nsenter", "--target", self.pid, "--mount", "--pid", "--uts", "--net", "--ipc", "--", *words).stdout
+
+    def lend(self, *paths: pathlib.Path) -> None:
+        """Shows these folders at their places to all of its users: folders of the user who runs the tests may be closed to others."""
+        closed: set[pathlib.Path] = set()
+        for number, path in enumerate(paths):
+            self.inside("mkdir", f"/run/lent{number}")
+            self.inside("mount", "--bind", path, f"/run/lent{number}")
+            above = [folder for folder in reversed(path.parents) if not folder.stat().st_mode & 0o001]
+            closed.update(above[:1])
+        for folder in closed:
+            self.inside("mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", folder)
+        for number, path in enumerate(paths):
+            self.inside("mkdir", "-p", path)
+            self.inside("mount", "--bind", f"/run/lent{number}", path)
 
     def order(self, word: str) -> str:
         self.init.stdin.write(f"{word}\n")
@@ -189,6 +204,15 @@ class Lan:
         host.boot()
         self.know(host)
         return host
+
+    def join(self) -> None:
+        """Lays a cable between each two of the machines: they reach one another at the addresses that they have here."""
+        for one, two in itertools.combinations(self.hosts, 2):
+            ends = (f"to{two.number}", f"to{one.number}")
+            run("ip", "link", "add", ends[0], "netns", one.pid, "type", "veth", "peer", "name", ends[1], "netns", two.pid)
+            for host, other, end in ((one, two, ends[0]), (two, one, ends[1])):
+                host.inside("ip", "link", "set", end, "up")
+                host.inside("ip", "route", "add", f"{other.address}/32", "dev", end, "src", host.address)
 
     def know(self, host: Host, key: pathlib.Path | None = None) -> None:
         """Writes down the host's key, or another one as if it were."""

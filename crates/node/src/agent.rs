@@ -167,6 +167,7 @@ impl<W: World> Agent<W> {
             Some(cgroups) => cgroups.clone(),
             None => cgroup::detect(&config.data),
         };
+        let own = std::env::vars().chain(config.environment.iter().cloned());
         let settings = Settings {
             cgroup: cgroups.group.clone(),
             data: config.data.clone(),
@@ -179,7 +180,7 @@ impl<W: World> Agent<W> {
             has_gpus: !gpus.is_empty(),
             cpu_milli: i64::try_from(crate::host::cpus()).unwrap_or(i64::MAX).saturating_mul(1000),
             memory_bytes: i64::try_from(crate::host::memory_bytes()).unwrap_or(i64::MAX),
-            base_env: programs::base_environment(&bin, std::env::vars().chain(config.environment.iter().cloned())),
+            base_env: programs::base_environment(&bin, config.host_ip, own),
             stand_ins: config.stand_ins.clone(),
         };
         let indices: BTreeSet<u32> = gpus.iter().map(|gpu| gpu.index).collect();

@@ -1,6 +1,7 @@
 //! Facts about this machine, from `/proc` and the environment.
 
 use std::fs;
+use std::net::Ipv4Addr;
 
 /// Identifies this boot of the machine; empty where the kernel does not say.
 pub fn boot_id() -> String {
@@ -37,4 +38,24 @@ fn meminfo(field: &str) -> u64 {
 /// Processors that this process may use.
 pub fn cpus() -> usize {
     std::thread::available_parallelism().map(usize::from).unwrap_or(1)
+}
+
+/// The network interface that has this address.
+pub fn interface(address: Ipv4Addr) -> Option<String> {
+    let mut all = nix::ifaddrs::getifaddrs().into_iter().flatten();
+    let has = |one: &nix::ifaddrs::InterfaceAddress| {
+        one.address.as_ref().and_then(|held| held.as_sockaddr_in()).is_some_and(|held| held.ip() == address)
+    };
+    all.find(has).map(|one| one.interface_name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_has_an_interface() {
+        assert_eq!(interface(Ipv4Addr::LOCALHOST).as_deref(), Some("lo"));
+        assert_eq!(interface(Ipv4Addr::new(203, 0, 113, 77)), None);
+    }
 }

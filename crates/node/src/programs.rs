@@ -13,6 +13,7 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 use std::ffi::OsString;
 use std::fs;
 use std::io;
+use std::net::Ipv4Addr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -63,8 +64,16 @@ const OPEN_MPI: [(&str, &str); 4] = [
     ("OMPI_MCA_mpi_yield_when_idle", "1"),
 ];
 
-/// The beginning of every container's environment: from the agent's own, with our programs around its PATH.
-pub fn base_environment(bin: &Path, own: impl IntoIterator<Item = (String, String)>) -> Vec<(String, String)> {
+/// How gloo (PyTorch without GPUs) is told over which network processes of several machines talk. By itself it takes the address that the
+/// machine's name stands for, which many machines know as their loopback alone.
+const GLOO: &str = "GLOO_SOCKET_IFNAME";
+
+/// The beginning of every container's environment: from the agent's own, with our programs around its PATH. `address`: the node's.
+pub fn base_environment(
+    bin: &Path,
+    address: Ipv4Addr,
+    own: impl IntoIterator<Item = (String, String)>,
+) -> Vec<(String, String)> {
     let mut env = Vec::new();
     let mut path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".to_owned();
     for (name, value) in own {
@@ -79,6 +88,9 @@ pub fn base_environment(bin: &Path, own: impl IntoIterator<Item = (String, Strin
     }
     env.push(("PATH".to_owned(), with_programs(&path, bin)));
     env.extend(OPEN_MPI.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    if let Some(network) = crate::host::interface(address).filter(|_| !address.is_loopback()) {
+        env.push((GLOO.to_owned(), network));
+    }
     if nix::unistd::geteuid().is_root() {
         // Open MPI refuses root, which in an image is a mistake; here the user is root.
         env.push(("OMPI_ALLOW_RUN_AS_ROOT".to_owned(), "1".to_owned()));
