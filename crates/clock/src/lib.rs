@@ -6,6 +6,10 @@
 //! which survives it, and shims *follow* the file; so all that write or compare times of one home have the same time. A reboot, or a
 //! start of the keeper while more than a day is between the clocks, takes the machine's time.
 //!
+//! The agent of another machine keeps the time of its control plane: what it writes is compared there with what others write, so a machine
+//! whose clock is wrong by an hour would be given up at once, or an hour too late. It [`correct`]s its machine's clock by what the control
+//! plane says.
+//!
 //! Elsewhere (the command line, an operator on a cluster) the time is the machine's.
 
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should"))]
@@ -34,6 +38,9 @@ const AT_ONCE: i64 = 1_000_000;
 /// A keeper that starts with more than this between the clocks takes the machine's: a clock that is off by more was wrong: nanoseconds.
 const TRUSTED: i64 = 24 * 3600 * 1_000_000_000;
 
+/// Two machines whose clocks differ by less have the same time: whole seconds are told, and telling takes time: nanoseconds.
+const SURE: i64 = 2_000_000_000;
+
 /// What the file holds.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 struct Saved {
@@ -41,10 +48,15 @@ struct Saved {
     boot_id: String,
     #[serde(flatten)]
     line: Line,
+    /// By how much the machine's clock is behind the one that counts: nanoseconds.
+    #[serde(default)]
+    behind: i64,
 }
 
 struct Clock {
     line: Line,
+    /// As in the file.
+    behind: i64,
     file: PathBuf,
     boot_id: String,
     keeps: bool,
@@ -71,15 +83,33 @@ pub fn uptime() -> Duration {
     Duration::from_nanos(u64::try_from(of(ClockId::CLOCK_BOOTTIME)).unwrap_or_default())
 }
 
-/// From now on [`now`] is the time that is kept in this file, which other processes may [`follow`]. One process keeps a file.
+/// From now on [`now`] is the time that is kept in this file, which other processes may [`follow`]. One process keeps a file. `behind`: by how
+/// much the machine's clock is behind the one that counts, where that is known; else what was known last.
 ///
 /// # Errors
 /// The file cannot be written. The clock is kept nevertheless, by this process alone.
-pub fn keep(file: &Path) -> io::Result<()> {
-    let mut clock = Clock::keeper(file, boot_id(), read());
+pub fn keep(file: &Path, behind: Option<SignedDuration>) -> io::Result<()> {
+    let mut clock = Clock::keeper(file, boot_id(), read(), behind.map(nanoseconds));
     let saved = clock.save();
     *CLOCK.lock().unwrap_or_else(PoisonError::into_inner) = Some(clock);
     saved
+}
+
+/// Says by how much the machine's clock is behind the one that counts. The clock that is kept approaches that little by little.
+pub fn correct(behind: SignedDuration) {
+    if let Some(clock) = CLOCK.lock().unwrap_or_else(PoisonError::into_inner).as_mut().filter(|clock| clock.keeps) {
+        let behind = nanoseconds(behind);
+        // what is less is the time that the answer took
+        if clock.behind.saturating_sub(behind).saturating_abs() >= SURE {
+            clock.behind = behind;
+            clock.is_saved = false;
+        }
+    }
+}
+
+fn nanoseconds(duration: SignedDuration) -> i64 {
+    let nanoseconds = i64::try_from(duration.as_nanos()).unwrap_or_default();
+    if nanoseconds.saturating_abs() < SURE { 0 } else { nanoseconds }
 }
 
 /// From now on [`now`] is the time that another process keeps in this file; the machine's where there is no such file of this start
@@ -89,26 +119,30 @@ pub fn follow(file: &Path) {
 }
 
 impl Clock {
-    fn keeper(file: &Path, boot_id: String, (uptime, wall): (i64, i64)) -> Self {
-        let known =
-            load(file, &boot_id).filter(|line| line.at(uptime).saturating_sub(wall).saturating_abs() <= TRUSTED);
-        let is_saved = known.is_some();
+    fn keeper(file: &Path, boot_id: String, (uptime, wall): (i64, i64), behind: Option<i64>) -> Self {
+        let saved = load(file, &boot_id);
+        let was_behind = saved.as_ref().map(|saved| saved.behind);
+        let behind = behind.or(was_behind).unwrap_or(0);
+        let wall = wall.saturating_add(behind);
+        let known = saved.map(|saved| saved.line);
+        let known = known.filter(|line| line.at(uptime).saturating_sub(wall).saturating_abs() <= TRUSTED);
+        let is_saved = known.is_some() && was_behind == Some(behind);
         let line = known.unwrap_or_else(|| Line::new(uptime, wall));
-        let mut clock = Self { line, file: file.to_owned(), boot_id, keeps: true, is_saved, looked: uptime };
+        let mut clock = Self { line, behind, file: file.to_owned(), boot_id, keeps: true, is_saved, looked: uptime };
         clock.compare(uptime, wall);
         clock
     }
 
     fn follower(file: &Path, boot_id: String, (uptime, _): (i64, i64)) -> Option<Self> {
-        let line = load(file, &boot_id)?;
-        Some(Self { line, file: file.to_owned(), boot_id, keeps: false, is_saved: true, looked: uptime })
+        let Saved { line, behind, .. } = load(file, &boot_id)?;
+        Some(Self { line, behind, file: file.to_owned(), boot_id, keeps: false, is_saved: true, looked: uptime })
     }
 
     fn now(&mut self, read: impl Fn() -> (i64, i64)) -> i64 {
         let (uptime, wall) = read();
         if uptime.saturating_sub(self.looked) >= LOOK {
             self.looked = uptime;
-            self.compare(uptime, wall);
+            self.compare(uptime, wall.saturating_add(self.behind));
             // a write that fails now can perhaps be made later
             let _ = self.save();
         }
@@ -129,8 +163,8 @@ impl Clock {
                 "the machine's clock was set by {shift:#}: time goes on here as before, and is made up for by 3 s a minute \
                  until the difference of {behind:#} is gone"
             );
-        } else if let Some(line) = load(&self.file, &self.boot_id) {
-            self.line = line;
+        } else if let Some(saved) = load(&self.file, &self.boot_id) {
+            (self.line, self.behind) = (saved.line, saved.behind);
         }
     }
 
@@ -139,7 +173,7 @@ impl Clock {
         if self.is_saved || !self.keeps {
             return Ok(());
         }
-        let text = serde_json::to_vec(&Saved { boot_id: self.boot_id.clone(), line: self.line })?;
+        let text = serde_json::to_vec(&Saved { boot_id: self.boot_id.clone(), line: self.line, behind: self.behind })?;
         let new = self.file.with_extension("new");
         let mut options = std::fs::OpenOptions::new();
         options.write(true).create(true).truncate(true).mode(0o600).open(&new)?.write_all(&text)?;
@@ -149,10 +183,10 @@ impl Clock {
     }
 }
 
-/// The line in a file, where it is of this start of the machine.
-fn load(file: &Path, boot_id: &str) -> Option<Line> {
+/// What is in a file, where it is of this start of the machine.
+fn load(file: &Path, boot_id: &str) -> Option<Saved> {
     let saved: Saved = serde_json::from_slice(&std::fs::read(file).ok()?).ok()?;
-    (saved.boot_id == boot_id && !boot_id.is_empty()).then_some(saved.line)
+    (saved.boot_id == boot_id && !boot_id.is_empty()).then_some(saved)
 }
 
 /// Which start of the machine this is.
@@ -192,7 +226,7 @@ mod tests {
     const HOUR: i64 = 3600 * SECOND;
 
     fn keeper(file: &Path, boot: &str, uptime: i64, wall: i64) -> Clock {
-        let mut clock = Clock::keeper(file, boot.to_owned(), (uptime, wall));
+        let mut clock = Clock::keeper(file, boot.to_owned(), (uptime, wall), None);
         clock.save().unwrap();
         clock
     }
@@ -235,13 +269,43 @@ mod tests {
     }
 
     #[test]
+    fn a_clock_that_is_corrected_is_the_one_that_counts() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join(FILE);
+        for by in [HOUR, -HOUR] {
+            let _ = std::fs::remove_file(&file);
+            let machine = |second: i64| (second * SECOND, WALL - by + second * SECOND);
+            let mut kept = Clock::keeper(&file, "b".to_owned(), machine(0), Some(by));
+            kept.save().unwrap();
+            let mut followed = Clock::follower(&file, "b".to_owned(), machine(0)).unwrap();
+            for second in [0, 5, 500] {
+                assert_eq!(kept.now(|| machine(second)), WALL + second * SECOND);
+                assert_eq!(followed.now(|| machine(second)), WALL + second * SECOND);
+            }
+            // one that starts where the control plane does not answer goes by what it knew
+            assert_eq!(keeper(&file, "b", machine(600).0, machine(600).1).now(|| machine(600)), WALL + 600 * SECOND);
+            // the machine's clock is set right, and that is told: the time goes on
+            let right = |second: i64| (second * SECOND, WALL + second * SECOND);
+            kept.now(|| right(700));
+            (kept.behind, kept.is_saved) = (0, false);
+            for second in [705, 710, 800] {
+                let (ours, theirs) = (kept.now(|| right(second)), followed.now(|| right(second)));
+                assert!((ours - WALL - second * SECOND).abs() < SECOND / 2, "{second}: {ours}");
+                assert!((theirs - ours).abs() < SECOND / 2, "{second}: {theirs} {ours}");
+            }
+        }
+        assert_eq!(nanoseconds(SignedDuration::from_millis(-1900)), 0, "whole seconds are told");
+        assert_eq!(nanoseconds(SignedDuration::from_secs(3600)), HOUR);
+    }
+
+    #[test]
     fn a_torn_file_and_a_full_disk_do_no_harm() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join(FILE);
         std::fs::write(&file, "{\"bootId\":\"b\",\"sin").unwrap();
         assert_eq!(keeper(&file, "b", 0, WALL).now(|| (SECOND, WALL + SECOND)), WALL + SECOND);
         let away = folder.path().join("away").join(FILE);
-        let mut clock = Clock::keeper(&away, "b".to_owned(), (0, WALL));
+        let mut clock = Clock::keeper(&away, "b".to_owned(), (0, WALL), None);
         clock.save().unwrap_err();
         assert_eq!(clock.now(|| (2 * SECOND, WALL + HOUR)), WALL + 2 * SECOND);
         std::fs::create_dir(away.parent().unwrap()).unwrap();

@@ -5,6 +5,7 @@ use crate::up::{UpError, keep_clock, log_to_stderr, until_stopped};
 use cli::args::{Global, NodeArgs};
 use cli::codes::ErrorCode;
 use cli::exit;
+use jiff::{SignedDuration, Timestamp};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use nix::fcntl::{Flock, FlockArg};
 use node::agent::{Agent, Config};
@@ -15,6 +16,7 @@ use std::fs::File;
 use std::net::Ipv4Addr;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
+use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 /// What the users of nodes' kubeconfigs are called, before the node's name.
@@ -49,7 +51,7 @@ pub async fn node(args: &NodeArgs, global: &Global) -> Result<u8, UpError> {
     let client = kube::Client::try_from(config).map_err(|error| unusable(other(&error)))?;
     make_private(&args.data).map_err(UpError::Agent)?;
     let _lock = lock(&args.data)?;
-    keep_clock(&args.data)?;
+    keep_clock(&args.data, behind(&client).await)?;
     let program = std::env::current_exe().map_err(UpError::Agent)?;
     let mut config = Config::new(args.data.clone(), &name, vec![program.clone().into(), "shim".into()]);
     config.stand_ins = crate::initialize::stand_ins(&program.to_string_lossy());
@@ -64,14 +66,42 @@ pub async fn node(args: &NodeArgs, global: &Global) -> Result<u8, UpError> {
     let running = agent.run(stop.clone());
     tokio::select! {
         () = running => {}
-        error = tunnel::keep_open(client, args.data.clone(), env!("CARGO_PKG_VERSION")) => {
+        error = tunnel::keep_open(client.clone(), args.data.clone(), env!("CARGO_PKG_VERSION")) => {
             return Err(UpError::Agent(std::io::Error::other(error.to_string())));
         }
+        () = follow_clock(client) => {}
         () = until_stopped() => {}
     }
     node::say!("stopping; running pods go on");
     stop.cancel();
     Ok(exit::OK)
+}
+
+/// How often the control plane is asked for the time, and how long it may take to say it.
+const CLOCK_INTERVAL: Duration = Duration::from_secs(60);
+const CLOCK_MAX: Duration = Duration::from_secs(5);
+
+/// Corrects this machine's clock by the control plane's, for ever.
+async fn follow_clock(client: kube::Client) {
+    loop {
+        tokio::time::sleep(CLOCK_INTERVAL).await;
+        if let Some(behind) = behind(&client).await {
+            clock::correct(behind);
+        }
+    }
+}
+
+/// By how much this machine's clock is behind that of the control plane; `None` where that does not say it.
+async fn behind(client: &kube::Client) -> Option<SignedDuration> {
+    let request = http::Request::get("/version").body(kube::client::Body::empty()).ok()?;
+    let (asked, began) = (Timestamp::now(), std::time::Instant::now());
+    let answer = tokio::time::timeout(CLOCK_MAX, client.send(request)).await.ok()?.ok()?;
+    let date = answer.headers().get(http::header::DATE)?.to_str().ok()?;
+    let date = jiff::fmt::rfc2822::parse(date).ok()?.timestamp();
+    // whole seconds are told, and halfway through the call
+    let there = date.checked_add(SignedDuration::from_millis(500)).ok()?;
+    let here = asked.checked_add(began.elapsed().checked_div(2)?).ok()?;
+    Some(there.duration_since(here))
 }
 
 fn other(error: &dyn std::error::Error) -> std::io::Error {
@@ -114,7 +144,7 @@ async fn end(data: &Path, removes: bool) -> Result<u8, UpError> {
                 let why = format!("the agent with {} does not end", data.display());
                 return Err(UpError::Agent(std::io::Error::other(why)));
             }
-            None => tokio::time::sleep(std::time::Duration::from_millis(20)).await,
+            None => tokio::time::sleep(Duration::from_millis(20)).await,
         }
     };
     node::end::all(data).await.map_err(UpError::Agent)?;
@@ -126,7 +156,7 @@ async fn end(data: &Path, removes: bool) -> Result<u8, UpError> {
 }
 
 /// How long an agent may take to end.
-const AGENT_END_MAX: std::time::Duration = std::time::Duration::from_secs(10);
+const AGENT_END_MAX: Duration = Duration::from_secs(10);
 
 /// In the agent's directory: held (flock) while it runs; its process's number.
 const LOCK: &str = "agent.lock";

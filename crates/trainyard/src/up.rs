@@ -122,7 +122,7 @@ pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
     };
     let signing_key = pki::secret(&home.root().join("serviceaccounts.key"))?;
     let node_data = home.root().join("node");
-    keep_clock(&node_data)?;
+    keep_clock(&node_data, None)?;
     let machines = home.root().join("machines");
     let usage: Option<Arc<dyn Usage>> =
         if args.no_node { None } else { Some(Arc::new(NodeUsage::new(&node_name(&node_data)?, node_data.clone()))) };

@@ -2,6 +2,7 @@
 
 use super::UpError;
 use crate::pki;
+use jiff::SignedDuration;
 use kube::Client;
 use node::agent::{Agent, Config};
 use node::evidence::Keep;
@@ -60,10 +61,11 @@ fn bound_to(data: &Path) -> Option<String> {
     names.pop().filter(|_| names.is_empty())
 }
 
-/// Keeps the home's clock beside the pods, whose shims follow it.
-pub(crate) fn keep_clock(node_data: &Path) -> Result<(), UpError> {
+/// Keeps the home's clock beside the pods, whose shims follow it. `behind`: by how much the machine's clock is behind that of the control plane,
+/// where that is elsewhere and has said it.
+pub(crate) fn keep_clock(node_data: &Path, behind: Option<SignedDuration>) -> Result<(), UpError> {
     std::fs::create_dir_all(node_data).map_err(UpError::Node)?;
-    if let Err(error) = clock::keep(&node_data.join(clock::FILE)) {
+    if let Err(error) = clock::keep(&node_data.join(clock::FILE), behind) {
         tracing::warn!(%error, "the clock cannot be kept for pods: where the machine's clock is set, theirs differs from this one's");
     }
     Ok(())

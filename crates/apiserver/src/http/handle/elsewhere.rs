@@ -59,7 +59,13 @@ impl Server {
             "/version" if !reads => Err(not_allowed()),
             "/version" => {
                 let accepted = ask.negotiate(PLAIN)?;
-                Ok(answer::encode(200, version().to_string().into_bytes(), &accepted))
+                let mut answer = answer::encode(200, version().to_string().into_bytes(), &accepted);
+                // the home's time, by which agents of other machines go; every other answer has the machine's
+                let now = jiff::fmt::rfc2822::DateTimePrinter::new().timestamp_to_rfc9110_string(&clock::now());
+                if let Some(now) = now.ok().and_then(|now| http::HeaderValue::from_str(&now).ok()) {
+                    answer.headers_mut().insert(http::header::DATE, now);
+                }
+                Ok(answer)
             }
             "/metrics" if reads => Ok(self.metrics.answer()),
             "/openapi/v2" => self.openapi_v2(ask),
