@@ -146,6 +146,17 @@ pub(super) fn expand(expr: &mut IdedExpr) {
         ("int" | "uint" | "double" | "size", 1) if call.target.is_none() => {
             call.target = call.args.pop().map(Box::new);
         }
+        // a text that is no address is refused in upstream's words
+        ("ip", 1) if call.target.is_none() => {
+            let args = std::mem::take(&mut call.args);
+            call.target = Some(Box::new(node(Expr::Call(checked(network::ADDRESS, args)))));
+        }
+        ("cidr" | "containsCIDR", 1) => {
+            call.args = vec![node(Expr::Call(checked(network::NETWORK, std::mem::take(&mut call.args))))];
+        }
+        ("isCanonical", 1) if target.as_deref() == Some("ip") => {
+            call.args = vec![node(Expr::Call(checked(network::ADDRESS, std::mem::take(&mut call.args))))];
+        }
         ("escapeKey", 1) if target.as_deref() == Some("jsonpatch") => {
             call.func_name = super::patch::ESCAPE_KEY.to_owned();
             call.target = None;
@@ -194,6 +205,12 @@ pub(super) fn expand(expr: &mut IdedExpr) {
         }
         _ => {}
     }
+}
+
+/// A call of a function on the operand of a call.
+fn checked(name: &str, operand: Vec<IdedExpr>) -> CallExpr {
+    let mut operand = operand.into_iter();
+    CallExpr { func_name: name.to_owned(), target: operand.next().map(Box::new), args: Vec::new() }
 }
 
 fn is_authorizer(expr: &IdedExpr) -> bool {

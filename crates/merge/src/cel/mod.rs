@@ -12,6 +12,7 @@ mod expand;
 mod guard;
 mod literals;
 pub(crate) mod meter;
+mod network;
 mod patch;
 mod quantity;
 mod signatures;
@@ -130,6 +131,7 @@ static ROOT: LazyLock<Context<'static>> = LazyLock::new(|| {
     });
     meter::add_functions(&mut context);
     quantity::add_functions(&mut context);
+    network::add_functions(&mut context);
     patch::add_functions(&mut context);
     authorizer::add_functions(&mut context);
     for name in TYPE_NAMES {
@@ -322,6 +324,11 @@ fn error_text(error: &ExecutionError) -> String {
         }
         ExecutionError::FunctionError { function, .. } if function == "timestamp" => {
             "type conversion error from 'string' to 'google.protobuf.Timestamp'".to_owned()
+        }
+        // upstream forgets why the text is no address
+        ExecutionError::FunctionError { function, .. } if function == "containsIP" => "no such overload".to_owned(),
+        ExecutionError::FunctionError { function, .. } if function == "asInteger" => {
+            "cannot convert value to integer".to_owned()
         }
         ExecutionError::FunctionError { function, message } if function == "semver" => {
             let given = message.strip_prefix("invalid semver '").and_then(|rest| rest.rsplit_once("': "));

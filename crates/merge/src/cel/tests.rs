@@ -66,7 +66,7 @@ fn evaluates() {
 
 #[test]
 fn fails_in_cel_gos_words() {
-    let object = json!({"data": {}, "l": []});
+    let object = json!({"data": {}, "l": [], "n": "x"});
     let cases = [
         ("object.data['k'].size() > 0", "no such key: k"),
         ("object.l[0] == 1", "index out of bounds: 0"),
@@ -75,6 +75,22 @@ fn fails_in_cel_gos_words() {
         ("object.data > 5", "no such overload"),
         ("bool('yes')", "type conversion error from 'string' to 'bool'"),
         ("string(int(object.data.?x['y'].orValue('0')) + int(object.data.k)) == ''", "no such key: k"),
+        ("quantity('500m').asInteger() == 5", "cannot convert value to integer"),
+        (
+            "ip(object.n).isLoopback()",
+            "IP Address \"x\" parse error during conversion from string: ParseAddr(\"x\"): unable to parse IP",
+        ),
+        (
+            "ip.isCanonical(object.n)",
+            "IP Address \"x\" parse error during conversion from string: ParseAddr(\"x\"): unable to parse IP",
+        ),
+        ("cidr('10.0.0.0/8').containsIP(object.n)", "no such overload"),
+        (
+            "cidr(object.n).prefixLength() == 8",
+            "network address parse error during conversion from string: network address parse error during conversion \
+             from string: netip.ParsePrefix(\"x\"): no '/'",
+        ),
+        ("ip(object.none).isLoopback()", "no such key: none"),
         ("size(object.none) + double(object.none) == 0", "no such key: none"),
     ];
     for (source, expected) in cases {
