@@ -1,8 +1,8 @@
 //! Managed fields: their form in objects, and the rules by which managers are recorded.
 
-use super::Writer;
 use super::typed::by_time;
-use crate::fields::FieldSet;
+use super::{Conflict, Writer};
+use crate::fields::{Element, FieldSet, path_text};
 use crate::gotext;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
@@ -28,6 +28,11 @@ impl Operation {
         }
     }
 }
+
+/// The order of managers in a list of conflicts, which upstream sorts by their identities as JSON: manager, operation and version,
+/// and those of a subresource before the one of none.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Rank(String, Operation, String, bool, String);
 
 /// What makes an entry one of its own.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -58,8 +63,16 @@ impl Identity {
         }
     }
 
+    /// A conflict with the manager about a field.
+    pub fn conflict(&self, path: &[Element]) -> Conflict {
+        let version = self.api_version.clone();
+        let rank =
+            Rank(self.manager.clone(), self.operation, version, self.subresource.is_empty(), self.subresource.clone());
+        Conflict { manager: self.text(), field: path_text(path), path: path.to_vec(), rank }
+    }
+
     /// As conflict messages name the manager.
-    pub fn text(&self) -> String {
+    fn text(&self) -> String {
         let mut out = gotext::quoted(&self.manager);
         if !self.subresource.is_empty() {
             out += &format!(" with subresource {}", gotext::quoted(&self.subresource));

@@ -12,10 +12,10 @@ mod typed;
 mod versions;
 
 use crate::builtin;
-use crate::fields::{Element, FieldSet, path_text};
+use crate::fields::{Element, FieldSet};
 use crate::schema::Schema;
 use jiff::Timestamp;
-use managed::{Entry, Identity, Managed, Operation};
+use managed::{Entry, Identity, Managed, Operation, Rank};
 pub use same::same_but_times;
 pub use scale::{scale_managers, track_scale};
 use serde_json::{Map, Value};
@@ -84,6 +84,7 @@ pub struct Conflict {
     /// `.spec.replicas`
     pub field: String,
     path: Vec<Element>,
+    rank: Rank,
 }
 
 /// Why an apply was refused.
@@ -104,12 +105,12 @@ fn conflict_message(conflicts: &[Conflict]) -> String {
     if let [only] = conflicts {
         return format!("Apply failed with 1 conflict: conflict with {}: {}", only.manager, only.field);
     }
-    let mut fields: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    let mut fields: BTreeMap<(&Rank, &str), Vec<&str>> = BTreeMap::new();
     for conflict in conflicts {
-        fields.entry(&conflict.manager).or_default().push(&conflict.field);
+        fields.entry((&conflict.rank, &conflict.manager)).or_default().push(&conflict.field);
     }
     let mut lines = Vec::new();
-    for (manager, fields) in fields {
+    for ((_, manager), fields) in fields {
         lines.push(format!("conflicts with {manager}:"));
         lines.extend(fields.into_iter().map(|field| format!("- {field}")));
     }
@@ -472,9 +473,7 @@ fn give_up(
         let step = others.get(&entry.api_version).unwrap_or(&own);
         let taken = entry.fields.intersection(&step.touched);
         if !taken.is_empty() && !force {
-            taken.visit(&mut |path| {
-                conflicts.push(Conflict { manager: identity.text(), field: path_text(path), path: path.to_vec() });
-            });
+            taken.visit(&mut |path| conflicts.push(identity.conflict(path)));
         }
         entry.fields = entry.fields.difference(&taken).difference(&step.removed);
     }

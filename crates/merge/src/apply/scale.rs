@@ -88,11 +88,7 @@ pub fn scale_managers(
     let owners: Vec<Identity> =
         owners.map(|(id, _)| Identity::new(&id.manager, id.operation, SCALE, &id.subresource)).collect();
     let own = Identity::of(writer, Operation::Apply);
-    let conflict = |id: &Identity| Conflict {
-        manager: id.text(),
-        field: ".spec.replicas".to_owned(),
-        path: elements(".spec.replicas"),
-    };
+    let conflict = |id: &Identity| id.conflict(&elements(".spec.replicas"));
     (!owners.is_empty()).then(|| owners.iter().filter(|id| **id != own).map(conflict).collect())
 }
 

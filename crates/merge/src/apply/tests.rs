@@ -238,6 +238,32 @@ fn apply_widget(live: Option<&Value>, manager: &str, body: &Value, force: bool) 
 }
 
 #[test]
+fn managers_that_conflict_are_listed_by_their_identities() {
+    let entry = |operation: &str, subresource: &str, key: &str| {
+        let mut entry = json!({"manager": "one", "operation": operation, "apiVersion": "v1", "fieldsType": "FieldsV1",
+            "fieldsV1": {"f:data": {key: {}}}});
+        if !subresource.is_empty() {
+            entry["subresource"] = subresource.into();
+        }
+        entry
+    };
+    let mut live = data(json!({"a": "1", "b": "1", "c": "1", "d": "1"}));
+    live["metadata"]["managedFields"] = json!([
+        entry("Update", "", "f:a"),
+        entry("Update", "status", "f:b"),
+        entry("Apply", "", "f:c"),
+        entry("Apply", "status", "f:d")
+    ]);
+    let refused = apply_as(Some(&live), "two", &data(json!({"a": "2", "b": "2", "c": "2", "d": "2"})), false);
+    assert_eq!(
+        refused.expect_err("conflicts").to_string(),
+        "Apply failed with 4 conflicts: conflicts with \"one\" with subresource \"status\":\n- .data.d\n\
+         conflicts with \"one\":\n- .data.c\nconflicts with \"one\" with subresource \"status\" using v1:\n- .data.b\n\
+         conflicts with \"one\" using v1:\n- .data.a"
+    );
+}
+
+#[test]
 fn lists_merge_by_identity() {
     let one =
         spec(json!({"conds": [{"type": "A", "status": "1"}], "ports": [{"port": 1}], "tags": ["x"], "args": ["a"]}));
