@@ -129,14 +129,14 @@ impl<'de> serde::de::Visitor<'de> for Ordered {
 /// # Errors
 /// The converter's words: `cannot restore slice from map`, `unrecognized type: string`.
 pub fn convert(name: &str, value: &mut Value) -> Result<(), String> {
-    match misfit(&Shape::Message(name.to_owned()), value) {
+    match misfit(&Shape::Message(name.to_owned()), None, value) {
         Some(why) => Err(why),
         None => Decoder { plain: true, saved: None }.run(name, value, None),
     }
 }
 
-/// What the converter finds first.
-fn misfit(shape: &Shape, value: &Value) -> Option<String> {
+/// What the converter finds first. `go`: the name of the type of single values, where they have one.
+fn misfit(shape: &Shape, go: Option<&str>, value: &Value) -> Option<String> {
     let kind = match value {
         Value::Null => return None,
         Value::Bool(_) => "bool",
@@ -150,11 +150,11 @@ fn misfit(shape: &Shape, value: &Value) -> Option<String> {
     match (shape, value) {
         (Shape::Message(name), Value::Object(members)) => fields(name)
             .into_iter()
-            .find_map(|field| members.get(&field.name).and_then(|member| misfit(&field.shape, member))),
+            .find_map(|field| misfit(&field.shape, field.go.as_deref(), members.get(&field.name)?)),
         (Shape::Message(_), _) => Some(format!("cannot restore struct from: {kind}")),
-        (Shape::List(items), Value::Array(elements)) => elements.iter().find_map(|element| misfit(items, element)),
+        (Shape::List(items), Value::Array(elements)) => elements.iter().find_map(|element| misfit(items, go, element)),
         (Shape::List(_), _) => Some(format!("cannot restore slice from {kind}")),
-        (Shape::Map(values), Value::Object(members)) => members.values().find_map(|member| misfit(values, member)),
+        (Shape::Map(values), Value::Object(members)) => members.values().find_map(|member| misfit(values, go, member)),
         (Shape::Map(_), _) => Some(format!("cannot restore map from {kind}")),
         (Shape::Byte, Value::String(text)) => decoded(text).err().map(|why| format!("error decoding from json: {why}")),
         (Shape::Byte, Value::Array(bytes)) if bytes.iter().all(|byte| byte.as_u64().is_some_and(|byte| byte < 256)) => {
@@ -162,13 +162,13 @@ fn misfit(shape: &Shape, value: &Value) -> Option<String> {
         }
         (Shape::Byte, _) => Some(format!("cannot restore slice from {kind}")),
         // Go would convert a whole number to text, as a character
-        (Shape::String, _) if kind == "int64" => Some("cannot convert int64 to string".to_owned()),
+        (Shape::String, _) if kind == "int64" => Some(format!("cannot convert int64 to {}", go.unwrap_or("string"))),
         (Shape::String, _) if kind != "string" => scalar("string"),
         (Shape::Boolean, _) if kind != "bool" => scalar("bool"),
         (Shape::Int32 | Shape::Int64, Value::Number(number)) => {
             let name = if *shape == Shape::Int32 { "int32" } else { "int64" };
             let whole = number.as_f64().is_none_or(|n| n.fract() == 0.0);
-            (!whole).then(|| format!("cannot convert float64 to {name}"))
+            (!whole).then(|| format!("cannot convert float64 to {}", go.unwrap_or(name)))
         }
         (Shape::Int32, _) => scalar("int32"),
         (Shape::Int64, _) => scalar("int64"),

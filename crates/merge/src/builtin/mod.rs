@@ -458,6 +458,17 @@ mod tests {
     }
 
     #[test]
+    fn conversion_errors_name_gos_types() {
+        let fault = |name: &str, value: Value| convert(name, &mut { value }).unwrap_err();
+        assert_eq!(fault(POD, json!({"spec": {"restartPolicy": 1}})), "cannot convert int64 to v1.RestartPolicy");
+        assert_eq!(fault(POD, json!({"spec": {"nodeName": 1}})), "cannot convert int64 to string");
+        assert_eq!(fault(POD, json!({"spec": {"restartPolicy": true}})), "unrecognized type: string");
+        let claim = json!({"spec": {"accessModes": ["ReadWriteOnce", 1]}});
+        let why = "cannot convert int64 to v1.PersistentVolumeAccessMode";
+        assert_eq!(fault("io.k8s.api.core.v1.PersistentVolumeClaim", claim), why);
+    }
+
+    #[test]
     fn reads_and_writes_as_go_does() {
         let mut pod = json!({"metadata": {"name": "a", "labels": {}, "creationTimestamp": null}, "spec": {
             "hostNetwork": false, "nodeSelector": null,
