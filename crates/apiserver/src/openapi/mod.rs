@@ -3,7 +3,6 @@
 mod operations;
 pub(crate) mod v2;
 
-use crate::decode;
 use crate::registry::{Catalog, Served};
 use merge::builtin::{self, Shape};
 use merge::schema::ListType;
@@ -142,8 +141,10 @@ fn document(kinds: &[&Arc<Served>]) -> Value {
             let fields = || custom.selectable.iter().map(|path| json!({"fieldPath": path})).collect::<Value>();
             selectable = (!custom.selectable.is_empty()).then(fields);
         }
-        if served.subresource("scale").is_some() {
-            types(decode::SCALE, &mut schemas);
+        for sub in &r.subresources {
+            if let Some(foreign) = operations::foreign(served, sub) {
+                types(&foreign, &mut schemas);
+            }
         }
         schema["x-kubernetes-group-version-kind"] = json!([gvk(served)]);
         let mut list = json!({

@@ -1,8 +1,8 @@
 //! The operations of each path in an OpenAPI document: parameters, bodies and answers.
 
 use super::gvk;
-use crate::decode;
 use crate::registry::Served;
+use resource::Subresource;
 use serde_json::{Map, Value, json};
 
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
@@ -14,6 +14,10 @@ const PATCHES: [&str; 4] = [
 ];
 /// A builtin kind's, which custom resources do not have.
 const STRATEGIC: &str = PATCHES[3];
+
+/// The action of what is no request with an answer, but a connection.
+const CONNECT: &str = "connect";
+const PROXY: &str = "proxy";
 
 fn query(name: &str, kind: &str) -> Value {
     json!({"name": name, "in": "query", "schema": {"type": kind, "uniqueItems": true}})
@@ -119,6 +123,58 @@ impl Operations<'_> {
             _ => return None,
         })
     }
+
+    /// Operations of what an object has beside itself.
+    fn of_subresource(&self, sub: &Subresource) -> Map<String, Value> {
+        let own = &self.served.resource;
+        let gvk = json!({"group": sub.group, "version": sub.version, "kind": sub.kind});
+        let one = if sub.kind == own.kind { self.one.clone() } else { reference(&component_of(sub)) };
+        let kind = Operations { served: self.served, gvk, one, list: self.list.clone() };
+        let text = |action: &str, media: &str, parameters: Vec<Value>| {
+            let mut operation = kind.operation(action, parameters, &[200], &Value::Null);
+            operation["responses"]["200"]["content"] = json!({media: {"schema": {"type": "string"}}});
+            operation
+        };
+        if let Some(parameters) = connects(&sub.kind) {
+            let any_method = ["delete", "get", "head", "options", "patch", "post", "put"];
+            let methods = if sub.name == PROXY { &any_method[..] } else { &["get", "post"] };
+            let operation = text(CONNECT, "*/*", parameters);
+            return methods.iter().map(|method| ((*method).to_owned(), operation.clone())).collect();
+        }
+        if sub.name == "log" {
+            let parameters = queries(
+                &["container", "stream"],
+                &["limitBytes", "sinceSeconds", "tailLines"],
+                &["follow", "insecureSkipTLSVerifyBackend", "previous", "timestamps"],
+            );
+            return [("get".to_owned(), text("get", "text/plain", parameters))].into_iter().collect();
+        }
+        let operations = sub.verbs.iter().filter_map(|verb| kind.of(verb));
+        operations.map(|(method, operation)| (method.to_owned(), operation)).collect()
+    }
+}
+
+/// The parameters of a kind of connection; `None`: it is none.
+fn connects(kind: &str) -> Option<Vec<Value>> {
+    let streams = ["stderr", "stdin", "stdout", "tty"];
+    Some(match kind {
+        "PodAttachOptions" => queries(&["container"], &[], &streams),
+        "PodExecOptions" => queries(&["command", "container"], &[], &streams),
+        "PodPortForwardOptions" => queries(&[], &["ports"], &[]),
+        "PodProxyOptions" => queries(&["path"], &[], &[]),
+        _ => return None,
+    })
+}
+
+/// The name of the schema of what is sent to a subresource, where that is no object of its own kind; `None` where it has none.
+pub(super) fn foreign(served: &Served, sub: &Subresource) -> Option<String> {
+    let has_schema = sub.kind != served.resource.kind && connects(&sub.kind).is_none();
+    has_schema.then(|| component_of(sub))
+}
+
+fn component_of(sub: &Subresource) -> String {
+    let group = if sub.group.is_empty() { "core" } else { sub.group.split('.').next().unwrap_or_default() };
+    format!("io.k8s.api.{group}.{}.{}", sub.version, sub.kind)
 }
 
 /// Adds the paths of a kind. `component`: its schema's name.
@@ -135,12 +191,16 @@ pub(super) fn add(served: &Served, component: &str, paths: &mut Map<String, Valu
     let kind = Operations { served, gvk: gvk(served), one: reference(component), list: list.clone() };
     let with = |mut operations: Map<String, Value>, path: &str| {
         // in each operation, where clients of either version look for them
-        let named: Vec<Value> =
-            ["namespace", "name"].into_iter().filter(|n| path.contains(&format!("{{{n}}}"))).map(in_path).collect();
+        let named: Vec<Value> = ["namespace", "name", "path"]
+            .into_iter()
+            .filter(|n| path.contains(&format!("{{{n}}}")))
+            .map(in_path)
+            .collect();
         for operation in operations.values_mut() {
+            let is_connection = operation["x-kubernetes-action"] == CONNECT;
             if let Some(parameters) = operation["parameters"].as_array_mut() {
                 parameters.extend(named.iter().cloned());
-                parameters.push(query("pretty", "string"));
+                parameters.extend((!is_connection).then(|| query("pretty", "string")));
             }
         }
         Value::Object(operations)
@@ -162,18 +222,14 @@ pub(super) fn add(served: &Served, component: &str, paths: &mut Map<String, Valu
     }
     if !single.is_empty() {
         let path = format!("{base}/{{name}}");
-        if served.subresource("status").is_some() {
-            let kept = single.iter().filter(|(verb, _)| matches!(verb.as_str(), "get" | "put" | "patch"));
-            let kept = kept.map(|(verb, operation)| (verb.clone(), operation.clone())).collect();
-            let path = format!("{path}/status");
-            paths.insert(path.clone(), with(kept, &path));
-        }
-        if served.subresource("scale").is_some() {
-            let gvk = json!({"group": "autoscaling", "version": "v1", "kind": "Scale"});
-            let scale = Operations { served, gvk, one: reference(decode::SCALE), list };
-            let kept = ["get", "update", "patch"].into_iter().filter_map(|verb| scale.of(verb));
-            let path = format!("{path}/scale");
-            paths.insert(path.clone(), with(kept.map(|(verb, of)| (verb.to_owned(), of)).collect(), &path));
+        for sub in &r.subresources {
+            let operations = kind.of_subresource(sub);
+            let path = format!("{path}/{}", sub.name);
+            if sub.name == PROXY {
+                let path = format!("{path}/{{path}}");
+                paths.insert(path.clone(), with(operations.clone(), &path));
+            }
+            paths.insert(path.clone(), with(operations, &path));
         }
         paths.insert(path.clone(), with(single, &path));
     }

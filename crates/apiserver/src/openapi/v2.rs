@@ -40,7 +40,9 @@ fn operation(new: &Value) -> Value {
             }
             "responses" => {
                 let response = |(code, response): (&String, &Value)| {
-                    let shape = schema(&response["content"]["application/json"]["schema"]);
+                    // one body, whatever its media type
+                    let content = response["content"].as_object().and_then(|content| content.values().next());
+                    let shape = content.map_or_else(|| json!({}), |content| schema(&content["schema"]));
                     (code.clone(), json!({"description": response["description"], "schema": shape}))
                 };
                 Value::Object(value.as_object().into_iter().flatten().map(response).collect())
@@ -120,6 +122,8 @@ fn encode_path(out: &mut Vec<u8>, item: &Value) {
             "put" => 3,
             "post" => 4,
             "delete" => 5,
+            "options" => 6,
+            "head" => 7,
             "patch" => 8,
             _ => return,
         };

@@ -6,6 +6,7 @@ mod apart;
 mod applied;
 mod audit;
 mod definitions;
+mod documents;
 mod follow;
 mod health;
 mod hostile;
