@@ -21,18 +21,28 @@ pub(crate) fn aggregated(accept: Option<&str>) -> Option<&'static str> {
     clauses(accept?).iter().find_map(wanted)?
 }
 
-fn hash(served: &Served) -> String {
+/// Built-in kinds whose hash is of the version v1beta1: definitions kept that in which they were first stored, and mutating policies
+/// are stored so that the minor version before this one can read them.
+const STORED_AS_V1BETA1: [&str; 3] =
+    ["customresourcedefinitions", "mutatingadmissionpolicies", "mutatingadmissionpolicybindings"];
+
+/// `None`: the version in which a custom kind is stored is not served, and its hash is not told.
+fn hash(served: &Served) -> Option<String> {
     let resource = &served.resource;
     let version = match &served.custom {
-        Some(Custom { storage_version, .. }) => storage_version,
+        Some(Custom { storage_version, definition, .. }) => {
+            let mut versions = definition["spec"]["versions"].as_array().into_iter().flatten();
+            versions.find(|version| version["name"] == **storage_version && version["served"] == true)?;
+            storage_version
+        }
         None => &resource.version,
     };
-    // Definitions kept the hash of the version in which they were first stored.
-    let version = if *served.bucket == *resource::definitions::DEFINITIONS { "v1beta1" } else { version.as_str() };
+    let is_older = served.custom.is_none() && STORED_AS_V1BETA1.contains(&resource.plural.as_str());
+    let version = if is_older { "v1beta1" } else { version.as_str() };
     // Kinds that share their storage share its hash.
     let group = served.storage_group();
     let digest = Sha256::digest(format!("{group}/{version}/{}", resource.kind).as_bytes());
-    STANDARD.encode(&digest[..8])
+    Some(STANDARD.encode(&digest[..8]))
 }
 
 fn group_version(group: &str, version: &str) -> String {
@@ -56,8 +66,8 @@ pub(crate) fn resources(catalog: &Catalog, group: &str, version: &str) -> Option
         if !r.categories.is_empty() {
             entry.insert("categories".to_owned(), json!(r.categories));
         }
-        if r.verbs.contains(&"get") {
-            entry.insert("storageVersionHash".to_owned(), hash(served).into());
+        if let Some(hash) = hash(served).filter(|_| r.verbs.contains(&"get")) {
+            entry.insert("storageVersionHash".to_owned(), hash.into());
         }
         if !r.verbs.is_empty() {
             out.push(entry.into());

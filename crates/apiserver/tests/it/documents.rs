@@ -6,6 +6,37 @@ use serde_json::{Value, json};
 const JSON: &str = "application/json";
 
 #[tokio::test]
+async fn the_hash_of_a_version_that_is_not_served_is_not_told() {
+    let hostile = Hostile::start(None).await;
+    let version = |name: &str, served: bool, storage: bool| json!({"name": name, "served": served, "storage": storage, "schema": {"openAPIV3Schema": {"type": "object"}}});
+    for (group, is_served) in [("kept.test.io", true), ("gone.test.io", false)] {
+        let definition = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": format!("things.{group}")}, "spec": {"group": group, "scope": "Namespaced",
+                "names": {"plural": "things", "kind": "Thing"}, "versions": [version("v1", is_served, true), version("v2", true, false)]}});
+        let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+        assert_eq!(hostile.ask("POST", path, JSON, definition.to_string()).await.0, 201);
+        let server = hostile.server.clone();
+        tokio::task::spawn_blocking(move || server.sync_definitions()).await.unwrap();
+        let (code, answer) = hostile.ask("GET", &format!("/apis/{group}/v2"), JSON, "").await;
+        assert_eq!(code, 200, "{answer}");
+        assert_eq!(answer["resources"][0]["storageVersionHash"].is_string(), is_served, "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn hashes_are_those_that_upstream_tells() {
+    let hostile = Hostile::start(None).await;
+    let (_, answer) = hostile.ask("GET", "/apis/admissionregistration.k8s.io/v1", JSON, "").await;
+    let hash = |name: &str| {
+        let mut resources = answer["resources"].as_array().into_iter().flatten();
+        resources.find(|one| one["name"] == name).map(|one| one["storageVersionHash"].clone())
+    };
+    // the first eight bytes of the SHA-256 of group, version and kind
+    assert_eq!(hash("mutatingadmissionpolicies"), Some(json!("LYmCf+UMVdg=")));
+    assert_eq!(hash("validatingadmissionpolicies"), Some(json!("6OxvlMmQ6is=")));
+}
+
+#[tokio::test]
 async fn what_a_pod_has_beside_itself_is_described() {
     let hostile = Hostile::start(None).await;
     let (_, document) = hostile.ask("GET", "/openapi/v3/api/v1", JSON, "").await;
