@@ -69,7 +69,7 @@ impl Core {
             if !merge::builtin::is_registered(&resource.group, version, kind) {
                 return Err(unfit(decode::not_registered(kind, version)));
             }
-            return Err(unfit("the kind and the version of an object cannot be changed".to_owned()));
+            return Err(unfit(unconvertible(version, kind, resource)));
         }
         match resource.type_name {
             Some(name) if kind == PatchKind::Strategic => merge::builtin::convert(name, &mut new),
@@ -149,6 +149,17 @@ impl Core {
         };
         write().map_err(|status| status.with_warnings(call.warnings))
     }
+}
+
+/// Why an object of another kind cannot become one of this: upstream shows the Go types between which it finds no way.
+fn unconvertible(api_version: &str, kind: &str, resource: &resource::Resource) -> String {
+    let version = api_version.rsplit_once('/').map_or(api_version, |(_, version)| version);
+    let package = match resource.group.as_str() {
+        "" | "events.k8s.io" => "core",
+        "rbac.authorization.k8s.io" => "rbac",
+        group => group.split('.').next().unwrap_or_default(),
+    };
+    format!("converting ({version}.{kind}) to ({package}.{}): unknown conversion", resource.kind)
 }
 
 /// What an apply made is no object of its kind.

@@ -80,3 +80,20 @@ async fn what_a_pod_has_beside_itself_is_described() {
     let log = &old["paths"][format!("{inside}/pods/{{name}}/log")]["get"]["responses"]["200"]["schema"];
     assert_eq!(log, &json!({"type": "string"}));
 }
+
+#[tokio::test]
+async fn a_patch_that_changes_the_kind_is_told_the_go_types() {
+    let hostile = Hostile::start(None).await;
+    let maps = "/api/v1/namespaces/default/configmaps";
+    let roles = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles";
+    for (path, patch, why) in [
+        (maps, json!({"kind": "Pod"}), "converting (v1.Pod) to (core.ConfigMap): unknown conversion"),
+        (roles, json!({"kind": "RoleBinding"}), "converting (v1.RoleBinding) to (rbac.Role): unknown conversion"),
+    ] {
+        assert_eq!(hostile.ask("POST", path, JSON, json!({"metadata": {"name": "a"}}).to_string()).await.0, 201);
+        let media = "application/merge-patch+json";
+        let (code, answer) = hostile.ask("PATCH", &format!("{path}/a"), media, patch.to_string()).await;
+        let message = answer["message"].as_str().unwrap_or_default();
+        assert!(code == 422 && message.ends_with(why), "{answer}");
+    }
+}
