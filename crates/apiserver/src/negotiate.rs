@@ -120,6 +120,8 @@ fn encoding(media: &str) -> Option<Encoding> {
 pub struct Offer {
     /// The object itself in protobuf. Its metadata can be had in it wherever `forms` are.
     pub protobuf: bool,
+    /// Upstream has a router before it, which looks at types alone and does not take one with a wildcard in it.
+    pub routed: bool,
     /// Tables and metadata.
     pub forms: bool,
     /// Streams of changes; only named where nothing fits.
@@ -133,18 +135,11 @@ pub struct Offer {
 pub fn accept(header: Option<&str>, offer: Offer) -> Result<Accepted, Status> {
     let Some(header) = header.filter(|h| !h.trim().is_empty()) else { return Ok(Accepted::default()) };
     let clauses = clauses(header);
-    // upstream's handler of custom resources looks at types alone, the router of built-in ones before it does
     let routed = |clause: &Clause| clause.media != "application/*" && encoding(&clause.media).is_some();
-    if offer.protobuf && !clauses.iter().any(routed) {
+    if offer.routed && !clauses.iter().any(routed) {
         let streams =
             if offer.watch { format!(", {JSON};stream=watch, {PROTOBUF};stream=watch") } else { String::new() };
-        let mut status = Status::new(
-            406,
-            "NotAcceptable",
-            format!("406: Not Acceptable\n\nAvailable representations: {JSON}, {YAML}, {PROTOBUF}{streams}"),
-        );
-        status.details = Some(serde_json::json!({}));
-        return Err(status);
+        return Err(not_routed(&format!("{JSON}, {YAML}, {PROTOBUF}{streams}")));
     }
     for clause in &clauses {
         let Some(encoding) = encoding(&clause.media) else { continue };
@@ -178,6 +173,27 @@ pub fn accept(header: Option<&str>, offer: Offer) -> Result<Accepted, Status> {
     ))
 }
 
+/// Of what can be had in JSON alone, by a router.
+///
+/// # Errors
+/// 406: none of what the client accepts can be had.
+pub fn accept_json(header: Option<&str>) -> Result<(), Status> {
+    let header = header.filter(|header| !header.trim().is_empty());
+    let fits = |clause: &Clause| matches!(clause.media.as_str(), JSON | "*/*");
+    match header.is_none_or(|header| clauses(header).iter().any(fits)) {
+        true => Ok(()),
+        false => Err(not_routed(JSON)),
+    }
+}
+
+/// A router's refusal.
+fn not_routed(available: &str) -> Status {
+    let message = format!("406: Not Acceptable\n\nAvailable representations: {available}");
+    let mut status = Status::new(406, "NotAcceptable", message);
+    status.details = Some(serde_json::json!({}));
+    status
+}
+
 /// A content type without its parameters, in lower case.
 pub fn media_type(header: &str) -> String {
     header.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
@@ -199,7 +215,7 @@ pub fn unsupported(accepted: &[&str]) -> Status {
 mod tests {
     use super::*;
 
-    const ALL: Offer = Offer { protobuf: true, forms: true, watch: false };
+    const ALL: Offer = Offer { protobuf: true, routed: true, forms: true, watch: false };
 
     #[test]
     fn chooses() {
@@ -217,7 +233,7 @@ mod tests {
         ] {
             assert_eq!(encoding(header), chosen, "{header}");
         }
-        let custom = Offer { protobuf: false, forms: true, watch: false };
+        let custom = Offer { protobuf: false, routed: false, forms: true, watch: false };
         let metadata = format!("{PROTOBUF};as=PartialObjectMetadata;v=v1;g=meta.k8s.io");
         let encoding = |header: &str| accept(Some(header), custom).map(|a| (a.encoding, a.form)).ok();
         for (header, chosen) in [
@@ -231,5 +247,12 @@ mod tests {
         }
         // upstream's router of built-in kinds does not take a type with a wildcard in it
         assert!(accept(Some("application/*"), ALL).is_err());
+        let told = |header, routed| accept(Some(header), Offer { routed, ..ALL }).unwrap_err().message;
+        let all = format!("{JSON}, {YAML}, {PROTOBUF}");
+        assert_eq!(told("text/html", true), format!("406: Not Acceptable\n\nAvailable representations: {all}"));
+        assert_eq!(told("text/html", false), format!("only the following media types are accepted: {all}"));
+        assert!(accept_json(Some("application/yaml,*/*")).is_ok() && accept_json(None).is_ok());
+        let refused = accept_json(Some("application/yaml")).unwrap_err().message;
+        assert_eq!(refused, format!("406: Not Acceptable\n\nAvailable representations: {JSON}"));
     }
 }

@@ -18,7 +18,7 @@ impl Server {
             }
             _ => {}
         }
-        // Groups, and the lists of custom kinds, are shown whatever the method.
+        // Groups, and the lists of custom kinds, are shown whatever the method: upstream has no router before them.
         let any_method = match what {
             Discovery::Groups | Discovery::Group(_) => true,
             Discovery::Resources { group, version } => {
@@ -49,7 +49,7 @@ impl Server {
                 discovery::resources(&catalog, group, version).ok_or_else(no_resource)?
             }
         };
-        let accepted = ask.negotiate(PLAIN)?;
+        let accepted = ask.negotiate(Offer { routed: !any_method, ..PLAIN })?;
         Ok(answer::encode(200, wire::to_vec(&value, false), &accepted))
     }
 
@@ -58,7 +58,8 @@ impl Server {
         match path {
             "/version" if !reads => Err(not_allowed()),
             "/version" => {
-                let accepted = ask.negotiate(PLAIN)?;
+                negotiate::accept_json(ask.accept().as_deref())?;
+                let accepted = Accepted { encoding: Encoding::Json, ..ask.negotiate(PLAIN).unwrap_or_default() };
                 let mut answer = answer::encode(200, version().to_string().into_bytes(), &accepted);
                 // the home's time, by which agents of other machines go; every other answer has the machine's
                 let now = jiff::fmt::rfc2822::DateTimePrinter::new().timestamp_to_rfc9110_string(&clock::now());

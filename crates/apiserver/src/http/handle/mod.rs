@@ -9,7 +9,7 @@ use super::{Server, discovery, tunnel};
 use crate::audit::{Answered, Record};
 use crate::auth;
 use crate::delegate::{Delegate, Wanted};
-use crate::negotiate::{self, Accepted, Form, Offer};
+use crate::negotiate::{self, Accepted, Encoding, Form, Offer};
 use crate::openapi::v2;
 use crate::query::{self, Query};
 use crate::registry::{Served, Target, internal};
@@ -82,7 +82,7 @@ impl Ask {
     }
 }
 
-pub(super) const PLAIN: Offer = Offer { protobuf: true, forms: false, watch: false };
+pub(super) const PLAIN: Offer = Offer { protobuf: true, routed: true, forms: false, watch: false };
 
 impl Server {
     /// Answers a request, whatever kind of body it comes with.

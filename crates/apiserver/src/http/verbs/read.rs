@@ -4,7 +4,8 @@ use super::*;
 
 impl Server {
     pub(in crate::http) fn offer(served: &Served) -> Offer {
-        Offer { protobuf: served.custom.is_none(), forms: true, watch: false }
+        let builtin = served.custom.is_none();
+        Offer { protobuf: builtin, routed: builtin, forms: true, watch: false }
     }
 
     pub(in crate::http) fn get(&self, ask: &Ask, target: &Target) -> Result<Response<Body>, Status> {
