@@ -101,7 +101,7 @@ def finished(raw: Raw, name: str) -> str | None:
 def test_only_the_kubeconfigs_holder_is_let_in(yard: Yard, raw: Raw):
     """1: the certificate checks out against the kubeconfig; no token, a wrong token, a foreign name: no."""
     assert raw.call(PODS)[0] == 200
-    for authorization in (None, "Bearer wrong", "Bearer ", raw.headers["Authorization"] + "x"):
+    for authorization in (None, "Bearer wrong", "Bearer ", "Basic YTpi", raw.headers["Authorization"] + "x"):
         status, told = raw.call(PODS, headers={"Authorization": authorization})
         assert (status, told["reason"]) == (401, "Unauthorized"), authorization
     for host in ("evil.example", f"evil.example:{raw.address.rpartition(':')[2]}"):
