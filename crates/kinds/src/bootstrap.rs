@@ -20,32 +20,41 @@ const DISCOVERY: [&str; 11] = [
 /// What anybody may read.
 const PUBLIC: [&str; 5] = ["/healthz", "/livez", "/readyz", "/version", "/version/"];
 
-/// The kinds of a namespace that its users work with, by group; secrets and roles are apart.
-const WORK: [(&str, &[&str]); 7] = [
+/// What `view` may read, rule by rule: groups and resources.
+const VIEW: [(&[&str], &[&str]); 12] = [
     (
-        "",
+        &[""],
         &[
             "configmaps",
             "endpoints",
-            "events",
-            "limitranges",
             "persistentvolumeclaims",
             "persistentvolumeclaims/status",
             "pods",
-            "pods/log",
-            "pods/status",
             "replicationcontrollers",
             "replicationcontrollers/scale",
-            "replicationcontrollers/status",
-            "resourcequotas",
-            "resourcequotas/status",
             "serviceaccounts",
             "services",
             "services/status",
         ],
     ),
     (
-        "apps",
+        &[""],
+        &[
+            "bindings",
+            "limitranges",
+            "namespaces/status",
+            "pods/log",
+            "pods/status",
+            "replicationcontrollers/status",
+            "resourcequotas",
+            "resourcequotas/status",
+        ],
+    ),
+    (&[""], &["namespaces"]),
+    (&["", "events.k8s.io"], &["events"]),
+    (&["discovery.k8s.io"], &["endpointslices"]),
+    (
+        &["apps"],
         &[
             "controllerrevisions",
             "daemonsets",
@@ -61,17 +70,98 @@ const WORK: [(&str, &[&str]); 7] = [
             "statefulsets/status",
         ],
     ),
-    ("batch", &["jobs", "jobs/status"]),
-    ("discovery.k8s.io", &["endpointslices"]),
-    ("networking.k8s.io", &["networkpolicies"]),
-    ("policy", &["poddisruptionbudgets", "poddisruptionbudgets/status"]),
-    ("coordination.k8s.io", &["leases"]),
+    (&["autoscaling"], &["horizontalpodautoscalers", "horizontalpodautoscalers/status"]),
+    (&["batch"], &["cronjobs", "cronjobs/status", "jobs", "jobs/status"]),
+    (
+        &["extensions"],
+        &[
+            "daemonsets",
+            "daemonsets/status",
+            "deployments",
+            "deployments/scale",
+            "deployments/status",
+            "ingresses",
+            "ingresses/status",
+            "networkpolicies",
+            "replicasets",
+            "replicasets/scale",
+            "replicasets/status",
+            "replicationcontrollers/scale",
+        ],
+    ),
+    (&["policy"], &["poddisruptionbudgets", "poddisruptionbudgets/status"]),
+    (&["networking.k8s.io"], &["ingresses", "ingresses/status", "networkpolicies"]),
+    (&["resource.k8s.io"], &["resourceclaims", "resourceclaims/status", "resourceclaimtemplates"]),
+];
+/// What `edit` adds to it.
+const EDIT: [(&[&str], &[&str], &[&str]); 15] = [
+    (&[""], &["pods/attach", "pods/exec", "pods/portforward", "pods/proxy", "secrets", "services/proxy"], &READ),
+    (&[""], &["serviceaccounts"], &["impersonate"]),
+    (&[""], &["pods", "pods/attach", "pods/exec", "pods/portforward", "pods/proxy"], &WRITE),
+    (&[""], &["pods/eviction"], &["create"]),
+    (
+        &[""],
+        &[
+            "configmaps",
+            "persistentvolumeclaims",
+            "replicationcontrollers",
+            "replicationcontrollers/scale",
+            "secrets",
+            "serviceaccounts",
+            "services",
+            "services/proxy",
+        ],
+        &WRITE,
+    ),
+    (&[""], &["serviceaccounts/token"], &["create"]),
+    (&["", "events.k8s.io"], &["events"], &WRITE),
+    (
+        &["apps"],
+        &[
+            "daemonsets",
+            "deployments",
+            "deployments/rollback",
+            "deployments/scale",
+            "replicasets",
+            "replicasets/scale",
+            "statefulsets",
+            "statefulsets/scale",
+        ],
+        &WRITE,
+    ),
+    (&["autoscaling"], &["horizontalpodautoscalers"], &WRITE),
+    (&["batch"], &["cronjobs", "jobs"], &WRITE),
+    (
+        &["extensions"],
+        &[
+            "daemonsets",
+            "deployments",
+            "deployments/rollback",
+            "deployments/scale",
+            "ingresses",
+            "networkpolicies",
+            "replicasets",
+            "replicasets/scale",
+            "replicationcontrollers/scale",
+        ],
+        &WRITE,
+    ),
+    (&["policy"], &["poddisruptionbudgets"], &WRITE),
+    (&["networking.k8s.io"], &["ingresses", "networkpolicies"], &WRITE),
+    (&["coordination.k8s.io"], &["leases"], &ALL),
+    (&["resource.k8s.io"], &["resourceclaims", "resourceclaimtemplates"], &WRITE),
+];
+/// What `admin` adds to that.
+const ADMIN: [(&[&str], &[&str], &[&str]); 2] = [
+    (&["authorization.k8s.io"], &["localsubjectaccessreviews"], &["create"]),
+    (&["rbac.authorization.k8s.io"], &["rolebindings", "roles"], &ALL),
 ];
 /// Where those who take tokens of service accounts find whose they are.
 const ISSUER: [&str; 4] =
     ["/.well-known/openid-configuration", "/.well-known/openid-configuration/", "/openid/v1/jwks", "/openid/v1/jwks/"];
 const READ: [&str; 3] = ["get", "list", "watch"];
 const WRITE: [&str; 5] = ["create", "delete", "deletecollection", "patch", "update"];
+const ALL: [&str; 8] = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 
 /// Namespaces, priority classes, and the roles and bindings that upstream's documentation names.
 pub fn bootstrap() -> Vec<Value> {
@@ -89,11 +179,9 @@ pub fn bootstrap() -> Vec<Value> {
         objects.push(json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name},
             "value": value, "globalDefault": false, "description": what, "preemptionPolicy": "PreemptLowerPriority"}));
     }
-    let rules = |verbs: &[&str], kinds: &[(&str, &[&str])]| -> Vec<Value> {
-        kinds
-            .iter()
-            .map(|(group, resources)| json!({"apiGroups": [group], "resources": resources, "verbs": verbs}))
-            .collect()
+    let rule = |groups: &[&str], resources: &[&str], verbs: &[&str]| json!({"apiGroups": groups, "resources": resources, "verbs": verbs});
+    let rules = |rules: &[(&[&str], &[&str], &[&str])]| -> Vec<Value> {
+        rules.iter().map(|(groups, resources, verbs)| rule(groups, resources, verbs)).collect()
     };
     let part = |name: &str, to: &str, rules: Vec<Value>| {
         let labels = json!({format!("rbac.authorization.k8s.io/aggregate-to-{to}"): "true"});
@@ -121,15 +209,10 @@ pub fn bootstrap() -> Vec<Value> {
         "system:service-account-issuer-discovery",
         vec![json!({"nonResourceURLs": ISSUER, "verbs": ["get"]})],
     ));
-    objects.push(part("system:aggregate-to-view", "view", rules(&READ, &WORK)));
-    let mut edit = rules(&WRITE, &WORK);
-    edit.extend(rules(
-        &[&READ[..], &WRITE[..]].concat(),
-        &[("", &["secrets", "pods/attach", "pods/exec", "pods/portforward", "pods/eviction"])],
-    ));
-    objects.push(part("system:aggregate-to-edit", "edit", edit));
-    let admin = rules(&[&READ[..], &WRITE[..]].concat(), &[("rbac.authorization.k8s.io", &["roles", "rolebindings"])]);
-    objects.push(part("system:aggregate-to-admin", "admin", admin));
+    let view = VIEW.iter().map(|(groups, resources)| rule(groups, resources, &READ)).collect();
+    objects.push(part("system:aggregate-to-view", "view", view));
+    objects.push(part("system:aggregate-to-edit", "edit", rules(&EDIT)));
+    objects.push(part("system:aggregate-to-admin", "admin", rules(&ADMIN)));
     for (name, from, above) in
         [("view", "view", Some("edit")), ("edit", "edit", Some("admin")), ("admin", "admin", None)]
     {
@@ -184,4 +267,57 @@ pub fn own_service(address: SocketAddr) -> [Value; 3] {
 fn cluster_role(name: &str, rules: Vec<Value>) -> Value {
     json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
         "metadata": {"name": name, "labels": {"kubernetes.io/bootstrapping": "rbac-defaults"}}, "rules": rules})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether a role gives a verb on a resource by its own rules.
+    fn gives(role: &str, verb: &str, group: &str, resource: &str) -> bool {
+        let objects = bootstrap();
+        let role = objects.iter().find(|object| object["kind"] == "ClusterRole" && object["metadata"]["name"] == role);
+        let holds = |rule: &Value, field: &str, wanted: &str| {
+            rule[field].as_array().is_some_and(|all| all.iter().any(|one| one == wanted))
+        };
+        let mut rules = role.and_then(|role| role["rules"].as_array()).into_iter().flatten();
+        rules.any(|rule| {
+            holds(rule, "verbs", verb) && holds(rule, "apiGroups", group) && holds(rule, "resources", resource)
+        })
+    }
+
+    #[test]
+    fn parts_of_roles_give_what_upstream_s_give() {
+        let cases = [
+            ("view", "list", "", "pods", true),
+            ("view", "get", "", "namespaces", true),
+            ("view", "watch", "events.k8s.io", "events", true),
+            ("view", "get", "batch", "cronjobs/status", true),
+            ("view", "get", "networking.k8s.io", "ingresses", true),
+            ("view", "get", "", "secrets", false),
+            ("view", "get", "coordination.k8s.io", "leases", false),
+            ("view", "create", "", "pods", false),
+            ("edit", "create", "", "pods/eviction", true),
+            ("edit", "delete", "", "pods/eviction", false),
+            ("edit", "impersonate", "", "serviceaccounts", true),
+            ("edit", "create", "", "serviceaccounts/token", true),
+            ("edit", "patch", "batch", "cronjobs", true),
+            ("edit", "get", "", "secrets", true),
+            ("edit", "update", "", "pods/status", false),
+            ("edit", "update", "", "resourcequotas", false),
+            ("edit", "update", "", "limitranges", false),
+            ("edit", "update", "discovery.k8s.io", "endpointslices", false),
+            ("edit", "watch", "coordination.k8s.io", "leases", true),
+            ("admin", "create", "authorization.k8s.io", "localsubjectaccessreviews", true),
+            ("admin", "update", "rbac.authorization.k8s.io", "rolebindings", true),
+            ("admin", "update", "", "resourcequotas", false),
+        ];
+        for (role, verb, group, resource, given) in cases {
+            assert_eq!(
+                gives(&format!("system:aggregate-to-{role}"), verb, group, resource),
+                given,
+                "{role} {verb} {resource}"
+            );
+        }
+    }
 }
