@@ -143,7 +143,8 @@ fn any_limits(quotas: &[Arc<Value>], group: &str, plural: &str) -> bool {
 fn check(growth: &Growth<'_>, quotas: &[Arc<Value>], used: &dyn Fn(&Value) -> Amounts) -> Result<bool, Status> {
     let Growth { group, plural, object, more, new } = *growth;
     let refuse = |why: String| Err(Status::forbidden(group, plural, super::pod::shown_name(object), &why));
-    let mut limited = false;
+    // what one of them demands of every container counts before what another has no room for
+    let mut concerned: Vec<(&Arc<Value>, Amounts)> = Vec::new();
     for quota in quotas {
         let hard = amounts(at(quota, "status.hard"));
         let name = text(quota, "metadata.name");
@@ -158,6 +159,11 @@ fn check(growth: &Growth<'_>, quotas: &[Arc<Value>], used: &dyn Fn(&Value) -> Am
         {
             return refuse(format!("failed quota: {name}: {why}"));
         }
+        concerned.push((quota, hard));
+    }
+    let mut limited = false;
+    for (quota, hard) in &concerned {
+        let (name, names) = (text(quota, "metadata.name"), limits(hard, group, plural));
         let requested: Amounts = more
             .iter()
             .filter(|(name, amount)| names.contains(&name.as_str()) && !amount.is_zero())
@@ -183,7 +189,7 @@ fn check(growth: &Growth<'_>, quotas: &[Arc<Value>], used: &dyn Fn(&Value) -> Am
                 "exceeded quota: {name}, requested: {}, used: {}, limited: {}",
                 pretty(&only(&requested)),
                 pretty(&only(&used)),
-                pretty(&only(&hard))
+                pretty(&only(hard))
             ));
         }
     }
@@ -393,5 +399,31 @@ fn scope_faults(quota: &Value, errors: &mut ErrorList) {
                           ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity";
             errors.push(Error::invalid(&path.child("operator"), operator, detail));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_must_be_specified_counts_before_what_is_exceeded() {
+        let quota = |name: &str, hard: Value| {
+            Arc::new(json!({"metadata": {"name": name}, "spec": {"hard": hard}, "status": {"hard": hard}}))
+        };
+        let object = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "m"}]}});
+        let more = amounts(&json!({"pods": "1"}));
+        let growth = Growth { group: "", plural: "pods", object: &object, more: &more, new: true };
+        let refused = |quotas: &[Arc<Value>]| {
+            check(&growth, quotas, &|_| Amounts::new()).err().map(|status| status.message).unwrap_or_default()
+        };
+        let (full, strict) = (quota("full", json!({"pods": "0"})), quota("strict", json!({"limits.cpu": "1"})));
+        let exceeded = refused(std::slice::from_ref(&full));
+        assert!(
+            exceeded.ends_with("exceeded quota: full, requested: pods=1, used: pods=0, limited: pods=0"),
+            "{exceeded}"
+        );
+        let failed = refused(&[full, strict]);
+        assert!(failed.ends_with("failed quota: strict: must specify limits.cpu for: m"), "{failed}");
     }
 }
