@@ -101,7 +101,7 @@ pub fn run(seed: u64, workload: Workload) -> Result<Summary, Box<Failure>> {
 /// The first broken promise: the bug is found.
 pub fn run_with(seed: u64, workload: Workload, bug: Option<Bug>) -> Result<Summary, Box<Failure>> {
     let mut dice = Dice::new(seed);
-    let cluster = Cluster::new(&mut dice, workload);
+    let cluster = Cluster::new(seed, &mut dice, workload);
     if bug.is_some_and(|bug| matches!(bug.mistake, Mistake::FollowsMachineClock)) {
         cluster.follow_machine_clock();
     }
@@ -266,6 +266,17 @@ mod tests {
             }
         }
         assert!(starts > 0, "what is promised of launchers was never put to the test");
+    }
+
+    #[test]
+    fn a_launcher_for_which_no_room_is_kept_is_missed() {
+        // seeds whose clusters keep their nodes
+        let mut seeds = (1..=10).map(|number| number * cluster::CALM);
+        let bug = bugs::BUGS.iter().find(|bug| matches!(bug.mistake, Mistake::Is(_))).copied();
+        assert!(bug.is_some() && seeds.any(|seed| run_with(seed, Workload::MpiJobs, bug).is_err()));
+        if let Err(failure) = run(cluster::CALM, Workload::MpiJobs) {
+            panic!("{failure}");
+        }
     }
 
     #[test]

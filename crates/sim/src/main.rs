@@ -62,13 +62,10 @@ fn main() -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Bugs that fewer than one of a thousand seeds may meet: whether they are found is told, and no more.
-const RARE: [&str; 1] = ["no room is kept for a launcher that comes later"];
-
 /// Runs seeds with each bug until one fails, and says which are never found.
 fn plant(seeds: &[u64], named: &str) -> ExitCode {
     let bugs: Vec<&Bug> = BUGS.iter().filter(|bug| bug.name.contains(named)).collect();
-    let (mut found, mut missed) = (0, 0);
+    let mut found = 0;
     for bug in &bugs {
         let (done, failures) = run_all(seeds, bug.workload(), Some(**bug));
         match failures.first_key_value() {
@@ -76,13 +73,11 @@ fn plant(seeds: &[u64], named: &str) -> ExitCode {
                 println!("{}: found after {} seeds: {}", bug.name, done.runs + 1, failure.what);
                 found += 1;
             }
-            None => {
-                println!("{}: NOT FOUND in {} seeds", bug.name, done.runs);
-                missed += usize::from(!RARE.contains(&bug.name));
-            }
+            None => println!("{}: NOT FOUND in {} seeds", bug.name, done.runs),
         }
     }
-    println!("{found} bugs found, {} not", bugs.len() - found);
+    let missed = bugs.len() - found;
+    println!("{found} bugs found, {missed} not");
     if missed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 

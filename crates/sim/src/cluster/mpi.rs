@@ -43,6 +43,11 @@ fn declared(job: &Value) -> Vec<String> {
     (0..count).map(|index| worker(object::meta(job, "name"), index)).collect()
 }
 
+/// How many whole processors a node has.
+fn processors(node: &Value) -> u64 {
+    object::text(&node["status"]["allocatable"], "cpu").parse().unwrap_or_default()
+}
+
 impl Cluster {
     /// The MPIJob that a pod is of. One of its name that was made after it is another.
     fn mpijob_of(&self, pod: &Value) -> Option<Arc<Value>> {
@@ -129,12 +134,19 @@ impl Cluster {
             asked[annotations::REPLACE_WORKERS] = "true".into();
         }
         let clean = ["All", "Running"][dice.below(2) as usize];
-        let job = json!({"apiVersion": mpi::API_VERSION, "kind": mpi::KIND,
+        let mut job = json!({"apiVersion": mpi::API_VERSION, "kind": mpi::KIND,
             "metadata": {"name": name, "namespace": NAMESPACE, "annotations": asked},
             "spec": {"launcherCreationPolicy": policy,
                 "runPolicy": {"suspend": dice.chance(20), "backoffLimit": dice.below(3),
                     "cleanPodPolicy": clean},
                 "mpiReplicaSpecs": {"Launcher": role(1, "500m"), "Worker": role(1 + dice.below(3), cpu)}}});
+        if self.is_calm && dice.chance(50) {
+            // workers that take all the room or half of it, with a launcher that comes later
+            let room: u64 = self.all("Node").iter().map(|node| processors(node)).sum();
+            job["spec"]["mpiReplicaSpecs"]["Worker"] = role((room / (1 + dice.below(2))).max(1), "1");
+            job["spec"]["launcherCreationPolicy"] = "WaitForWorkersReady".into();
+            job["metadata"]["annotations"][annotations::REPLACE_WORKERS] = "true".into();
+        }
         self.note(format!("user: makes {name}"));
         self.must("POST", &format!("/apis/kubeflow.org/v2beta1/namespaces/{NAMESPACE}/mpijobs"), &job);
     }

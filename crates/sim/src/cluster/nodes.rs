@@ -152,10 +152,11 @@ impl Cluster {
         self.nodes.borrow().lost
     }
 
-    /// A node dies, returns, is removed, or a new one comes.
+    /// A node dies, returns, is removed, or a new one comes; in a calm cluster they only come.
     pub fn node_fate(&self, dice: &mut Dice) {
         let (alive, dead) = (self.names(true), self.names(false));
         match dice.below(10) {
+            0..8 if self.is_calm => {}
             0..5 if alive.len() > 1 || dead.is_empty() => self.kill_node(dice.pick(&alive)),
             0..8 if !dead.is_empty() => self.end_absence(dice, true),
             _ if alive.len() + dead.len() < NODES_MAX => self.add_node(dice),
