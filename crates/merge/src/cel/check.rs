@@ -270,9 +270,12 @@ impl<'s> Checker<'s> {
                 self.uses_old |= name == OLD && found.is_some_and(|at| at < self.given);
                 match found.and_then(|at| self.names.get(at)) {
                     Some((_, ty)) => ty.clone(),
-                    None => type_name(name)
-                        .or_else(|| self.mention(name))
-                        .unwrap_or_else(|| self.fault(expr.id, undeclared(name))),
+                    None => type_name(name).or_else(|| self.mention(name)).unwrap_or_else(|| {
+                        match super::RESERVED.contains(&name.as_str()) {
+                            true => self.fault(expr.id, format!("reserved identifier: {name}")),
+                            false => self.fault(expr.id, undeclared(name)),
+                        }
+                    }),
                 }
             }
             Expr::Select(select) => {

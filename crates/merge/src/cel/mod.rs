@@ -202,7 +202,11 @@ fn syntax_error(source: &str, (line, column): (isize, isize), message: &str) -> 
 }
 
 fn syntax_errors(source: &str, errors: &ParseErrors) -> String {
-    let texts: Vec<String> = errors.errors.iter().map(|error| syntax_error(source, error.pos, &error.msg)).collect();
+    // what is incomplete follows from what the grammar has refused, and upstream does not tell it
+    let is_grammar = |message: &str| !message.starts_with("Incomplete ");
+    let told = errors.errors.iter().any(|error| is_grammar(&error.msg));
+    let texts = errors.errors.iter().filter(|error| !told || is_grammar(&error.msg));
+    let texts: Vec<String> = texts.map(|error| syntax_error(source, error.pos, &error.msg)).collect();
     texts.join("\n")
 }
 

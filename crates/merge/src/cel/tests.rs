@@ -99,6 +99,9 @@ fn fails_in_cel_gos_words() {
         assert_eq!(error.to_string(), expected, "{source}");
     }
     assert!(Expression::compile("self ==").is_err());
+    let half = Expression::compile("self.size() > 0 ? true").expect_err("half a choice").to_string();
+    assert!(half.starts_with("ERROR: <input>:1:23: Syntax error: mismatched input '<EOF>' expecting {"), "{half}");
+    assert_eq!(half.matches("ERROR").count(), 1, "{half}");
 }
 
 #[test]

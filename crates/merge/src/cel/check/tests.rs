@@ -96,6 +96,7 @@ fn says_where_and_why() {
             "self.spec.s.matches('(')",
             "1:21: invalid matches argument\n | self.spec.s.matches('(')\n | ....................^",
         ),
+        ("for", "1:1: reserved identifier: for\n | for\n | ^"),
         (
             "a || b",
             "1:1: undeclared reference to 'a' (in container '')\n | a || b\n | ^\n\
