@@ -149,6 +149,10 @@ def test_logs_of_pods_that_are_gone_are_kept(yard: Yard, tmp_path: pathlib.Path)
     assert (followed.returncode, followed.stdout) == (3, "no mark is there\n"), followed
     told = yard.run("explain", "mpijob/removed").stdout
     assert "launcher ended with exit code 3; its last line: no mark is there" in " ".join(told.split())
+    script = "from openshift_ai_sdk.training import MPIJob; print(MPIJob.get('removed').get_logs(), end='')"
+    env = {**yard.env, "PYTHONPATH": str(ROOT / "sdk/python/src")}
+    by_sdk = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, env=env)
+    assert by_sdk.stdout == "no mark is there\n", by_sdk
     kept = lambda: [name for _, _, names in os.walk(yard.home / "history") for name in names if name.endswith(".log")]
     assert kept()
     yard.run("mpijob", "delete", "removed")

@@ -25,6 +25,8 @@ class Server:
         self.jobs: dict[tuple[str, str], dict[str, Any]] = {}
         self.pods: list[dict[str, Any]] = []
         self.logs: dict[str, list[bytes]] = {}
+        self.past: dict[str, Any] | None = None
+        """What is kept of pods that are gone; their logs are by their uids."""
         self.events: list[dict[str, Any]] = []
         self.asked: list[tuple[str, str, dict[str, list[str]], Any]] = []
         self.faults: list[tuple[int, dict[str, Any]]] = []
@@ -51,6 +53,8 @@ class Server:
                 outer.asked.append((self.command, url.path, query, body))
                 if outer.faults:
                     self.send(*outer.faults.pop(0))
+                elif "/history.trainyard.dev/" in url.path:
+                    self.history(url.path, query)
                 elif url.path.endswith("/log"):
                     self.log(url.path.split("/")[-2], "follow" in query, int(query.get("tailLines", ["0"])[0]))
                 else:
@@ -67,6 +71,14 @@ class Server:
                 self.send_header("Content-Length", str(len(data)))
                 self.end_headers()
                 self.wfile.write(data)
+
+            def history(self, path: str, query: dict[str, list[str]]) -> None:
+                if outer.past is None:
+                    self.send(*not_found("mpijobs.history.trainyard.dev", path))
+                elif path.endswith("/log"):
+                    self.log(query["pod"][0], False, int(query.get("tailLines", ["0"])[0]))
+                else:
+                    self.send(200, outer.past)
 
             def log(self, pod: str, follow: bool, tail: int) -> None:
                 if pod not in outer.logs:

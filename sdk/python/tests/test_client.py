@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from server import Server, conditions, pod, status
@@ -150,6 +151,29 @@ def test_a_failure_has_its_reason_and_last_lines(server: Server, job: MPIJob) ->
         job.wait_for_completion()
     assert failed.value.log_lines == ()
     assert str(failed.value) == 'MPIJob "train" failed: BackoffLimitExceeded: no more tries'
+
+
+def test_what_a_pod_printed_is_read_when_it_is_gone(server: Server, job: MPIJob) -> None:
+    job.create()
+    server.steps = [FAILED]
+
+    def kept(name: str, role: str, *attempts: int) -> dict[str, Any]:
+        runs = [{"attempt": attempt} for attempt in attempts]
+        first = {"name": "first", "attempts": [{"attempt": 9}]}
+        return {"pod": pod(name, role), "containers": [first, {"name": role, "attempts": runs}]}
+
+    launchers = [kept("train-launcher-x", "launcher", 0), kept("train-launcher-y", "launcher", 0, 1)]
+    server.past = {"pods": [kept("train-worker-0", "worker", 0), *launchers, kept("train-launcher-z", "launcher")]}
+    server.logs = {"uid-train-launcher-y": [b"one\ntwo\n"], "uid-train-worker-0": [b"a worker\n"]}
+    with pytest.raises(MPIJobFailedError) as failed:
+        job.wait_for_completion()
+    assert failed.value.log_lines == ("one", "two")
+    query = next(query for _, path, query, _ in reversed(server.asked) if path.endswith("/mpijobs/train/log"))
+    assert query == {"pod": ["uid-train-launcher-y"], "container": ["launcher"], "attempt": ["1"], "tailLines": ["20"]}
+    assert (job.get_logs(), job.get_logs(worker=0)) == ("one\ntwo\n", "a worker\n")
+    assert list(job.get_logs(follow=True)) == ["one", "two"]
+    with pytest.raises(MPIJobNotFoundError, match="no pod of worker 1"):
+        job.get_logs(worker=1)
 
 
 def test_waiting_ends(server: Server, job: MPIJob) -> None:

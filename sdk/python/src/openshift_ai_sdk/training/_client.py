@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 GROUP, VERSION, PLURAL = "kubeflow.org", "v2beta1", "mpijobs"
+JOB_ROLE = "training.kubeflow.org/job-role"
 FIELD_MANAGER = "openshift-ai-sdk"
 TIMEOUT = (10, 60)
 """Seconds to connect, and between two bytes of an answer."""
@@ -199,6 +200,36 @@ class Client:
             answer = self._core.read_namespaced_pod_log(
                 pod, namespace, container=container, _preload_content=False, _request_timeout=TIMEOUT, **options
             )
+            return bytes(answer.data).decode(errors="replace")
+
+    def kept(self, namespace: str, name: str, worker: int | None, tail: int | None = None) -> str | None:
+        """Read what the launcher, or a worker, printed last, though its pod is gone.
+
+        This machine's control plane keeps it with the job. None where nothing is kept, as on a cluster.
+        """
+        try:
+            past = json.loads(self._past(namespace, name, "", {}))
+            for pod in reversed(past["pods"]):
+                meta, container = pod["pod"]["metadata"], pod["pod"]["spec"]["containers"][0]["name"]
+                is_launcher = (meta.get("labels") or {}).get(JOB_ROLE) == "launcher"
+                if not (is_launcher if worker is None else meta["name"] == f"{name}-worker-{worker}"):
+                    continue
+                runs = [run for ran in pod["containers"] if ran["name"] == container for run in ran["attempts"]]
+                if runs:
+                    which = {"pod": meta["uid"], "container": container, "attempt": runs[-1]["attempt"]}
+                    return self._past(namespace, name, "/log", which | ({} if tail is None else {"tailLines": tail}))
+        except (MPIJobNotFoundError, MPIJobForbiddenError):
+            pass
+        return None
+
+    def _past(self, namespace: str, name: str, what: str, query: dict[str, Any]) -> str:
+        with self._translated():
+            answer = self._core.api_client.call_api(
+                f"/apis/history.trainyard.dev/v1alpha1/namespaces/{{namespace}}/{PLURAL}/{{name}}{what}", "GET",
+                {"namespace": namespace, "name": name}, list(query.items()), {"Accept": "*/*"},
+                auth_settings=["BearerToken"], _return_http_data_only=True, _preload_content=False,
+                _request_timeout=TIMEOUT,
+            )  # fmt: skip
             return bytes(answer.data).decode(errors="replace")
 
     def follow(self, namespace: str, pod: str, container: str) -> Iterator[str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import yaml
 
 from openshift_ai_sdk.training import _local, _manifest
-from openshift_ai_sdk.training._client import Client
+from openshift_ai_sdk.training._client import JOB_ROLE, Client
 from openshift_ai_sdk.training._errors import (
     MPIJobError,
     MPIJobFailedError,
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 JOB_NAME = "training.kubeflow.org/job-name"
-JOB_ROLE = "training.kubeflow.org/job-role"
 LINES_OF_FAILURE = 20
 """How many of a failed launcher's last lines its exception has."""
 
@@ -280,8 +279,7 @@ class MPIJob:
 
     def _failed(self, status: MPIJobStatus) -> MPIJobFailedError:
         try:
-            pod = self._launcher()
-            log = self._client.log(self._place, pod["metadata"]["name"], _container(pod), LINES_OF_FAILURE)
+            log = self._log(None, LINES_OF_FAILURE)
         except MPIJobError:
             log = ""  # gone, or not for us to read: the failure itself is what counts
         # upstream's end in a slash and in a colon where it had no more to add
@@ -345,11 +343,20 @@ class MPIJob:
             )
         if follow:
             return self._follow(worker)
-        pod = self._pod(worker)
+        return self._log(worker)
+
+    def _log(self, worker: int | None, tail: int | None = None) -> str:
+        try:
+            pod = self._pod(worker)
+        except MPIJobNotFoundError:
+            kept = self._client.kept(self._place, self.name, worker, tail)
+            if kept is None:
+                raise
+            return kept
         started = _state(pod)[1]
         if not ("running" in started or "terminated" in started):
             return ""
-        return self._client.log(self._place, pod["metadata"]["name"], _container(pod))
+        return self._client.log(self._place, pod["metadata"]["name"], _container(pod), tail)
 
     def _follow(self, worker: int | None, poll_interval: float = 0.5) -> Iterator[str]:
         shown: dict[tuple[str, int], int] = {}  # lines of each run that were yielded
@@ -373,6 +380,8 @@ class MPIJob:
             except MPIJobError:
                 pass  # not there yet, gone meanwhile, or the connection broke: what was shown is not shown again
             if is_finished:
+                if not shown:
+                    yield from (self._client.kept(self._place, self.name, worker) or "").splitlines()
                 return
             time.sleep(poll_interval)
 
