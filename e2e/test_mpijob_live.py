@@ -143,7 +143,8 @@ def test_logs_of_pods_that_are_gone_are_kept(yard: Yard, tmp_path: pathlib.Path)
     pods = ("get", "pods", "-l", "training.kubeflow.org/job-name=removed", "-o", "name")
     wait_for("pods that are gone", lambda: not yard.kubectl(*pods).stdout)
     for words in (["mpijob", "logs", "removed"], ["logs", "mpijob/removed"]):
-        assert yard.run(*words).stdout == "no mark is there\n"
+        shown = yard.run(*words)
+        assert shown.stdout == "no mark is there\n" and "is gone; this is what it printed last" in shown.stderr
     assert yard.run("mpijob", "logs", "removed", "--worker", "1").stdout == "removed-worker-1 is up\n"
     followed = yard.run("mpijob", "logs", "removed", "--follow", check=False)
     assert (followed.returncode, followed.stdout) == (3, "no mark is there\n"), followed

@@ -6,6 +6,7 @@ use crate::gone;
 use crate::history::{self, Past, RunOf, Window};
 use crate::lines::Source;
 use crate::metrics;
+use crate::mpijob::state::State;
 use crate::mpirun::Pieces;
 use crate::top;
 use crate::view::{Phase, last_seen, statuses};
@@ -92,8 +93,10 @@ pub(crate) async fn of_mpijob(cluster: &Cluster, job: Value) -> Result<Facts, Cl
     let name = object::meta(&facts.job, "name").to_owned();
     let job = history::Job::Mpi(&name);
     let past = history::of(cluster, job).await.unwrap_or_default();
-    // of those that are gone the last launcher alone: that workers were ended with their job says nothing
-    if !facts.pods.iter().any(|pod| is_launcher(&pod.pod))
+    // of those that are gone the last launcher alone, once the job has failed: that pods were ended with it, or while it was suspended,
+    // says nothing
+    if State::of(&facts.job) == State::Failed
+        && !facts.pods.iter().any(|pod| is_launcher(&pod.pod))
         && let Some(last) = past.as_ref().and_then(|past| past.pods.iter().rfind(|old| is_launcher(&old.pod)))
     {
         facts.pods.push(PodFacts { pod: last.pod.clone(), live: false, attempt: last.attempt });

@@ -82,7 +82,9 @@ impl Run {
 
 /// The last run of a pod that is gone.
 struct Kept {
+    /// Its uid.
     pod: String,
+    name: String,
     container: String,
     run: api::job_history::Run,
 }
@@ -100,12 +102,14 @@ impl Kept {
         let kept = pods.find_map(|old| {
             let container = main_container(&old.pod).to_owned();
             let ran = old.containers.into_iter().find(|ran| ran.name == container).filter(|_| is_wanted(&old.pod))?;
-            Some(Self { pod: object::uid(&old.pod).to_owned(), container, run: ran.attempts.into_iter().next_back()? })
+            let (pod, name) = (object::uid(&old.pod).to_owned(), object::meta(&old.pod, "name").to_owned());
+            Some(Self { pod, name, container, run: ran.attempts.into_iter().next_back()? })
         });
         Ok(kept)
     }
 
     async fn print(&self, cluster: &Cluster, job: &str, args: &LogsArgs) -> Result<(), CliError> {
+        eprintln!("pod {} is gone; this is what it printed last", self.name);
         if self.run.log_cut && args.tail.is_none() {
             eprintln!("the beginning of the log is gone: only the newest part of a long log is kept");
         }

@@ -7,7 +7,7 @@ mod local;
 mod logs;
 mod manifest;
 mod show;
-mod state;
+pub(crate) mod state;
 mod words;
 
 use crate::args::{self as job_args, Command, Global};
