@@ -128,6 +128,11 @@ def test_a_failed_launcher_is_tried_again(yard: Yard, tmp_path: pathlib.Path) ->
     yard.run("mpijob", "wait", "again", "--timeout", "60s")
     assert {"again-worker-0", "again-worker-1"} <= set(yard.run("mpijob", "logs", "again").stdout.split())
     assert yard.kubectl("get", "job", "again-launcher", "-o", "jsonpath={.metadata.annotations.trainyard\\.dev/attempt}").stdout == "2"
+    # the first attempt's Job is gone, and with it what said whose its pod was
+    past = json.loads(yard.kubectl("get", "--raw", "/apis/history.trainyard.dev/v1alpha1/namespaces/default/mpijobs/again").stdout)
+    launchers = [pod for pod in past["pods"] if pod["pod"]["metadata"]["labels"]["training.kubeflow.org/job-role"] == "launcher"]
+    ends = [(pod["attempt"], pod["live"], pod["containers"][-1]["attempts"][-1]["exitCode"]) for pod in launchers]
+    assert ends == [(1, False, 3), (2, True, 0)]
     yard.run("mpijob", "delete", "again")
 
 
