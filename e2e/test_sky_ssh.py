@@ -415,6 +415,56 @@ def test_kills_of_the_control_plane_leave_one_machine_or_none(lan: Lan, sky: Sky
         nothing_left(sky, one, two)
 
 
+def test_a_stop_that_comes_late_stops_nothing(lan: Lan, sky: Sky) -> None:
+    """A control plane that was killed had sent it; the next one has started the machine again when it arrives."""
+    host = lan.host()
+    lan.pools(lan.pool("lab", host))
+    # what is done on machines is the last argument and the input
+    calls = lan.folder / "calls"
+    program = lan.folder / "bin/ssh"
+    plain = lan.folder / "bin/plain"
+    program.rename(plain)
+    program.write_text(
+        f"""#!/bin/sh
+[ -d {calls} ] || exec {plain} "$@"
+for last; do :; done
+case $last in *"dd bs=1 count="*) ;; *) exec {plain} "$@" ;; esac
+call=$(mktemp {calls}/XXXXXX)
+printf %s "$last" >$call.command
+tee $call.input | {plain} "$@"
+"""
+    )
+    program.chmod(0o755)
+    sky.cluster("dev", "lab")
+    sky.until_up("dev")
+    power = lambda wanted: sky.kubectl("patch", "cluster", "dev", "--type=merge", "-p", json.dumps({"spec": {"power": wanted}}))
+    calls.mkdir()
+    power("Stopped")
+    wait_for("it to be stopped", lambda: sky.status("dev").get("phase") == "STOPPED", WAIT)
+    calls.rename(lan.folder / "then")
+    stops = [path for path in (lan.folder / "then").glob("*.input") if path.read_text().rstrip().endswith("\nstop")]
+    assert stops
+    sky.kill()
+    sky.up()
+    power("Running")
+    sky.until_up("dev")
+    node = sky.status("dev")["nodes"][0]["node"]
+    sky.pod("lasting", node, "echo begun; sleep 10000")
+    for path in stops:
+        words = ["ssh", "-T", "-i", lan.key, "-l", USER, host.address, path.with_suffix(".command").read_text()]
+        with path.open() as said:
+            late = subprocess.run(words, env=sky.env, stdin=said, capture_output=True, text=True, timeout=60)
+        assert (late.returncode, "comes too late" in late.stdout) == (17, True), late
+    assert sky.phase("lasting") == "Running" and sky.status("dev")["phase"] == "UP"
+    assert sky.kubectl("exec", "lasting", "--", "echo", "hello").stdout == "hello\n"
+    # one of now is obeyed
+    power("Stopped")
+    wait_for("it to be stopped", lambda: sky.status("dev").get("phase") == "STOPPED", WAIT)
+    assert not host.ours()
+    sky.delete("dev")
+    nothing_left(sky, host)
+
+
 def claim(host: Host) -> pathlib.Path:
     return host.home / f".trainyard-machine/{host.name}/claim"
 
