@@ -16,9 +16,11 @@ use crate::fields::{Element, FieldSet};
 use crate::schema::Schema;
 use jiff::Timestamp;
 use managed::{Entry, Identity, Managed, Operation, Rank};
+use same::same_but_managers;
 pub use same::same_but_times;
 pub use scale::{scale_managers, track_scale};
 use serde_json::{Map, Value};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 pub use versions::{Schemas, Versions};
@@ -484,7 +486,7 @@ fn give_up(
     Ok(own)
 }
 
-/// Records the step from `live` to `new`, neither with managed fields of its own, as an update by `writer`.
+/// Records the step from `live` to `new`, whatever managed fields they have themselves, as an update by `writer`.
 ///
 /// # Errors
 /// Either object does not fit the schema of a version in which fields of it are managed.
@@ -497,7 +499,7 @@ fn record(
     now: Timestamp,
 ) -> Result<(), String> {
     reconcile(managed, live, writer, schemas)?;
-    if live == new {
+    if same_but_managers(live, new) {
         managed.entries.retain(|_, entry| !entry.fields.is_empty());
         return Ok(());
     }
@@ -558,8 +560,8 @@ pub fn track_update<'a>(
     // An object without managed fields stays without, until it is applied to.
     if !managed.entries.is_empty() || !live.is_some_and(is_stored) {
         let before = match live {
-            Some(live) if is_stored(live) => without_managed_fields(live),
-            Some(_) | None => empty_object(writer),
+            Some(live) if is_stored(live) => Cow::Borrowed(live),
+            Some(_) | None => Cow::Owned(empty_object(writer)),
         };
         if record(&mut managed, &before, new, writer, schemas, now).is_err() {
             return;

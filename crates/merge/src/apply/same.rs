@@ -13,6 +13,17 @@ pub fn same_but_times(a: &Value, b: &Value) -> bool {
     rest_is_same && same_managers(meta_a.get("managedFields"), meta_b.get("managedFields"))
 }
 
+/// Whether two objects are the same but for their managed fields.
+pub(super) fn same_but_managers(a: &Value, b: &Value) -> bool {
+    let (Value::Object(a), Value::Object(b)) = (a, b) else { return a == b };
+    match (a.get("metadata"), b.get("metadata")) {
+        (Some(Value::Object(meta_a)), Some(Value::Object(meta_b))) => {
+            same_but(a, b, "metadata") && same_but(meta_a, meta_b, "managedFields")
+        }
+        _ => a == b,
+    }
+}
+
 /// Whether two maps hold the same under all names but one.
 fn same_but(a: &Map<String, Value>, b: &Map<String, Value>, name: &str) -> bool {
     a.iter().filter(|(key, _)| *key != name).eq(b.iter().filter(|(key, _)| *key != name))

@@ -10,7 +10,7 @@ pub(in crate::apply) struct Comparison {
     pub added: FieldSet,
 }
 
-/// What changed from `before` to `after`.
+/// What changed from `before` to `after`, managed fields left out: they are what this is for.
 pub(in crate::apply) fn compare(schema: &Schema, before: &Value, after: &Value) -> Comparison {
     let mut out = Comparison::default();
     compare_at(schema, Some(before), Some(after), &mut Vec::new(), &mut out);
@@ -57,7 +57,11 @@ fn compare_at(
         Shape::Map { atomic: false } if !(is_empty_collection(old) && is_empty_collection(new)) => {
             let none = Map::new();
             let (old, new) = (old.as_object().unwrap_or(&none), new.as_object().unwrap_or(&none));
+            let is_meta = matches!(path.as_slice(), [Element::Field(parent)] if parent == "metadata");
             let mut step = |name: &str, old: Option<&Value>, new: Option<&Value>, out: &mut Comparison| {
+                if is_meta && name == "managedFields" {
+                    return;
+                }
                 path.push(Element::Field(name.to_owned()));
                 compare_at(member_or_open(schema, name), old, new, path, out);
                 path.pop();
