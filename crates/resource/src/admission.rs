@@ -80,6 +80,11 @@ pub trait Admission: Send + Sync {
     /// Whether the plugin wants to see this; asked before either half. `subresource` is empty for the object itself.
     fn handles(&self, operation: Operation, group: &str, resource: &str, subresource: &str) -> bool;
 
+    /// Whether it has a mutating half.
+    fn mutates(&self) -> bool {
+        true
+    }
+
     /// Changes the object on its way in.
     fn mutate(&self, _request: &Request<'_>, _object: &mut Value) -> Result<(), Status> {
         Ok(())

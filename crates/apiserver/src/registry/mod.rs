@@ -344,7 +344,11 @@ impl Core {
             if !plugin.handles(operation, &resource.group, &resource.plural, &target.subresource) {
                 continue;
             }
-            ran = true;
+            // what others than plugins put into a new object gets its defaults along with what plugins do
+            ran |= plugin.mutates() || operation == Operation::Create;
+            if !plugin.mutates() {
+                continue;
+            }
             let before = object.clone();
             let request = self.request(target, operation, Some(&before), old, user, dry_run);
             plugin.mutate(&request, object).map_err(|status| admission::denied(plugin.mutator(), status))?;

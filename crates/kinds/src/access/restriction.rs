@@ -35,6 +35,10 @@ impl Admission for NodeRestriction {
         known && operation != Operation::Connect
     }
 
+    fn mutates(&self) -> bool {
+        false
+    }
+
     fn validate(&self, request: &Request<'_>) -> Result<Vec<String>, Status> {
         let Some(node) = request.user.node() else { return Ok(Vec::new()) };
         let faults = match (request.group, request.resource, request.subresource) {

@@ -88,13 +88,17 @@ pub(crate) fn bounded(object: &Value) -> Result<(), Status> {
     })
 }
 
-/// The empty maps and lists of an object, by path.
+/// The empty maps and lists of an object, by path; without those of managed fields, which have many, and which no message shows.
 fn empty_parts(object: &Value) -> Vec<(String, Value)> {
     fn walk(value: &Value, place: &Place<'_>, out: &mut Vec<(String, Value)>) {
         match value {
             Value::Object(members) if members.is_empty() => out.push((place.path(), value.clone())),
             Value::Array(items) if items.is_empty() => out.push((place.path(), value.clone())),
-            Value::Object(members) => members.iter().for_each(|(name, v)| walk(v, &Place::Field(place, name), out)),
+            Value::Object(members) => {
+                let is_meta = matches!(place, Place::Field(Place::Root, "metadata"));
+                let shown = members.iter().filter(|(name, _)| !(is_meta && *name == "managedFields"));
+                shown.for_each(|(name, v)| walk(v, &Place::Field(place, name), out));
+            }
             Value::Array(items) => items.iter().enumerate().for_each(|(i, v)| walk(v, &Place::Item(place, i), out)),
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
         }
