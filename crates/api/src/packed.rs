@@ -31,6 +31,12 @@ pub struct Packed {
 
 #[derive(Debug)]
 enum Tree {
+/// What a client in the server's process adds to a request, as an extension: the tree of the body (null: nothing), which then
+/// has no text. The answer's object comes the same way: as an extension (`Arc<Packed>`) where the server holds it, without a
+/// body. Nothing that comes over a socket has extensions.
+#[derive(Clone, Debug)]
+pub struct Handed(pub Arc<Value>);
+
     /// Held by its readers.
     Lent(Weak<Value>),
     /// Once somebody has looked at it.

@@ -17,14 +17,15 @@ pub struct Cache {
 }
 
 /// An object, and what is asked of it more often than it is looked at.
-#[derive(Clone)]
 struct Entry {
     revision: u64,
     held: Held,
+    /// Uids of its owners; one empty uid where it has none.
+    owners: Box<[Arc<str>]>,
 }
 
 impl Entry {
-    fn new(held: &Held, object: &Value, packed: bool) -> Self {
+    fn new(held: &Held, object: &Value, packed: bool, owners: Box<[Arc<str>]>) -> Self {
         let held = match held {
             Held::Tree(tree) if packed => match serde_json::to_vec(tree) {
                 Ok(text) => Held::Packed(Arc::new(Packed::from_text(text))),
@@ -32,7 +33,7 @@ impl Entry {
             },
             held => held.clone(),
         };
-        Self { revision: revision(object), held }
+        Self { revision: revision(object), held, owners }
     }
 }
 
@@ -42,7 +43,7 @@ struct Kind {
     objects: BTreeMap<Key, Entry>,
     packed: bool,
     /// Keys by the uid of each owner; under the empty uid those without any.
-    by_owner: BTreeMap<String, BTreeSet<Key>>,
+    by_owner: BTreeMap<Arc<str>, BTreeSet<Key>>,
     /// What the watch last told of objects that a write of ours has replaced since: it knows owners and labels of before.
     displaced: BTreeMap<Key, Held>,
     /// The newest revision that the watch has told of.
@@ -65,24 +66,31 @@ impl Kind {
     /// `object` is the tree of `held`.
     fn put(&mut self, held: &Held, object: &Value) -> Option<Held> {
         let key = Key::of(object);
-        let old = self.objects.insert(key.clone(), Entry::new(held, object, self.packed)).map(|old| old.held);
+        // one text of an uid for all that name it
+        let owners = owner_uids(object).map(|uid| match self.by_owner.get_key_value(uid) {
+            Some((known, _)) => known.clone(),
+            None => Arc::from(uid),
+        });
+        let owners: Box<[Arc<str>]> = owners.collect();
+        let new = Entry::new(held, object, self.packed, owners.clone());
+        let old = self.objects.insert(key.clone(), new);
         if let Some(old) = &old {
-            self.forget_owners(&key, &old.open());
+            self.forget_owners(&key, &old.owners);
         }
-        for uid in owner_uids(object) {
-            self.by_owner.entry(uid.to_owned()).or_default().insert(key.clone());
+        for uid in owners {
+            self.by_owner.entry(uid).or_default().insert(key.clone());
         }
-        old
+        old.map(|old| old.held)
     }
 
     fn remove(&mut self, key: &Key) -> Option<Held> {
-        let old = self.objects.remove(key)?.held;
-        self.forget_owners(key, &old.open());
-        Some(old)
+        let old = self.objects.remove(key)?;
+        self.forget_owners(key, &old.owners);
+        Some(old.held)
     }
 
-    fn forget_owners(&mut self, key: &Key, old: &Value) {
-        for uid in owner_uids(old) {
+    fn forget_owners(&mut self, key: &Key, owners: &[Arc<str>]) {
+        for uid in owners {
             if let Some(keys) = self.by_owner.get_mut(uid) {
                 keys.remove(key);
                 if keys.is_empty() {
@@ -153,7 +161,7 @@ impl Cache {
     }
 
     /// Takes in an added or modified object from the watch; returns what the watch told of it before.
-    pub(crate) fn tell(&self, gvk: &Gvk, held: &Held, object: &Value) -> Option<Arc<Value>> {
+    pub(crate) fn tell(&self, gvk: &Gvk, held: &Held, object: &Value) -> Option<Held> {
         let mut kinds = self.write();
         let kind = self.kind(&mut kinds, gvk);
         let at = revision(object);
@@ -168,12 +176,11 @@ impl Cache {
             }
             Some(_) | None => kind.put(held, object),
         };
-        drop(kinds);
-        displaced.or(old).map(|old| old.open())
+        displaced.or(old)
     }
 
     /// Takes in a deletion from the watch; returns what the watch told of the object before.
-    pub(crate) fn tell_deleted(&self, gvk: &Gvk, object: &Value) -> Option<Arc<Value>> {
+    pub(crate) fn tell_deleted(&self, gvk: &Gvk, object: &Value) -> Option<Held> {
         let mut kinds = self.write();
         let kind = self.kind(&mut kinds, gvk);
         kind.told = kind.told.max(revision(object));
@@ -181,23 +188,22 @@ impl Cache {
         let displaced = kind.displaced.remove(&key);
         let known = kind.objects.get(&key).is_some_and(|e| object::uid(&e.held.open()) == object::uid(object));
         let old = if known { kind.remove(&key) } else { None };
-        drop(kinds);
-        displaced.or(old).map(|old| old.open())
+        displaced.or(old)
     }
 
     /// Takes in the API's answer to a write of ours, unless the watch has already told of later things: the object may
     /// have been deleted since.
-    pub(crate) fn wrote(&self, object: Value) {
-        let (gvk, at) = (Gvk::of(&object), revision(&object));
+    pub(crate) fn wrote(&self, held: &Held, object: &Value) {
+        let (gvk, at) = (Gvk::of(object), revision(object));
         let mut kinds = self.write();
         let Some(kind) = kinds.get_mut(&gvk) else { return };
-        let held = kind.objects.get(&Key::of(&object)).map_or(0, |held| held.revision);
-        if at > kind.told && at > held {
-            let key = Key::of(&object);
-            let object = Arc::new(object);
-            if let Some(old) = kind.put(&Held::Tree(object.clone()), &object) {
-                kind.displaced.entry(key).or_insert(old);
-            }
+        let key = Key::of(object);
+        let known = kind.objects.get(&key).map_or(0, |known| known.revision);
+        if at > kind.told
+            && at > known
+            && let Some(old) = kind.put(held, object)
+        {
+            kind.displaced.entry(key).or_insert(old);
         }
     }
 
@@ -282,18 +288,22 @@ mod tests {
         [Cache::default(), Cache::packing(Some(|_| true))]
     }
 
-    fn tell(cache: &Cache, object: Arc<Value>) -> Option<Arc<Value>> {
+    fn tell(cache: &Cache, object: Arc<Value>) -> Option<Held> {
         cache.tell(&gvk(), &Held::Tree(object.clone()), &object)
+    }
+
+    fn wrote(cache: &Cache, object: Arc<Value>) {
+        cache.wrote(&Held::Tree(object.clone()), &object);
     }
 
     #[test]
     fn own_writes_show_at_once_but_never_resurrect() {
         for cache in caches() {
             listed(&cache, &[pod("a", 5, "o")], 5);
-            cache.wrote((*pod("b", 7, "o")).clone());
+            wrote(&cache, pod("b", 7, "o"));
             assert_eq!(cache.owned_by(&gvk(), "o").len(), 2);
             cache.tell_deleted(&gvk(), &pod("b", 9, "o"));
-            cache.wrote((*pod("b", 8, "o")).clone());
+            wrote(&cache, pod("b", 8, "o"));
             assert_eq!(cache.list(&gvk(), Some("ns")).len(), 1);
             assert_eq!(cache.list(&gvk(), Some("other")).len(), 0);
         }
@@ -303,13 +313,13 @@ mod tests {
     fn the_watch_remembers_what_our_write_replaced() {
         for cache in caches() {
             listed(&cache, &[pod("a", 5, "o")], 5);
-            cache.wrote((*pod("a", 7, "p")).clone());
-            cache.wrote((*pod("a", 8, "q")).clone());
-            let owner = |old: Option<Arc<Value>>| old.map(|old| old["metadata"]["ownerReferences"][0]["uid"].clone());
+            wrote(&cache, pod("a", 7, "p"));
+            wrote(&cache, pod("a", 8, "q"));
+            let owner = |old: Option<Held>| old.map(|old| old.open()["metadata"]["ownerReferences"][0]["uid"].clone());
             assert_eq!(owner(tell(&cache, pod("a", 7, "p"))), Some(json!("o")));
             assert_eq!(owner(tell(&cache, pod("a", 8, "q"))), Some(json!("p")));
             assert_eq!(owner(tell(&cache, pod("a", 9, "r"))), Some(json!("q")));
-            cache.wrote((*pod("a", 10, "s")).clone());
+            wrote(&cache, pod("a", 10, "s"));
             assert_eq!(owner(cache.tell_deleted(&gvk(), &pod("a", 11, "s"))), Some(json!("r")));
             assert!(cache.list(&gvk(), None).is_empty());
         }
@@ -335,7 +345,7 @@ mod tests {
     fn an_older_watch_event_does_not_undo_our_write() {
         for cache in caches() {
             listed(&cache, &[pod("a", 5, "o")], 5);
-            cache.wrote((*pod("a", 7, "p")).clone());
+            wrote(&cache, pod("a", 7, "p"));
             tell(&cache, pod("a", 6, "o"));
             assert!(cache.owned_by(&gvk(), "o").is_empty());
             assert_eq!(cache.owned_by(&gvk(), "p").len(), 1);

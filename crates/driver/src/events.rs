@@ -23,7 +23,7 @@ const WAITING_MAX: usize = 4096;
 /// Events that are written at a time.
 const WRITERS: usize = 16;
 
-/// An event and the object that it is about.
+/// An event and what it says of the object that it is about.
 struct Entry {
     regarding: Value,
     event: Event,
@@ -39,6 +39,17 @@ pub(crate) struct Recorder {
     receiver: std::sync::Mutex<Option<mpsc::Receiver<Entry>>>,
 }
 
+/// The object without all that no event says of it.
+fn named(object: &Value) -> Value {
+    json!({
+        "apiVersion": object::text(object, "apiVersion"), "kind": object::text(object, "kind"),
+        "metadata": {
+            "namespace": object::meta(object, "namespace"), "name": object::meta(object, "name"),
+            "uid": object::uid(object), "resourceVersion": object::resource_version(object),
+        },
+    })
+}
+
 impl Recorder {
     pub(crate) fn new(requests: Arc<Requests>) -> Self {
         let (sender, receiver) = mpsc::channel(WAITING_MAX);
@@ -47,7 +58,7 @@ impl Recorder {
 
     /// Hands the event over; about `primary` where it does not say about whom.
     pub(crate) async fn record(&self, primary: &Value, event: &Event) {
-        let regarding = event.regarding.as_ref().unwrap_or(primary).clone();
+        let regarding = named(event.regarding.as_ref().unwrap_or(primary));
         // nobody writes any more once the driver has stopped
         let _ = self.sender.send(Entry { regarding, event: event.clone() }).await;
     }
@@ -97,8 +108,7 @@ impl Recorder {
         let now = clock::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         if count > 1 {
             let body = json!({"count": count, "lastTimestamp": now});
-            let patched =
-                self.requests.send(Method::PATCH, &gvk, &key, "", "application/merge-patch+json", Some(&body)).await;
+            let patched = self.requests.send(Method::PATCH, &gvk, &key, "", "application/merge-patch+json", body).await;
             match patched {
                 Ok(_) => return Ok(()),
                 Err(error) if error.code() == 404 => {}
@@ -120,13 +130,14 @@ impl Recorder {
             body["action"] = event.action.into();
         }
         let collection = Key::new(namespace, "");
-        match self.requests.send(Method::POST, &gvk, &collection, "", "application/json", Some(&body)).await {
+        match self.requests.send(Method::POST, &gvk, &collection, "", "application/json", body).await {
             // from before a restart: go on counting from what is there
             Err(error) if error.is("AlreadyExists") => {
-                let held = self.requests.send(Method::GET, &gvk, &key, "", "application/json", None).await?;
+                let held =
+                    self.requests.send(Method::GET, &gvk, &key, "", "application/json", Value::Null).await?.open();
                 let count = held["count"].as_u64().unwrap_or(1) + 1;
                 let body = json!({"count": count, "lastTimestamp": now});
-                self.requests.send(Method::PATCH, &gvk, &key, "", "application/merge-patch+json", Some(&body)).await?;
+                self.requests.send(Method::PATCH, &gvk, &key, "", "application/merge-patch+json", body).await?;
                 let held_name = format!("{namespace}/{name}");
                 self.counts.lock().await.insert(held_name, count);
                 Ok(())

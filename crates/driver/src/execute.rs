@@ -3,6 +3,7 @@
 use crate::cache::Cache;
 use crate::events::Recorder;
 use crate::requests::{RequestError, Requests};
+use crate::source::Held;
 use api::error_chain;
 use api::object::Target;
 use reconcile::execution::{Answer, Execution, Outcome, Refusal, Request, Step};
@@ -19,14 +20,20 @@ pub(crate) async fn execute(
     let primary = cache.get(&target.gvk, &target.key);
     let mut execution = Execution::new(target.clone(), decision);
     let mut answer = None;
+    // the last object that the API has shown, as it is held
+    let mut shown: Option<Held> = None;
     loop {
         let request = match execution.step(answer) {
             Step::Ask(request) => request,
             Step::End(outcome) => return outcome,
         };
         answer = Some(match request {
-            Request::Call(call) => match requests.call(&call).await {
-                Ok(object) => Answer::Accepted(object),
+            Request::Call(call) => match requests.call(call).await {
+                Ok(held) => {
+                    let object = held.open();
+                    shown = Some(held);
+                    Answer::Accepted(object)
+                }
                 Err(error) => Answer::Refused(refusal(&error)),
             },
             Request::Draw => {
@@ -35,7 +42,7 @@ pub(crate) async fn execute(
                 Answer::Drawn(entropy)
             }
             Request::Show(object) => {
-                cache.wrote(object);
+                cache.wrote(&shown.take().unwrap_or_else(|| Held::Tree(object.clone())), &object);
                 Answer::Noted
             }
             Request::Record(event) => {

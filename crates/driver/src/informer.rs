@@ -261,15 +261,15 @@ impl Shared {
                         revision = object::resource_version(&object).to_owned();
                         let old = self.cache.tell(gvk, &held, &object);
                         if let Some(witness) = &self.options.witness {
-                            witness(gvk, old.as_deref(), &object);
+                            witness(gvk, old.as_ref().map(Held::open).as_deref(), &object);
                         }
-                        states(old.as_deref(), &object).for_each(|state| self.wake(gvk, state));
+                        self.wake_all(gvk, old.as_ref(), &held, &object);
                     }
                     Told::Was(held) => {
                         let object = held.open();
                         revision = object::resource_version(&object).to_owned();
                         let old = self.cache.tell_deleted(gvk, &object);
-                        states(old.as_deref(), &object).for_each(|state| self.wake(gvk, state));
+                        self.wake_all(gvk, old.as_ref(), &held, &object);
                     }
                     Told::Nothing(until) => revision = until,
                     Told::Forgotten => return Ok(()),
@@ -304,6 +304,13 @@ impl Shared {
         if let Some(slim) = self.options.slim {
             slim(gvk, object);
         }
+    }
+
+    /// Wakes whom a change concerns. `object` is the tree of `held`.
+    fn wake_all(&self, gvk: &Gvk, old: Option<&Held>, held: &Held, object: &Value) {
+        // most of the time the texts tell that the old tree is not needed
+        let old = old.filter(|old| old.may_concern_others(held)).map(Held::open);
+        states(old.as_deref(), object).for_each(|state| self.wake(gvk, state));
     }
 
     fn wake(&self, gvk: &Gvk, object: &Value) {

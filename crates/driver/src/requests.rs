@@ -2,7 +2,9 @@
 
 use crate::Options;
 use crate::limit::Limiter;
+use crate::source::Held;
 use api::object::{Gvk, Key};
+use api::packed::{Handed, Packed};
 use futures::{AsyncBufReadExt, Stream, StreamExt, TryStreamExt};
 use http::header::RETRY_AFTER;
 use http::{Method, Request, Response};
@@ -13,7 +15,7 @@ use kube::discovery::{Discovery, Scope, verbs};
 use reconcile::execution::Call;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 use tokio::time::Instant;
 use tracing::Instrument;
@@ -109,6 +111,8 @@ pub(crate) struct Requests {
     /// Where alone to list and watch namespaced kinds.
     namespace: String,
     selects: Option<fn(&Gvk) -> Option<&'static str>>,
+    /// The server is in this process and takes trees.
+    hands: bool,
 }
 
 impl Requests {
@@ -119,6 +123,7 @@ impl Requests {
             limiter: options.limit.map(|(per_second, burst)| Limiter::new(per_second, burst)),
             namespace: options.namespace.clone().unwrap_or_default(),
             selects: options.selects,
+            hands: options.source.as_ref().is_some_and(|source| source.takes_trees()),
         }
     }
 
@@ -187,13 +192,13 @@ impl Requests {
     }
 
     /// One of a decision's calls.
-    pub(crate) async fn call(&self, call: &Call) -> Result<Value, RequestError> {
+    pub(crate) async fn call(&self, call: Call) -> Result<Held, RequestError> {
         let method = Method::from_bytes(call.method().as_bytes()).expect("invariant: a constant of HTTP");
-        let body = Some(&call.body).filter(|body| !body.is_null());
-        self.send(method, &call.target.gvk, &call.target.key, &call.tail(), call.content_type(), body).await
+        let (tail, content_type) = (call.tail(), call.content_type());
+        self.send(method, &call.target.gvk, &call.target.key, &tail, content_type, call.body).await
     }
 
-    /// One request; `tail` is what follows the object's path (`/status`, `?force=true`).
+    /// One request; `tail` is what follows the object's path (`/status`, `?force=true`), and a body of null is none.
     pub(crate) async fn send(
         &self,
         method: Method,
@@ -201,22 +206,29 @@ impl Requests {
         key: &Key,
         tail: &str,
         content_type: &str,
-        body: Option<&Value>,
-    ) -> Result<Value, RequestError> {
+        body: Value,
+    ) -> Result<Held, RequestError> {
         let path = self.path(gvk, key).await?;
-        let bytes = body.map(|b| b.to_string().into_bytes()).unwrap_or_default();
-        let request = Request::builder()
+        let bytes = if self.hands || body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
+        let mut request = Request::builder()
             .method(method)
             .uri(format!("{path}{tail}"))
             .header(http::header::ACCEPT, "application/json")
             .header(http::header::CONTENT_TYPE, content_type)
             .body(bytes)
             .map_err(RequestError::Form)?;
+        if self.hands {
+            request.extensions_mut().insert(Handed(Arc::new(body)));
+        }
         self.pass().await;
         in_time(async {
-            let response = self.exchange(request).await?;
+            let mut response = self.exchange(request).await?;
+            if let Some(object) = response.extensions_mut().remove::<Arc<Packed>>() {
+                return Ok(Held::Packed(object));
+            }
             let bytes = response.into_body().collect_bytes().await?;
-            serde_json::from_slice(&bytes).map_err(RequestError::Answer)
+            let object = serde_json::from_slice(&bytes).map_err(RequestError::Answer)?;
+            Ok(Held::Tree(Arc::new(object)))
         })
         .await
     }
@@ -254,7 +266,8 @@ impl Requests {
             tail += "&continue=";
             tail.extend(form_urlencoded::byte_serialize(after.as_bytes()));
         }
-        let mut list = self.send(Method::GET, gvk, &self.everywhere(), &tail, "application/json", None).await?;
+        let list = self.send(Method::GET, gvk, &self.everywhere(), &tail, "application/json", Value::Null).await?;
+        let mut list = Arc::unwrap_or_clone(list.open());
         let text = |name: &str| list["metadata"][name].as_str().unwrap_or_default().to_owned();
         let (revision, rest) = (text("resourceVersion"), text("continue"));
         let mut items = match list["items"].take() {

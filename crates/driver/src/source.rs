@@ -4,6 +4,7 @@ use crate::requests::RequestError;
 use api::object::{self, Gvk};
 use api::packed::Packed;
 use futures::stream::BoxStream;
+use reconcile::wakes;
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -34,6 +35,14 @@ impl Held {
         }
     }
 
+    /// Whether this state of an object may concern others than a later one does.
+    pub(crate) fn may_concern_others(&self, later: &Self) -> bool {
+        match (self, later) {
+            (Self::Packed(old), Self::Packed(new)) => !wakes::stays_by_text(old.text(), new.text()),
+            _ => true,
+        }
+    }
+
     /// Whether a word, of which JSON escapes nothing, may be somewhere in it.
     pub(crate) fn may_have(&self, word: &str) -> bool {
         match self {
@@ -52,10 +61,16 @@ impl Held {
 }
 
 /// The server in the same process, from which a driver gets objects as they are held, not copied. It shows
-/// what a list or a watch of all objects of a kind shows to a client that may see them all. Writes are requests nevertheless.
+/// what a list or a watch of all objects of a kind shows to a client that may see them all. Writes are requests nevertheless: they
+/// go the same way, under the same rules, with trees in place of text where the server takes them.
 pub trait Source: Send + Sync {
     /// Whether a kind is to be had from it; all others are listed and watched by requests.
     fn has(&self, gvk: &Gvk) -> bool;
+
+    /// Whether requests to it may carry trees ([`api::packed::Handed`]).
+    fn takes_trees(&self) -> bool {
+        false
+    }
 
     /// All objects of a kind, and the revision of the list; `None` where it is not to be had any more.
     fn list(&self, gvk: &Gvk) -> Option<(Vec<Arc<Packed>>, u64)>;

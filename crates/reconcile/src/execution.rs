@@ -9,6 +9,7 @@ use crate::{Decision, Event, Fate, OnError, Op, PatchBody, Propagation, StatusWr
 use api::object::{self, Key, Target};
 use serde_json::{Map, Value, json};
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 use std::vec;
 
@@ -91,8 +92,8 @@ pub enum Request {
     Call(Call),
     /// Chance, for fresh keys ([`Op::CreateGenerated`], [`Op::UpdateGenerated`]); answered by [`Answer::Drawn`].
     Draw,
-    /// The API has shown this object: the view has it from now on. Answered by [`Answer::Noted`].
-    Show(Value),
+    /// The API has shown this object in its last answer: the view has it from now on. Answered by [`Answer::Noted`].
+    Show(Arc<Value>),
     /// Answered by [`Answer::Noted`], whatever became of it: events are best effort.
     Record(Event),
 }
@@ -100,7 +101,7 @@ pub enum Request {
 /// What came of a request.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answer {
-    Accepted(Value),
+    Accepted(Arc<Value>),
     Refused(Refusal),
     Drawn(Entropy),
     Noted,
@@ -278,7 +279,7 @@ impl Execution {
         self.due.push_back(Request::Call(call));
     }
 
-    fn accepted(&mut self, shown: Value) {
+    fn accepted(&mut self, shown: Arc<Value>) {
         let Some((verb, what)) = self.waiting.take() else { return };
         if let What::Write(expected) = &what
             && let Care::Absent { uid } = &expected.care
@@ -522,7 +523,7 @@ mod tests {
                 }
                 Step::Ask(Request::Call(call)) => {
                     said.push(format!("{} {}{}", call.method(), call.target.key.name, call.tail()));
-                    answers.next().unwrap_or(Answer::Accepted(Value::Null))
+                    answers.next().unwrap_or(Answer::Accepted(Arc::default()))
                 }
                 Step::Ask(Request::Draw) => {
                     said.push("draw".to_owned());
@@ -547,7 +548,7 @@ mod tests {
 
     #[test]
     fn writes_then_status_then_events() {
-        let done = run(decision(vec![write("a", OnError::Stop)]), vec![Answer::Accepted(pod("a"))]);
+        let done = run(decision(vec![write("a", OnError::Stop)]), vec![Answer::Accepted(Arc::new(pod("a")))]);
         let said = ["POST ", "show a", "a: said: {error}", "PATCH x/status", "end: said: {error}"];
         assert_eq!(done, (said.map(str::to_owned).to_vec(), Outcome::Done));
     }
@@ -575,9 +576,10 @@ mod tests {
         let status = run(decision(vec![]), vec![refusal(409, "Conflict")]);
         assert_eq!(status, (vec!["PATCH x/status".to_owned()], Outcome::Again));
         let absent = Op::Absent { target: Target::of(&pod("c")), uid: "c".to_owned() };
-        let still_there = run(decision(vec![absent.clone().into()]), vec![Answer::Accepted(pod("c"))]);
+        let still_there = run(decision(vec![absent.clone().into()]), vec![Answer::Accepted(Arc::new(pod("c")))]);
         assert_eq!(still_there, (vec!["GET c".to_owned()], Outcome::Again));
-        let made_again = run(decision(vec![absent.into()]), vec![Answer::Accepted(json!({"metadata": {"uid": "d"}}))]);
+        let made_again =
+            run(decision(vec![absent.into()]), vec![Answer::Accepted(Arc::new(json!({"metadata": {"uid": "d"}})))]);
         assert_eq!(made_again.1, Outcome::Done);
     }
 
@@ -648,9 +650,12 @@ mod tests {
     fn a_pod_that_gets_a_node_is_looked_at() {
         let op = || Op::Subresource { target: Target::of(&pod("a")), subresource: "binding", object: Value::Null };
         let decided = || Decision { writes: vec![op().into()], ..Decision::default() };
-        let told = run(decided(), vec![Answer::Accepted(json!({"status": "Success"})), Answer::Accepted(pod("a"))]);
+        let told = run(
+            decided(),
+            vec![Answer::Accepted(Arc::new(json!({"status": "Success"}))), Answer::Accepted(Arc::new(pod("a")))],
+        );
         assert_eq!(told, (["POST a/binding", "GET a", "show a"].map(str::to_owned).to_vec(), Outcome::Done));
-        let lost = run(decided(), vec![refusal(0, ""), Answer::Accepted(pod("a"))]);
+        let lost = run(decided(), vec![refusal(0, ""), Answer::Accepted(Arc::new(pod("a")))]);
         assert_eq!(lost.0, ["POST a/binding", "GET a", "show a"]);
         assert!(matches!(lost.1, Outcome::Failed(_, Fate::Retry)));
         assert_eq!(run(decided(), vec![refusal(409, "Conflict"), refusal(404, "NotFound")]).1, Outcome::Again);

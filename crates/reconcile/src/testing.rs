@@ -341,9 +341,9 @@ impl Model {
             (None, Verb::Delete) => self.delete_call(call),
         };
         match done.map(|()| self.get(&call.target.gvk, &call.target.key)) {
-            Ok(Some(object)) => Answer::Accepted((*object).clone()),
+            Ok(Some(object)) => Answer::Accepted(object),
             Ok(None) if call.verb == Verb::Get => Answer::Refused(not_found(&call.target)),
-            Ok(None) => Answer::Accepted(Value::Null),
+            Ok(None) => Answer::Accepted(Arc::default()),
             Err(refusal) => Answer::Refused(refusal),
         }
     }

@@ -2,6 +2,7 @@
 
 use crate::{Primary, Wakes, Watch, World};
 use api::object::{self, Gvk, Key, Target};
+use api::part;
 use serde_json::Value;
 use std::collections::BTreeSet;
 #[expect(clippy::disallowed_types, reason = "watches add notes beside the controller that takes them")]
@@ -87,5 +88,65 @@ impl Watch {
 /// The states of a changed object that concern somebody: the new one, and before it the old one where owners or labels may
 /// have moved away from whom they concerned.
 pub fn states<'a>(old: Option<&'a Value>, new: &'a Value) -> impl Iterator<Item = &'a Value> {
-    old.filter(|old| old["metadata"] != new["metadata"]).into_iter().chain([new])
+    old.filter(|old| !stays(old, new)).into_iter().chain([new])
+}
+
+/// Metadata that each write changes, whomever the object concerns.
+const BY_EACH_WRITE: [&str; 3] = ["generation", "managedFields", "resourceVersion"];
+
+/// Whether a changed object concerns whom it concerned before, as far as its metadata says so.
+fn stays(old: &Value, new: &Value) -> bool {
+    let (Some(old), Some(new)) = (old["metadata"].as_object(), new["metadata"].as_object()) else { return false };
+    let lasting = |(name, _): &(&String, &Value)| !BY_EACH_WRITE.contains(&name.as_str());
+    old.iter().filter(lasting).eq(new.iter().filter(lasting))
+}
+
+/// As [`states`] says of trees, of the texts of objects: whether the old state concerns nobody else. False also where the texts
+/// do not show it.
+pub fn stays_by_text(old: &[u8], new: &[u8]) -> bool {
+    let (Some(old), Some(new)) = (part::member(old, "metadata"), part::member(new, "metadata")) else { return false };
+    let lasting = |(name, _): &(&[u8], &[u8])| !BY_EACH_WRITE.iter().any(|each| each.as_bytes() == *name);
+    part::members(old).filter(lasting).eq(part::members(new).filter(lasting))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn an_old_state_is_shown_where_it_may_concern_somebody_else() {
+        let object = |change: fn(&mut Value)| {
+            let mut object = json!({"kind": "Pod", "metadata": {"name": "a", "uid": "u", "resourceVersion": "1", "generation": 1,
+                "labels": {"a": "b"}, "managedFields": [{"manager": "m"}]}, "spec": {}});
+            change(&mut object);
+            object
+        };
+        let old = object(|_| ());
+        let same: [fn(&mut Value); 2] = [
+            |object| object["status"] = json!({"phase": "Running"}),
+            |object| {
+                for (name, value) in
+                    [("generation", json!(2)), ("managedFields", json!([])), ("resourceVersion", json!("2"))]
+                {
+                    object["metadata"][name] = value;
+                }
+            },
+        ];
+        let other: [fn(&mut Value); 4] = [
+            |object| object["metadata"]["labels"]["a"] = json!("c"),
+            |object| object["metadata"]["ownerReferences"] = json!([{"uid": "o"}]),
+            |object| _ = object["metadata"].as_object_mut().and_then(|meta| meta.remove("labels")),
+            |object| object["metadata"]["uid"] = json!("v"),
+        ];
+        let cases = same.iter().map(|change| (change, 1)).chain(other.iter().map(|change| (change, 2)));
+        for (change, shown) in cases {
+            let new = object(*change);
+            assert_eq!(states(Some(&old), &new).count(), shown, "{new}");
+            let texts = (old.to_string(), new.to_string());
+            assert_eq!(stays_by_text(texts.0.as_bytes(), texts.1.as_bytes()), shown == 1, "{new}");
+        }
+        assert_eq!(states(None, &old).count(), 1);
+        assert!(!stays_by_text(b"{}", b"{}"));
+    }
 }

@@ -81,12 +81,12 @@ impl View {
     }
 
     /// The API has answered with this object.
-    pub fn show(&mut self, object: Value) {
+    pub fn show(&mut self, object: Arc<Value>) {
         let (gvk, key) = (Gvk::of(&object), Key::of(&object));
         let kind = self.kinds.entry(gvk).or_default();
         let revision = object::resource_version(&object).parse().unwrap_or(0);
         if revision > kind.moment.revision {
-            kind.shown.insert(key, (revision, Arc::new(object)));
+            kind.shown.insert(key, (revision, object));
         }
     }
 

@@ -16,6 +16,10 @@ impl Source for Direct {
         self.0.stores(gvk)
     }
 
+    fn takes_trees(&self) -> bool {
+        true
+    }
+
     fn list(&self, gvk: &Gvk) -> Option<(Vec<Arc<Packed>>, u64)> {
         self.0.everything(gvk)
     }

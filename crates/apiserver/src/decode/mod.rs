@@ -1,5 +1,6 @@
 //! Request bodies: JSON and YAML to values, with Go's strictness and words.
 
+mod content;
 mod json;
 mod patch;
 #[cfg(test)]
@@ -8,6 +9,7 @@ mod yaml;
 
 use crate::query::FieldValidation;
 use crate::registry::Served;
+pub use content::Content;
 pub(crate) use json::Place;
 pub use json::json;
 use json::{in_place, whole_numbers};
@@ -32,10 +34,10 @@ pub enum Format {
 ///
 /// # Errors
 /// As the two parsers.
-pub fn parse(bytes: &[u8], format: Format) -> Result<(Value, Vec<String>), String> {
+fn parse(body: &Content, format: Format) -> Result<(Value, Vec<String>), String> {
     match format {
-        Format::Json => json(bytes),
-        Format::Yaml => yaml(bytes),
+        Format::Json => body.json(),
+        Format::Yaml => body.yaml(),
     }
 }
 
@@ -76,16 +78,16 @@ pub(crate) fn unrecognized(kind: &str, why: &str, bytes: &[u8]) -> Status {
 /// 400 in upstream's words.
 pub fn object(
     served: &Served,
-    bytes: &[u8],
+    body: &Content,
     format: Format,
     validation: FieldValidation,
 ) -> Result<(Value, Vec<String>), Status> {
     let kind = &served.resource.kind;
-    let (mut value, repeated) = recognized(kind, bytes, format)?;
+    let (mut value, repeated) = recognized(kind, body, format)?;
     if value.is_null() && served.custom.is_none() {
         value = serde_json::json!({});
     }
-    expect_kind(&Expected::of(served), &mut value, bytes)?;
+    expect_kind(&Expected::of(served), &mut value, body)?;
     if served.custom.is_some() {
         whole_numbers(&mut value);
     }
@@ -93,20 +95,22 @@ pub fn object(
         let version = &served.resource.version;
         Status::bad_request(format!("{kind} in version \"{version}\" cannot be handled as a {kind}: {why}"))
     };
-    let untouched = (format == Format::Json).then(|| value.clone());
     if let Err(why) = served.decode(&mut value) {
         // which of several faults is reported depends on the order of the text, which is looked at only then
-        let told = untouched.zip(served.resource.type_name).and_then(|(mut value, name)| {
-            let order = merge::builtin::Order::of(bytes)?;
+        let read_again = |name: &str| {
+            let (mut value, _) = recognized(kind, body, format).ok()?;
+            expect_kind(&Expected::of(served), &mut value, body).ok()?;
+            let order = merge::builtin::Order::of(body.text())?;
             merge::builtin::decode_in(name, &mut value, Some(&order)).err()
-        });
+        };
+        let told = served.resource.type_name.filter(|_| format == Format::Json).and_then(read_again);
         return Err(cannot(told.unwrap_or(why)));
     }
     let dropped = served.prune(&mut value);
     let texts = match format {
         // a built-in kind is read field by field, and each fault is reported where it stands; a custom one is read, then pruned
         Format::Json if served.custom.is_none() && !(repeated.is_empty() && dropped.is_empty()) => {
-            in_place(bytes, &repeated, &dropped)
+            in_place(body.text(), &repeated, &dropped)
         }
         Format::Json => {
             let twice = repeated.iter().map(|path| format!("duplicate field \"{path}\""));
@@ -131,10 +135,10 @@ pub fn object(
 }
 
 /// Parses a body that is to be an object of `kind`.
-fn recognized(kind: &str, bytes: &[u8], format: Format) -> Result<(Value, Vec<String>), Status> {
-    parse(bytes, format).map_err(|why| {
+fn recognized(kind: &str, body: &Content, format: Format) -> Result<(Value, Vec<String>), Status> {
+    parse(body, format).map_err(|why| {
         let prefix = if format == Format::Json { "couldn't get version/kind; json parse error: " } else { "" };
-        unrecognized(kind, &format!("{prefix}{why}"), bytes)
+        unrecognized(kind, &format!("{prefix}{why}"), body.text())
     })
 }
 
@@ -142,22 +146,22 @@ fn recognized(kind: &str, bytes: &[u8], format: Format) -> Result<(Value, Vec<St
 ///
 /// # Errors
 /// 400 in upstream's words.
-pub fn scale(bytes: &[u8], format: Format) -> Result<Value, Status> {
-    let (value, _) = recognized("Scale", bytes, format)?;
-    scale_of(value, bytes)
+pub fn scale(body: &Content, format: Format) -> Result<Value, Status> {
+    let (value, _) = recognized("Scale", body, format)?;
+    scale_of(value, body)
 }
 
-/// As [`scale`], of a body that was read: `value` is what `bytes` say.
+/// As [`scale`], of a body that was read: `value` is what it says.
 ///
 /// # Errors
 /// 400 in upstream's words.
-pub fn scale_of(mut value: Value, bytes: &[u8]) -> Result<Value, Status> {
+pub fn scale_of(mut value: Value, body: &Content) -> Result<Value, Status> {
     if value.is_null() {
         value = serde_json::json!({});
     }
     let expected =
         Expected { group: "autoscaling", api_version: "autoscaling/v1".into(), kind: "Scale", custom: false };
-    expect_kind(&expected, &mut value, bytes)?;
+    expect_kind(&expected, &mut value, body)?;
     merge::builtin::decode(SCALE, &mut value)
         .map_err(|why| Status::bad_request(format!("Scale in version \"v1\" cannot be handled as a Scale: {why}")))?;
     Ok(value)
@@ -198,7 +202,7 @@ pub fn subresource(
     served: &Served,
     name: &str,
     body: &mut Value,
-    bytes: &[u8],
+    sent: &Content,
     validation: FieldValidation,
 ) -> Result<Vec<String>, Status> {
     let Some(sub) = served.subresource(name) else { return Ok(Vec::new()) };
@@ -214,7 +218,7 @@ pub fn subresource(
     if !given.is_empty() && given != *kind {
         let api_version = if sub.group.is_empty() { version.to_owned() } else { format!("{}/{version}", sub.group) };
         let expected = Expected { group: &sub.group, api_version, kind, custom: false };
-        expect_kind(&expected, body, bytes)?;
+        expect_kind(&expected, body, sent)?;
     }
     merge::builtin::decode(type_name, &mut body.clone()).map_err(refused)?;
     let dropped = merge::builtin::schema(type_name).prune(body);
@@ -268,17 +272,17 @@ impl<'a> Expected<'a> {
 }
 
 /// The body's kind is the endpoint's, or left out for a built-in.
-fn expect_kind(expected: &Expected<'_>, value: &mut Value, bytes: &[u8]) -> Result<(), Status> {
+fn expect_kind(expected: &Expected<'_>, value: &mut Value, body: &Content) -> Result<(), Status> {
     let Expected { group, api_version: version, kind, custom } = expected;
     if let Err(why) = says_what_it_is(value) {
-        return Err(unrecognized(kind, &why, bytes));
+        return Err(unrecognized(kind, &why, body.text()));
     }
     let Some(map) = value.as_object_mut() else { return Ok(()) };
     let text = |field: &str| map.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
     let (given_kind, given_version) = (text("kind"), text("apiVersion"));
     if *custom && given_kind.is_empty() {
-        let why = format!("Object 'Kind' is missing in '{}'", String::from_utf8_lossy(bytes));
-        return Err(unrecognized(kind, &why, bytes));
+        let why = format!("Object 'Kind' is missing in '{}'", String::from_utf8_lossy(body.text()));
+        return Err(unrecognized(kind, &why, body.text()));
     }
     if *custom && given_version == *version {
         // Whether the kind is right is a matter of validation.

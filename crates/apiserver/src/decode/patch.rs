@@ -1,7 +1,7 @@
 //! The bodies of patches and deletions, and what is pruned of a patched object.
 
-use super::json::{json, whole_numbers};
-use super::{Format, go_type, judge, not_registered, parse, repeated_owners, says_what_it_is, yaml};
+use super::json::whole_numbers;
+use super::{Content, Format, go_type, judge, not_registered, parse, repeated_owners, says_what_it_is};
 use crate::query::FieldValidation;
 use crate::registry::{PatchKind, Served};
 use resource::status::Status;
@@ -30,13 +30,13 @@ pub fn prune(
 /// 400 in upstream's words.
 pub fn patch(
     served: &Served,
-    bytes: &[u8],
+    body: &Content,
     kind: PatchKind,
     validation: FieldValidation,
 ) -> Result<(Value, Vec<String>), Status> {
     if kind == PatchKind::Apply {
         let (mut value, repeated) =
-            yaml(bytes).map_err(|why| Status::bad_request(format!("error decoding YAML: {why}")))?;
+            body.yaml().map_err(|why| Status::bad_request(format!("error decoding YAML: {why}")))?;
         if !value.is_object() {
             return Err(Status::bad_request("error decoding YAML: the patch is no object"));
         }
@@ -47,7 +47,7 @@ pub fn patch(
         let repeated = repeated.iter().map(|text| text.trim_start_matches("yaml: unmarshal errors:\n  ").to_owned());
         return Ok((value, if validation == FieldValidation::Ignore { Vec::new() } else { repeated.collect() }));
     }
-    let (value, repeated) = json(bytes).map_err(|why| {
+    let (value, repeated) = body.json().map_err(|why| {
         // a strategic patch is read only once for all
         let prefix = if kind == PatchKind::Strategic { "" } else { "error decoding patch: " };
         match (kind, validation) {
@@ -106,9 +106,9 @@ pub fn patch(
 ///
 /// # Errors
 /// 400 in upstream's words.
-pub fn delete_options(bytes: &[u8], format: Format) -> Result<Value, Status> {
+pub fn delete_options(body: &Content, format: Format) -> Result<Value, Status> {
     let prefix = "couldn't get version/kind; json parse error: ";
-    let (value, _) = parse(bytes, format).map_err(|why| Status::bad_request(format!("{prefix}{why}")))?;
+    let (value, _) = parse(body, format).map_err(|why| Status::bad_request(format!("{prefix}{why}")))?;
     says_what_it_is(&value).map_err(Status::bad_request)?;
     let (kind, version) = (api::object::text(&value, "kind"), api::object::text(&value, "apiVersion"));
     if !matches!(kind, "" | "DeleteOptions") {

@@ -57,19 +57,21 @@ pub fn yaml(bytes: &[u8]) -> Result<(Value, Vec<String>), String> {
 /// The value of a YAML text that is JSON, as what programs apply is: many times faster to read. `None` where the YAML parser
 /// must look, since it might see it otherwise or say something: faults, repeated keys, and numbers with fractions.
 pub(super) fn plain_json(bytes: &[u8]) -> Option<Value> {
-    fn has_fractions(value: &Value) -> bool {
-        match value {
-            Value::Number(number) => number.is_f64(),
-            Value::Array(items) => items.iter().any(has_fractions),
-            Value::Object(members) => members.values().any(has_fractions),
-            Value::Null | Value::Bool(_) | Value::String(_) => false,
-        }
-    }
     if bytes.trim_ascii_start().first() != Some(&b'{') {
         return None;
     }
     let (value, repeated) = json(bytes).ok()?;
     (repeated.is_empty() && !has_fractions(&value)).then_some(value)
+}
+
+/// Whether there are numbers in it that the YAML parser may read otherwise.
+pub(super) fn has_fractions(value: &Value) -> bool {
+    match value {
+        Value::Number(number) => number.is_f64(),
+        Value::Array(items) => items.iter().any(has_fractions),
+        Value::Object(members) => members.values().any(has_fractions),
+        Value::Null | Value::Bool(_) | Value::String(_) => false,
+    }
 }
 
 /// Where a text continues a key that the parser complains about, behind its quote if it has one.

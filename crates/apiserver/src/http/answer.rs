@@ -140,6 +140,14 @@ pub(crate) fn object(answer: &Answer, custom: bool, accepted: &Accepted) -> Resp
     response
 }
 
+/// An answer of the core about one object, to who takes the object as it is held.
+pub(crate) fn handed(answer: &Answer, custom: bool) -> Response<Body> {
+    let mut response = response(answer.code, "application/json", Bytes::new());
+    response.extensions_mut().insert(answer.object.packed(custom));
+    warn(&mut response, &answer.warnings);
+    response
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

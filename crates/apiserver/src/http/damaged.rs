@@ -26,7 +26,8 @@ impl Server {
         struct List {
             items: Vec<SetAside>,
         }
-        let list: List = serde_json::from_slice(&ask.body).map_err(|error| Status::bad_request(error.to_string()))?;
+        let list: List =
+            serde_json::from_slice(ask.body.text()).map_err(|error| Status::bad_request(error.to_string()))?;
         self.core.store.drop_damaged(list.items).await.map_err(|error| not_written(&error))?;
         Ok(self.damaged())
     }

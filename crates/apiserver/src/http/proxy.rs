@@ -93,7 +93,7 @@ fn passed_on(ask: &Ask, port: u16) -> Result<Request<Body>, http::Error> {
         headers.extend(ask.headers.iter().filter(|(name, _)| !own.contains(name)).map(|(n, v)| (n.clone(), v.clone())));
         headers.insert(HOST, HeaderValue::from_str(&format!("localhost:{port}"))?);
     }
-    request.body(Body::from(ask.body.clone()))
+    request.body(Body::from(ask.body.text().clone()))
 }
 
 #[cfg(test)]

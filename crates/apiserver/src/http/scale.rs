@@ -137,8 +137,8 @@ impl Server {
         let read = match ask.content_type().as_str() {
             "" | negotiate::JSON => decode::scale(&ask.body, Format::Json),
             negotiate::YAML => decode::scale(&ask.body, Format::Yaml),
-            negotiate::PROTOBUF if builtin => crate::protobuf::decode(&ask.body)
-                .map_err(|why| decode::unrecognized("Scale", &why, &ask.body))
+            negotiate::PROTOBUF if builtin => crate::protobuf::decode(ask.body.text())
+                .map_err(|why| decode::unrecognized("Scale", &why, ask.body.text()))
                 .and_then(|value| decode::scale_of(value, &ask.body)),
             negotiate::PROTOBUF => return Err(unknown()),
             _ => return Err(negotiate::unsupported(&[negotiate::JSON, negotiate::YAML, negotiate::PROTOBUF])),
@@ -173,9 +173,9 @@ impl Server {
         let body = if ask.method == Method::PUT {
             Self::scale_body(ask, builtin)?
         } else if apply {
-            decode::yaml(&ask.body).map_err(Status::bad_request)?.0
+            ask.body.yaml().map_err(Status::bad_request)?.0
         } else {
-            decode::json(&ask.body).map_err(Status::bad_request)?.0
+            ask.body.json().map_err(Status::bad_request)?.0
         };
         if apply && !builtin {
             return Err(self.applied_scale(target, &body, &options));
@@ -247,7 +247,7 @@ impl Server {
             let call = Call { target, options: &options, user: &ask.user, warnings: &[] };
             self.core.replace(&call, new, &entry, apply)
         };
-        let answer = self.core.run(self.core.may_take_long(target, ask.body.len()), attempt).await?;
+        let answer = self.core.run(self.core.may_take_long(target, ask.body.size()), attempt).await?;
         let scale = view(&target.served, &answer.object.value(), paths, true)?;
         shown(scale, builtin, &accepted, self.core.world.now())
     }

@@ -143,7 +143,7 @@ impl Core {
                         meta.remove("resourceVersion");
                     }
                     self.may_create(call)?;
-                    self.create(call, &merged, true)
+                    self.create(call, merged, true)
                 }
             }
         };

@@ -8,6 +8,7 @@ mod audit;
 mod definitions;
 mod documents;
 mod follow;
+mod handed;
 mod health;
 mod hostile;
 mod jobs;
@@ -274,7 +275,7 @@ fn the_core_works_without_a_runtime() {
     let body = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"k": "v"}});
     let collection = target("");
     let call = Call { target: &collection, options: &options, user: &user, warnings: &[] };
-    let made = core.run_now(|| core.create(&call, &body, false)).unwrap();
+    let made = core.run_now(|| core.create(&call, body.clone(), false)).unwrap();
     assert_eq!(made.code, 201);
     assert_eq!(core.get(&target("a")).unwrap().value()["data"]["k"], "v");
     core.run_now(|| core.delete(&target("a"), &DeleteOptions::default(), &user)).unwrap();

@@ -1,5 +1,6 @@
 //! An API server that a test scripts: a few kinds in memory, and faults by name.
 
+use api::packed::{Handed, Packed};
 use bytes::Bytes;
 use futures::channel::mpsc::{UnboundedSender, unbounded};
 use http::{Method, Request, Response};
@@ -62,6 +63,8 @@ struct State {
     watchers: Vec<Watcher>,
     log: Vec<String>,
     planned: Vec<Planned>,
+    /// The objects of answers to those who take them as they are held.
+    handed: Vec<Arc<Packed>>,
 }
 
 #[derive(Clone, Default)]
@@ -240,6 +243,13 @@ impl Server {
         }
     }
 
+    /// The last Thing of this name that was handed over, as it is held.
+    pub fn handed(&self, name: &str) -> Option<Arc<Packed>> {
+        let state = self.state();
+        let is_it = |tree: &Value| tree["kind"] == "Thing" && tree["metadata"]["name"] == name;
+        state.handed.iter().rev().find(|object| is_it(&object.open())).cloned()
+    }
+
     /// Requests since the last call, as `METHOD path`; watches apart.
     pub fn heard(&self) -> (Vec<String>, Vec<String>) {
         std::mem::take(&mut self.state().log).into_iter().partition(|line| !line.contains("watch=true"))
@@ -252,7 +262,12 @@ impl Server {
             return Ok(whole(200, &discovery(&path)));
         }
         let body = body.collect_bytes().await.map_err(io::Error::other)?;
-        let body: Value = serde_json::from_slice(&body).unwrap_or_default();
+        let handed = parts.extensions.get::<Handed>();
+        assert!(handed.is_none() || body.is_empty(), "a tree has no text beside it");
+        let body = match handed {
+            Some(Handed(tree)) => (**tree).clone(),
+            None => serde_json::from_slice(&body).unwrap_or_default(),
+        };
         let path = path.strip_prefix(GROUP).or(path.strip_prefix("/api/v1")).expect("a path of ours").to_owned();
         let path = path.replace("/namespaces", "");
         let is_watch = path.contains("watch=true");
@@ -287,6 +302,14 @@ impl Server {
             (fault, answer)
         };
         let answer = match answer {
+            Ok(object) if handed.is_some() => {
+                let text = object.to_string().into_bytes();
+                let object = Arc::new(Packed::new(Arc::new(object), text));
+                self.state().handed.push(object.clone());
+                let mut answer = Response::new(Full::default().map_err(|never| match never {}).boxed_unsync());
+                answer.extensions_mut().insert(object);
+                answer
+            }
             Ok(object) => whole(200, &object),
             Err((code, reason)) => whole(code, &status(code, reason)),
         };

@@ -15,6 +15,7 @@ struct Things {
     lists: Mutex<Vec<Vec<Arc<Packed>>>>,
     /// What the next watches tell.
     watches: Mutex<Vec<mpsc::UnboundedReceiver<Told>>>,
+    takes_trees: bool,
 }
 
 fn packed(object: Value) -> Arc<Packed> {
@@ -25,6 +26,10 @@ fn packed(object: Value) -> Arc<Packed> {
 impl Source for Things {
     fn has(&self, kind: &Gvk) -> bool {
         *kind == gvk("Thing")
+    }
+
+    fn takes_trees(&self) -> bool {
+        self.takes_trees
     }
 
     fn list(&self, kind: &Gvk) -> Option<(Vec<Arc<Packed>>, u64)> {
@@ -47,6 +52,15 @@ impl Source for Things {
 
 #[tokio::test(start_paused = true)]
 async fn objects_of_a_source_are_shared_and_not_asked_for() {
+    share(false).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn trees_go_to_a_source_that_takes_them_and_its_answers_are_held_as_they_are() {
+    share(true).await;
+}
+
+async fn share(takes_trees: bool) {
     let server = Server::default();
     server.user(Method::POST, "/ns/things", thing("a", 1));
     let ((first, first_told), (second, second_told)) = (mpsc::unbounded(), mpsc::unbounded());
@@ -54,6 +68,7 @@ async fn objects_of_a_source_are_shared_and_not_asked_for() {
         server: server.clone(),
         lists: Mutex::default(),
         watches: Mutex::new(vec![first_told, second_told]),
+        takes_trees,
     });
     let mut driver = Driver::with(server.client(), Options { source: Some(things.clone()), ..Options::default() });
     driver.add(Keeper);
@@ -62,6 +77,10 @@ async fn objects_of_a_source_are_shared_and_not_asked_for() {
     let run = tokio::spawn(driver.run(stop.clone()));
     after(5).await;
     assert_eq!(server.get("parts/ns/a")["spec"]["size"], 1, "it was listed");
+
+    let shown = cache.get(&gvk("Thing"), &Key::new("ns", "a")).expect("its status was written");
+    let handed = server.handed("a").map(|handed| handed.open());
+    assert_eq!(handed.is_some_and(|handed| Arc::ptr_eq(&handed, &shown)), takes_trees);
 
     // what the watch tells is held as it is, also in place of the answer to the write before
     let now = packed(server.get("things/ns/a"));

@@ -439,7 +439,7 @@ impl Cluster {
         self.count(before);
         match answer {
             _ if (7..10).contains(&fault) => refusal(0, "", "made up: the answer is lost"),
-            Ok(object) => Answer::Accepted(object),
+            Ok(object) => Answer::Accepted(Arc::new(object)),
             Err(refused) => {
                 self.note(format!("  refused: {}", refused.message));
                 Answer::Refused(refused)

@@ -8,6 +8,7 @@ use super::room::Room;
 use super::{Server, discovery, tunnel};
 use crate::audit::{Answered, Record};
 use crate::auth;
+use crate::decode::Content;
 use crate::delegate::{Delegate, Wanted};
 use crate::negotiate::{self, Accepted, Encoding, Form, Offer};
 use crate::openapi::v2;
@@ -15,6 +16,7 @@ use crate::query::{self, Query};
 use crate::registry::{Served, Target, internal};
 use crate::route::{self, Discovery, Path, Route};
 use crate::wire;
+use api::packed::Handed;
 use bytes::{Bytes, BytesMut};
 pub(crate) use caller::Caller;
 use futures::future::BoxFuture;
@@ -43,8 +45,10 @@ pub(crate) struct Ask {
     pub(crate) path: String,
     pub(crate) query: Query,
     pub(crate) headers: HeaderMap,
-    pub(crate) body: Bytes,
+    pub(crate) body: Content,
     pub(crate) user: User,
+    /// Asked in this process, by who takes the object of the answer as it is held.
+    pub(crate) hands: bool,
     /// For upgrades.
     pub(crate) parts: Mutex<Option<Parts>>,
 }
@@ -138,12 +142,14 @@ impl Server {
                     if let Some(record) = &mut record {
                         record.read(&body);
                     }
+                    let handed = parts.extensions.get::<Handed>().filter(|_| !from_socket);
                     let ask = Ask {
+                        hands: handed.is_some(),
+                        body: handed.map_or_else(|| body.into(), |Handed(tree)| Content::tree(tree.clone())),
                         method: parts.method.clone(),
                         path: parts.uri.path().to_owned(),
                         query: Query::parse(parts.uri.query().unwrap_or_default()),
                         headers: parts.headers.clone(),
-                        body,
                         user,
                         parts: Mutex::new(Some(parts)),
                     };

@@ -7,7 +7,7 @@ use super::answer::{self, Body};
 use super::handle::{Ask, PLAIN, not_allowed};
 use super::upgrade;
 use crate::audit::Answered;
-use crate::decode::{self, Format};
+use crate::decode::{self, Content, Format};
 use crate::negotiate::{self, Accepted, Form, Offer};
 use crate::query::{ListOptions, Query, WriteOptions};
 use crate::registry::{Answer, Call, DeleteOptions, Object, PatchKind, Served, Target, parse_revision};
@@ -21,6 +21,22 @@ use resource::status::Status;
 
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex, PoisonError};
+
+/// A body as it was read. The first attempt at a write takes it; where that loses a race, the next one reads it again.
+struct Read(Mutex<Option<Value>>);
+
+impl From<Value> for Read {
+    fn from(body: Value) -> Self {
+        Self(Mutex::new(Some(body)))
+    }
+}
+
+impl Read {
+    fn take(&self, read_again: impl FnOnce() -> Result<Value, Status>) -> Result<Value, Status> {
+        let first = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        first.map_or_else(read_again, Ok)
+    }
+}
 
 impl Server {
     /// Refuses a body of a type that nobody can read.
@@ -40,9 +56,8 @@ impl Server {
         match ask.content_type().as_str() {
             negotiate::YAML => decode::object(served, &ask.body, Format::Yaml, options.validation),
             negotiate::PROTOBUF => {
-                let value = decode::protobuf(served, &ask.body)?;
-                let bytes = value.to_string();
-                decode::object(served, bytes.as_bytes(), Format::Json, options.validation)
+                let value = decode::protobuf(served, ask.body.text())?;
+                decode::object(served, &Content::tree(Arc::new(value)), Format::Json, options.validation)
             }
             _ => decode::object(served, &ask.body, Format::Json, options.validation),
         }
@@ -54,9 +69,9 @@ impl Server {
         let Some((group, plural, subresource)) = target.served.resource.strategy.alias_of() else { return Ok(None) };
         let Some(served) = self.core.catalog().any(group, plural).cloned() else { return Ok(None) };
         let body = match ask.content_type().as_str() {
-            negotiate::PROTOBUF => crate::protobuf::decode(&ask.body).map_err(Status::bad_request)?,
-            negotiate::YAML => decode::yaml(&ask.body).map_err(Status::bad_request)?.0,
-            _ => decode::json(&ask.body).map_err(Status::bad_request)?.0,
+            negotiate::PROTOBUF => crate::protobuf::decode(ask.body.text()).map_err(Status::bad_request)?,
+            negotiate::YAML => ask.body.yaml().map_err(Status::bad_request)?.0,
+            _ => ask.body.json().map_err(Status::bad_request)?.0,
         };
         Ok(Some(Target {
             served,
@@ -73,7 +88,7 @@ impl Server {
         let accepted = ask.negotiate(Self::offer(&target.served))?;
         Self::readable(ask, &target.served)?;
         let options = WriteOptions::parse(&ask.query, "CreateOptions", ask.agent(), false)?;
-        let long = self.core.may_take_long(target, ask.body.len());
+        let long = self.core.may_take_long(target, ask.body.size());
         let (body, warnings) = self.core.apart(long, || self.body_object(ask, &target.served, &options)).await?;
         if !target.served.resource.verbs.contains(&"get")
             && let Some(parent) = self.parent_of(target, &body)
@@ -100,7 +115,9 @@ impl Server {
             return Ok(answer::object(&answer, false, &accepted));
         }
         let call = Call { target, options: &options, user: &ask.user, warnings: &warnings };
-        let answer = self.core.run(long, || self.core.create(&call, &body, false)).await;
+        let body = Read::from(body);
+        let read_again = || Ok(self.body_object(ask, &target.served, &options)?.0);
+        let answer = self.core.run(long, || self.core.create(&call, body.take(read_again)?, false)).await;
         let answer = answer.map_err(|status| status.with_warnings(&warnings))?;
         self.one(ask, target, &answer, &accepted)
     }
@@ -108,10 +125,12 @@ impl Server {
     pub(super) async fn update(self: &Arc<Self>, ask: &Ask, target: &Target) -> Result<Response<Body>, Status> {
         let accepted = ask.negotiate(Self::offer(&target.served))?;
         let options = WriteOptions::parse(&ask.query, "UpdateOptions", ask.agent(), false)?;
-        let long = self.core.may_take_long(target, ask.body.len());
+        let long = self.core.may_take_long(target, ask.body.size());
         let (body, warnings) = self.core.apart(long, || self.body_object(ask, &target.served, &options)).await?;
         let call = Call { target, options: &options, user: &ask.user, warnings: &warnings };
-        let answer = self.core.run(long, || self.core.update(&call, &body)).await;
+        let body = Read::from(body);
+        let read_again = || Ok(self.body_object(ask, &target.served, &options)?.0);
+        let answer = self.core.run(long, || self.core.update(&call, body.take(read_again)?)).await;
         let answer = answer.map_err(|status| status.with_warnings(&warnings))?;
         self.one(ask, target, &answer, &accepted)
     }
@@ -133,7 +152,7 @@ impl Server {
         };
         let apply = kind == PatchKind::Apply;
         let options = WriteOptions::parse(&ask.query, "PatchOptions", ask.agent(), apply)?;
-        let long = self.core.may_take_long(target, ask.body.len());
+        let long = self.core.may_take_long(target, ask.body.size());
         let read = || decode::patch(&target.served, &ask.body, kind, options.validation);
         // a patch that cannot be read is looked at only where there is something to patch
         let (patch, warnings) = self
@@ -153,7 +172,7 @@ impl Server {
             let value = match ask.content_type().as_str() {
                 "" | negotiate::JSON => decode::delete_options(&ask.body, Format::Json)?,
                 negotiate::YAML => decode::delete_options(&ask.body, Format::Yaml)?,
-                negotiate::PROTOBUF => crate::protobuf::decode(&ask.body).map_err(Status::bad_request)?,
+                negotiate::PROTOBUF => crate::protobuf::decode(ask.body.text()).map_err(Status::bad_request)?,
                 _ => return Err(negotiate::unsupported(&[negotiate::JSON, negotiate::YAML, negotiate::PROTOBUF])),
             };
             Some(value)
@@ -240,9 +259,9 @@ impl Server {
         let accepted = ask.negotiate(PLAIN)?;
         let options = WriteOptions::parse(&ask.query, "CreateOptions", ask.agent(), false)?;
         let body = match ask.content_type().as_str() {
-            negotiate::PROTOBUF => crate::protobuf::decode(&ask.body).map_err(Status::bad_request)?,
-            negotiate::YAML => decode::yaml(&ask.body).map_err(Status::bad_request)?.0,
-            _ => decode::json(&ask.body).map_err(Status::bad_request)?.0,
+            negotiate::PROTOBUF => crate::protobuf::decode(ask.body.text()).map_err(Status::bad_request)?,
+            negotiate::YAML => ask.body.yaml().map_err(Status::bad_request)?.0,
+            _ => ask.body.json().map_err(Status::bad_request)?.0,
         };
         let mut body = body;
         let warnings =
@@ -287,7 +306,7 @@ impl Server {
                 }
             }
         };
-        let long = self.core.may_take_long(target, ask.body.len());
+        let long = self.core.may_take_long(target, ask.body.size());
         let mut answer = self.core.run(long, attempt).await?;
         let rest = left.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some((options, reply)) = rest {

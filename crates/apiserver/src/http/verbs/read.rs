@@ -36,6 +36,7 @@ impl Server {
         };
         let mut response = match accepted.form {
             _ if is_status => answer::object(answer, false, accepted),
+            Form::Object if ask.hands => answer::handed(answer, custom),
             Form::Object => answer::object(answer, custom, accepted),
             Form::MetadataList => {
                 if custom {

@@ -29,13 +29,13 @@ impl Core {
     ///
     /// # Errors
     /// Whatever upstream answers.
-    pub fn create(&self, call: &Call<'_>, body: &Value, tracked: bool) -> Result<Attempt, Status> {
+    pub fn create(&self, call: &Call<'_>, body: Value, tracked: bool) -> Result<Attempt, Status> {
         let Call { target, options, user, warnings } = *call;
         let served = &target.served;
         let resource = &served.resource;
         let strategy = &*resource.strategy;
-        bounded(body)?;
-        let mut new = body.clone();
+        bounded(&body)?;
+        let mut new = body;
         enforce_namespace(&mut new, target)?;
         if let Some(custom) = served.custom.as_ref()
             && custom.terminating

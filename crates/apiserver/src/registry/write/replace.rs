@@ -18,10 +18,10 @@ impl Core {
     ///
     /// # Errors
     /// Whatever upstream answers.
-    pub fn update(&self, call: &Call<'_>, body: &Value) -> Result<Attempt, Status> {
+    pub fn update(&self, call: &Call<'_>, body: Value) -> Result<Attempt, Status> {
         let target = call.target;
         let resource = &target.served.resource;
-        let mut new = body.clone();
+        let mut new = body;
         kind_fits(target, &new)?;
         enforce_namespace(&mut new, target)?;
         match api::object::meta(&new, "name") {
@@ -53,7 +53,7 @@ impl Core {
                 named_revision(&new)?;
                 self.may_create(call)?;
                 meta_mut(&mut new).remove("resourceVersion");
-                return self.create(call, &new, false);
+                return self.create(call, new, false);
             }
             return Err(not_found(target));
         };
