@@ -5,7 +5,7 @@
 //! ([`Packed::staying`]): they are few, and their trees stay.
 //!
 //! A tree takes about ten times the memory of its text. The trees that were looked at last stay for a while, as a change is
-//! looked at by several, one after the other. Whether a tree is still there changes how long a look takes and nothing else,
+//! looked at by several, one after the other; in a process that says when a while is over ([`rest`]), no longer than that. Whether a tree is still there changes how long a look takes and nothing else,
 //! which is why a pure crate may hold it (see [`crate::memo`]).
 
 use crate::part;
@@ -16,10 +16,12 @@ use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::sync::{Arc, PoisonError, Weak};
 
-/// Bytes of text of the trees that stay without anybody looking at them.
-const STAY: usize = 512 << 10;
+/// Bytes of text of the trees that stay without anybody looking at them: of some hundred jobs that are being worked on.
+const STAY: usize = 4 << 20;
+/// Bytes of those that stay where nothing says when a while is over.
+const STAY_WITHOUT_REST: usize = 512 << 10;
 /// An object of more bytes of text does not stay: it would cost all others their place.
-const STAY_EACH: usize = STAY / 8;
+const STAY_EACH: usize = 64 << 10;
 
 /// One version of an object.
 #[derive(Debug)]
@@ -29,14 +31,14 @@ pub struct Packed {
     tree: Mutex<Tree>,
 }
 
-#[derive(Debug)]
-enum Tree {
 /// What a client in the server's process adds to a request, as an extension: the tree of the body (null: nothing), which then
 /// has no text. The answer's object comes the same way: as an extension (`Arc<Packed>`) where the server holds it, without a
 /// body. Nothing that comes over a socket has extensions.
 #[derive(Clone, Debug)]
 pub struct Handed(pub Arc<Value>);
 
+#[derive(Debug)]
+enum Tree {
     /// Held by its readers.
     Lent(Weak<Value>),
     /// Once somebody has looked at it.
@@ -131,10 +133,36 @@ impl Packed {
 struct Staying {
     trees: VecDeque<(Arc<Value>, usize)>,
     bytes: usize,
+    /// Bytes of text that may stay.
+    most: usize,
+    /// Trees that came since the last rest.
+    fresh: usize,
+}
+
+impl Staying {
+    const NONE: Self = Self { trees: VecDeque::new(), bytes: 0, most: STAY_WITHOUT_REST, fresh: 0 };
 }
 
 #[expect(clippy::disallowed_types, reason = "see the module's comment")]
-static STAYING: Mutex<Staying> = Mutex::new(Staying { trees: VecDeque::new(), bytes: 0 });
+static STAYING: Mutex<Staying> = Mutex::new(Staying::NONE);
+
+/// A while is over: trees that have come since it began stay for another one, the others go. To be called by a process that
+/// has a clock, every few seconds; more may stay then in between.
+pub fn rest() {
+    let mut gone = Vec::new();
+    {
+        let mut staying = STAYING.lock().unwrap_or_else(PoisonError::into_inner);
+        staying.most = STAY;
+        while staying.trees.len() > staying.fresh
+            && let Some((oldest, bytes)) = staying.trees.pop_front()
+        {
+            staying.bytes = staying.bytes.saturating_sub(bytes);
+            gone.push(oldest);
+        }
+        staying.fresh = 0;
+    }
+    drop(gone);
+}
 
 fn stay(tree: Arc<Value>, bytes: usize) {
     if bytes > STAY_EACH {
@@ -145,7 +173,8 @@ fn stay(tree: Arc<Value>, bytes: usize) {
         let mut staying = STAYING.lock().unwrap_or_else(PoisonError::into_inner);
         staying.bytes = staying.bytes.saturating_add(bytes);
         staying.trees.push_back((tree, bytes));
-        while staying.bytes > STAY
+        staying.fresh = staying.fresh.saturating_add(1);
+        while staying.bytes > staying.most
             && let Some((oldest, bytes)) = staying.trees.pop_front()
         {
             staying.bytes = staying.bytes.saturating_sub(bytes);
@@ -211,8 +240,23 @@ mod tests {
             drop(Packed::from_text(filler.clone()).open());
         }
         assert!(opened.held().is_none());
-        let staying = STAYING.lock().unwrap();
-        assert!(staying.bytes <= STAY);
-        assert_eq!(staying.bytes, staying.trees.iter().map(|(_, bytes)| bytes).sum::<usize>());
+        let sums_up = || {
+            let staying = STAYING.lock().unwrap();
+            assert!(staying.bytes <= staying.most);
+            assert_eq!(staying.bytes, staying.trees.iter().map(|(_, bytes)| bytes).sum::<usize>());
+        };
+        sums_up();
+        // what came since the last rest stays until the next one is over
+        rest();
+        drop(opened.open());
+        rest();
+        assert!(opened.held().is_some());
+        rest();
+        assert!(opened.held().is_none());
+        sums_up();
+        for _ in 0..9 {
+            drop(Packed::from_text(filler.clone()).open());
+        }
+        assert!(STAYING.lock().unwrap().bytes > STAY_WITHOUT_REST, "more may stay");
     }
 }

@@ -52,6 +52,8 @@ use trainyard::install;
 
 /// How long parts may take to stop.
 const STOP_MAX: Duration = Duration::from_secs(5);
+/// How long trees of objects stay at least once nobody looks at them, while there is room; and at most twice that.
+const TREES_STAY: Duration = Duration::from_secs(2);
 /// How long the status server may take: it answers what it has begun to, then writes what it holds back.
 const REPORTS_MAX: Duration = Duration::from_secs(11);
 
@@ -174,6 +176,12 @@ pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
         .map_err(|source| UpError::Store { path: database, source: Box::new(source) })?;
     tasks.spawn(server.clone().follow_definitions());
     tasks.spawn(server.clone().expire_events());
+    tasks.spawn(async {
+        loop {
+            tokio::time::sleep(TREES_STAY).await;
+            api::packed::rest();
+        }
+    });
     let client = Client::new(server.service(User::admin()), "default");
     evidence.connect(&client);
     install::install(&client, &controllers).await?;
