@@ -79,7 +79,7 @@ def test_check_says_where_machines_are_made_and_why_not_elsewhere(home):
     rows = {line.split()[0]: line for line in run(home, home / "sky", "check").stdout.splitlines() if line.strip()}
     assert rows["local"].split()[1] == "yes"
     assert rows["ssh/lab"].split()[1] == "yes" and "2 hosts" in rows["ssh/lab"]
-    assert rows["ssh/empty"].split()[1] == "no" and "names no hosts" in rows["ssh/empty"]
+    assert rows["ssh/empty"].split()[1] == "no" and "it has no hosts" in rows["ssh/empty"]
     assert rows["aws"].split()[1] == "no" and "no machines are made there yet" in rows["aws"]
     only = run(home, home / "sky", "check", "ssh/lab").stdout
     assert "ssh/lab" in only and "aws" not in only and "local" not in only

@@ -143,6 +143,8 @@ def test_places_that_cannot_be_had(pair: tuple[Home, Home]) -> None:
     cluster, sky = pair
     out = sky.sky("launch", "-y", "-c", "x", "--infra", "k8s/nope", "true", code=1)
     assert "Context nope not found in kubeconfig" in out
+    out = sky.sky("launch", "-y", "-c", "x", "--infra", "k8s", "--ports", "80", "--cpus", "0.1", "--memory", "0.1", "true", code=1)
+    assert out.splitlines()[-1].startswith("sky.exceptions.NotSupportedError: `ports`: no service is made"), out
     quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"}, "spec": {"hard": {"requests.cpu": "1"}}}
     cluster.kubectl("apply", "-f", "-", input=json.dumps(quota))
     wait_for("the quota", lambda: cluster.get("resourcequota", "q").get("status", {}).get("hard"))

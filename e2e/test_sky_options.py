@@ -251,16 +251,16 @@ TRIED: dict[str, list[tuple[str, int, str, list[str]]]] = {
 def grammar() -> dict[str, list[tuple[str, str, bool]]]:
     """Of every command: its parameters' names, how each is written, and whether it must be there."""
     commands: dict[str, list[tuple[str, str, bool]]] = {}
+    params: list[tuple[str, str, bool]] = []
     for line in (ROOT / "crates/sky/data/commands.txt").read_text().splitlines():
         if line.startswith("  "):
             words = line.split()
-            commands[last].append((words[0], words[1], "required" in words))
-        elif "group" not in line:
-            last = line.split(" (")[0]
-            commands[last] = []
+            params.append((words[0], words[1], "required" in words))
         else:
-            commands[last := "groups"] = []
-    commands.pop("groups")
+            name, _, kind = line.partition(" (")
+            params = []
+            if "group" not in kind:
+                commands[name] = params
     return commands
 
 
@@ -311,7 +311,7 @@ def test_each_option_has_its_effect_or_is_refused(sky: Home) -> None:
     sky.sky("launch", "-y", "-d", "-c", "theirs", "--infra", "local", "--cpus", "1+", "true")
     sky.sky("exec", "-d", "opt", "--name", "endless", "true")
     sky.env["USER"] = "me"
-    gone = (datetime.datetime.now(datetime.timezone.utc) - datetime.timedelta(days=40)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    gone = (datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=40)).strftime("%Y-%m-%dT%H:%M:%SZ")
     past = {"name": "long-gone", "endedAt": gone, "launchedAt": gone, "usage": "[]", "resources": "x", "hourlyPrice": "0"}
     labels = {"sky.trainyard.dev/cluster-history": "true"}
     history = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "long-gone", "labels": labels}, "data": past}

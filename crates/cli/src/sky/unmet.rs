@@ -15,7 +15,8 @@ pub(super) struct Unmet {
 
 /// What is not to be had of this description where this provider makes machines.
 pub(super) fn at(provider: &str, asked: &Resources) -> Unmet {
-    let Some(cloud) = Cloud::from_name(provider) else { return Unmet::default() };
+    let makes = |cloud: &Cloud| matches!(cloud, Cloud::Local | Cloud::Ssh | Cloud::Kubernetes);
+    let Some(cloud) = Cloud::from_name(provider).filter(makes) else { return Unmet::default() };
     let pods = cloud == Cloud::Kubernetes;
     let mut unmet = Unmet::default();
     let mut refuse = |is_asked: bool, what: &str| unmet.refused.extend(is_asked.then(|| what.to_owned()));
@@ -112,7 +113,7 @@ mod tests {
             ("network_tier: standard", "", "", ""),
             ("local_disk: 'nvme:100+'", "!local_disk", "!local_disk", "!local_disk"),
             ("labels: {a: b}", "labels", "labels", ""),
-            ("job_recovery: none", "job_recovery", "job_recovery", "job_recovery"),
+            ("job_recovery: FAILOVER", "job_recovery", "job_recovery", "job_recovery"),
             ("priority: 3", "priority", "priority", "priority"),
         ] {
             for (provider, says) in [("local", local), ("ssh", ssh), ("kubernetes", kubernetes)] {
