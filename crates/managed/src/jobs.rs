@@ -57,14 +57,14 @@ pub struct Submission {
 }
 
 /// What runs around a user's script: makes the folders, keeps the output in a file and puts a prefix before its lines, hands on
-/// SIGTERM, and ends as the script does. Arguments: the script, the file of the log, the prefix.
+/// SIGTERM, and ends as the script does. Its own stderr is closed to bash's words about a script that a signal ends. Arguments:
+/// the script, the file of the log, the prefix.
 const AROUND: &str = r#"log=$HOME/$2
 mkdir -p ~/sky_workdir "${log%/*}" && cd ~/sky_workdir || exit 1
-exec > >(trap '' TERM INT; tee -a -- "$log" | sed -u "s/^/($3pid=$$$4) /") 2>&1
+exec > >(trap '' TERM INT; tee -a -- "$log" | sed -u "s/^/($3pid=$$$4) /") 2>/dev/null
 out=$!
-bash -c "$1" &
+bash -c "$1" 2>&1 &
 task=$!
-exec 2>/dev/null
 trap 'kill -TERM "$task" 2>/dev/null' TERM INT
 wait "$task"; code=$?
 while kill -0 "$task" 2>/dev/null; do wait "$task"; code=$?; done
