@@ -299,9 +299,7 @@ impl Server {
         sender: mpsc::Sender<Vec<Bytes>>,
     ) -> Result<(), Status> {
         let start = self.start(&target, &options)?;
-        let secs = options.timeout_secs.and_then(|s| u64::try_from(s).ok()).filter(|s| *s > 0);
-        let secs = secs.unwrap_or_else(|| rand::random_range(LONGEST_SECS));
-        let deadline = api::time::after(Instant::now(), Duration::from_secs(secs));
+        let deadline = api::time::after(Instant::now(), timeout(options.timeout_secs));
         let encoder = Encoder { target, options, accepted, include, server: self.clone(), columns_sent: false };
         let resource = &encoder.target.served.resource;
         let namespaced = !encoder.target.namespace.is_empty();
@@ -311,6 +309,14 @@ impl Server {
             drop(open);
         });
         Ok(())
+    }
+}
+
+/// How long a watch lasts. Upstream counts nanoseconds in 64 bits, which wrap around; what is then below nothing ends at once.
+fn timeout(secs: Option<i64>) -> Duration {
+    match secs.unwrap_or_default().wrapping_mul(1_000_000_000) {
+        0 => Duration::from_secs(rand::random_range(LONGEST_SECS)),
+        nanos => Duration::from_nanos(u64::try_from(nanos).unwrap_or_default()),
     }
 }
 
