@@ -157,7 +157,71 @@ fn in_go(error: &serde_json::Error, bytes: &[u8]) -> String {
     format!("json: cannot unmarshal {what} into Go value of type map[string]interface {{}}")
 }
 
+/// What Go's `tls.X509KeyPair` misses in a pair of certificate and key: their PEM blocks. What is in the blocks is not looked at.
+fn pair_fault(certificate: &str, key: &str) -> Option<String> {
+    let types = pem_types(certificate);
+    if !types.contains(&"CERTIFICATE") {
+        return Some(match types.as_slice() {
+            [] => "tls: failed to find any PEM data in certificate input".to_owned(),
+            [only] if only.ends_with("PRIVATE KEY") => {
+                "tls: failed to find certificate PEM data in certificate input, but did find a private key; PEM inputs \
+                 may have been switched"
+                    .to_owned()
+            }
+            types => format!(
+                "tls: failed to find \"CERTIFICATE\" PEM block in certificate input after skipping PEM blocks of the \
+                 following types: [{}]",
+                types.join(" ")
+            ),
+        });
+    }
+    let types = pem_types(key);
+    if types.iter().any(|one| *one == "PRIVATE KEY" || one.ends_with(" PRIVATE KEY")) {
+        return None;
+    }
+    Some(match types.as_slice() {
+        [] => "tls: failed to find any PEM data in key input".to_owned(),
+        ["CERTIFICATE"] => "tls: found a certificate rather than a key in the PEM for the private key".to_owned(),
+        types => format!(
+            "tls: failed to find PEM block with type ending in \"PRIVATE KEY\" in key input after skipping PEM blocks of \
+             the following types: [{}]",
+            types.join(" ")
+        ),
+    })
+}
+
+/// The types of the PEM blocks in a text.
+fn pem_types(text: &str) -> Vec<&str> {
+    let mut types = Vec::new();
+    let mut rest = text;
+    while let Some((_, behind)) = rest.split_once("-----BEGIN ") {
+        rest = behind;
+        let Some((name, body)) = behind.split_once("-----") else { break };
+        let Some((body, behind)) = body.split_once(&format!("-----END {name}-----")) else { continue };
+        // headers, if any, end with an empty line
+        let data = body.split_once("\n\n").map_or(body, |(_, data)| data);
+        let data: String = data.split_whitespace().collect();
+        if base64::engine::general_purpose::STANDARD.decode(data).is_ok() {
+            types.push(name);
+            rest = behind;
+        }
+    }
+    types
+}
+
 impl Strategy for Secrets {
+    fn warnings(&self, new: &Value, _old: Option<&Value>) -> Vec<String> {
+        if text(new, "type") != "kubernetes.io/tls" {
+            return Vec::new();
+        }
+        let plain = |key: &str| {
+            let encoded = at(new, "data").get(key).and_then(Value::as_str).unwrap_or_default();
+            let bytes = base64::engine::general_purpose::STANDARD.decode(encoded).unwrap_or_default();
+            String::from_utf8_lossy(&bytes).into_owned()
+        };
+        pair_fault(&plain("tls.crt"), &plain("tls.key")).into_iter().collect()
+    }
+
     fn default(&self, object: &mut Value) {
         kit::default(object, "type", "Opaque");
         let plain = map(object).remove("stringData");
@@ -200,5 +264,33 @@ impl Strategy for Secrets {
     fn row(&self, object: &Value, now: Timestamp) -> Vec<Value> {
         let count = members(object, "data").count();
         vec![json!(text(object, "metadata.name")), json!(text(object, "type")), json!(count), age(object, now)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pairs_of_certificate_and_key_are_looked_through_for_their_blocks() {
+        let block = |name: &str| format!("-----BEGIN {name}-----\nAAAA\n-----END {name}-----\n");
+        let (certificate, key, other) = (block("CERTIFICATE"), block("RSA PRIVATE KEY"), block("X"));
+        let headed = "-----BEGIN PRIVATE KEY-----\nA: b\n\nAAAA\n-----END PRIVATE KEY-----\n";
+        let broken = "-----BEGIN CERTIFICATE-----\n?\n-----END CERTIFICATE-----\n";
+        for (certificate, key, fault) in [
+            (certificate.as_str(), key.as_str(), None),
+            (&format!("text\n{other}{certificate}"), headed, None),
+            ("", "", Some("tls: failed to find any PEM data in certificate input")),
+            (broken, &key, Some("tls: failed to find any PEM data in certificate input")),
+            (&key, &certificate, Some("but did find a private key; PEM inputs may have been switched")),
+            (&format!("{other}{other}"), &key, Some("after skipping PEM blocks of the following types: [X X]")),
+            (&certificate, "x", Some("tls: failed to find any PEM data in key input")),
+            (&certificate, &certificate, Some("tls: found a certificate rather than a key")),
+            (&certificate, &other, Some("in key input after skipping PEM blocks of the following types: [X]")),
+        ] {
+            let found = pair_fault(certificate, key);
+            let fits = fault.map_or(found.is_none(), |fault| found.as_ref().is_some_and(|found| found.contains(fault)));
+            assert!(fits, "{certificate:?} {key:?}: {found:?}");
+        }
     }
 }
