@@ -130,7 +130,7 @@ pub fn object(
         }
     };
     let mut warnings = judge(validation, texts).map_err(cannot)?;
-    warnings.extend(repeated_owners(&mut value));
+    warnings.extend(repeated_owners(&mut value, ""));
     Ok((value, warnings))
 }
 
@@ -167,8 +167,9 @@ pub fn scale_of(mut value: Value, body: &Content) -> Result<Value, Status> {
     Ok(value)
 }
 
-/// Keeps one of the owner references that are the same, and says that it does.
-fn repeated_owners(value: &mut Value) -> Option<String> {
+/// Keeps one of the owner references that are the same, and says that it does. `when`: what upstream says of the moment at which
+/// it looks.
+fn repeated_owners(value: &mut Value, when: &str) -> Option<String> {
     let owners = value.pointer_mut("/metadata/ownerReferences")?.as_array_mut()?;
     let mut seen = BTreeSet::new();
     let firsts: Vec<bool> = owners.iter().map(|owner| seen.insert(Ordered(owner))).collect();
@@ -188,7 +189,7 @@ fn repeated_owners(value: &mut Value) -> Option<String> {
     }
     *owners = kept;
     Some(format!(
-        ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may \
+        ".metadata.ownerReferences contains duplicate entries{when}; API server dedups owner references in 1.20+, and may \
              reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
         repeated.join(", ")
     ))

@@ -4,6 +4,7 @@ use super::json::whole_numbers;
 use super::{Content, Format, go_type, judge, not_registered, parse, repeated_owners, says_what_it_is};
 use crate::query::FieldValidation;
 use crate::registry::{PatchKind, Served};
+use api::field::{Error, Path};
 use resource::status::Status;
 use serde_json::Value;
 
@@ -20,7 +21,8 @@ pub fn prune(
     let dropped = served.prune(value);
     let unknown = dropped.iter().map(|path| format!("unknown field \"{path}\""));
     let mut warnings = judge(validation, found.iter().cloned().chain(unknown).collect())?;
-    warnings.extend(repeated_owners(value));
+    // upstream makes patched objects on its way to storage, and looks once
+    warnings.extend(repeated_owners(value, " after mutating admission happens"));
     Ok(warnings)
 }
 
@@ -37,8 +39,15 @@ pub fn patch(
     if kind == PatchKind::Apply {
         let (mut value, repeated) =
             body.yaml().map_err(|why| Status::bad_request(format!("error decoding YAML: {why}")))?;
+        if value.is_null() {
+            return Err(Status::bad_request("invalid object type: /, Kind="));
+        }
         if !value.is_object() {
-            return Err(Status::bad_request("error decoding YAML: the patch is no object"));
+            let what = go_type(&value);
+            return Err(Status::bad_request(format!(
+                "error decoding YAML: error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {what} into Go \
+                 value of type map[string]interface {{}}"
+            )));
         }
         if served.custom.is_some() {
             whole_numbers(&mut value);
@@ -72,7 +81,11 @@ pub fn patch(
         }
     }
     let object_wanted = matches!(kind, PatchKind::Merge | PatchKind::Strategic);
-    if kind == PatchKind::Merge && validation == FieldValidation::Ignore && !value.is_object() {
+    if kind == PatchKind::Merge && validation == FieldValidation::Ignore && value.is_array() {
+        // the list replaces the object, and is none
+        return Err(replaced_by(&without_nulls(value)));
+    }
+    if kind == PatchKind::Merge && (value.is_null() || (validation == FieldValidation::Ignore && !value.is_object())) {
         return Err(Status::bad_request("Invalid JSON Patch"));
     }
     if object_wanted && !value.is_object() {
@@ -100,6 +113,25 @@ pub fn patch(
         }
     };
     Ok((value, found))
+}
+
+/// What a merge patch makes of a value that takes the place of another: members that are null are none.
+fn without_nulls(value: Value) -> Value {
+    match value {
+        Value::Object(members) => {
+            let kept = members.into_iter().filter(|(_, member)| !member.is_null());
+            Value::Object(kept.map(|(name, member)| (name, without_nulls(member))).collect())
+        }
+        Value::Array(elements) => elements.into_iter().map(without_nulls).collect(),
+        other => other,
+    }
+}
+
+/// The refusal of a patch that puts this in the place of the object.
+fn replaced_by(made: &Value) -> Status {
+    let why = says_what_it_is(made).err().unwrap_or_default();
+    let error = Error::invalid(&Path::new("patch"), made.to_string(), why);
+    Status::invalid("", "", "", &vec![error])
 }
 
 /// The body of a DELETE.

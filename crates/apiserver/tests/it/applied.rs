@@ -58,3 +58,47 @@ async fn what_is_applied_is_of_the_paths_kind() {
     let path = format!("{things}/none/status?fieldManager=m");
     assert_eq!(hostile.ask("PATCH", &path, APPLY, other).await.0, 404, "whether it is there is asked first");
 }
+
+/// Recorded from Kubernetes 1.36.3, where built-in kinds and others answer the same.
+#[tokio::test]
+async fn patches_that_are_no_objects_are_refused_in_upstreams_words() {
+    let hostile = Hostile::start(None).await;
+    let path = "/api/v1/namespaces/default/configmaps";
+    let (code, answer) =
+        hostile.ask("POST", path, "application/json", json!({"metadata": {"name": "m"}}).to_string()).await;
+    assert_eq!(code, 201, "{answer}");
+    let no_object =
+        "couldn't get version/kind; json parse error: json: cannot unmarshal array into Go value of type struct";
+    let map = "into Go value of type map[string]interface {}";
+    for (media, validation, body, code, words) in [
+        ("merge-patch+json", "Ignore", "[]", 422, format!("patch: Invalid value: \"[]\": {no_object}")),
+        (
+            "merge-patch+json",
+            "Ignore",
+            r#"[{"a":null}, null]"#,
+            422,
+            format!("patch: Invalid value: \"[{{}},null]\": {no_object}"),
+        ),
+        ("merge-patch+json", "Ignore", "1", 400, "Invalid JSON Patch".to_owned()),
+        ("merge-patch+json", "Ignore", "null", 400, "Invalid JSON Patch".to_owned()),
+        ("merge-patch+json", "Strict", "null", 400, "Invalid JSON Patch".to_owned()),
+        ("merge-patch+json", "Strict", "[]", 400, format!("error decoding patch: json: cannot unmarshal array {map}")),
+        ("merge-patch+json", "Strict", "true", 400, format!("error decoding patch: json: cannot unmarshal bool {map}")),
+        ("apply-patch+yaml", "Strict", "null", 400, "invalid object type: /, Kind=".to_owned()),
+        (
+            "apply-patch+yaml",
+            "Strict",
+            "- a",
+            400,
+            format!(
+                "error decoding YAML: error unmarshaling JSON: while decoding JSON: json: cannot unmarshal array {map}"
+            ),
+        ),
+        ("apply-patch+yaml", "Strict", "x", 400, format!("while decoding JSON: json: cannot unmarshal string {map}")),
+    ] {
+        let query = format!("{path}/m?fieldManager=f&fieldValidation={validation}");
+        let (answered, answer) = hostile.ask("PATCH", &query, &format!("application/{media}"), body).await;
+        let message = answer["message"].as_str().unwrap_or_default();
+        assert_eq!((answered, message.contains(&words)), (code, true), "{media} {validation} {body}: {answer}");
+    }
+}

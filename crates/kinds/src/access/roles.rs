@@ -103,7 +103,16 @@ fn aggregation_faults(rule: &Value) -> ErrorList {
         return vec![Error::required(&path, detail)];
     }
     let each = selectors.iter().enumerate();
-    each.flat_map(|(i, selector)| crate::podspec::label_selector(selector, &path.index(i))).collect()
+    each.flat_map(|(i, selector)| {
+        let path = path.index(i);
+        let mut faults = crate::podspec::label_selector(selector, &path);
+        if !faults.is_empty() {
+            // upstream shows what it could not make of it
+            faults.push(Error::invalid(&path, Value::Null, "invalid label selector."));
+        }
+        faults
+    })
+    .collect()
 }
 
 impl Role {

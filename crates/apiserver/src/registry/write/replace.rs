@@ -161,7 +161,9 @@ impl Core {
             return Err(self.invalid(target, api::object::meta(&new, "name"), errors, &empty));
         }
         let mut more = let_be;
-        more.extend(strategy.warnings(&new, Some(&old)));
+        if target.subresource.is_empty() {
+            more.extend(strategy.warnings(&new, Some(&old)));
+        }
         let hold = if strategy.may_grow(&target.subresource) {
             self.admit_quotas(target, &new, Some((&old, entry.revision)), options.dry_run)?
         } else {
