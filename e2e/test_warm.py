@@ -173,7 +173,8 @@ def test_ranks_count_to_their_pod_and_end_with_their_launcher(yard: Yard, projec
     memory = pod["containers"][0]["usage"]["memory"]
     assert int(memory.removesuffix("Ki")) > 300 << 10, "both ranks hold 150 MiB"
     (launcher,) = [
-        pid for pid in yard.processes() if b"--warm" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        pid for pid in yard.processes()
+        if pid != process.pid and b"--warm" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     ]
     groups = {pid: re.findall("^0::.*", pathlib.Path(f"/proc/{pid}/cgroup").read_text(), re.M)
               for pid in [launcher, *(rank["pid"] for rank in told("".join(lines)))]}  # fmt: skip
