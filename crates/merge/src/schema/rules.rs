@@ -139,10 +139,12 @@ impl<'p, 'a> Ratchet<'p, 'a> {
         }
     }
 
-    /// Whether nothing changed here, so that old faults may stay.
+    /// Whether nothing changed here, so that old faults may stay. Those of the whole object never may: each write counts as a
+    /// change of it upstream.
     fn holds(self, schema: &Schema, value: &Value) -> bool {
         match (self.current, self.parent) {
-            (Some(old), _) => unchanged(schema, value, old),
+            (Some(_), None) => false,
+            (Some(old), Some(_)) => unchanged(schema, value, old),
             (None, Some(above)) => *above.unchanged.get_or_init(|| unchanged(above.schema, above.value, above.old)),
             (None, None) => false,
         }
