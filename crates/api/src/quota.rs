@@ -33,8 +33,11 @@ pub fn usage(group: &str, resource: &str, object: &Value, now: Timestamp) -> Amo
                 used.insert("services.loadbalancers".to_owned(), one);
             }
             if matches!(kind, "NodePort" | "LoadBalancer") {
-                let ports = object["spec"]["ports"].as_array().map_or(0, Vec::len);
-                used.insert("services.nodeports".to_owned(), Quantity::units(ports as i64));
+                // where none are allocated, those count that are asked for by number
+                let allocates = object["spec"]["allocateLoadBalancerNodePorts"] != false;
+                let counts = |port: &&Value| allocates || port["nodePort"].as_i64().is_some_and(|number| number != 0);
+                let ports = object["spec"]["ports"].as_array().into_iter().flatten().filter(counts).count();
+                used.insert("services.nodeports".to_owned(), Quantity::units(i64::try_from(ports).unwrap_or(i64::MAX)));
             }
         }
         "persistentvolumeclaims" => {
@@ -244,6 +247,8 @@ mod tests {
         let claim_text = "count/persistentvolumeclaims=1 fast.storageclass.storage.k8s.io/persistentvolumeclaims=1 \
              fast.storageclass.storage.k8s.io/requests.storage=5Gi persistentvolumeclaims=1 requests.storage=5Gi";
         let service = json!({"spec": {"type": "LoadBalancer", "ports": [{}, {}]}});
+        let by_number = json!({"spec": {"type": "LoadBalancer", "allocateLoadBalancerNodePorts": false,
+            "ports": [{}, {"nodePort": 30000}]}});
         for (group, resource, object, want) in [
             ("", "pods", &pod, pod_text),
             ("", "pods", &ended, "count/pods=1"),
@@ -252,6 +257,7 @@ mod tests {
             ("batch", "jobs", &json!({}), "count/jobs.batch=1"),
             ("", "persistentvolumeclaims", &claim, claim_text),
             ("", "services", &service, "count/services=1 services=1 services.loadbalancers=1 services.nodeports=2"),
+            ("", "services", &by_number, "count/services=1 services=1 services.loadbalancers=1 services.nodeports=1"),
         ] {
             assert_eq!(used(group, resource, object), want, "{object}");
         }

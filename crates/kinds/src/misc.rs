@@ -230,6 +230,15 @@ impl Strategy for Budgets {
         keep(new, old, "spec");
     }
 
+    fn validate_subresource(&self, _cx: &Context<'_>, _subresource: &str, new: &Value, _old: &Value) -> ErrorList {
+        let path = Path::new("status");
+        let counts = ["disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"];
+        let negative = counts.into_iter().filter_map(|count| Some((count, int(new, &format!("status.{count}"))?)));
+        let negative = negative.filter(|(_, number)| *number < 0);
+        let fault = |(count, number)| Error::invalid(&path.child(count), number, "must be greater than or equal to 0");
+        negative.map(fault).collect()
+    }
+
     fn unconditional_update(&self) -> bool {
         false
     }

@@ -51,7 +51,7 @@ fn table_of(scale: &Value, builtin: bool, accepted: &Accepted, now: jiff::Timest
     let age = created.map_or_else(|_| "<unknown>".to_owned(), |then| table::age(then, now));
     let cells = vec![
         api::object::meta(scale, "name").into(),
-        scale["spec"].get("replicas").cloned().unwrap_or_else(|| 0.into()),
+        scale["spec"].get("replicas").cloned().unwrap_or_else(|| if builtin { 0.into() } else { Value::Null }),
         scale["status"]["replicas"].clone(),
         age.into(),
     ];

@@ -23,6 +23,22 @@ fn items<'a>(value: &'a Value, member: &str) -> &'a [Value] {
     value.get(member).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
+/// An object without its members that are empty.
+fn with_members(mut object: Value) -> Value {
+    if let Some(members) = object.as_object_mut() {
+        members.retain(|_, member| {
+            let is_empty = match member {
+                Value::String(text) => text.is_empty(),
+                Value::Array(elements) => elements.is_empty(),
+                Value::Object(inner) => inner.is_empty(),
+                _ => false,
+            };
+            !is_empty
+        });
+    }
+    object
+}
+
 /// One request, as match rules and expressions see it.
 struct Facts<'a> {
     target: &'a Target,
@@ -182,12 +198,15 @@ impl Core {
             operation,
             old,
             namespace,
-            request: json!({
+            // members that are empty are left out, as Go writes it
+            request: with_members(json!({
                 "kind": kind, "resource": plural, "subResource": target.subresource,
                 "requestKind": kind, "requestResource": plural, "requestSubResource": target.subresource,
                 "name": name, "namespace": target.namespace, "operation": operation.as_str(), "dryRun": dry_run,
-                "userInfo": {"username": user.name, "uid": user.uid, "groups": user.groups, "extra": user.extra},
-            }),
+                "userInfo": with_members(json!({
+                    "username": user.name, "uid": user.uid, "groups": user.groups, "extra": user.extra,
+                })),
+            })),
             name: name.to_owned(),
         })
     }

@@ -133,10 +133,12 @@ impl Core {
         if !errors.is_empty() {
             return Err(self.invalid(target, &name, errors, &empty).with_warnings(&early));
         }
-        self.with_context(user, &target.namespace, options.dry_run, |cx| strategy.admit_valid(cx, &new))?;
-        let hold = self.admit_quotas(target, &new, None, options.dry_run)?;
         let mut more = early;
         more.extend(strategy.warnings(&new, None));
+        let warned = |status: Status| status.with_warnings(&more);
+        let admitted = self.with_context(user, &target.namespace, options.dry_run, |cx| strategy.admit_valid(cx, &new));
+        admitted.map_err(warned)?;
+        let hold = self.admit_quotas(target, &new, None, options.dry_run).map_err(warned)?;
         self.validate(target, Operation::Create, Some(&new), None, user, options.dry_run, &mut more)?;
         let warnings = [warnings, &more].concat();
         // upstream's storage refuses it, which a trial does not reach

@@ -165,7 +165,8 @@ impl Core {
             more.extend(strategy.warnings(&new, Some(&old)));
         }
         let hold = if strategy.may_grow(&target.subresource) {
-            self.admit_quotas(target, &new, Some((&old, entry.revision)), options.dry_run)?
+            let hold = self.admit_quotas(target, &new, Some((&old, entry.revision)), options.dry_run);
+            hold.map_err(|status| status.with_warnings(&more))?
         } else {
             None
         };
