@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 import ssl
 import struct
@@ -87,7 +88,12 @@ class Halves:
 
     def both(self) -> None:
         self.farewell()
-        self.fin()
+        # the farewell is an end, too: the server may have answered and gone by now, and what it said is still to be read
+        try:
+            self.fin()
+        except OSError as error:
+            if error.errno != errno.ENOTCONN:
+                raise
 
     def reset(self) -> None:
         """Gone at once, with nothing of what is on the way."""
