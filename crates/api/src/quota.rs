@@ -33,7 +33,7 @@ pub fn usage(group: &str, resource: &str, object: &Value, now: Timestamp) -> Amo
                 used.insert("services.loadbalancers".to_owned(), one);
             }
             if matches!(kind, "NodePort" | "LoadBalancer") {
-                // where none are allocated, those count that are asked for by number
+                // where none are allocated, only a port counts that asks for its node port by number
                 let allocates = object["spec"]["allocateLoadBalancerNodePorts"] != false;
                 let counts = |port: &&Value| allocates || port["nodePort"].as_i64().is_some_and(|number| number != 0);
                 let ports = object["spec"]["ports"].as_array().into_iter().flatten().filter(counts).count();

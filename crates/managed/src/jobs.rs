@@ -57,7 +57,7 @@ pub struct Submission {
 }
 
 /// What runs around a user's script: makes the folders, keeps the output in a file and puts a prefix before its lines, hands on
-/// SIGTERM, and ends as the script does. Its own stderr is closed to bash's words about a script that a signal ends. Arguments:
+/// SIGTERM, and ends as the script does. Its own stderr goes nowhere: bash would say there that a signal ended the script. Arguments:
 /// the script, the file of the log, the prefix.
 const AROUND: &str = r#"log=$HOME/$2
 mkdir -p ~/sky_workdir "${log%/*}" && cd ~/sky_workdir || exit 1

@@ -5,6 +5,7 @@ use super::{Content, Format, go_type, judge, not_registered, parse, repeated_own
 use crate::query::FieldValidation;
 use crate::registry::{PatchKind, Served};
 use api::field::{Error, Path};
+use merge::merge_patch;
 use resource::status::Status;
 use serde_json::Value;
 
@@ -83,7 +84,7 @@ pub fn patch(
     let object_wanted = matches!(kind, PatchKind::Merge | PatchKind::Strategic);
     if kind == PatchKind::Merge && validation == FieldValidation::Ignore && value.is_array() {
         // the list replaces the object, and is none
-        return Err(replaced_by(&without_nulls(value)));
+        return Err(replaced_by(&merge_patch::apply(&Value::Null, &value)));
     }
     if kind == PatchKind::Merge && (value.is_null() || (validation == FieldValidation::Ignore && !value.is_object())) {
         return Err(Status::bad_request("Invalid JSON Patch"));
@@ -113,18 +114,6 @@ pub fn patch(
         }
     };
     Ok((value, found))
-}
-
-/// What a merge patch makes of a value that takes the place of another: members that are null are none.
-fn without_nulls(value: Value) -> Value {
-    match value {
-        Value::Object(members) => {
-            let kept = members.into_iter().filter(|(_, member)| !member.is_null());
-            Value::Object(kept.map(|(name, member)| (name, without_nulls(member))).collect())
-        }
-        Value::Array(elements) => elements.into_iter().map(without_nulls).collect(),
-        other => other,
-    }
 }
 
 /// The refusal of a patch that puts this in the place of the object.

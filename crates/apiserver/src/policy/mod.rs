@@ -23,8 +23,8 @@ fn items<'a>(value: &'a Value, member: &str) -> &'a [Value] {
     value.get(member).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// An object without its members that are empty.
-fn with_members(mut object: Value) -> Value {
+/// An object without those of its members that are empty.
+fn without_empty(mut object: Value) -> Value {
     if let Some(members) = object.as_object_mut() {
         members.retain(|_, member| {
             let is_empty = match member {
@@ -199,11 +199,11 @@ impl Core {
             old,
             namespace,
             // members that are empty are left out, as Go writes it
-            request: with_members(json!({
+            request: without_empty(json!({
                 "kind": kind, "resource": plural, "subResource": target.subresource,
                 "requestKind": kind, "requestResource": plural, "requestSubResource": target.subresource,
                 "name": name, "namespace": target.namespace, "operation": operation.as_str(), "dryRun": dry_run,
-                "userInfo": with_members(json!({
+                "userInfo": without_empty(json!({
                     "username": user.name, "uid": user.uid, "groups": user.groups, "extra": user.extra,
                 })),
             })),

@@ -10,7 +10,7 @@ pub(crate) fn text<'a>(scale: &'a Value, field: &str) -> &'a str {
     scale.get(field).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The Scale of an object. `writing`: one without replicas has none.
+/// The Scale of an object. `writing`: one that names no replicas has none yet, which the write may set.
 ///
 /// # Errors
 /// An object without replicas, when it is read.

@@ -331,9 +331,6 @@ fn error_text(error: &ExecutionError) -> String {
         }
         // upstream forgets why the text is no address
         ExecutionError::FunctionError { function, .. } if function == "containsIP" => "no such overload".to_owned(),
-        ExecutionError::FunctionError { function, .. } if function == "asInteger" => {
-            "cannot convert value to integer".to_owned()
-        }
         ExecutionError::FunctionError { function, message } if function == "semver" => {
             let given = message.strip_prefix("invalid semver '").and_then(|rest| rest.rsplit_once("': "));
             given.map_or_else(|| message.clone(), |(text, _)| semver_fault(text))
