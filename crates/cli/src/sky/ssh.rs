@@ -242,7 +242,7 @@ fn shell(alias: &str, home: &str) -> String {
     }
     let last = format!("(xargs -0 </proc/$PPID/cmdline || ps -o args= -p $PPID) 2>/dev/null | grep -q .{alias}$");
     let enter = format!("cd '{home}' 2>/dev/null && export HOME='{home}'; exec ${{SHELL:-sh}} -l");
-    format!("Match originalhost {alias} exec \"sh -c '{last}'\"\n  RequestTTY yes\n  RemoteCommand {enter}\n")
+    format!("Match originalhost {alias} exec \"exec sh -c '{last}'\"\n  RequestTTY yes\n  RemoteCommand {enter}\n")
 }
 
 #[cfg(test)]
@@ -279,14 +279,19 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("config");
         std::fs::write(&file, shell("dev", "/u/my home") + &shell("dev-worker1", "/u/w")).unwrap();
-        let says = |words: &[&str]| {
-            let asked = Command::new("ssh").arg("-G").arg("-F").arg(&file).args(words).output().unwrap();
+        // it is the user's own shell that OpenSSH asks, and one may leave a process between the two
+        let says_by = |shell: &str, words: &[&str]| {
+            let asked =
+                Command::new("ssh").env("SHELL", shell).arg("-G").arg("-F").arg(&file).args(words).output().unwrap();
             let text = String::from_utf8(asked.stdout).unwrap();
             text.lines().find_map(|line| line.strip_prefix("remotecommand ")).map(str::to_owned)
         };
         let into =
             |home: &str| Some(format!("cd '{home}' 2>/dev/null && export HOME='{home}'; exec ${{SHELL:-sh}} -l"));
-        assert_eq!(says(&["dev"]), into("/u/my home"));
+        for shell in ["/bin/sh", "/bin/bash"] {
+            assert_eq!(says_by(shell, &["dev"]), into("/u/my home"), "{shell}");
+        }
+        let says = |words: &[&str]| says_by("/bin/sh", words);
         assert_eq!(says(&["-p", "22", "-A", "dev-worker1"]), into("/u/w"));
         for words in
             [&["dev", "hostname"][..], &["dev", "ls", "-l"], &["-s", "dev", "sftp"], &["other"], &["other", "dev"]]
