@@ -1,4 +1,4 @@
-//! `cargo xtask conformance`: writes into COMPATIBILITY.md how many of the recorded scenarios pass.
+//! `cargo xtask conformance`: writes into COMPATIBILITY.md and README.md how many of the recorded scenarios pass.
 //!
 //! The text depends only on the recordings (`e2e/golden/FOLDER/SCENARIO`) and on the list of those that do not pass
 //! (`e2e/golden/not-yet.yaml`), so no server is needed. `e2e/test_recordings.py` checks that the list is true,
@@ -9,7 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
+/// Holds the table.
 const PAGE: &str = "COMPATIBILITY.md";
+/// Holds one sentence.
+const README: &str = "README.md";
 const BEGIN: &str = "<!-- written by `cargo xtask conformance`: begin -->\n";
 const END: &str = "<!-- written by `cargo xtask conformance`: end -->\n";
 
@@ -42,8 +45,8 @@ impl Why {
     }
 }
 
-/// Prints the table, holds `reports` (JUnit files of `replay.py check`) against the list, and writes the table into the
-/// page; with `check` the page is read only, and must hold it already.
+/// Prints the table, holds `reports` (JUnit files of `replay.py check`) against the list, and writes the table and its
+/// last line into the two pages; with `check` these are read only, and must hold them already.
 pub fn run(root: &Path, reports: &[PathBuf], check: bool) -> Result<()> {
     let golden = root.join("e2e/golden");
     let recordings = recordings(&golden)?;
@@ -64,9 +67,27 @@ pub fn run(root: &Path, reports: &[PathBuf], check: bool) -> Result<()> {
     }
     ensure!(findings.is_empty(), "e2e/golden/not-yet.yaml and the reports differ in {} scenarios", findings.len());
 
-    let path = root.join(PAGE);
-    let page = std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
-    crate::emit(&path, &replaced(&page, &table)?, check)
+    for (name, text) in [(PAGE, &table), (README, &sentence(&recordings, &listed))] {
+        let path = root.join(name);
+        let page = std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+        let page = replaced(&page, text).with_context(|| format!("writing {name}"))?;
+        crate::emit(&path, &page, check)?;
+    }
+    Ok(())
+}
+
+/// How many pass, of how many, for somebody who reads no table.
+fn sentence(recordings: &Recordings, listed: &NotYet) -> String {
+    let all: usize = recordings.values().map(BTreeSet::len).sum();
+    let count = |why| listed.values().flat_map(BTreeMap::values).filter(|reason| Why::of(reason) == why).count();
+    let [differ, sometimes, not_yet] = [Why::OnPurpose, Why::Sometimes, Why::NotYet].map(count);
+    let pass = all - differ - sometimes - not_yet;
+    let mut out =
+        format!("Of {all} recorded scenarios of the real systems {pass} pass, and {differ} differ on purpose");
+    if sometimes + not_yet > 0 {
+        write!(out, "; {} do not pass yet", sometimes + not_yet).expect("invariant: writing to a string");
+    }
+    out + &format!(" ([{PAGE}]({PAGE})).\n")
 }
 
 /// The scenarios that there are: folders in a folder, with `scenario.yaml` in them.
@@ -146,11 +167,11 @@ fn line(out: &mut String, name: &str, numbers: [usize; 5]) {
     writeln!(out, "| {name} | {} |", cells.join(" | ")).expect("invariant: writing to a string");
 }
 
-/// The page with the table between its marks.
-fn replaced(page: &str, table: &str) -> Result<String> {
-    let (before, rest) = page.split_once(BEGIN).with_context(|| format!("{PAGE} lacks the line {}", BEGIN.trim()))?;
-    let (_, after) = rest.split_once(END).with_context(|| format!("{PAGE} lacks the line {}", END.trim()))?;
-    Ok(format!("{before}{BEGIN}\n{table}\n{END}{after}"))
+/// The page with the text between its marks.
+fn replaced(page: &str, text: &str) -> Result<String> {
+    let (before, rest) = page.split_once(BEGIN).with_context(|| format!("the line is missing: {}", BEGIN.trim()))?;
+    let (_, after) = rest.split_once(END).with_context(|| format!("the line is missing: {}", END.trim()))?;
+    Ok(format!("{before}{BEGIN}\n{text}\n{END}{after}"))
 }
 
 /// Scenarios of a JUnit report and whether each passed.
@@ -213,6 +234,16 @@ mod tests {
         ] {
             assert!(table.lines().any(|l| l == line), "{line}\nis not in\n{table}");
         }
+    }
+
+    #[test]
+    fn the_sentence_counts_what_the_table_does() {
+        let (recordings, mut listed) = world();
+        let begins = "Of 6 recorded scenarios of the real systems 3 pass, and 1 differ on purpose";
+        let ends = " ([COMPATIBILITY.md](COMPATIBILITY.md)).\n";
+        assert_eq!(sentence(&recordings, &listed), format!("{begins}; 2 do not pass yet{ends}"));
+        listed.get_mut("trainer").unwrap().retain(|_, reason| Why::of(reason) == Why::OnPurpose);
+        assert_eq!(sentence(&recordings, &listed), format!("{}{ends}", begins.replace("3 pass", "5 pass")));
     }
 
     #[test]
