@@ -265,10 +265,10 @@ async fn names_that_are_not_ascii_are_impersonated_or_refused() {
     use http_body_util::{BodyExt, Full};
     use tower::Service;
     let hostile = Hostile::start(None).await;
-    let ask = async |name: &'static str, value: &[u8]| {
+    let ask_as = async |user: &[u8], name: &str, value: &[u8]| {
         let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
-        let request = http::Request::post(path).header("content-type", JSON).header(name, value);
-        let request = if name == "impersonate-user" { request } else { request.header("impersonate-user", "u") };
+        let request = http::Request::post(path).header("content-type", JSON).header("impersonate-user", user);
+        let request = if name.is_empty() { request } else { request.header(name, value) };
         let body = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}).to_string();
         let request = request.body(Full::new(bytes::Bytes::from(body))).unwrap();
         let response = hostile.server.service(admin()).call(request).await.unwrap();
@@ -276,14 +276,19 @@ async fn names_that_are_not_ascii_are_impersonated_or_refused() {
         let body = response.into_body().collect().await.unwrap().to_bytes();
         (code, serde_json::from_slice::<Value>(&body).unwrap())
     };
-    let (code, answer) = ask("impersonate-user", "jürgen".as_bytes()).await;
+    let (code, answer) = ask_as("jürgen".as_bytes(), "", b"").await;
     assert_eq!((code, &answer["status"]["userInfo"]["username"]), (201, &json!("jürgen")), "{answer}");
-    let (_, answer) = ask("impersonate-group", "größe".as_bytes()).await;
+    let (_, answer) = ask_as(b"u", "impersonate-group", "größe".as_bytes()).await;
     assert_eq!(answer["status"]["userInfo"]["groups"][0], "größe");
-    for name in ["impersonate-user", "impersonate-group", "impersonate-uid", "impersonate-extra-k"] {
-        let (code, answer) = ask(name, b"\xff\xfe").await;
+    assert_eq!(ask_as(b"\xff\xfe", "", b"").await.0, 400);
+    for name in ["impersonate-group", "impersonate-uid", "impersonate-extra-k"] {
+        let (code, answer) = ask_as(b"u", name, b"\xff\xfe").await;
         assert_eq!(code, 400, "{name}: {answer}");
     }
+    // one of those whom nobody knows is so in any group
+    let (_, answer) = ask_as(b"system:anonymous", "impersonate-group", b"system:authenticated").await;
+    let both = json!(["system:authenticated", "system:unauthenticated"]);
+    assert_eq!(answer["status"]["userInfo"]["groups"], both);
 }
 
 /// A role becomes part of another that collects roles by nothing but a label: once a user who might update roles could make a role of his own
@@ -439,11 +444,9 @@ async fn policies_take_no_parameters_that_their_maker_may_not_read() {
         };
         let named = json!({"name": "p", "namespace": "default", "parameterNotFoundAction": "Deny"});
         let selected = json!({"selector": {}, "namespace": "default", "parameterNotFoundAction": "Deny"});
-        // only the younger kind asks for the right to list
-        let lists = if kind == "validating" { 201 } else { 422 };
         for (policy, reference, expected) in [
             ("maps", &named, 201),
-            ("maps", &selected, lists),
+            ("maps", &selected, 422),
             ("secrets", &named, 422),
             ("secrets", &selected, 422),
             ("absent", &named, 422),
@@ -453,12 +456,24 @@ async fn policies_take_no_parameters_that_their_maker_may_not_read() {
             let (code, answer) = ask(&admin(), "POST", path.clone(), bound(policy, reference.clone())).await;
             assert_eq!(code, 201, "{answer}");
         }
-        let (code, answer) = ask(&bob, "POST", path.clone(), bound("secrets", named.clone())).await;
-        let words = if kind == "validating" {
-            "user &{bob  [system:authenticated] map[]} does not have \"get\" permission on the object referenced by paramRef"
-        } else {
-            "user get does not have \"&{bob  [system:authenticated] map[]}\" permission on the object referenced by paramRef"
-        };
-        assert_eq!((code, &answer["details"]["causes"][0]["message"]), (422, &json!(format!("Forbidden: {words}"))));
+        let policies = format!("{base}/{kind}admissionpolicies");
+        let (code, answer) = ask(&admin(), "POST", policies, policy("unknown", &unknown)).await;
+        assert_eq!(code, 201, "{answer}");
+        let bob_is = "&{bob  [system:authenticated] map[]}";
+        let (who, what) = if kind == "validating" { (bob_is, "get") } else { ("get", bob_is) };
+        let everything = format!(
+            "to determine minimum required permissions and user {bob_is} does not have \"get\" permission for all groups, versions and resources"
+        );
+        for (policy, words) in [
+            ("secrets", format!("user {who} does not have \"{what}\" permission on the object referenced by paramRef")),
+            ("absent", format!("unable to get policy absent {everything}")),
+            ("unknown", format!("unable to resolve paramKind &{{example.com/v1 Nothing}} {everything}")),
+        ] {
+            let (code, answer) = ask(&bob, "POST", path.clone(), bound(policy, named.clone())).await;
+            assert_eq!(
+                (code, &answer["details"]["causes"][0]["message"]),
+                (422, &json!(format!("Forbidden: {words}")))
+            );
+        }
     }
 }

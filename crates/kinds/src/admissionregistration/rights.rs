@@ -17,14 +17,29 @@ fn printed(user: &User) -> String {
     format!("&{{{} {} [{}] map[{}]}}", user.name, user.uid, user.groups.join(" "), extra.join(" "))
 }
 
-/// Group and plural of what a `paramKind` names; `*` where that is not known, which only a right to everything covers.
-fn resource(cx: &Context<'_>, kind: &Value) -> (String, String) {
+/// Group and plural of what a `paramKind` names, and what is not known of it; `*`, which only a right to everything covers,
+/// stands for that.
+fn resource(cx: &Context<'_>, kind: &Value) -> (String, String, Option<Unknown>) {
     let written = text(kind, "apiVersion");
-    if !kind.is_object() || written.matches('/').count() > 1 {
-        return ("*".to_owned(), "*".to_owned());
+    let all = || "*".to_owned();
+    if !kind.is_object() {
+        return (all(), all(), None);
     }
-    let group = written.split_once('/').map_or("", |(group, _)| group);
-    (group.to_owned(), (cx.plural_of)(kind).unwrap_or_else(|| "*".to_owned()))
+    if written.matches('/').count() > 1 {
+        return (all(), all(), Some(Unknown::Version));
+    }
+    let group = written.split_once('/').map_or("", |(group, _)| group).to_owned();
+    match (cx.plural_of)(kind) {
+        Some(plural) => (group, plural, None),
+        None => (group, all(), Some(Unknown::Kind)),
+    }
+}
+
+/// What cannot be told of the parameters of a binding.
+enum Unknown {
+    Policy,
+    Version,
+    Kind,
 }
 
 fn may(cx: &Context<'_>, ask: &Ask<'_>) -> bool {
@@ -37,7 +52,7 @@ pub(super) fn of_kind(cx: &Context<'_>, new: &Value, old: Option<&Value>) -> Err
     if kind.is_null() || cx.who.is_master() || old.is_some_and(|old| at(old, "spec.paramKind") == kind) {
         return ErrorList::new();
     }
-    let (group, plural) = resource(cx, kind);
+    let (group, plural, _) = resource(cx, kind);
     let ask = Ask::Resource { verb: "get", group: &group, resource: &plural, namespace: "*", name: "*", fields: "" };
     if may(cx, &ask) {
         return ErrorList::new();
@@ -60,17 +75,31 @@ pub(super) fn of_reference(cx: &Context<'_>, binding: &Value, policies: &str) ->
         return ErrorList::new();
     }
     let policy = (cx.lookup)(GROUP, policies, "", text(binding, "spec.policyName"));
-    let (group, plural) = resource(cx, policy.as_deref().map_or(&Value::Null, |policy| at(policy, "spec.paramKind")));
+    let kind = policy.as_deref().map_or(&Value::Null, |policy| at(policy, "spec.paramKind"));
+    let (group, plural, unknown) = resource(cx, kind);
+    let unknown = if policy.is_none() { Some(Unknown::Policy) } else { unknown };
     let (name, namespace) = (text(reference, "name"), text(reference, "namespace"));
-    let mutating = policies == "mutatingadmissionpolicies";
-    // a selector lists; only the younger of the two kinds asks for that right
-    let verb = if mutating && name.is_empty() { "list" } else { "get" };
+    // a selector lists
+    let verb = if name.is_empty() { "list" } else { "get" };
     if may(cx, &Ask::Resource { verb, group: &group, resource: &plural, namespace, name, fields: "" }) {
         return ErrorList::new();
     }
-    // upstream's message of the mutating kind has the user and the verb in each other's place
     let user = printed(cx.who);
-    let (who, what) = if mutating { (verb, user.as_str()) } else { (user.as_str(), verb) };
-    let why = format!("user {who} does not have \"{what}\" permission on the object referenced by paramRef");
+    let kind = format!("paramKind &{{{} {}}}", text(kind, "apiVersion"), text(kind, "kind"));
+    let cannot = match unknown {
+        Some(Unknown::Policy) => format!("get policy {}", text(binding, "spec.policyName")),
+        Some(Unknown::Version) => format!("parse {kind}"),
+        Some(Unknown::Kind) => format!("resolve {kind}"),
+        None => {
+            // upstream's message of the mutating kind has the user and the verb in each other's place
+            let mutating = policies == "mutatingadmissionpolicies";
+            let (who, what) = if mutating { (verb, user.as_str()) } else { (user.as_str(), verb) };
+            let why = format!("user {who} does not have \"{what}\" permission on the object referenced by paramRef");
+            return vec![Error::forbidden(&Path::new("spec").child("paramRef"), &why)];
+        }
+    };
+    let why = format!(
+        "unable to {cannot} to determine minimum required permissions and user {user} does not have \"{verb}\" permission for all groups, versions and resources"
+    );
     vec![Error::forbidden(&Path::new("spec").child("paramRef"), &why)]
 }

@@ -114,10 +114,13 @@ impl Server {
         {
             wanted.groups = User::service_account(namespace, account).groups;
         }
-        let of_all = if wanted.name == "system:anonymous" { "system:unauthenticated" } else { "system:authenticated" };
-        if !wanted.groups.iter().any(|g| g == "system:authenticated" || g == "system:unauthenticated") {
-            wanted.groups.push(of_all.to_owned());
-        }
+        let has = |group: &str| wanted.groups.iter().any(|has| has == group);
+        // nobody in particular is among the unauthenticated, whatever groups were asked for
+        let of_all = match wanted.name.as_str() {
+            "system:anonymous" => (!has("system:unauthenticated")).then_some("system:unauthenticated"),
+            _ => (!has("system:authenticated") && !has("system:unauthenticated")).then_some("system:authenticated"),
+        };
+        wanted.groups.extend(of_all.map(str::to_owned));
         Ok(wanted)
     }
 }
