@@ -127,6 +127,8 @@ pub type PluralOf<'a> = dyn Fn(&Value) -> Option<String> + 'a;
 pub struct Context<'a> {
     pub now: Timestamp,
     pub namespace: &'a str,
+    /// The name in the request's path; empty where an object is posted.
+    pub name: &'a str,
     /// The user that asks, for what records it (CSRs, RBAC escalation).
     pub user: &'a str,
     pub groups: &'a [String],

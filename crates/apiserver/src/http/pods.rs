@@ -65,6 +65,7 @@ fn ports(query: &Query) -> impl Iterator<Item = u16> + '_ {
 impl Server {
     pub(crate) async fn pod_stream(self: &Arc<Self>, ask: &Ask, target: &Target) -> Result<Response<Body>, Status> {
         if target.subresource != "log" {
+            self.may_connect(ask, target)?;
             self.admit_connection(ask, target)?;
         }
         let pod = self.core.get(&Target { subresource: String::new(), ..target.clone() })?.value();
@@ -74,6 +75,18 @@ impl Server {
             "attach" => self.stream(ask, &pod, StreamKind::Attach).await,
             _ => self.stream(ask, &pod, StreamKind::PortForward).await,
         }
+    }
+
+    /// A WebSocket begins with a GET, but what it can do to a pod is more than reading.
+    ///
+    /// Source: `pkg/registry/core/pod/rest/authorize.go` of Kubernetes 1.36.
+    ///
+    /// # Errors
+    /// 403 where the user may not create the subresource.
+    fn may_connect(&self, ask: &Ask, target: &Target) -> Result<(), Status> {
+        let Target { namespace, name, subresource, .. } = target;
+        let allowed = self.authorize_resource(&ask.user, "create", "", "pods", subresource, namespace, name);
+        allowed.map_err(|_| Status::forbidden("", "pods", name, ""))
     }
 
     /// Lets policies judge a connection to a pod, by its options as an object; whether there is such a pod is looked at later.

@@ -115,8 +115,7 @@ impl Core {
         self.validate(target, Operation::Delete, None, Some(&old), user, options.dry_run, &mut warnings)?;
 
         let now = self.world.now();
-        let begun =
-            self.with_context(user, &target.namespace, options.dry_run, |cx| strategy.begin_delete(cx, &old))?;
+        let begun = self.with_context(user, target, options.dry_run, |cx| strategy.begin_delete(cx, &old))?;
         if let Some(mut new) = begun {
             let meta = meta_mut(&mut new);
             meta.insert("deletionTimestamp".to_owned(), time(now).into());

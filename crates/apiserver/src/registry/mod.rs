@@ -305,7 +305,7 @@ impl Core {
     pub(crate) fn with_context<T>(
         &self,
         user: &User,
-        namespace: &str,
+        target: &Target,
         dry_run: bool,
         work: impl FnOnce(&Context<'_>) -> T,
     ) -> T {
@@ -315,7 +315,8 @@ impl Core {
         let plural_of = |kind: &Value| self.catalog().kind_of(kind).map(|served| served.resource.plural.clone());
         work(&Context {
             now: self.world.now(),
-            namespace,
+            namespace: &target.namespace,
+            name: &target.name,
             user: &user.name,
             groups: &user.groups,
             who: user,

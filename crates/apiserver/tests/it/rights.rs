@@ -291,6 +291,43 @@ async fn names_that_are_not_ascii_are_impersonated_or_refused() {
     assert_eq!(answer["status"]["userInfo"]["groups"], both);
 }
 
+/// Names are known of what is there: a right to one name makes nothing of that name.
+#[tokio::test]
+async fn a_right_to_escalate_one_role_is_none_to_post_it() {
+    let hostile = Hostile::start(None).await;
+    let group = json!(["rbac.authorization.k8s.io"]);
+    let bob = json!([
+        {"apiGroups": group, "resources": ["clusterroles"], "verbs": ["create", "patch", "get"]},
+        {"apiGroups": group, "resources": ["clusterroles"], "verbs": ["escalate"], "resourceNames": ["one"]},
+    ]);
+    let bob = hostile.grant("bob", None, bob).await;
+    let all = json!([{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]);
+    let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "one"}, "rules": all});
+    let path = format!("{RBAC}/clusterroles");
+    let (code, answer) = hostile.ask_as(bob.clone(), "POST", &path, JSON, role.to_string()).await;
+    assert_eq!(code, 403, "{answer}");
+    let (path, media) = (format!("{path}/one?fieldManager=me"), "application/apply-patch+yaml");
+    let (code, answer) = hostile.ask_as(bob, "PATCH", &path, media, role.to_string()).await;
+    assert_eq!(code, 201, "here the request says the name: {answer}");
+}
+
+/// WebSockets begin with a GET.
+#[tokio::test]
+async fn who_may_only_read_subresources_runs_nothing_in_pods() {
+    let hostile = Hostile::start(None).await;
+    let streams = json!(["pods/exec", "pods/attach", "pods/portforward"]);
+    let rule = |verbs: &[&str]| json!([{"apiGroups": [""], "resources": streams, "verbs": verbs}]);
+    let reads = hostile.grant("reads", None, rule(&["get"])).await;
+    let may = hostile.grant("may", None, rule(&["get", "create"])).await;
+    for stream in ["exec?command=x", "attach", "portforward"] {
+        let path = format!("/api/v1/namespaces/default/pods/p/{stream}");
+        let (code, answer) = hostile.ask_as(reads.clone(), "GET", &path, JSON, String::new()).await;
+        assert_eq!((code, &answer["message"]), (403, &json!("pods \"p\" is forbidden: ")), "{answer}");
+        let (code, answer) = hostile.ask_as(may.clone(), "GET", &path, JSON, String::new()).await;
+        assert_eq!(code, 404, "{answer}");
+    }
+}
+
 /// A role becomes part of another that collects roles by nothing but a label: once a user who might update roles could make a role of his own
 /// collect cluster-admin.
 #[tokio::test]

@@ -56,7 +56,7 @@ pub fn fault(what: &str, error: &kube::Error) -> Fault {
         401 => Fault::Refused(format!("{said}; its API server does not take the credentials of the context")),
         403 if status.message.contains("exceeded quota") => Fault::NoRoom(said),
         403 => Fault::Refused(format!(
-            "{said}; the user of the context needs the verbs get, list, create and delete of pods, and create of pods/exec"
+            "{said}; the user of the context needs the verbs get, list, create and delete of pods, and get and create of pods/exec"
         )),
         400 | 404 | 422 => Fault::Refused(said),
         _ => Fault::Stuck(said),

@@ -125,7 +125,8 @@ impl Role {
             group: GROUP,
             resource: self.plural,
             namespace: cx.namespace,
-            name,
+            // a right to one name gives nothing to who posts: the request does not say the name
+            name: cx.name,
             fields: "",
         };
         let rules = role["rules"].as_array().cloned().unwrap_or_default();
@@ -136,7 +137,7 @@ impl Role {
                 json!({"verbs": ["*"], "nonResourceURLs": ["*"]}),
             ];
             refuse_escalation(cx, role, self.plural, &all, &pass).map_err(|_| {
-                let why = "must have cluster-admin privileges to use an aggregationRule";
+                let why = "must have cluster-admin privileges to use the aggregationRule";
                 Status::forbidden(GROUP, self.plural, name, why)
             })?;
         }

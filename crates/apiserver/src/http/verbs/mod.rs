@@ -100,8 +100,7 @@ impl Server {
             return self.post_subresource(ask, &parent).await;
         }
         let strategy = &target.served.resource.strategy;
-        let review =
-            self.core.with_context(&ask.user, &target.namespace, options.dry_run, |cx| strategy.review(cx, &body));
+        let review = self.core.with_context(&ask.user, target, options.dry_run, |cx| strategy.review(cx, &body));
         if let Some(result) = review {
             let mut made = result?;
             // what is sent back as it came has a manager, as if it were stored
@@ -285,7 +284,7 @@ impl Server {
             let mut told = Vec::new();
             self.core.admit_body(target, Operation::Create, &body, &ask.user, options.dry_run, &mut told)?;
             *warned.lock().unwrap_or_else(PoisonError::into_inner) = told;
-            let outcome = self.core.with_context(&ask.user, &target.namespace, options.dry_run, |cx| {
+            let outcome = self.core.with_context(&ask.user, target, options.dry_run, |cx| {
                 strategy.post(cx, &target.subresource, &parent, &body)
             });
             match outcome.ok_or_else(not_allowed)?? {

@@ -92,12 +92,12 @@ impl Core {
             meta.insert("uid".to_owned(), uid.into());
             meta.insert("creationTimestamp".to_owned(), time(now).into());
         }
-        self.with_context(user, &target.namespace, options.dry_run, |cx| strategy.admit_create(cx, &mut new))?;
+        self.with_context(user, target, options.dry_run, |cx| strategy.admit_create(cx, &mut new))?;
         let create = Operation::Create;
         let by_policies = self.mutate_by_policies(target, create, &mut new, None, user, options.dry_run, None)?;
         let ran = self.mutate(target, create, &mut new, None, user, options.dry_run)? || by_policies.is_some();
         if let Some(invoked) = &by_policies {
-            self.with_context(user, &target.namespace, options.dry_run, |cx| strategy.admit_create(cx, &mut new))?;
+            self.with_context(user, target, options.dry_run, |cx| strategy.admit_create(cx, &mut new))?;
             self.mutate_by_policies(target, create, &mut new, None, user, options.dry_run, Some(invoked))?;
         }
         if ran {
@@ -114,7 +114,7 @@ impl Core {
             meta_mut(&mut new).insert("name".to_owned(), name.into());
         }
         kind_fits(target, &new)?;
-        self.with_context(user, &target.namespace, options.dry_run, |cx| strategy.prepare_create(cx, &mut new));
+        self.with_context(user, target, options.dry_run, |cx| strategy.prepare_create(cx, &mut new));
         if strategy.generation_changed(&new, &new).is_some() {
             meta_mut(&mut new).insert("generation".to_owned(), 1.into());
         }
@@ -122,9 +122,7 @@ impl Core {
         let name = api::object::meta(&new, "name").to_owned();
         let qualified = served.custom.is_none() && strategy.qualified_finalizers();
         let mut errors = meta::validate(&new, resource.namespaced, qualified, strategy, &Path::new("metadata"));
-        errors.extend(
-            self.with_context(user, &target.namespace, options.dry_run, |cx| strategy.validate_create(cx, &new)),
-        );
+        errors.extend(self.with_context(user, target, options.dry_run, |cx| strategy.validate_create(cx, &new)));
         if served.custom.is_some() {
             let found = served.schema().validate_new(&new, &errors);
             errors.extend(found);
@@ -136,7 +134,7 @@ impl Core {
         let mut more = early;
         more.extend(strategy.warnings(&new, None));
         let warned = |status: Status| status.with_warnings(&more);
-        let admitted = self.with_context(user, &target.namespace, options.dry_run, |cx| strategy.admit_valid(cx, &new));
+        let admitted = self.with_context(user, target, options.dry_run, |cx| strategy.admit_valid(cx, &new));
         admitted.map_err(warned)?;
         let hold = self.admit_quotas(target, &new, None, options.dry_run).map_err(warned)?;
         self.validate(target, Operation::Create, Some(&new), None, user, options.dry_run, &mut more)?;

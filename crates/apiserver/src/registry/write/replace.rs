@@ -114,7 +114,7 @@ impl Core {
             served.schema().default_again(&mut new);
         }
         let main = target.subresource.is_empty();
-        self.with_context(user, &target.namespace, options.dry_run, |cx| {
+        self.with_context(user, target, options.dry_run, |cx| {
             if main {
                 strategy.prepare_update(cx, &mut new, &old);
             } else {
@@ -135,14 +135,14 @@ impl Core {
             }
         }
         if main {
-            self.with_context(user, &target.namespace, options.dry_run, |cx| strategy.admit_update(cx, &new, &old))?;
+            self.with_context(user, target, options.dry_run, |cx| strategy.admit_update(cx, &new, &old))?;
         }
         let path = Path::new("metadata");
         // Faults of rules in parts that this update leaves as they were.
         let mut let_be = Vec::new();
         let qualified = served.custom.is_none() && strategy.qualified_finalizers();
         let mut errors = meta::validate_update(&new, &old, qualified, resource.rechecks, &path);
-        errors.extend(self.with_context(user, &target.namespace, options.dry_run, |cx| {
+        errors.extend(self.with_context(user, target, options.dry_run, |cx| {
             if main {
                 strategy.validate_update(cx, &new, &old)
             } else {
