@@ -8,6 +8,7 @@
 
 mod causes;
 pub mod config;
+pub mod decimal;
 pub mod field;
 pub mod history;
 pub mod job_history;

@@ -1,13 +1,19 @@
 //! Quantities of resources (`500m`, `1Gi`, `2e3`): parsing, arithmetic and Kubernetes' canonical rendering.
 //!
-//! Source: the grammar and canonical form in `k8s.io/apimachinery/pkg/api/resource`. Amounts are whole billionths in 128
-//! bits: finer ones are rounded up (a request for a little is not one for nothing), larger ones saturate.
+//! Source: the grammar and canonical form in `k8s.io/apimachinery/pkg/api/resource`. Amounts are whole billionths: finer ones
+//! are rounded up (a request for a little is not one for nothing). What is computed with has 128 bits, and larger amounts
+//! saturate; [`Exact`] holds any.
 
+use crate::decimal::Decimal;
 use serde_json::Value;
 use std::cmp::Ordering;
 use std::fmt;
 
 const NANOS: i128 = 1_000_000_000;
+/// The power of ten of the smallest part.
+const NANO: i64 = -9;
+/// That of the largest suffix (`E`).
+const EXA: i64 = 18;
 
 /// How a quantity was written, and is written again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -120,51 +126,9 @@ impl Quantity {
 
     /// Parses a quantity's text.
     pub fn parse(text: &str) -> Result<Self, QuantityError> {
-        let parts = split(text)?;
-        let (scale, mut format) = scale(parts.suffix).ok_or(QuantityError::Suffix)?;
-        if parts.whole.is_empty() && parts.fraction.is_empty() {
-            return Err(QuantityError::Numeric);
-        }
-        let digits = format!("{}{}", parts.whole, parts.fraction);
-        let digits = digits.trim_start_matches('0');
-        let mut places = i32::try_from(parts.fraction.len()).unwrap_or(i32::MAX);
-        let mut mantissa: i128 = 0;
-        let mut lost = false;
-        let mut read = 0usize;
-        for digit in digits.bytes() {
-            match mantissa.checked_mul(10).and_then(|m| m.checked_add(i128::from(digit - b'0'))) {
-                Some(next) if mantissa < i128::MAX / 1000 => mantissa = next,
-                _ => {
-                    lost |= digit != b'0';
-                    places = places.saturating_sub(1);
-                }
-            }
-            read += 1;
-        }
-        debug_assert_eq!(read, digits.len());
-        let (factor_two, exponent) = match scale {
-            Scale::Ten(exponent) => (0, exponent.saturating_add(9).saturating_sub(places)),
-            Scale::Two(exponent) => (exponent, 9i32.saturating_sub(places)),
-        };
-        let mut nanos = mantissa;
-        nanos = nanos.checked_mul(1i128 << factor_two).unwrap_or(i128::MAX);
-        if exponent >= 0 {
-            for _ in 0..exponent.min(40) {
-                nanos = nanos.checked_mul(10).unwrap_or(i128::MAX);
-            }
-        } else {
-            for _ in 0..exponent.unsigned_abs().min(60) {
-                lost |= nanos % 10 != 0;
-                nanos /= 10;
-            }
-            if lost {
-                nanos = nanos.saturating_add(1);
-            }
-        }
-        if format == Format::BinarySi && nanos < NANOS && nanos > 0 {
-            format = Format::DecimalSi;
-        }
-        Ok(Self { nanos: if parts.negative { nanos.saturating_neg() } else { nanos }, format })
+        let Exact { amount, format } = Exact::parse(text)?;
+        let largest = if amount.is_negative() { -i128::MAX } else { i128::MAX };
+        Ok(Self { nanos: amount.counted(NANO).unwrap_or(largest), format })
     }
 
     /// From JSON: a text or a number.
@@ -254,11 +218,78 @@ impl Quantity {
     }
 }
 
+/// A quantity of any size, as it is written.
+#[derive(Clone, Debug)]
+pub struct Exact {
+    pub amount: Decimal,
+    format: Format,
+}
+
+impl Exact {
+    /// Parses a quantity's text.
+    pub fn parse(text: &str) -> Result<Self, QuantityError> {
+        let parts = split(text)?;
+        let (scale, mut format) = scale(parts.suffix).ok_or(QuantityError::Suffix)?;
+        if parts.whole.is_empty() && parts.fraction.is_empty() {
+            return Err(QuantityError::Numeric);
+        }
+        let digits = || parts.whole.bytes().chain(parts.fraction.bytes());
+        let places = i64::try_from(parts.fraction.len()).unwrap_or(i64::MAX);
+        let mut amount = match scale {
+            Scale::Ten(exponent) => Decimal::written(false, digits(), i64::from(exponent).saturating_sub(places)),
+            Scale::Two(exponent) => Decimal::written(false, digits(), places.saturating_neg()).times(1 << exponent),
+        };
+        amount = amount.rounded(NANO);
+        if format == Format::BinarySi {
+            amount = amount.min(i64::MAX.into());
+            if !amount.is_zero() && amount < Decimal::from(1) {
+                format = Format::DecimalSi;
+            }
+        }
+        Ok(Self { amount: if parts.negative { amount.negated() } else { amount }, format })
+    }
+}
+
+impl From<Quantity> for Exact {
+    fn from(quantity: Quantity) -> Self {
+        let digits = quantity.nanos.unsigned_abs().to_string();
+        Self { amount: Decimal::written(quantity.is_negative(), digits.bytes(), NANO), format: quantity.format }
+    }
+}
+
+impl fmt::Display for Exact {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.amount.is_zero() {
+            return f.write_str("0");
+        }
+        if self.format == Format::BinarySi
+            && let Some(mut value @ (..=-1024 | 1024..)) = self.amount.counted(0)
+        {
+            let mut power = 0;
+            while power < 6 && value % 1024 == 0 {
+                value /= 1024;
+                power += 1;
+            }
+            return write!(f, "{value}{}", ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"][power]);
+        }
+        let exponents = self.format == Format::DecimalExponent;
+        match self.amount.in_thousands(if exponents { i64::MAX } else { EXA }) {
+            (digits, 0) => f.write_str(&digits),
+            (digits, power) if exponents => write!(f, "{digits}e{power}"),
+            (digits, power) => {
+                let suffix = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"];
+                let index = usize::try_from(power / 3 + 3).expect("invariant: amounts are whole billionths");
+                write!(f, "{digits}{}", suffix[index])
+            }
+        }
+    }
+}
+
 /// The text that the API server gives back for one that came in: upstream keeps some texts that are not canonical.
 ///
 /// `None` where the text is no quantity.
 pub fn canonical(text: &str) -> Option<String> {
-    let quantity = Quantity::parse(text).ok()?;
+    let quantity = Exact::parse(text).ok()?;
     let parts = split(text).ok()?;
     let whole = parts.whole.trim_start_matches('0');
     let whole = if whole.is_empty() { "0" } else { whole };
@@ -317,34 +348,7 @@ impl Ord for Quantity {
 
 impl fmt::Display for Quantity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.nanos == 0 {
-            return f.write_str("0");
-        }
-        let whole = self.nanos % NANOS == 0;
-        if self.format == Format::BinarySi && whole && self.nanos.abs() >= 1024 * NANOS {
-            let mut value = self.nanos / NANOS;
-            let mut power = 0;
-            while power < 6 && value % 1024 == 0 {
-                value /= 1024;
-                power += 1;
-            }
-            return write!(f, "{value}{}", ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"][power]);
-        }
-        let mut value = self.nanos;
-        let mut exponent: i32 = -9;
-        while exponent < 18 && value % 1000 == 0 {
-            value /= 1000;
-            exponent += 3;
-        }
-        match (self.format, exponent) {
-            (_, 0) => write!(f, "{value}"),
-            (Format::DecimalExponent, _) => write!(f, "{value}e{exponent}"),
-            (Format::DecimalSi | Format::BinarySi, _) => {
-                let suffix = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"];
-                let index = usize::try_from(exponent / 3 + 3).expect("invariant: exponents start at -9");
-                write!(f, "{value}{}", suffix[index])
-            }
-        }
+        Exact::from(*self).fmt(f)
     }
 }
 
@@ -379,6 +383,12 @@ mod tests {
             ("1E", "1E"),
             ("5e-3", "5e-3"),
             ("0.0000000001", "1n"),
+            ("1e100", "10e99"),
+            ("-12e2147483647", "-120e2147483646"),
+            ("1e-2147483648", "1e-9"),
+            ("9999999999999999999999999999999999999999G", "9999999999999999999999999999999999999999G"),
+            ("100000Ei", "9223372036854775807"),
+            ("-9Ei", "-9223372036854775807"),
         ] {
             assert_eq!(canonical(text).as_deref(), Some(expected), "{text}");
         }
@@ -391,6 +401,16 @@ mod tests {
         }
         assert_eq!(Quantity::parse("1ee"), Err(QuantityError::Suffix));
         assert_eq!(Quantity::parse("x"), Err(QuantityError::Format));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn what_is_written_reads_as_the_same(digits in "[0-9]{1,50}", fraction in "(\\.[0-9]{0,12})?", suffix in "[numkMGTPE]?|[KMGTPE]i|e-?[0-9]{1,3}") {
+            let text = format!("{digits}{fraction}{suffix}");
+            let written = canonical(&text).unwrap();
+            proptest::prop_assert_eq!(Exact::parse(&text).unwrap().amount, Exact::parse(&written).unwrap().amount);
+            proptest::prop_assert_eq!(canonical(&written), Some(written));
+        }
     }
 
     #[test]

@@ -4,7 +4,9 @@
 //! `k8s.io/apimachinery/pkg/api/resource`. The library has functions of these names, whose arithmetic overflows.
 
 use super::Cel;
-use api::quantity::{self, Quantity};
+use super::meter::spend;
+use api::decimal::Decimal;
+use api::quantity::{self, Exact};
 use kube_cel::KubeCelExt;
 use kube_cel::cel::common::ast::IdedExpr;
 use kube_cel::cel::extractors::This;
@@ -13,16 +15,20 @@ use kube_cel::cel::{Context, ExecutionError};
 use std::cmp::Ordering;
 use std::sync::{Arc, LazyLock};
 
-/// An amount, and what it is counted in ([`quantity::counted_in`]).
-#[derive(Clone, Copy, Debug)]
+/// Digits of a sum that cost one unit.
+const DIGITS_FOR_ONE: u64 = 20;
+
+/// An amount of any size.
+#[derive(Clone, Debug)]
 struct Amount {
-    quantity: Quantity,
+    amount: Decimal,
+    /// The power of ten of which upstream counts it in a 64-bit integer ([`quantity::counted_in`]).
     power: Option<i32>,
 }
 
 impl PartialEq for Amount {
     fn eq(&self, other: &Self) -> bool {
-        self.quantity == other.quantity
+        self.amount == other.amount
     }
 }
 
@@ -35,9 +41,9 @@ impl Opaque for Amount {
 }
 
 impl Amount {
-    fn of(value: &Cel) -> Result<Self, ExecutionError> {
+    fn of(value: &Cel) -> Result<&Self, ExecutionError> {
         match value {
-            Cel::Opaque(opaque) => opaque.downcast_ref().copied().ok_or(ExecutionError::NoSuchOverload),
+            Cel::Opaque(opaque) => opaque.downcast_ref().ok_or(ExecutionError::NoSuchOverload),
             _ => Err(ExecutionError::NoSuchOverload),
         }
     }
@@ -45,27 +51,30 @@ impl Amount {
     /// What may be added: an amount or an integer.
     fn summand(value: &Cel) -> Result<Self, ExecutionError> {
         match value {
-            Cel::Int(units) => Ok(Self { quantity: Quantity::units(*units), power: Some(0) }),
-            other => Self::of(other),
+            Cel::Int(units) => Ok(Self { amount: Decimal::from(*units), power: Some(0) }),
+            other => Self::of(other).cloned(),
         }
     }
 
-    fn integer(self) -> Option<i64> {
-        self.power.filter(|power| *power >= 0).and_then(|_| self.quantity.integer())
+    fn integer(&self) -> Option<i64> {
+        self.power.filter(|power| *power >= 0).and_then(|_| self.amount.counted(0)?.try_into().ok())
     }
 
-    /// The sum, which is counted in the finer of both units.
-    fn plus(self, other: Self) -> Self {
+    /// The sum, which is counted in the finer of both units as long as that has room for it.
+    fn plus(&self, other: &Self) -> Result<Self, ExecutionError> {
+        spend(self.amount.digits_with(&other.amount) / DIGITS_FOR_ONE)?;
+        let amount = self.amount.plus(&other.amount);
         let power = match (self.power, other.power) {
-            (power, Some(_)) if other.quantity.is_zero() => power,
-            (Some(_), power) if self.quantity.is_zero() => power,
+            (power, Some(_)) if other.amount.is_zero() => power,
+            (Some(_), power) if self.amount.is_zero() => power,
             (a, b) => a.zip(b).map(|(a, b)| a.min(b)),
         };
-        Self { quantity: self.quantity.plus(other.quantity), power }
+        let fits = |power: &i32| amount.counted((*power).into()).is_some_and(|count| i64::try_from(count).is_ok());
+        Ok(Self { power: power.filter(fits), amount })
     }
 
-    fn minus(self, other: Self) -> Self {
-        self.plus(Self { quantity: Quantity::ZERO.minus(other.quantity), power: other.power })
+    fn negated(self) -> Self {
+        Self { amount: self.amount.negated(), ..self }
     }
 }
 
@@ -92,7 +101,7 @@ fn by_library(name: &'static str, a: Cel, b: Cel) -> Result<Cel, ExecutionError>
 
 fn compared(name: &'static str, a: Cel, b: Cel) -> Result<Cel, ExecutionError> {
     let Ok(this) = Amount::of(&a) else { return by_library(name, a, b) };
-    let ordering = this.quantity.cmp(&Amount::of(&b)?.quantity);
+    let ordering = this.amount.cmp(&Amount::of(&b)?.amount);
     Ok(match name {
         "isGreaterThan" => Cel::Bool(ordering == Ordering::Greater),
         "isLessThan" => Cel::Bool(ordering == Ordering::Less),
@@ -102,10 +111,11 @@ fn compared(name: &'static str, a: Cel, b: Cel) -> Result<Cel, ExecutionError> {
 
 pub(super) fn add_functions(context: &mut Context<'_>) {
     context.add_function("quantity", |text: Arc<String>| -> Result<Cel, ExecutionError> {
-        let quantity = Quantity::parse(&text).map_err(|error| ExecutionError::function_error("quantity", error))?;
-        Ok(Amount { quantity, power: quantity::counted_in(&text) }.into())
+        let Exact { amount, .. } =
+            Exact::parse(&text).map_err(|error| ExecutionError::function_error("quantity", error))?;
+        Ok(Amount { amount, power: quantity::counted_in(&text) }.into())
     });
-    context.add_function("isQuantity", |text: Arc<String>| Quantity::parse(&text).is_ok());
+    context.add_function("isQuantity", |text: Arc<String>| Exact::parse(&text).is_ok());
     context.add_function("isInteger", |This(this): This<Cel>| -> Result<bool, ExecutionError> {
         Ok(Amount::of(&this)?.integer().is_some())
     });
@@ -114,16 +124,16 @@ pub(super) fn add_functions(context: &mut Context<'_>) {
         Amount::of(&this)?.integer().ok_or_else(no_integer)
     });
     context.add_function("asApproximateFloat", |This(this): This<Cel>| -> Result<f64, ExecutionError> {
-        Ok(Amount::of(&this)?.quantity.approximate())
+        Ok(Amount::of(&this)?.amount.approximate())
     });
     context.add_function("sign", |This(this): This<Cel>| -> Result<i64, ExecutionError> {
-        Ok(Amount::of(&this)?.quantity.cmp(&Quantity::ZERO) as i64)
+        Ok(Amount::of(&this)?.amount.cmp(&Decimal::default()) as i64)
     });
     context.add_function("add", |This(this): This<Cel>, other: Cel| -> Result<Cel, ExecutionError> {
-        Ok(Amount::of(&this)?.plus(Amount::summand(&other)?).into())
+        Ok(Amount::of(&this)?.plus(&Amount::summand(&other)?)?.into())
     });
     context.add_function("sub", |This(this): This<Cel>, other: Cel| -> Result<Cel, ExecutionError> {
-        Ok(Amount::of(&this)?.minus(Amount::summand(&other)?).into())
+        Ok(Amount::of(&this)?.plus(&Amount::summand(&other)?.negated())?.into())
     });
     for name in COMPARISONS {
         context.add_function(name, move |This(this): This<Cel>, other: Cel| compared(name, this, other));
@@ -155,6 +165,25 @@ mod tests {
         ] {
             assert_eq!(run(source), Ok(json!(true)), "{source}");
         }
+    }
+
+    #[test]
+    fn amounts_of_any_size_are_exact() {
+        for source in [
+            "quantity('1e100').isGreaterThan(quantity('1e99')) && quantity('1e99') != quantity('1e100')",
+            "quantity('1e2147483647').isGreaterThan(quantity('1e2147483646'))",
+            "quantity('170141183460469231731687303716').isLessThan(quantity('170141183460469231731687303717'))",
+            "quantity('1e40').add(quantity('1n')).isGreaterThan(quantity('1e40'))",
+            "quantity('1e40').add(quantity('1n')).sub(quantity('1e40')) == quantity('1n')",
+            "quantity('-1e100').compareTo(quantity('-1e99')) == -1 && quantity('1e100').asApproximateFloat() == 1e100",
+            // the largest that binary suffixes can say, as upstream
+            "quantity('8Ei') == quantity('9Ei') && quantity('8Ei') == quantity('9223372036854775807')",
+            "!quantity('1').add(9223372036854775807).sub(9223372036854775807).isInteger()",
+        ] {
+            assert_eq!(run(source), Ok(json!(true)), "{source}");
+        }
+        let far = "quantity('1e2147483647').add(quantity('1'))";
+        assert_eq!(run(&format!("{far}.sign() == 1")), Err(crate::cel::meter::EXCEEDED.to_owned()));
     }
 
     #[test]
