@@ -380,6 +380,9 @@ def test_a_full_disk_refuses_writes_and_harms_no_job(small_disk: pathlib.Path, t
     assert code == 500 and "[-]etcd failed: the disk is full" in text, text
     assert http.ask("GET", "/livez")[0] == 200 and http.ask("GET", MAPS)[0] == 200
     assert "trainyard_store_writable 0" in http.ask("GET", "/metrics")[1]
+    backup = yard.run("backup", str(tmp_path / "yard.backup"), check=False)
+    assert backup.returncode == 1 and "disk is full" in backup.stderr, backup.stderr
+    assert not (yard.home / "store.db.backup").exists(), "what was written of it takes the room that there is"
 
     wait_for("the first job's process to end", lambda: not processes(f"{script}\x008\x00".encode()), 60)
     assert processes(f"{script}\x00600".encode()), "a running job was harmed"

@@ -80,6 +80,13 @@ def test_a_read_only_disk_refuses_writes_and_harms_no_job(switched: tuple[Yard, 
     for name in ("ends-meanwhile", "goes-on"):
         yard.run("wait", name, "--for", "running", "--timeout", "60s")
     wait_for("its lines", lines)
+    # a container of it is due while nothing can be written
+    go = tmp_path / "go"
+    first = {"name": "first", "image": "i", "command": ["sh", "-c", f"until [ -e {go} ]; do sleep 0.1; done"]}
+    pod = {"restartPolicy": "Never", "initContainers": [first], "containers": [{"name": "c", "image": "i", "command": ["sh", "-c", "exit 7"]}]}
+    yard.kubectl("create", "-f", "-", input=json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "steps"}, "spec": pod}))
+    state = lambda field: yard.kubectl("get", "pod", "steps", "-o", f"jsonpath={{.status.{field}}}").stdout
+    wait_for("its first step", lambda: "running" in state("initContainerStatuses[0].state"))
     http = Http(yard)
     assert http.ask("POST", MAPS, config_map("before"))[0] == 201
 
@@ -88,6 +95,7 @@ def test_a_read_only_disk_refuses_writes_and_harms_no_job(switched: tuple[Yard, 
     refused = yard.run("run", "--detach", "--runtime", "plain", "--name", "refused", str(script), "1", "0", check=False)
     assert refused.returncode != 0 and "the disk is read-only" in refused.stderr, refused.stderr
 
+    go.touch()
     wait_for("the first job's process to end", lambda: not processes(f"{script}\x008\x00".encode()), 60)
     assert processes(f"{script}\x00600".encode()), "a running job was harmed"
 
@@ -98,6 +106,8 @@ def test_a_read_only_disk_refuses_writes_and_harms_no_job(switched: tuple[Yard, 
     assert "exit code 3" in yard.run("describe", "ends-meanwhile").stdout
     known = lines()
     wait_for("lines to be kept again", lambda: lines() > known)
+    wait_for("both steps to end", lambda: state("phase") == "Failed", 60)
+    assert state("containerStatuses[0].state.terminated.exitCode") == "7"
     assert http.ask("POST", MAPS, config_map("after"))[0] == 201
     assert http.ask("DELETE", f"{MAPS}/before")[0] == 200
     yard.run("delete", "goes-on")

@@ -44,8 +44,9 @@ pub fn make_empty(path: &Path) -> io::Result<()> {
     let opened = options.open(path).and_then(|file| regular(file, path));
     let file = match opened {
         Ok(file) => file,
-        Err(_) => {
-            fs::remove_file(path)?;
+        Err(error) => {
+            // what is not there is not in the way: then the first error says more
+            fs::remove_file(path).map_err(|gone| if gone.kind() == io::ErrorKind::NotFound { error } else { gone })?;
             options.create_new(true).open(path)?
         }
     };

@@ -11,8 +11,24 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 /// Writes a database with these objects to `path`, for its owner alone; it is on disk when this returns. What lay there is
-/// replaced.
+/// replaced. Where that fails, nothing is left of it: the disk may be full.
 pub(crate) fn write<'a>(
+    path: &Path,
+    revision: Revision,
+    entries: impl Iterator<Item = (&'a str, &'a Entry)>,
+    set_aside: &[SetAside],
+) -> Result<(), OpenError> {
+    let written = write_all(path, revision, entries, set_aside);
+    if written.is_err()
+        && let Err(error) = fs::remove_file(path)
+        && error.kind() != io::ErrorKind::NotFound
+    {
+        tracing::warn!(path = %path.display(), %error, "what was written of a copy cannot be removed; remove it");
+    }
+    written
+}
+
+fn write_all<'a>(
     path: &Path,
     revision: Revision,
     entries: impl Iterator<Item = (&'a str, &'a Entry)>,

@@ -36,10 +36,20 @@ const BACK_OFF_MAX: Duration = Duration::from_secs(300);
 const BACK_OFF_RESET: Duration = Duration::from_secs(600);
 /// Wait before a record that could not be written is tried again.
 const JOURNAL_RETRY: Duration = Duration::from_secs(1);
+/// Wait before a container is started again that the machine had no room for.
+const START_RETRY: Duration = Duration::from_secs(1);
 /// How long the streams of a container that is gone are waited for, where somebody else holds them open.
 const DRAIN_MAX: Duration = Duration::from_secs(2);
 /// Exit code of a container that could not be started, as containerd has it.
 const START_ERROR_CODE: i32 = 128;
+
+/// Whether it is the machine that could not: its disk is full or read-only, or it has no memory, processes or descriptors left.
+/// The container is not to blame, and may be started later.
+fn may_pass(error: &io::Error) -> bool {
+    use nix::errno::Errno::{EAGAIN, EDQUOT, EIO, EMFILE, ENFILE, ENOMEM, ENOSPC, EROFS};
+    let passing = [EAGAIN, EDQUOT, EIO, EMFILE, ENFILE, ENOMEM, ENOSPC, EROFS];
+    error.raw_os_error().is_some_and(|code| passing.contains(&nix::errno::Errno::from_raw(code)))
+}
 
 /// Blocks the signals the loop listens to, and returns where they arrive.
 pub fn take_signals() -> nix::Result<SignalFd> {
@@ -297,13 +307,14 @@ impl<'a> Supervisor<'a> {
             return self.ended(index, START_ERROR_CODE, None, "RunContainerError", why, started_at);
         }
         let log_path = self.dir.log(&spec.name, container.attempt);
-        if let Err(e) = files::make_empty(&spec.termination_message) {
-            crate::say!("{} {}: {e}", clock::now(), spec.termination_message.display());
-        }
         let view = if self.launch.isolation.is_hosts() { View::Own } else { View::Pod };
         let log = LogWriter::open(&log_path, self.launch.log_bytes_max, self.launch.log_files_max);
         let group = self.group.as_ref().map(|group| group.container(&spec.name, container.attempt, &spec.limits));
         let started = log.and_then(|log| {
+            match files::make_empty(&spec.termination_message) {
+                Err(e) if !may_pass(&e) => crate::say!("{} {}: {e}", clock::now(), spec.termination_message.display()),
+                other => other?,
+            }
             let group = group.transpose()?;
             let started = container::start(spec, view, group.as_ref().map(|group| &group.procs))?;
             Ok((log, group, started))
@@ -330,6 +341,10 @@ impl<'a> Supervisor<'a> {
                     stop: Stop::No,
                     drained_by: None,
                 }));
+            }
+            Err(e) if self.stopping.is_none() && may_pass(&e) => {
+                crate::say!("{} container {:?} waits: {e}", clock::now(), spec.name);
+                container.state = State::Waiting(Some(after(Instant::now(), START_RETRY)));
             }
             Err(e) => {
                 let message = format!("container {:?}: {e}", spec.name);
