@@ -43,6 +43,21 @@ impl Content {
         }
     }
 
+    /// Whether it may take much longer than texts of its length do: YAML has aliases, JSON patches copy.
+    pub fn may_grow(&self, media: &str) -> bool {
+        if self.tree.is_some() {
+            return false;
+        }
+        match media {
+            "application/json-patch+json" => true,
+            media if media.ends_with("yaml") => {
+                let text = self.text().trim_ascii_start();
+                text.first() != Some(&b'{') || text.contains(&b'*')
+            }
+            _ => false,
+        }
+    }
+
     /// What it says, and what is there twice.
     ///
     /// # Errors

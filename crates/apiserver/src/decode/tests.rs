@@ -3,6 +3,7 @@
 use super::json::in_place;
 use super::yaml::plain_json;
 use super::*;
+use std::sync::Arc;
 
 #[test]
 fn faults_of_fields_are_told_where_they_stand() {
@@ -95,6 +96,20 @@ fn aliases_do_not_multiply() {
         Ok((value, _)) => assert!(merge::bounds::bytes(&value) <= 8 << 20, "{}", merge::bounds::bytes(&value)),
         Err(error) => assert!(error.starts_with("yaml: "), "{error}"),
     }
+    // each of these values costs as much as one that is written
+    let repeated =
+        |values: usize| format!("a: &a [{}]\nl: [{}]\n", vec!["x"; values].join(", "), ["*a"; 90].join(", "));
+    assert!(yaml(repeated(100).as_bytes()).is_ok() && yaml(repeated(1000).as_bytes()).is_err());
     let (value, _) = yaml(b"a: &a {x: 1}\nb: *a\n").unwrap();
     assert_eq!(value, serde_json::json!({"a": {"x": 1}, "b": {"x": 1}}));
+}
+
+#[test]
+fn short_bodies_that_take_long_are_known() {
+    let grows = |media, text: &'static str| Content::from(bytes::Bytes::from(text)).may_grow(media);
+    let [json, apply] = ["application/json", "application/apply-patch+yaml"];
+    assert!(grows("application/json-patch+json", "[]") && grows("application/yaml", "a: &a [x]\nb: *a"));
+    assert!(grows(apply, "{a: &a [x], b: *a}") && !grows(apply, " {\"a\": 1}") && !grows(json, "{\"a\": \"*\"}"));
+    let tree = Content::tree(Arc::new(serde_json::json!([{"op": "copy"}])));
+    assert!(!tree.may_grow("application/json-patch+json"), "it is of this process");
 }

@@ -9,6 +9,13 @@ const YAML_DEPTH_MAX: usize = 64;
 /// Most values of a YAML document, those that aliases repeat included.
 const YAML_NODES_MAX: usize = 1_000_000;
 
+/// Most values that aliases may repeat in a YAML document. Each costs as much as one that is written, so a text of 300 bytes
+/// could take seconds.
+const YAML_REPEATED_MAX: usize = 20_000;
+
+/// Most values that are kept for aliases, those of anchors inside anchors once for each.
+const YAML_RECORDED_MAX: usize = 5 * YAML_REPEATED_MAX;
+
 /// Most bytes of text in a YAML document, those that aliases repeat included: as many as a body may have.
 const YAML_SCALARS_MAX: usize = 3 << 20;
 
@@ -32,10 +39,13 @@ pub fn yaml(bytes: &[u8]) -> Result<(Value, Vec<String>), String> {
             max_nodes: YAML_NODES_MAX,
             max_events: 3 * YAML_NODES_MAX,
             max_total_scalar_bytes: YAML_SCALARS_MAX,
+            max_recorded_anchor_events: YAML_RECORDED_MAX,
         }
     };
+    let aliases = || serde_saphyr::alias_limits! { max_total_replayed_events: YAML_REPEATED_MAX };
     let options = serde_saphyr::options! {
         budget: budget(),
+        alias_limits: aliases(),
         duplicate_keys: serde_saphyr::DuplicateKeyPolicy::LastWins,
     };
     let value: Value = serde_saphyr::from_str_with_options(first, options).map_err(|error| format!("yaml: {error}"))?;
@@ -43,7 +53,7 @@ pub fn yaml(bytes: &[u8]) -> Result<(Value, Vec<String>), String> {
     let mut repeated = Vec::new();
     let mut text = first.to_owned();
     for round in 0..REPEATED_MAX {
-        let options = serde_saphyr::options! { budget: budget() };
+        let options = serde_saphyr::options! { budget: budget(), alias_limits: aliases() };
         let Err(error) = serde_saphyr::from_str_with_options::<serde::de::IgnoredAny>(&text, options) else { break };
         let error = error.to_string();
         let Some(found) = repeated_key(&error) else { break };

@@ -247,7 +247,7 @@ impl Server {
             let call = Call { target, options: &options, user: &ask.user, warnings: &[] };
             self.core.replace(&call, new, &entry, apply)
         };
-        let answer = self.core.run(self.core.may_take_long(target, ask.body.size()), attempt).await?;
+        let answer = self.core.run(self.may_take_long(ask, target), attempt).await?;
         let scale = view(&target.served, &answer.object.value(), paths, true)?;
         shown(scale, builtin, &accepted, self.core.world.now())
     }

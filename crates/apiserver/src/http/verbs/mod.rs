@@ -81,6 +81,11 @@ impl Server {
         }))
     }
 
+    /// Whether what is asked may keep a thread busy.
+    pub(super) fn may_take_long(&self, ask: &Ask, target: &Target) -> bool {
+        self.core.may_take_long(target, ask.body.size()) || ask.body.may_grow(&ask.content_type())
+    }
+
     pub(super) async fn create(self: &Arc<Self>, ask: &Ask, target: &Target) -> Result<Response<Body>, Status> {
         if let Some(meant) = self.alias_target(ask, target)? {
             return self.post_subresource(ask, &meant).await;
@@ -88,7 +93,7 @@ impl Server {
         let accepted = ask.negotiate(Self::offer(&target.served))?;
         Self::readable(ask, &target.served)?;
         let options = WriteOptions::parse(&ask.query, "CreateOptions", ask.agent(), false)?;
-        let long = self.core.may_take_long(target, ask.body.size());
+        let long = self.may_take_long(ask, target);
         let (body, warnings) = self.core.apart(long, || self.body_object(ask, &target.served, &options)).await?;
         if !target.served.resource.verbs.contains(&"get")
             && let Some(parent) = self.parent_of(target, &body)
@@ -124,7 +129,7 @@ impl Server {
     pub(super) async fn update(self: &Arc<Self>, ask: &Ask, target: &Target) -> Result<Response<Body>, Status> {
         let accepted = ask.negotiate(Self::offer(&target.served))?;
         let options = WriteOptions::parse(&ask.query, "UpdateOptions", ask.agent(), false)?;
-        let long = self.core.may_take_long(target, ask.body.size());
+        let long = self.may_take_long(ask, target);
         let (body, warnings) = self.core.apart(long, || self.body_object(ask, &target.served, &options)).await?;
         let call = Call { target, options: &options, user: &ask.user, warnings: &warnings };
         let body = Read::from(body);
@@ -151,7 +156,7 @@ impl Server {
         };
         let apply = kind == PatchKind::Apply;
         let options = WriteOptions::parse(&ask.query, "PatchOptions", ask.agent(), apply)?;
-        let long = self.core.may_take_long(target, ask.body.size());
+        let long = self.may_take_long(ask, target);
         let read = || decode::patch(&target.served, &ask.body, kind, options.validation);
         // a patch that cannot be read is looked at only where there is something to patch
         let (patch, warnings) = self
@@ -305,7 +310,7 @@ impl Server {
                 }
             }
         };
-        let long = self.core.may_take_long(target, ask.body.size());
+        let long = self.may_take_long(ask, target);
         let mut answer = self.core.run(long, attempt).await?;
         let rest = left.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some((options, reply)) = rest {
