@@ -87,7 +87,7 @@ impl Entry {
 pub enum Expect {
     /// The object does not exist.
     Absent,
-    /// This is the revision of its last write.
+    /// This is the revision of its last write; of several writes of one transaction, that of the last write before it.
     Revision(Revision),
 }
 

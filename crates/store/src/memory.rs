@@ -123,23 +123,24 @@ impl Shared {
         let mut events: Vec<Event> = Vec::with_capacity(txn.ops.len());
         let mut revision = pending.revision;
         for op in txn.ops {
-            let current = {
-                let (bucket, key) = op.place();
-                match events.iter().rev().find(|e| e.entry.key == *key && e.bucket == *bucket) {
-                    Some(event) => (!event.deleted).then(|| event.entry.clone()),
-                    None => match pending.overlay.get(&(bucket.clone(), key.clone())) {
-                        Some(entry) => entry.clone(),
-                        None => self.read().buckets.get(bucket).and_then(|b| b.map.get(key)).cloned(),
-                    },
-                }
+            let (bucket, key) = op.place();
+            let own = |event: &&Event| event.entry.key == *key && event.bucket == *bucket;
+            let current = match events.iter().rev().find(own) {
+                Some(event) => (!event.deleted).then(|| event.entry.clone()),
+                None => match pending.overlay.get(&(bucket.clone(), key.clone())) {
+                    Some(entry) => entry.clone(),
+                    None => self.read().buckets.get(bucket).and_then(|b| b.map.get(key)).cloned(),
+                },
             };
             let expect = match &op {
                 Op::Put { expect, .. } => *expect,
                 Op::Delete { expect, .. } => Expect::Revision(*expect),
             };
+            let first = events.iter().find(own).and_then(|event| event.previous.as_ref());
             match (expect, &current) {
                 (Expect::Absent, None) => {}
                 (Expect::Revision(wanted), Some(entry)) if entry.revision == wanted => {}
+                (Expect::Revision(wanted), Some(_)) if first.is_some_and(|entry| entry.revision == wanted) => {}
                 _ => return Err(WriteError::Conflict),
             }
             revision += 1;

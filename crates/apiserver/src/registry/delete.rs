@@ -271,13 +271,16 @@ impl Core {
             return Attempt::Done(Answer { code: 200, object, warnings });
         }
         served.to_storage(&mut last);
-        let op = Op::Delete {
-            bucket: served.bucket.clone(),
-            key: entry.key.clone(),
-            expect: entry.revision,
-            last: Some(last),
-        };
-        Attempt::Write(Box::new(Pending { txn: Txn::one(op), code: 200, warnings, reply, target: target.clone() }))
+        let (bucket, key, expect) = (served.bucket.clone(), entry.key.clone(), entry.revision);
+        let mut ops = Vec::new();
+        if resource.strategy.graceful() {
+            // upstream writes that the grace is over, and deletes then: watchers hear both
+            let (bucket, key, value) = (bucket.clone(), key.clone(), last.clone());
+            ops.push(Op::Put { bucket, key, value, expect: Expect::Revision(expect) });
+        }
+        ops.push(Op::Delete { bucket, key, expect, last: Some(last) });
+        let txn = Txn { ops, ..Txn::default() };
+        Attempt::Write(Box::new(Pending { txn, code: 200, warnings, reply, target: target.clone() }))
     }
 }
 

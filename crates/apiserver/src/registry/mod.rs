@@ -177,7 +177,7 @@ pub struct Pending {
     pub(crate) txn: Txn,
     pub(crate) code: u16,
     pub(crate) warnings: Vec<String>,
-    /// `None`: the object of the first operation, as stored.
+    /// `None`: the object of the last operation, as stored.
     pub(crate) reply: Option<Value>,
     pub(crate) target: Target,
 }
@@ -443,7 +443,7 @@ impl Pending {
     }
 
     fn conclude(self, events: &[Event]) -> Answer {
-        let object = match (self.reply, events.first()) {
+        let object = match (self.reply, events.last()) {
             (Some(reply), _) => Object::Made(Arc::new(reply)),
             (None, Some(event)) => self.target.served.present(&event.entry),
             (None, None) => Object::Made(Arc::default()),

@@ -2,6 +2,7 @@
 
 #![allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should")]
 
+mod alike;
 mod apart;
 mod applied;
 mod audit;

@@ -92,7 +92,21 @@ fn writes_replace_what_they_expect_or_nothing() {
         };
         assert_eq!(write(&store, both), Err(WriteError::Conflict), "{which}");
         assert!(store.get("b", &Key::new("ns", "c")).is_none(), "{which}");
-        write(&store, delete("a", second)).unwrap();
+        // What is written and deleted together is expected as it was before.
+        let mut last = put("a", json!({"n": 3}), Expect::Revision(second));
+        last.ops.extend(delete("a", second).ops);
+        let mut late = last.clone();
+        late.ops.extend(delete("a", second).ops);
+        assert_eq!(write(&store, late), Err(WriteError::Conflict), "{which}: it is gone by then");
+        let mut watch = store.watch("b", second).unwrap();
+        let events = store.submit(last).wait().unwrap();
+        assert_eq!(events.iter().map(|event| event.deleted).collect::<Vec<_>>(), [false, true], "{which}");
+        let heard = watch.poll().unwrap().events;
+        assert_eq!(
+            heard.iter().map(|event| (event.revision, event.deleted)).collect::<Vec<_>>(),
+            [(second + 1, false), (second + 2, true)],
+            "{which}"
+        );
         assert!(store.get("b", &Key::new("ns", "a")).is_none(), "{which}");
     }
 }
