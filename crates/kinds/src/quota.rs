@@ -256,6 +256,23 @@ impl Strategy for ResourceQuotas {
         errors
     }
 
+    fn warnings(&self, new: &Value, old: Option<&Value>) -> Vec<String> {
+        if old.is_some() {
+            return Vec::new();
+        }
+        let hard = |name: String| {
+            let amount = Quantity::from_json(at(new, "spec.hard").get(&name)?).ok()?;
+            Some((name, amount))
+        };
+        let above = |name: &&str| {
+            let bare = || hard((*name).to_owned()).filter(|_| matches!(*name, "cpu" | "memory"));
+            let (request, asked) = hard(format!("requests.{name}")).or_else(bare)?;
+            let (limit, most) = hard(format!("limits.{name}"))?;
+            (asked > most).then(|| format!("ResourceQuota {request} ({asked}) should be less than {limit} ({most})"))
+        };
+        ["cpu", "memory", "storage", "ephemeral-storage"].iter().filter_map(above).collect()
+    }
+
     fn generation_changed(&self, _new: &Value, _old: &Value) -> Option<bool> {
         None
     }

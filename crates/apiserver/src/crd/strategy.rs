@@ -4,6 +4,7 @@ use api::field::{Error, ErrorList, Path};
 use merge::apply::Ignored;
 use resource::{Context, Strategy};
 use serde_json::{Map, Value};
+use std::collections::BTreeSet;
 
 pub(crate) struct CustomStrategy {
     pub(crate) has_status: bool,
@@ -54,6 +55,22 @@ fn replicas(object: &Value, path: &str, errors: &mut ErrorList) {
     if number > i64::from(i32::MAX) {
         errors.push(Error::invalid(&place, number, format!("should be less than or equal to {}", i32::MAX)));
     }
+}
+
+fn finalizers(object: &Value) -> BTreeSet<&str> {
+    object["metadata"]["finalizers"].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
+}
+
+/// What a new finalizer of a custom resource is warned of; those of built-in kinds are refused for it.
+fn finalizer_faults(name: &str) -> Vec<String> {
+    let mut faults = api::names::qualified_name_faults(name);
+    if !name.contains('/') && !["orphan", "foregroundDeletion", "kubernetes"].contains(&name) {
+        let path = if name.contains('.') { " including a path (/)" } else { "" };
+        faults.push(format!(
+            "prefer a domain-qualified finalizer name{path} to avoid accidental conflicts with other finalizer writers"
+        ));
+    }
+    faults.into_iter().map(|fault| format!("metadata.finalizers: {name:?}: {fault}")).collect()
 }
 
 impl CustomStrategy {
@@ -114,6 +131,11 @@ impl Strategy for CustomStrategy {
 
     fn validate_update(&self, cx: &Context<'_>, new: &Value, _old: &Value) -> ErrorList {
         self.validate_create(cx, new)
+    }
+
+    fn warnings(&self, new: &Value, old: Option<&Value>) -> Vec<String> {
+        let had = old.map(finalizers).unwrap_or_default();
+        finalizers(new).difference(&had).flat_map(|name| finalizer_faults(name)).collect()
     }
 
     fn validate_subresource(&self, _cx: &Context<'_>, subresource: &str, new: &Value, _old: &Value) -> ErrorList {

@@ -13,6 +13,7 @@ pub use content::Content;
 pub(crate) use json::Place;
 pub use json::json;
 use json::{in_place, whole_numbers};
+use merge::apply::Versions as _;
 use merge::order::Ordered;
 pub use patch::{delete_options, patch, prune};
 use resource::status::Status;
@@ -87,7 +88,8 @@ pub fn object(
     if value.is_null() && served.custom.is_none() {
         value = serde_json::json!({});
     }
-    expect_kind(&Expected::of(served), &mut value, body)?;
+    expect_kind(&Expected::of(served), &mut value, body)
+        .map_err(|refused| of_another_version(served, &mut value.clone(), refused, validation))?;
     if served.custom.is_some() {
         whole_numbers(&mut value);
     }
@@ -107,7 +109,7 @@ pub fn object(
         return Err(cannot(told.unwrap_or(why)));
     }
     let dropped = served.prune(&mut value);
-    let texts = match format {
+    let mut texts: Vec<String> = match format {
         // a built-in kind is read field by field, and each fault is reported where it stands; a custom one is read, then pruned
         Format::Json if served.custom.is_none() && !(repeated.is_empty() && dropped.is_empty()) => {
             in_place(body.text(), &repeated, &dropped)
@@ -129,9 +131,32 @@ pub fn object(
             twice.into_iter().chain(dropped.iter().map(|path| format!("unknown field \"{path}\""))).collect()
         }
     };
+    if format == Format::Json {
+        let mut told = BTreeSet::new();
+        texts.retain(|text| told.insert(text.clone()));
+    }
     let mut warnings = judge(validation, texts).map_err(cannot)?;
     warnings.extend(repeated_owners(&mut value, ""));
     Ok((value, warnings))
+}
+
+/// A custom resource is read as what it says it is, by the schema of that version, before it is refused for not being of the
+/// path's version.
+fn of_another_version(served: &Served, value: &mut Value, refused: Status, validation: FieldValidation) -> Status {
+    let text = |field: &str| api::object::text(value, field).to_owned();
+    let (kind, api_version) = (text("kind"), text("apiVersion"));
+    if kind.is_empty() {
+        return refused;
+    }
+    let Some(schema) = served.schema_in(&api_version) else { return refused };
+    let unknown = schema.prune(value).iter().map(|path| format!("unknown field \"{path}\"")).collect();
+    match judge(validation, unknown) {
+        Ok(warnings) => refused.with_warnings(&warnings),
+        Err(why) => {
+            let (version, wanted) = (api_version.rsplit('/').next().unwrap_or_default(), &served.resource.kind);
+            Status::bad_request(format!("{kind} in version \"{version}\" cannot be handled as a {wanted}: {why}"))
+        }
+    }
 }
 
 /// Parses a body that is to be an object of `kind`.
@@ -165,6 +190,16 @@ pub fn scale_of(mut value: Value, body: &Content) -> Result<Value, Status> {
     merge::builtin::decode(SCALE, &mut value)
         .map_err(|why| Status::bad_request(format!("Scale in version \"v1\" cannot be handled as a Scale: {why}")))?;
     Ok(value)
+}
+
+/// Takes from the body of an update of a scale what a Scale does not know, and says what that was.
+///
+/// # Errors
+/// 400 in upstream's words, under `Strict`.
+pub fn unknown_of_scale(body: &mut Value, validation: FieldValidation) -> Result<Vec<String>, Status> {
+    let dropped = merge::builtin::schema(SCALE).prune(body);
+    judge(validation, dropped.iter().map(|path| format!("unknown field \"{path}\"")).collect())
+        .map_err(|why| Status::bad_request(format!("Scale in version \"v1\" cannot be handled as a Scale: {why}")))
 }
 
 /// Keeps one of the owner references that are the same, and says that it does. `when`: what upstream says of the moment at which

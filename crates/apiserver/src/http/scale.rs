@@ -19,7 +19,13 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// The answer to a request about a Scale, in the form that was asked for. `builtin`: of a built-in kind.
-fn shown(scale: Value, builtin: bool, accepted: &Accepted, now: jiff::Timestamp) -> Result<Response<Body>, Status> {
+fn shown(
+    scale: Value,
+    builtin: bool,
+    accepted: &Accepted,
+    now: jiff::Timestamp,
+    warnings: Vec<String>,
+) -> Result<Response<Body>, Status> {
     let scale = match accepted.form {
         Form::Table => return Ok(table_of(&scale, builtin, accepted, now)),
         Form::MetadataList => {
@@ -32,7 +38,7 @@ fn shown(scale: Value, builtin: bool, accepted: &Accepted, now: jiff::Timestamp)
         Form::Metadata => table::metadata(&scale, accepted.form_version),
         Form::Object => scale,
     };
-    let answer = Answer { code: 200, object: Object::Made(Arc::new(scale)), warnings: Vec::new() };
+    let answer = Answer { code: 200, object: Object::Made(Arc::new(scale)), warnings };
     Ok(answer::object(&answer, false, accepted))
 }
 
@@ -109,7 +115,13 @@ impl Server {
     }
 
     /// Who else manages the replicas, of a built-in kind, where an apply would change them.
-    fn scale_conflicts(&self, target: &Target, live: &Value, wanted: i64, options: &WriteOptions) -> Option<Status> {
+    fn scale_conflicts(
+        &self,
+        target: &Target,
+        live: &Value,
+        wanted: Option<i64>,
+        options: &WriteOptions,
+    ) -> Option<Status> {
         let served = &target.served;
         let (catalog, paths) = (self.core.catalog(), served.scale().unwrap_or_default());
         let path = text(&paths, "specReplicasPath");
@@ -120,8 +132,10 @@ impl Server {
             subresource: &target.subresource,
             ignored: &Ignored::Nothing,
         };
-        // a scale leaves out none, so that an apply of it changes something
-        if options.force || (wanted != 0 && jsonpath::simple(live, path).and_then(Value::as_i64) == Some(wanted)) {
+        // a scale leaves out none, so that an apply of it, or of null, changes something
+        let same =
+            wanted.is_some_and(|wanted| wanted != 0) && jsonpath::simple(live, path).and_then(Value::as_i64) == wanted;
+        if options.force || same {
             return None;
         }
         let others = apply::scale_managers(live, &writer, path, |version| catalog.scales(served, version))?;
@@ -152,7 +166,7 @@ impl Server {
         let accepted = ask.negotiate(Offer { protobuf: builtin, routed: builtin, forms: true, watch: false })?;
         if ask.method == Method::GET {
             let scale = view(&target.served, &self.core.get(target)?.value(), paths, false)?;
-            return shown(scale, builtin, &accepted, self.core.world.now());
+            return shown(scale, builtin, &accepted, self.core.world.now(), Vec::new());
         }
         let agent = ask.header(http::header::USER_AGENT).unwrap_or_default();
         let kind = PatchKind::of(&ask.content_type());
@@ -170,8 +184,13 @@ impl Server {
                 Some(_) => {}
             }
         }
+        let mut warnings = Vec::new();
         let body = if ask.method == Method::PUT {
-            Self::scale_body(ask, builtin)?
+            let mut body = Self::scale_body(ask, builtin)?;
+            if builtin {
+                warnings = decode::unknown_of_scale(&mut body, options.validation)?;
+            }
+            body
         } else if apply {
             ask.body.yaml().map_err(Status::bad_request)?.0
         } else {
@@ -205,6 +224,11 @@ impl Server {
                 let mut patched = made.map_err(|error| crate::registry::refused(&error))?;
                 // as of objects: a strategic patch is shown itself
                 let (shown, read) = match kind {
+                    Some(PatchKind::Apply) => {
+                        merge::builtin::convert(decode::SCALE, &mut patched)
+                            .map_err(|why| crate::registry::unconverted(&patched, &body, &why))?;
+                        (String::new(), Ok(()))
+                    }
                     Some(PatchKind::Strategic) => {
                         (strategic::shown(&scale, &body), merge::builtin::convert(decode::SCALE, &mut patched))
                     }
@@ -215,8 +239,8 @@ impl Server {
                     return Err(Status::invalid("", "", "", &vec![error]));
                 }
                 if apply
-                    && let Some(wanted) = body["spec"].get("replicas").and_then(Value::as_i64)
-                    && let Some(conflict) = self.scale_conflicts(target, &old, wanted, &options)
+                    && let Some(wanted) = body["spec"].get("replicas")
+                    && let Some(conflict) = self.scale_conflicts(target, &old, wanted.as_i64(), &options)
                 {
                     return Err(conflict);
                 }
@@ -244,11 +268,12 @@ impl Server {
             let mut new = (*old).clone();
             set(&mut new, text(paths, "specReplicasPath"), replicas.into());
             // The fields of the object itself change, so its own rules apply; their manager is recorded as one of `scale`.
-            let call = Call { target, options: &options, user: &ask.user, warnings: &[] };
+            let call = Call { target, options: &options, user: &ask.user, warnings: &warnings };
             self.core.replace(&call, new, &entry, apply)
         };
-        let answer = self.core.run(self.may_take_long(ask, target), attempt).await?;
+        let answer = self.core.run(self.may_take_long(ask, target), attempt).await;
+        let answer = answer.map_err(|status| status.with_warnings(&warnings))?;
         let scale = view(&target.served, &answer.object.value(), paths, true)?;
-        shown(scale, builtin, &accepted, self.core.world.now())
+        shown(scale, builtin, &accepted, self.core.world.now(), answer.warnings)
     }
 }

@@ -24,7 +24,7 @@ pub use read::ListAnswer;
 pub use write::Call;
 
 pub(crate) use catalog::bucket;
-pub(crate) use patch::{apply_refused, refused};
+pub(crate) use patch::{apply_refused, refused, unconverted};
 pub(crate) use read::{not_found, parse_revision, too_large};
 pub(crate) use write::{enforce_namespace, other_uid, same_revision, time};
 

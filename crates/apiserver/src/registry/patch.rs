@@ -163,7 +163,7 @@ fn unconvertible(api_version: &str, kind: &str, resource: &resource::Resource) -
 }
 
 /// What an apply made is no object of its kind.
-fn unconverted(made: &Value, applied: &Value, why: &str) -> Status {
+pub(crate) fn unconverted(made: &Value, applied: &Value, why: &str) -> Status {
     let (version, kind) = (api::object::text(made, "apiVersion"), api::object::text(made, "kind"));
     let (group, short) = version.rsplit_once('/').unwrap_or(("", version));
     let kind = format!("{group}/{short}, Kind={kind}");

@@ -192,8 +192,9 @@ impl Core {
         if answer.items.len() == limit
             && let Some(last) = last
         {
+            // whether any of the rest is selected is not looked at
             let more = if selective {
-                entries.any(|entry| served.selects_object(options, &served.present(entry)))
+                entries.next().is_some()
             } else {
                 let rest = entries.count();
                 answer.remaining = (rest > 0).then_some(rest);

@@ -56,3 +56,104 @@ async fn a_pod_that_goes_at_once_is_changed_then_deleted() {
         }
     }
 }
+
+#[tokio::test]
+async fn an_empty_list_of_managers_forgets_all_but_of_custom_resources() {
+    let hostile = Hostile::start(None).await;
+    hostile.define().await;
+    let custom = "/apis/test.io/v1/namespaces/default/things";
+    let thing = json!({"apiVersion": "test.io/v1", "kind": "Thing", "metadata": {"name": "a"}, "k": "v"});
+    for (path, object, forgets) in [
+        (&*format!("{BASE}/configmaps"), json!({"metadata": {"name": "a"}, "data": {"k": "v"}}), true),
+        (custom, thing, false),
+    ] {
+        let there = made(&hostile, path, object).await;
+        assert!(there["metadata"]["managedFields"].is_array(), "{there}");
+        let empty = json!({"metadata": {"managedFields": []}});
+        let (code, _, answer) = ask(&hostile, "PATCH", &format!("{path}/a"), MERGE, empty).await;
+        assert_eq!(code, 200, "{answer}");
+        assert_eq!(answer["metadata"].get("managedFields").is_none(), forgets, "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn a_page_of_a_selection_goes_on_where_there_is_anything_after_it() {
+    let hostile = Hostile::start(None).await;
+    let maps = format!("{BASE}/configmaps");
+    for (name, labels) in [("a", json!({"app": "x"})), ("b", json!({}))] {
+        made(&hostile, &maps, json!({"metadata": {"name": name, "labels": labels}})).await;
+    }
+    let first = format!("{maps}?labelSelector=app&limit=1");
+    let (_, _, page) = ask(&hostile, "GET", &first, "", json!(null)).await;
+    let token = page["metadata"]["continue"].as_str().unwrap_or_else(|| panic!("{page}"));
+    assert_eq!(page["metadata"].get("remainingItemCount"), None, "nobody has counted");
+    let (code, _, page) = ask(&hostile, "GET", &format!("{first}&continue={token}"), "", json!(null)).await;
+    assert_eq!((code, page["items"].as_array().map(Vec::len)), (200, Some(0)), "{page}");
+    assert_eq!(page["metadata"].get("continue"), None, "{page}");
+}
+
+#[tokio::test]
+async fn a_scale_takes_null_for_a_value_and_warns_of_unknown_fields() {
+    let hostile = Hostile::start(None).await;
+    let path = "/apis/apps/v1/namespaces/default/replicasets";
+    let template = json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let spec = json!({"replicas": 2, "selector": {"matchLabels": {"a": "b"}}, "template": template});
+    made(&hostile, path, json!({"metadata": {"name": "a"}, "spec": spec})).await;
+    // null is a value that nobody else has set
+    let applied =
+        json!({"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": {"name": "a"}, "spec": {"replicas": null}});
+    let by_other = format!("{path}/a/scale?fieldManager=other");
+    let (code, _, answer) = ask(&hostile, "PATCH", &by_other, "application/apply-patch+yaml", applied).await;
+    assert_eq!(code, 409, "{answer}");
+    let scale = json!({"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": {"name": "a"}, "spec": {"odd": 1}});
+    let at = format!("{path}/a/scale");
+    let (code, warnings, answer) = ask(&hostile, "PUT", &at, JSON, scale.clone()).await;
+    assert_eq!((code, warnings.len()), (200, 1), "{answer}");
+    assert!(warnings[0].contains("unknown field \\\"spec.odd\\\""), "{warnings:?}");
+    let (code, _, answer) = ask(&hostile, "PUT", &format!("{at}?fieldValidation=Strict"), JSON, scale).await;
+    assert_eq!(code, 400, "{answer}");
+    assert!(
+        api::object::text(&answer, "message").ends_with("strict decoding error: unknown field \"spec.odd\""),
+        "{answer}"
+    );
+}
+
+#[tokio::test]
+async fn a_review_is_answered_as_it_was_read() {
+    let hostile = Hostile::start(None).await;
+    let review = json!({"metadata": {"namespace": "x"}, "spec": {"user": "u", "resourceAttributes": {"namespace": "", "verb": "get", "resource": "pods"}}});
+    let answer = made(&hostile, "/apis/authorization.k8s.io/v1/subjectaccessreviews", review).await;
+    assert_eq!(answer["spec"]["resourceAttributes"], json!({"verb": "get", "resource": "pods"}));
+    assert_eq!(answer["metadata"].get("namespace"), None, "{answer}");
+    let review = json!({"metadata": {"namespace": "x"}, "spec": {"token": "t"}});
+    let answer = made(&hostile, "/apis/authentication.k8s.io/v1/tokenreviews", review).await;
+    assert_eq!(answer["metadata"].get("namespace"), None, "{answer}");
+}
+
+#[tokio::test]
+async fn what_is_odd_is_warned_of() {
+    let hostile = Hostile::start(None).await;
+    hostile.define().await;
+    let custom = "/apis/test.io/v1/namespaces/default/things";
+    let thing = |finalizer: &str| json!({"apiVersion": "test.io/v1", "kind": "Thing", "metadata": {"name": "a", "finalizers": [finalizer]}});
+    for (finalizer, count) in [("x", 1), ("x.y", 1), ("example.com/x", 0), ("foregroundDeletion", 0)] {
+        let (code, warnings, answer) =
+            ask(&hostile, "POST", &format!("{custom}?dryRun=All"), JSON, thing(finalizer)).await;
+        assert_eq!((code, warnings.len()), (201, count), "{finalizer}: {warnings:?} {answer}");
+    }
+    let quota = json!({"metadata": {"name": "q"}, "spec": {"hard": {"memory": "512Mi", "limits.memory": "200Mi", "requests.cpu": "1", "limits.cpu": "1"}}});
+    let (_, warnings, _) = ask(&hostile, "POST", &format!("{BASE}/resourcequotas"), JSON, quota).await;
+    assert_eq!(warnings, ["299 - \"ResourceQuota memory (512Mi) should be less than limits.memory (200Mi)\""]);
+}
+
+#[tokio::test]
+async fn a_service_that_gets_a_selector_has_one_fault() {
+    let hostile = Hostile::start(None).await;
+    let ports = json!([{"port": 80}]);
+    let services = format!("{BASE}/services");
+    made(&hostile, &services, json!({"metadata": {"name": "a"}, "spec": {"clusterIP": "None", "ports": ports}})).await;
+    let selecting =
+        json!({"metadata": {"name": "a"}, "spec": {"clusterIP": "None", "ports": ports, "selector": {"a": "b"}}});
+    let (code, _, answer) = ask(&hostile, "PUT", &format!("{services}/a"), JSON, selecting).await;
+    assert_eq!((code, answer["details"]["causes"].as_array().map(Vec::len)), (422, Some(1)), "{answer}");
+}

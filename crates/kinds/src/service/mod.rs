@@ -158,10 +158,9 @@ impl Strategy for Services {
                 // an old client knows one address
                 spec["clusterIPs"] = json!([text(spec, "clusterIP")]);
             }
-            for field in ["ipFamilies", "ipFamilyPolicy"] {
-                if unset(at(spec, field)) {
-                    keep(spec, old_spec, field);
-                }
+            // the families follow from the policy and the addresses anew
+            if unset(at(spec, "ipFamilyPolicy")) {
+                keep(spec, old_spec, "ipFamilyPolicy");
             }
             if has_nodes(&kind) && has_nodes(before) {
                 for port in items_mut(spec, "ports") {

@@ -38,6 +38,24 @@ impl Read {
     }
 }
 
+/// A body that is answered and never stored, as Go reads it: without what is empty, and of no namespace where its kind has none.
+fn as_read(served: &Served, mut body: Value) -> Value {
+    let status = body.get("status").cloned();
+    served.normalize(&mut body);
+    if let Some(members) = body.as_object_mut() {
+        match status {
+            Some(status) => members.insert("status".to_owned(), status),
+            None => members.remove("status"),
+        };
+    }
+    if !served.resource.namespaced
+        && let Some(meta) = body.get_mut("metadata").and_then(Value::as_object_mut)
+    {
+        meta.remove("namespace");
+    }
+    body
+}
+
 impl Server {
     /// Refuses a body of a type that nobody can read.
     fn readable(ask: &Ask, served: &Served) -> Result<(), Status> {
@@ -105,6 +123,7 @@ impl Server {
             return self.post_subresource(ask, &parent).await;
         }
         let strategy = &target.served.resource.strategy;
+        let body = if target.served.resource.verbs.contains(&"get") { body } else { as_read(&target.served, body) };
         let review = self.core.with_context(&ask.user, target, options.dry_run, |cx| strategy.review(cx, &body));
         if let Some(result) = review {
             let mut made = result?;

@@ -87,9 +87,12 @@ impl Server {
         old_watch: bool,
     ) -> Result<Response<Body>, Status> {
         let accepted = ask.negotiate(Offer { watch: true, ..Self::offer(&target.served) })?;
-        let include = include_for(&ask, &accepted)?;
         let mut options = ListOptions::parse(&ask.query)?;
         options.watch |= old_watch;
+        if !options.watch {
+            target.served.check_fields(&options.fields)?;
+        }
+        let include = include_for(&ask, &accepted)?;
         if old_watch && !target.name.is_empty() {
             let name = std::mem::take(&mut target.name);
             options.fields.0.push(crate::field_selector::FieldTerm {

@@ -81,7 +81,13 @@ impl Core {
         strategy.default(&mut new);
         carry_meta(&mut new, &old);
         let empty = empty_parts(&new);
+        let managers = new["metadata"].get("managedFields");
+        let no_managers = managers.filter(|list| served.custom.is_none() && **list == json!([])).cloned();
         served.normalize(&mut new);
+        if let Some(list) = no_managers {
+            // an empty list says something, that all is forgotten; of a custom resource upstream does not see it
+            meta_mut(&mut new).insert("managedFields".to_owned(), list);
+        }
         let api_version = served.api_version();
         let ignored = strategy.ignored(&target.subresource);
         let writer = Writer {
@@ -158,7 +164,8 @@ impl Core {
             let_be = found.warnings;
         }
         if !errors.is_empty() {
-            return Err(self.invalid(target, api::object::meta(&new, "name"), errors, &empty));
+            let refused = self.invalid(target, api::object::meta(&new, "name"), errors, &empty);
+            return Err(refused.with_warnings(&let_be));
         }
         let mut more = let_be;
         if target.subresource.is_empty() {
