@@ -89,6 +89,29 @@ pub fn subdomain_faults(name: &str, prefix: bool) -> Vec<String> {
     faults
 }
 
+/// A domain that names are looked up in: a subdomain whose labels may hold underscores.
+pub fn search_faults(name: &str) -> Vec<String> {
+    let mut faults = Vec::new();
+    if name.len() > SUBDOMAIN_MAX {
+        faults.push(format!("must be no more than {SUBDOMAIN_MAX} characters"));
+    }
+    let is_end = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let is_part = |part: &str| {
+        let bytes = part.strip_prefix('_').unwrap_or(part).as_bytes();
+        let whole = bytes.iter().all(|&c| is_end(c) || c == b'-' || c == b'_');
+        whole && bytes.first().copied().is_some_and(is_end) && bytes.last().copied().is_some_and(is_end)
+    };
+    if !name.split('.').all(is_part) {
+        faults.push(pattern(
+            "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or '.', and must \
+             start and end with an alphanumeric character",
+            r"_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?(\._?[a-z0-9]([-_a-z0-9]*[a-z0-9])?)*",
+            &["example.com"],
+        ));
+    }
+    faults
+}
+
 /// A DNS-1035 label (a DNS-1123 label that starts with a letter). `prefix`: a dash at the end does not count.
 pub fn dns1035_faults(name: &str, prefix: bool) -> Vec<String> {
     let value = mask_trailing_dash(name, prefix);

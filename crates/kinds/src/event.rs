@@ -52,6 +52,10 @@ impl Strategy for CoreEvents {
         legacy(new, "reportingComponent")
     }
 
+    fn has_dependents(&self) -> bool {
+        false
+    }
+
     fn generation_changed(&self, _new: &Value, _old: &Value) -> Option<bool> {
         None
     }
@@ -134,6 +138,10 @@ impl Strategy for Events {
             }
         }
         errors
+    }
+
+    fn has_dependents(&self) -> bool {
+        false
     }
 
     fn generation_changed(&self, _new: &Value, _old: &Value) -> Option<bool> {

@@ -74,12 +74,12 @@ fn host_faults(host: &str, place: &Path, errors: &mut ErrorList) {
 }
 
 fn one_path(way: &Value, place: &Path, errors: &mut ErrorList) {
-    let (path, kind) = (text(way, "path"), text(way, "pathType"));
+    let path = text(way, "path");
+    let Some(kind) = at(way, "pathType").as_str() else {
+        errors.push(Error::required(&place.child("pathType"), "pathType must be specified"));
+        return;
+    };
     match kind {
-        "" => {
-            errors.push(Error::required(&place.child("pathType"), "pathType must be specified"));
-            return;
-        }
         "Exact" | "Prefix" if !path.starts_with('/') => {
             errors.push(Error::invalid(&place.child("path"), path, "must be an absolute path"));
         }

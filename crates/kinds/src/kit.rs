@@ -231,6 +231,15 @@ pub fn same(a: &Value, b: &Value) -> bool {
     }
 }
 
+/// Takes members out of a part of an object.
+pub fn without(object: &mut Value, part: &str, members: &[&str]) {
+    if let Some(part) = object.get_mut(part).and_then(Value::as_object_mut) {
+        for member in members {
+            part.remove(*member);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

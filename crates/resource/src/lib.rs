@@ -288,6 +288,11 @@ pub trait Strategy: Send + Sync {
         false
     }
 
+    /// Whether a deletion may wait for what becomes of dependents, or leave them: events have none.
+    fn has_dependents(&self) -> bool {
+        true
+    }
+
     /// What every client of the kind is warned of.
     fn deprecation(&self) -> Option<&'static str> {
         None

@@ -221,7 +221,11 @@ fn failed_status(pod: &Value, place: Place, now: Timestamp) -> Option<Value> {
     if matches!(status["phase"].as_str(), Some("Succeeded" | "Failed")) {
         return None;
     }
+    let generation = &pod["metadata"]["generation"];
     let mut failed = json!({"phase": "Failed"});
+    if !generation.is_null() {
+        failed["observedGeneration"] = generation.clone();
+    }
     let why = match place {
         Place::Gone => Some(("DeletionByPodGC", "PodGC: node no longer exists")),
         Place::Silent(_) => Some(("DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint")),
@@ -231,8 +235,12 @@ fn failed_status(pod: &Value, place: Place, now: Timestamp) -> Option<Value> {
         let at = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let mut conditions = status["conditions"].as_array().cloned().unwrap_or_default();
         conditions.retain(|condition| condition["type"] != "DisruptionTarget");
-        conditions.push(json!({"type": "DisruptionTarget", "status": "True", "reason": reason,
-            "message": message, "lastProbeTime": null, "lastTransitionTime": at}));
+        let mut condition = json!({"type": "DisruptionTarget", "status": "True", "reason": reason,
+            "message": message, "lastProbeTime": null, "lastTransitionTime": at});
+        if !generation.is_null() {
+            condition["observedGeneration"] = generation.clone();
+        }
+        conditions.push(condition);
         failed["conditions"] = conditions.into();
     }
     Some(failed)
@@ -264,8 +272,10 @@ mod tests {
         model.delete(&target, Propagation::Background, Some(0));
         assert_eq!(model.run(&PodGcController, &target), Next::After(PATIENCE));
         model.pass(20);
+        let generation = model.one("Pod", "p").expect("held")["metadata"]["generation"].clone();
         model.run(&PodGcController, &target);
         assert_eq!(phase(&model).as_deref(), Some("Failed"));
+        assert_eq!(model.one("Pod", "p").expect("held")["status"]["observedGeneration"], generation);
     }
 
     #[test]

@@ -310,12 +310,19 @@ impl<'a> Expected<'a> {
 /// The body's kind is the endpoint's, or left out for a built-in.
 fn expect_kind(expected: &Expected<'_>, value: &mut Value, body: &Content) -> Result<(), Status> {
     let Expected { group, api_version: version, kind, custom } = expected;
+    if *custom && value.is_null() {
+        let why = format!("Object 'Kind' is missing in '{}'", String::from_utf8_lossy(body.text()));
+        return Err(unrecognized(kind, &why, body.text()));
+    }
     if let Err(why) = says_what_it_is(value) {
         return Err(unrecognized(kind, &why, body.text()));
     }
     let Some(map) = value.as_object_mut() else { return Ok(()) };
     let text = |field: &str| map.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
-    let (given_kind, given_version) = (text("kind"), text("apiVersion"));
+    let (given_kind, mut given_version) = (text("kind"), text("apiVersion"));
+    if !custom && given_version.is_empty() {
+        given_version.clone_from(version);
+    }
     if *custom && given_kind.is_empty() {
         let why = format!("Object 'Kind' is missing in '{}'", String::from_utf8_lossy(body.text()));
         return Err(unrecognized(kind, &why, body.text()));
@@ -324,8 +331,14 @@ fn expect_kind(expected: &Expected<'_>, value: &mut Value, body: &Content) -> Re
         // Whether the kind is right is a matter of validation.
         return Ok(());
     }
-    if (!given_kind.is_empty() && given_kind != *kind) || (!given_version.is_empty() && given_version != *version) {
+    if (!given_kind.is_empty() && given_kind != *kind) || given_version != *version {
         let short = given_version.rsplit('/').next().unwrap_or_default();
+        if !custom && OF_EVERY_GROUP.contains(&given_kind.as_str()) {
+            return Err(Status::bad_request(format!(
+                "{given_kind} in version \"{short}\" cannot be handled as a {kind}: converting (v1.{given_kind}) to ({}.{kind}): unknown conversion",
+                go_package(group)
+            )));
+        }
         if !custom && !merge::builtin::is_registered(group, &given_version, &given_kind) {
             return Err(Status::bad_request(format!(
                 "{given_kind} in version \"{}\" cannot be handled as a {kind}: {}",
@@ -347,6 +360,9 @@ fn expect_kind(expected: &Expected<'_>, value: &mut Value, body: &Content) -> Re
     map.insert("kind".to_owned(), (*kind).into());
     Ok(())
 }
+
+/// Kinds of answers, which upstream's registry knows in every group and version.
+const OF_EVERY_GROUP: [&str; 5] = ["APIGroup", "APIGroupList", "APIResourceList", "APIVersions", "Status"];
 
 /// The complaint of upstream's registry of types.
 pub(crate) fn not_registered(kind: &str, version: &str) -> String {

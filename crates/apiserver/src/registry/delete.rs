@@ -131,7 +131,11 @@ impl Core {
         }
         let mut new = (*old).clone();
         let grace = strategy.grace_secs(&old, options.grace_secs).max(0);
-        let finalizers = finalizers_for(&old, options.propagation, strategy.default_orphans());
+        let finalizers = if strategy.has_dependents() {
+            finalizers_for(&old, options.propagation, strategy.default_orphans())
+        } else {
+            finalizers_for(&old, Some(Propagation::Background), false)
+        };
         let had: Vec<Value> = old["metadata"].get("finalizers").and_then(Value::as_array).cloned().unwrap_or_default();
         let changed = finalizers != had;
         {

@@ -17,6 +17,7 @@ use merge::cel::{PolicyScope, check_policy, is_identifier};
 pub use mutating::{MutatingPolicies, MutatingPolicyBindings};
 use parameters::{param_kind, param_ref};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 pub use validating::{Policies, PolicyBindings};
 pub use webhooks::{Webhooks, client_faults};
 
@@ -52,6 +53,16 @@ fn optional(value: &Value, supported: &[&str], path: &Path, errors: &mut ErrorLi
 /// Faults of a rule that says which requests are meant.
 fn rule(rule: &Value, path: &Path, errors: &mut ErrorList) {
     let wild = |field: &str| items(rule, field).len() > 1 && items(rule, field).iter().any(|v| v == "*");
+    let mut seen = BTreeSet::new();
+    for (i, name) in items(rule, "resourceNames").iter().filter_map(Value::as_str).enumerate() {
+        let path = path.child("resourceNames").index(i);
+        for fault in names::path_segment_faults(name, false) {
+            errors.push(Error::invalid(&path, name, fault));
+        }
+        if !seen.insert(name) {
+            errors.push(Error::duplicate(&path, name));
+        }
+    }
     for (field, what) in [("operations", "operations"), ("apiGroups", "API groups"), ("apiVersions", "API versions")] {
         let path = path.child(field);
         if items(rule, field).is_empty() {
@@ -66,26 +77,57 @@ fn rule(rule: &Value, path: &Path, errors: &mut ErrorList) {
         let supported = ["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
         optional(operation, &supported, &path.child("operations").index(i), errors);
     }
-    let resources = items(rule, "resources");
-    let at_resources = path.child("resources");
-    if resources.is_empty() {
-        errors.push(Error::required(&at_resources, ""));
-    }
-    for (i, name) in items(rule, "resourceNames").iter().filter_map(Value::as_str).enumerate() {
-        for fault in names::path_segment_faults(name, false) {
-            errors.push(Error::invalid(&path.child("resourceNames").index(i), name, fault));
+    for (i, version) in items(rule, "apiVersions").iter().enumerate() {
+        if version == "" {
+            errors.push(Error::required(&path.child("apiVersions").index(i), ""));
         }
     }
-    let plain = resources.iter().filter(|r| r.as_str().is_some_and(|r| !r.contains('/'))).count();
+    rule_resources(items(rule, "resources"), &path.child("resources"), errors);
+    optional(at(rule, "scope"), &["*", "Cluster", "Namespaced"], &path.child("scope"), errors);
+}
+
+/// Faults of the resources that a rule names: `pods`, `pods/log`, with `*` for either part.
+fn rule_resources(resources: &[Value], path: &Path, errors: &mut ErrorList) {
+    if resources.is_empty() {
+        errors.push(Error::required(path, ""));
+    }
+    // of which resource all subresources were named, and which subresource of all
+    let (mut all_of, mut of_all) = (BTreeSet::new(), BTreeSet::new());
+    let mut last_is_whole = false;
+    for (i, named) in resources.iter().filter_map(Value::as_str).enumerate() {
+        let path = path.index(i);
+        if named.is_empty() {
+            errors.push(Error::required(&path, ""));
+            continue;
+        }
+        let Some((resource, sub)) = named.split_once('/') else {
+            last_is_whole = named != "*";
+            continue;
+        };
+        if all_of.contains(resource) {
+            let detail = format!("if '{resource}/*' is present, must not specify {named}");
+            errors.push(Error::invalid(&path, named, detail));
+        }
+        if of_all.contains(sub) {
+            let detail = format!("if '*/{sub}' is present, must not specify {named}");
+            errors.push(Error::invalid(&path, named, detail));
+        }
+        if sub == "*" {
+            all_of.insert(resource);
+        }
+        if resource == "*" {
+            of_all.insert(sub);
+        }
+    }
     if resources.iter().any(|r| r == "*/*") && resources.len() > 1 {
         let detail = "if '*/*' is present, must not specify other resources";
-        errors.push(Error::invalid(&at_resources, resources.to_vec(), detail));
+        errors.push(Error::invalid(path, resources.to_vec(), detail));
     }
-    if resources.iter().any(|r| r == "*") && plain > 1 {
+    // upstream remembers this of the last one alone
+    if resources.iter().any(|r| r == "*") && last_is_whole {
         let detail = "if '*' is present, must not specify other resources without subresources";
-        errors.push(Error::invalid(&at_resources, resources.to_vec(), detail));
+        errors.push(Error::invalid(path, resources.to_vec(), detail));
     }
-    optional(at(rule, "scope"), &["*", "Cluster", "Namespaced"], &path.child("scope"), errors);
 }
 
 fn match_resources(resources: &Value, path: &Path, errors: &mut ErrorList) {

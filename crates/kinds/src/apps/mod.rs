@@ -171,7 +171,7 @@ impl Strategy for Workload {
 
     fn selectable(&self, object: &Value) -> Vec<(&'static str, String)> {
         match self {
-            ReplicaSet | ReplicationController => {
+            ReplicationController => {
                 vec![("status.replicas", int(object, "status.replicas").unwrap_or_default().to_string())]
             }
             _ => Vec::new(),

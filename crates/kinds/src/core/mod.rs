@@ -150,6 +150,15 @@ impl Leases {
 }
 
 impl Strategy for Leases {
+    fn prepare_create(&self, _cx: &Context<'_>, new: &mut Value) {
+        // behind a gate that is off
+        super::kit::without(new, "spec", &["strategy", "preferredHolder"]);
+    }
+
+    fn prepare_update(&self, cx: &Context<'_>, new: &mut Value, _old: &Value) {
+        self.prepare_create(cx, new);
+    }
+
     fn qualified_finalizers(&self) -> bool {
         false
     }

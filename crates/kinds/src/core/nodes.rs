@@ -6,8 +6,14 @@ use super::*;
 pub struct Nodes;
 
 impl Strategy for Nodes {
+    fn prepare_create(&self, _cx: &Context<'_>, new: &mut Value) {
+        // a feature that is gone
+        super::super::kit::without(new, "spec", &["configSource"]);
+    }
+
     fn prepare_update(&self, _cx: &Context<'_>, new: &mut Value, old: &Value) {
         keep(new, old, "status");
+        super::super::kit::without(new, "spec", &["configSource"]);
     }
 
     fn prepare_subresource(&self, _cx: &Context<'_>, _subresource: &str, new: &mut Value, old: &Value) {

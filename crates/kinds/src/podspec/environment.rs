@@ -44,14 +44,21 @@ pub(super) fn env(variable: &Value, path: &Path, errors: &mut ErrorList) {
         }
     }
     if let Some((key, path)) = source("fileKeyRef") {
-        if text(key, "key").is_empty() {
-            errors.push(Error::required(&path.child("key"), ""));
+        let given = |field| (text(key, field), path.child(field));
+        match given("key") {
+            ("", at) => errors.push(Error::required(&at, "")),
+            (name, at) => {
+                errors.extend(names::env_name_faults(name).into_iter().map(|fault| Error::invalid(&at, name, fault)))
+            }
         }
-        if text(key, "volumeName").is_empty() {
-            errors.push(Error::required(&path.child("volumeName"), ""));
+        match given("volumeName") {
+            ("", at) => errors.push(Error::required(&at, "")),
+            (name, at) => errors
+                .extend(names::label_faults(name, false).into_iter().map(|fault| Error::invalid(&at, name, fault))),
         }
-        if text(key, "path").is_empty() {
-            errors.push(Error::required(&path.child("path"), ""));
+        match given("path") {
+            ("", at) => errors.push(Error::required(&at, "")),
+            (file, at) => super::volumes::no_backsteps(file, &at, errors),
         }
     }
     if sources == 0 {

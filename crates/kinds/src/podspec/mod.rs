@@ -20,7 +20,9 @@ pub use scheduling::label_selector;
 pub use validate::{app_armor, node_name_faults, spec as validate};
 
 use super::kit::{at, child, child_if, default, default_number, is_true, items_mut, map, text, unset};
+use regex::Regex;
 use serde_json::{Value, json};
+use std::sync::LazyLock;
 
 /// Lists of containers in a pod's spec.
 pub const CONTAINER_LISTS: [&str; 3] = ["containers", "initContainers", "ephemeralContainers"];
@@ -118,14 +120,33 @@ pub fn requests_from_limits(container: &mut Value) {
     }
 }
 
-/// The tag of an image reference; `latest` where it names neither tag nor digest, empty where only a digest.
+/// A whole image reference, its registry written out.
+static REFERENCE: LazyLock<Regex> = LazyLock::new(|| {
+    let label = "(?:[a-zA-Z0-9]|[a-zA-Z0-9][a-zA-Z0-9-]*[a-zA-Z0-9])";
+    let part = "[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*";
+    let digest = "[A-Za-z][A-Za-z0-9]*(?:[-_+.][A-Za-z][A-Za-z0-9]*)*:[0-9a-fA-F]{32,}";
+    let registry = format!(r"(?:{label}(?:\.{label})*|\[[a-fA-F0-9:]+\])(?::[0-9]+)?");
+    let whole = format!(r"^{registry}/{part}(?:/{part})*(?::([A-Za-z0-9_][A-Za-z0-9_.-]{{0,127}}))?(@{digest})?$");
+    Regex::new(&whole).expect("invariant: a constant pattern")
+});
+
+/// The tag of an image reference; `latest` where it names neither tag nor digest, empty where only a digest, or where it is
+/// no reference.
 fn tag(image: &str) -> &str {
-    let (name, digest) = image.split_once('@').map_or((image, None), |(name, digest)| (name, Some(digest)));
-    let last = name.rsplit('/').next().unwrap_or(name);
-    match last.split_once(':') {
-        Some((_, tag)) => tag,
-        None if digest.is_some() => "",
-        None => "latest",
+    let is_digest = image.len() == 64 && image.bytes().all(|b| matches!(b, b'a'..=b'f' | b'0'..=b'9'));
+    let has_registry = image.split_once('/').is_some_and(|(first, _)| {
+        first.contains(['.', ':']) || first == "localhost" || first.bytes().any(|b| b.is_ascii_uppercase())
+    });
+    let whole = if has_registry { image.to_owned() } else { format!("registry.example/{image}") };
+    let Some(parts) = REFERENCE.captures(&whole).filter(|_| !is_digest) else { return "" };
+    match (parts.get(1), parts.get(2)) {
+        (Some(tag), _) => {
+            // `whole` ends as `image` does
+            let end = image.len() - (whole.len() - tag.end());
+            &image[end - tag.len()..end]
+        }
+        (None, Some(_)) => "",
+        (None, None) => "latest",
     }
 }
 
@@ -281,16 +302,57 @@ mod tests {
 
     #[test]
     fn pull_policy_follows_the_tag() {
+        let digest = format!("img@sha256:{}", "a".repeat(64));
         for (image, expected) in [
+            (digest.as_str(), ""),
+            // none of these is a reference
+            ("Invalid Name!", ""),
+            ("$(A)", ""),
+            ("", ""),
+            ("img:", ""),
+            (&"a".repeat(64), ""),
+            ("Registry/img", "latest"),
             ("img", "latest"),
             ("img:v1", "v1"),
             ("reg:5000/img", "latest"),
             ("reg:5000/img:latest", "latest"),
-            ("img@sha256:aa", ""),
-            ("img:latest@sha256:aa", "latest"),
+            (&digest.replace('@', ":latest@"), "latest"),
         ] {
             assert_eq!(tag(image), expected, "{image}");
         }
+    }
+
+    #[test]
+    fn what_containers_refer_to_is_named_as_it_must_be() {
+        let env = |volume: &str, path: &str, key: &str| json!([{"name": "A", "valueFrom": {"fileKeyRef": {"volumeName": volume, "path": path, "key": key}}}]);
+        let faults = |container: Value, pod: Value| {
+            let mut spec =
+                json!({"containers": [container], "volumes": [{"name": "a", "emptyDir": {}}], "securityContext": pod});
+            spec["containers"][0]["name"] = "main".into();
+            spec["containers"][0]["image"] = "x".into();
+            defaults(&mut spec);
+            validate(&spec, &api::field::Path::new("spec")).iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert!(faults(json!({"env": env("a", "b", "c")}), json!({})).is_empty());
+        let bad = faults(json!({"env": env("Bad_", "../b", "x=y")}), json!({}));
+        let parts = [
+            "fileKeyRef.key: Invalid",
+            "volumeName: Invalid value: \"Bad_\": a lowercase",
+            "path: Invalid",
+            "Not found",
+        ];
+        assert!(bad.len() == 4 && parts.iter().all(|part| bad.iter().any(|fault| fault.contains(part))), "{bad:?}");
+
+        let claims = json!({"resources": {"claims": [{"name": ""}]}});
+        assert_eq!(faults(claims, json!({})), ["spec.containers[0].resources.claims[0]: Required value"]);
+
+        let seccomp = |kind: &str, local: &str| json!({"seccompProfile": {"type": kind, "localhostProfile": local}});
+        assert_eq!(
+            faults(json!({}), seccomp("RuntimeDefault", "x")),
+            ["spec.securityContext.seccompProfile.localhostProfile: Invalid value: \
+              {\"Type\":\"RuntimeDefault\",\"LocalhostProfile\":\"x\"}: can only be set when seccomp type is Localhost"]
+        );
+        assert!(faults(json!({}), seccomp("Localhost", "/x"))[0].ends_with("must be a relative path"));
     }
 
     #[test]

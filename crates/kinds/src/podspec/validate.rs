@@ -34,6 +34,7 @@ pub fn spec(spec: &Value, path: &Path) -> ErrorList {
     containers::validate(spec, &scene, Kind::Init, &path.child("initContainers"), &mut errors);
     containers::validate(spec, &scene, Kind::Ephemeral, &path.child("ephemeralContainers"), &mut errors);
     host_network(spec, path, &mut errors);
+    resource_claims(items(spec, "resourceClaims"), &path.child("resourceClaims"), &mut errors);
     references(spec, path, &mut errors);
 
     choice(text(spec, "restartPolicy"), &RESTART, &path.child("restartPolicy"), &mut errors);
@@ -292,22 +293,27 @@ fn seccomp(context: &Value, path: &Path, errors: &mut ErrorList) {
     let local = at(profile, "localhostProfile").as_str();
     match kind {
         "" => errors.push(Error::required(&path.child("type"), "type is required when seccompProfile is set")),
-        "Localhost" if local.unwrap_or_default().is_empty() => {
+        "Localhost" if local.is_none() => {
             let at = path.child("localhostProfile");
             errors.push(Error::required(&at, "must be set when seccomp type is Localhost"));
         }
-        "Localhost" => {}
-        "RuntimeDefault" | "Unconfined" => {
-            if let Some(local) = local {
-                let at = path.child("localhostProfile");
-                errors.push(Error::invalid(&at, local, "can only be set when seccomp type is Localhost"));
-            }
-        }
+        "Localhost" | "RuntimeDefault" | "Unconfined" => {}
         other => errors.push(Error::not_supported(
             &path.child("type"),
             other,
             &["Localhost", "RuntimeDefault", "Unconfined"],
         )),
+    }
+    match local {
+        Some(local) if kind == "Localhost" => {
+            super::volumes::local_path(local, &path.child("localhostProfile"), errors);
+        }
+        Some(_) => {
+            let shown = merge::builtin::as_internal("io.k8s.api.core.v1.SeccompProfile", profile);
+            let (at, detail) = (path.child("localhostProfile"), "can only be set when seccomp type is Localhost");
+            errors.push(Error::invalid(&at, profile.clone(), detail).shown_as(shown));
+        }
+        None => {}
     }
 }
 
@@ -338,6 +344,37 @@ fn references(spec: &Value, path: &Path, errors: &mut ErrorList) {
     }
 }
 
+/// The claims of resources that a pod names, each of a claim that is there or made from a template.
+fn resource_claims(claims: &[Value], path: &Path, errors: &mut ErrorList) {
+    let mut seen = BTreeSet::new();
+    for (i, claim) in claims.iter().enumerate() {
+        let (name, path) = (text(claim, "name"), path.index(i));
+        let at_name = path.child("name");
+        if name.is_empty() {
+            errors.push(Error::required(&at_name, ""));
+        } else if seen.insert(name) {
+            invalid_each(errors, &at_name, name, names::label_faults(name, false));
+        } else {
+            errors.push(Error::duplicate(&at_name, name));
+        }
+        let sources = ["resourceClaimName", "resourceClaimTemplateName"];
+        let given: Vec<(&str, &str)> =
+            sources.into_iter().filter_map(|field| Some((field, at(claim, field).as_str()?))).collect();
+        let fault = match given.len() {
+            0 => Some("must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"),
+            1 => None,
+            _ => Some("at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"),
+        };
+        if let Some(detail) = fault {
+            let shown = merge::builtin::as_internal("io.k8s.api.core.v1.PodResourceClaim", claim);
+            errors.push(Error::invalid(&path, claim.clone(), detail).shown_as(shown));
+        }
+        for (field, value) in given {
+            invalid_each(errors, &path.child(field), value, names::subdomain_faults(value, false));
+        }
+    }
+}
+
 fn claims_of(resources: &Value, known: &BTreeSet<&str>, path: &Path, errors: &mut ErrorList) {
     // (claim, request): without a request, all of the claim's
     let mut seen: BTreeSet<(&str, &str)> = BTreeSet::new();
@@ -346,7 +383,9 @@ fn claims_of(resources: &Value, known: &BTreeSet<&str>, path: &Path, errors: &mu
         let at_claim = path.index(i);
         if name.is_empty() {
             errors.push(Error::required(&at_claim, ""));
-        } else if seen.contains(&(name, "")) {
+            continue;
+        }
+        if seen.contains(&(name, "")) {
             errors.push(Error::duplicate(&at_claim, name));
         } else {
             if request.is_empty() {
@@ -459,7 +498,7 @@ fn dns_config(spec: &Value, path: &Path, errors: &mut ErrorList) {
         let search = search.as_str().unwrap_or_default();
         let name = search.strip_suffix('.').unwrap_or(search);
         if search != "." {
-            invalid_each(errors, &path.child("searches").index(i), name, names::subdomain_faults(name, false));
+            invalid_each(errors, &path.child("searches").index(i), name, names::search_faults(name));
         }
     }
     for (i, option) in items(config, "options").iter().enumerate() {

@@ -384,6 +384,21 @@ fn refuses_what_does_not_fit() {
         ),
         (spec(json!({"env": {"k": 5}})), ".spec.env.k: expected string, got &value.valueUnstructured{Value:5}"),
     ];
+    // a schema of numbers and texts names no type: to server-side apply anything fits, and validation says what does not
+    let anything = spec(json!({"ios": {"a": ["b"]}}));
+    let there = apply_widget(None, "m", &spec(json!({"ios": 1})), false).expect("fits");
+    let made = apply_widget(Some(&there), "m", &anything, false).expect("fits");
+    assert_eq!(made["spec"]["ios"], json!({"a": ["b"]}));
+    let refused = apply_widget(Some(&there), "other", &anything, false).expect_err("conflicts");
+    assert!(
+        refused.to_string().contains("conflict with \"m\"") && refused.to_string().ends_with(": .spec.ios"),
+        "{refused}"
+    );
+    let pod = json!({"apiVersion": "v1", "kind": "ConfigMap", "spec": {"overhead": {"cpu": {"a": "b"}}}});
+    let schema = builtin::schema("io.k8s.api.core.v1.Pod");
+    let refused =
+        apply(None, &pod, &writer("m", &Ignored::Nothing), false, &*schema, now()).expect_err("a quantity is a scalar");
+    assert!(refused.to_string().ends_with(".spec.overhead.cpu: expected any scalar, got &{map[a:b]}"), "{refused}");
     for (body, why) in cases {
         let refused = apply_widget(None, "m", &body, false).expect_err("does not fit");
         let expected = format!("failed to create typed patch object (/w; g.example/v1, Kind=Widget): {why}");

@@ -12,7 +12,7 @@ mod normalize;
 mod recursive;
 
 pub use decode::{Order, canonical_time, convert, decode, decode_in};
-pub use normalize::{as_internal, normalize};
+pub use normalize::{as_internal, normalize, write_out};
 pub use recursive::prune_schemas;
 
 use crate::schema::{ListType, PatchStrategy, Schema, Type};
@@ -61,6 +61,9 @@ pub enum Other {
     /// Names of properties (`dependencies`).
     Strings,
 }
+
+/// Go's name of a quantity, which documents call a text.
+pub(crate) const QUANTITY: &str = "Quantity";
 
 /// The name of the type of a CRD's schema.
 pub const JSON_SCHEMA: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps";
@@ -328,7 +331,10 @@ fn shape_schema(shape: &Shape, open: &mut Vec<String>, done: &mut BTreeMap<Strin
         Shape::Int64 => scalar(Type::Integer, "int64"),
         Shape::Number => scalar(Type::Number, "double"),
         Shape::Byte => scalar(Type::String, "byte"),
-        Shape::Quantity | Shape::IntOrString => scalar(Type::IntOrString, ""),
+        Shape::Quantity => {
+            Arc::new(Schema { kind: Type::IntOrString, go: Some(QUANTITY), ..<Schema as Default>::default() })
+        }
+        Shape::IntOrString => scalar(Type::IntOrString, ""),
         Shape::Time | Shape::MicroTime => scalar(Type::String, "date-time"),
         // what is raw is one value to managers that share an object
         Shape::Raw | Shape::Fields => Arc::new(Schema {

@@ -1,6 +1,7 @@
 //! Brings objects into the form in which Go writes Kubernetes' types.
 
 use super::{Field, JSON_SCHEMA, Other, Shape, fields, zero};
+use api::quantity::Quantity;
 use serde_json::{Map, Value};
 
 fn is_empty(shape: &Shape, value: &Value) -> bool {
@@ -73,6 +74,38 @@ fn normalize_shape(shape: &Shape, value: &mut Value) {
             for member in members.values_mut() {
                 normalize_shape(values, member);
             }
+        }
+        _ => {}
+    }
+}
+
+/// Adds what Go would write of members that an object does not have, and writes quantities as Go does. What was given stays.
+pub fn write_out(name: &str, value: &mut Value) {
+    let Value::Object(members) = value else { return };
+    for field in fields(name) {
+        match members.get_mut(&field.name) {
+            Some(given) => write_out_shape(&field.shape, given),
+            None => {
+                // an empty object gets what is always written of its type, and nothing else
+                normalize_field(field, members);
+            }
+        }
+    }
+}
+
+fn write_out_shape(shape: &Shape, value: &mut Value) {
+    match (shape, value) {
+        (Shape::Message(name), value) => write_out(name, value),
+        (Shape::Quantity, value) => {
+            if let Ok(quantity) = Quantity::from_json(value) {
+                *value = quantity.to_string().into();
+            }
+        }
+        (Shape::List(items), Value::Array(elements)) => {
+            elements.iter_mut().for_each(|element| write_out_shape(items, element));
+        }
+        (Shape::Map(values), Value::Object(members)) => {
+            members.values_mut().for_each(|member| write_out_shape(values, member));
         }
         _ => {}
     }

@@ -12,7 +12,8 @@ pub(super) fn list_kind(a: &[Value], b: &[Value]) -> Result<bool, PatchError> {
         }
         match seen {
             Some(before) if before != name => {
-                return internal(format!("list element types are not identical: {before}, {name}"));
+                let shown = [a, b].map(|list| gotext::plain(&Value::from(list)));
+                return internal(format!("list element types are not identical: [{}]", shown.join(" ")));
             }
             Some(_) => {}
             None => seen = Some(name),

@@ -122,6 +122,13 @@ fn merges() {
 }
 
 #[test]
+fn elements_of_several_types_are_shown_with_their_lists() {
+    let (live, patch) = (json!({"containers": [{"name": "a"}]}), json!({"containers": [{"name": "b"}, "x"]}));
+    let refused = apply(&live, &patch, &pod()).expect_err("must be refused").to_string();
+    assert_eq!(refused, "list element types are not identical: [[map[name:a]] [map[name:b] x]]");
+}
+
+#[test]
 fn refuses() {
     let cases = [
         (json!({"containers":[]}), json!([]), 400),

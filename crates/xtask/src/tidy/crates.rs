@@ -21,7 +21,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("placement", &[]),
     ("plan", &["api", "merge", "reconcile"]),
     ("sky", &["placement"]),
-    ("workloads", &["api", "reconcile"]),
+    ("workloads", &["api", "merge", "reconcile"]),
     // tier 2
     ("clock", &[]),
     ("store", &["api"]),

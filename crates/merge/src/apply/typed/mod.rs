@@ -58,7 +58,10 @@ enum Shape {
 }
 
 fn is_open(schema: &Schema) -> bool {
-    schema.kind == Type::Any && schema.properties.is_empty() && schema.additional.is_none() && schema.items.is_none()
+    matches!(schema.kind, Type::Any | Type::IntOrString)
+        && schema.properties.is_empty()
+        && schema.additional.is_none()
+        && schema.items.is_none()
 }
 
 /// What `schema` makes of `value`. A null takes the schema's own form; where the schema is open, it is an object.
@@ -66,9 +69,12 @@ fn shape(schema: &Schema, value: &Value) -> Shape {
     match schema.kind {
         Type::Object => Shape::Map { atomic: schema.atomic_map },
         Type::Array => Shape::List { atomic: schema.list_type == ListType::Atomic },
-        Type::String | Type::Integer | Type::Number | Type::Boolean | Type::IntOrString => Shape::Scalar,
-        Type::Any => match value {
+        Type::String | Type::Integer | Type::Number | Type::Boolean => Shape::Scalar,
+        Type::IntOrString if schema.go == Some(crate::builtin::QUANTITY) => Shape::Scalar,
+        // a schema without a type, as that of a number or text is: what the value is, decides
+        Type::Any | Type::IntOrString => match value {
             Value::Array(_) => Shape::List { atomic: schema.list_type == ListType::Atomic },
+            Value::Null if schema.kind == Type::IntOrString => Shape::Scalar,
             Value::Object(_) | Value::Null => Shape::Map { atomic: schema.atomic_map },
             Value::Bool(_) | Value::Number(_) | Value::String(_) => Shape::Scalar,
         },

@@ -5,7 +5,6 @@
 //! see those, and the schema judges them, so they are filled in here too.
 
 use super::super::json::entry_object;
-use api::quantity::Quantity;
 use serde_json::{Map, Value, json};
 
 /// Fills in the defaults of a JobSet that is being created. Members of a wrong type are left for the schema to refuse.
@@ -81,124 +80,44 @@ fn set_defaults(spec: &mut Map<String, Value>) {
 #[derive(Clone, Copy)]
 enum Zero {
     Text,
-    Number,
     Object,
-    Null,
 }
 
 impl Zero {
     fn value(self) -> Value {
         match self {
             Self::Text => "".into(),
-            Self::Number => 0.into(),
             Self::Object => json!({}),
-            Self::Null => Value::Null,
         }
     }
 }
 
 /// Members of a JobSet's spec that its types always write; `[]` stands for every item of a list. Parents come first.
-const SPEC: [(&str, Zero); 16] = [
+const SPEC: [(&str, Zero); 8] = [
     ("successPolicy.operator", Zero::Text),
     ("startupPolicy.startupPolicyOrder", Zero::Text),
     ("failurePolicy.rules[].action", Zero::Text),
     ("coordinator.replicatedJob", Zero::Text),
     ("replicatedJobs[].name", Zero::Text),
     ("replicatedJobs[].template", Zero::Object),
-    ("replicatedJobs[].template.metadata", Zero::Object),
-    ("replicatedJobs[].template.spec", Zero::Object),
-    ("replicatedJobs[].template.spec.template", Zero::Object),
-    ("replicatedJobs[].template.spec.template.metadata", Zero::Object),
-    ("replicatedJobs[].template.spec.template.spec", Zero::Object),
     ("replicatedJobs[].dependsOn[].name", Zero::Text),
     ("replicatedJobs[].dependsOn[].status", Zero::Text),
-    ("volumeClaimPolicies[].templates[].metadata", Zero::Object),
-    ("volumeClaimPolicies[].templates[].spec.resources", Zero::Object),
-    ("volumeClaimPolicies[].templates[].status", Zero::Object),
 ];
 
-/// The same of a pod's spec, containers apart.
-const POD: [(&str, Zero); 21] = [
-    ("containers", Zero::Null),
-    ("volumes[].name", Zero::Text),
-    ("volumes[].configMap.items[].key", Zero::Text),
-    ("volumes[].configMap.items[].path", Zero::Text),
-    ("volumes[].secret.items[].key", Zero::Text),
-    ("volumes[].secret.items[].path", Zero::Text),
-    ("volumes[].downwardAPI.items[].path", Zero::Text),
-    ("volumes[].hostPath.path", Zero::Text),
-    ("volumes[].nfs.server", Zero::Text),
-    ("volumes[].nfs.path", Zero::Text),
-    ("volumes[].csi.driver", Zero::Text),
-    ("volumes[].persistentVolumeClaim.claimName", Zero::Text),
-    ("volumes[].ephemeral.volumeClaimTemplate.metadata", Zero::Object),
-    ("volumes[].ephemeral.volumeClaimTemplate.spec", Zero::Object),
-    ("volumes[].ephemeral.volumeClaimTemplate.spec.resources", Zero::Object),
-    ("topologySpreadConstraints[].maxSkew", Zero::Number),
-    ("topologySpreadConstraints[].topologyKey", Zero::Text),
-    ("topologySpreadConstraints[].whenUnsatisfiable", Zero::Text),
-    ("hostAliases[].ip", Zero::Text),
-    ("schedulingGates[].name", Zero::Text),
-    ("readinessGates[].conditionType", Zero::Text),
-];
-
-/// The same of a container.
-const CONTAINER: [(&str, Zero); 22] = [
-    ("name", Zero::Text),
-    ("resources", Zero::Object),
-    ("resources.claims[].name", Zero::Text),
-    ("ports[].containerPort", Zero::Number),
-    ("env[].name", Zero::Text),
-    ("env[].valueFrom.fieldRef.fieldPath", Zero::Text),
-    ("env[].valueFrom.resourceFieldRef.resource", Zero::Text),
-    ("env[].valueFrom.configMapKeyRef.key", Zero::Text),
-    ("env[].valueFrom.secretKeyRef.key", Zero::Text),
-    ("volumeMounts[].name", Zero::Text),
-    ("volumeMounts[].mountPath", Zero::Text),
-    ("volumeDevices[].name", Zero::Text),
-    ("volumeDevices[].devicePath", Zero::Text),
-    ("livenessProbe.httpGet.port", Zero::Number),
-    ("livenessProbe.tcpSocket.port", Zero::Number),
-    ("livenessProbe.grpc.port", Zero::Number),
-    ("readinessProbe.httpGet.port", Zero::Number),
-    ("readinessProbe.tcpSocket.port", Zero::Number),
-    ("readinessProbe.grpc.port", Zero::Number),
-    ("startupProbe.httpGet.port", Zero::Number),
-    ("startupProbe.tcpSocket.port", Zero::Number),
-    ("startupProbe.grpc.port", Zero::Number),
-];
-
-/// Lists of containers.
-const CONTAINERS: [&str; 3] = ["containers", "initContainers", "ephemeralContainers"];
-
-/// Maps of quantities, and single ones, in a container or a claim's spec.
-const QUANTITIES: [&str; 2] = ["resources.requests", "resources.limits"];
+/// What a JobSet holds of Kubernetes' own types.
+const TEMPLATE: &str = "io.k8s.api.batch.v1.JobTemplateSpec";
+const CLAIM: &str = "io.k8s.api.core.v1.PersistentVolumeClaim";
 
 fn write_out(spec: &mut Map<String, Value>) {
     fill_all(spec, &SPEC);
-    for (_, policy) in objects_in(spec, "volumeClaimPolicies") {
-        for (_, claim) in objects_in(policy, "templates") {
-            if let Some(claim) = claim.get_mut("spec").and_then(Value::as_object_mut) {
-                canonical_quantities(claim);
-            }
+    for (_, replicated) in objects_in(spec, "replicatedJobs") {
+        if let Some(template) = replicated.get_mut("template") {
+            merge::builtin::write_out(TEMPLATE, template);
         }
     }
-    for (_, replicated) in objects_in(spec, "replicatedJobs") {
-        let path = ["template", "spec", "template", "spec"];
-        let Some(template) = replicated.get_mut(path[0]) else { continue };
-        let pod = path[1..].iter().try_fold(template, |value, member| value.get_mut(*member));
-        let Some(pod) = pod.and_then(Value::as_object_mut) else { continue };
-        fill_all(pod, &POD);
-        for list in CONTAINERS {
-            for (_, container) in objects_in(pod, list) {
-                fill_all(container, &CONTAINER);
-                canonical_quantities(container);
-            }
-        }
-        for (_, volume) in objects_in(pod, "volumes") {
-            if let Some(limit) = volume.get_mut("emptyDir").and_then(|source| source.get_mut("sizeLimit")) {
-                canonical_quantity(limit);
-            }
+    for (_, policy) in objects_in(spec, "volumeClaimPolicies") {
+        for claim in policy.get_mut("templates").and_then(Value::as_array_mut).into_iter().flatten() {
+            merge::builtin::write_out(CLAIM, claim);
         }
     }
 }
@@ -229,20 +148,6 @@ fn fill(map: &mut Map<String, Value>, path: &str, zero: Zero) {
     }
 }
 
-fn canonical_quantities(map: &mut Map<String, Value>) {
-    for path in QUANTITIES {
-        let Some((parent, member)) = path.split_once('.') else { continue };
-        let held = map.get_mut(parent).and_then(|parent| parent.get_mut(member)).and_then(Value::as_object_mut);
-        held.into_iter().flatten().for_each(|(_, quantity)| canonical_quantity(quantity));
-    }
-}
-
-fn canonical_quantity(value: &mut Value) {
-    if let Ok(quantity) = Quantity::from_json(value) {
-        *value = quantity.to_string().into();
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -266,5 +171,23 @@ mod tests {
         assert_eq!(template["metadata"], json!({}));
         let container = &template["spec"]["template"]["spec"]["containers"][0];
         assert_eq!(*container, json!({"name": "", "image": "x", "resources": {"requests": {"cpu": "1"}}}));
+    }
+
+    #[test]
+    fn all_that_kubernetes_types_always_write_is_written_out() {
+        let policy =
+            json!({"rules": [{"onPodConditions": [{"type": "DisruptionTarget"}]}, {"onExitCodes": {"values": [1]}}]});
+        let container = json!({"lifecycle": {"preStop": {"httpGet": {"httpHeaders": [{"name": "a"}]}}}});
+        let mut given = json!({"spec": {"replicatedJobs": [{"template": {"spec": {"podFailurePolicy": policy,
+            "template": {"spec": {"containers": [container], "os": {}}}}}}]}});
+        default(&mut given);
+        let job = &given["spec"]["replicatedJobs"][0]["template"]["spec"];
+        let rules = &job["podFailurePolicy"]["rules"];
+        assert_eq!(rules[0], json!({"action": "", "onPodConditions": [{"type": "DisruptionTarget", "status": ""}]}));
+        assert_eq!(rules[1], json!({"action": "", "onExitCodes": {"operator": "", "values": [1]}}));
+        let pod = &job["template"]["spec"];
+        assert_eq!(pod["os"], json!({"name": ""}));
+        let asks = &pod["containers"][0]["lifecycle"]["preStop"]["httpGet"];
+        assert_eq!(*asks, json!({"httpHeaders": [{"name": "a", "value": ""}], "port": 0}));
     }
 }
