@@ -2,7 +2,8 @@
 
 Objects start as the valid ones of `api_objects.yaml` (or of a definition out of `random_definitions.py`) and are changed field by
 field, by the table of Kubernetes' types that the server itself reads (`crates/merge/data/kubernetes-types.json`), to values that
-are right, odd or wrong. A step may use what an earlier answer of the same server said: `${rv}`, `${uid}`, `${continue}`.
+are right, odd or wrong. A step may use what an earlier answer of the same server said: `${rv}`, `${uid}`, `${continue}`;
+`${own_rv}` is that of the object that was seen last: the version of a list is that of the whole server.
 """
 
 from __future__ import annotations
@@ -121,7 +122,7 @@ class Maker:
         if rng.random() < 0.7:
             # mostly there is a good one to go on with
             steps.append(Step("POST", self.path + "?fieldManager=maker", self.base))
-        steps += [self.step() for _ in range(rng.randint(5, 11))]
+        steps += self.life() if rng.random() < 0.2 else [self.step() for _ in range(rng.randint(5, 11))]
         return Scenario(self.namespace, self.kind, steps)
 
     # -- steps
@@ -169,6 +170,18 @@ class Maker:
     def one(self) -> str:
         return f"{self.path}/{self.name if self.rng.random() < 0.95 else 'absent'}"
 
+    def life(self) -> list[Step]:
+        """What happens to one object from its creation to the next of its name."""
+        rng, item = self.rng, f"{self.path}/{self.name}"
+        applied = lambda manager, force="": Step("PATCH", f"{item}?fieldManager={manager}{force}", copy.deepcopy(self.base), {"Content-Type": PATCHES["apply"]})
+        steps = [Step("POST", self.path, self.base), applied("one"), applied("two", rng.choice(["", "&force=true"]))]
+        steps += [self.patch() for _ in range(rng.randint(2, 4))]
+        steps += [rng.choice([self.status, self.subresource, self.put])() for _ in range(rng.randint(1, 3))]
+        steps += [applied("one", rng.choice(["", "&force=true"])), Step("GET", item)]
+        wrong = rng.choice([{"uid": "wrong"}, {"resourceVersion": "1"}, {"uid": "${uid}", "resourceVersion": "1"}])
+        steps += [Step("DELETE", item, {"preconditions": wrong}), Step("DELETE", item, {"preconditions": {"resourceVersion": "${own_rv}"}})]
+        return [*steps, self.create(), Step("POST", self.path, self.base), self.patch(), Step("GET", item)]
+
     def step(self) -> Step:
         ways = {self.get: 3, self.list: 4, self.put: 3, self.patch: 9, self.status: 2, self.delete: 1, self.watch: 0.5, self.subresource: 1.5,
                 self.collection: 0.3, self.create: 1, self.odd: 0.5}  # fmt: skip
@@ -210,7 +223,7 @@ class Maker:
             self.mutate(o)
         meta = o.get("metadata")
         if isinstance(meta, dict) and rng.random() < 0.8:
-            meta["resourceVersion"] = rng.choice(["${rv}", "${rv}", "${rv}", "1", "", "abc"])
+            meta["resourceVersion"] = rng.choice(["${own_rv}", "${own_rv}", "${own_rv}", "1", "", "abc"])
         if isinstance(meta, dict) and rng.random() < 0.1:
             meta["uid"] = rng.choice(["${uid}", "wrong"])
         return Step("PUT", self.one() + self.query(), o, self.accept(write=True))
@@ -292,13 +305,13 @@ class Maker:
         o["status"] = copy.deepcopy(self.entry.get("status") or {"x": 1})
         if rng.random() < 0.5:
             self.mutate(o, "status")
-        o["metadata"]["resourceVersion"] = rng.choice(["${rv}", "${rv}", "1"])
+        o["metadata"]["resourceVersion"] = rng.choice(["${own_rv}", "${own_rv}", "1"])
         return Step("PUT", self.one() + "/status" + self.query(), o)
 
     def delete(self) -> Step:
         rng = self.rng
         body = rng.choice([None, None, {}, {"propagationPolicy": rng.choice(["Background", "Orphan", "Foreground", "What"])},
-                           {"preconditions": {"uid": rng.choice(["${uid}", "wrong"])}}, {"preconditions": {"resourceVersion": rng.choice(["${rv}", "1"])}},
+                           {"preconditions": {"uid": rng.choice(["${uid}", "wrong"])}}, {"preconditions": {"resourceVersion": rng.choice(["${own_rv}", "1"])}},
                            {"gracePeriodSeconds": rng.choice([0, 5, -1])}, {"dryRun": ["All"]}, {"orphanDependents": True, "propagationPolicy": "Orphan"},
                            {"kind": "DeleteOptions", "apiVersion": "v1"}, {"kind": "Pod", "apiVersion": "v1"}, {"foo": 1}])  # fmt: skip
         query = rng.choice(["", "", "", "?propagationPolicy=Background", "?gracePeriodSeconds=0", "?gracePeriodSeconds=x", "?dryRun=All", "?orphanDependents=true"])

@@ -12,6 +12,11 @@ RULES = [
     {"rule": "!has(oldSelf.name) || self.name == oldSelf.name", "message": "name is immutable", "fieldPath": ".name"},
     {"rule": "!has(self.tags) || self.tags.all(t, size(t) < 10)", "reason": "FieldValueForbidden"},
     {"rule": "!has(self.name) || self.name.startsWith('a')"},
+    {"rule": "!has(self.parts) || self.parts.all(p, p.size < 100)", "fieldPath": ".parts", "reason": "FieldValueInvalid"},
+    {"rule": "!has(self.parts) || !has(oldSelf.parts) || self.parts.all(p, oldSelf.parts.exists(o, o.name == p.name))", "reason": "FieldValueForbidden",
+     "messageExpression": "'parts stay ' + oldSelf.parts.map(p, p.name).join(',')"},
+    {"rule": "self.count != 7", "reason": "FieldValueDuplicate", "messageExpression": "self.count > 5 ? '' : 'few'", "message": "not seven"},
+    {"rule": "!oldSelf.hasValue() || self.count >= oldSelf.value().count", "optionalOldSelf": True, "messageExpression": "'was ' + string(oldSelf.value().count)"},
 ]
 # What stands in a definition where it must not.
 BROKEN = [
@@ -94,6 +99,19 @@ def version(rng: random.Random, name: str) -> dict:
         "email": {"type": "string", "format": rng.choice(["email", "ipv4", "uuid", "uri", "byte", "duration", "cidr"])},
         "either": {"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "string"}}, "oneOf": [{"required": ["a"]}, {"required": ["b"]}]},
         "whole": {"type": "object", "x-kubernetes-map-type": "atomic", "properties": {"a": {"type": "string"}, "b": {"type": "integer"}}},
+        "embedded": {"type": "object", "x-kubernetes-embedded-resource": True, "x-kubernetes-preserve-unknown-fields": True},
+        "deep": {"type": "object", "additionalProperties": {"type": "object", "properties": {
+            "n": {"type": "integer", "default": 7}, "l": {"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "set"}}}},
+        "pairs": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["a", "b"], "items": {
+            "type": "object", "required": ["a"], "properties": {"a": {"type": "string"}, "b": {"type": "integer", "default": 1}, "v": {"type": "string", "nullable": True}}}},
+        "some": {"type": "string", "anyOf": [{"maxLength": 2}, {"pattern": "^x"}]},
+        "other": {"type": "string", "not": {"enum": ["bad", ""]}},
+        "all": {"type": "integer", "allOf": [{"minimum": 1}, {"maximum": 9}]},
+        "wide": {"type": "object", "minProperties": 1, "maxProperties": 2, "x-kubernetes-preserve-unknown-fields": True},
+        "once": {"type": "string", "x-kubernetes-validations": [{"rule": "self == oldSelf", "message": "once"}]},
+        "numbers": {"type": "array", "items": {"type": "number"}, "minItems": 1, "maxItems": 3, "x-kubernetes-list-type": "set"},
+        "choice": {"x-kubernetes-int-or-string": True, "anyOf": [{"type": "integer"}, {"type": "string"}], "pattern": "^[0-9]+%?$"},
+        "times": {"type": "array", "items": {"type": "string", "format": "date"}, "nullable": True},
     }  # fmt: skip
     chosen = {k: v for k, v in fields.items() if k in ("name", "count", "tags", "limit") or rng.random() < 0.5}
     spec = {"type": "object", "properties": chosen}
@@ -130,6 +148,9 @@ def custom(rng: random.Random, crd: dict, name: str) -> dict:
         "name": "abc", "count": 2, "limit": 9, "ratio": 1.5, "mode": "fast", "port": "web", "maybe": None, "on": True, "tags": ["x", "y"],
         "words": ["a", "a"], "parts": [{"name": "p", "size": 1}, {"name": "q"}], "extra": {"any": [1, {"b": None}]}, "map": {"k": "v"},
         "nested": {"list": [1, 2]}, "when": "2026-01-01T00:00:00Z", "either": {"a": "x"}, "whole": {"a": "x", "b": 1},
+        "embedded": {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "in"}, "spec": {"x": 1}}, "deep": {"k": {}, "l": {"n": 1, "l": ["a", "b"]}},
+        "pairs": [{"a": "x", "v": None}, {"a": "x", "b": 2}], "some": "xyz", "other": "good", "all": 3, "wide": {"k": [1]}, "once": "x",
+        "numbers": [1, 2.5], "choice": "50%", "times": ["2026-01-01"],
     }  # fmt: skip
     chosen = next(v for v in crd["spec"]["versions"] if v["name"] == name)["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
     meta = {"name": "a", "labels": {"app": "one"}} if crd["spec"]["scope"] == "Namespaced" else {"name": crd["spec"]["group"].split(".")[0], "labels": {"app": "one"}}

@@ -105,6 +105,8 @@ class Side:
         meta = answer.json.get("metadata") if isinstance(answer.json, dict) else None
         if isinstance(meta, dict) and answer.code < 300:
             new = {n: meta[k] for n, k in (("rv", "resourceVersion"), ("uid", "uid"), ("continue", "continue")) if meta.get(k)}
+            if isinstance(meta.get("name"), str):
+                said["own_rv"] = meta.get("resourceVersion", "1")
             said.update(new, **({f"{step.save}_{n}": v for n, v in new.items()} if step.save else {}))
         return seen(answer, said["namespace"])
 
@@ -262,7 +264,7 @@ def faults(text: str, theirs: dict, ours: dict) -> str:
 
 def play(scenario: Scenario, sides: list[Side]) -> tuple[int, list[tuple[str, str]]]:
     """How many requests were made, and the differences: rule and report. A scenario ends where the two no longer hold the same."""
-    said: list[dict[str, str]] = [{"namespace": scenario.namespace}, {"namespace": scenario.namespace}]
+    said: list[dict[str, str]] = [{"namespace": scenario.namespace, "own_rv": "1"} for _ in sides]
     count, found = 0, []
     for number, step in enumerate(scenario.steps):
         theirs, ours = BOTH.map(Side.ask, sides, [step, step], said)

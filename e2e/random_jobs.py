@@ -1,0 +1,258 @@
+"""Scenarios for the Job and JobSet controllers made up at random, in the form of the recordings (`golden/replay.py`); the same
+seed gives the same.
+
+What the recordings vary one at a time is varied here together: how a Job counts and retries, what its policies say of failures
+and successes, what a JobSet makes of its Jobs; and then pods run, end and are deleted, and clients suspend, resume, scale and edit.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+
+JOBSET = "jobset.x-k8s.io/v1alpha2"
+INDEX = "batch.kubernetes.io/job-completion-index"
+REPLICATED = "jobset.sigs.k8s.io/replicatedjob-name"
+
+
+@dataclasses.dataclass
+class Scenario:
+    """`kinds` are those that a settle looks at."""
+
+    namespace: str
+    kind: str
+    kinds: list[str]
+    steps: list[dict]
+
+
+def make(seed: str, number: int, kind: str) -> Scenario:
+    """The scenario of that number."""
+    maker = {"job": Jobs, "jobset": JobSets}[kind]
+    return maker(random.Random(f"{kind}/{seed}/{number}"), f"{kind}-{number}").scenario()
+
+
+def without_none(**fields: object) -> dict:
+    return {k: v for k, v in fields.items() if v is not None}
+
+
+class Maker:
+    kinds: list[str]
+
+    def __init__(self, rng: random.Random, namespace: str):
+        self.rng, self.namespace = rng, namespace
+
+    def maybe(self, share: float, *values: object) -> object:
+        """One of the values, or none."""
+        return self.rng.choice(values) if self.rng.random() < share else None
+
+    def settle(self) -> dict:
+        return {"settle": {"kinds": self.kinds}}
+
+    # -- Jobs, which are the template of JobSets as well
+
+    def job(self, alone: bool) -> dict:
+        rng = self.rng
+        self.indexed = rng.random() < 0.55
+        self.containers = ["main", *(["side"] if rng.random() < 0.2 else [])]
+        indexed = self.indexed or rng.random() < 0.04
+        counts = {"completions": rng.choice([1, 2, 2, 3, 4]) if self.indexed else self.maybe(0.6, 1, 2, 3), "parallelism": self.maybe(0.8, 0, 1, 2, 2, 3, 4)}
+        if not alone:
+            counts = {"completions": rng.choice([1, 1, 2]), "parallelism": rng.choice([1, 1, 2])}
+        spec = without_none(
+            **counts,
+            completionMode="Indexed" if self.indexed else self.maybe(0.2, "NonIndexed"),
+            backoffLimit=self.maybe(0.6, 0, 0, 1, 2),
+            backoffLimitPerIndex=self.maybe(0.35, 0, 0, 1) if indexed else None,
+            podFailurePolicy=self.failures(indexed) if rng.random() < 0.35 else None,
+            successPolicy={"rules": [self.success() for _ in range(rng.choice([1, 1, 2]))]} if indexed and rng.random() < 0.25 else None,
+            podReplacementPolicy=self.maybe(0.3, "Failed", "TerminatingOrFailed", "Failed"),
+            activeDeadlineSeconds=self.maybe(0.1, 100000),
+        )
+        if "backoffLimitPerIndex" in spec and rng.random() < 0.3:
+            spec["maxFailedIndexes"] = rng.choice([0, 1, 1])
+        if alone:
+            spec |= without_none(suspend=self.maybe(0.2, True, False), ttlSecondsAfterFinished=self.maybe(0.07, 0, 100000),
+                                 managedBy=self.maybe(0.03, "example.com/other", "kubernetes.io/job-controller"))  # fmt: skip
+        metadata = without_none(labels=self.maybe(0.2, {"app": "one"}), annotations=self.maybe(0.15, {"note": "x"}), finalizers=self.maybe(0.04, ["example.com/keep"]))
+        spec["template"] = {
+            **({"metadata": metadata} if metadata else {}),
+            "spec": without_none(
+                restartPolicy=rng.choice(["Never"] * 7 + ["OnFailure"]),
+                containers=[{"name": name, "image": "app:1"} for name in self.containers],
+                initContainers=self.maybe(0.1, [{"name": "early", "image": "app:1"}], [{"name": "early", "image": "app:1", "restartPolicy": "Always"}]),
+                # a pod that is deleted stays until a kubelet says that it has ended, where it has a node
+                nodeName=self.maybe(0.2, f"golden-{self.namespace}") if alone else None,
+                subdomain=self.maybe(0.1, "svc") if alone else None,
+            ),
+        }
+        return spec
+
+    def failures(self, indexed: bool) -> dict:
+        return {"rules": [self.failure(indexed) for _ in range(self.rng.choice([1, 1, 2, 3]))]}
+
+    def failure(self, indexed: bool) -> dict:
+        rng = self.rng
+        action = rng.choice(["FailJob", "Ignore", "Count", *(["FailIndex"] * 2 if indexed else [])])
+        if rng.random() < 0.4:
+            return {"action": action, "onPodConditions": [without_none(type=rng.choice(["DisruptionTarget", "DisruptionTarget", "Custom"]), status=self.maybe(0.5, "True", "False"))]}
+        codes = {"operator": rng.choice(["In", "In", "NotIn"]), "values": rng.choice([[1], [42], [1, 42], [3, 42, 137]])}
+        return {"action": action, "onExitCodes": without_none(containerName=self.maybe(0.25, "main", "main", "side"), **codes)}
+
+    def success(self) -> dict:
+        indexes = self.maybe(0.7, "0", "1", "0-1", "0,2", "1-3")
+        return without_none(succeededIndexes=indexes, succeededCount=self.maybe(0.5 if indexes else 1, 1, 1, 2))
+
+    def ends(self, selector: str | None) -> dict:
+        """A step in which pods end."""
+        rng = self.rng
+        if rng.random() < 0.5:
+            return {"pods": without_none(phase="Succeeded", selector=selector, limit=self.maybe(0.4, 1, 1, 2))}
+        return {"pods": without_none(
+            phase="Failed", selector=selector, limit=self.maybe(0.6, 1, 1, 2), exitCode=self.maybe(0.7, 1, 42, 42, 3, 137),
+            container=self.maybe(0.3, *self.containers), reason=self.maybe(0.2, "Evicted", "NodeLost"), message=self.maybe(0.2, "it went wrong"),
+            conditions=self.maybe(0.3, [{"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}],
+                                  [{"type": "Custom", "status": "False"}]),
+        )}  # fmt: skip
+
+    def runs(self, selector: str | None) -> dict:
+        return {"pods": without_none(phase="Running", selector=selector, limit=self.maybe(0.4, 1, 2), ready=self.maybe(0.25, False))}
+
+    def patch(self, kind: str, body: dict, name: str = "a") -> dict:
+        return {"patch": {"kind": kind, "name": name, "type": "merge", "body": body}}
+
+
+class Jobs(Maker):
+    kinds = ["Job", "Pod"]
+
+    def scenario(self) -> Scenario:
+        rng = self.rng
+        spec = self.job(alone=True)
+        meta = without_none(name="a", labels=self.maybe(0.2, {"own": "label"}))
+        steps = [{"create": {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": spec}}]
+        if spec["template"]["spec"].get("nodeName"):
+            steps.insert(0, {"create": {"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"golden-{self.namespace}"}}})
+        steps.append(self.settle())
+        ways = {self.some_end: 8, self.some_run: 3, self.suspend: 2, self.scale: 2, self.edit: 1.5, self.delete_pods: 1.5, self.delete: 0.3,
+                self.terminated: 2 if "nodeName" in spec["template"]["spec"] else 0}  # fmt: skip
+        for _ in range(rng.randint(3, 6)):
+            steps += [rng.choices(list(ways), list(ways.values()))[0](), self.settle()]
+        return Scenario(self.namespace, "Job", self.kinds, [*steps, {"events": {"without": "already exists$"}}])
+
+    def selector(self) -> str | None:
+        return self.maybe(0.6, *(f"{INDEX}={n}" for n in (0, 0, 1, 2)), f"{INDEX} in (0,1)") if self.indexed else None
+
+    def some_end(self) -> dict:
+        return self.ends(self.selector())
+
+    def some_run(self) -> dict:
+        return self.runs(self.selector())
+
+    def suspend(self) -> dict:
+        return self.patch("Job", {"spec": {"suspend": self.rng.random() < 0.6}})
+
+    def scale(self) -> dict:
+        n = self.rng.choice([0, 1, 2, 3, 4])
+        both = {"parallelism": n, "completions": max(n, 1)}
+        return self.patch("Job", {"spec": self.rng.choice([both, {"parallelism": n}, {"parallelism": n}, {"completions": n}])})
+
+    def edit(self) -> dict:
+        template = lambda **pod: {"spec": {"template": {"spec": pod}}}
+        return self.patch("Job", self.rng.choice([
+            {"spec": {"backoffLimit": 4}}, {"spec": {"ttlSecondsAfterFinished": 100000}}, {"spec": {"activeDeadlineSeconds": 1}},
+            {"spec": {"podFailurePolicy": None}}, {"spec": {"completionMode": "Indexed"}}, {"metadata": {"labels": {"new": "label"}}},
+            {"spec": {"backoffLimitPerIndex": 1}}, {"spec": {"maxFailedIndexes": 2}}, {"spec": {"successPolicy": {"rules": [{"succeededCount": 1}]}}},
+            {"spec": {"podReplacementPolicy": "Failed"}}, {"spec": {"managedBy": "example.com/other"}}, {"spec": {"manualSelector": True}},
+            template(nodeSelector={"pool": "x"}), template(tolerations=[{"key": "k", "operator": "Exists"}]),
+            template(containers=[{"name": "main", "image": "app:2"}]), template(restartPolicy="OnFailure"),
+            {"spec": {"template": {"metadata": {"annotations": {"new": "1"}}}}}]))  # fmt: skip
+
+    def delete_pods(self) -> dict:
+        selector = self.rng.choice(["batch.kubernetes.io/job-name%3Da", f"{INDEX}%3D0" if self.indexed else "batch.kubernetes.io/job-name%3Da"])
+        return {"request": {"method": "DELETE", "path": f"/api/v1/namespaces/{self.namespace}/pods?labelSelector={selector}", "only": "kind"}}
+
+    def terminated(self) -> dict:
+        """Pods that are being deleted end."""
+        return {"pods": {"phase": self.rng.choice(["Failed", "Failed", "Succeeded"]), "terminating": True}}
+
+    def delete(self) -> dict:
+        return {"delete": without_none(kind="Job", name="a", propagation=self.maybe(0.8, "Background", "Foreground", "Orphan"))}
+
+
+class JobSets(Maker):
+    kinds = ["JobSet", "Job", "Pod", "Service"]
+
+    def scenario(self) -> Scenario:
+        rng = self.rng
+        names = ["a", "b", "c"][: rng.choice([1, 1, 2, 2, 3])]
+        self.names = names
+        spec = without_none(
+            replicatedJobs=[self.replicated(i) for i in range(len(names))],
+            suspend=self.maybe(0.2, True, False),
+            successPolicy=self.maybe(0.3, {"operator": rng.choice(["All", "Any"]), **without_none(targetReplicatedJobs=self.maybe(0.6, names[:1], names[-1:], ["ghost"] if rng.random() < 0.1 else names))}),
+            failurePolicy=self.policy() if rng.random() < 0.6 else None,
+            startupPolicy=self.maybe(0.2, {"startupPolicyOrder": "InOrder"}, {"startupPolicyOrder": "AnyOrder"}),
+            network=self.maybe(0.25, {"subdomain": "sub"}, {"enableDNSHostnames": False}, {"enableDNSHostnames": True, "publishNotReadyAddresses": False}, {}, {"subdomain": "Bad_"}),
+            coordinator=self.maybe(0.12, {"replicatedJob": names[-1]}, {"replicatedJob": names[0], "jobIndex": 0, "podIndex": 0}, {"replicatedJob": names[0], "jobIndex": 1}, {"replicatedJob": names[0], "podIndex": 1}, {"replicatedJob": "ghost"}),
+            ttlSecondsAfterFinished=self.maybe(0.05, 100000, 0),
+            managedBy=self.maybe(0.03, "example.com/other", "jobset.sigs.k8s.io/jobset-controller"),
+        )
+        annotations = self.maybe(0.1, {"alpha.jobset.sigs.k8s.io/exclusive-topology": "rack"}, {"note": "x"},
+                                 {"alpha.jobset.sigs.k8s.io/exclusive-topology": "rack", "alpha.jobset.sigs.k8s.io/node-selector": "true"})  # fmt: skip
+        meta = without_none(name=rng.choice(["a"] * 12 + ["x" * 60, "a.b"]), labels=self.maybe(0.2, {"own": "label"}), annotations=annotations)
+        self.name = meta["name"]
+        steps = [{"create": {"apiVersion": JOBSET, "kind": "JobSet", "metadata": meta, "spec": spec}}, self.settle()]
+        ways = {self.some_end: 8, self.some_run: 3, self.suspend: 2, self.edit: 2, self.delete_one: 1, self.delete: 0.3}
+        for _ in range(rng.randint(3, 6)):
+            steps += [rng.choices(list(ways), list(ways.values()))[0](), self.settle()]
+        # which of these come is a matter of what a controller has seen yet (golden/QUIRKS-jobset-mpi.md)
+        without = "already exists$|AllJobsReady|JobsReady|AllReplicatedJobsStarted"
+        return Scenario(self.namespace, "JobSet", self.kinds, [*steps, {"events": {"kinds": ["JobSet", "Job"], "without": without}}])
+
+    def replicated(self, place: int) -> dict:
+        rng, before = self.rng, self.names[:place]
+        metadata = without_none(labels=self.maybe(0.1, {"job": "label"}), annotations=self.maybe(0.1, {"job": "note"}))
+        depends = [{"name": rng.choice(before), "status": rng.choice(["Ready", "Complete"])}] if before and rng.random() < 0.25 else None
+        return without_none(
+            name=self.names[place], replicas=self.maybe(0.5, 1, 2, 2, 0), groupName=self.maybe(0.1, "left", "right"), dependsOn=depends,
+            template={**({"metadata": metadata} if metadata else {}), "spec": self.job(alone=False)},
+        )  # fmt: skip
+
+    def policy(self) -> dict:
+        rng = self.rng
+        rules = [without_none(
+            name=self.maybe(0.3, "one", "two"),
+            action=rng.choice(["FailJobSet", "RestartJobSet", "RestartJobSetAndIgnoreMaxRestarts", "RestartJob", "RestartJobAndIgnoreMaxRestarts"][:3 if rng.random() < 0.85 else 5]),
+            onJobFailureReasons=self.maybe(0.4, ["BackoffLimitExceeded"], ["PodFailurePolicy"], ["DeadlineExceeded", "FailedIndexes"], ["MaxFailedIndexesExceeded"]),
+            onJobFailureMessagePatterns=self.maybe(0.1, ["backoff limit"], ["exit code 4[0-9]"], ["("]),
+            targetReplicatedJobs=self.maybe(0.3, self.names[:1], self.names[-1:]),
+        ) for _ in range(rng.choice([1, 1, 2]))] if rng.random() < 0.6 else None  # fmt: skip
+        return without_none(maxRestarts=self.maybe(0.8, 0, 1, 1, 2), restartStrategy=self.maybe(0.3, "Recreate", "BlockingRecreate"), rules=rules)
+
+    def selector(self) -> str | None:
+        one = self.maybe(0.7, *self.names)
+        return one and f"{REPLICATED}={one}" + self.rng.choice(["", "", ",jobset.sigs.k8s.io/job-index=0"])
+
+    def some_end(self) -> dict:
+        return self.ends(self.selector())
+
+    def some_run(self) -> dict:
+        return self.runs(self.selector())
+
+    def suspend(self) -> dict:
+        return self.patch("JobSet", {"spec": {"suspend": self.rng.random() < 0.6}}, self.name)
+
+    def edit(self) -> dict:
+        # not a success policy that goes: upstream's controller does not survive the first Job that then ends
+        return self.patch("JobSet", self.rng.choice([
+            {"spec": {"failurePolicy": {"maxRestarts": 3}}}, {"spec": {"failurePolicy": None}}, {"spec": {"network": None}},
+            {"spec": {"successPolicy": {"operator": "Any"}}}, {"spec": {"startupPolicy": None}}, {"spec": {"network": {"subdomain": "other"}}},
+            {"spec": {"ttlSecondsAfterFinished": 100000}}, {"spec": {"managedBy": "example.com/other"}}, {"spec": {"coordinator": {"replicatedJob": "a"}}},
+            {"metadata": {"labels": {"new": "label"}}}, {"spec": {"replicatedJobs": []}}, {"spec": {"replicatedJobs": None}}]), self.name)  # fmt: skip
+
+    def delete_one(self) -> dict:
+        """Something that the JobSet has made goes."""
+        return {"delete": {"kind": self.rng.choice(["Job", "Job", "Service"]), "propagation": "Background",
+                           "name": self.rng.choice([f"{self.name}-{self.names[0]}-0", f"{self.name}-{self.names[-1]}-0", self.name])}}  # fmt: skip
+
+    def delete(self) -> dict:
+        return {"delete": without_none(kind="JobSet", name=self.name, propagation=self.maybe(0.8, "Background", "Foreground"))}

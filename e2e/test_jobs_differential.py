@@ -1,0 +1,166 @@
+"""Random Jobs and JobSets, given to Kubernetes with its Job and JobSet controllers and to `trainyard up`: both must make the same of them.
+
+    SEED=7 CASES=200 pytest e2e/test_jobs_differential.py            other scenarios, more of them
+    SEED=1 CASE=12 pytest e2e/test_jobs_differential.py -k jobset    one of them alone
+
+`random_jobs.py` makes scenarios up in the form of the recordings. They are played on both sides step by step, with the player of
+the recordings: one step is taken on both, then the next; a settle waits until both stand still and show the same, or until they
+have stood still for longer than any backoff. Compared are answers, objects and events. Both run without a node.
+`job_differences.yaml` names what may differ and why. REPORT names a file for all that differs. UPSTREAM and OURS name kubeconfigs of control planes that run already.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import os
+import pathlib
+import re
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+
+import pytest
+import yaml
+
+from cluster import Cluster
+from conftest import ROOT, Yard, stop
+from random_jobs import Scenario, make
+from test_api_differential import Side
+
+sys.path.insert(0, str(ROOT / "e2e/golden"))
+import replay
+
+GATE = {"job": 40, "jobset": 40}
+SEED = os.environ.get("SEED", "1")
+NUMBERS = {kind: [int(os.environ["CASE"])] if "CASE" in os.environ else range(int(os.environ.get("CASES", gate))) for kind, gate in GATE.items()}
+NAMED: list[dict[str, str]] = yaml.safe_load((pathlib.Path(__file__).parent / "job_differences.yaml").read_text())
+THREADS = int(os.environ.get("THREADS", "12"))
+BOTH = concurrent.futures.ThreadPoolExecutor(2 * THREADS)
+# How long nothing may move where both show the same, and where they do not: longer than what a Job waits after a failure.
+QUIET, BACKOFF = 0.8, 12.0
+
+
+class Play(replay.Run):
+    """One scenario on one side."""
+
+    def __init__(self, server: replay.Server, scenario: Scenario):
+        folder = pathlib.Path(tempfile.mkdtemp()) / scenario.namespace
+        folder.mkdir()
+        (folder / "scenario.yaml").write_text(yaml.safe_dump({"steps": scenario.steps}, sort_keys=False))
+        super().__init__(server, folder)
+
+    def take(self, verb: str, arg: dict) -> tuple[object, dict]:
+        """What a settle, or the events, show now: a mark that changes with them, and what is compared."""
+        seen: list[dict] = []
+        marks: list[object] = []
+
+        def settled(take, key, shape, *_):
+            found = take()
+            marks.append(sorted(map(key, found)))
+            return shape(found)
+
+        self.settled = settled
+        seen.append(getattr(self, f"step_{verb}")(arg, None))
+        return marks[0], seen[0]
+
+    def step_pods(self, arg: dict) -> dict:
+        """Like the recordings' step, but for pods that are there or not by now; of pods that are alike it takes any."""
+        arg = dict(arg)
+        selector, limit, terminating = arg.pop("selector", None), arg.pop("limit", None), arg.pop("terminating", False)
+        found = [p for p in self.server.list("Pod", self.name, selector) or []
+                 if bool(p["metadata"].get("deletionTimestamp")) == terminating and p.get("status", {}).get("phase") not in ("Succeeded", "Failed")]  # fmt: skip
+        self.norm.learn(found)
+        ready = lambda pod: [c["status"] for c in pod["status"].get("conditions") or [] if c["type"] == "Ready"]
+        codes = set()
+        for pod in sorted(found, key=lambda p: (p["status"].get("phase"), ready(p), p["metadata"]["name"]))[:limit]:
+            body = {"metadata": {"uid": pod["metadata"]["uid"]}, "status": replay.kubelet_status(pod, **arg)}
+            codes.add(self.server.request("PATCH", self.path(pod, subresource="status"), body, replay.PATCH_TYPES["strategic"]).code)
+        # of several that end, a controller may have deleted the last by the time that it ends
+        return {"pods": min(len(found), limit or len(found)), "codes": sorted(codes - {404})}
+
+
+def settle(plays: list[Play], verb: str, arg: dict) -> list[dict]:
+    """What both sides show once they stand still."""
+    begin = still = time.monotonic()
+    seen: list[object] = []
+    while True:
+        marks, shown = zip(*BOTH.map(lambda play: play.take(verb, arg), plays), strict=True)
+        if list(marks) != seen:
+            seen, still = list(marks), time.monotonic()
+        silence = time.monotonic() - still
+        if silence > (QUIET if shown[0] == shown[1] else BACKOFF) or time.monotonic() - begin > 4 * BACKOFF:
+            return list(shown)
+        time.sleep(0.2)
+
+
+def play(scenario: Scenario, sides: list[Side]) -> tuple[int, str | None]:
+    """How many steps were alike, and how the next one was not."""
+    plays = [Play(side.server, scenario) for side in sides]
+    list(BOTH.map(Play.open, plays))
+    try:
+        for number, step in enumerate(scenario.steps):
+            ((verb, arg),) = step.items()
+            results = settle(plays, verb, arg) if verb in ("settle", "events") else list(BOTH.map(lambda one, step=step: one.step(step), plays))
+            theirs, ours = ([{"step": f"{number + 1} {verb}", **result}] for result in results)
+            lines = replay.differences(theirs, ours)
+            if lines:
+                return number, "\n".join(lines)
+        return len(scenario.steps), None
+    finally:
+        list(BOTH.map(Play.close, plays))
+
+
+if "UPSTREAM" in os.environ:
+
+    @pytest.fixture(scope="module")
+    def upstream() -> str:
+        return os.environ["UPSTREAM"]
+
+else:
+
+    @pytest.fixture(scope="module")
+    def upstream(theirs: Cluster) -> str:
+        return theirs.kubeconfig
+
+
+@pytest.fixture(scope="module")
+def sides(upstream: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Side]]:
+    """Upstream's, and ours without a node."""
+    if "OURS" in os.environ:
+        yield [Side(upstream), Side(os.environ["OURS"])]
+        return
+    yard = Yard(tmp_path_factory.mktemp("home"), "--no-node", "--listen", "127.0.0.1:0")
+    try:
+        yield [Side(upstream), Side(yard.kubeconfig)]
+    finally:
+        stop(yard)
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("kind", GATE)
+def test_random_jobs_fare_alike(sides: list[Side], kind: str):
+    begin = time.monotonic()
+    scenarios = [make(SEED, number, kind) for number in NUMBERS[kind]]
+    with concurrent.futures.ThreadPoolExecutor(THREADS) as pool:
+        outcomes = list(pool.map(lambda scenario: play(scenario, sides), scenarios))
+    steps, named, wrong = sum(alike for alike, _ in outcomes), 0, []
+    for scenario, (_, report) in zip(scenarios, outcomes, strict=True):
+        if report is None:
+            continue
+        if any(re.search(entry["report"], report) and re.search(entry.get("kind", ""), kind) for entry in NAMED):
+            named += 1
+            continue
+        number = scenario.namespace.partition("-")[2]
+        wrong.append(f"=== SEED={SEED} CASE={number} {kind}\n{report}\n--- the scenario\n{yaml.safe_dump(scenario.steps, sort_keys=False, width=160)}")
+    summary = (f"{kind}s of seed {SEED}: {len(scenarios)} scenarios, {steps} steps alike, {named} named differences, {len(wrong)} others, "
+               f"in {time.monotonic() - begin:.0f} s")  # fmt: skip
+    print(summary)
+    if "REPORT" in os.environ:
+        pathlib.Path(f"{os.environ['REPORT']}.{kind}").write_text("\n".join([summary, *wrong]))
+    assert not wrong, "\n".join([summary, *wrong[:8]])
+
+
+def test_the_same_seed_makes_the_same_scenarios():
+    for kind in GATE:
+        assert repr(make("1", 5, kind)) == repr(make("1", 5, kind)) != repr(make("2", 5, kind))
