@@ -219,6 +219,14 @@ def test_logs_of_workers(server: Server, job: MPIJob) -> None:
     assert job.get_logs(worker=0) == ""
     with pytest.raises(MPIJobInvalidError, match="workers 0 to 1"):
         job.get_logs(worker=2)
+    replicas = server.jobs[("team", "train")]["spec"]["mpiReplicaSpecs"]
+    replicas["Worker"]["replicas"] = 1
+    with pytest.raises(MPIJobInvalidError, match="has worker 0 alone"):
+        job.get_logs(worker=1)
+    workers = replicas.pop("Worker")
+    with pytest.raises(MPIJobInvalidError, match="has no workers"):
+        job.get_logs(worker=0)
+    replicas["Worker"] = workers | {"replicas": 2}
     with pytest.raises(MPIJobNotFoundError, match="no launcher pod"):
         job.get_logs()
     server.pods = []

@@ -48,6 +48,10 @@ def test_the_yaml_says_the_same() -> None:
         ({"resources": ResourceRequirements(gpu=-1)}, "gpu"),
         ({"resources": ResourceRequirements(cpu="-1")}, "cpu"),
         ({"command": []}, "command"),
+        ({"name": None}, "name"),
+        ({"env": {"LR": 0.1}}, "env"),
+        ({"env": {1: "one"}}, "env"),
+        ({"resources": {"gpu": 1}}, "resources"),
     ],
 )
 def test_a_value_that_cannot_be_right_is_named(arguments: dict[str, Any], field: str) -> None:

@@ -338,9 +338,9 @@ class MPIJob:
         """
         status = self.get_status()
         if worker is not None and not 0 <= worker < status.workers:
-            raise MPIJobInvalidError(
-                f'worker={worker}: MPIJob "{self.name}" has workers 0 to {status.workers - 1}', "worker"
-            )
+            last = status.workers - 1
+            there = "no workers" if last < 0 else "worker 0 alone" if last == 0 else f"workers 0 to {last}"
+            raise MPIJobInvalidError(f'worker={worker}: MPIJob "{self.name}" has {there}', "worker")
         if follow:
             return self._follow(worker)
         return self._log(worker)

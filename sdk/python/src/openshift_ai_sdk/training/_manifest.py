@@ -25,7 +25,7 @@ QUEUE = "kueue.x-k8s.io/queue-name"
 NO_SIDECAR = {"sidecar.istio.io/inject": "false"}
 """On the pods: a mesh's proxy never ends, and takes the connections between ranks."""
 REACHABLE = {"trainyard.dev/wait-for-workers": "reachable"}
-"""On the job: asks for a launcher that starts once every worker answers. No controller acts on it yet."""
+"""On the job: asks for a launcher that starts once every worker answers."""
 HOSTFILE = {"PRTE_MCA_prte_default_hostfile": "/etc/mpi/hostfile"}
 """For Open MPI 5, which does not know the names that operators set, and would run all ranks in the launcher."""
 
@@ -78,7 +78,8 @@ def words_of(command: Command) -> list[str]:
         try:
             words = shlex.split(command)
         except ValueError as error:
-            raise MPIJobInvalidError(f"command={command!r}: a quote is not closed", "command") from error
+            why = "a backslash at its end has nothing to quote" if "escaped" in str(error) else "a quote is not closed"
+            raise MPIJobInvalidError(f"command={command!r}: {why}", "command") from error
     if not words or not words[0]:
         raise MPIJobInvalidError("command: is empty", "command")
     return words
@@ -86,7 +87,7 @@ def words_of(command: Command) -> list[str]:
 
 def check_name(name: str, workers: int) -> None:
     """Refuse a name that the job's pods could not be called by."""
-    if not re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", name):
+    if not isinstance(name, str) or not re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", name):
         raise MPIJobInvalidError(
             f'name={name!r}: must be lower case letters, digits and "-", begin with a letter and not end with "-"',
             "name",
@@ -120,9 +121,11 @@ def check_workers(workers: int) -> None:
 
 def check_variables(env: Mapping[str, str]) -> None:
     """Refuse what Kubernetes takes for no variable."""
-    for name in env:
-        if not re.fullmatch(r"[-._a-zA-Z][-._a-zA-Z0-9]*", name):
+    for name, value in env.items():
+        if not isinstance(name, str) or not re.fullmatch(r"[-._a-zA-Z][-._a-zA-Z0-9]*", name):
             raise MPIJobInvalidError(f"env: {name!r} is no name of a variable", "env")
+        if not isinstance(value, str):
+            raise MPIJobInvalidError(f"env: {name}={value!r}: must be a string", "env")
 
 
 def _resources(resources: ResourceRequirements) -> dict[str, Any]:
@@ -187,6 +190,10 @@ def build(draft: Draft, here: Mapping[str, str] | None = None) -> dict[str, Any]
     check_name(draft.name, draft.workers)
     if not draft.image:
         raise MPIJobInvalidError("image: is empty", "image")
+    if not isinstance(draft.resources, ResourceRequirements):
+        raise MPIJobInvalidError(
+            f"resources={draft.resources!r}: must be ResourceRequirements(cpu=, memory=, gpu=)", "resources"
+        )
     if draft.implementation not in IMPLEMENTATIONS:
         raise MPIJobInvalidError(
             f"implementation={draft.implementation!r}: must be one of {', '.join(IMPLEMENTATIONS)}", "implementation"
