@@ -54,15 +54,15 @@ const INHERITED_PREFIXES: [&str; 8] = ["LC_", "PIP_", "UV_", "CONDA_", "PYENV_",
 /// Hosts that [`missing_workers`] names; the rest are counted.
 const NAMED: usize = 5;
 
-/// What Open MPI must be told about pods: it takes each for a machine of its own, but all of them are this one. So they
-/// talk over the loopback interface (the only one that is always there; Open MPI leaves it out by itself), no process is
+/// What Open MPI must be told about pods: it takes each for a machine of its own, but they may share one. So no process is
 /// bound to a core (every pod's first would be bound to the same one), and a rank that waits lets others have the core.
-const OPEN_MPI: [(&str, &str); 4] = [
-    ("OMPI_MCA_btl_tcp_if_include", "lo"),
-    ("OMPI_MCA_oob_tcp_if_include", "lo"),
-    ("OMPI_MCA_hwloc_base_binding_policy", "none"),
-    ("OMPI_MCA_mpi_yield_when_idle", "1"),
-];
+const OPEN_MPI: [(&str, &str); 2] =
+    [("OMPI_MCA_hwloc_base_binding_policy", "none"), ("OMPI_MCA_mpi_yield_when_idle", "1")];
+
+/// What it must be told where no other machine takes part: that pods talk over the loopback interface, the only one that is
+/// always there. Open MPI leaves it out by itself, and with it alone reaches no other machine.
+const OPEN_MPI_ALONE: [(&str, &str); 2] =
+    [("OMPI_MCA_btl_tcp_if_include", "lo"), ("OMPI_MCA_oob_tcp_if_include", "lo")];
 
 /// How gloo (PyTorch without GPUs) is told over which network processes of several machines talk. By itself it takes the address that the
 /// machine's name stands for, which many machines know as their loopback alone.
@@ -88,7 +88,9 @@ pub fn base_environment(
     }
     env.push(("PATH".to_owned(), with_programs(&path, bin)));
     env.extend(OPEN_MPI.map(|(name, value)| (name.to_owned(), value.to_owned())));
-    if let Some(network) = crate::host::interface(address).filter(|_| !address.is_loopback()) {
+    if address.is_loopback() {
+        env.extend(OPEN_MPI_ALONE.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    } else if let Some(network) = crate::host::interface(address) {
         env.push((GLOO.to_owned(), network));
     }
     if nix::unistd::geteuid().is_root() {
@@ -287,6 +289,19 @@ while :; do sleep 3600 & wait $!; done
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn open_mpi_is_held_to_loopback_only_where_no_other_machine_takes_part() {
+        let interfaces = |address| {
+            let env = base_environment(Path::new("/bin"), address, []);
+            let found = env.into_iter().filter(|(name, _)| name.ends_with("_tcp_if_include"));
+            found.map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>()
+        };
+        let loopback = ["OMPI_MCA_btl_tcp_if_include=lo", "OMPI_MCA_oob_tcp_if_include=lo"];
+        assert_eq!(interfaces(Ipv4Addr::LOCALHOST), loopback);
+        assert_eq!(interfaces(Ipv4Addr::new(127, 3, 2, 1)), loopback, "machines that are this one, too");
+        assert_eq!(interfaces(Ipv4Addr::new(203, 0, 113, 77)), [""; 0]);
+    }
 
     #[test]
     fn images_and_modules_are_stood_in_for() {
