@@ -58,7 +58,7 @@ pub struct Observed {
     launcher_pods: Vec<Arc<Value>>,
     /// The declared workers, by index.
     workers: Vec<Option<Arc<Value>>>,
-    /// All its pods with the role of a worker.
+    /// All its pods with the labels of its workers.
     worker_pods: Vec<Arc<Value>>,
     pod_group: Option<Arc<Value>>,
     network_policy: Option<Arc<Value>>,
@@ -128,7 +128,10 @@ impl Reconciler for MpiJobController {
             None => Vec::new(),
         };
         let uid = object::uid(&stored);
-        let of_worker = |pod: &Arc<Value>| object::label(pod, LABEL_JOB_ROLE) == Some(ROLE_WORKER);
+        let labels =
+            [(LABEL_OPERATOR_NAME, OPERATOR_NAME), (LABEL_JOB_NAME, name.as_str()), (LABEL_JOB_ROLE, ROLE_WORKER)];
+        let of_worker =
+            |pod: &Arc<Value>| labels.iter().all(|(label, value)| object::label(pod, label) == Some(*value));
         let worker_pods = world.owned_by(&pods(), uid).into_iter().filter(of_worker).collect();
         let workers = match &job {
             Ok(job) if hostfile_size(job, &target.key, &self.settings) <= CONFIG_MAP_MAX => {
@@ -459,6 +462,10 @@ impl Pass<'_> {
 
     /// Deletes workers that are too many, makes those that are missing. One that has ended stays as it is.
     fn keep_workers(&mut self) -> Result<(), Taken> {
+        if self.job.spec.role(ReplicaType::Worker).is_none() {
+            // those of a role that was taken out of the job stay, as upstream's do
+            return Ok(());
+        }
         let count = usize::try_from(self.job.spec.workers()).unwrap_or_default();
         if self.observed.worker_pods.len() > count {
             // H-19 (kept): the label is one more than the index where the launcher is a worker, so that one worker goes

@@ -178,6 +178,37 @@ fn the_launcher_may_wait_for_its_workers() {
 }
 
 #[test]
+fn workers_of_a_role_that_was_taken_out_stay() {
+    let mut case = Case::of(json!({}));
+    case.run();
+    case.phase(0, "Running", json!({}));
+    case.change("MPIJob", "train", json!({"spec": {"mpiReplicaSpecs": {"Worker": null}}}));
+    assert_eq!(case.names("Pod"), ["train-worker-0", "train-worker-1"]);
+    let config = case.model.one("ConfigMap", "train-config").unwrap();
+    assert_eq!(
+        config["data"],
+        json!({"hostfile": "", "discover_hosts.sh": "#!/bin/sh\necho train-worker-0.train.ns.svc\n"})
+    );
+}
+
+#[test]
+fn workers_are_discovered_by_all_their_labels() {
+    let lines = |case: &Case| {
+        let config = case.model.one("ConfigMap", "train-config").unwrap();
+        config["data"]["discover_hosts.sh"].as_str().unwrap().lines().count() - 1
+    };
+    for label in ["operator-name", "job-name", "job-role"] {
+        let mut case = Case::of(json!({}));
+        case.run();
+        case.phase(0, "Running", json!({}));
+        assert_eq!(lines(&case), 1);
+        let other = json!({"metadata": {"labels": {format!("training.kubeflow.org/{label}"): "other"}}});
+        case.change("Pod", "train-worker-0", other);
+        assert_eq!((label, lines(&case)), (label, 0));
+    }
+}
+
+#[test]
 fn suspended_jobs_have_no_pods() {
     let suspend = |on: bool| json!({"spec": {"runPolicy": {"suspend": on}}});
     let mut case = Case::of(suspend(true));
