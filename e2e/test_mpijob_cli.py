@@ -255,6 +255,12 @@ WRONG = {
     "no name": (["get", "mpijob/"], 2, "A non-empty name is required"),
     "job exists": (["create", "there", *FLAGS], 1, 'mpijobs.kubeflow.org "there" already exists'),
     "scaled to nothing": (["scale", "there", "--workers", "0"], 2, "--workers 0: must be 1 or more"),
+    "a blank in the image": (["create", "bad", "--workers", "2", "--image", " ", "--command", "x"], 2, '--image " ": has a blank in it'),
+    "less than no GPU": (["create", "bad", *FLAGS, "--gpu", "-1"], 2, "invalid value '-1' for '--gpu <N>'"),
+    "less than no memory": (["create", "bad", *FLAGS, "--memory", "-1Gi"], 2, "--memory -1Gi: is no quantity"),
+    "retries below none": (["create", "bad", *FLAGS, "--retries", "-1"], 2, "invalid value '-1' for '--retries <N>'"),
+    "a worker below none": (["logs", "there", "--worker", "-1"], 2, "invalid value '-1' for '--worker <N>'"),
+    "an attempt below one": (["logs", "there", "--attempt", "-1"], 2, "attempts are counted from 1"),
     "a quantity that is none": (["create", "bad", *FLAGS, "--memory", "64GB"], 2, "--memory 64GB: is no quantity"),
     "an unknown command": (["desribe", "there"], 2, 'did you mean "describe"?'),
 }  # fmt: skip

@@ -128,12 +128,32 @@ def test_a_failed_launcher_is_tried_again(yard: Yard, tmp_path: pathlib.Path) ->
     yard.run("mpijob", "wait", "again", "--timeout", "60s")
     assert {"again-worker-0", "again-worker-1"} <= set(yard.run("mpijob", "logs", "again").stdout.split())
     assert yard.kubectl("get", "job", "again-launcher", "-o", "jsonpath={.metadata.annotations.trainyard\\.dev/attempt}").stdout == "2"
+    shown = lambda *flags: yard.run("logs", "mpijob/again", *flags)
+    assert shown("--previous").stdout == shown("--attempt", "1").stdout == "no mark is there\n"
+    lines = shown("--attempt", "all").stdout.splitlines()
+    assert lines[0] == "[attempt 1] no mark is there" and {"[attempt 2] again-worker-0", "[attempt 2] again-worker-1"} <= set(lines)
+    assert "the last of 2 attempts" in shown().stderr and "the last of" not in shown("--step", "worker-0").stderr
+    wrong = yard.run("mpijob", "logs", "again", "--attempt", "3", check=False)
+    assert wrong.returncode == 2 and 'MPIJob "again" has no log of an attempt 3: its attempts are 1 to 2' in wrong.stderr
     # the first attempt's Job is gone, and with it what said whose its pod was
     past = json.loads(yard.kubectl("get", "--raw", "/apis/history.trainyard.dev/v1alpha1/namespaces/default/mpijobs/again").stdout)
     launchers = [pod for pod in past["pods"] if pod["pod"]["metadata"]["labels"]["training.kubeflow.org/job-role"] == "launcher"]
     ends = [(pod["attempt"], pod["live"], pod["containers"][-1]["attempts"][-1]["exitCode"]) for pod in launchers]
     assert ends == [(1, False, 3), (2, True, 0)]
     yard.run("mpijob", "delete", "again")
+
+
+def test_a_job_that_no_operator_starts_is_told_and_not_waited_for(yard: Yard) -> None:
+    """The API takes it, as upstream's does; an event says what is wrong."""
+    role = {"replicas": 1, "template": {"spec": {"containers": [{"name": "a", "command": ["hostname"]}]}}}
+    job = {"apiVersion": "kubeflow.org/v2beta1", "kind": "MPIJob", "metadata": {"name": "vain"},
+           "spec": {"mpiReplicaSpecs": {"Launcher": {**role, "replicas": 2}, "Worker": role}}}  # fmt: skip
+    yard.kubectl("create", "-f", "-", input=yaml.safe_dump(job))
+    for words in (["wait", "vain", "--timeout", "60s"], ["logs", "vain", "--follow"], ["logs", "vain"]):
+        done = yard.run("mpijob", *words, check=False)
+        first = done.stderr.splitlines()[0]
+        assert done.returncode == 1 and 'MPIJob "vain" cannot start: Found validation errors' in first and "must be 1" in first, done
+    yard.run("mpijob", "delete", "vain")
 
 
 def test_logs_of_pods_that_are_gone_are_kept(yard: Yard, tmp_path: pathlib.Path) -> None:

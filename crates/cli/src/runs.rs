@@ -185,25 +185,7 @@ impl Runs {
             }
         }
         if chosen.is_empty() && most > 0 {
-            let had = match most {
-                1 => "it ran once".to_owned(),
-                n => format!("its attempts are 1 to {n}"),
-            };
-            match which {
-                Which::Previous => {
-                    return Err(CliError::Usage(
-                        ErrorCode::AttemptMissing,
-                        format!("TrainJob \"{job}\" has no attempt before its last: {had}"),
-                    ));
-                }
-                Which::Nth(n) => {
-                    return Err(CliError::Usage(
-                        ErrorCode::AttemptMissing,
-                        format!("TrainJob \"{job}\" has no log of an attempt {n}: {had}"),
-                    ));
-                }
-                Which::Last | Which::All => {}
-            }
+            no_attempt(&format!("TrainJob \"{job}\""), which, most)?;
         }
         chosen.sort_by_key(|run| {
             let source = &run.source;
@@ -211,6 +193,20 @@ impl Runs {
         });
         Ok(chosen)
     }
+}
+
+/// That there is no such attempt among `most`.
+pub(crate) fn no_attempt(whose: &str, which: Which, most: i64) -> Result<(), CliError> {
+    let had = match most {
+        1 => "it ran once".to_owned(),
+        n => format!("its attempts are 1 to {n}"),
+    };
+    let told = match which {
+        Which::Previous => format!("{whose} has no attempt before its last: {had}"),
+        Which::Nth(n) => format!("{whose} has no log of an attempt {n}: {had}"),
+        Which::Last | Which::All => return Ok(()),
+    };
+    Err(CliError::Usage(ErrorCode::AttemptMissing, told))
 }
 
 fn next(last: i64, restarts: i64) -> i64 {

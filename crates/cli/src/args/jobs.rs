@@ -225,16 +225,21 @@ pub enum Attempt {
 
 impl LogsArgs {
     pub(crate) fn which(&self) -> Which {
-        match self.attempt {
-            Some(Attempt::All) => Which::All,
-            Some(Attempt::Nth(n)) => Which::Nth(n),
-            None if self.previous => Which::Previous,
-            None => Which::Last,
-        }
+        which(self.attempt, self.previous)
     }
 }
 
-fn attempt(text: &str) -> Result<Attempt, String> {
+/// What `--attempt` and `--previous` ask for.
+pub(crate) fn which(attempt: Option<Attempt>, previous: bool) -> Which {
+    match attempt {
+        Some(Attempt::All) => Which::All,
+        Some(Attempt::Nth(n)) => Which::Nth(n),
+        None if previous => Which::Previous,
+        None => Which::Last,
+    }
+}
+
+pub(crate) fn attempt(text: &str) -> Result<Attempt, String> {
     match text.parse::<i64>() {
         Ok(n @ 1..) => Ok(Attempt::Nth(n)),
         _ if text == "all" => Ok(Attempt::All),

@@ -1,6 +1,6 @@
 //! Flags of `mpijob`.
 
-use crate::args::{Output, duration};
+use crate::args::{Attempt, Output, attempt, duration};
 use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -90,13 +90,13 @@ pub struct CreateArgs {
     #[arg(long, required_unless_present = "file", allow_hyphen_values = true)]
     pub command: Option<String>,
     /// GPUs that each worker needs (nvidia.com/gpu)
-    #[arg(long, value_name = "N", conflicts_with = "file")]
+    #[arg(long, value_name = "N", conflicts_with = "file", allow_negative_numbers = true)]
     pub gpu: Option<u32>,
     /// CPUs that each worker needs (e.g. 8, or 500m: thousandths)
-    #[arg(long, value_name = "QUANTITY", conflicts_with = "file")]
+    #[arg(long, value_name = "QUANTITY", conflicts_with = "file", allow_hyphen_values = true)]
     pub cpu: Option<String>,
     /// Memory that each worker needs, in bytes or with a unit (e.g. 64Gi)
-    #[arg(long, value_name = "QUANTITY", conflicts_with = "file")]
+    #[arg(long, value_name = "QUANTITY", conflicts_with = "file", allow_hyphen_values = true)]
     pub memory: Option<String>,
     /// Ranks of each worker [default: its GPUs, or 1]
     #[arg(long, value_name = "N", conflicts_with = "file", allow_negative_numbers = true)]
@@ -111,7 +111,7 @@ pub struct CreateArgs {
     #[arg(long, value_name = "NAME", conflicts_with = "file")]
     pub queue: Option<String>,
     /// Start a launcher that failed again up to N times
-    #[arg(long, value_name = "N", default_value_t = 0, conflicts_with = "file")]
+    #[arg(long, value_name = "N", default_value_t = 0, conflicts_with = "file", allow_negative_numbers = true)]
     pub retries: u16,
     /// Folder in which the command runs [default: the image's; on a laptop the current one]
     #[arg(long, value_name = "DIR", conflicts_with = "file")]
@@ -156,13 +156,20 @@ pub struct LogsArgs {
     #[arg(long, conflicts_with = "worker")]
     pub launcher: bool,
     /// Worker N's, from 0
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub worker: Option<u32>,
     /// Go on until the job ends; the exit code is then the job's
     #[arg(short, long)]
     pub follow: bool,
+    /// Only attempt N (the Nth start, counted from 1, whether its container, its pod or the job was started again), or `all`
+    /// [default: the last]
+    #[arg(long, value_name = "N|all", value_parser = attempt, conflicts_with = "follow", allow_negative_numbers = true)]
+    pub attempt: Option<Attempt>,
+    /// Only the attempt before the last
+    #[arg(short, long, conflicts_with_all = ["attempt", "follow"])]
+    pub previous: bool,
     /// Only the last N lines
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i64).range(0..))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i64).range(0..), allow_negative_numbers = true)]
     pub tail: Option<i64>,
 }
 

@@ -1,9 +1,10 @@
 //! `mpijob delete`, `suspend`, `resume`, `scale` and `wait`.
 
 use super::args::{DeleteArgs, NameArgs, ScaleArgs, WaitArgs, WaitFor};
+use super::logs::LOOK_EVERY;
 use super::manifest::check_name;
 use super::state::{State, command, message, workers};
-use super::{find, full_name, name_of, unfit, wrong};
+use super::{find, full_name, name_of, refusal, unfit, wrong};
 use crate::args::{Format, Output};
 use crate::codes::ErrorCode;
 use crate::connect::{Cluster, Kind, value};
@@ -96,6 +97,19 @@ fn say(job: &Value, what: &str, output: Output) {
     }
 }
 
+/// Returns once the operator has said that it will not start the job, and why.
+async fn refused(cluster: &Cluster, name: &str) -> String {
+    loop {
+        // an error here is for who waits for the job itself
+        if let Ok(Some(job)) = cluster.find(Kind::MpiJob, name).await
+            && let Some(why) = refusal(cluster, &job).await
+        {
+            return why;
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
 /// Waits for a state. Exit code 0 when reached, 1 when it cannot be reached any more, 124 out of time.
 pub(crate) async fn wait(cluster: &Cluster, args: &WaitArgs) -> Result<u8, CliError> {
     let name = name_of(&args.mpijob).unwrap_or(&args.mpijob);
@@ -114,17 +128,30 @@ pub(crate) async fn wait(cluster: &Cluster, args: &WaitArgs) -> Result<u8, CliEr
     let is_over = |job: Option<&Value>| job.is_none_or(|job| State::of(job).is_finished());
     let ended =
         until(cluster, Kind::MpiJob, name, |job| is_reached(job) || (args.state != WaitFor::Deleted && is_over(job)));
-    let job = match args.timeout {
-        None => ended.await?,
-        Some(limit) => match tokio::time::timeout(limit, ended).await {
-            Ok(job) => job?,
-            Err(_) => {
+    let limit = async {
+        match args.timeout {
+            Some(limit) => tokio::time::sleep(limit).await,
+            None => std::future::pending().await,
+        }
+    };
+    let refused = async {
+        match args.state {
+            WaitFor::Deleted => std::future::pending().await,
+            _ => refused(cluster, name).await,
+        }
+    };
+    let job = tokio::select! {
+        job = ended => job?,
+        why = refused => {
+            eprintln!("error[{}]: MPIJob {name:?} cannot start: {why}", ErrorCode::WaitInVain);
+            return Ok(exit::FAILURE);
+        }
+        () = limit => {
                 eprintln!("error[{}]: timed out: MPIJob {name:?} is not {:?}", ErrorCode::WaitTimedOut, args.state);
                 let describe = as_called(&format!("trainyard mpijob describe {name}{}", cluster.flags));
                 eprintln!("  see where it stands: {describe}");
                 return Ok(exit::TIMEOUT);
-            }
-        },
+        }
     };
     let state = job.as_ref().map_or("deleted".to_owned(), |job| State::of(job).to_string().to_lowercase());
     match (args.output.output, &job) {

@@ -2,13 +2,15 @@
 
 use super::args::LogsArgs;
 use super::state::{State, message, workers};
-use super::{find, name_of};
+use super::{find, name_of, refusal};
+use crate::args::which;
 use crate::codes::ErrorCode;
 use crate::connect::{Cluster, Kind};
 use crate::error::CliError;
 use crate::exit;
 use crate::history::{self, RunOf, Window};
 use crate::logs::is_gone;
+use crate::runs::{Which, no_attempt};
 use crate::view::{byte, why_pending};
 use api::mpi::names::{LABEL_JOB_NAME, LABEL_JOB_ROLE, ROLE_LAUNCHER, worker};
 use api::object;
@@ -25,7 +27,7 @@ use std::time::Duration;
 
 /// Time between two looks at what a followed job does while nothing can be read and no change is heard of, as who may not watch hears
 /// of none.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+pub(super) const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 pub(crate) async fn logs(cluster: &Cluster, args: &LogsArgs) -> Result<u8, CliError> {
     let name = name_of(&args.mpijob).unwrap_or(&args.mpijob);
@@ -43,16 +45,27 @@ pub(crate) async fn logs(cluster: &Cluster, args: &LogsArgs) -> Result<u8, CliEr
     if args.follow {
         return follow(cluster, name, args).await;
     }
+    let which = which(args.attempt, args.previous);
+    if which != Which::Last {
+        return attempts(cluster, name, args, which).await;
+    }
     let whose = args.worker.map_or("launcher".to_owned(), |number| format!("worker {number}"));
     let state = State::of(&job).to_string().to_lowercase();
     let Some(pod) = pod_of(cluster, name, args.worker).await? else {
         if let Some(kept) = Kept::of(cluster, name, args.worker).await? {
-            kept.print(cluster, name, args).await?;
+            kept.print_gone(cluster, name, args).await?;
+            tell_of_earlier(cluster, name, args).await?;
             return Ok(exit::OK);
         }
-        let message = message(&job);
+        if let Some(why) = refusal(cluster, &job).await {
+            return Err(CliError::Api(ErrorCode::NotInPod, format!("MPIJob {name:?} cannot start: {why}")));
+        }
+        let message = match message(&job) {
+            "" => String::new(),
+            message => format!(": {message}"),
+        };
         let gone = if State::of(&job).is_finished() { "has no pod any more" } else { "has no pod yet" };
-        let told = format!("the {whose} of MPIJob {name:?} {gone}; the job is {state}: {message}");
+        let told = format!("the {whose} of MPIJob {name:?} {gone}; the job is {state}{message}");
         return Err(CliError::Api(ErrorCode::NotInPod, told));
     };
     if Run::of(&pod).is_none() {
@@ -61,7 +74,41 @@ pub(crate) async fn logs(cluster: &Cluster, args: &LogsArgs) -> Result<u8, CliEr
         return Ok(exit::OK);
     }
     print(cluster, &pod, args, false, &mut 0).await?;
+    tell_of_earlier(cluster, name, args).await?;
     Ok(exit::OK)
+}
+
+/// Prints the attempts that are asked for, oldest first.
+async fn attempts(cluster: &Cluster, job: &str, args: &LogsArgs, which: Which) -> Result<u8, CliError> {
+    let runs = Kept::all(cluster, job, args.worker).await?;
+    let most = i64::try_from(runs.len()).unwrap_or(i64::MAX);
+    let is_wanted = |number: i64| match which {
+        Which::Last => number == most,
+        Which::Previous => number.saturating_add(1) == most,
+        Which::Nth(n) => number == n,
+        Which::All => true,
+    };
+    let chosen: Vec<(i64, &Kept)> = (1..).zip(&runs).filter(|(number, _)| is_wanted(*number)).collect();
+    if runs.is_empty() {
+        eprintln!("no log lines: nothing of MPIJob {job:?} has started");
+    } else if chosen.is_empty() {
+        let whose = args.worker.map_or(String::new(), |number| format!("worker {number} of "));
+        no_attempt(&format!("{whose}MPIJob {job:?}"), which, most)?;
+    }
+    for (number, run) in chosen {
+        let prefix = if which == Which::All { format!("[attempt {number}] ") } else { String::new() };
+        run.print(cluster, job, args, &prefix).await?;
+    }
+    Ok(exit::OK)
+}
+
+/// Says that what was printed was not all that ran.
+async fn tell_of_earlier(cluster: &Cluster, job: &str, args: &LogsArgs) -> Result<(), CliError> {
+    let most = Kept::all(cluster, job, args.worker).await?.len();
+    if most > 1 {
+        eprintln!("this was the last of {most} attempts; earlier ones: --previous, --attempt N or --attempt all");
+    }
+    Ok(())
 }
 
 /// A run of a pod's main container.
@@ -80,43 +127,71 @@ impl Run {
     }
 }
 
-/// The last run of a pod that is gone.
+/// A run of the launcher or of a worker, whose pod may be gone.
 struct Kept {
-    /// Its uid.
-    pod: String,
-    name: String,
+    pod: Value,
     container: String,
     run: api::job_history::Run,
+    /// The server keeps its log; a cluster's has it as long as there is the pod.
+    is_kept: bool,
 }
 
 impl Kept {
-    /// That of the launcher, or of a worker; `None` where none is kept.
-    async fn of(cluster: &Cluster, job: &str, number: Option<u32>) -> Result<Option<Self>, CliError> {
-        let past = history::of(cluster, history::Job::Mpi(job)).await?;
+    /// All of the launcher, or of a worker, oldest first. Where the server keeps no history: the last of each pod.
+    async fn all(cluster: &Cluster, job: &str, number: Option<u32>) -> Result<Vec<Self>, CliError> {
+        let Some(past) = history::of(cluster, history::Job::Mpi(job)).await? else {
+            let mut pods = pods_of(cluster, job, number).await?;
+            pods.sort_by_key(|pod| object::meta(pod, "creationTimestamp").to_owned());
+            let begun = pods.into_iter().filter(|pod| Run::of(pod).is_some());
+            let last = |pod: Value| {
+                let (container, run) = (main_container(&pod).to_owned(), api::job_history::Run::default());
+                Self { pod, container, run, is_kept: false }
+            };
+            return Ok(begun.map(last).collect());
+        };
         let number = number.map(|number| worker(job, i32::try_from(number).unwrap_or(i32::MAX)));
         let is_wanted = |pod: &Value| match &number {
             Some(name) => object::meta(pod, "name") == name,
             None => object::label(pod, LABEL_JOB_ROLE) == Some(ROLE_LAUNCHER),
         };
-        let mut pods = past.into_iter().flat_map(|past| past.pods).rev();
-        let kept = pods.find_map(|old| {
+        let mut all = Vec::new();
+        for old in past.pods.into_iter().filter(|old| is_wanted(&old.pod)) {
             let container = main_container(&old.pod).to_owned();
-            let ran = old.containers.into_iter().find(|ran| ran.name == container).filter(|_| is_wanted(&old.pod))?;
-            let (pod, name) = (object::uid(&old.pod).to_owned(), object::meta(&old.pod, "name").to_owned());
-            Some(Self { pod, name, container, run: ran.attempts.into_iter().next_back()? })
-        });
-        Ok(kept)
+            let ran = old.containers.into_iter().find(|ran| ran.name == container);
+            for run in ran.into_iter().flat_map(|ran| ran.attempts) {
+                all.push(Self { pod: old.pod.clone(), container: container.clone(), run, is_kept: true });
+            }
+        }
+        Ok(all)
     }
 
-    async fn print(&self, cluster: &Cluster, job: &str, args: &LogsArgs) -> Result<(), CliError> {
-        eprintln!("pod {} is gone; this is what it printed last", self.name);
+    /// The last of them that is kept.
+    async fn of(cluster: &Cluster, job: &str, number: Option<u32>) -> Result<Option<Self>, CliError> {
+        Ok(Self::all(cluster, job, number).await?.into_iter().rfind(|run| run.is_kept))
+    }
+
+    async fn print_gone(&self, cluster: &Cluster, job: &str, args: &LogsArgs) -> Result<(), CliError> {
+        eprintln!("pod {} is gone; this is what it printed last", object::meta(&self.pod, "name"));
+        self.print(cluster, job, args, "").await
+    }
+
+    async fn print(&self, cluster: &Cluster, job: &str, args: &LogsArgs, prefix: &str) -> Result<(), CliError> {
         if self.run.log_cut && args.tail.is_none() {
             eprintln!("the beginning of the log is gone: only the newest part of a long log is kept");
         }
-        let run = RunOf { pod: &self.pod, container: &self.container, attempt: self.run.attempt };
-        let window = Window { tail: args.tail, since: None };
-        for (_, line) in history::lines(cluster, history::Job::Mpi(job), run, window).await? {
-            put(&line);
+        if self.is_kept {
+            let run = RunOf { pod: object::uid(&self.pod), container: &self.container, attempt: self.run.attempt };
+            let window = Window { tail: args.tail, since: None };
+            for (_, line) in history::lines(cluster, history::Job::Mpi(job), run, window).await? {
+                put(&format!("{prefix}{line}"));
+            }
+        } else {
+            let api: Api<Pod> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
+            let container = Some(self.container.clone());
+            let parameters = LogParams { container, tail_lines: args.tail, ..LogParams::default() };
+            for line in api.logs(object::meta(&self.pod, "name"), &parameters).await?.lines() {
+                put(&format!("{prefix}{line}"));
+            }
         }
         let _ = std::io::stdout().flush();
         Ok(())
@@ -132,12 +207,18 @@ fn main_status(pod: &Value) -> Option<&Value> {
     statuses.iter().find(|status| status["name"] == main_container(pod))
 }
 
+/// The pods of the launcher, or that of a worker.
+async fn pods_of(cluster: &Cluster, job: &str, number: Option<u32>) -> Result<Vec<Value>, CliError> {
+    if let Some(number) = number {
+        let name = worker(job, i32::try_from(number).unwrap_or(i32::MAX));
+        return Ok(cluster.find(Kind::Pod, &name).await?.into_iter().collect());
+    }
+    cluster.list(Kind::Pod, &labels_of_launcher(job)).await
+}
+
 /// The newest pod of the launcher, or that of a worker.
 async fn pod_of(cluster: &Cluster, job: &str, number: Option<u32>) -> Result<Option<Value>, CliError> {
-    if let Some(number) = number {
-        return cluster.find(Kind::Pod, &worker(job, i32::try_from(number).unwrap_or(i32::MAX))).await;
-    }
-    let pods = cluster.list(Kind::Pod, &labels_of_launcher(job)).await?;
+    let pods = pods_of(cluster, job, number).await?;
     Ok(pods.into_iter().max_by_key(|pod| object::meta(pod, "creationTimestamp").to_owned()))
 }
 
@@ -174,7 +255,7 @@ async fn follow(cluster: &Cluster, name: &str, args: &LogsArgs) -> Result<u8, Cl
                 && printed.is_empty()
                 && let Some(kept) = Kept::of(cluster, name, args.worker).await?
             {
-                kept.print(cluster, name, args).await?;
+                kept.print_gone(cluster, name, args).await?;
             }
             if state == State::Succeeded {
                 return Ok(exit::OK);
@@ -185,6 +266,10 @@ async fn follow(cluster: &Cluster, name: &str, args: &LogsArgs) -> Result<u8, Cl
                 None => Kept::of(cluster, name, None).await?.and_then(|kept| kept.run.exit_code.map(i64::from)),
             };
             return Ok(byte(code));
+        }
+        if let Some(why) = refusal(cluster, &job).await {
+            eprintln!("MPIJob {name:?} cannot start: {why}");
+            return Ok(exit::FAILURE);
         }
         // one look for all that has changed by now
         if tokio::time::timeout(LOOK_EVERY, changes.next()).await.is_ok() {

@@ -56,6 +56,9 @@ pub(crate) fn manifest(args: &CreateArgs, namespace: Option<&str>, here: Option<
     if image.is_empty() {
         return Err(wrong("--image: is empty".to_owned()));
     }
+    if image.contains(char::is_whitespace) {
+        return Err(wrong(format!("--image {image:?}: has a blank in it, and no image's name does")));
+    }
     let slots = match args.slots_per_worker {
         Some(slots) => slots,
         None => i32::try_from(args.gpu.unwrap_or(0).max(1)).unwrap_or(i32::MAX),

@@ -14,7 +14,12 @@ use crate::args::{self as job_args, Command, Global};
 use crate::codes::ErrorCode;
 use crate::connect::{Cluster, Kind};
 use crate::error::CliError;
+use api::mpi::Reason;
+use api::object;
 use args::{MpiJobArgs, MpiJobCommand};
+use k8s_openapi::api::core::v1::Event;
+use kube::Api;
+use kube::api::ListParams;
 use serde_json::Value;
 
 /// Carries out a command of `mpijob`.
@@ -43,6 +48,22 @@ async fn on(command: &MpiJobCommand, cluster: &Cluster, global: &Global) -> Resu
     }
 }
 
+/// Why the operator does not start a job, once it has said so. Of one that it has taken on nothing is asked.
+async fn refusal(cluster: &Cluster, job: &Value) -> Option<String> {
+    if state::deciding(job).is_some() {
+        return None;
+    }
+    let events: Api<Event> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
+    let about = format!("involvedObject.kind={},involvedObject.name={}", api::mpi::KIND, object::meta(job, "name"));
+    // who may not read events is told nothing
+    let told = events.list(&ListParams::default().fields(&about)).await.ok()?;
+    let is_refused = |event: &Event| {
+        event.reason.as_deref() == Some(Reason::ValidationError.as_str())
+            && event.involved_object.uid.as_deref() == Some(object::uid(job))
+    };
+    told.items.into_iter().rev().find(is_refused)?.message
+}
+
 /// What `mpijob/NAME` asks of a command for TrainJobs; `None` where the job is one, `Some(Err)` where that cannot be asked.
 pub(crate) fn named(command: &Command) -> Option<Result<MpiJobCommand, CliError>> {
     let lacking = |what: &str| Some(Err(wrong(format!("{what} is for TrainJobs; see: trainyard mpijob --help"))));
@@ -64,8 +85,8 @@ pub(crate) fn named(command: &Command) -> Option<Result<MpiJobCommand, CliError>
         Command::Resume(given) => MpiJobCommand::Resume(of(given)?),
         Command::Logs(given) => {
             let mpijob = name_of(&given.job)?.to_owned();
-            if given.rank.is_some() || given.attempt.is_some() || given.previous || given.grep.is_some() {
-                return lacking("choosing lines by rank, attempt or text");
+            if given.rank.is_some() || given.grep.is_some() {
+                return lacking("choosing lines by rank or text");
             }
             let worker = match given.step.as_deref() {
                 None | Some("launcher") => None,
@@ -74,8 +95,8 @@ pub(crate) fn named(command: &Command) -> Option<Result<MpiJobCommand, CliError>
                     None => return lacking(&format!("--step {step} (of an MPIJob: launcher, worker-0, worker-1, …)")),
                 },
             };
-            let (follow, tail) = (given.follow, given.tail);
-            MpiJobCommand::Logs(args::LogsArgs { mpijob, launcher: false, worker, follow, tail })
+            let job_args::LogsArgs { follow, attempt, previous, tail, .. } = *given;
+            MpiJobCommand::Logs(args::LogsArgs { mpijob, launcher: false, worker, follow, attempt, previous, tail })
         }
         Command::Wait(given) => {
             use job_args::WaitFor;

@@ -190,6 +190,8 @@ def build(draft: Draft, here: Mapping[str, str] | None = None) -> dict[str, Any]
     check_name(draft.name, draft.workers)
     if not draft.image:
         raise MPIJobInvalidError("image: is empty", "image")
+    if not isinstance(draft.image, str) or any(character.isspace() for character in draft.image):
+        raise MPIJobInvalidError(f"image={draft.image!r}: has a blank in it, and no image's name does", "image")
     if not isinstance(draft.resources, ResourceRequirements):
         raise MPIJobInvalidError(
             f"resources={draft.resources!r}: must be ResourceRequirements(cpu=, memory=, gpu=)", "resources"
