@@ -1,11 +1,16 @@
 """Writes random task files, which `record.py` judges: `generate.py SEED FILES PLANS DIR` makes FILES times DIR/task/NAME/{task.yaml,options.json},
-of which many are faulty, and PLANS times DIR/optimizer/NAME/{task.yaml,options.json}, for most of which there are machines."""
+of which many are faulty, and PLANS times DIR/optimizer/NAME/{task.yaml,options.json}, for most of which there are machines. Every other file is a
+recording of crates/sky/golden with something changed; with FILES come all fields with all kinds of values, and all clouds with all that one may lack.
+Left out is what COMPATIBILITY.md names: tags such as `!!set`, halves of a character, a directive inside of a document."""
 
 from __future__ import annotations
 
+import copy
+import functools
 import json
 import random
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import yaml
@@ -129,6 +134,171 @@ def case(rng: random.Random) -> tuple[str, dict]:
     return yaml.safe_dump_all(documents, default_flow_style=flow, sort_keys=False, allow_unicode=True), options
 
 
+GOLDEN = Path(__file__).resolve().parents[2] / "crates/sky/golden/task"
+# what YAML 1.1 makes something of that one may not expect
+ODD = [
+    "no", "Yes", "on", "OFF", "y", "N", "~", "null", "", "010", "0x1F", "0b11", "0o10", "1_000", "1:30", "1:30.5", ".5", "1.", "1e3", "1.5e+3", ".inf", "-.INF", ".NaN", "+1", "-0", "0.0",
+    "2024-01-02", "2024-01-02 03:04:05", "2024-01-02T03:04:05Z", "2001-12-14t21:59:43.10-05:00", "'5'", '"5"', "!!str 5", "!!int '5'", "!!float 5", "!!bool 'yes'", "!!null ''", "!foo x",
+    "=", "<<", "[]", "{}", "[a, 1, ~]", "{a: 1, 2: b}", "&x a", "*x", '"\\x41\\u00e9"', "'it''s'", "a: b", "- a", "a #b", "a#b", "100000000000000000000000", "0.1", "12e03", "% 5", "@a", "`a`", "? a", "|", ">", "é",
+    "2147483648", "-1", "1.0", "2.50", "True", "TRUE", "tRUE", "None", "'no'", "!!timestamp 2024-01-02", "[[1], {b: c}]",
+]
+
+
+@functools.cache
+def recorded() -> list[tuple[str, dict]]:
+    """The recorded files and the options that they are read with."""
+    out = []
+    for place in sorted(GOLDEN.iterdir()):
+        options = place / "options.json"
+        out.append(((place / "task.yaml").read_text(), json.loads(options.read_text()) if options.exists() else {}))
+    return out
+
+
+def nodes(value, at: tuple = ()) -> Iterator[tuple[tuple, object]]:
+    """Every value in another one, with the way to it."""
+    yield at, value
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, one in inner:
+        yield from nodes(one, (*at, key))
+
+
+@functools.cache
+def by_field() -> dict[str, list]:
+    """What the recordings have under a field of a name."""
+    out: dict[str, list] = {}
+    for text, _ in recorded():
+        try:
+            documents = list(yaml.safe_load_all(text))
+        except (yaml.YAMLError, ValueError):
+            continue
+        for at, value in nodes(documents):
+            if at and isinstance(at[-1], str):
+                out.setdefault(at[-1], []).append(value)
+    return out
+
+
+def misspelt(rng: random.Random, word: str) -> str:
+    """A word with a letter less, two letters exchanged, or in other letters."""
+    at = rng.randrange(max(len(word), 1))
+    return rng.choice([word[:at] + word[at + 1 :], word[:at] + word[at : at + 2][::-1] + word[at + 2 :], word.upper(), word + "s", word.replace("_", "-")])
+
+
+def changed(rng: random.Random, documents: list) -> list:
+    """The documents with one thing changed, put in, renamed or left out."""
+    ways = [at for at, _ in nodes(documents) if at]
+    if not ways:
+        return documents
+    *way, last = rng.choice(ways)
+    parent = documents
+    for step in way:
+        parent = parent[step]
+    value = parent[last]
+    how = rng.choice(["other", "other", "other", "odd", "text", "wrapped", "gone", "misspelt", "more", "more", "task"])
+    if how == "other":
+        parent[last] = copy.deepcopy(rng.choice(by_field().get(last, SCALARS)))
+    elif how == "odd":
+        parent[last] = copy.deepcopy(rng.choice(SCALARS))
+    elif how == "text":
+        parent[last] = rng.choice([str(value), f"{value} ", f" {value}", f"{value}+", f"{value}x", f"-{value}", f"{value}.0", rng.choice(TEXTS)])
+    elif how == "wrapped":
+        parent[last] = rng.choice([[value], {"a": value}, [value, value], {str(value): None}])
+    elif how == "gone":
+        del parent[last]
+    elif how == "misspelt" and isinstance(parent, dict) and isinstance(last, str):
+        renamed = {misspelt(rng, key) if key == last else key: one for key, one in parent.items()}
+        parent.clear()
+        parent.update(renamed)
+    elif how == "more" and isinstance(parent, dict):
+        field = rng.choice(list(by_field()))
+        parent[field] = copy.deepcopy(rng.choice(by_field()[field]))
+    elif how == "task":
+        try:
+            others = [one for one in yaml.safe_load_all(rng.choice(recorded())[0]) if isinstance(one, dict)]
+        except (yaml.YAMLError, ValueError):
+            return documents
+        mine = [one for one in documents if isinstance(one, dict)]
+        if mine and others:
+            task, other = rng.choice(mine), rng.choice(others)
+            if isinstance(task.get("resources"), dict) and isinstance(other.get("resources"), dict):
+                other["resources"] = {**task["resources"], **other["resources"]}
+            task.update(other)
+    return documents
+
+
+def variant(rng: random.Random) -> tuple[str, dict]:
+    """A recording with something changed: a value, or a word of its text."""
+    text, options = rng.choice(recorded())
+    options = {**options, "files": {"a.txt": "x", "sub/a": "x", **options.get("files", {})}}
+    for key, pairs in [("env", [["A", "cli"], ["A", ""], ["B", "1"]]), ("secret", [["S", "cli"], ["A", "x"]])]:
+        if rng.random() < 0.08:
+            options[key] = [*options.get(key, []), rng.choice(pairs)]
+    if rng.random() < 0.3:
+        lines = text.splitlines()
+        at = rng.randrange(len(lines) + 1)
+        line = lines[at] if at < len(lines) else ""
+        how = rng.random()
+        if how < 0.6 and ":" in line:
+            key, _, _ = line.rpartition(":")
+            line = f"{key}: {rng.choice(ODD)}"
+        elif how < 0.7:
+            line = f"{line}\n{line}"
+        elif how < 0.8:
+            line = rng.choice([" " + line, line.lstrip(), "\t" + line, line + " ", line + ":", "---", "...", "--- a", "...\n%YAML 1.1\n---"])
+        else:
+            line = f"{line}\n{rng.choice(ODD)}: {rng.choice(ODD)}"
+        return "\n".join([*lines[:at], line, *lines[at + 1 :]]) + "\n", options
+    try:
+        documents = list(yaml.safe_load_all(text))
+    except (yaml.YAMLError, ValueError):
+        return text, options
+    for _ in range(rng.choice([1, 1, 2, 3])):
+        documents = changed(rng, copy.deepcopy(documents))
+    return yaml.safe_dump_all(documents, default_flow_style=rng.choice([True, False, None]), sort_keys=False, allow_unicode=True), options
+
+
+# without Shadeform, which calls itself `<Cloud>`
+OTHERS = [
+    "cudo", "do", "fluidstack", "hyperbolic", "ibm", "kubernetes", "mithril", "nebius", "oci", "paperspace", "primeintellect", "scp", "seeweb", "slurm", "ssh", "vast", "verda", "vsphere", "yotta",
+]
+# what not every cloud has
+LACKED = [
+    {"use_spot": True}, {"image_id": "docker:x"}, {"disk_tier": "low"}, {"disk_tier": "ultra"}, {"network_tier": "best"}, {"ports": 80}, {"local_disk": "nvme"}, {"labels": {"A b": "c"}},
+    {"autostop": 5}, {"accelerators": "tpu-v3-8"}, {"accelerators": "V100"}, {"job_recovery": "none"}, {"cpus": "4", "memory": "0"},
+]
+# what a price list tells, and other clouds have none here
+LISTED = [
+    {"image_id": "ami-1"}, {"image_id": "skypilot:gpu-ubuntu-2004"}, {"region": "x"}, {"zone": "x"}, {"instance_type": "x"}, {"instance_type": "x", "memory": 4}, {"zone": "us-east-1a"},
+    {"region": "us-east-1"}, {"instance_type": "m6i.2xlarge"}, {"instance_type": "n2-standard-8"},
+]
+WRONG = [*SCALARS, "x", "1", -2.5, "no", [{"a": 1}], {"a": None}, {1: 2}, 1e300, [[]], [None], " "]
+
+
+def corners() -> list[dict]:
+    """All fields with all kinds of values, and all clouds with all that one may lack."""
+    fields = sorted({*FIELDS, "any_of", "ordered"})
+    out: list[dict] = [{"resources": {field: value}, "run": "x"} for field in fields for value in WRONG]
+    out += [{"run": "x", field: value} for field in [*TASK, "resources"] for value in WRONG]
+    out += [{"resources": {"cloud": cloud, **lacked}, "run": "x"} for cloud in [*ENABLED, *OTHERS] for lacked in LACKED]
+    out += [{"resources": {"cloud": cloud, **listed}, "run": "x"} for cloud in [*ENABLED, "kubernetes", "ssh"] for listed in LISTED]
+    # fields in fields: of each recorded mapping below these, one value after the other
+    for field in ["service", "pool", "config", "autostop", "job_recovery", "file_mounts", "volumes", "accelerator_args"]:
+        seen = set()
+        for value in by_field().get(field, []):
+            for at, _ in nodes(value):
+                way = tuple(str(step) for step in at)
+                if not at or way in seen or len(at) > 3:
+                    continue
+                seen.add(way)
+                for wrong in WRONG:
+                    whole = {"it": copy.deepcopy(value)}
+                    parent = whole["it"]
+                    for step in at[:-1]:
+                        parent = parent[step]
+                    parent[at[-1]] = wrong
+                    out.append({"run": "x", field: whole["it"]} if field in TASK else {"run": "x", "resources": {field: whole["it"]}})
+    return out
+
+
 ENABLED = ["aws", "gcp", "azure", "lambda", "runpod"]
 # of the price lists of the recordings
 PLACES = [
@@ -218,9 +388,15 @@ def main() -> None:
         for at in range(count):
             place = folder / kind / f"s{seed}-{at:05}"
             place.mkdir(parents=True, exist_ok=True)
-            text, options = made(random.Random(f"{seed}/{at}"))
+            rng = random.Random(f"{seed}/{at}")
+            text, options = variant(rng) if kind == "task" and at % 2 else made(rng)
             (place / "task.yaml").write_text(text)
             (place / "options.json").write_text(json.dumps(options))
+    for at, task_of_corner in enumerate(corners() if files else []):
+        place = folder / "task" / f"corner-{at:05}"
+        place.mkdir(parents=True, exist_ok=True)
+        (place / "task.yaml").write_text(yaml.safe_dump(task_of_corner, sort_keys=False, allow_unicode=True))
+        (place / "options.json").write_text(json.dumps({"files": {"a.txt": "x", "sub/a": "x"}}))
 
 
 if __name__ == "__main__":

@@ -110,22 +110,87 @@ impl Feature {
 
     /// Why a cloud cannot do it, as messages tell it.
     pub fn reason(self, cloud: Cloud) -> String {
+        use Cloud as C;
         // an SSH machine is Kubernetes' to SkyPilot
-        let name = if cloud == Cloud::Ssh { Cloud::Kubernetes } else { cloud }.display();
+        let cloud = if cloud == C::Ssh { C::Kubernetes } else { cloud };
+        let name = cloud.display();
         match (self, cloud) {
+            (Self::MultiNode, C::Hyperbolic) => "Multi-node not supported.".into(),
+            (Self::MultiNode, C::PrimeIntellect) => "Multi-node not supported yet.".into(),
+            (Self::MultiNode, C::Seeweb) => "Multi-node not supported. Seeweb does not support multi-node clusters.".into(),
+            (Self::MultiNode, C::Shadeform) => format!("Multi-node clusters not supported on {name}."),
+            (Self::MultiNode, C::Vsphere) => format!("Multi-node is not supported by the {name} implementation yet."),
             (Self::MultiNode, _) => {
                 format!("Multi-node not supported yet, as the interconnection among nodes are non-trivial on {name}.")
             }
+            (Self::Spot, C::Cudo) => "Spot is not supported, as Cudo API does not implement spot.".into(),
+            (Self::Spot, C::Hyperbolic) => "Spot instances not supported.".into(),
+            (Self::Spot, C::Seeweb) => "Spot instances not supported. Seeweb does not support spot instances.".into(),
+            (Self::Spot, C::Shadeform) => format!("Spot instances not supported on {name}."),
+            (Self::Spot, C::Yotta) => format!("Spot instances not supported yet on {name}."),
             (Self::Spot, _) => format!("Spot instances are not supported in {name}."),
+            (Self::DockerImage, C::Cudo | C::Ibm | C::Oci | C::Scp | C::Vsphere) => format!(
+                "Docker image is currently not supported on {name}. You can try running docker command inside the `run` section in task.yaml."
+            ),
+            (Self::DockerImage, C::Hyperbolic) => "Docker images not supported.".into(),
+            (Self::DockerImage, C::PrimeIntellect) => "Custom docker image not supported yet.".into(),
+            (Self::DockerImage, C::Shadeform) => format!("Docker images not supported on {name} yet."),
+            (Self::DockerImage, C::Slurm) => "Docker image is not supported on this Slurm cluster because the Pyxis plugin is not installed. Please ask your cluster administrator to install Pyxis (https://github.com/NVIDIA/pyxis).".into(),
+            (Self::DockerImage, C::Verda) => format!("Docker images are not supported on {name}."),
             (Self::DockerImage, _) => format!("Docker image is not supported on {name}"),
-            (Self::ImageId, Cloud::Lambda) => format!("Specifying image ID is not supported in {name}."),
+            // the space at the end is SkyPilot's
+            (Self::ImageId, C::Cudo) => format!("Image ID is currently not supported on {name}. "),
+            (Self::ImageId, C::Fluidstack | C::Paperspace) => format!("Specifying image ID is not supported for {name}."),
+            (Self::ImageId, C::Hyperbolic) => "Custom image IDs not supported.".into(),
+            (Self::ImageId, C::Lambda) => format!("Specifying image ID is not supported in {name}."),
+            (Self::ImageId, C::Mithril) => format!("Custom image IDs are not supported yet on {name}."),
+            (Self::ImageId, C::PrimeIntellect) => "Custom image not supported yet.".into(),
+            (Self::ImageId, C::Scp) => format!("Specifying image ID is currently not supported on {name}."),
+            (Self::ImageId, C::Seeweb) => "Custom image IDs not supported. Seeweb does not support custom image IDs.".into(),
+            (Self::ImageId, C::Shadeform) => format!("Custom image IDs not supported on {name}."),
+            (Self::ImageId, C::Vsphere) => format!("Specifying image id is currently not supported on {name}."),
             (Self::ImageId, _) => format!("Image ID is not supported on {name}"),
-            (Self::DiskTier, Cloud::RunPod) => format!("Customizing disk tier is not supported yet on {name}."),
+            (Self::DiskTier, C::Cudo) => format!("Custom disk tier is currently not supported on {name} Compute"),
+            (Self::DiskTier, C::Do | C::Fluidstack | C::Paperspace) => {
+                format!("Custom disk tiers is not supported in {name}.")
+            }
+            (Self::DiskTier, C::Hyperbolic) => "Custom disk tiers not supported.".into(),
+            (Self::DiskTier, C::Ibm) => format!("Custom disk tier is currently not supported on {name}."),
+            (Self::DiskTier, C::Mithril) => format!("Custom disk tier is not supported yet on {name}."),
+            (Self::DiskTier, C::PrimeIntellect) => "Custom disk tier not supported yet.".into(),
+            (Self::DiskTier, C::RunPod | C::Vast | C::Verda | C::Yotta) => {
+                format!("Customizing disk tier is not supported yet on {name}.")
+            }
+            (Self::DiskTier, C::Seeweb) => {
+                "Custom disk tiers not supported. Seeweb does not support custom disk tiers.".into()
+            }
+            (Self::DiskTier, C::Shadeform) => format!("Custom disk tiers not supported on {name}."),
             (Self::DiskTier, _) => format!("Custom disk tiers are not supported in {name}."),
-            (Self::NetworkTier, Cloud::Azure) => format!("Custom network tier is not supported on {name}."),
-            (Self::NetworkTier, Cloud::RunPod) => format!("Custom network tier is not supported yet on {name}."),
+            (Self::NetworkTier, C::Azure) => format!("Custom network tier is not supported on {name}."),
+            (Self::NetworkTier, C::Cudo) => format!("Custom network tier is currently not supported on {name} Compute"),
+            (Self::NetworkTier, C::Hyperbolic) => "Custom network tiers not supported.".into(),
+            (Self::NetworkTier, C::Kubernetes) => {
+                format!("Custom network tier is not supported in this {name} cluster.")
+            }
+            (Self::NetworkTier, C::Mithril | C::RunPod | C::Verda | C::Yotta) => {
+                format!("Custom network tier is not supported yet on {name}.")
+            }
+            (Self::NetworkTier, C::PrimeIntellect) => "Custom network tier not supported yet.".into(),
+            (Self::NetworkTier, C::Seeweb) => {
+                "Custom network tiers not supported. Seeweb does not support custom network tiers.".into()
+            }
+            (Self::NetworkTier, C::Shadeform) => format!("Custom network tiers not supported on {name}."),
             (Self::NetworkTier, _) => format!("Custom network tier is currently not supported in {name}."),
+            (Self::OpenPorts, C::Hyperbolic) => "Opening ports not supported.".into(),
+            (Self::OpenPorts, C::Ibm | C::Vsphere) => format!("Opening ports is currently not supported on {name}."),
+            (Self::OpenPorts, C::Mithril) => format!("Opening ports is not supported yet on {name}."),
+            (Self::OpenPorts, C::Slurm) => format!("Opening ports is not supported in {name}."),
+            (Self::OpenPorts, C::Verda) => format!("Opening ports is not supported on {name}."),
             (Self::OpenPorts, _) => format!("Opening ports is not supported on {name}"),
+            (Self::LocalDisk, C::Mithril) => format!("Local disk is not supported yet on {name}."),
+            (Self::LocalDisk, C::PrimeIntellect) => "Local disk is not supported yet.".into(),
+            (Self::LocalDisk, C::Shadeform) => format!("Local disk is not supported on {name}."),
+            (Self::LocalDisk, C::Yotta) => format!("Specifying local disks are not supported on {name}."),
             (Self::LocalDisk, _) => format!("Local disk is not supported on {name}"),
         }
     }
@@ -136,6 +201,7 @@ pub fn has_disk_tier(cloud: Cloud, tier: &str, instance_type: Option<&str>) -> b
     match cloud {
         Cloud::Aws | Cloud::Gcp => true,
         _ if tier == "best" => true,
+        Cloud::Nebius | Cloud::Oci => tier != "ultra",
         // fast disks come with the machines whose names have an `s`
         Cloud::Azure => tier != "ultra" && (tier == "low" || instance_type.is_none_or(is_s_series)),
         _ => false,
@@ -182,5 +248,6 @@ mod tests {
         assert!(!has_disk_tier(Cloud::Azure, "ultra", Some("Standard_D8s_v5")));
         assert!(has_disk_tier(Cloud::Azure, "low", Some("Standard_D2_v5")));
         assert!(!has_disk_tier(Cloud::Lambda, "low", None));
+        assert!(has_disk_tier(Cloud::Oci, "low", None) && !has_disk_tier(Cloud::Nebius, "ultra", None));
     }
 }

@@ -44,11 +44,27 @@ struct Fault<'a> {
 
 /// Checks a mapping; keys of its first level whose value is null count as not there, unless the shape does not know them.
 pub fn check(value: &Map, schema: &Value, reader: Reader) -> Result<(), Refusal> {
-    let known =
-        |key: &Value| schema.as_map().is_some_and(|schema| properties(schema).iter().any(|(name, _)| *name == key));
-    let counts = value.iter().filter(|(key, value)| !value.is_null() || !known(key));
-    let given: Map = counts.map(|(key, value)| (key.clone(), value.clone())).collect();
-    check_all(&Value::Map(given), schema, reader)
+    check_given(value, schema, reader)?;
+    check_nulls(value, schema, reader)
+}
+
+/// Checks what a mapping gives a value to.
+pub fn check_given(value: &Map, schema: &Value, reader: Reader) -> Result<(), Refusal> {
+    let given = value.iter().filter(|(_, value)| !value.is_null());
+    check_all(&Value::Map(own(given)), schema, reader)
+}
+
+/// Checks the keys without a value: SkyPilot, if it says anything of one that it does not know, does so behind all else.
+pub fn check_nulls(value: &Map, schema: &Value, reader: Reader) -> Result<(), Refusal> {
+    let nulls = Value::Map(own(value.iter().filter(|(_, value)| value.is_null())));
+    let unknown = faults(&nulls, schema, reader)
+        .into_iter()
+        .find(|fault| fault.path.is_empty() && fault.keyword == "additionalProperties");
+    unknown.map_or(Ok(()), |fault| Err(refusal(&fault)))
+}
+
+fn own<'a>(pairs: impl Iterator<Item = (&'a Value, &'a Value)>) -> Map {
+    pairs.map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
 /// Checks a value as it is.

@@ -90,7 +90,8 @@ pub fn pool(config: Map, reader: Reader) -> Result<Map, TaskError> {
 }
 
 fn check(config: &Map, reader: Reader, below: &str) -> Result<(), TaskError> {
-    schema::check(config, shape("service"), reader)
+    // SkyPilot passes over keys without a value, those that it does not know as well
+    schema::check_given(config, shape("service"), reader)
         .map_err(|refusal| TaskError::refused(refusal, "Invalid service YAML: ", below))
 }
 

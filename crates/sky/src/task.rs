@@ -86,8 +86,9 @@ impl Task {
                 config.insert(key, texts);
             }
         }
-        schema::check(&config, shape("task"), reader)
-            .map_err(|refusal| TaskError::refused(refusal, "Invalid task YAML: ", "$"))?;
+        let refused = |refusal| TaskError::refused(refusal, "Invalid task YAML: ", "$");
+        schema::check_given(&config, shape("task"), reader).map_err(refused)?;
+        let written = config.clone();
         let envs = variables(&mut config, given)?;
         let secrets = secret_values(&mut config, given);
         let mut known = envs.clone();
@@ -105,7 +106,9 @@ impl Task {
                 config.insert(key, substituted(value, &known));
             }
         }
-        Self::build(config, envs, secrets, reader, catalogue)
+        let task = Self::build(config, envs, secrets, reader, catalogue)?;
+        schema::check_nulls(&written, shape("task"), reader).map_err(refused)?;
+        Ok(task)
     }
 
     fn build(

@@ -65,7 +65,11 @@ pub fn documents(text: &str) -> Result<Vec<Document>, YamlError> {
             let at = error.marker();
             YamlError { message: error.info().to_owned(), place: Place { line: at.line(), column: at.col() + 1 } }
         })?;
-        if matches!(event, Event::DocumentStart(..)) {
+        if let Event::DocumentStart(explicit, _) = &event {
+            if !explicit && !documents.is_empty() {
+                let place = Place { line: span.start.line(), column: span.start.col() + 1 };
+                return Err(YamlError { message: "did not find expected <document start>, `---`".into(), place });
+            }
             reader = Reader::default();
         } else if matches!(event, Event::DocumentEnd) {
             documents.push(std::mem::take(&mut reader).finish());
@@ -132,7 +136,7 @@ impl Reader {
             return Err(YamlError { message: format!("more than {MAX_DEPTH} collections in one another"), place });
         }
         if let Some(unknown) =
-            tag.map(short_tag).filter(|tag| !matches!((tag.as_str(), mapping), ("map" | "set", true) | ("seq", false)))
+            tag.map(short_tag).filter(|tag| !matches!((tag.as_str(), mapping), ("map", true) | ("seq", false)))
         {
             return Err(YamlError { message: no_constructor(&unknown), place });
         }
@@ -142,6 +146,11 @@ impl Reader {
 
     fn end(&mut self) -> Result<(), YamlError> {
         let Some(open) = self.open.pop() else { return Ok(()) };
+        // as a key it stands at an even place
+        let is_value = |at: usize| !open.mapping || at % 2 == 1;
+        if let Some((_, node)) = open.nodes.iter().enumerate().find(|(at, node)| node.merges && is_value(*at)) {
+            return Err(YamlError { message: no_constructor("merge"), place: node.place });
+        }
         let size = open.nodes.iter().fold(1, |sum: usize, node| sum.saturating_add(node.size));
         let (value, below) = if open.mapping { self.mapping(&open)? } else { sequence(open.nodes) };
         self.add(Node { value, place: open.place, merges: false, size, below }, open.anchor)
@@ -253,15 +262,17 @@ pub fn path_step(key: &Value) -> String {
     }
 }
 
+/// What YAML's own tags begin with.
+const OWN: &str = "tag:yaml.org,2002:";
+
 /// A tag without YAML's own prefix.
 fn short_tag(tag: &Tag) -> String {
-    match tag.core_suffix() {
-        Some(short) => short.to_owned(),
-        None => format!("{}{}", tag.handle(), tag.suffix()),
-    }
+    let whole = format!("{}{}", tag.handle(), tag.suffix());
+    whole.strip_prefix(OWN).map(str::to_owned).unwrap_or(whole)
 }
 
 fn no_constructor(tag: &str) -> String {
+    let tag = if tag.contains(':') || tag.starts_with('!') { tag.to_owned() } else { format!("{OWN}{tag}") };
     format!("could not determine a constructor for the tag '{tag}'")
 }
 
@@ -399,10 +410,26 @@ fn time(text: &str) -> Option<Value> {
     if !part(8).is_empty() {
         let (hours, minutes) = (value(10), value(11));
         text.push_str(&format!("{}{hours:02}:{minutes:02}", if part(9) == "-" { '-' } else { '+' }));
-        quoted.push_str(", tzinfo=datetime.timezone.utc");
+        quoted.push_str(", tzinfo=");
+        quoted.push_str(&time_zone(part(9) == "-", hours * 3600 + minutes * 60));
     }
     quoted.push(')');
     Some(Value::Time { text, quoted })
+}
+
+/// A time zone as Python writes it; days are negative west of Greenwich.
+fn time_zone(is_west: bool, seconds: u32) -> String {
+    const DAY: u32 = 24 * 3600;
+    let days = seconds.div_ceil(DAY);
+    let offset = match (is_west, seconds / DAY, seconds % DAY) {
+        (_, 0, 0) => return "datetime.timezone.utc".into(),
+        (true, ..) if days * DAY == seconds => format!("days=-{days}"),
+        (true, ..) => format!("days=-{days}, seconds={}", days * DAY - seconds),
+        (false, 0, seconds) => format!("seconds={seconds}"),
+        (false, days, 0) => format!("days={days}"),
+        (false, days, seconds) => format!("days={days}, seconds={seconds}"),
+    };
+    format!("datetime.timezone(datetime.timedelta({offset}))")
 }
 
 #[cfg(test)]
@@ -452,7 +479,36 @@ mod tests {
     fn a_time_is_written_as_python_writes_it() {
         assert_eq!(one("2024-01-02T03:04:05Z").text(), "2024-01-02 03:04:05+00:00");
         assert_eq!(one("2024-01-02 03:04:05.25 -1").text(), "2024-01-02 03:04:05.250000-01:00");
+        assert_eq!(one("!!timestamp 2024-01-02").quoted(), "datetime.date(2024, 1, 2)");
         assert!(documents("2024-13-01").is_err());
+        for (zone, quoted) in [
+            ("Z", "utc"),
+            ("+00:00", "utc"),
+            ("+1", "(datetime.timedelta(seconds=3600))"),
+            ("-05:00", "(datetime.timedelta(days=-1, seconds=68400))"),
+            ("-00:30", "(datetime.timedelta(days=-1, seconds=84600))"),
+        ] {
+            let (dot, whole) = (if quoted == "utc" { "." } else { "" }, one(&format!("2024-01-02 03:04:05 {zone}")));
+            let tail = format!("3, 4, 5, tzinfo=datetime.timezone{dot}{quoted})");
+            assert!(whole.quoted().ends_with(&tail), "{} {tail}", whole.quoted());
+        }
+    }
+
+    #[test]
+    fn what_pyyaml_refuses_is_refused() {
+        for (text, says) in [
+            ("a: <<", "tag:yaml.org,2002:merge"),
+            ("[a, <<]", "tag:yaml.org,2002:merge"),
+            ("a: !!set {b, c}", "tag:yaml.org,2002:set"),
+            ("a: !!binary aGk=", "tag:yaml.org,2002:binary"),
+            ("a: !mine b", "tag '!mine'"),
+            ("a: 1\n...\nb: 2\n", "<document start>"),
+        ] {
+            let error = documents(text).map(|all| all.len()).unwrap_err();
+            assert!(error.message.contains(says), "{text}: {error}");
+        }
+        assert_eq!(documents("a: 1\n...\n---\nb: 2\n...\n").map(|all| all.len()), Ok(2));
+        assert_eq!(one("a: '<<'").quoted(), "{'a': '<<'}");
     }
 
     #[test]

@@ -22,7 +22,7 @@ impl Alternatives {
     ) -> Result<Self, TaskError> {
         rename_gpus(&mut config)?;
         for key in ["any_of", "ordered"] {
-            if let Some(Value::List(list)) = config.remove(key) {
+            if let Some(Value::List(list)) = config.get(key).cloned() {
                 let renamed = list.into_iter().map(|item| match item {
                     Value::Map(mut map) => rename_gpus(&mut map).map(|()| Value::Map(map)),
                     other => Ok(other),
@@ -39,9 +39,20 @@ impl Alternatives {
         reader: Reader,
         catalogue: &Catalogue,
     ) -> Result<Self, TaskError> {
-        schema::check(&config, shape("resources"), reader)
-            .map_err(|refusal| TaskError::refused(refusal, "Invalid resources YAML: ", "$.resources"))?;
-        let mut config = config;
+        let refused = |refusal| TaskError::refused(refusal, "Invalid resources YAML: ", "$.resources");
+        schema::check_given(&config, shape("resources"), reader).map_err(refused)?;
+        let written = config.clone();
+        let read = Self::read_given(config, hooks, reader, catalogue)?;
+        schema::check_nulls(&written, shape("resources"), reader).map_err(refused)?;
+        Ok(read)
+    }
+
+    fn read_given(
+        mut config: Map,
+        hooks: Option<&Value>,
+        reader: Reader,
+        catalogue: &Catalogue,
+    ) -> Result<Self, TaskError> {
         let (any_of, ordered) = (config.take("any_of"), config.take("ordered"));
         if any_of.is_some() && ordered.is_some() {
             return Err(
@@ -180,4 +191,48 @@ fn by_name_or_memory(text: &str, catalogue: &Catalogue) -> Result<Vec<(String, b
     let found =
         catalogue.accelerators_by_memory(parse_float(gib.trim_end_matches('+')).unwrap_or(0.0), at_least, maker);
     Ok(found.into_iter().map(|name| (format!("{name}:{count}"), false)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::schema::Reader;
+    use crate::{File, Given};
+    use placement::Catalogue;
+
+    fn refusal(text: &str) -> String {
+        let catalogue = Catalogue::default();
+        File::read(text, &Given::default(), Reader::Client, &catalogue)
+            .map_or_else(|error| error.message, |_| String::new())
+    }
+
+    #[test]
+    fn alternatives_that_are_no_list_are_refused() {
+        for key in ["any_of", "ordered"] {
+            for (value, quoted) in
+                [("90", "90"), ("x", "'x'"), ("{}", "{}"), ("{cpus: 2}", "{'cpus': 2}"), ("''", "''")]
+            {
+                let says = format!(
+                    "Invalid resources YAML: {quoted} is not of type 'array'. Check problematic field(s): $.{key}"
+                );
+                assert_eq!(refusal(&format!("resources: {{{key}: {value}}}")), says);
+            }
+            assert_eq!(refusal(&format!("resources: {{{key}: }}")), "");
+        }
+    }
+
+    #[test]
+    fn unknown_keys_without_a_value_are_told_behind_all_else() {
+        for (text, says) in [
+            ("rnu:\nresources: {infra: ''}", "Invalid resources YAML: '' does not match"),
+            ("rnu:\nresources: 0", "Invalid task YAML: 0 is not of type 'dict'"),
+            ("rnu:\npool: {}", "One of workers"),
+            ("rnu:\nrun: x", "Invalid task YAML: Instead of 'rnu', did you mean 'run'?"),
+            ("resources: {cpu: , cpus: x}", "The \"cpus\" field should be"),
+            ("resources: {cpu: }", "Invalid resources YAML: Instead of 'cpu', did you mean 'cpus'?"),
+        ] {
+            assert!(refusal(text).starts_with(says), "{text}: {}", refusal(text));
+        }
+        // as in SkyPilot
+        assert_eq!(refusal("service: {readiness_probe: /, replica: , replicas: 1}"), "");
+    }
 }

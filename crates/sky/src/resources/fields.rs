@@ -100,7 +100,7 @@ impl Resources {
                 )));
             }
         }
-        if self.infra.cloud == Some(Cloud::Kubernetes) {
+        if matches!(self.infra.cloud, Some(Cloud::Kubernetes | Cloud::Ssh)) {
             images = images.into_iter().map(|(key, image)| (key, with_docker(&image.text()))).collect();
         }
         self.image_id = Some(images).filter(|images| !images.is_empty());
