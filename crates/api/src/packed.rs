@@ -20,8 +20,8 @@ use std::sync::{Arc, PoisonError, Weak};
 const STAY: usize = 4 << 20;
 /// Bytes of those that stay where nothing says when a while is over.
 const STAY_WITHOUT_REST: usize = 512 << 10;
-/// An object of more bytes of text does not stay: it would cost all others their place.
-const STAY_EACH: usize = 64 << 10;
+/// The share of them that one tree may take: a larger one would cost all others their place.
+const STAY_SHARE: usize = 8;
 
 /// One version of an object.
 #[derive(Debug)]
@@ -165,12 +165,12 @@ pub fn rest() {
 }
 
 fn stay(tree: Arc<Value>, bytes: usize) {
-    if bytes > STAY_EACH {
-        return;
-    }
     let mut gone = Vec::new();
     {
         let mut staying = STAYING.lock().unwrap_or_else(PoisonError::into_inner);
+        if bytes > staying.most / STAY_SHARE {
+            return;
+        }
         staying.bytes = staying.bytes.saturating_add(bytes);
         staying.trees.push_back((tree, bytes));
         staying.fresh = staying.fresh.saturating_add(1);
@@ -231,11 +231,12 @@ mod tests {
         assert!(staying.held().is_some());
         let opened = Packed::from_text(b"{\"opened\":1}".to_vec());
         drop(opened.open());
-        let large = format!("\"{}\"", "x".repeat(STAY_EACH)).into_bytes();
+        let each = STAY_WITHOUT_REST / STAY_SHARE;
+        let large = format!("\"{}\"", "x".repeat(each)).into_bytes();
         drop(Packed::from_text(large).open());
         assert!(opened.held().is_some());
         // others' tests push it out as well, never too late
-        let filler = format!("\"{}\"", "x".repeat(STAY_EACH - 2)).into_bytes();
+        let filler = format!("\"{}\"", "x".repeat(each - 2)).into_bytes();
         for _ in 0..9 {
             drop(Packed::from_text(filler.clone()).open());
         }

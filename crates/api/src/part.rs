@@ -20,6 +20,18 @@ pub fn members(text: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     })
 }
 
+/// The elements of a JSON list, in their order. Ends early where the text is no JSON list.
+pub fn elements(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut rest = trimmed(text).strip_prefix(b"[").unwrap_or_default();
+    std::iter::from_fn(move || {
+        let start = trimmed(rest);
+        let value = value(start).filter(|value| !value.is_empty())?;
+        let next = trimmed(start.get(value.len()..)?);
+        rest = next.strip_prefix(b",").unwrap_or_default();
+        Some(value)
+    })
+}
+
 /// The text of a member's value. `name` is compared as it is written, without looking at escapes.
 pub fn member<'a>(text: &'a [u8], name: &str) -> Option<&'a [u8]> {
     members(text).find(|(known, _)| *known == name.as_bytes()).map(|(_, value)| value)
@@ -168,12 +180,15 @@ mod tests {
             let read: Map<String, Value> =
                 members(text.as_bytes()).map(|(name, value)| (unescaped(name), parsed(value))).collect();
             prop_assert_eq!(Value::Object(read), object.clone());
-            prop_assert_eq!(lean(text.as_bytes()), object);
+            prop_assert_eq!(lean(text.as_bytes()), object.clone());
+            let list: Value = object.as_object().into_iter().flatten().map(|(_, value)| value.clone()).collect();
+            let text = if pretty { serde_json::to_string_pretty(&list) } else { serde_json::to_string(&list) }.unwrap();
+            prop_assert_eq!(elements(text.as_bytes()).map(parsed).collect::<Value>(), list);
         }
 
         #[test]
         fn any_bytes_are_survived(bytes in prop::collection::vec(prop_oneof![Just(b'{'), Just(b'"'), Just(b'\\'), Just(b':'), Just(b']'), any::<u8>()], 0..40)) {
-            let _ = (lean(&bytes), labels(&bytes));
+            let _ = (lean(&bytes), labels(&bytes), elements(&bytes).count());
         }
     }
 }

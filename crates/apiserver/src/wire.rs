@@ -168,7 +168,7 @@ impl Codec for ObjectCodec {
     }
 
     fn stays(&self, bucket: &str) -> bool {
-        const GROUPS: [&str; 3] = ["admissionregistration.k8s.io", "apiextensions.k8s.io", "rbac.authorization.k8s.io"];
+        const GROUPS: [&str; 2] = ["admissionregistration.k8s.io", "rbac.authorization.k8s.io"];
         const CORE: [&str; 3] = ["limitranges", "namespaces", "resourcequotas"];
         bucket
             .split_once('/')
@@ -180,6 +180,18 @@ impl Codec for ObjectCodec {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn trees_of_few_and_small_objects_stay() {
+        let codec = ObjectCodec::new([]);
+        for bucket in ["/namespaces", "rbac.authorization.k8s.io/clusterroles"] {
+            assert!(codec.stays(bucket), "{bucket}");
+        }
+        // definitions are large, and what they serve is not read from them
+        for bucket in ["/pods", "apps/namespaces", "apiextensions.k8s.io/customresourcedefinitions"] {
+            assert!(!codec.stays(bucket), "{bucket}");
+        }
+    }
 
     #[test]
     fn built_ins_lead_with_their_kind() {

@@ -199,7 +199,8 @@ impl Controller {
             );
             let mut held = Held { queue: &self.queue, target: &target, rest: Duration::ZERO };
             let begun = tokio::time::Instant::now();
-            let end = self.reconcile_counted(&target, waited).instrument(span.clone()).await;
+            // apart, so that the many workers that wait are small
+            let end = Box::pin(self.reconcile_counted(&target, waited)).instrument(span.clone()).await;
             span.record("outcome", end.as_str());
             if self.reconciler.rests() {
                 held.rest = begun.elapsed().min(REST_MAX);

@@ -79,7 +79,7 @@ impl Definitions {
             if let Some((group, plural)) = self.kinds.get(name) {
                 catalog.remove_custom(group, plural);
             }
-            for served in super::served(definition, fresh_from) {
+            for served in super::served(definition, entry.bytes(), fresh_from) {
                 self.kinds.insert(name.clone(), (served.resource.group.clone(), served.resource.plural.clone()));
                 catalog.add(served);
             }
@@ -100,8 +100,7 @@ impl Definitions {
     fn names(&self, core: &Core, name: &str) -> Option<Value> {
         let (group, plural) = self.kinds.get(name)?;
         let catalog = core.catalog();
-        let definition = &catalog.any(group, plural)?.custom.as_ref()?.definition;
-        Some(definition["status"]["acceptedNames"].clone())
+        Some(catalog.any(group, plural)?.custom.as_ref()?.accepted.clone())
     }
 
     /// Deletes the objects of a definition; whether none is left.

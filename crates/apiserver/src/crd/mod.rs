@@ -7,6 +7,8 @@ pub use controller::Definitions;
 
 use crate::registry::compare_versions;
 use crate::registry::{Custom, Served};
+use api::part;
+use bytes::Bytes;
 use merge::schema::Schema;
 use resource::{Column, Rechecks, Resource, Subresource};
 use serde_json::{Value, json};
@@ -27,16 +29,20 @@ pub(crate) fn schema(openapi: &Value) -> Arc<Schema> {
     }
 }
 
-/// The schema of a definition's version.
-pub(crate) fn schema_of_version(definition: &Value, version: &str) -> Arc<Schema> {
-    let versions = definition["spec"]["versions"].as_array().into_iter().flatten();
-    let openapi = versions.filter(|v| v["name"] == version).find_map(|v| v["schema"].get("openAPIV3Schema"));
-    schema(&openapi.cloned().unwrap_or_else(open))
+/// The engine's form of the text of an `openAPIV3Schema`.
+pub(crate) fn schema_of(openapi: &[u8]) -> Arc<Schema> {
+    schema(&serde_json::from_slice(openapi).unwrap_or_default())
 }
 
 /// What a version without a schema takes.
-fn open() -> Value {
-    json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})
+const OPEN: &[u8] = br#"{"type":"object","x-kubernetes-preserve-unknown-fields":true}"#;
+
+/// `openAPIV3Schema` of each version in a definition's text.
+fn schemas(text: &Bytes) -> Vec<Bytes> {
+    let versions = part::member(text, "spec").and_then(|spec| part::member(spec, "versions")).unwrap_or_default();
+    let openapi = |version| part::member(part::member(version, "schema")?, "openAPIV3Schema");
+    let schemas = part::elements(versions).map(openapi);
+    schemas.map(|openapi| openapi.map_or(Bytes::from_static(OPEN), |openapi| text.slice_ref(openapi))).collect()
 }
 
 /// The text of a selectable field.
@@ -58,11 +64,13 @@ pub(crate) fn stored(definition: &Value, fresh_from: Revision) -> Option<Served>
     let versions = definition["spec"]["versions"].as_array_mut()?;
     versions.retain(|version| version["storage"] == true);
     versions.iter_mut().for_each(|version| version["served"] = true.into());
-    served(&Arc::new(definition), fresh_from).pop()
+    let text = serde_json::to_vec(&definition).unwrap_or_default();
+    served(&definition, &text.into(), fresh_from).pop()
 }
 
-/// The kinds that a definition serves, one for each version; `fresh_from`: see [`Custom`].
-pub(crate) fn served(definition: &Arc<Value>, fresh_from: Revision) -> Vec<Served> {
+/// The kinds that a definition serves, one for each version; `text`: the definition's; `fresh_from`: see [`Custom`].
+pub(crate) fn served(definition: &Value, text: &Bytes, fresh_from: Revision) -> Vec<Served> {
+    let schemas = schemas(text);
     let spec = &definition["spec"];
     // What was accepted is served, not what is asked for.
     let accepted = &definition["status"]["acceptedNames"];
@@ -71,13 +79,16 @@ pub(crate) fn served(definition: &Arc<Value>, fresh_from: Revision) -> Vec<Serve
     let group = text(spec, "group");
     let kind = text(names, "kind");
     let versions: Vec<&Value> = spec["versions"].as_array().into_iter().flatten().collect();
-    let storage_version = versions.iter().find(|v| v["storage"] == true).map(|v| text(v, "name")).unwrap_or_default();
+    let stored = versions.iter().find(|v| v["storage"] == true);
+    let storage_version = stored.map(|v| text(v, "name")).unwrap_or_default();
+    let serves_storage_version = stored.is_some_and(|v| v["served"] == true);
     let ended = CancellationToken::new();
     versions
         .iter()
         .copied()
-        .filter(|version| version["served"] == true)
-        .map(|version| {
+        .zip(&schemas)
+        .filter(|(version, _)| version["served"] == true)
+        .map(|(version, openapi)| {
             let name = text(version, "name");
             let subresources = &version["subresources"];
             let has_status = subresources.get("status").is_some_and(Value::is_object);
@@ -122,7 +133,6 @@ pub(crate) fn served(definition: &Arc<Value>, fresh_from: Revision) -> Vec<Serve
                 custom: true,
                 rechecks: Rechecks { update: true, whole: false },
             };
-            let openapi = version["schema"].get("openAPIV3Schema").cloned();
             let selectable = version["selectableFields"].as_array().into_iter().flatten();
             let deprecation = (version["deprecated"] == true).then(|| match version["deprecationWarning"].as_str() {
                 Some(warning) => warning.to_owned(),
@@ -139,13 +149,20 @@ pub(crate) fn served(definition: &Arc<Value>, fresh_from: Revision) -> Vec<Serve
                 }
             });
             let custom = Custom {
-                schemas: versions.iter().map(|v| (text(v, "name"), OnceLock::new())).collect(),
+                schemas: versions
+                    .iter()
+                    .zip(&schemas)
+                    .map(|(v, openapi)| (text(v, "name"), (openapi.clone(), OnceLock::new())))
+                    .collect(),
                 deprecation,
                 terminating: api::object::is_terminating(definition),
                 ended: ended.clone(),
-                definition: definition.clone(),
-                openapi: openapi.unwrap_or_else(open),
+                uid: api::object::uid(definition).to_owned(),
+                generation: definition["metadata"]["generation"].as_i64().unwrap_or(0),
+                accepted: definition["status"]["acceptedNames"].clone(),
+                openapi: openapi.clone(),
                 storage_version: storage_version.clone(),
+                serves_storage_version,
                 selectable: selectable
                     .map(|f| api::object::text(f, "jsonPath").trim_start_matches('.').to_owned())
                     .collect(),
@@ -182,4 +199,30 @@ fn columns(version: &Value) -> Vec<Column> {
             }
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn schemas_are_parts_of_the_definitions_text() {
+        let definition = json!({"metadata": {"name": "things.example.dev", "uid": "u", "generation": 3}, "spec": {
+        "group": "example.dev", "names": {"plural": "things", "kind": "Thing"}, "scope": "Namespaced", "versions": [
+            {"name": "v2", "served": true, "storage": false, "schema": {"openAPIV3Schema": {"type": "object", "title": "]}\"[{"}}},
+            {"name": "v1beta1", "served": false, "storage": true},
+            {"name": "v1", "served": true, "storage": false, "schema": {"openAPIV3Schema": {"type": "object"}}},
+        ]}});
+        let text = Bytes::from(serde_json::to_vec(&definition).unwrap());
+        let served = served(&definition, &text, 7);
+        let customs: Vec<&Custom> = served.iter().filter_map(|served| served.custom.as_ref()).collect();
+        let shown: Vec<&[u8]> = customs.iter().map(|custom| &*custom.openapi).collect();
+        assert_eq!(shown, [&br#"{"title":"]}\"[{","type":"object"}"#[..], br#"{"type":"object"}"#]);
+        for custom in customs {
+            // `slice_ref` panics where the one is no part of the other
+            assert_eq!(text.slice_ref(&custom.openapi), custom.openapi);
+            assert_eq!((custom.uid.as_str(), custom.generation, custom.serves_storage_version), ("u", 3, false));
+            assert_eq!(&*custom.schemas["v1beta1"].0, OPEN);
+        }
+    }
 }

@@ -30,11 +30,8 @@ const STORED_AS_V1BETA1: [&str; 3] =
 fn hash(served: &Served) -> Option<String> {
     let resource = &served.resource;
     let version = match &served.custom {
-        Some(Custom { storage_version, definition, .. }) => {
-            let mut versions = definition["spec"]["versions"].as_array().into_iter().flatten();
-            versions.find(|version| version["name"] == **storage_version && version["served"] == true)?;
-            storage_version
-        }
+        Some(Custom { serves_storage_version: false, .. }) => return None,
+        Some(Custom { storage_version, .. }) => storage_version,
         None => &resource.version,
     };
     let is_older = served.custom.is_none() && STORED_AS_V1BETA1.contains(&resource.plural.as_str());

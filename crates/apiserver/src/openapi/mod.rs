@@ -85,8 +85,8 @@ pub(crate) fn index(catalog: &Catalog) -> Value {
             for served in catalog.of(group, &version) {
                 hash.update(served.resource.kind.as_bytes());
                 if let Some(custom) = &served.custom {
-                    hash.update(api::object::uid(&custom.definition).as_bytes());
-                    hash.update(custom.definition["metadata"]["generation"].to_string().as_bytes());
+                    hash.update(custom.uid.as_bytes());
+                    hash.update(custom.generation.to_string().as_bytes());
                 }
             }
             let hash: String = hash.finalize().iter().take(16).map(|b| format!("{b:02X}")).collect();
@@ -123,7 +123,7 @@ fn document(kinds: &[&Arc<Served>]) -> Value {
         let r = &served.resource;
         let name = component(served);
         let mut schema = match (&served.custom, r.type_name) {
-            (Some(custom), _) => custom.openapi.clone(),
+            (Some(custom), _) => serde_json::from_slice(&custom.openapi).unwrap_or_default(),
             (None, Some(type_name)) => {
                 types(type_name, &mut schemas);
                 schemas.get(type_name).cloned().unwrap_or_default()

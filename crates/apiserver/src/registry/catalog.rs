@@ -2,6 +2,7 @@
 
 use super::Object;
 use api::packed::Packed;
+use bytes::Bytes;
 use futures::future::BoxFuture;
 use merge::apply::{Schemas, Versions};
 use merge::schema::Schema;
@@ -22,14 +23,19 @@ pub(crate) fn bucket(group: &str, plural: &str) -> String {
 
 /// What a custom resource has beyond other kinds.
 pub struct Custom {
-    /// The whole definition (CustomResourceDefinition), as stored.
-    pub definition: Arc<Value>,
-    /// `openAPIV3Schema` of this version.
-    pub openapi: Value,
-    /// The version in which objects are stored.
+    /// `metadata.uid` and `metadata.generation` of the definition.
+    pub uid: String,
+    pub generation: i64,
+    /// `status.acceptedNames` of the definition.
+    pub accepted: Value,
+    /// `openAPIV3Schema` of this version, as JSON: a part of the definition's text. Its tree would take ten times as much, and is read
+    /// once at most.
+    pub openapi: Bytes,
+    /// The version in which objects are stored, and whether it is served.
     pub storage_version: String,
+    pub serves_storage_version: bool,
     /// The schemas of all versions of the definition, served or not, by name; each is built at first use.
-    pub schemas: BTreeMap<String, OnceLock<Arc<Schema>>>,
+    pub schemas: BTreeMap<String, (Bytes, OnceLock<Arc<Schema>>)>,
     /// What clients of this version are told, where it is deprecated.
     pub deprecation: Option<String>,
     /// The definition is being deleted: nothing new may be made.
@@ -120,7 +126,7 @@ impl Served {
     /// The whole object's schema; a custom resource's is built at first use.
     pub fn schema(&self) -> &Arc<Schema> {
         self.schema.get_or_init(|| match &self.custom {
-            Some(custom) => crate::crd::schema(&custom.openapi),
+            Some(custom) => crate::crd::schema_of(&custom.openapi),
             None => self.resource.schema.clone(),
         })
     }
@@ -148,8 +154,8 @@ impl Served {
         if version == self.resource.version {
             return Some(self.schema());
         }
-        let schema = custom.schemas.get(version)?;
-        Some(schema.get_or_init(|| crate::crd::schema_of_version(&custom.definition, version)))
+        let (openapi, schema) = custom.schemas.get(version)?;
+        Some(schema.get_or_init(|| crate::crd::schema_of(openapi)))
     }
 
     /// The schemas for server-side apply.
