@@ -18,6 +18,7 @@ pub(crate) struct History {
     bytes: usize,
     /// Everything after this revision is in `events`.
     floor: Revision,
+    rested: Rested,
     /// Rings with every event.
     bell: watch::Sender<Revision>,
     namespaces: HashMap<String, Scope>,
@@ -30,7 +31,46 @@ struct Scope {
     revisions: VecDeque<Revision>,
     /// All events of interest after this revision are in the history.
     floor: Revision,
+    rested: Rested,
     bell: watch::Sender<Revision>,
+}
+
+/// What of the events remains in memory that a rest has left to the disk: how much a reader who has not seen them has to read.
+struct Rested {
+    /// Revision and bytes of each, in order.
+    sizes: VecDeque<(Revision, usize)>,
+    /// Everything after this revision is in `sizes`, or in memory.
+    floor: Revision,
+}
+
+impl Rested {
+    /// As many events as a history has in memory.
+    const MOST: usize = 10_000;
+
+    fn new(floor: Revision) -> Self {
+        Self { sizes: VecDeque::new(), floor }
+    }
+
+    fn push(&mut self, revision: Revision, bytes: usize) {
+        self.sizes.push_back((revision, bytes));
+        if self.sizes.len() > Self::MOST
+            && let Some((oldest, _)) = self.sizes.pop_front()
+        {
+            self.floor = oldest;
+        }
+    }
+
+    /// Everything up to `revision` is forgotten.
+    fn forget(&mut self, revision: Revision) {
+        self.sizes.clear();
+        self.floor = self.floor.max(revision);
+    }
+
+    /// Bytes of those after `revision`; `None` where some are forgotten.
+    fn after(&self, revision: Revision) -> Option<usize> {
+        let first = self.sizes.partition_point(|(at, _)| *at <= revision);
+        (revision >= self.floor).then(|| self.sizes.range(first..).map(|(_, bytes)| bytes).sum())
+    }
 }
 
 impl Scope {
@@ -39,11 +79,17 @@ impl Scope {
         self.bell.send_replace(revision);
     }
 
-    fn pop(&mut self, revision: Revision) {
-        while self.revisions.front().is_some_and(|first| *first <= revision) {
+    /// `event` leaves memory; for the disk alone, where it `rests`.
+    fn pop(&mut self, event: &Event, rests: bool) {
+        while self.revisions.front().is_some_and(|first| *first <= event.revision) {
             if let Some(first) = self.revisions.pop_front() {
                 self.floor = first;
             }
+        }
+        if rests {
+            self.rested.push(event.revision, event.entry.bytes().len());
+        } else {
+            self.rested.forget(event.revision);
         }
     }
 }
@@ -54,6 +100,7 @@ impl History {
             events: VecDeque::new(),
             bytes: 0,
             floor,
+            rested: Rested::new(floor),
             bell: watch::Sender::new(0),
             namespaces: HashMap::new(),
             objects: HashMap::new(),
@@ -71,8 +118,17 @@ impl History {
         self.bytes = self.bytes.saturating_add(event.entry.bytes().len());
         self.events.push_back(event);
         while self.events.len() > limits.events || (self.bytes > limits.bytes && self.events.len() > KEPT_ALWAYS) {
-            self.pop();
+            self.pop(false);
         }
+    }
+
+    /// Leaves everything up to and including `revision` to the disk, which has all that is newer than `disk`.
+    pub(crate) fn rest(&mut self, disk: Revision, revision: Revision) -> Vec<Event> {
+        let mut gone = Vec::new();
+        while self.events.front().is_some_and(|event| event.revision > disk && event.revision <= revision) {
+            gone.extend(self.pop(true));
+        }
+        gone
     }
 
     /// Rings for watches of everything; the others' bells ring as their events come.
@@ -80,25 +136,33 @@ impl History {
         self.bell.send_replace(revision);
     }
 
-    fn pop(&mut self) {
-        let Some(event) = self.events.pop_front() else { return };
-        self.bytes = self.bytes.saturating_sub(event.entry.bytes().len());
+    fn pop(&mut self, rests: bool) -> Option<Event> {
+        let event = self.events.pop_front()?;
+        let bytes = event.entry.bytes().len();
+        self.bytes = self.bytes.saturating_sub(bytes);
         self.floor = event.revision;
+        if rests {
+            self.rested.push(event.revision, bytes);
+        } else {
+            self.rested.forget(event.revision);
+        }
         let key = &event.entry.key;
         if let Some(scope) = self.namespaces.get_mut(&key.namespace) {
-            scope.pop(event.revision);
+            scope.pop(&event, rests);
         }
         if let Some(scope) = self.objects.get_mut(key) {
-            scope.pop(event.revision);
+            scope.pop(&event, rests);
         }
+        Some(event)
     }
 
     /// Forgets everything up to and including `revision`.
     pub(crate) fn compact(&mut self, revision: Revision) {
         while self.events.front().is_some_and(|e| e.revision <= revision) {
-            self.pop();
+            self.pop(false);
         }
         self.floor = self.floor.max(revision);
+        self.rested.forget(revision);
     }
 
     pub(crate) fn floor(&self) -> Revision {
@@ -152,10 +216,13 @@ impl History {
 
     /// Whether more than `bytes` of events of interest wait for a reader that has seen everything up to `after`.
     pub(crate) fn waits(&self, interest: &Interest, after: Revision, bytes: usize) -> bool {
-        if !self.covers(interest, after) {
-            return true;
-        }
         let mut sum = 0_usize;
+        if !self.covers(interest, after) {
+            match self.scope(interest).map_or(&self.rested, |scope| &scope.rested).after(after) {
+                Some(rested) if rested <= bytes => sum = rested,
+                _ => return true,
+            }
+        }
         self.of_interest(interest, after).any(|event| {
             sum = sum.saturating_add(event.entry.bytes().len());
             sum > bytes
@@ -177,6 +244,7 @@ impl History {
         let new = || Scope {
             revisions: events.iter().filter(|e| interest.covers(&e.entry.key)).map(|e| e.revision).collect(),
             floor,
+            rested: Rested::new(floor),
             bell: watch::Sender::new(0),
         };
         match interest {

@@ -35,6 +35,8 @@ struct State {
     revision: Revision,
     /// History before this revision is forgotten in every bucket, also in those that come later.
     floor: Revision,
+    /// As of the last rest.
+    rested: Revision,
     buckets: HashMap<Arc<str>, Bucket>,
 }
 
@@ -392,6 +394,22 @@ impl Store {
         Err(gone(oldest))
     }
 
+    /// A while is over: what happened before it began leaves memory where it is on disk, as those who watch have heard of it. To
+    /// be called every few seconds.
+    pub fn rest(&self) {
+        let Some(archive) = &self.inner.shared.archive else { return };
+        let disk = archive.floor();
+        let mut gone = Vec::new();
+        {
+            let mut state = self.inner.shared.write();
+            let state = &mut *state;
+            let before = std::mem::replace(&mut state.rested, state.revision);
+            gone.extend(state.buckets.values_mut().flat_map(|bucket| bucket.history.rest(disk, before)));
+        }
+        // not while others wait
+        drop(gone);
+    }
+
     /// Follows a bucket: everything after `from`, first what has happened, then what happens.
     ///
     /// # Errors
@@ -481,6 +499,6 @@ impl Store {
 }
 
 fn shared(revision: Revision, codec: impl Codec, limits: Limits, archive: Option<Arc<Archive>>) -> Shared {
-    let state = State { revision, floor: revision, buckets: HashMap::new() };
+    let state = State { revision, floor: revision, rested: revision, buckets: HashMap::new() };
     Shared { state: RwLock::new(state), codec: Box::new(codec), limits, vitals: Vitals::default(), archive }
 }

@@ -176,10 +176,12 @@ pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
         .map_err(|source| UpError::Store { path: database, source: Box::new(source) })?;
     tasks.spawn(server.clone().follow_definitions());
     tasks.spawn(server.clone().expire_events());
-    tasks.spawn(async {
+    let resting = server.clone();
+    tasks.spawn(async move {
         loop {
-            tokio::time::sleep(TREES_STAY).await;
             api::packed::rest();
+            resting.rest();
+            tokio::time::sleep(TREES_STAY).await;
         }
     });
     let client = Client::new(server.service(User::admin()), "default");

@@ -282,6 +282,11 @@ impl Server {
         }
     }
 
+    /// A while is over: the store keeps in memory what happened since it began, and leaves the rest of the history to the disk.
+    pub fn rest(&self) {
+        self.core.store.rest();
+    }
+
     /// The server as a service without a socket, for a client in the same process. `user`: the user of its requests.
     pub fn service(self: &Arc<Self>, user: User) -> Local {
         Local { server: self.clone(), user: Arc::new(user) }

@@ -4,6 +4,7 @@ use super::{Plain, put, write};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 use store::{Event, Expect, Gone, Interest, Key, Limits, Op, Revision, Store, Txn, Watcher};
 
@@ -80,6 +81,9 @@ fn watchers_hear_of_what_they_want_and_of_nothing_else() {
             let begin = all.len();
             for _ in 0..120 {
                 all.push(write_some(&store, &mut dice));
+                if dice.roll(15) == 0 {
+                    store.rest();
+                }
                 for (_, watcher, heard) in &mut live {
                     if dice.roll(30) == 0 {
                         heard.extend(drain(watcher).unwrap());
@@ -121,6 +125,30 @@ fn watchers_hear_of_what_they_want_and_of_nothing_else() {
             assert_eq!(found, then.into_iter().collect::<Vec<_>>(), "seed {seed}, at {from}");
         }
     }
+}
+
+#[test]
+fn after_a_rest_the_disk_alone_has_what_happened_before_the_last_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(&dir.path().join("s.sqlite"), Plain).unwrap();
+    let interests = [Interest::All, Interest::Namespace("ns".to_owned()), Interest::Namespace("other".to_owned())];
+    let mut slow = interests.map(|interest| store.watch_some("b", interest, 0).unwrap());
+    let mut last = write(&store, put("a", json!({"n": 0}), Expect::Absent)).unwrap();
+    let first = Arc::downgrade(&store.get("b", &Key::new("ns", "a")).unwrap());
+    let bytes = first.upgrade().unwrap().bytes().len();
+    for n in 1..10 {
+        last = write(&store, put("a", json!({"n": n}), Expect::Revision(last))).unwrap();
+    }
+    store.rest();
+    assert!(first.upgrade().is_some(), "the while that is over has just begun");
+    store.rest();
+    assert!(first.upgrade().is_none());
+    let behind = |watcher: &Watcher| (watcher.is_behind(bytes * 9), watcher.is_behind(bytes * 11));
+    assert_eq!(slow.each_ref().map(behind), [(true, false), (true, false), (false, false)]);
+    write(&store, put("a", json!({"n": 0}), Expect::Revision(last))).unwrap();
+    assert_eq!(slow.each_ref().map(|watcher| watcher.is_behind(bytes * 11)), [true, true, false]);
+    assert_eq!(slow.each_mut().map(|watcher| drain(watcher).unwrap().len()), [11, 11, 0]);
+    assert_eq!(slow.each_ref().map(|watcher| watcher.is_behind(0)), [false; 3]);
 }
 
 #[test]
