@@ -154,6 +154,8 @@ MENDED: dict[str, tuple[dict, int]] = {
     "weak etag": ({"etag": 'W/"x"'}, 99),
     "no etag": ({"etag": None}, 99),
     "no ranges": ({"no_ranges": True}, 99),
+    "ranges told and not kept": ({"no_ranges": True, "headers": {"Accept-Ranges": "bytes"}}, 99),
+    "packed, and right by its checksum": ({"headers": {"Content-Encoding": "br"}}, 99),
     "packed": ({"gzip": True}, 99),
     "flipped bit": ({"corrupt": 350_000}, 3),
 }
@@ -190,6 +192,30 @@ def test_what_cannot_be_mended_has_its_exit_code(web, tmp_path: pathlib.Path, fa
     done = initialize(tmp_path / "into", f"{server.url}/x.bin#sha256={SHA}", PART_SIZE=str(PART))
     assert (done.returncode, words in done.stderr) == (code, True), done.stderr
     assert listing(tmp_path / "into") == {}
+
+
+def test_what_is_packed_in_an_unknown_way_is_no_file(web, tmp_path: pathlib.Path):
+    server = web({"/x.bin": TEXT}, lambda handler, count: {"headers": {"Content-Encoding": "br"}})
+    done = initialize(tmp_path / "into", f"{server.url}/x.bin", PART_SIZE=str(PART))
+    assert (done.returncode, '"br"' in done.stderr) == (1, True), done.stderr
+    assert listing(tmp_path / "into") == {}
+    server.files["/x.br"] = TEXT  # named so, it is meant to stay so
+    done = initialize(tmp_path / "into", f"{server.url}/x.br", PART_SIZE=str(PART))
+    assert done.returncode == 0 and listing(tmp_path / "into") == {"x.br": TEXT}, done.stderr
+
+
+@pytest.mark.parametrize("name, there, words", [("x.bin", "x.bin/mine", "a folder is where"), ("sub/x.bin", "sub", "a file is where")])
+def test_what_stands_in_the_way_is_told_before_the_first_byte(tmp_path: pathlib.Path, name: str, there: str, words: str):
+    source, into = tmp_path / "source", tmp_path / "into"
+    for path, text in [(source / "a.bin", "new"), (source / name, "new"), (into / there, "mine")]:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    for flags in [(), ("--dry-run",)]:
+        done = initialize(into, f"file://{source}", *flags)
+        assert (done.returncode, words in done.stderr) == (2, True), done.stderr
+        assert listing(into) == {there: b"mine"}
+    done = initialize(into, f"file://{source}", "--verify")
+    assert (done.returncode, "2 of 2 files" in done.stderr) == (5, True), done.stderr
 
 
 def test_a_file_that_changes_on_the_way_is_begun_anew(web, tmp_path: pathlib.Path):

@@ -240,7 +240,42 @@ def test_a_signed_address_that_never_opens_is_no_access(servers, tmp_path: pathl
     hub = servers(Hub, lives=0)
     done = initialize(tmp_path / "into", "hf://acme/data", HF_ENDPOINT=hub.server.url, PART_SIZE=str(PART), CONCURRENCY="1")
     assert done.returncode == 4 and "s3cr3t" not in done.stderr, done.stderr
-    assert hub.resolved <= 2 and listing(tmp_path / "into") == {}
+    assert "x.bin" in done.stderr and "to which the hub sends" in done.stderr, done.stderr
+    assert hub.resolved == 2 and listing(tmp_path / "into") == {}
+
+
+class Shy(Hub):
+    """The first address that it gives does not open, or it does not have the file that it lists."""
+
+    def __init__(self, lost: bool = False):
+        super().__init__(lives=99)
+        self.lost = lost
+
+    def route(self, handler, path: str, query: dict) -> tuple:
+        return (404, {}, b"") if self.lost and "/resolve/" in path else super().route(handler, path, query)
+
+    def file(self, handler, path: str, query: dict) -> tuple:
+        return (403, {}, b"") if self.given == 1 else super().file(handler, path, query)
+
+
+def test_an_address_that_is_refused_at_once_is_asked_for_anew(servers, tmp_path: pathlib.Path):
+    hub = servers(Shy)
+    done = initialize(tmp_path / "into", "hf://acme/data", HF_ENDPOINT=hub.server.url)
+    assert done.returncode == 0 and listing(tmp_path / "into") == {"x.bin": TEXT}, done.stderr
+    assert hub.resolved == 2
+
+
+def test_a_listed_file_that_is_not_there_is_named(servers, tmp_path: pathlib.Path):
+    done = initialize(tmp_path / "into", "hf://acme/data", HF_ENDPOINT=servers(Shy, lost=True).server.url)
+    assert done.returncode == 3 and "x.bin" in done.stderr and "lists the file" in done.stderr, done.stderr
+    assert "no such dataset" not in done.stderr, done.stderr
+
+
+def test_a_clock_that_is_not_the_servers_is_told(servers, tmp_path: pathlib.Path):
+    said = b"<Error><Code>RequestTimeTooSkewed</Code><Message>The difference is too large.</Message></Error>"
+    store = servers(clouds.Server, lambda handler, path, query: (403, {}, said))
+    done = initialize(tmp_path / "into", "s3://b/data/", ENDPOINT=store.url, ACCESS_KEY_ID="a", SECRET_ACCESS_KEY="s3cr3t-key")
+    assert (done.returncode, "clock" in done.stderr) == (4, True), done.stderr
 
 
 class Expiring:

@@ -57,8 +57,35 @@ pub fn read_state(target: &Path) -> State {
 
 /// The file of that name, if one is there.
 pub fn found(target: &Path, name: &str) -> Option<Found> {
-    let facts = fs::metadata(target.join(name)).ok().filter(fs::Metadata::is_file)?;
-    Some(Found { size: facts.len(), modified: modified(&facts) })
+    free(target, name).ok().flatten()
+}
+
+/// The same, of a name under which a file is to be.
+///
+/// # Errors
+/// A folder is there, or a file where a folder of its path should be.
+pub fn free(target: &Path, name: &str) -> Result<Option<Found>, Error> {
+    let path = target.join(name);
+    match fs::metadata(&path) {
+        Ok(facts) if facts.is_file() => Ok(Some(Found { size: facts.len(), modified: modified(&facts) })),
+        Ok(facts) if facts.is_dir() => Err(taken(&path, &io::ErrorKind::IsADirectory.into())),
+        Err(e) if e.kind() == io::ErrorKind::NotADirectory => Err(taken(&path, &e)),
+        _ => Ok(None),
+    }
+}
+
+/// Why a file cannot be put in its place.
+fn taken(path: &Path, error: &io::Error) -> Error {
+    let name = path.display();
+    match error.kind() {
+        io::ErrorKind::IsADirectory | io::ErrorKind::DirectoryNotEmpty => {
+            Error::config(format!("{name}: a folder is where the file should be; move it away, then run this again"))
+        }
+        io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => Error::config(format!(
+            "{name}: a file is where a folder of its path should be; move it away, then run this again"
+        )),
+        _ => failed(path, error),
+    }
 }
 
 fn modified(facts: &fs::Metadata) -> i128 {
@@ -219,17 +246,7 @@ impl Folder {
     /// A folder is there, or a file where a folder is needed.
     pub fn place(&self, part: &PartFile, entry: &Entry, origin: &str, check: Check) -> Result<Record, Error> {
         let path = self.target.join(&entry.target);
-        let error = |e: io::Error| match e.kind() {
-            io::ErrorKind::IsADirectory | io::ErrorKind::DirectoryNotEmpty => Error::config(format!(
-                "{}: a folder is where the file should be; move it away, then run this again",
-                path.display()
-            )),
-            io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => Error::config(format!(
-                "{}: a file is where a folder of its path should be; move it away, then run this again",
-                path.display()
-            )),
-            _ => failed(&path, &e),
-        };
+        let error = |e: io::Error| taken(&path, &e);
         if path.is_dir() {
             return Err(error(io::ErrorKind::IsADirectory.into()));
         }

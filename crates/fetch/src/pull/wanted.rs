@@ -72,7 +72,11 @@ pub async fn needs(target: &Path, items: &[Item], state: &State, every_byte: boo
     let mut missing = vec![false; items.len()];
     let mut running: JoinSet<(usize, bool)> = JoinSet::new();
     for (index, item) in items.iter().enumerate() {
-        let found = folder::found(target, &item.entry.target);
+        // what a verification does not find is told with all else; a run must not begin
+        let found = match every_byte {
+            true => folder::found(target, &item.entry.target),
+            false => folder::free(target, &item.entry.target)?,
+        };
         let record = state.files.get(&item.entry.target);
         let mut what = need(&item.entry, &item.origin.name(&item.entry), record, found);
         if every_byte && what == Need::Nothing {

@@ -248,26 +248,34 @@ impl Hub {
     /// # Errors
     /// It cannot be read.
     pub async fn open(&self, entry: &Entry, range: Option<Range<u64>>) -> Result<Opened, Fault> {
-        let place = self.place(&entry.source);
-        if let Some(place) = place {
+        let refuses = |answer: &Answer| matches!(answer.status.as_u16(), 400 | 401 | 403 | 404 | 410);
+        let mut was_refused = false;
+        if let Some(place) = self.place(&entry.source) {
             let answer = self.ask(&place.to_string(), range.as_ref(), Redirects::Follow).await?;
-            match answer.status.as_u16() {
-                // the address has expired, or the file has moved: ask the hub anew
-                400 | 401 | 403 | 404 | 410 => self.set_place(&entry.source, None),
-                _ => return self.content(entry, range.as_ref(), answer).await,
+            if !refuses(&answer) {
+                return self.content(entry, range.as_ref(), answer, true).await;
             }
+            // the address has expired, or the file has moved: ask the hub anew
+            self.set_place(&entry.source, None);
+            was_refused = true;
         }
         let commit = self.known_commit().unwrap_or_else(|| "main".to_owned()); // files are opened once they have been listed
         let path: Vec<String> =
             entry.source.split('/').map(|part| utf8_percent_encode(part, &SEGMENT).to_string()).collect();
         let prefix = if self.what == What::Dataset { "datasets/" } else { "" };
         let url = format!("{}/{prefix}{}/resolve/{commit}/{}", self.base, self.repository.id, path.join("/"));
-        let answer = self.ask(&url, range.as_ref(), Redirects::Follow).await?;
-        let moved = answer.uri.to_string() != url;
-        if moved && answer.status.is_success() {
-            self.set_place(&entry.source, Some(answer.uri.clone()));
+        loop {
+            let answer = self.ask(&url, range.as_ref(), Redirects::Follow).await?;
+            let is_elsewhere = answer.uri.to_string() != url;
+            if is_elsewhere && refuses(&answer) && !was_refused {
+                was_refused = true;
+                continue;
+            }
+            if is_elsewhere && answer.status.is_success() {
+                self.set_place(&entry.source, Some(answer.uri.clone()));
+            }
+            return self.content(entry, range.as_ref(), answer, is_elsewhere).await;
         }
-        self.content(entry, range.as_ref(), answer).await
     }
 
     fn place(&self, path: &str) -> Option<Uri> {
@@ -282,7 +290,33 @@ impl Hub {
         }
     }
 
-    async fn content(&self, entry: &Entry, range: Option<&Range<u64>>, answer: Answer) -> Result<Opened, Fault> {
+    /// A file's refusal: of the server that the hub sends to for it, or of the hub, which lists it.
+    async fn refused_file(&self, entry: &Entry, answer: Answer, is_elsewhere: bool) -> Fault {
+        let (name, path) = (self.name(), &entry.source);
+        let is_unnamed = answer.header("x-error-code").is_none();
+        match answer.fault(&format!("{name}: {path}")) {
+            Fault::Fatal(error) if is_elsewhere => {
+                let place = shown(&answer.uri.to_string());
+                let text = format!(
+                    "{}, at {place}, to which the hub sends for it; run this again, and if it stays so, ask whether a proxy refuses that server",
+                    error.text
+                );
+                Error::new(error.kind, text).into()
+            }
+            Fault::Fatal(error) if is_unnamed && error.kind == Kind::NotFound => {
+                Error::new(error.kind, format!("{}, though the hub lists the file; run this again", error.text)).into()
+            }
+            _ => self.refused(answer).await,
+        }
+    }
+
+    async fn content(
+        &self,
+        entry: &Entry,
+        range: Option<&Range<u64>>,
+        answer: Answer,
+        is_elsewhere: bool,
+    ) -> Result<Opened, Fault> {
         let again = |why: &str| {
             let text = format!("{}: {}: {why}", self.name(), entry.source);
             Err(Fault::Again(crate::plan::pace::Failure::Broken, text))
@@ -291,7 +325,7 @@ impl Hub {
             Some(true) => {}
             Some(false) => return again("the server sends another range than it was asked for"),
             None => {
-                let fault = self.refused(answer).await;
+                let fault = self.refused_file(entry, answer, is_elsewhere).await;
                 return Err(match fault {
                     Fault::Fatal(error) if entry.size.is_some_and(|size| size > LARGEST) => {
                         let text = format!(

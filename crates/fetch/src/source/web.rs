@@ -13,6 +13,7 @@ use base64::engine::general_purpose::STANDARD;
 use http::Method;
 use percent_encoding::percent_decode_str;
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 pub struct Web {
     file: WebFile,
@@ -20,6 +21,8 @@ pub struct Web {
     authorization: Option<String>,
     filter: Filter,
     client: Client,
+    /// Whatever the server says, it was asked for a part and sent the whole.
+    sends_whole: AtomicBool,
 }
 
 impl Web {
@@ -35,6 +38,7 @@ impl Web {
             file,
             filter: settings.filter(),
             client: client.clone(),
+            sends_whole: AtomicBool::new(false),
         }
     }
 
@@ -99,18 +103,41 @@ impl Web {
 
     fn entry(&self, answer: &Answer, size: Option<u64>, takes_ranges: bool) -> Result<Entry, Fault> {
         let target = self.target(answer)?;
-        let packed = is_packed(answer, &target);
+        let packed = self.is_packed(answer, &target)?;
         let version = version(answer);
         let size = size.filter(|_| !packed);
         let told = || (!packed).then(|| digest(answer)).flatten();
         Ok(Entry {
             source: self.name.clone(),
             check: self.file.check.clone().or_else(told),
-            ranges: takes_ranges && !packed && size.is_some() && version.is_some(),
+            ranges: takes_ranges
+                && !self.sends_whole.load(Ordering::Relaxed)
+                && !packed
+                && size.is_some()
+                && version.is_some(),
             target,
             size,
             version,
         })
+    }
+
+    /// Packed for the way, as gzip. What is packed in another way is not what was asked for, unless a checksum can tell.
+    fn is_packed(&self, answer: &Answer, name: &str) -> Result<bool, Fault> {
+        let codings = answer.header("content-encoding").unwrap_or_default().trim().to_ascii_lowercase();
+        match codings.as_str() {
+            "" | "identity" => Ok(false),
+            coding if stays(coding, name) => Ok(false),
+            "gzip" | "x-gzip" => Ok(true),
+            _ if self.file.check.is_some() => Ok(false),
+            coding => {
+                let text = format!(
+                    "{}: the server packs it as {coding:?}, though it was asked not to, and that is not unpacked here; fetch it from \
+                     another server, or name its checksum (#sha256=…) if it is meant to stay so",
+                    self.name
+                );
+                Err(Error::new(Kind::Other, text).into())
+            }
+        }
     }
 
     /// The last segment of the path; else what the server calls it.
@@ -149,13 +176,15 @@ impl Web {
                     return changed("the file changed while it was fetched");
                 }
             }
-            (200, Some(_)) => {
-                return changed("the file changed while it was fetched, or the server no longer sends parts");
+            (200, Some(_)) if entry.version.is_some() && version(&answer) == entry.version => {
+                self.sends_whole.store(true, Ordering::Relaxed);
+                return changed("the server says that it sends parts, and sends the whole");
             }
+            (200, Some(_)) => return changed("the file changed while it was fetched"),
             (416, _) => return changed("the file is shorter than it was"),
             _ => return Err(self.refused(&answer)),
         }
-        let is_packed = is_packed(&answer, &entry.target);
+        let is_packed = self.is_packed(&answer, &entry.target)?;
         if is_packed && range.is_some() {
             return changed("the server packs what it sends");
         }
@@ -179,10 +208,16 @@ fn version(answer: &Answer) -> Option<String> {
     etag.or_else(dated).map(str::to_owned)
 }
 
-/// Packed for the way. A file that is named as a packed one is meant to stay so.
-fn is_packed(answer: &Answer, name: &str) -> bool {
-    let packed = answer.header("content-encoding").is_some_and(|value| matches!(value.trim(), "gzip" | "x-gzip"));
-    packed && ![".gz", ".tgz", ".gzip"].iter().any(|end| name.ends_with(end))
+/// How a file is named that is meant to stay packed.
+fn stays(coding: &str, name: &str) -> bool {
+    let ends: &[&str] = match coding {
+        "gzip" | "x-gzip" => &[".gz", ".tgz", ".gzip"],
+        "br" => &[".br"],
+        "zstd" => &[".zst", ".zstd"],
+        "compress" | "x-compress" => &[".Z"],
+        _ => &[],
+    };
+    ends.iter().any(|end| name.ends_with(end))
 }
 
 /// What the server says of the whole content.

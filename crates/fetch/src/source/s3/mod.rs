@@ -312,6 +312,12 @@ impl Bucket {
                 Kind::NoAccess,
                 format!("{object}: the object is archived (Glacier); restore it first, then run this again"),
             ),
+            ("RequestTimeTooSkewed", _) => (
+                Kind::NoAccess,
+                format!(
+                    "{object}: the clock of this machine is not the server's ({message}); set it right (by NTP), then run this again"
+                ),
+            ),
             (_, 401 | 403) if !has_keys => (
                 Kind::NoAccess,
                 format!(
