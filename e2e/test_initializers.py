@@ -241,6 +241,23 @@ def test_a_second_run_fetches_nothing_and_verify_finds_what_was_changed(web, tmp
     assert listing(into)["x.bin"] == TEXT
 
 
+def test_a_run_with_nothing_to_do_writes_nothing(web, tmp_path: pathlib.Path):
+    server, into = web({"/x.bin": TEXT, "/y.bin": TEXT[:5]}), tmp_path / "into"
+    uri, state = f"{server.url}/x.bin#sha256={SHA} {server.url}/y.bin", into / ".trainyard/state"
+
+    def run() -> tuple[int, int]:
+        done = initialize(into, uri, "-o", "json")
+        assert done.returncode == 0 and listing(into) == {"x.bin": TEXT, "y.bin": TEXT[:5]}, done.stderr
+        return state.stat().st_ino, state.stat().st_mtime_ns
+
+    first = run()
+    assert run() == first
+    os.utime(into / "x.bin", (1, 1))  # its content is read, and that is recorded
+    touched = run()
+    assert touched != first and run() == touched
+    assert server.served == len(TEXT) + 5
+
+
 def test_two_runs_in_one_folder_wait_for_each_other(web, tmp_path: pathlib.Path):
     server = web({"/x.bin": TEXT})
     into = tmp_path / "into"

@@ -271,6 +271,27 @@ def test_a_listed_file_that_is_not_there_is_named(servers, tmp_path: pathlib.Pat
     assert "no such dataset" not in done.stderr, done.stderr
 
 
+@pytest.mark.timeout(180)
+def test_what_is_complete_needs_no_hub(servers, tmp_path: pathlib.Path):
+    hub, into = servers(Hub, lives=99), tmp_path / "into"
+    settings = {"HF_ENDPOINT": hub.server.url, "HF_TOKEN": "hf_s3cr3t", "ACCESS_TOKEN": "hf_0ther"}
+    assert initialize(into, "hf://acme/data", HF_HUB_OFFLINE="1", **settings).returncode == 2
+    assert initialize(into, "hf://acme/data", **settings).returncode == 0
+    # the hub's own variable before upstream's, which is a login to it
+    assert {headers.get("authorization", headers.get("Authorization")) for _, _, headers, _ in hub.server.requests} == {"Bearer hf_s3cr3t"}
+    hub.server.requests.clear()
+    done = initialize(into, "hf://acme/data", HF_HUB_OFFLINE="1", **settings)
+    assert done.returncode == 0 and "HF_HUB_OFFLINE" in done.stderr and not hub.server.requests, done.stderr
+    nobody = {**settings, "HF_ENDPOINT": "http://127.0.0.1:9"}
+    done = initialize(into, "hf://acme/data", **nobody)
+    assert done.returncode == 0 and "warning" in done.stderr and "127.0.0.1:9" in done.stderr, done.stderr
+    (into / "x.bin").unlink()
+    assert initialize(into, "hf://acme/data", HF_HUB_OFFLINE="1", **settings).returncode == 2
+    hub.server.requests.clear()
+    assert initialize(into, "hf://acme/data", HF_HUB_DISABLE_IMPLICIT_TOKEN="1", **settings).returncode == 0
+    assert not [headers for _, _, headers, _ in hub.server.requests if "Bearer" in str(headers)]
+
+
 def test_a_clock_that_is_not_the_servers_is_told(servers, tmp_path: pathlib.Path):
     said = b"<Error><Code>RequestTimeTooSkewed</Code><Message>The difference is too large.</Message></Error>"
     store = servers(clouds.Server, lambda handler, path, query: (403, {}, said))

@@ -13,6 +13,9 @@ const TARGET: &str = "TRAINYARD_INITIALIZE_INTO";
 /// Which of the two a container is, where neither its arguments nor its pod's name say it.
 pub const KIND: &str = "TRAINYARD_INITIALIZE";
 
+/// Threads that may wait for the disk, or for a name.
+pub const WRITERS: usize = 16;
+
 /// The images of initializers, for a machine on which images are ignored: this binary, whose path is `program`, does what they do.
 pub fn stand_ins(program: &str) -> Vec<StandIn> {
     let of = |word: &str| StandIn {

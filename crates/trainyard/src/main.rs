@@ -71,8 +71,12 @@ fn main() -> ExitCode {
     if !matches!(command, Command::Up(_) | Command::Node(_) | Command::Operator(_) | Command::Restore(_)) {
         end_with_the_reader();
     }
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("the process may have threads");
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    if let Command::Initialize(_) = command {
+        // each thread keeps memory of its own, and a disk has no use for as many as there are streams
+        builder.max_blocking_threads(initialize::WRITERS);
+    }
+    let runtime = builder.enable_all().build().expect("the process may have threads");
     // boxed: else all of it is compiled once for each way in which a runtime can block
     let work: Pin<Box<dyn Future<Output = _>>> = Box::pin(async {
         match command {

@@ -68,6 +68,16 @@ pub struct State {
     pub complete: Vec<Complete>,
 }
 
+/// A line that is written of what is there.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+enum Written<'a> {
+    Version(u32),
+    File(&'a Record),
+    Synced,
+    Complete(&'a Complete),
+}
+
 impl State {
     /// What the state file tells. A state of another version, or none, tells nothing.
     pub fn read(text: &[u8]) -> Self {
@@ -94,19 +104,33 @@ impl State {
 
     /// The same in as few lines as possible. What was not known to be on the disk still is not.
     pub fn write(&self) -> Vec<u8> {
-        let mut lines = vec![Line::Version(VERSION)];
+        let mut text = Vec::new();
         let of = |wanted: bool| self.files.values().filter(move |(_, synced)| *synced == wanted);
-        lines.extend(of(true).map(|(record, _)| Line::File(record.clone())));
-        lines.push(Line::Synced);
-        lines.extend(self.complete.iter().cloned().map(Line::Complete));
-        lines.extend(of(false).map(|(record, _)| Line::File(record.clone())));
-        lines.iter().flat_map(encode).collect()
+        add(&mut text, &Written::Version(VERSION));
+        of(true).for_each(|(record, _)| add(&mut text, &Written::File(record)));
+        add(&mut text, &Written::Synced);
+        self.complete.iter().for_each(|complete| add(&mut text, &Written::Complete(complete)));
+        of(false).for_each(|(record, _)| add(&mut text, &Written::File(record)));
+        text
+    }
+
+    /// What a run begins with that has compared `compared`. Of the rest, what is not known to be on the disk is forgotten: a later
+    /// `Synced` would vouch for content that nobody has looked at.
+    pub fn begin(&mut self, compared: impl IntoIterator<Item = Record>) {
+        self.files.retain(|_, (_, synced)| *synced);
+        self.files.extend(compared.into_iter().map(|record| (record.target.clone(), (record, false))));
     }
 }
 
-pub fn encode(line: &Line) -> Vec<u8> {
-    let mut text = serde_json::to_vec(line).unwrap_or_default();
+fn add(text: &mut Vec<u8>, line: &impl Serialize) {
+    // to memory, of what can be written: it cannot fail
+    let _ = serde_json::to_writer(&mut *text, line);
     text.push(b'\n');
+}
+
+pub fn encode(line: &Line) -> Vec<u8> {
+    let mut text = Vec::new();
+    add(&mut text, line);
     text
 }
 
@@ -221,6 +245,19 @@ mod tests {
         assert_eq!(State::read(&state.write()), state);
         assert_eq!(State::read(b"{\"version\":99}\n"), State::default());
         assert_eq!(State::read(b""), State::default());
+    }
+
+    /// A power cut leaves `a` unsure; a run that looks at `b` alone syncs the disk. `a` is still unsure.
+    #[test]
+    fn what_nobody_compared_is_not_vouched_for() {
+        let mut state = State::default();
+        state.files.insert("a".into(), (record("a"), false));
+        state.files.insert("b".into(), (record("b"), false));
+        state.files.insert("c".into(), (record("c"), true));
+        state.begin([record("b")]);
+        let text = [state.write(), encode(&Line::Synced)].concat();
+        let told: Vec<(String, bool)> = State::read(&text).files.into_iter().map(|(name, (_, s))| (name, s)).collect();
+        assert_eq!(told, [("b".to_owned(), true), ("c".to_owned(), true)]);
     }
 
     proptest! {

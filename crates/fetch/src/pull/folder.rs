@@ -126,12 +126,11 @@ pub fn lock(target: &Path, wait: bool) -> Result<Option<Flock<File>>, Error> {
 }
 
 impl Folder {
-    /// The state, and the folder to go on with. The state file is written anew, whole, before anything is added to it.
+    /// The folder to go on with. The state file is written anew, whole, before anything is added to it.
     ///
     /// # Errors
     /// The state cannot be written.
-    pub fn open(target: &Path, lock: Flock<File>) -> Result<(Self, State), Error> {
-        let state = read_state(target);
+    pub fn open(target: &Path, lock: Flock<File>, state: &State) -> Result<Self, Error> {
         let folder = target.join(STATE);
         let (new, path) = (folder.join("state.new"), folder.join("state"));
         let write = || -> io::Result<File> {
@@ -142,7 +141,7 @@ impl Folder {
             Ok(file)
         };
         let file = write().map_err(|e| failed(&path, &e))?;
-        Ok((Self { target: target.to_owned(), state: Mutex::new(file), _lock: lock }, state))
+        Ok(Self { target: target.to_owned(), state: Mutex::new(file), _lock: lock })
     }
 
     /// # Errors

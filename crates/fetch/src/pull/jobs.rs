@@ -92,11 +92,11 @@ fn cut(entry: &Entry, part: u64) -> Option<Cut> {
 }
 
 /// Asks the source what its listing does not tell, checksums above all, and opens the part file.
-async fn begun(shared: Arc<Shared>, origin: Origin, entry: Entry, part: u64, how: How) -> Result<Done, Fault> {
+async fn begun(shared: Arc<Shared>, origin: Origin, entry: Arc<Entry>, part: u64, how: How) -> Result<Done, Fault> {
     // a fault of this question says nothing of the content, so it does not count as another change of it
     let described = origin.source.describe(&entry).await.map_err(Fault::into_error)?;
     let is_same = described.size == entry.size && described.version == entry.version;
-    let entry = if is_same || how == How::Changed { described } else { entry };
+    let entry = if is_same || how == How::Changed { described } else { Entry::clone(&entry) };
     let Some(cut) = cut(&entry, part) else { return Ok(Done::Begun(entry, None)) };
     let opened = tokio::task::spawn_blocking(move || {
         let opened = shared.folder.parts(&entry, &origin.name(&entry), cut, how != How::First);
@@ -185,7 +185,7 @@ impl<'a> Jobs<'a> {
         let size = |entry: &Entry| entry.size.unwrap_or(0);
         let job = &mut self.jobs[index];
         self.total = self.total.saturating_sub(size(&job.item.entry)).saturating_add(size(&entry));
-        job.item.entry = entry;
+        job.item.entry = Arc::new(entry);
         job.left = 0;
         let Some((file, there)) = parts else {
             job.file = None;

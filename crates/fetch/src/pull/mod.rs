@@ -14,6 +14,7 @@ use crate::plan::names::{self, Name};
 use crate::plan::progress::bytes;
 use crate::plan::restart::{Line, Record};
 use crate::plan::settings::Settings;
+use crate::plan::verify::Check;
 use folder::Folder;
 use hyper_util::client::proxy::matcher::Matcher;
 use jobs::Jobs;
@@ -25,7 +26,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 use tokio::sync::mpsc;
-use wanted::{Item, Wanted, compare, look, needs, total};
+use wanted::{Item, Stand, Wanted, compare, look, needs, total};
 
 /// What is to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,7 +98,7 @@ async fn filled(settings: &Settings, target: &Path, mode: Mode, client: &Client,
     let start = Instant::now();
     settings.warnings.iter().for_each(|text| say(Said::Warning(text.clone())));
     let wanted = look(settings, target, mode, client, say).await?;
-    let present = wanted.present.iter().map(|record| Name { source: &record.origin, target: &record.target });
+    let present = wanted.present.iter().map(|there| Name { source: &there.target, target: &there.target });
     names::check(
         wanted.items.iter().map(|item| Name { source: &item.entry.source, target: &item.entry.target }).chain(present),
     )?;
@@ -136,33 +137,30 @@ async fn fetch(
             lock.ok_or_else(|| Error::new(Kind::Other, "the lock of the folder was lost"))?
         }
     };
-    let (folder, state) = Folder::open(target, lock)?;
-    let missing = needs(target, &wanted.items, &state, false).await?;
-    let (todo, there): (Vec<_>, Vec<_>) =
-        wanted.items.iter().cloned().zip(&missing).partition(|(_, missing)| **missing);
-    let todo: Vec<Item> = todo.into_iter().map(|(item, _)| item).collect();
-    room(target, &folder, &todo)?;
+    let mut state = folder::read_state(target);
+    let stands = needs(target, &wanted.items, &state, false).await?;
+    let missing = wanted.items.iter().zip(&stands).filter(|(_, stand)| **stand == Stand::Missing);
+    let todo: Vec<Item> = missing.map(|(item, _)| item.clone()).collect();
     say(Said::Info(format!(
         "{} files, {} to fetch ({})",
         wanted.items.len().saturating_add(wanted.present.len()),
         todo.len(),
         bytes(total(&todo))
     )));
-    // what is there without a record gets one, so that the next run need not read it
-    for (item, _) in &there {
-        if !state.files.contains_key(&item.entry.target)
-            && let (Some(check), Some(found)) = (&item.entry.check, folder::found(target, &item.entry.target))
-        {
-            folder.append(&[Line::File(Record {
-                target: item.entry.target.clone(),
-                origin: item.origin.name(&item.entry),
-                version: item.entry.version.clone(),
-                size: found.size,
-                modified: found.modified,
-                check: check.clone(),
-            })])?;
-        }
+    let is_settled = stands.iter().all(|stand| *stand == Stand::Known)
+        && wanted.pinned.iter().all(|location| state.complete.contains(location));
+    if is_settled {
+        return Ok(report(&wanted, &stands, 0));
     }
+    // what was read and is right gets a record, so that the next run need not read it
+    let compared = wanted.items.iter().zip(&stands).filter_map(|(item, stand)| match stand {
+        Stand::Compared(check) => record(target, item, check.clone()),
+        Stand::Missing | Stand::Known => None,
+    });
+    state.begin(compared);
+    let folder = Folder::open(target, lock, &state)?;
+    drop(state);
+    room(target, &folder, &todo)?;
     let (busy, patience) = mpsc::unbounded_channel();
     let shared = Arc::new(Shared { folder, fetched: AtomicU64::new(0), busy });
     let all = todo.len();
@@ -176,21 +174,34 @@ async fn fetch(
     if all > 0 {
         say(Said::Info(format!("done: {} files in {}", wanted.items.len(), target.display())));
     }
-    Ok(report(&wanted, &missing, shared.fetched.load(Ordering::Relaxed)))
+    Ok(report(&wanted, &stands, shared.fetched.load(Ordering::Relaxed)))
 }
 
-fn report(wanted: &Wanted, missing: &[bool], fetched: u64) -> Report {
+/// Of a file that is in its place with this content.
+fn record(target: &Path, item: &Item, check: Check) -> Option<Record> {
+    let found = folder::found(target, &item.entry.target)?;
+    Some(Record {
+        target: item.entry.target.clone(),
+        origin: item.origin.name(&item.entry),
+        version: item.entry.version.clone(),
+        size: found.size,
+        modified: found.modified,
+        check,
+    })
+}
+
+fn report(wanted: &Wanted, stands: &[Stand], fetched: u64) -> Report {
     let files = wanted.items.iter().enumerate().map(|(index, item)| FileReport {
         path: item.entry.target.clone(),
         size: item.entry.size,
-        state: if missing.get(index) == Some(&true) { "fetched" } else { "present" },
+        state: if stands.get(index) == Some(&Stand::Missing) { "fetched" } else { "present" },
     });
-    let present = wanted.present.iter().map(|record| FileReport {
-        path: record.target.clone(),
-        size: Some(record.size),
+    let present = wanted.present.iter().map(|there| FileReport {
+        path: there.target.clone(),
+        size: Some(there.size),
         state: "present",
     });
-    let size = wanted.present.iter().fold(total(&wanted.items), |sum, record| sum.saturating_add(record.size));
+    let size = wanted.present.iter().fold(total(&wanted.items), |sum, there| sum.saturating_add(there.size));
     Report { files: files.chain(present).collect(), bytes: size, bytes_fetched: fetched, seconds: 0.0 }
 }
 

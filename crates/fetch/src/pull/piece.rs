@@ -133,7 +133,7 @@ async fn flow(
 }
 
 /// Fetches a file in one go, checks it and puts it in its place.
-pub async fn whole(shared: &Shared, origin: &Origin, entry: &Entry) -> Result<Record, Fault> {
+pub async fn whole(shared: &Arc<Shared>, origin: &Origin, entry: &Arc<Entry>) -> Result<Record, Fault> {
     let part = Arc::new(shared.folder.whole(entry)?);
     let mut fetched = 0_u32;
     loop {
@@ -149,8 +149,10 @@ pub async fn whole(shared: &Shared, origin: &Origin, entry: &Entry) -> Result<Re
             Some(expected) if expected != found => {}
             _ => {
                 part.file.set_len(core.written).map_err(|e| super::folder::failed(&part.path, &e))?;
-                let place = || shared.folder.place(&part, entry, &origin.name(entry), found.clone());
-                return Ok(tokio::task::block_in_place(place)?);
+                let (shared, origin, entry) = (Arc::clone(shared), origin.clone(), Arc::clone(entry));
+                let place = move || shared.folder.place(&part, &entry, &origin.name(&entry), found);
+                let placed = tokio::task::spawn_blocking(place).await;
+                return Ok(placed.map_err(|e| Error::new(Kind::Other, e.to_string()))??);
             }
         }
     }
@@ -266,7 +268,7 @@ pub async fn part(
 pub async fn finish(
     shared: Arc<Shared>,
     origin: Origin,
-    entry: Entry,
+    entry: Arc<Entry>,
     file: Arc<PartFile>,
     is_last: bool,
 ) -> Result<Option<Record>, Fault> {

@@ -4,8 +4,10 @@ use super::piece::Origin;
 use super::{FileReport, Mode, Report, Said, Say, folder};
 use crate::http::{Client, Fault};
 use crate::plan::error::{Error, Kind};
-use crate::plan::restart::{Complete, Entry, Need, Record, State, need};
+use crate::plan::location::Location;
+use crate::plan::restart::{Complete, Entry, Need, State, need};
 use crate::plan::settings::Settings;
+use crate::plan::verify::Check;
 use crate::source::Source;
 use std::path::Path;
 use std::sync::Arc;
@@ -14,8 +16,24 @@ use tokio::task::JoinSet;
 /// A wanted file.
 #[derive(Clone)]
 pub struct Item {
-    pub entry: Entry,
+    pub entry: Arc<Entry>,
     pub origin: Origin,
+}
+
+/// A file that is there, of a location that needs no look.
+pub struct Present {
+    pub target: String,
+    pub size: u64,
+}
+
+/// How a wanted file stands in the target.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Stand {
+    Missing,
+    /// As it is recorded.
+    Known,
+    /// Its content was read, and is this.
+    Compared(Check),
 }
 
 /// What is known of all locations before anything is written.
@@ -23,25 +41,41 @@ pub struct Wanted {
     pub items: Vec<Item>,
     /// Locations with a pin, and their files' names.
     pub pinned: Vec<Complete>,
-    /// Records of files of locations that need no look: all is there.
-    pub present: Vec<Record>,
+    pub present: Vec<Present>,
 }
 
 /// Asks all locations what they hold; one that is pinned and complete is not asked.
 pub async fn look(settings: &Settings, target: &Path, mode: Mode, client: &Client, say: &Say) -> Result<Wanted, Error> {
-    let state = folder::read_state(target);
+    // of a folder with many files a long read, for hubs alone
+    let is_hub = |one: &crate::plan::settings::Wanted| matches!(one.location, Location::Hub(_));
+    let state = if settings.wanted.iter().any(is_hub) { folder::read_state(target) } else { State::default() };
     let mut wanted = Wanted { items: Vec::new(), pinned: Vec::new(), present: Vec::new() };
     for one in &settings.wanted {
         let source = Arc::new(Source::new(one, settings, client, target)?);
         let known =
             state.complete.iter().find(|known| known.location == one.name && known.settings == settings.fingerprint());
         if let Some(known) = known.filter(|_| mode != Mode::Verify) {
-            let pin = source.pin().await.map_err(Fault::into_error)?;
-            if let Some(records) = all_there(&state, known, target).filter(|_| pin.as_deref() == Some(&known.pin)) {
-                say(Said::Info(format!("{}: all {} files of {} are there", one.name, records.len(), known.pin)));
-                wanted.present.extend(records);
-                wanted.pinned.push(known.clone());
-                continue;
+            let pin = source.pin().await.map_err(Fault::into_error);
+            let present = all_there(&state, known, target);
+            let count = present.as_ref().map_or(0, Vec::len);
+            match (pin, present) {
+                (Ok(pin), Some(present)) if pin.as_deref() == Some(&known.pin) => {
+                    say(Said::Info(format!("{}: all {count} files of {} are there", one.name, known.pin)));
+                    wanted.present.extend(present);
+                    wanted.pinned.push(known.clone());
+                    continue;
+                }
+                // as upstream has it, but of files that are known to be whole alone
+                (Err(error), Some(present)) if is_away(&error) => {
+                    say(Said::Warning(format!(
+                        "{}; all {count} files of {} are there from an earlier run, and are taken",
+                        error.text, known.pin
+                    )));
+                    wanted.present.extend(present);
+                    wanted.pinned.push(known.clone());
+                    continue;
+                }
+                (pin, _) => _ = pin?,
             }
         }
         let listing = source.list().await.map_err(Fault::into_error)?;
@@ -51,26 +85,34 @@ pub async fn look(settings: &Settings, target: &Path, mode: Mode, client: &Clien
             wanted.pinned.push(Complete { location: one.name.clone(), pin, settings: settings.fingerprint(), files });
         }
         let origin = Origin { source, location: one.name.as_str().into() };
-        wanted.items.extend(listing.entries.into_iter().map(|entry| Item { entry, origin: origin.clone() }));
+        wanted
+            .items
+            .extend(listing.entries.into_iter().map(|entry| Item { entry: Arc::new(entry), origin: origin.clone() }));
     }
     Ok(wanted)
 }
 
-/// The records of all files of a complete location, if each is on the disk as it was put there.
-fn all_there(state: &State, known: &Complete, target: &Path) -> Option<Vec<Record>> {
+/// Whether the source was not asked, or did not answer: its network is away, or the settings forbid to go there.
+fn is_away(error: &Error) -> bool {
+    matches!(error.kind, Kind::Network | Kind::Config)
+}
+
+/// All files of a complete location, if each is on the disk as it was put there.
+fn all_there(state: &State, known: &Complete, target: &Path) -> Option<Vec<Present>> {
     let one = |name: &String| {
         let (record, synced) = state.files.get(name)?;
         let found = folder::found(target, name)?;
-        (*synced && found.size == record.size && found.modified == record.modified).then(|| record.clone())
+        let present = || Present { target: name.clone(), size: record.size };
+        (*synced && found.size == record.size && found.modified == record.modified).then(present)
     };
     known.files.iter().map(one).collect()
 }
 
-/// What each file needs. Contents are compared on threads of their own, a few at a time.
-pub async fn needs(target: &Path, items: &[Item], state: &State, every_byte: bool) -> Result<Vec<bool>, Error> {
+/// How each file stands. Contents are compared on threads of their own, a few at a time.
+pub async fn needs(target: &Path, items: &[Item], state: &State, every_byte: bool) -> Result<Vec<Stand>, Error> {
     const AT_ONCE: usize = 4;
-    let mut missing = vec![false; items.len()];
-    let mut running: JoinSet<(usize, bool)> = JoinSet::new();
+    let mut stands = vec![Stand::Known; items.len()];
+    let mut running: JoinSet<(usize, Stand)> = JoinSet::new();
     for (index, item) in items.iter().enumerate() {
         // what a verification does not find is told with all else; a run must not begin
         let found = match every_byte {
@@ -85,25 +127,26 @@ pub async fn needs(target: &Path, items: &[Item], state: &State, every_byte: boo
         }
         match what {
             Need::Nothing => {}
-            Need::Fetch => missing[index] = true,
+            Need::Fetch => stands[index] = Stand::Missing,
             Need::Compare(check) => {
                 if running.len() >= AT_ONCE
-                    && let Some(Ok((index, differs))) = running.join_next().await
+                    && let Some(Ok((index, stand))) = running.join_next().await
                 {
-                    missing[index] = differs;
+                    stands[index] = stand;
                 }
                 let path = target.join(&item.entry.target);
                 running.spawn_blocking(move || {
-                    (index, folder::hash(&path, check.algorithm).ok().is_none_or(|found| found != check))
+                    let is_same = folder::hash(&path, check.algorithm).is_ok_and(|found| found == check);
+                    (index, if is_same { Stand::Compared(check) } else { Stand::Missing })
                 });
             }
         }
     }
     while let Some(done) = running.join_next().await {
-        let (index, differs) = done.map_err(|e| Error::new(Kind::Other, e.to_string()))?;
-        missing[index] = differs;
+        let (index, stand) = done.map_err(|e| Error::new(Kind::Other, e.to_string()))?;
+        stands[index] = stand;
     }
-    Ok(missing)
+    Ok(stands)
 }
 
 pub fn total(items: &[Item]) -> u64 {
@@ -112,19 +155,19 @@ pub fn total(items: &[Item]) -> u64 {
 
 pub async fn compare(target: &Path, wanted: &Wanted, mode: Mode) -> Result<Report, Error> {
     let state = folder::read_state(target);
-    let missing = needs(target, &wanted.items, &state, mode == Mode::Verify).await?;
-    let files = wanted.items.iter().zip(&missing).map(|(item, missing)| FileReport {
+    let stands = needs(target, &wanted.items, &state, mode == Mode::Verify).await?;
+    let files = wanted.items.iter().zip(&stands).map(|(item, stand)| FileReport {
         path: item.entry.target.clone(),
         size: item.entry.size,
-        state: match (missing, mode) {
-            (false, _) => "present",
-            (true, Mode::Verify) if folder::found(target, &item.entry.target).is_some() => "different",
-            (true, _) => "missing",
+        state: match (stand, mode) {
+            (Stand::Known | Stand::Compared(_), _) => "present",
+            (Stand::Missing, Mode::Verify) if folder::found(target, &item.entry.target).is_some() => "different",
+            (Stand::Missing, _) => "missing",
         },
     });
-    let present = wanted.present.iter().map(|record| FileReport {
-        path: record.target.clone(),
-        size: Some(record.size),
+    let present = wanted.present.iter().map(|there| FileReport {
+        path: there.target.clone(),
+        size: Some(there.size),
         state: "present",
     });
     let report = Report { files: files.chain(present).collect(), bytes: total(&wanted.items), ..Report::default() };

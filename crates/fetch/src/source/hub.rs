@@ -30,6 +30,8 @@ pub struct Hub {
     base: String,
     /// Of `base`: the token is for this server alone.
     origin: Uri,
+    /// The variable that forbids to ask it.
+    offline: Option<&'static str>,
     token: Option<String>,
     filter: Filter,
     client: Client,
@@ -60,25 +62,22 @@ struct Lfs {
     size: u64,
 }
 
+/// As the hub's own client reads a switch.
+fn is_on(variables: &Variables, name: &str) -> bool {
+    variables.get(name).is_some_and(|value| ["1", "ON", "YES", "TRUE"].contains(&value.to_uppercase().as_str()))
+}
+
 fn is_commit(text: &str) -> bool {
     text.len() == 40 && text.chars().all(|c| c.is_ascii_hexdigit())
 }
 
 impl Hub {
     /// # Errors
-    /// The settings of the hub's own client forbid to go online; an endpoint that is no URL.
+    /// An endpoint that is no URL.
     pub fn new(mut repository: Repository, settings: &Settings, client: &Client) -> Result<Self, Error> {
         let variables = &settings.variables;
         repository.revision = repository.revision.or_else(|| settings.revision.clone());
-        if let Some(name) = ["HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"].into_iter().find(|name| {
-            variables.get(name).is_some_and(|value| ["1", "ON", "YES", "TRUE"].contains(&value.to_uppercase().as_str()))
-        }) {
-            let text = format!(
-                "hf://{}: {name} is set, so the hub is not asked; unset it to fetch from the hub",
-                repository.id
-            );
-            return Err(Error::config(text));
-        }
+        let offline = ["HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"].into_iter().find(|name| is_on(variables, name));
         let base = variables.get("HF_ENDPOINT").unwrap_or(DEFAULT).trim().trim_end_matches('/').to_owned();
         let origin = base.parse::<Uri>().ok().filter(|uri| uri.scheme().is_some() && uri.host().is_some());
         let origin =
@@ -88,6 +87,7 @@ impl Hub {
             what: settings.kind,
             base,
             origin,
+            offline,
             token: token(variables),
             filter: settings.hub_filter(),
             client: client.clone(),
@@ -109,6 +109,11 @@ impl Hub {
     }
 
     async fn ask(&self, url: &str, range: Option<&Range<u64>>, redirects: Redirects) -> Result<Answer, Fault> {
+        if let Some(variable) = self.offline {
+            let name = self.name();
+            let text = format!("{name}: {variable} is set, so the hub is not asked; unset it to fetch from the hub");
+            return Err(Error::config(text).into());
+        }
         let mut request = request(Method::GET, url)?;
         if let Some(token) = self.token.as_ref().filter(|_| same_origin(&self.origin, request.uri())) {
             set(&mut request, "authorization", &format!("Bearer {token}"))?;
@@ -180,44 +185,41 @@ impl Hub {
         let commit = self.commit().await?;
         let id = &self.repository.id;
         let mut url = format!("{}/api/{}/{id}/tree/{commit}?recursive=true&expand=false", self.base, self.plural());
-        let mut items: Vec<Item> = Vec::new();
+        let path = self.repository.path.as_str();
+        let mut inside: Vec<Entry> = Vec::new();
+        let mut outside: Vec<Entry> = Vec::new();
         loop {
             let (page, next): (Vec<Item>, _) = patiently(|| self.read(&url)).await?;
-            items.extend(page.into_iter().filter(|item| item.r#type == "file"));
+            for item in page.into_iter().filter(|item| item.r#type == "file") {
+                match below(path, &item.path) {
+                    Some(target) => inside.push(entry(target, item)),
+                    None => outside.push(entry(item.path.clone(), item)),
+                }
+            }
             match next {
                 Some(next) => url = next.to_string(),
                 None => break,
             }
         }
         let mut warnings = Vec::new();
-        let path = self.repository.path.as_str();
-        let mut inside: Vec<(String, Item)> = Vec::new();
-        let mut outside: Vec<Item> = Vec::new();
-        for item in items {
-            match below(path, &item.path) {
-                Some(target) => inside.push((target, item)),
-                None => outside.push(item),
-            }
-        }
         if inside.is_empty() && !path.is_empty() {
             if !self.repository.path_may_miss {
                 let text = format!("{}: there is no {path:?} in commit {commit}", self.name());
                 return Err(Error::new(Kind::NotFound, text).into());
             }
             warnings.push(format!("{}: there is no {path:?} in it, so all of it is fetched", self.name()));
-            inside = outside.into_iter().map(|item| (item.path.clone(), item)).collect();
+            inside = outside;
         }
-        let (wanted, rest): (Vec<_>, Vec<_>) = inside.into_iter().partition(|(_, item)| self.filter.wants(&item.path));
-        if wanted.is_empty() && !rest.is_empty() {
-            let why = self.filter.why_nothing(rest.iter().map(|(_, item)| item.path.as_str()));
+        let (entries, rest): (Vec<_>, Vec<_>) = inside.into_iter().partition(|entry| self.filter.wants(&entry.source));
+        if entries.is_empty() && !rest.is_empty() {
+            let why = self.filter.why_nothing(rest.iter().map(|entry| entry.source.as_str()));
             warnings.push(format!("{}: nothing is left to fetch: {why}", self.name()));
         }
-        let ends = |list: &[(String, Item)], ends: &[&str]| {
-            list.iter().any(|(_, item)| ends.iter().any(|end| item.path.ends_with(end)))
-        };
+        let ends =
+            |list: &[Entry], ends: &[&str]| list.iter().any(|entry| ends.iter().any(|end| entry.source.ends_with(end)));
         if self.what == What::Model
             && ends(&rest, &[".bin", ".pt", ".pth", ".h5", ".msgpack"])
-            && !ends(&wanted, &[".safetensors", ".gguf", ".bin", ".pt", ".pth", ".h5", ".msgpack"])
+            && !ends(&entries, &[".safetensors", ".gguf", ".bin", ".pt", ".pth", ".h5", ".msgpack"])
         {
             warnings.push(format!(
                 "{}: no weights are fetched, for the repository has none as safetensors or gguf; ALLOW_PATTERNS=*.json,*.txt,*.model,*.bin \
@@ -225,24 +227,7 @@ impl Hub {
                 self.name()
             ));
         }
-        let entries = wanted.into_iter().map(|(target, item)| self.entry(target, &item)).collect();
         Ok(Listing { entries, pin: Some(commit), warnings })
-    }
-
-    fn entry(&self, target: String, item: &Item) -> Entry {
-        let (size, check) = match &item.lfs {
-            Some(lfs) => (lfs.size, Check::from_hex("sha256", &lfs.oid)),
-            None => (item.size, Check::from_hex("git-sha1", &item.oid)),
-        };
-        let version = item.lfs.as_ref().map_or(&item.oid, |lfs| &lfs.oid);
-        Entry {
-            source: item.path.clone(),
-            target,
-            size: Some(size),
-            version: Some(version.clone()).filter(|version| !version.is_empty()),
-            check,
-            ranges: true,
-        }
     }
 
     /// # Errors
@@ -271,7 +256,8 @@ impl Hub {
                 was_refused = true;
                 continue;
             }
-            if is_elsewhere && answer.status.is_success() {
+            // of what comes in one go it is of no use
+            if is_elsewhere && answer.status.is_success() && range.is_some() {
                 self.set_place(&entry.source, Some(answer.uri.clone()));
             }
             return self.content(entry, range.as_ref(), answer, is_elsewhere).await;
@@ -401,6 +387,15 @@ impl Hub {
     }
 }
 
+fn entry(target: String, item: Item) -> Entry {
+    let (size, oid, check) = match item.lfs {
+        Some(lfs) => (lfs.size, lfs.oid.clone(), Check::from_hex("sha256", &lfs.oid)),
+        None => (item.size, item.oid.clone(), Check::from_hex("git-sha1", &item.oid)),
+    };
+    let version = Some(oid).filter(|version| !version.is_empty());
+    Entry { source: item.path, target, size: Some(size), version, check, ranges: true }
+}
+
 fn told(message: &str) -> String {
     if message.is_empty() { String::new() } else { format!(": {message}") }
 }
@@ -416,10 +411,13 @@ fn below(folder: &str, path: &str) -> Option<String> {
     path.strip_prefix(folder)?.strip_prefix('/').map(str::to_owned)
 }
 
-/// Upstream's variable, the hub's own, or the file that its login leaves.
+/// The variables of the hub's own client come before upstream's, which is no more than a login to it; then the file that a login leaves.
 fn token(variables: &Variables) -> Option<String> {
+    if is_on(variables, "HF_HUB_DISABLE_IMPLICIT_TOKEN") {
+        return None;
+    }
     let own =
-        variables.first(&["ACCESS_TOKEN", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"]).map(|token| token.trim().to_owned());
+        variables.first(&["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "ACCESS_TOKEN"]).map(|token| token.trim().to_owned());
     own.or_else(|| {
         let cache = variables.get("XDG_CACHE_HOME").map(PathBuf::from);
         let cache = || cache.or_else(|| Some(PathBuf::from(variables.get("HOME")?).join(".cache")));

@@ -42,39 +42,37 @@ impl<'a> Prefix<'a> {
 
     /// The files of it, by the patterns; `None`: nothing is there. `name`: the bucket's, for messages.
     pub fn listing(&self, name: &str, exact: Option<Object>, below: Vec<Object>, filter: &Filter) -> Option<Listing> {
-        let mut found: Vec<(Object, String)> = Vec::new();
-        found.extend(exact.filter(|object| !object.is_mark).map(|object| {
-            let last = object.key.rsplit('/').next().unwrap_or(&object.key).to_owned();
-            (object, last)
-        }));
-        let mut marks = false;
-        for object in below {
+        let (mut entries, mut ignored, mut is_there) = (Vec::new(), Vec::new(), false);
+        for object in exact.into_iter().filter(|object| !object.is_mark).chain(below) {
+            is_there = true;
             if object.is_mark {
-                marks = true;
                 continue;
             }
-            let target = object.key.strip_prefix(&self.folder).unwrap_or(&object.key).to_owned();
-            found.push((object, target));
+            if !filter.wants(&object.key) {
+                ignored.push(object.key);
+                continue;
+            }
+            let below = object.key.strip_prefix(&self.folder);
+            let target = below.unwrap_or_else(|| object.key.rsplit('/').next().unwrap_or(&object.key)).to_owned();
+            entries.push(Entry {
+                ranges: object.version.is_some(),
+                check: object.check,
+                version: object.version,
+                size: Some(object.size),
+                source: object.key,
+                target,
+            });
         }
-        if found.is_empty() && !marks {
+        if !is_there {
             return None;
         }
-        let (wanted, rest): (Vec<_>, Vec<_>) = found.into_iter().partition(|(object, _)| filter.wants(&object.key));
         let mut warnings = Vec::new();
-        if wanted.is_empty() && !rest.is_empty() {
-            let why = filter.why_nothing(rest.iter().map(|(object, _)| object.key.as_str()));
+        if entries.is_empty() && !ignored.is_empty() {
+            let why = filter.why_nothing(ignored.iter().map(String::as_str));
             let prefix = self.exact.unwrap_or(&self.folder);
             warnings.push(format!("{name}/{prefix}: nothing is left to fetch: {why}"));
         }
-        let entries = wanted.into_iter().map(|(object, target)| Entry {
-            ranges: object.version.is_some(),
-            check: object.check,
-            version: object.version,
-            size: Some(object.size),
-            source: object.key,
-            target,
-        });
-        Some(Listing { entries: entries.collect(), pin: None, warnings })
+        Some(Listing { entries, pin: None, warnings })
     }
 }
 
