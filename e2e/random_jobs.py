@@ -204,7 +204,7 @@ class JobSets(Maker):
         ways = {self.some_end: 8, self.some_run: 3, self.suspend: 2, self.edit: 2, self.delete_one: 1, self.delete: 0.3}
         for _ in range(rng.randint(3, 6)):
             steps += [rng.choices(list(ways), list(ways.values()))[0](), self.settle()]
-        # which of these come is a matter of what a controller has seen yet (golden/QUIRKS-jobset-mpi.md)
+        # which of these come is a matter of what a controller has seen yet
         without = "already exists$|AllJobsReady|JobsReady|AllReplicatedJobsStarted"
         return Scenario(self.namespace, "JobSet", self.kinds, [*steps, {"events": {"kinds": ["JobSet", "Job"], "without": without}}])
 

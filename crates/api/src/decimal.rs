@@ -100,7 +100,7 @@ impl Decimal {
         let subtracts = large.negative != small.negative;
         let mut carry = 0i8;
         for (place, digit) in sum.iter_mut().zip(small.places(power, count).chain([0])) {
-            let value = *place + carry + if subtracts { -digit } else { digit };
+            let value = if subtracts { *place + carry - digit } else { *place + carry + digit };
             *place = value.rem_euclid(10);
             carry = value.div_euclid(10);
         }
