@@ -304,7 +304,7 @@ def leads(cluster: Cluster) -> bool:
 
 def runs(cluster: Cluster) -> bool:
     """Whether mpi-operator does: of one that has ended there is no program."""
-    return pathlib.Path("/proc", (cluster.folder / "mpi-operator.pid").read_text().strip(), "exe").exists()
+    return pathlib.Path("/proc", (cluster.folder / "mpi-operator.pid").read_text().split()[0], "exe").exists()
 
 
 def start_upstream(cluster: Cluster, *flags: str) -> None:
