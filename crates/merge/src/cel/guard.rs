@@ -227,6 +227,11 @@ fn deep(value: &Cel) -> u64 {
     sum
 }
 
+/// What it costs to keep a value, with all that is in it.
+pub(super) fn kept(value: &Cel) -> u64 {
+    deep(value) / MADE_FOR_ONE
+}
+
 /// What a copy of a value costs: the library copies texts, too, a hundred bytes as fast as one element.
 pub(super) fn copied(value: &Cel) -> u64 {
     match value {
