@@ -97,10 +97,10 @@ impl Decimal {
         let (large, small) = if self.size(other) == Ordering::Less { (other, self) } else { (self, other) };
         let mut sum: Vec<i8> = large.places(power, count).collect();
         sum.push(0);
-        let subtracts = large.negative != small.negative;
+        let sign = if large.negative == small.negative { 1 } else { -1 };
         let mut carry = 0i8;
         for (place, digit) in sum.iter_mut().zip(small.places(power, count).chain([0])) {
-            let value = if subtracts { *place + carry - digit } else { *place + carry + digit };
+            let value = *place + carry + sign * digit;
             *place = value.rem_euclid(10);
             carry = value.div_euclid(10);
         }
