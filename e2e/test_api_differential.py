@@ -38,6 +38,7 @@ import random_topics_custom  # noqa: F401
 import random_topics_kinds  # noqa: F401
 import random_topics_mutating  # noqa: F401
 import random_topics_time  # noqa: F401
+import random_topics_workloads  # noqa: F401
 import random_topics_writes  # noqa: F401
 from random_api import Scenario, Step
 
