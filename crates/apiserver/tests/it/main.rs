@@ -17,7 +17,6 @@ mod many;
 mod parsers;
 mod policies;
 mod rights;
-mod small;
 mod versions;
 
 use apiserver::delegate::{Delegate, Text, Wanted};
