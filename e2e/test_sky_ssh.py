@@ -55,7 +55,10 @@ class Sky(Yard):
         return self.get("machines", "-l", f"sky.trainyard.dev/cluster={name}").get("items", [])
 
     def until_up(self, name: str) -> None:
-        wait_for(f"{name} to be up", lambda: self.status(name).get("phase") == "UP", WAIT)
+        try:
+            wait_for(f"{name} to be up", lambda: self.status(name).get("phase") == "UP", WAIT)
+        except pytest.fail.Exception as failure:
+            pytest.fail(f"{failure}\n{json.dumps(self.get('cluster', name))}\n{json.dumps(self.machines(name))}\n{json.dumps(self.get('nodes'))}")
 
     def pod(self, name: str, node: str, script: str) -> None:
         container = {"name": "main", "image": "none", "command": ["sh", "-c", script]}

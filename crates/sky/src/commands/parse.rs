@@ -27,10 +27,9 @@ pub enum Parsed {
 }
 
 /// What is wrong with a command line.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{usage}\nTry '{path} -h' for help.\n\nError: {message}")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UsageError {
-    /// The command's usage.
+    /// The command's usage; nothing where click does not tell it: an option lacks its value, or has one too many.
     pub usage: String,
     /// The command's words.
     pub path: String,
@@ -59,6 +58,17 @@ impl Call {
     /// Whether a flag is set.
     pub fn is_set(&self, name: &str) -> bool {
         self.value(name) == Some("true")
+    }
+}
+
+impl std::error::Error for UsageError {}
+
+impl std::fmt::Display for UsageError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if !self.usage.is_empty() {
+            write!(f, "{}\nTry '{} -h' for help.\n\n", self.usage, self.path)?;
+        }
+        write!(f, "Error: {}", self.message)
     }
 }
 
@@ -144,6 +154,11 @@ impl<'a> Reader<'a> {
         Err(UsageError::of(self.command, message))
     }
 
+    /// An error about what an option is given.
+    fn badly_given<T>(&self, message: String) -> Result<T, UsageError> {
+        Err(UsageError { usage: String::new(), path: self.command.path.clone(), message })
+    }
+
     fn option(&mut self, word: &str) -> Result<(), UsageError> {
         let (name, attached) = match word.split_once('=') {
             Some((name, value)) if word.starts_with("--") => (name, Some(value)),
@@ -161,7 +176,7 @@ impl<'a> Reader<'a> {
             rest = rest.get(letter.len_utf8()..).unwrap_or_default();
             let name = format!("-{letter}");
             match self.find(&name) {
-                None => return self.unknown(&name),
+                None => return self.error(format!("No such option: {name}")),
                 Some((param, on)) if param.flag => self.give(param, on, &name, None)?,
                 Some((param, on)) => {
                     let value = (!rest.is_empty()).then(|| rest.to_owned());
@@ -180,8 +195,9 @@ impl<'a> Reader<'a> {
     }
 
     fn unknown(&self, name: &str) -> Result<(), UsageError> {
-        let known = self.command.params.iter().flat_map(|param| param.opts.iter().chain(&param.off));
-        let known: Vec<&str> = known.map(String::as_str).collect();
+        let all = self.command.params.iter().flat_map(|param| param.opts.iter().chain(&param.off));
+        // of short options none is meant
+        let known: Vec<&str> = all.map(String::as_str).chain(["--help"]).filter(|option| option.len() > 2).collect();
         let near = suggest::near(name, known.iter().copied(), 3);
         let hint = match near.as_slice() {
             [] => String::new(),
@@ -198,7 +214,7 @@ impl<'a> Reader<'a> {
     fn give(&mut self, param: &Param, on: bool, name: &str, attached: Option<String>) -> Result<(), UsageError> {
         let value = if param.flag {
             if attached.is_some() {
-                return self.error(format!("Option '{name}' does not take a value."));
+                return self.badly_given(format!("Option '{name}' does not take a value."));
             }
             on.to_string()
         } else if let Some(value) = attached {
@@ -207,7 +223,7 @@ impl<'a> Reader<'a> {
             self.rest = rest;
             value.clone()
         } else {
-            return self.error(format!("Option '{name}' requires an argument."));
+            return self.badly_given(format!("Option '{name}' requires an argument."));
         };
         self.values.entry(param.name.clone()).or_default().push(value);
         Ok(())
@@ -329,6 +345,9 @@ mod tests {
             ("launch -i x y", "Invalid value for '--idle-minutes-to-autostop' / '-i': 'x' is not a valid integer."),
             ("launch --dryrun=yes x", "Option '--dryrun' does not take a value."),
             ("launch -c", "Option '-c' requires an argument."),
+            ("launch --c x", "No such option: --c (Possible options: --clone, --cloud, --cpus)"),
+            ("launch --helpp x", "No such option: --helpp Did you mean --help?"),
+            ("launch -yZ x", "No such option: -Z"),
             ("cancel", "Missing argument 'CLUSTER'."),
             ("cancel dev one", "Invalid value for '[JOBS]...': 'one' is not a valid integer."),
             ("gpus list a b", "Got unexpected extra argument (b)"),
@@ -336,6 +355,17 @@ mod tests {
         ] {
             assert_eq!(read(line), Err(message.to_owned()), "{line}");
         }
+    }
+
+    #[test]
+    fn an_option_without_its_value_is_told_without_usage() {
+        let told = |line: &str| {
+            let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+            parse(&commands(), &words).map_err(|error| error.to_string()).unwrap_err()
+        };
+        assert_eq!(told("launch -c"), "Error: Option '-c' requires an argument.");
+        assert_eq!(told("launch --dryrun=yes x"), "Error: Option '--dryrun' does not take a value.");
+        assert!(told("launch --nope").starts_with("Usage: sky launch [OPTIONS] [ENTRYPOINT]...\nTry "));
     }
 
     #[test]
