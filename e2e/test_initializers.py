@@ -375,6 +375,18 @@ def test_wrong_input_is_named_and_nothing_is_written(tmp_path: pathlib.Path, uri
     assert not (tmp_path / "into").exists()
 
 
+def test_a_target_that_cannot_be_one_is_named(tmp_path: pathlib.Path):
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "a").write_text("a")
+    for into in [source / "a", source / "a/sub"]:
+        done = initialize(into, f"file://{source / 'a'}", HOME=str(tmp_path))
+        assert (done.returncode, f"{source / 'a'} is a file" in done.stderr) == (2, True), done.stderr
+    done = initialize(source / "yet/to/be", f"file://{source}", HOME=str(tmp_path))
+    assert (done.returncode, "copied into itself" in done.stderr) == (2, True), done.stderr
+    assert listing(source) == {"a": b"a"} and len(list(source.iterdir())) == 1
+
+
 def test_a_folder_is_copied_and_a_file_that_is_a_folder_there_is_refused(tmp_path: pathlib.Path):
     source, into = tmp_path / "source", tmp_path / "into"
     (source / "a").mkdir(parents=True)

@@ -114,7 +114,15 @@ pub fn hash(path: &Path, algorithm: Algorithm) -> io::Result<Check> {
 /// The target cannot be made or written.
 pub fn lock(target: &Path, wait: bool) -> Result<Option<Flock<File>>, Error> {
     let state = target.join(STATE);
-    fs::create_dir_all(state.join("part")).map_err(|e| failed(&state, &e))?;
+    let not_made = |e: io::Error| match target.ancestors().find(|path| path.exists() && !path.is_dir()) {
+        Some(file) => Error::config(format!(
+            "{}: {} is a file, and a folder is to be filled; name another with --into",
+            target.display(),
+            file.display()
+        )),
+        None => failed(&state, &e),
+    };
+    fs::create_dir_all(state.join("part")).map_err(not_made)?;
     let path = state.join("lock");
     let file = OpenOptions::new().create(true).append(true).open(&path).map_err(|e| failed(&path, &e))?;
     let how = if wait { FlockArg::LockExclusive } else { FlockArg::LockExclusiveNonblock };

@@ -91,7 +91,13 @@ pub async fn run(
         result = filled(&settings, &target, mode, &client, &say) => result,
         () = stop => Err(Error::new(Kind::Stopped, "stopped; what was fetched is kept, and the next run goes on from there")),
     };
-    result.map_err(|error| Error::new(error.kind, secrets.scrubbed(&error.text)))
+    result.map_err(|error| {
+        let then = match error.kind {
+            Kind::Network => "; once that is over, run this again: it goes on where it was",
+            _ => "",
+        };
+        Error::new(error.kind, format!("{}{then}", secrets.scrubbed(&error.text)))
+    })
 }
 
 async fn filled(settings: &Settings, target: &Path, mode: Mode, client: &Client, say: &Say) -> Result<Report, Error> {

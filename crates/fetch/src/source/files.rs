@@ -30,7 +30,9 @@ impl Files {
         let mut all = Vec::new();
         if facts.is_dir() {
             let own = |path: &Path| fs::canonicalize(path).ok();
-            if let (Some(from), Some(to)) = (own(&self.root), own(&self.target))
+            // the target may be yet to be made
+            let target = std::path::absolute(&self.target).unwrap_or_else(|_| self.target.clone());
+            if let (Some(from), Some(to)) = (own(&self.root), target.ancestors().find_map(own))
                 && to.starts_with(&from)
             {
                 let (root, target) = (self.root.display(), self.target.display());

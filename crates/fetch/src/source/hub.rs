@@ -80,8 +80,9 @@ impl Hub {
         let offline = ["HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"].into_iter().find(|name| is_on(variables, name));
         let base = variables.get("HF_ENDPOINT").unwrap_or(DEFAULT).trim().trim_end_matches('/').to_owned();
         let origin = base.parse::<Uri>().ok().filter(|uri| uri.scheme().is_some() && uri.host().is_some());
-        let origin =
-            origin.ok_or_else(|| Error::config(format!("HF_ENDPOINT is {:?}, which is no URL", shown(&base))))?;
+        let origin = origin.ok_or_else(|| {
+            Error::config(format!("HF_ENDPOINT is {:?}, which is no URL; write https://HOST", shown(&base)))
+        })?;
         Ok(Self {
             repository,
             what: settings.kind,
