@@ -17,6 +17,7 @@ mod many;
 mod parsers;
 mod policies;
 mod rights;
+mod small;
 mod versions;
 
 use apiserver::delegate::{Delegate, Text, Wanted};
