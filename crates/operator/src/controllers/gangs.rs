@@ -10,11 +10,12 @@ pub fn rules() -> Vec<Rule> {
     vec![Rule { owner: mpi::gvk, owner_label: LABEL_JOB_NAME, role_label: LABEL_JOB_ROLE, read: of_mpijob }]
 }
 
-/// Launcher and workers of a MPIJob; of one that is suspended or has ended nobody waits for anybody.
+/// Launcher and workers of a MPIJob; of one that has ended nobody waits for anybody. Pods that one has when it is suspended go on
+/// waiting for each other: it may be resumed before they are gone.
 fn of_mpijob(object: &Value) -> Option<Needs> {
     let job: MpiJob = serde_json::from_value(object.clone()).ok()?;
     let is_over = job.status.is_finished() && job.status.completion_time.is_some();
-    if is_over || job.spec.is_suspended() || api::object::is_terminating(object) {
+    if is_over || api::object::is_terminating(object) {
         return None;
     }
     let workers = usize::try_from(job.spec.workers()).unwrap_or_default();
@@ -49,7 +50,11 @@ mod tests {
         assert_eq!(numbers(json!({"runPolicy": {"schedulingPolicy": {"minAvailable": 9}}})), Some((5, 5, false)));
         let alone = json!({"mpiReplicaSpecs": {"Worker": null}, "launcherCreationPolicy": "WaitForWorkersReady"});
         assert_eq!(numbers(alone), Some((1, 1, false)));
-        assert_eq!(numbers(json!({"runPolicy": {"suspend": true}})), None);
+        assert_eq!(
+            numbers(json!({"runPolicy": {"suspend": true}})),
+            Some((5, 5, false)),
+            "it may be resumed any moment"
+        );
         let ended =
             json!({"conditions": [{"type": "Succeeded", "status": "True"}], "completionTime": "2026-01-01T00:00:00Z"});
         assert_eq!(needs(json!({}), ended), None);
