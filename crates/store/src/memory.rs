@@ -394,8 +394,8 @@ impl Store {
         Err(gone(oldest))
     }
 
-    /// A while is over: what happened before it began leaves memory where it is on disk, as those who watch have heard of it. To
-    /// be called every few seconds.
+    /// Drops from memory the events from before the last call that the disk has: by now those who watch have heard of them. To be
+    /// called every few seconds.
     pub fn rest(&self) {
         let Some(archive) = &self.inner.shared.archive else { return };
         let disk = archive.floor();

@@ -282,7 +282,7 @@ impl Server {
         }
     }
 
-    /// A while is over: the store keeps in memory what happened since it began, and leaves the rest of the history to the disk.
+    /// Has the store drop from memory the history from before the last call, which the disk has. To be called every few seconds.
     pub fn rest(&self) {
         self.core.store.rest();
     }

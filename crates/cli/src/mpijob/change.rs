@@ -147,10 +147,10 @@ pub(crate) async fn wait(cluster: &Cluster, args: &WaitArgs) -> Result<u8, CliEr
             return Ok(exit::FAILURE);
         }
         () = limit => {
-                eprintln!("error[{}]: timed out: MPIJob {name:?} is not {:?}", ErrorCode::WaitTimedOut, args.state);
-                let describe = as_called(&format!("trainyard mpijob describe {name}{}", cluster.flags));
-                eprintln!("  see where it stands: {describe}");
-                return Ok(exit::TIMEOUT);
+            eprintln!("error[{}]: timed out: MPIJob {name:?} is not {:?}", ErrorCode::WaitTimedOut, args.state);
+            let describe = as_called(&format!("trainyard mpijob describe {name}{}", cluster.flags));
+            eprintln!("  see where it stands: {describe}");
+            return Ok(exit::TIMEOUT);
         }
     };
     let state = job.as_ref().map_or("deleted".to_owned(), |job| State::of(job).to_string().to_lowercase());

@@ -52,9 +52,10 @@ pub(crate) async fn logs(cluster: &Cluster, args: &LogsArgs) -> Result<u8, CliEr
     let whose = args.worker.map_or("launcher".to_owned(), |number| format!("worker {number}"));
     let state = State::of(&job).to_string().to_lowercase();
     let Some(pod) = pod_of(cluster, name, args.worker).await? else {
-        if let Some(kept) = Kept::of(cluster, name, args.worker).await? {
+        let runs = Kept::all(cluster, name, args.worker).await?;
+        if let Some(kept) = last_kept(&runs) {
             kept.print_gone(cluster, name, args).await?;
-            tell_of_earlier(cluster, name, args).await?;
+            tell_of_earlier(runs.len());
             return Ok(exit::OK);
         }
         if let Some(why) = refusal(cluster, &job).await {
@@ -74,7 +75,7 @@ pub(crate) async fn logs(cluster: &Cluster, args: &LogsArgs) -> Result<u8, CliEr
         return Ok(exit::OK);
     }
     print(cluster, &pod, args, false, &mut 0).await?;
-    tell_of_earlier(cluster, name, args).await?;
+    tell_of_earlier(Kept::all(cluster, name, args.worker).await?.len());
     Ok(exit::OK)
 }
 
@@ -102,13 +103,16 @@ async fn attempts(cluster: &Cluster, job: &str, args: &LogsArgs, which: Which) -
     Ok(exit::OK)
 }
 
-/// Says that what was printed was not all that ran.
-async fn tell_of_earlier(cluster: &Cluster, job: &str, args: &LogsArgs) -> Result<(), CliError> {
-    let most = Kept::all(cluster, job, args.worker).await?.len();
+/// Says that what was printed was the last of several attempts.
+fn tell_of_earlier(most: usize) {
     if most > 1 {
         eprintln!("this was the last of {most} attempts; earlier ones: --previous, --attempt N or --attempt all");
     }
-    Ok(())
+}
+
+/// The last run whose log the server keeps.
+fn last_kept(runs: &[Kept]) -> Option<&Kept> {
+    runs.iter().rfind(|run| run.is_kept)
 }
 
 /// A run of a pod's main container.
@@ -163,11 +167,6 @@ impl Kept {
             }
         }
         Ok(all)
-    }
-
-    /// The last of them that is kept.
-    async fn of(cluster: &Cluster, job: &str, number: Option<u32>) -> Result<Option<Self>, CliError> {
-        Ok(Self::all(cluster, job, number).await?.into_iter().rfind(|run| run.is_kept))
     }
 
     async fn print_gone(&self, cluster: &Cluster, job: &str, args: &LogsArgs) -> Result<(), CliError> {
@@ -253,7 +252,7 @@ async fn follow(cluster: &Cluster, name: &str, args: &LogsArgs) -> Result<u8, Cl
         if state.is_finished() {
             if pod.is_none()
                 && printed.is_empty()
-                && let Some(kept) = Kept::of(cluster, name, args.worker).await?
+                && let Some(kept) = last_kept(&Kept::all(cluster, name, args.worker).await?)
             {
                 kept.print_gone(cluster, name, args).await?;
             }
@@ -263,7 +262,9 @@ async fn follow(cluster: &Cluster, name: &str, args: &LogsArgs) -> Result<u8, Cl
             eprintln!("MPIJob {name:?} failed: {}", message(&job));
             let code = match pod_of(cluster, name, None).await? {
                 Some(launcher) => main_status(&launcher).and_then(|s| s["state"]["terminated"]["exitCode"].as_i64()),
-                None => Kept::of(cluster, name, None).await?.and_then(|kept| kept.run.exit_code.map(i64::from)),
+                None => {
+                    last_kept(&Kept::all(cluster, name, None).await?).and_then(|kept| kept.run.exit_code.map(i64::from))
+                }
             };
             return Ok(byte(code));
         }

@@ -46,16 +46,16 @@ pub struct Complete {
     pub files: Vec<String>,
 }
 
-/// The state file: one line each, appended; what is torn ends it.
+/// The state file: one line each, appended; what is torn ends it. Lines may borrow what they tell.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Line {
+pub enum Line<F = Record, C = Complete> {
     /// The first line.
     Version(u32),
-    File(Record),
+    File(F),
     /// All lines before, and the data that they tell of, are on the disk.
     Synced,
-    Complete(Complete),
+    Complete(C),
 }
 
 pub const VERSION: u32 = 1;
@@ -68,23 +68,13 @@ pub struct State {
     pub complete: Vec<Complete>,
 }
 
-/// A line that is written of what is there.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-enum Written<'a> {
-    Version(u32),
-    File(&'a Record),
-    Synced,
-    Complete(&'a Complete),
-}
-
 impl State {
     /// What the state file tells. A state of another version, or none, tells nothing.
     pub fn read(text: &[u8]) -> Self {
         let mut state = Self::default();
         let mut lines = text.split_inclusive(|byte| *byte == b'\n');
         // a line without its end is torn
-        let mut next = || serde_json::from_slice(lines.next()?.strip_suffix(b"\n")?).ok();
+        let mut next = || -> Option<Line> { serde_json::from_slice(lines.next()?.strip_suffix(b"\n")?).ok() };
         if next() != Some(Line::Version(VERSION)) {
             return state;
         }
@@ -105,12 +95,13 @@ impl State {
     /// The same in as few lines as possible. What was not known to be on the disk still is not.
     pub fn write(&self) -> Vec<u8> {
         let mut text = Vec::new();
-        let of = |wanted: bool| self.files.values().filter(move |(_, synced)| *synced == wanted);
-        add(&mut text, &Written::Version(VERSION));
-        of(true).for_each(|(record, _)| add(&mut text, &Written::File(record)));
-        add(&mut text, &Written::Synced);
-        self.complete.iter().for_each(|complete| add(&mut text, &Written::Complete(complete)));
-        of(false).for_each(|(record, _)| add(&mut text, &Written::File(record)));
+        let files = |wanted: bool| {
+            let of = self.files.values().filter(move |(_, synced)| *synced == wanted);
+            of.map(|(record, _)| Line::File(record))
+        };
+        let known = [Line::Version(VERSION)].into_iter().chain(files(true)).chain([Line::Synced]);
+        let lines = known.chain(self.complete.iter().map(Line::Complete)).chain(files(false));
+        lines.for_each(|line| add(&mut text, &line));
         text
     }
 
@@ -122,7 +113,7 @@ impl State {
     }
 }
 
-fn add(text: &mut Vec<u8>, line: &impl Serialize) {
+fn add<F: Serialize, C: Serialize>(text: &mut Vec<u8>, line: &Line<F, C>) {
     // to memory, of what can be written: it cannot fail
     let _ = serde_json::to_writer(&mut *text, line);
     text.push(b'\n');

@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 use tokio::sync::mpsc;
-use wanted::{Item, Stand, Wanted, compare, look, needs, total};
+use wanted::{Item, Present, Stand, Wanted, compare, look, needs, total};
 
 /// What is to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -202,11 +202,7 @@ fn report(wanted: &Wanted, stands: &[Stand], fetched: u64) -> Report {
         size: item.entry.size,
         state: if stands.get(index) == Some(&Stand::Missing) { "fetched" } else { "present" },
     });
-    let present = wanted.present.iter().map(|there| FileReport {
-        path: there.target.clone(),
-        size: Some(there.size),
-        state: "present",
-    });
+    let present = wanted.present.iter().map(Present::report);
     let size = wanted.present.iter().fold(total(&wanted.items), |sum, there| sum.saturating_add(there.size));
     Report { files: files.chain(present).collect(), bytes: size, bytes_fetched: fetched, seconds: 0.0 }
 }

@@ -26,6 +26,12 @@ pub struct Present {
     pub size: u64,
 }
 
+impl Present {
+    pub fn report(&self) -> FileReport {
+        FileReport { path: self.target.clone(), size: Some(self.size), state: "present" }
+    }
+}
+
 /// How a wanted file stands in the target.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Stand {
@@ -165,11 +171,7 @@ pub async fn compare(target: &Path, wanted: &Wanted, mode: Mode) -> Result<Repor
             (Stand::Missing, _) => "missing",
         },
     });
-    let present = wanted.present.iter().map(|there| FileReport {
-        path: there.target.clone(),
-        size: Some(there.size),
-        state: "present",
-    });
+    let present = wanted.present.iter().map(Present::report);
     let report = Report { files: files.chain(present).collect(), bytes: total(&wanted.items), ..Report::default() };
     let wrong: Vec<&FileReport> = report.files.iter().filter(|file| file.state != "present").collect();
     match (mode, wrong.as_slice()) {

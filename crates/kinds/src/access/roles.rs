@@ -125,7 +125,7 @@ impl Role {
             group: GROUP,
             resource: self.plural,
             namespace: cx.namespace,
-            // a right to one name gives nothing to who posts: the request does not say the name
+            // the path of a POST says no name, so a right to one name does not cover it
             name: cx.name,
             fields: "",
         };

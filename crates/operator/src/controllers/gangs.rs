@@ -10,8 +10,8 @@ pub fn rules() -> Vec<Rule> {
     vec![Rule { owner: mpi::gvk, owner_label: LABEL_JOB_NAME, role_label: LABEL_JOB_ROLE, read: of_mpijob }]
 }
 
-/// Launcher and workers of a MPIJob; of one that has ended nobody waits for anybody. Pods that one has when it is suspended go on
-/// waiting for each other: it may be resumed before they are gone.
+/// Launcher and workers of a MPIJob; of one that has ended nobody waits for anybody. Pods of a suspended one
+/// still wait for each other: it may be resumed before they are gone.
 fn of_mpijob(object: &Value) -> Option<Needs> {
     let job: MpiJob = serde_json::from_value(object.clone()).ok()?;
     let is_over = job.status.is_finished() && job.status.completion_time.is_some();
