@@ -207,6 +207,8 @@ def test_twelve_starts_at_once_find_the_winner(home: pathlib.Path):
     assert all(start.returncode == 0 for start in starts), answers
     winners = {(json.loads(out)["pid"], json.loads(out)["server"]) for out, _ in answers}
     assert len(winners) == 1, winners
+    [(pid, _)] = winners
+    assert os.getsid(pid) == pid, "no signal of the terminal that started it reaches it"
     assert stat.S_IMODE(home.stat().st_mode) == 0o755 and stat.S_IMODE((home / "theirs.txt").stat().st_mode) == 0o644
     # nothing of ours is for others: files, and what folders hold
     for path in home.iterdir():

@@ -11,7 +11,6 @@ use nix::unistd::Pid;
 use serde_json::json;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::OpenOptionsExt;
-use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -20,8 +19,8 @@ const STOP_MAX: Duration = Duration::from_secs(20);
 
 /// Starts `trainyard up` in the background and returns once it is ready.
 ///
-/// Expected flow: the child is a session of its own, its stderr goes to the home's log; it prints one JSON line when
-/// ready, which is what this waits for.
+/// Expected flow: the child makes a session of its own, so that no signal of a terminal or of another job reaches it or what it
+/// starts; its stderr goes to the home's log; it prints one JSON line when ready, which is what this waits for.
 ///
 /// Errors: `NotReady` when the child ends first; its log says why, and the last line of it is in the message.
 pub fn start(home: &Home, flags: &[String], token: Option<&str>) -> Result<Running, CliError> {
@@ -31,11 +30,11 @@ pub fn start(home: &Home, flags: &[String], token: Option<&str>) -> Result<Runni
     let log = log.map_err(io("open", home.log()))?;
     let program = std::env::current_exe().map_err(io("find", "the trainyard binary".into()))?;
     let mut command = Command::new(&program);
-    command.arg("up").arg("--output=json").arg("--home").arg(home.root()).args(flags);
+    command.args(["up", "--output=json", "--own-session"]).arg("--home").arg(home.root()).args(flags);
     if let Some(token) = token {
         command.env("TRAINYARD_TOKEN", token);
     }
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).process_group(0);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
     let mut child = command.spawn().map_err(io("start", program))?;
     let stdout = child.stdout.take().expect("stdout is piped");
     let mut line = String::new();

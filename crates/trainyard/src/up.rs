@@ -76,6 +76,9 @@ pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
         announce(&running, args.output.output, None);
         return Ok(exit::OK);
     }
+    if args.own_session {
+        let _ = nix::unistd::setsid(); // fails only for one started by hand, as the leader of a group
+    }
     home.create()?;
     let Some(lock) = home.try_lock()? else {
         let by = home
@@ -305,6 +308,7 @@ fn child_flags(args: &UpArgs) -> Vec<String> {
     let UpArgs {
         listen,
         detach: _,
+        own_session: _,
         no_node,
         controllers,
         mpi_profile,

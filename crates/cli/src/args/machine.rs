@@ -63,6 +63,9 @@ pub struct UpArgs {
     /// Return as soon as it is ready, and keep it running in the background
     #[arg(long, short)]
     pub detach: bool,
+    /// Leave the terminal and the session of who started it (what `--detach` gives its background process)
+    #[arg(long, hide = true, conflicts_with = "detach")]
+    pub own_session: bool,
     /// Do not run pods on this machine
     #[arg(long)]
     pub no_node: bool,
