@@ -4,17 +4,21 @@ use crate::fault::Fault;
 use sha2::{Digest, Sha256};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use tokio::sync::OnceCell;
+use tokio::sync::{Mutex, OnceCell};
+use tokio::task::JoinHandle;
 
 /// The program's file, which is read once.
 pub struct Program {
     pub path: PathBuf,
-    digest: OnceCell<(String, u64)>,
+    known: OnceCell<(String, u64)>,
+    /// What reads it. A call to a provider is cut after a while, and on a loaded machine before the file is read: the next one waits for
+    /// the same reading.
+    reading: Mutex<Option<JoinHandle<io::Result<(String, u64)>>>>,
 }
 
 impl Program {
     pub fn new(path: PathBuf) -> Self {
-        Self { path, digest: OnceCell::new() }
+        Self { path, known: OnceCell::new(), reading: Mutex::new(None) }
     }
 
     /// Its SHA-256, and its size in bytes.
@@ -22,26 +26,80 @@ impl Program {
     /// # Errors
     /// It cannot be read.
     pub async fn digest(&self) -> Result<&(String, u64), Fault> {
-        let done = self.digest.get_or_try_init(|| digest(&self.path)).await;
+        let done = self.known.get_or_try_init(|| self.read(digest)).await;
         done.map_err(|error| Fault::Stuck(format!("cannot read {}: {error}", self.path.display())))
+    }
+
+    /// Waits for the reading that is under way, or for a new one. Whoever drops this leaves the reading to the next.
+    async fn read(&self, how: fn(&Path) -> io::Result<(String, u64)>) -> io::Result<(String, u64)> {
+        let mut reading = self.reading.lock().await;
+        let under_way = reading.get_or_insert_with(|| {
+            let path = self.path.clone();
+            tokio::task::spawn_blocking(move || how(&path))
+        });
+        let read = under_way.await.unwrap_or_else(|error| Err(io::Error::other(error)));
+        // what failed is tried again
+        *reading = None;
+        read
     }
 }
 
 /// SHA-256 of a file, and its size in bytes.
-async fn digest(path: &Path) -> io::Result<(String, u64)> {
-    let path = path.to_owned();
-    let read = move || {
-        let mut file = std::fs::File::open(&path)?;
-        let (mut hash, mut buffer, mut size) = (Sha256::new(), vec![0; 1 << 20], 0_u64);
-        loop {
-            let read = file.read(&mut buffer)?;
-            if read == 0 {
-                let digits = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-                return Ok((digits, size));
-            }
-            size = size.saturating_add(read as u64);
-            hash.update(&buffer[..read]);
+fn digest(path: &Path) -> io::Result<(String, u64)> {
+    let mut file = std::fs::File::open(path)?;
+    let (mut hash, mut buffer, mut size) = (Sha256::new(), vec![0; 1 << 20], 0_u64);
+    loop {
+        let read = file.read(&mut buffer)?;
+        if read == 0 {
+            let digits = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+            return Ok((digits, size));
         }
-    };
-    tokio::task::spawn_blocking(read).await.unwrap_or_else(|error| Err(io::Error::other(error)))
+        size = size.saturating_add(read as u64);
+        hash.update(&buffer[..read]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    fn program(folder: &tempfile::TempDir, name: &str) -> Program {
+        Program::new(folder.path().join(name))
+    }
+
+    #[tokio::test]
+    async fn the_digest_is_that_of_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = program(&folder, "program");
+        assert!(program.digest().await.unwrap_err().what().contains("cannot read"));
+        // what failed is tried again
+        std::fs::write(&program.path, "abc").unwrap();
+        let of_abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        assert_eq!(program.digest().await.unwrap(), &(of_abc.to_owned(), 3));
+        // and what is known stays so
+        std::fs::write(&program.path, "other").unwrap();
+        assert_eq!(program.digest().await.unwrap().1, 3);
+    }
+
+    #[tokio::test]
+    async fn a_reading_outlives_the_call_that_began_it() {
+        static BEGUN: AtomicUsize = AtomicUsize::new(0);
+        fn slow(path: &Path) -> io::Result<(String, u64)> {
+            let nth = BEGUN.fetch_add(1, Ordering::SeqCst) + 1;
+            while !path.exists() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Ok((format!("reading {nth}"), 0))
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let program = program(&folder, "go on");
+        for _ in 0..3 {
+            let cut = tokio::time::timeout(Duration::from_millis(20), program.read(slow)).await;
+            assert!(cut.is_err(), "nothing lets it end yet");
+        }
+        std::fs::write(&program.path, "").unwrap();
+        assert_eq!(program.read(slow).await.unwrap().0, "reading 1");
+    }
 }
