@@ -121,20 +121,33 @@ fn pipeline(documents: &[Document], given: &Given, reader: Reader, catalogue: &C
             mode.quoted()
         )));
     }
-    let mut tasks = Vec::new();
+    let (mut tasks, mut read) = (Vec::new(), Vec::new());
     for document in documents.iter().skip(usize::from(is_header)) {
         if let Some(fields) = fields(document)? {
             tasks.push(
                 Task::read(Value::Map(fields.clone()), given, reader, catalogue)
                     .map_err(|error| placed(error, document))?,
             );
+            read.push(document);
         }
     }
+    check_instance_types(&tasks, &read, catalogue)?;
     if is_header && documents.len() == 1 {
         let named = Map::from_iter([("name", name.cloned().unwrap_or(Value::Null))]);
         tasks.push(Task::read(Value::Map(named), given, reader, catalogue)?);
     }
     Ok(File { name: name.map(Value::text), kind: Kind::Serial, tasks, duplicates: Vec::new() })
+}
+
+/// Price lists are asked once all tasks are read: what is wrong with any of them is told first.
+fn check_instance_types(tasks: &[Task], read: &[&Document], catalogue: &Catalogue) -> Result<(), TaskError> {
+    for (task, document) in tasks.iter().zip(read) {
+        for one in &task.resources.list {
+            let checked = one.check_instance_type(catalogue);
+            checked.map_err(|error| placed(error.at("$.resources.instance_type"), document))?;
+        }
+    }
+    Ok(())
 }
 
 fn group(documents: &[Document], given: &Given, reader: Reader, catalogue: &Catalogue) -> Result<File, TaskError> {
@@ -153,7 +166,7 @@ fn group(documents: &[Document], given: &Given, reader: Reader, catalogue: &Cata
         ));
         return Err(placed(error.at("$.name"), header));
     }
-    let mut tasks = Vec::new();
+    let (mut tasks, mut read) = (Vec::new(), Vec::new());
     let mut names: Vec<String> = Vec::new();
     for (at, document) in jobs.iter().enumerate() {
         let Some(fields) = fields(document)? else { continue };
@@ -179,6 +192,7 @@ fn group(documents: &[Document], given: &Given, reader: Reader, catalogue: &Cata
             Task::read(Value::Map(fields.clone()), given, reader, catalogue)
                 .map_err(|error| placed(error, document))?,
         );
+        read.push(document);
     }
     names.sort();
     let group = Group {
@@ -189,6 +203,7 @@ fn group(documents: &[Document], given: &Given, reader: Reader, catalogue: &Cata
         inter_connection: inter_connection(fields_of_header.given("inter_connection"))
             .map_err(|error| placed(error.at("$.inter_connection"), header))?,
     };
+    check_instance_types(&tasks, &read, catalogue)?;
     Ok(File { name: Some(name.text()), kind: Kind::Parallel(group), tasks, duplicates: Vec::new() })
 }
 

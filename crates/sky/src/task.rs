@@ -179,9 +179,6 @@ impl Task {
             (None, Some(Value::Map(pool))) => Some(service::pool(pool, reader)?),
             _ => None,
         };
-        for one in &resources.list {
-            one.check_instance_type(catalogue).map_err(|error| error.at("$.resources.instance_type"))?;
-        }
         // written and empty is no, as in SkyPilot
         let api_server_access = config.remove("api_server_access").is_none_or(|value| value.is_truthy());
         let kept = ["file_mounts_mapping", "volume_mounts", "_metadata"]

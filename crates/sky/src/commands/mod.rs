@@ -1,8 +1,8 @@
 //! The grammar of the command line: every command of SkyPilot 0.14.1 with its options and aliases, hidden ones too, and our own.
 //!
 //! The table is `data/commands.txt`: a command a line, and below it its parameters: name, options (`--on,-o/--off`) or `argument`, type
-//! (`a|b` is a choice), then `flag`, `multiple`, `many`, `required`, `hidden`, `unset` (a flag without a default), `=DEFAULT`, and `ours`
-//! for what SkyPilot does not have.
+//! (`a|b` is a choice), then `any-case` (of a choice), `list` (with commas), `bare=VALUE` (what it is without a value), `flag`, `multiple`, `many`,
+//! `required`, `hidden`, `unset` (a flag without a default), `=DEFAULT`, and `ours` for what SkyPilot does not have.
 
 mod parse;
 
@@ -44,6 +44,12 @@ pub struct Param {
     pub flag: bool,
     /// Whether it may stand more than once, or an argument takes all that is left.
     pub many: bool,
+    /// Whether a choice may be written in any case.
+    pub any_case: bool,
+    /// Whether a value is a list with commas.
+    pub list: bool,
+    /// What it is where it stands without a value, if it may.
+    pub bare: Option<String>,
     /// Whether it must be there.
     pub required: bool,
     /// Whether help leaves it out.
@@ -124,6 +130,9 @@ fn param(line: &str) -> Option<Param> {
         kind,
         flag,
         many: is("many") || is("multiple"),
+        any_case: is("any-case"),
+        list: is("list"),
+        bare: words.iter().find_map(|word| word.strip_prefix("bare=")).map(str::to_owned),
         required: is("required"),
         hidden: is("hidden"),
         ours: is("ours"),

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{Command, Kind, Param};
 use crate::suggest;
+use crate::value::{float, parse_float, parse_int, quote};
 
 /// A command with its values.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,22 +90,30 @@ pub fn parse(all: &[Command], words: &[String]) -> Result<Parsed, UsageError> {
     };
     let mut words = words;
     loop {
-        let mut reader = Reader { command, rest: words, values: BTreeMap::new(), arguments: Vec::new() };
+        let mut reader = Reader { command, rest: words, given: Vec::new(), early: None, arguments: Vec::new() };
         let stopped = reader.read()?;
-        let (rest, values, arguments) = (reader.rest, reader.values, reader.arguments);
+        let Reader { rest, given, early, arguments, .. } = reader;
+        match early {
+            Some(Early::Help) => return Ok(Parsed::Help(command.help(all))),
+            Some(Early::Version) => return Ok(Parsed::Version),
+            Some(Early::Commit) => return Ok(Parsed::Commit),
+            None => {}
+        }
         match stopped {
-            Stop::Help => return Ok(Parsed::Help(command.help(all))),
-            Stop::Early(parsed) => return Ok(parsed),
             Stop::Word(word) => {
                 let path = format!("{} {word}", command.path);
                 let Some(next) = all.iter().find(|next| next.path == path) else {
-                    return Err(UsageError::of(command, format!("No such command '{word}'.")));
+                    // to click it is an option that comes late, and nothing is left then
+                    if word.starts_with(|first: char| !first.is_alphanumeric()) {
+                        return Ok(Parsed::Help(command.help(all)));
+                    }
+                    return Err(UsageError::of(command, format!("No such command {}.", quote(&word))));
                 };
                 command = next;
                 words = rest;
             }
             Stop::End if command.group => return Ok(Parsed::Help(command.help(all))),
-            Stop::End => return finish(command, values, arguments).map(Parsed::Call),
+            Stop::End => return finish(command, &given, arguments).map(Parsed::Call),
         }
     }
 }
@@ -112,16 +121,25 @@ pub fn parse(all: &[Command], words: &[String]) -> Result<Parsed, UsageError> {
 /// Why reading stopped.
 enum Stop {
     End,
-    Help,
-    Early(Parsed),
     /// A word of a group: its next command.
     Word(String),
+}
+
+/// What is answered before any value is looked at, once all options are known.
+#[derive(Clone, Copy)]
+enum Early {
+    Help,
+    Version,
+    Commit,
 }
 
 struct Reader<'a> {
     command: &'a Command,
     rest: &'a [String],
-    values: BTreeMap<String, Vec<String>>,
+    /// Options and their values, as they stand.
+    given: Vec<(&'a Param, String)>,
+    /// The first of those that stand there.
+    early: Option<Early>,
     arguments: Vec<String>,
 }
 
@@ -130,21 +148,17 @@ impl<'a> Reader<'a> {
         while let Some((word, rest)) = self.rest.split_first() {
             self.rest = rest;
             match word.as_str() {
+                "--" if self.command.group && !rest.is_empty() => {
+                    self.rest = &rest[1..];
+                    return Ok(Stop::Word(rest[0].clone()));
+                }
                 "--" => {
                     self.arguments.extend(self.rest.iter().cloned());
                     self.rest = &[];
                 }
-                "-h" | "--help" => return Ok(Stop::Help),
                 option if option.starts_with('-') && option.len() > 1 => self.option(option)?,
                 word if self.command.group => return Ok(Stop::Word(word.to_owned())),
                 word => self.arguments.push(word.to_owned()),
-            }
-            if self.command.path == "sky" {
-                for (name, parsed) in [("version", Parsed::Version), ("commit", Parsed::Commit)] {
-                    if self.values.contains_key(name) {
-                        return Ok(Stop::Early(parsed));
-                    }
-                }
             }
         }
         Ok(Stop::End)
@@ -167,6 +181,15 @@ impl<'a> Reader<'a> {
         if let Some((param, on)) = self.find(name) {
             return self.give(param, on, name, attached.map(str::to_owned));
         }
+        if name == "--help" {
+            return match attached {
+                Some(_) => self.badly_given("Option '--help' does not take a value.".to_owned()),
+                None => {
+                    self.early.get_or_insert(Early::Help);
+                    Ok(())
+                }
+            };
+        }
         if word.starts_with("--") {
             return self.unknown(name);
         }
@@ -176,6 +199,9 @@ impl<'a> Reader<'a> {
             rest = rest.get(letter.len_utf8()..).unwrap_or_default();
             let name = format!("-{letter}");
             match self.find(&name) {
+                None if letter == 'h' => {
+                    self.early.get_or_insert(Early::Help);
+                }
                 None => return self.error(format!("No such option: {name}")),
                 Some((param, on)) if param.flag => self.give(param, on, &name, None)?,
                 Some((param, on)) => {
@@ -211,7 +237,12 @@ impl<'a> Reader<'a> {
         self.error(format!("No such option: {name}{hint}"))
     }
 
-    fn give(&mut self, param: &Param, on: bool, name: &str, attached: Option<String>) -> Result<(), UsageError> {
+    /// Whether what follows may be the value of an option that can do without.
+    fn has_value(&self) -> bool {
+        self.rest.first().is_some_and(|next| next.len() < 2 || !next.starts_with('-'))
+    }
+
+    fn give(&mut self, param: &'a Param, on: bool, name: &str, attached: Option<String>) -> Result<(), UsageError> {
         let value = if param.flag {
             if attached.is_some() {
                 return self.badly_given(format!("Option '{name}' does not take a value."));
@@ -219,32 +250,72 @@ impl<'a> Reader<'a> {
             on.to_string()
         } else if let Some(value) = attached {
             value
+        } else if let Some(value) = param.bare.as_ref().filter(|_| !self.has_value()) {
+            value.clone()
         } else if let Some((value, rest)) = self.rest.split_first() {
             self.rest = rest;
             value.clone()
         } else {
             return self.badly_given(format!("Option '{name}' requires an argument."));
         };
-        self.values.entry(param.name.clone()).or_default().push(value);
+        if self.command.path == "sky" {
+            match param.name.as_str() {
+                "version" => drop(self.early.get_or_insert(Early::Version)),
+                "commit" => drop(self.early.get_or_insert(Early::Commit)),
+                _ => {}
+            }
+        }
+        self.given.push((param, value));
         Ok(())
     }
 }
 
-/// Gives arguments their names, and looks at all values.
-fn finish(
-    command: &Command,
-    mut values: BTreeMap<String, Vec<String>>,
-    arguments: Vec<String>,
-) -> Result<Call, UsageError> {
+/// Gives arguments their names, and looks at all values: of options in the order in which they stand first, then of arguments. Of an option
+/// that stands more than once the last value counts, unless it takes several.
+fn finish(command: &Command, given: &[(&Param, String)], arguments: Vec<String>) -> Result<Call, UsageError> {
     let error = |message: String| Err(UsageError::of(command, message));
+    let mut values: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (at, (param, _)) in given.iter().enumerate() {
+        if given[..at].iter().any(|(before, _)| before.name == param.name) {
+            continue;
+        }
+        let all = given.iter().filter(|(other, _)| other.name == param.name).map(|(_, value)| value.clone());
+        let mut all: Vec<String> = if param.many { all.collect() } else { all.last().into_iter().collect() };
+        if param.list {
+            let words = |value: &String| value.split(',').map(|word| word.trim().to_owned()).collect::<Vec<_>>();
+            all = all.iter().flat_map(words).filter(|word| !word.is_empty()).collect();
+        }
+        for value in all.iter_mut().filter(|value| param.bare.as_ref() != Some(value)) {
+            if let Err(why) = fit(param, value) {
+                return error(format!("Invalid value for {}: {why}", param.told()));
+            }
+        }
+        values.insert(param.name.clone(), all);
+    }
     let mut left = arguments.into_iter();
     for param in command.params.iter().filter(|param| param.is_argument()) {
-        let taken: Vec<String> = if param.many { left.by_ref().collect() } else { left.next().into_iter().collect() };
+        let mut taken: Vec<String> =
+            if param.many { left.by_ref().collect() } else { left.next().into_iter().collect() };
         if taken.is_empty() && param.required {
             return error(format!("Missing argument {}.", param.told()));
         }
+        for value in &mut taken {
+            if let Err(why) = fit(param, value) {
+                return error(format!("Invalid value for {}: {why}", param.told()));
+            }
+        }
         if !taken.is_empty() {
             values.insert(param.name.clone(), taken);
+        }
+    }
+    for param in &command.params {
+        if values.contains_key(&param.name) {
+            continue;
+        }
+        if let Some(default) = &param.default {
+            values.insert(param.name.clone(), vec![default.clone()]);
+        } else if param.required && !param.is_argument() {
+            return error(format!("Missing option {}.", param.told()));
         }
     }
     let left: Vec<String> = left.collect();
@@ -252,44 +323,47 @@ fn finish(
         let s = if left.len() == 1 { "" } else { "s" };
         return error(format!("Got unexpected extra argument{s} ({})", left.join(" ")));
     }
-    for param in &command.params {
-        match (values.get_mut(&param.name), &param.default) {
-            (Some(given), _) => {
-                for value in given {
-                    if let Err(why) = fit(param, value) {
-                        return error(format!("Invalid value for {}: {why}", param.told()));
-                    }
-                }
-            }
-            (None, Some(default)) => {
-                values.insert(param.name.clone(), vec![default.clone()]);
-            }
-            (None, None) if param.required && !param.is_argument() => {
-                return error(format!("Missing option {}.", param.told()));
-            }
-            (None, None) => {}
-        }
-    }
     Ok(Call { path: command.path.clone(), values })
 }
 
-/// Whether a value fits; a choice gets the case that it has in the table.
+/// Whether a value fits; a number is written plainly then, and a choice gets the case that it has in the table.
 fn fit(param: &Param, value: &mut String) -> Result<(), String> {
     match &param.kind {
         _ if param.flag => Ok(()),
-        Kind::Integer(name) if name == "int-or-none" && value.eq_ignore_ascii_case("none") => Ok(()),
-        Kind::Integer(_) if value.trim().parse::<i64>().is_err() => Err(format!("'{value}' is not a valid integer.")),
-        Kind::Float if value.trim().parse::<f64>().is_err() => Err(format!("'{value}' is not a valid float.")),
-        Kind::Choice(list) => match list.iter().find(|one| one.eq_ignore_ascii_case(value)) {
-            Some(known) => {
-                value.clone_from(known);
+        Kind::Integer(name) if name == "int-or-none" && ["none", "all"].contains(&value.to_lowercase().as_str()) => {
+            Ok(())
+        }
+        Kind::Integer(name) => match parse_int(value) {
+            Some(number) if name == "integer-range" && number < 1 => Err(format!("{number} is not in the range x>=1.")),
+            Some(number) => {
+                *value = number.to_string();
                 Ok(())
             }
-            None => {
-                let quoted: Vec<String> = list.iter().map(|one| format!("'{one}'")).collect();
-                Err(format!("'{value}' is not one of {}.", quoted.join(", ")))
+            None if name == "int-or-none" => {
+                Err(format!("{} is not a valid integer or \"none\" or \"all\"", quote(value)))
             }
+            None => Err(format!("{} is not a valid {}.", quote(value), name.replace('-', " "))),
         },
+        Kind::Float => match parse_float(value) {
+            Some(number) => {
+                *value = float(number);
+                Ok(())
+            }
+            None => Err(format!("{} is not a valid float.", quote(value))),
+        },
+        Kind::Choice(list) => {
+            let is_it = |one: &&String| *one == value || (param.any_case && one.eq_ignore_ascii_case(value));
+            match list.iter().find(is_it) {
+                Some(known) => {
+                    value.clone_from(known);
+                    Ok(())
+                }
+                None => {
+                    let quoted: Vec<String> = list.iter().map(|one| format!("'{one}'")).collect();
+                    Err(format!("{} is not one of {}.", quote(value), quoted.join(", ")))
+                }
+            }
+        }
         _ => Ok(()),
     }
 }
@@ -327,6 +401,12 @@ mod tests {
         assert_eq!(call("launch --disk-tier LOW x").value("disk_tier"), Some("low"));
         assert_eq!(call("exec dev -- ls -l").values("entrypoint"), ["ls", "-l"]);
         assert_eq!(call("jobs queue").value("limit"), Some("50"));
+        // of several values of an option the last one counts, and is looked at
+        assert_eq!(call("queue -o csv --output JSON").value("output_format"), Some("json"));
+        assert_eq!(call("launch --num-nodes +1_0 x").value("num_nodes"), Some("10"));
+        assert_eq!(call("jobs queue -s running, -s FAILED,").values("statuses"), ["RUNNING", "FAILED"]);
+        assert_eq!(call("logs dev --hook --status").value("hook_event"), Some(""));
+        assert_eq!(call("logs dev --hook stop").value("hook_event"), Some("stop"));
         assert_eq!(call("jobs pool down p").path, "sky jobs pool down");
         assert_eq!(call("volume ls").path, "sky volume ls");
     }
@@ -352,6 +432,30 @@ mod tests {
             ("cancel dev one", "Invalid value for '[JOBS]...': 'one' is not a valid integer."),
             ("gpus list a b", "Got unexpected extra argument (b)"),
             ("gpus list a b c", "Got unexpected extra arguments (b c)"),
+            // the first option that stands there is told first, arguments come after them, and what is too much comes last
+            ("logs --tail=x dev it's", "Invalid value for '--tail': 'x' is not a valid integer."),
+            ("jobs launch --num-nodes two", "Invalid value for '--num-nodes': 'two' is not a valid integer."),
+            ("jobs logs it's --tail 3", "Invalid value for '[JOB_ID]': \"it's\" is not a valid integer."),
+            ("queue -o csv --all", "No such option: --all Did you mean --all-users?"),
+            ("api info -o csv extra", "Invalid value for '--output' / '-o': 'csv' is not one of 'table', 'json'."),
+            (
+                "api status -l x",
+                "Invalid value for '--limit' / '-l': 'x' is not a valid integer or \"none\" or \"all\"",
+            ),
+            ("local up --num-nodes 0", "Invalid value for '--num-nodes': 0 is not in the range x>=1."),
+            ("local up --num-nodes x", "Invalid value for '--num-nodes': 'x' is not a valid integer range."),
+            (
+                "jobs queue --status RUNNING,odd",
+                "Invalid value for '-s' / '--status': 'odd' is not one of 'PENDING', 'SUBMITTED', 'STARTING', 'RUNNING', 'WINDING_DOWN', 'RECOVERING', 'CANCELLING', 'SUCCEEDED', 'CANCELLED', 'FAILED', 'FAILED_SETUP', 'FAILED_PRECHECKS', 'FAILED_NO_RESOURCE', 'FAILED_CONTROLLER'.",
+            ),
+            // words of some choices have one case
+            (
+                "launch --wait-for JOBS x",
+                "Invalid value for '--wait-for': 'JOBS' is not one of 'jobs_and_ssh', 'jobs', 'none'.",
+            ),
+            // what is no option is told before help is given
+            ("launch --help --nope", "No such option: --nope (Possible options: --name, --no-setup, --zone)"),
+            ("api start -host x", "No such option: -o"),
         ] {
             assert_eq!(read(line), Err(message.to_owned()), "{line}");
         }
@@ -375,5 +479,9 @@ mod tests {
         assert_eq!(read("--version"), Ok(Parsed::Version));
         assert_eq!(read("-v launch"), Ok(Parsed::Version));
         assert_eq!(read("--commit"), Ok(Parsed::Commit));
+        assert_eq!(read("--commit -h"), Ok(Parsed::Commit));
+        assert!(matches!(read("launch -yh --num-nodes two"), Ok(Parsed::Help(_))));
+        // to click a command that begins with a sign is an option that comes late
+        assert!(matches!(read("jobs -- -x"), Ok(Parsed::Help(_))) && matches!(read("-"), Ok(Parsed::Help(_))));
     }
 }

@@ -4,6 +4,7 @@ mod cli;
 mod commands;
 mod optimizer;
 mod script;
+mod words;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -61,7 +62,13 @@ pub fn replay(folder: &Path, only: &str) -> Result<()> {
     if let Ok(text) = fs::read_to_string(folder.join("commands.json")) {
         let recorded = serde_json::from_str(&text).context("reading commands.json")?;
         for (command, difference) in commands::replay(&recorded).into_iter().filter(|(name, _)| name.contains(only)) {
-            tally.count("commands", Path::new(&command), difference);
+            tally.count("commands", &command, difference);
+        }
+    }
+    if let Ok(text) = fs::read_to_string(folder.join("words.json")) {
+        let recorded = serde_json::from_str(&text).context("reading words.json")?;
+        for (line, difference) in words::replay(&recorded).into_iter().filter(|(line, _)| line.contains(only)) {
+            tally.count("words", &line, difference);
         }
     }
     type Replayed = fn(&Path) -> Result<Vec<(String, Option<String>)>>;
@@ -70,7 +77,7 @@ pub fn replay(folder: &Path, only: &str) -> Result<()> {
         let path = folder.join(format!("{kind}.json"));
         let found = if path.is_file() { replayed(&path)? } else { Vec::new() };
         for (name, difference) in found.into_iter().filter(|(name, _)| name.contains(only)) {
-            tally.count(kind, Path::new(&name), difference);
+            tally.count(kind, &name, difference);
         }
     }
     let Tally { passed, failed, on_purpose } = tally;
@@ -101,15 +108,15 @@ impl Tally {
             }
             Outcome::Differs(difference) => Some(difference),
         };
-        self.count(kind, case, difference);
+        self.count(kind, &name(case), difference);
     }
 
-    fn count(&mut self, kind: &str, case: &Path, difference: Option<String>) {
+    fn count(&mut self, kind: &str, name: &str, difference: Option<String>) {
         match difference {
             None => self.passed += 1,
             Some(difference) => {
                 self.failed += 1;
-                println!("{kind}/{}: {difference}", name(case));
+                println!("{kind}/{name}: {difference}");
             }
         }
     }
