@@ -97,7 +97,7 @@ fn placed(mut error: TaskError, document: &Document) -> TaskError {
 }
 
 /// A file of several documents is a group if its first one says `execution: parallel`.
-fn is_group(documents: &[Document]) -> Result<bool, TaskError> {
+pub(crate) fn is_group(documents: &[Document]) -> Result<bool, TaskError> {
     let [first, _, ..] = documents else { return Ok(false) };
     Ok(fields(first)?.is_some_and(|header| header.get("execution").and_then(Value::as_str) == Some("parallel")))
 }
@@ -131,7 +131,9 @@ fn pipeline(documents: &[Document], given: &Given, reader: Reader, catalogue: &C
             read.push(document);
         }
     }
-    check_instance_types(&tasks, &read, catalogue)?;
+    if !given.on_command_line {
+        check_instance_types(&tasks, &read, catalogue)?;
+    }
     if is_header && documents.len() == 1 {
         let named = Map::from_iter([("name", name.cloned().unwrap_or(Value::Null))]);
         tasks.push(Task::read(Value::Map(named), given, reader, catalogue)?);
@@ -203,7 +205,9 @@ fn group(documents: &[Document], given: &Given, reader: Reader, catalogue: &Cata
         inter_connection: inter_connection(fields_of_header.given("inter_connection"))
             .map_err(|error| placed(error.at("$.inter_connection"), header))?,
     };
-    check_instance_types(&tasks, &read, catalogue)?;
+    if !given.on_command_line {
+        check_instance_types(&tasks, &read, catalogue)?;
+    }
     Ok(File { name: Some(name.text()), kind: Kind::Parallel(group), tasks, duplicates: Vec::new() })
 }
 

@@ -21,9 +21,25 @@ impl Infra {
     /// # Errors
     /// For empty parts and more than three.
     pub fn read(text: &str) -> Result<Self, TaskError> {
+        let [cloud, region, zone] = Self::parts(text)?;
+        let cloud = cloud.map(|name| {
+            let unknown = || {
+                let text = text.trim().trim_matches('/').trim();
+                TaskError::value(format!("Invalid infra format: {text}. There is no cloud {name}."))
+            };
+            Cloud::from_name(&name).ok_or_else(unknown)
+        });
+        Ok(Self { cloud: cloud.transpose()?, region, zone })
+    }
+
+    /// Cloud, region and zone as they are written; `*` and what is not there are nothing.
+    ///
+    /// # Errors
+    /// For empty parts and more than three.
+    pub fn parts(text: &str) -> Result<[Option<String>; 3], TaskError> {
         let trimmed = text.trim().trim_matches('/').trim();
         if trimmed.is_empty() {
-            return Ok(Self::default());
+            return Ok([None, None, None]);
         }
         let parts: Vec<&str> = trimmed.split('/').map(str::trim).collect();
         if parts.contains(&"") {
@@ -34,22 +50,15 @@ impl Infra {
         let named = |part: Option<&&str>| part.filter(|part| **part != "*").map(|part| (*part).to_owned());
         let (first, rest) = parts.split_first().map_or(("", &[][..]), |(first, rest)| (*first, rest));
         let all = (!rest.is_empty()).then(|| rest.join("/")).filter(|all| all != "*");
-        let cloud = match first {
-            "*" => None,
-            name => Some(Cloud::from_name(name).ok_or_else(|| {
-                TaskError::value(format!("Invalid infra format: {trimmed}. There is no cloud {name}."))
-            })?),
-        };
-        Ok(match cloud {
-            Some(Cloud::Kubernetes) => Self { cloud, region: all, zone: None },
-            Some(Cloud::Ssh) => Self { cloud, region: all.map(|pool| format!("ssh-{pool}")), zone: None },
-            _ if rest.len() > 2 => {
-                return Err(TaskError::value(format!(
-                    "Invalid infra format: {trimmed}. Expected format is \"cloud\", \"cloud/region\", or \"cloud/region/zone\"."
-                )));
-            }
-            _ => Self { cloud, region: named(rest.first()), zone: named(rest.get(1)) },
-        })
+        let cloud = named(Some(&first));
+        match Cloud::from_name(first) {
+            Some(Cloud::Kubernetes) => Ok([cloud, all, None]),
+            Some(Cloud::Ssh) => Ok([cloud, all.map(|pool| format!("ssh-{pool}")), None]),
+            _ if rest.len() > 2 => Err(TaskError::value(format!(
+                "Invalid infra format: {trimmed}. Expected format is \"cloud\", \"cloud/region\", or \"cloud/region/zone\"."
+            ))),
+            _ => Ok([cloud, named(rest.first()), named(rest.get(1))]),
+        }
     }
 
     /// As `infra` writes it; nothing where all is any.

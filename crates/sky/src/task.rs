@@ -19,10 +19,13 @@ use crate::value::{Map, Value, quote, quote_all};
 /// What the command line adds to a file.
 #[derive(Clone, Debug, Default)]
 pub struct Given {
-    /// `--env NAME=VALUE`.
-    pub envs: Vec<(String, String)>,
-    /// `--secret NAME=VALUE`.
-    pub secrets: Vec<(String, String)>,
+    /// `--env NAME=VALUE`; a file of variables may name one without a value.
+    pub envs: Vec<(String, Option<String>)>,
+    /// `--secret NAME=VALUE`, and as above.
+    pub secrets: Vec<(String, Option<String>)>,
+    /// Whether options of a command line change the task once it is read: its type of machine is looked at after that, and a list of secrets
+    /// is one of names, as secrets may come with it.
+    pub on_command_line: bool,
 }
 
 /// A task.
@@ -254,7 +257,7 @@ fn variables(config: &mut Map, given: &Given) -> Result<Map, TaskError> {
         }
         _ => Map::new(),
     };
-    given.envs.iter().for_each(|(name, value)| envs.insert(name.as_str(), value.as_str()));
+    given.envs.iter().for_each(|(name, value)| envs.insert(name.as_str(), text_or_null(value)));
     let without = envs.iter().find(|(_, value)| value.is_null()).map(|(name, _)| name.clone());
     match without {
         None => Ok(envs),
@@ -267,10 +270,14 @@ fn variables(config: &mut Map, given: &Given) -> Result<Map, TaskError> {
     }
 }
 
+fn text_or_null(value: &Option<String>) -> Value {
+    value.as_deref().map_or(Value::Null, Value::from)
+}
+
 /// The secrets of the file and of the command line.
 fn secret_values(config: &mut Map, given: &Given) -> Option<Value> {
     let own = config.take("secrets");
-    if given.secrets.is_empty() {
+    if given.secrets.is_empty() && (own.is_none() || !given.on_command_line) {
         return own;
     }
     let mut all: Map = match own {
@@ -278,7 +285,7 @@ fn secret_values(config: &mut Map, given: &Given) -> Option<Value> {
         Some(Value::Map(map)) => map,
         _ => Map::new(),
     };
-    given.secrets.iter().for_each(|(name, value)| all.insert(name.as_str(), value.as_str()));
+    given.secrets.iter().for_each(|(name, value)| all.insert(name.as_str(), text_or_null(value)));
     Some(Value::Map(all))
 }
 

@@ -11,6 +11,8 @@ use crate::value::{float, parse_float, parse_int, quote};
 pub struct Call {
     /// All its words: `sky jobs launch`.
     pub path: String,
+    /// Options, in the order in which they stand first.
+    given: Vec<String>,
     values: BTreeMap<String, Vec<String>>,
 }
 
@@ -42,6 +44,11 @@ impl Call {
     /// The value of a parameter: the last one given, else its default.
     pub fn value(&self, name: &str) -> Option<&str> {
         self.values.get(name)?.last().map(String::as_str)
+    }
+
+    /// The options that are given, in the order in which they stand first.
+    pub fn given(&self) -> impl Iterator<Item = &str> {
+        self.given.iter().map(String::as_str)
     }
 
     /// All values of a parameter.
@@ -275,6 +282,7 @@ impl<'a> Reader<'a> {
 fn finish(command: &Command, given: &[(&Param, String)], arguments: Vec<String>) -> Result<Call, UsageError> {
     let error = |message: String| Err(UsageError::of(command, message));
     let mut values: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let mut names: Vec<String> = Vec::new();
     for (at, (param, _)) in given.iter().enumerate() {
         if given[..at].iter().any(|(before, _)| before.name == param.name) {
             continue;
@@ -290,6 +298,7 @@ fn finish(command: &Command, given: &[(&Param, String)], arguments: Vec<String>)
                 return error(format!("Invalid value for {}: {why}", param.told()));
             }
         }
+        names.push(param.name.clone());
         values.insert(param.name.clone(), all);
     }
     let mut left = arguments.into_iter();
@@ -323,7 +332,7 @@ fn finish(command: &Command, given: &[(&Param, String)], arguments: Vec<String>)
         let s = if left.len() == 1 { "" } else { "s" };
         return error(format!("Got unexpected extra argument{s} ({})", left.join(" ")));
     }
-    Ok(Call { path: command.path.clone(), values })
+    Ok(Call { path: command.path.clone(), given: names, values })
 }
 
 /// Whether a value fits; a number is written plainly then, and a choice gets the case that it has in the table.

@@ -4,7 +4,7 @@ use placement::place::Plan;
 use placement::search::{Search, Why};
 use placement::{Cloud, Unplaceable};
 
-use super::launch::{Entry, Failure, considered, entrypoint, find};
+use super::launch::{Failure, Named, considered, find, named};
 use super::options::override_all;
 use super::{Printed, World, table};
 use crate::commands::Call;
@@ -12,13 +12,12 @@ use crate::place::describe;
 use crate::task::Task;
 
 pub(super) fn explain(call: &Call, world: &World<'_>) -> Printed {
-    let mut printed = Printed::default();
-    let mut tasks = match entrypoint(call, world, &mut printed) {
-        Entry::Tasks(tasks, _) => tasks,
-        Entry::Refused(error) => return printed.refused(&error),
-        Entry::Aborted => return printed.fail(1, "Aborted!"),
+    let Named { mut tasks, overrides, .. } = match named(call, world) {
+        Ok(named) => named,
+        Err(printed) => return printed,
     };
-    if let Err(error) = override_all(&mut tasks, call, world) {
+    let mut printed = Printed::default();
+    if let Err(error) = override_all(&mut tasks, &overrides, call, world) {
         return printed.refused(&error);
     }
     match find(&mut tasks, world) {

@@ -5,16 +5,17 @@ use placement::search::{Candidate, Why};
 use placement::{Cloud, Market, Rules, Target, Unplaceable, place};
 use regex::Regex;
 
-use super::options::{given, override_all};
+use super::options::{Overrides, given, of_command, override_all, place_of, with_fields};
 use super::{Printed, World, table};
 use crate::check::{PathKind, Surroundings, check};
 use crate::commands::Call;
 use crate::error::TaskError;
-use crate::file::File;
+use crate::file::{File, Kind, is_group};
 use crate::place::{describe, refusal, wanted};
 use crate::schema::Reader;
 use crate::task::Task;
-use crate::value::{quote, quote_all};
+use crate::value::{Value, quote, quote_all};
+use crate::yaml::documents;
 
 /// Names of clusters.
 const CLUSTER_NAME: &str = "[a-zA-Z]([-_.a-zA-Z0-9]*[a-zA-Z0-9])?";
@@ -32,25 +33,21 @@ pub struct Prepared {
 /// # Errors
 /// What is printed where there is none.
 pub fn prepared(call: &Call, world: &World<'_>) -> Result<Prepared, Printed> {
-    let mut printed = Printed::default();
-    let (mut tasks, told) = match entrypoint(call, world, &mut printed) {
-        Entry::Tasks(tasks, told) => (tasks, told),
-        Entry::Refused(error) => return Err(printed.refused(&error)),
-        Entry::Aborted => return Err(printed.fail(1, "Aborted!")),
-    };
-    printed.line(told);
-    if tasks.len() > 1 {
-        let verb = call.path.trim_start_matches("sky ");
-        return Err(printed.misused(
-            &call.path,
-            format!("YAML specifies a DAG which is only supported by `sky jobs launch`. `sky {verb}` supports a single task only."),
-        ));
+    let Named { mut tasks, is_dag, overrides, mut printed } = named(call, world)?;
+    if is_dag {
+        let message = match call.path.as_str() {
+            "sky exec" => "YAML specifies a DAG, while `sky exec` supports a single task only.".to_owned(),
+            path => format!(
+                "YAML specifies a DAG which is only supported by `sky jobs launch`. `{path}` supports a single task only."
+            ),
+        };
+        return Err(printed.misused(&call.path, message));
     }
-    if let Err(error) = override_all(&mut tasks, call, world) {
+    if let Err(error) = override_all(&mut tasks, &overrides, call, world) {
         return Err(printed.refused(&error));
     }
     match tasks.pop() {
-        Some(task) => Ok(Prepared { task, told: printed.out }),
+        Some(task) => Ok(Prepared { task, told: std::mem::take(&mut printed.out) }),
         None => Err(printed.fail(1, "ValueError: the file holds no task.")),
     }
 }
@@ -144,12 +141,13 @@ fn chosen(mut printed: Printed, tasks: &mut [Task], world: &World<'_>) -> Result
 }
 
 /// What a command line names.
-pub(super) enum Entry {
-    /// Its tasks, and what to say of them.
-    Tasks(Vec<Task>, String),
-    Refused(TaskError),
-    /// It looks like a file and is none, and nobody says what is meant.
-    Aborted,
+pub(super) struct Named {
+    pub(super) tasks: Vec<Task>,
+    /// Whether they are more than one, or might be.
+    is_dag: bool,
+    pub(super) overrides: Overrides,
+    /// What is said of it.
+    pub(super) printed: Printed,
 }
 
 /// Why there is no plan.
@@ -158,30 +156,85 @@ pub(super) enum Failure {
     Nothing(Unplaceable),
 }
 
-/// The task file that the command line names, or the command that it is.
-pub(super) fn entrypoint(call: &Call, world: &World<'_>, printed: &mut Printed) -> Entry {
+/// The task file that the command line names, or the command that it is, and what the command line says of the task.
+///
+/// # Errors
+/// What is printed where it is neither.
+pub(super) fn named(call: &Call, world: &World<'_>) -> Result<Named, Printed> {
+    let given = given(call, world)?;
+    let mut printed = Printed::default();
+    if call.path == "sky exec" && call.values("entrypoint").is_empty() && call.value("cluster_option").is_none() {
+        return Err(printed.misused(&call.path, "Missing argument '[ENTRYPOINT]...'"));
+    }
+    let mut overrides =
+        place_of(call).map_err(|(told, error)| Printed { out: told, ..Printed::default() }.refused(&error))?;
+    printed.out.push_str(&std::mem::take(&mut overrides.told));
     let text = call.values("entrypoint").join(" ");
-    let named_like_a_file = [".yaml", ".yml"].iter().any(|end| text.to_lowercase().ends_with(end));
-    let given = match given(call, world) {
-        Ok(given) => given,
-        Err(error) => return Entry::Refused(error),
+    let document = task_file(&text, world);
+    match &document {
+        Some(_) => printed.line(format!("YAML to run: {text}")),
+        None if named_like_a_file(&text) => {
+            let why = match (world.path)(&text) {
+                PathKind::Missing => "does not exist. Please check if the path is correct.",
+                _ => "is not a file. Please check if the path is correct.",
+            };
+            printed.line(format!(
+                "{} looks like a yaml path but {why}\nIt will be treated as a command to be run remotely. Continue? [y/N]:",
+                quote(&text)
+            ));
+            return Err(printed.fail(1, "Aborted!"));
+        }
+        None if text.is_empty() => {}
+        None => printed.line(format!("Command to run: {text}")),
+    }
+    let overrides = match with_fields(overrides, call) {
+        Ok(overrides) => overrides,
+        Err(error) => return Err(printed.refused(&error)),
     };
-    let read = |document: &str| File::read(document, &given, Reader::Client, world.catalogue);
-    if named_like_a_file && (world.path)(&text) == PathKind::File {
-        let tasks = (world.read)(&text).map_err(|why| TaskError::value(format!("{text} cannot be read: {why}")));
-        return match tasks.and_then(|document| read(&document)) {
-            Ok(file) => Entry::Tasks(file.tasks, format!("YAML to run: {text}")),
-            Err(error) => Entry::Refused(error),
-        };
+    printed.out.push_str(&overrides.told);
+    let command = match text.is_empty() {
+        true => serde_json::json!({"name": "sky-cmd"}),
+        false => serde_json::json!({"name": "sky-cmd", "run": text}),
+    };
+    if document.is_none()
+        && let Err(error) = of_command(&given)
+    {
+        return Err(printed.refused(&error));
     }
-    if named_like_a_file && !text.contains(' ') {
-        printed.line(format!("{} looks like a yaml path but does not exist. Please check if the path is correct.\nIt will be treated as a command to be run remotely. Continue? [y/N]:", quote(&text)));
-        return Entry::Aborted;
+    let document = document.unwrap_or_else(|| Ok(command.to_string()));
+    let documents = document.as_ref().map_or_else(|_| Vec::new(), |text| documents(text).unwrap_or_default());
+    if is_group(&documents).unwrap_or(false) {
+        printed.line("Detected Job Group YAML");
     }
-    let document = serde_json::json!({ "run": text }).to_string();
-    match read(if text.is_empty() { "{}" } else { &document }) {
-        Ok(file) => Entry::Tasks(file.tasks, format!("Command to run: {text}")),
-        Err(error) => Entry::Refused(error),
+    let read = document.and_then(|document| File::read(&document, &given, Reader::Client, world.catalogue));
+    match read {
+        Ok(File { kind, tasks, .. }) => {
+            let is_dag = tasks.len() > 1 || matches!(kind, Kind::Parallel(_));
+            Ok(Named { tasks, is_dag, overrides, printed })
+        }
+        Err(error) => Err(printed.refused(&error)),
+    }
+}
+
+fn named_like_a_file(text: &str) -> bool {
+    !text.contains(char::is_whitespace) && (text.ends_with("yaml") || text.ends_with(".yml"))
+}
+
+/// The text of the file that is named, if it is a task's and not a script: its first document is no text.
+fn task_file(text: &str, world: &World<'_>) -> Option<Result<String, TaskError>> {
+    if (world.path)(text) != PathKind::File {
+        return None;
+    }
+    let unreadable = |why| TaskError::value(format!("{text} cannot be read: {why}"));
+    match (world.read)(text).map_err(unreadable) {
+        Ok(document) => {
+            let is_task = match documents(&document) {
+                Ok(all) => !all.first().is_some_and(|first| matches!(first.value, Some(Value::Str(_)))),
+                Err(_) => named_like_a_file(text),
+            };
+            is_task.then_some(Ok(document))
+        }
+        Err(error) => named_like_a_file(text).then_some(Err(error)),
     }
 }
 

@@ -6,6 +6,7 @@ mod launch;
 mod options;
 mod table;
 mod usable;
+mod variables;
 
 pub use launch::{Planned, Prepared, check_name, planned, prepared};
 pub use table::{plain, ruled};

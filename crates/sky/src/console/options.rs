@@ -1,84 +1,267 @@
 //! What the command line says of a task: variables, and what takes the place of the file's.
 
+use std::collections::BTreeMap;
+
 use placement::Cloud;
 
-use super::World;
+use super::variables::{Variable, variables};
+use super::{Printed, World};
+use crate::check::PathKind;
 use crate::commands::Call;
 use crate::error::TaskError;
 use crate::infra::Infra;
-use crate::resources::Alternatives;
+use crate::resources::Resources;
 use crate::schema::Reader;
 use crate::suggest;
 use crate::task::{Given, Task};
-use crate::value::{Map, Value, quote, quote_all};
+use crate::value::{Map, Value, parse_int, quote, quote_all};
 
-/// Variables and secrets of the command line; one without a value has the one of the environment.
-pub(super) fn given(call: &Call, world: &World<'_>) -> Result<Given, TaskError> {
-    let pairs = |name: &str, file: &str| {
-        let mut pairs: Vec<(String, String)> = Vec::new();
-        if let Some(path) = call.value(file) {
-            let text = (world.read)(path).map_err(|why| TaskError::value(format!("{path} cannot be read: {why}")))?;
-            let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
-            pairs.extend(lines.filter_map(|line| {
-                let (key, value) = line.trim_start_matches("export ").split_once('=')?;
-                Some((key.trim().to_owned(), value.trim().trim_matches(['"', '\'']).to_owned()))
-            }));
-        }
-        for one in call.values(name) {
-            pairs.push(match one.split_once('=') {
-                Some((key, value)) => (key.to_owned(), value.to_owned()),
-                None => {
-                    let missing = || TaskError::value(format!("{one} is not set in local env."));
-                    (one.clone(), (world.variable)(one).ok_or_else(missing)?)
+/// Variables and secrets of the command line, and what of its values only the computer can tell: files, folders, the environment. In the order
+/// in which the options stand there.
+///
+/// # Errors
+/// What is printed where one of them will not do.
+pub(super) fn given(call: &Call, world: &World<'_>) -> Result<Given, Printed> {
+    let misused = |message: String| Printed::default().misused(&call.path, message);
+    let mut files: BTreeMap<&str, Vec<Variable>> = BTreeMap::new();
+    let mut pairs: BTreeMap<&str, Vec<Variable>> = BTreeMap::new();
+    for option in call.given() {
+        match option {
+            "workdir" => {
+                let path = call.value(option).unwrap_or_default();
+                let why = match (world.path)(path) {
+                    PathKind::Folder => continue,
+                    PathKind::File => "is a file",
+                    PathKind::Missing => "does not exist",
+                };
+                return Err(misused(format!("Invalid value for '--workdir': Directory {} {why}.", quote(path))));
+            }
+            "env_file" | "secret_file" => {
+                let path = call.value(option).unwrap_or_default();
+                if (world.path)(path) != PathKind::File {
+                    return Err(misused(format!(
+                        "Dotenv file does not exist: {path}. Provide a path to an existing file, or remove the flag."
+                    )));
                 }
-            });
+                let unreadable =
+                    |why| Printed::default().refused(&TaskError::value(format!("{path} cannot be read: {why}")));
+                files.insert(option, variables(&(world.read)(path).map_err(unreadable)?, world.variable));
+            }
+            "env" | "secret" => {
+                for one in call.values(option) {
+                    let value = match one.split_once('=') {
+                        Some((name, value)) => (name.to_owned(), Some(value.to_owned())),
+                        None => match (world.variable)(one) {
+                            Some(value) => (one.clone(), Some(value)),
+                            None => return Err(misused(format!("{one} is not set in local environment."))),
+                        },
+                    };
+                    pairs.entry(option).or_default().push(value);
+                }
+            }
+            _ => {}
         }
-        Ok::<_, TaskError>(pairs)
+    }
+    let merged = |sources: [Option<&Vec<Variable>>; 3]| {
+        let mut all: Vec<Variable> = Vec::new();
+        for (name, value) in sources.into_iter().flatten().flatten() {
+            match all.iter_mut().find(|(known, _)| known == name) {
+                Some(known) => known.1.clone_from(value),
+                None => all.push((name.clone(), value.clone())),
+            }
+        }
+        all
     };
-    Ok(Given { envs: pairs("env", "env_file")?, secrets: pairs("secret", "secret_file")? })
+    Ok(Given {
+        envs: merged([None, files.get("env_file"), pairs.get("env")]),
+        secrets: merged([files.get("env_file"), files.get("secret_file"), pairs.get("secret")]),
+        on_command_line: true,
+    })
+}
+
+/// Variables and secrets of a command, which no file has: those of a file may have any name that its other rules allow, and each a value.
+///
+/// # Errors
+/// A name that no variable has.
+pub(super) fn of_command(given: &Given) -> Result<(), TaskError> {
+    let is_name = |name: &str| {
+        name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
+            && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+    };
+    for (kind, all) in [("env", &given.envs), ("secret", &given.secrets)] {
+        if let Some((name, _)) = all.iter().find(|(name, _)| !is_name(name)) {
+            return Err(TaskError::value(format!("Invalid {kind} key: {name}")));
+        }
+    }
+    Ok(())
+}
+
+/// What of a task the command line says otherwise than its file.
+#[derive(Default)]
+pub(super) struct Overrides {
+    /// Fields of `resources`; null takes one away.
+    fields: Map,
+    /// Parts of the place; one that is there and holds nothing takes it away.
+    place: Place,
+    /// What is said of them.
+    pub(super) told: String,
+}
+
+/// A cloud, a region and a zone, each of which may take the file's away.
+#[derive(Default)]
+struct Place {
+    cloud: Option<Option<String>>,
+    region: Option<Option<String>>,
+    zone: Option<Option<String>>,
+}
+
+/// Where the command line says that the machines are to be, and what is said of that.
+///
+/// # Errors
+/// `infra` that is none, or both ways to say it.
+pub(super) fn place_of(call: &Call) -> Result<Overrides, (String, TaskError)> {
+    let mut out = Overrides::default();
+    let apart = ["cloud", "region", "zone"].map(|option| call.value(option));
+    if apart.iter().any(Option::is_some) {
+        out.told = "The --cloud, --region, and --zone options are deprecated. Use --infra instead.\n".to_owned();
+    }
+    let part =
+        |text: &str| Some(text).filter(|text| !text.eq_ignore_ascii_case("none") && *text != "*").map(str::to_owned);
+    let [cloud, region, zone] = apart.map(|one| one.map(part));
+    out.place = Place { cloud, region, zone };
+    let Some(text) = call.value("infra") else { return Ok(out) };
+    if apart.iter().any(Option::is_some) {
+        let both = TaskError::value("Cannot specify both --infra and --cloud, --region, or --zone.");
+        return Err((out.told, both));
+    }
+    let [cloud, region, zone] = Infra::parts(text).map_err(|error| (String::new(), error))?;
+    let part = |one: Option<String>| Some(one.as_deref().and_then(part));
+    out.place = Place { cloud: part(cloud), region: part(region), zone: part(zone) };
+    Ok(out)
+}
+
+/// With what else it says of the machines.
+///
+/// # Errors
+/// A cloud that there is not, and ports that are none and others.
+pub(super) fn with_fields(mut out: Overrides, call: &Call) -> Result<Overrides, TaskError> {
+    if let Some(Some(name)) = &out.place.cloud {
+        check_cloud(name)?;
+    }
+    for (option, field) in [
+        ("gpus", "accelerators"),
+        ("cpus", "cpus"),
+        ("memory", "memory"),
+        ("instance_type", "instance_type"),
+        ("image_id", "image_id"),
+        ("disk_tier", "disk_tier"),
+        ("network_tier", "network_tier"),
+        ("local_disk", "local_disk"),
+    ] {
+        if let Some(value) = call.value(option) {
+            let none = value.eq_ignore_ascii_case("none");
+            out.fields.insert(field, if none { Value::Null } else { Value::from(value) });
+        }
+    }
+    if let Some(size) = call.value("disk_size").and_then(parse_int) {
+        out.fields.insert("disk_size", Value::Int(size));
+    }
+    if let Some(spot) = call.value("use_spot") {
+        out.fields.insert("use_spot", spot == "true");
+    }
+    let ports = call.values("ports");
+    match ports.iter().any(|port| port.eq_ignore_ascii_case("none")) {
+        true if ports.len() > 1 => return Err(TaskError::value("Cannot specify both \"none\" and other ports.")),
+        true => out.fields.insert("ports", Value::Null),
+        false if ports.is_empty() => {}
+        false => out.fields.insert("ports", ports),
+    }
+    if call.path == "sky exec" {
+        // the machines are there
+        for field in ["cpus", "memory", "disk_size", "disk_tier", "local_disk", "ports"] {
+            match out.fields.remove(field) {
+                None | Some(Value::Null) => {}
+                Some(Value::List(ports)) => {
+                    let ports: Vec<String> = ports.iter().map(Value::quoted).collect();
+                    let comma = if ports.len() == 1 { "," } else { "" };
+                    out.told += &format!("Override param {field}=({}{comma}) is ignored.\n", ports.join(", "));
+                }
+                Some(value) => out.told += &format!("Override param {field}={} is ignored.\n", value.text()),
+            }
+        }
+    }
+    Ok(out)
 }
 
 /// Options of the command line take the place of what the file says, in each of its alternatives.
-pub(super) fn override_all(tasks: &mut [Task], call: &Call, world: &World<'_>) -> Result<(), TaskError> {
-    let fields = fields(call)?;
+pub(super) fn override_all(
+    tasks: &mut [Task],
+    overrides: &Overrides,
+    call: &Call,
+    world: &World<'_>,
+) -> Result<(), TaskError> {
     for task in tasks {
-        if let Some(name) = call.value("name") {
-            task.name = Some(name.to_owned());
-        }
         if let Some(path) = call.value("workdir") {
             task.workdir = Some(Value::from(path));
         }
         repository(task, call)?;
-        if let Some(count) = call.value("num_nodes").and_then(|count| count.trim().parse().ok()) {
-            if count < 1 {
-                return Err(TaskError::value(format!("num_nodes should be a positive int. Got: {count}")));
-            }
-            task.num_nodes = count;
+        override_resources(task, overrides, world)?;
+        if let Some(count) = call.value("num_nodes") {
+            task.num_nodes = match count.parse() {
+                Ok(count) if count > 0 => count,
+                _ => return Err(TaskError::value(format!("num_nodes should be a positive int. Got: {count}"))),
+            };
         }
-        if fields.is_empty() {
-            continue;
+        if let Some(name) = call.value("name") {
+            task.name = Some(name.to_owned());
         }
-        let mut list = Vec::new();
-        let mut order = task.resources.order;
         for one in &task.resources.list {
-            let mut map = one.write(world.catalogue);
-            if fields.contains("instance_type") {
-                // what was written down for the other type does not count
-                map.remove("memory");
+            one.check_instance_type(world.catalogue)?;
+        }
+    }
+    Ok(())
+}
+
+fn override_resources(task: &mut Task, overrides: &Overrides, world: &World<'_>) -> Result<(), TaskError> {
+    let Overrides { fields, place, .. } = overrides;
+    let moves = [&place.cloud, &place.region, &place.zone].iter().any(|part| part.is_some());
+    if fields.is_empty() && !moves {
+        return Ok(());
+    }
+    let size = match fields.get("disk_size") {
+        Some(Value::Int(size)) if *size <= 0 => {
+            return Err(TaskError::value(format!("\"disk_size\" must be a positive integer (in GB). Got: {size}.")));
+        }
+        Some(Value::Int(size)) => Some(*size),
+        _ => None,
+    };
+    for one in &mut task.resources.list {
+        let mut map = one.write(world.catalogue);
+        if fields.contains("instance_type") && one.memory.is_none() {
+            // it is that of the other type
+            map.remove("memory");
+        }
+        for (key, value) in fields.iter() {
+            match value {
+                Value::Null => drop(map.remove(&key.text())),
+                value => map.insert(key.clone(), value.clone()),
             }
-            for (key, value) in fields.iter() {
-                match value {
-                    Value::Null => drop(map.remove(&key.text())),
-                    value => map.insert(key.clone(), value.clone()),
+        }
+        if moves {
+            let mut infra = one.infra.clone();
+            if let Some(cloud) = &place.cloud {
+                infra.cloud = cloud.as_deref().and_then(Cloud::from_name);
+            }
+            for (part, given) in [(&mut infra.region, &place.region), (&mut infra.zone, &place.zone)] {
+                if let Some(given) = given {
+                    part.clone_from(given);
                 }
             }
-            let read = Alternatives::read(map, None, Reader::Server, world.catalogue)?;
-            if read.list.len() > 1 {
-                order = read.order;
-            }
-            list.extend(read.list);
+            map.remove("infra");
+            map.insert_some("infra", infra.text());
         }
-        task.resources = Alternatives { order, list };
+        let read = Resources::read(map, None, Reader::Client)?;
+        *one = Resources { hooks: std::mem::take(&mut one.hooks), disk_size: size.or(read.disk_size), ..read };
     }
     Ok(())
 }
@@ -105,59 +288,6 @@ fn repository(task: &mut Task, call: &Call) -> Result<(), TaskError> {
     }
     task.workdir = Some(Value::Map(map));
     Ok(())
-}
-
-/// Fields of `resources` that the command line gives; null takes one away.
-fn fields(call: &Call) -> Result<Map, TaskError> {
-    let mut fields = Map::new();
-    for (option, field) in [
-        ("cpus", "cpus"),
-        ("memory", "memory"),
-        ("gpus", "accelerators"),
-        ("instance_type", "instance_type"),
-        ("disk_size", "disk_size"),
-        ("disk_tier", "disk_tier"),
-        ("network_tier", "network_tier"),
-        ("local_disk", "local_disk"),
-        ("image_id", "image_id"),
-    ] {
-        if let Some(value) = call.value(option) {
-            let none = value.eq_ignore_ascii_case("none");
-            fields.insert(field, if none { Value::Null } else { Value::from(value) });
-        }
-    }
-    if let Some(spot) = call.value("use_spot") {
-        fields.insert("use_spot", spot == "true");
-    }
-    if !call.values("ports").is_empty() {
-        fields.insert("ports", call.values("ports"));
-    }
-    let place = place_of(call)?;
-    if place != Infra::default() {
-        fields.insert("infra", place.text().map_or(Value::Null, Value::from));
-    }
-    Ok(fields)
-}
-
-/// Where the command line says that the machines are to be.
-fn place_of(call: &Call) -> Result<Infra, TaskError> {
-    let mut place = match call.value("infra") {
-        Some(text) => {
-            check_cloud(text.split('/').next().unwrap_or_default())?;
-            Infra::read(text)?
-        }
-        None => Infra::default(),
-    };
-    if let Some(name) = call.value("cloud") {
-        check_cloud(name)?;
-        place.cloud = Cloud::from_name(name);
-    }
-    for (option, field) in [("region", &mut place.region), ("zone", &mut place.zone)] {
-        if let Some(value) = call.value(option) {
-            *field = Some(value.to_owned());
-        }
-    }
-    Ok(place)
 }
 
 fn check_cloud(name: &str) -> Result<(), TaskError> {

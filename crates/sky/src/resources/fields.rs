@@ -18,7 +18,7 @@ const HOOK_SECONDS: i128 = 3600;
 const HOOK_EVENTS: [&str; 3] = ["stop", "preemption", "down"];
 
 impl Resources {
-    pub(super) fn read(mut config: Map, hooks: Option<&Value>, reader: Reader) -> Result<Self, TaskError> {
+    pub(crate) fn read(mut config: Map, hooks: Option<&Value>, reader: Reader) -> Result<Self, TaskError> {
         let at = |field: &'static str| move |error: TaskError| error.at(format!("$.resources.{field}"));
         let mut text = |key: &str| config.take(key).map(|value| value.text());
         let (cloud, infra, region, zone) = (text("cloud"), text("infra"), text("region"), text("zone"));

@@ -2,6 +2,7 @@
 
 mod cli;
 mod commands;
+mod launches;
 mod optimizer;
 mod script;
 mod words;
@@ -69,6 +70,15 @@ pub fn replay(folder: &Path, only: &str) -> Result<()> {
         let recorded = serde_json::from_str(&text).context("reading words.json")?;
         for (line, difference) in words::replay(&recorded).into_iter().filter(|(line, _)| line.contains(only)) {
             tally.count("words", &line, difference);
+        }
+    }
+    if let Ok(text) = fs::read_to_string(folder.join("launches.json")) {
+        let recorded: Json = serde_json::from_str(&text).context("reading launches.json")?;
+        for case in recorded.as_array().into_iter().flatten() {
+            let words: Vec<String> = case["args"].as_array().into_iter().flatten().map(text_of).collect();
+            if words.join(" ").contains(only) {
+                tally.count("launches", &words.join(" "), launches::replay(case, &words, &catalogue));
+            }
         }
     }
     type Replayed = fn(&Path) -> Result<Vec<(String, Option<String>)>>;
@@ -167,9 +177,9 @@ fn difference(case: &Path, catalogue: &Catalogue) -> Result<Option<(String, bool
     };
     let pairs = |key: &str| {
         let list = options[key].as_array().cloned().unwrap_or_default();
-        list.iter().map(|pair| (text_of(&pair[0]), text_of(&pair[1]))).collect()
+        list.iter().map(|pair| (text_of(&pair[0]), Some(text_of(&pair[1])))).collect()
     };
-    let given = Given { envs: pairs("env"), secrets: pairs("secret") };
+    let given = Given { envs: pairs("env"), secrets: pairs("secret"), on_command_line: false };
     let read = File::read(&text, &given, Reader::Client, catalogue);
     if let Some(difference) = compare(&outcome(&read, catalogue), &expected) {
         return Ok(Some((difference, names_this_machine(&read, &expected))));
