@@ -74,10 +74,11 @@ class Maker:
             spec |= without_none(suspend=self.maybe(0.2, True, False), ttlSecondsAfterFinished=self.maybe(0.07, 0, 100000),
                                  managedBy=self.maybe(0.03, "example.com/other", "kubernetes.io/job-controller"))  # fmt: skip
         metadata = without_none(labels=self.maybe(0.2, {"app": "one"}), annotations=self.maybe(0.15, {"note": "x"}), finalizers=self.maybe(0.04, ["example.com/keep"]))
+        policies: list[str | None] = ["Never"] * 6 + ["OnFailure"] * 2 if alone else ["Never"] * 6 + ["OnFailure", None]
         spec["template"] = {
             **({"metadata": metadata} if metadata else {}),
             "spec": without_none(
-                restartPolicy=rng.choice(["Never"] * 7 + ["OnFailure"]),
+                restartPolicy=rng.choice(policies),
                 containers=[{"name": name, "image": "app:1"} for name in self.containers],
                 initContainers=self.maybe(0.1, [{"name": "early", "image": "app:1"}], [{"name": "early", "image": "app:1", "restartPolicy": "Always"}]),
                 # a pod that is deleted stays until a kubelet says that it has ended, where it has a node
@@ -85,6 +86,7 @@ class Maker:
                 subdomain=self.maybe(0.1, "svc") if alone else None,
             ),
         }
+        self.in_place = spec["template"]["spec"].get("restartPolicy") != "Never"
         return spec
 
     def failures(self, indexed: bool) -> dict:
@@ -115,10 +117,35 @@ class Maker:
         )}  # fmt: skip
 
     def runs(self, selector: str | None) -> dict:
-        return {"pods": without_none(phase="Running", selector=selector, limit=self.maybe(0.4, 1, 2), ready=self.maybe(0.25, False))}
+        restarts = self.maybe(0.5 if self.in_place else 0.05, 0, 1, 1, 2, 3)
+        return {"pods": without_none(phase="Running", selector=selector, limit=self.maybe(0.4, 1, 2), ready=self.maybe(0.25, False), restarts=restarts)}
 
-    def patch(self, kind: str, body: dict, name: str = "a") -> dict:
-        return {"patch": {"kind": kind, "name": name, "type": "merge", "body": body}}
+    def patch(self, kind: str, body: dict | list, name: str = "a") -> dict:
+        return {"patch": {"kind": kind, "name": name, "type": "json" if isinstance(body, list) else "merge", "body": body}}
+
+    def edit_pods(self, selector: str | None) -> dict:
+        """Somebody edits pods that a controller has made: what it keeps in them, and by what it knows them."""
+        body = self.rng.choice([
+            {"metadata": {"finalizers": None}}, {"metadata": {"finalizers": ["example.com/keep"]}}, {"metadata": {"labels": {"seen": "1"}}},
+            {"metadata": {"labels": {"batch.kubernetes.io/controller-uid": "other", "controller-uid": "other", "app": "other"}}},
+            {"metadata": {"ownerReferences": None}}, {"metadata": {"annotations": {INDEX: self.rng.choice(["1", "7", "x", None])}}},
+            {"metadata": {"annotations": {"batch.kubernetes.io/job-index-failure-count": self.rng.choice(["0", "3", "x"])}}}])  # fmt: skip
+        return {"patch": {"kind": "Pod", "selector": selector or "batch.kubernetes.io/job-name", "type": "merge", "body": body}}
+
+    def template_edits(self, where: str) -> list[dict]:
+        """What may change in the template of a suspended Job, and what may not, as a patch of its parts."""
+        rng = self.rng
+        edits = [
+            ("metadata", {"labels": {"queue": "x"}, "annotations": {"n": "1"}}), ("spec/nodeSelector", {"pool": "y"}),
+            ("spec/tolerations", [{"key": "k", "operator": "Exists"}]), ("spec/schedulingGates", [{"name": "example.com/g"}]),
+            ("spec/affinity", {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
+                {"weight": 1, "preference": {"matchExpressions": [{"key": "k", "operator": "Exists"}]}}]}}),
+            ("spec/containers/0/resources", {"requests": {"cpu": "1"}}), ("spec/containers/0/image", "app:2"), ("spec/priorityClassName", "x"),
+        ]  # fmt: skip
+        names = rng.sample(edits[:4], rng.randint(1, 3)) if rng.random() < 0.6 else rng.sample(edits, rng.randint(1, 2))
+        # labels are added one by one: the controllers' own stay
+        return [{"op": "add", "path": f"{where}/{path}", "value": value} for path, value in names if path != "metadata"] + [
+            {"op": "add", "path": f"{where}/metadata/labels/queue", "value": rng.choice(["x", "y"])} for path, _ in names if path == "metadata"]
 
 
 class Jobs(Maker):
@@ -127,16 +154,70 @@ class Jobs(Maker):
     def scenario(self) -> Scenario:
         rng = self.rng
         spec = self.job(alone=True)
-        meta = without_none(name="a", labels=self.maybe(0.2, {"own": "label"}))
-        steps = [{"create": {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": spec}}]
-        if spec["template"]["spec"].get("nodeName"):
-            steps.insert(0, {"create": {"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"golden-{self.namespace}"}}})
-        steps.append(self.settle())
-        ways = {self.some_end: 8, self.some_run: 3, self.suspend: 2, self.scale: 2, self.edit: 1.5, self.delete_pods: 1.5, self.delete: 0.3,
-                self.terminated: 2 if "nodeName" in spec["template"]["spec"] else 0}  # fmt: skip
-        for _ in range(rng.randint(3, 6)):
-            steps += [rng.choices(list(ways), list(ways.values()))[0](), self.settle()]
+        meta = without_none(name="a", labels=self.maybe(0.2, {"own": "label"}), finalizers=self.maybe(0.1, ["example.com/hold"]))
+        template = spec["template"]
+        before = []
+        self.account = None
+        if template["spec"].get("nodeName"):
+            before.append({"create": {"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"golden-{self.namespace}"}}})
+        if rng.random() < 0.06:
+            # its pods are refused until somebody makes the account
+            self.account = template["spec"]["serviceAccountName"] = "later"
+        if rng.random() < 0.08:
+            spec |= {"manualSelector": True, "selector": {"matchLabels": {"app": "one"}}}
+            template["metadata"] = {**template.get("metadata", {}), "labels": {"app": "one"}}
+            if rng.random() < 0.6:
+                before.append(self.stray())
+        self.made = {"create": {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": spec}}
+        steps = [*before, self.made, self.settle()]
+        held = "finalizers" in meta or "finalizers" in template.get("metadata", {})
+        ways = {self.some_end: 8, self.some_run: 3, self.suspend: 2, self.scale: 2, self.edit: 1.5, self.delete_pods: 1.5,
+                self.delete: 1.5 if held else 0.3, self.unhold: 1 if held else 0, self.again: 0.2,
+                self.suspended_edit: 0.8, self.pods_edited: 0.5, self.stray: 0.3, self.orphan: 0.2, self.status: 0.2,
+                self.make_account: 4 if self.account else 0, self.terminated: 2 if "nodeName" in template["spec"] else 0}  # fmt: skip
+        for _ in range(rng.randint(3, 7)):
+            way = rng.choices(list(ways), list(ways.values()))[0]()
+            for step in way if isinstance(way, list) else [way]:
+                steps += [step, self.settle()]
         return Scenario(self.namespace, "Job", self.kinds, [*steps, {"events": {"without": "already exists$"}}])
+
+    def again(self) -> dict:
+        """The same Job once more, where it is gone by then."""
+        return self.made
+
+    def unhold(self) -> dict:
+        return self.patch("Job", {"metadata": {"finalizers": None}})
+
+    def suspended_edit(self) -> list[dict]:
+        steps = [self.patch("Job", {"spec": {"suspend": True}})] if self.rng.random() < 0.7 else []
+        steps.append(self.patch("Job", self.template_edits("/spec/template")))
+        return steps + ([self.patch("Job", {"spec": {"suspend": False}})] if self.rng.random() < 0.7 else [])
+
+    def pods_edited(self) -> dict:
+        return self.edit_pods(self.selector())
+
+    def stray(self) -> dict:
+        """A pod that no controller has made."""
+        index = self.maybe(0.5, "0", "1", "9")
+        meta = without_none(name=self.rng.choice(["stray", "stray", "other"]), labels={"app": "one"}, annotations=index and {INDEX: index},
+                            finalizers=self.maybe(0.3, ["batch.kubernetes.io/job-tracking"]))  # fmt: skip
+        return {"create": {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "app:1"}]}}}
+
+    def orphan(self) -> dict:
+        return {"delete": {"kind": "Job", "name": "a", "propagation": "Orphan"}}
+
+    def status(self) -> dict:
+        """Somebody writes into the status."""
+        step = self.patch("Job", {"status": self.rng.choice([
+            {"active": 7}, {"ready": 1}, {"terminating": 3}, {"failed": 2}, {"succeeded": 1}, {"completedIndexes": "0"}, {"failedIndexes": "1"},
+            {"startTime": None}, {"conditions": []}, {"uncountedTerminatedPods": {"failed": ["not-there"]}},
+            {"conditions": [{"type": "FailureTarget", "status": "True", "reason": "Mine", "message": "so it is"}]},
+            {"conditions": [{"type": "SuccessCriteriaMet", "status": "True", "reason": "Mine", "message": "so it is"}]}])})  # fmt: skip
+        step["patch"]["subresource"] = "status"
+        return step
+
+    def make_account(self) -> dict:
+        return {"create": {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "later"}}}
 
     def selector(self) -> str | None:
         return self.maybe(0.6, *(f"{INDEX}={n}" for n in (0, 0, 1, 2)), f"{INDEX} in (0,1)") if self.indexed else None
@@ -151,8 +232,10 @@ class Jobs(Maker):
         return self.patch("Job", {"spec": {"suspend": self.rng.random() < 0.6}})
 
     def scale(self) -> dict:
-        n = self.rng.choice([0, 1, 2, 3, 4])
-        both = {"parallelism": n, "completions": max(n, 1)}
+        # which of several indexes goes first whose pods are alike is chance upstream
+        n = self.rng.choice([0, 4] if self.indexed else [0, 1, 2, 3, 4])
+        size = self.rng.choice([0, 1, 2, 3, 4])
+        both = {"parallelism": size, "completions": max(size, 1)}
         return self.patch("Job", {"spec": self.rng.choice([both, {"parallelism": n}, {"parallelism": n}, {"completions": n}])})
 
     def edit(self) -> dict:
@@ -179,7 +262,7 @@ class Jobs(Maker):
 
 
 class JobSets(Maker):
-    kinds = ["JobSet", "Job", "Pod", "Service"]
+    kinds = ["JobSet", "Job", "Pod", "Service", "PersistentVolumeClaim"]
 
     def scenario(self) -> Scenario:
         rng = self.rng
@@ -198,12 +281,26 @@ class JobSets(Maker):
         )
         annotations = self.maybe(0.1, {"alpha.jobset.sigs.k8s.io/exclusive-topology": "rack"}, {"note": "x"},
                                  {"alpha.jobset.sigs.k8s.io/exclusive-topology": "rack", "alpha.jobset.sigs.k8s.io/node-selector": "true"})  # fmt: skip
-        meta = without_none(name=rng.choice(["a"] * 12 + ["x" * 60, "a.b"]), labels=self.maybe(0.2, {"own": "label"}), annotations=annotations)
+        if rng.random() < 0.12:
+            self.claim(spec)
+        meta = without_none(name=rng.choice(["a"] * 12 + ["x" * 60, "a.b"]), labels=self.maybe(0.2, {"own": "label"}), annotations=annotations,
+                            finalizers=self.maybe(0.06, ["example.com/hold"]))  # fmt: skip
         self.name = meta["name"]
-        steps = [{"create": {"apiVersion": JOBSET, "kind": "JobSet", "metadata": meta, "spec": spec}}, self.settle()]
-        ways = {self.some_end: 8, self.some_run: 3, self.suspend: 2, self.edit: 2, self.delete_one: 1, self.delete: 0.3}
-        for _ in range(rng.randint(3, 6)):
-            steps += [rng.choices(list(ways), list(ways.values()))[0](), self.settle()]
+        self.made = {"create": {"apiVersion": JOBSET, "kind": "JobSet", "metadata": meta, "spec": spec}}
+        before = []
+        if rng.random() < 0.08:
+            before = [self.taken()]
+            # what upstream is refused first, for its name or for what is wrong with it, is not told apart here
+            spec["replicatedJobs"][-1]["template"]["spec"].pop("podFailurePolicy", None)
+        steps = [*before, self.made, self.settle()]
+        held = "finalizers" in meta
+        ways = {self.some_end: 8, self.some_run: 3, self.suspend: 2, self.edit: 2, self.delete_one: 1, self.delete: 1.5 if held else 0.3,
+                self.unhold: 1 if held else 0, self.again: 0.2, self.suspended_edit: 1, self.child: 1, self.pods_edited: 0.3, self.status: 0.2,
+                self.all_run: 1, self.one_fails: 3}  # fmt: skip
+        for _ in range(rng.randint(3, 7)):
+            way = rng.choices(list(ways), list(ways.values()))[0]()
+            for step in way if isinstance(way, list) else [way]:
+                steps += [step, self.settle()]
         # which of these come is a matter of what a controller has seen yet
         without = "already exists$|AllJobsReady|JobsReady|AllReplicatedJobsStarted"
         return Scenario(self.namespace, "JobSet", self.kinds, [*steps, {"events": {"kinds": ["JobSet", "Job"], "without": without}}])
@@ -211,11 +308,84 @@ class JobSets(Maker):
     def replicated(self, place: int) -> dict:
         rng, before = self.rng, self.names[:place]
         metadata = without_none(labels=self.maybe(0.1, {"job": "label"}), annotations=self.maybe(0.1, {"job": "note"}))
-        depends = [{"name": rng.choice(before), "status": rng.choice(["Ready", "Complete"])}] if before and rng.random() < 0.25 else None
+        names = rng.sample(before, rng.randint(1, len(before))) if before and rng.random() < 0.3 else []
+        depends = [{"name": name, "status": rng.choice(["Ready", "Complete"])} for name in names] or None
         return without_none(
             name=self.names[place], replicas=self.maybe(0.5, 1, 2, 2, 0), groupName=self.maybe(0.1, "left", "right"), dependsOn=depends,
             template={**({"metadata": metadata} if metadata else {}), "spec": self.job(alone=False)},
         )  # fmt: skip
+
+    def claim(self, spec: dict) -> None:
+        """Claims, and containers that mount some of them."""
+        rng = self.rng
+        names = rng.sample(["data", "ckpt"], rng.randint(1, 2))
+        template = lambda name: {"metadata": without_none(name=name, labels=self.maybe(0.3, {"l": "1"}), annotations=self.maybe(0.3, {"n": "1"})),
+                                 "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}  # fmt: skip
+        spec["volumeClaimPolicies"] = [without_none(templates=[template(name)], retentionPolicy=self.maybe(0.7, {"whenDeleted": "Retain"}, {"whenDeleted": "Delete"}, {}))
+                                       for name in names]  # fmt: skip
+        for replicated in spec["replicatedJobs"]:
+            container = replicated["template"]["spec"]["template"]["spec"]["containers"][0]
+            container["volumeMounts"] = [{"name": name, "mountPath": f"/{name}"} for name in names if rng.random() < 0.8]
+
+    def taken(self) -> dict:
+        """Something that bears the name of a child already."""
+        pod = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "app:1"}]}
+        job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": f"a-{self.names[-1]}-0"}, "spec": {"suspend": True, "template": {"spec": pod}}}
+        service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "a"}, "spec": {"clusterIP": "None", "selector": {"mine": "1"}}}
+        return {"create": self.rng.choice([job, service])}
+
+    def again(self) -> dict:
+        """The same JobSet once more, where it is gone by then."""
+        return self.made
+
+    def unhold(self) -> dict:
+        return self.patch("JobSet", {"metadata": {"finalizers": None}}, self.name)
+
+    def suspended_edit(self) -> list[dict]:
+        """Templates change while all is suspended, with what else the same patch says."""
+        rng, place = self.rng, self.rng.randrange(len(self.names))
+        where = f"/spec/replicatedJobs/{place}/template/spec/template"
+        edits = [{"op": "add", "path": f"{where}/metadata", "value": {"labels": {"queue": "x"}, "annotations": {"n": "1"}}}] if rng.random() < 0.4 else [
+            edit for edit in self.template_edits(where) if "/metadata/" not in edit["path"]]  # fmt: skip
+        together = rng.random() < 0.3
+        steps = [] if together or rng.random() < 0.2 else [self.patch("JobSet", {"spec": {"suspend": True}}, self.name)]
+        if together:
+            edits.insert(0, {"op": "add", "path": "/spec/suspend", "value": rng.random() < 0.5})
+        if edits:
+            steps.append(self.patch("JobSet", edits, self.name))
+        return steps + ([self.patch("JobSet", {"spec": {"suspend": False}}, self.name)] if rng.random() < 0.7 else [])
+
+    def child(self) -> dict:
+        """Somebody edits a Job of the JobSet, or holds it."""
+        rng = self.rng
+        return self.patch("Job", rng.choice([
+            {"metadata": {"finalizers": ["example.com/keep"]}}, {"metadata": {"finalizers": ["example.com/keep"]}}, {"metadata": {"finalizers": None}},
+            {"metadata": {"finalizers": None}}, {"spec": {"suspend": True}}, {"spec": {"suspend": False}}, {"metadata": {"labels": {"mine": "1"}}},
+            {"metadata": {"ownerReferences": None}}, {"spec": {"parallelism": rng.choice([0, 1, 2])}}, {"spec": {"activeDeadlineSeconds": 1}},
+            {"metadata": {"labels": {"jobset.sigs.k8s.io/restart-attempt": rng.choice([None, "0", "1", "x"])}}},
+            {"metadata": {"labels": {REPLICATED: rng.choice([None, "ghost", self.names[-1]])}}}]),
+            f"{self.name}-{rng.choice(self.names)}-{rng.choice([0, 0, 1])}")  # fmt: skip
+
+    def pods_edited(self) -> dict:
+        return self.edit_pods(self.selector())
+
+    def status(self) -> dict:
+        """Somebody writes into the status."""
+        step = self.patch("JobSet", {"status": self.rng.choice([
+            {"restarts": 1}, {"restarts": 2, "restartsCountTowardsMax": 1}, {"terminalState": "Completed"}, {"replicatedJobsStatus": []}, {"restartsCountTowardsMax": 5},
+            {"conditions": [{"type": "Completed", "status": "True", "reason": "Mine", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]},
+            {"conditions": [{"type": "RestartingJobSet", "status": "True", "reason": "Mine", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}])}, self.name)  # fmt: skip
+        step["patch"]["subresource"] = "status"
+        return step
+
+    def all_run(self) -> dict:
+        return {"pods": {"phase": "Running"}}
+
+    def one_fails(self) -> dict:
+        """One pod of one Job: which of several Jobs is seen first is not chance then."""
+        name, index = self.rng.choice(self.names), self.rng.choice([0, 0, 1])
+        selector = f"{REPLICATED}={name},jobset.sigs.k8s.io/job-index={index}"
+        return {"pods": without_none(phase="Failed", selector=selector, limit=1, exitCode=self.maybe(0.5, 1, 42, 3))}
 
     def policy(self) -> dict:
         rng = self.rng
@@ -247,12 +417,14 @@ class JobSets(Maker):
             {"spec": {"failurePolicy": {"maxRestarts": 3}}}, {"spec": {"failurePolicy": None}}, {"spec": {"network": None}},
             {"spec": {"successPolicy": {"operator": "Any"}}}, {"spec": {"startupPolicy": None}}, {"spec": {"network": {"subdomain": "other"}}},
             {"spec": {"ttlSecondsAfterFinished": 100000}}, {"spec": {"managedBy": "example.com/other"}}, {"spec": {"coordinator": {"replicatedJob": "a"}}},
+            {"spec": {"suspend": None}}, {"spec": {"volumeClaimPolicies": None}}, {"spec": {"ttlSecondsAfterFinished": 0}},
+            {"metadata": {"annotations": {"alpha.jobset.sigs.k8s.io/exclusive-topology": "rack"}}},
             {"metadata": {"labels": {"new": "label"}}}, {"spec": {"replicatedJobs": []}}, {"spec": {"replicatedJobs": None}}]), self.name)  # fmt: skip
 
     def delete_one(self) -> dict:
         """Something that the JobSet has made goes."""
-        return {"delete": {"kind": self.rng.choice(["Job", "Job", "Service"]), "propagation": "Background",
+        return {"delete": {"kind": self.rng.choice(["Job", "Job", "Service"]), "propagation": self.rng.choice(["Background", "Foreground", "Orphan"]),
                            "name": self.rng.choice([f"{self.name}-{self.names[0]}-0", f"{self.name}-{self.names[-1]}-0", self.name])}}  # fmt: skip
 
     def delete(self) -> dict:
-        return {"delete": without_none(kind="JobSet", name=self.name, propagation=self.maybe(0.8, "Background", "Foreground"))}
+        return {"delete": without_none(kind="JobSet", name=self.name, propagation=self.maybe(0.8, "Background", "Foreground", "Orphan"))}

@@ -42,6 +42,13 @@ fn prefix(job_name: &str, index: Option<u32>) -> String {
     format!("{}{end}", &job_name[..job_name.len().min(room)])
 }
 
+/// Whether a pod of the Job may have this name.
+pub fn is_like(name: &str, job: &Value) -> bool {
+    let longest = prefix(object::meta(job, "name"), Some(u32::MAX));
+    let cut = longest.trim_end_matches('-').rfind('-').unwrap_or_default();
+    name.starts_with(&longest[..cut])
+}
+
 /// Names for new pods; never the same twice.
 pub struct Names<'a> {
     job_name: &'a str,

@@ -72,7 +72,7 @@ fn event(kind: EventType, reason: &str, message: impl Into<String>) -> Event {
 
 /// See the module's documentation.
 pub fn decide(observed: &Observed, now: Timestamp) -> Decision {
-    let Observed { job, pods, orphans } = observed;
+    let Observed { job, pods, orphans, ownerless } = observed;
     let status = Status::read(job);
     let Some(spec) = Spec::read(job) else { return Decision::nothing() };
     if let Some(over) = status.finished() {
@@ -85,7 +85,7 @@ pub fn decide(observed: &Observed, now: Timestamp) -> Decision {
     if !claims.is_empty() {
         return Decision { writes: claims, ..Decision::default() };
     }
-    Sync::new(job, spec, status, pods, now).decide()
+    Sync::new(job, spec, status, pods, ownerless, now).decide()
 }
 
 /// A finished Job lives on for its time to live.
@@ -126,6 +126,8 @@ struct Sync<'a> {
     job: &'a Value,
     spec: Spec<'a>,
     pods: Vec<&'a Pod>,
+    /// See [`Observed`].
+    ownerless: &'a BTreeSet<String>,
     now: Timestamp,
     /// As read.
     before: Status,
@@ -154,7 +156,14 @@ struct Sync<'a> {
 }
 
 impl<'a> Sync<'a> {
-    fn new(job: &'a Value, spec: Spec<'a>, before: Status, pods: &'a [Pod], now: Timestamp) -> Self {
+    fn new(
+        job: &'a Value,
+        spec: Spec<'a>,
+        before: Status,
+        pods: &'a [Pod],
+        ownerless: &'a BTreeSet<String>,
+        now: Timestamp,
+    ) -> Self {
         let mut pods: Vec<&Pod> = pods.iter().filter(|pod| controlled_by(&pod.object, object::uid(job))).collect();
         if spec.indexed {
             pods.sort_by_key(|pod| pod.index);
@@ -182,6 +191,7 @@ impl<'a> Sync<'a> {
             job,
             spec,
             pods,
+            ownerless,
             now,
             before,
             status,
@@ -457,7 +467,7 @@ impl<'a> Sync<'a> {
             }
         }
         let indexes = if self.spec.indexed { self.indexes_to_start(missing) } else { vec![None; missing] };
-        let taken = self.pods.iter().map(|pod| pod.name.clone()).collect();
+        let taken = self.pods.iter().map(|pod| pod.name.clone()).chain(self.ownerless.iter().cloned()).collect();
         let mut names = Names::new(self.job, self.before.succeeded + self.before.failed, taken);
         for index in indexes {
             let replaced = index.and_then(|index| self.awaiting.get(&index).copied());
@@ -631,7 +641,9 @@ impl<'a> Sync<'a> {
         });
         let mut writes = self.writes;
         if !changed {
-            // the status owes nothing: the first pod that is refused may end the pass, the others would be refused as well
+            // the status owes nothing: the first pod that is refused may end the pass, the others would be refused as well;
+            // but pods that have ended are let go of all the same, and come first
+            writes.sort_by_key(|write| matches!(write.op, Op::Create { .. }));
             for write in &mut writes {
                 if let OnError::EventThenContinue(event) = &write.on_error {
                     write.on_error = OnError::EventThenStop(event.clone());

@@ -37,6 +37,7 @@ use jiff::Timestamp;
 use pods::Pod;
 use reconcile::{Decision, Primary, Reconciler, Wakes, Watch, World};
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// The finalizer of a pod that is not counted yet.
@@ -72,6 +73,8 @@ pub struct Observed {
     pods: Vec<Pod>,
     /// Pods that nobody owns and its selector selects, by name.
     orphans: Vec<Pod>,
+    /// Names like those of its pods that others have which nobody owns: pods that it gave up keep the names that it gave them.
+    ownerless: BTreeSet<String>,
 }
 
 /// Whether the owner reference with `controller: true` is to this uid.
@@ -124,9 +127,11 @@ impl Reconciler for JobController {
         let adoptable = |pod: &&Arc<Value>| {
             !object::is_terminating(pod) && selector.as_ref().is_some_and(|selector| selector.selects(pod))
         };
-        let orphans =
-            world.unowned(&pod_gvk(), &target.key.namespace).iter().filter(adoptable).map(Pod::read).collect();
-        Some(Observed { job, pods, orphans })
+        let unowned = world.unowned(&pod_gvk(), &target.key.namespace);
+        let orphans = unowned.iter().filter(adoptable).map(Pod::read).collect();
+        let names = unowned.iter().map(|pod| object::meta(pod, "name"));
+        let ownerless = names.filter(|name| build::is_like(name, &job)).map(str::to_owned).collect();
+        Some(Observed { job, pods, orphans, ownerless })
     }
 
     fn decide(&self, observed: &Observed, now: Timestamp) -> Decision {

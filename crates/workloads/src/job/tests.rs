@@ -428,6 +428,19 @@ fn a_refused_pod_warns_and_is_tried_again() {
 }
 
 #[test]
+fn pods_are_counted_while_others_are_refused() {
+    let spec = json!({"completions": 2, "parallelism": 1, "completionMode": "Indexed", "backoffLimitPerIndex": 0});
+    let mut play = Play::of([job(spec)]);
+    play.rest();
+    play.model.refuse = Some(|line| line.starts_with("create Pod").then(|| "not yet".to_owned()));
+    play.kubelet(&json!({"phase": "Failed"}));
+    play.rest();
+    let status = play.status("j");
+    assert_eq!((&status["failed"], &status["failedIndexes"]), (&json!(1), &json!("0")), "{status}");
+    assert_eq!(status["uncountedTerminatedPods"], json!({}));
+}
+
+#[test]
 fn a_quota_lets_some_pods_through() {
     let mut play = Play::of([job(json!({"completions": 3, "parallelism": 3, "completionMode": "Indexed"}))]);
     play.model.refuse = Some(|line| line.starts_with("create Pod j-2-").then(|| "exceeded quota".to_owned()));
@@ -491,6 +504,24 @@ fn pods_are_adopted_and_given_up_by_labels() {
     let given_up = play.model.one("Pod", "orphan").expect("it stays");
     assert!(given_up["metadata"].get("ownerReferences").is_none() && given_up["metadata"].get("finalizers").is_none());
     assert_eq!((pods(&play).len(), &play.status("j")["active"]), (3, &json!(2)));
+}
+
+#[test]
+fn pods_that_were_given_up_keep_their_names() {
+    for mode in ["Indexed", "NonIndexed"] {
+        let name = "j".repeat(63);
+        let mut job = job(json!({"parallelism": 2, "completions": 2, "completionMode": mode}));
+        job["metadata"]["name"] = name.as_str().into();
+        let mut play = Play::of([job]);
+        play.rest();
+        for round in 1..=2 {
+            for pod in play.model.all("Pod") {
+                play.model.change(&pod_gvk(), &Key::of(&pod), |pod| pod["metadata"]["labels"] = json!({}));
+            }
+            play.rest();
+            assert_eq!((pods(&play).len(), &play.status(&name)["active"]), (2 + 2 * round, &json!(2)), "{mode}");
+        }
+    }
 }
 
 #[test]
