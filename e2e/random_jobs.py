@@ -148,6 +148,11 @@ class Maker:
             {"op": "add", "path": f"{where}/metadata/labels/queue", "value": rng.choice(["x", "y"])} for path, _ in names if path == "metadata"]
 
 
+    def terminated(self) -> dict:
+        """Pods that are being deleted end."""
+        return {"pods": {"phase": self.rng.choice(["Failed", "Failed", "Succeeded"]), "terminating": True}}
+
+
 class Jobs(Maker):
     kinds = ["Job", "Pod"]
 
@@ -170,6 +175,8 @@ class Jobs(Maker):
                 before.append(self.stray())
         self.made = {"create": {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": spec}}
         steps = [*before, self.made, self.settle()]
+        if rng.random() < 0.07:
+            steps = [*before, *self.too_long(spec)]
         held = "finalizers" in meta or "finalizers" in template.get("metadata", {})
         ways = {self.some_end: 8, self.some_run: 3, self.suspend: 2, self.scale: 2, self.edit: 1.5, self.delete_pods: 1.5,
                 self.delete: 1.5 if held else 0.3, self.unhold: 1 if held else 0, self.again: 0.2,
@@ -180,6 +187,13 @@ class Jobs(Maker):
             for step in way if isinstance(way, list) else [way]:
                 steps += [step, self.settle()]
         return Scenario(self.namespace, "Job", self.kinds, [*steps, {"events": {"without": "already exists$"}}])
+
+    def too_long(self, spec: dict) -> list[dict]:
+        """A Job whose deadline passes while nothing else happens, perhaps since it was resumed."""
+        spec["activeDeadlineSeconds"] = 2
+        over = "FailureTarget" if "nodeName" in spec["template"]["spec"] else "Failed"
+        resumed = [self.settle(), self.patch("Job", {"spec": {"suspend": False}})] if spec.get("suspend") else []
+        return [self.made, *resumed, {"wait": {"kind": "Job", "name": "a", "condition": over, "timeout": 12}}, self.settle()]
 
     def again(self) -> dict:
         """The same Job once more, where it is gone by then."""
@@ -253,10 +267,6 @@ class Jobs(Maker):
         selector = self.rng.choice(["batch.kubernetes.io/job-name%3Da", f"{INDEX}%3D0" if self.indexed else "batch.kubernetes.io/job-name%3Da"])
         return {"request": {"method": "DELETE", "path": f"/api/v1/namespaces/{self.namespace}/pods?labelSelector={selector}", "only": "kind"}}
 
-    def terminated(self) -> dict:
-        """Pods that are being deleted end."""
-        return {"pods": {"phase": self.rng.choice(["Failed", "Failed", "Succeeded"]), "terminating": True}}
-
     def delete(self) -> dict:
         return {"delete": without_none(kind="Job", name="a", propagation=self.maybe(0.8, "Background", "Foreground", "Orphan"))}
 
@@ -288,15 +298,25 @@ class JobSets(Maker):
         self.name = meta["name"]
         self.made = {"create": {"apiVersion": JOBSET, "kind": "JobSet", "metadata": meta, "spec": spec}}
         before = []
+        placed = rng.random() < 0.12
+        if placed:
+            # pods that have a node by themselves: leaders that followers follow, and pods that end slowly
+            node = f"golden-{self.namespace}"
+            before.append({"create": {"apiVersion": "v1", "kind": "Node", "metadata": without_none(name=node, labels=self.maybe(0.8, {"rack": "r1"}))}})
+            for replicated in rng.sample(spec["replicatedJobs"], rng.randint(1, len(spec["replicatedJobs"]))):
+                replicated["template"]["spec"]["template"]["spec"]["nodeName"] = node
+            if rng.random() < 0.6:
+                exclusive = {"alpha.jobset.sigs.k8s.io/exclusive-topology": "rack"}
+                rng.choice([meta, spec["replicatedJobs"][0]["template"].setdefault("metadata", {})]).setdefault("annotations", {}).update(exclusive)
         if rng.random() < 0.08:
-            before = [self.taken()]
+            before.append(self.taken())
             # what upstream is refused first, for its name or for what is wrong with it, is not told apart here
             spec["replicatedJobs"][-1]["template"]["spec"].pop("podFailurePolicy", None)
         steps = [*before, self.made, self.settle()]
         held = "finalizers" in meta
         ways = {self.some_end: 8, self.some_run: 3, self.suspend: 2, self.edit: 2, self.delete_one: 1, self.delete: 1.5 if held else 0.3,
                 self.unhold: 1 if held else 0, self.again: 0.2, self.suspended_edit: 1, self.child: 1, self.pods_edited: 0.3, self.status: 0.2,
-                self.all_run: 1, self.one_fails: 3}  # fmt: skip
+                self.all_run: 1, self.one_fails: 3, self.terminated: 3 if placed else 0}  # fmt: skip
         for _ in range(rng.randint(3, 7)):
             way = rng.choices(list(ways), list(ways.values()))[0]()
             for step in way if isinstance(way, list) else [way]:
