@@ -57,7 +57,7 @@ class Maker:
         indexed = self.indexed or rng.random() < 0.04
         counts = {"completions": rng.choice([1, 2, 2, 3, 4]) if self.indexed else self.maybe(0.6, 1, 2, 3), "parallelism": self.maybe(0.8, 0, 1, 2, 2, 3, 4)}
         if not alone:
-            counts = {"completions": rng.choice([1, 1, 2]), "parallelism": rng.choice([1, 1, 2])}
+            counts = {"completions": rng.choice([1, 1, 2, 4]), "parallelism": rng.choice([1, 1, 2, 4])}
         spec = without_none(
             **counts,
             completionMode="Indexed" if self.indexed else self.maybe(0.2, "NonIndexed"),

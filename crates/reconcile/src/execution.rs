@@ -167,6 +167,8 @@ pub struct Execution {
     waiting: Option<(Verb, What)>,
     /// What waits for its keys.
     keyless: Option<Op>,
+    /// The batch in which a write was refused ([`OnError::EventThenSkip`]): the later ones are left out.
+    last_batch: Option<u32>,
     failures: Vec<String>,
     fate: Option<Fate>,
     end: Option<Outcome>,
@@ -223,6 +225,7 @@ impl Execution {
             due: VecDeque::new(),
             waiting: None,
             keyless: None,
+            last_batch: None,
             failures: Vec::new(),
             fate: None,
             end: None,
@@ -261,6 +264,11 @@ impl Execution {
 
     fn begin(&mut self, write: Write) {
         let Write { op, on_error, on_success } = write;
+        if let (OnError::EventThenSkip(_, batch), Some(last)) = (&on_error, self.last_batch)
+            && *batch > last
+        {
+            return;
+        }
         let keyless = matches!(op, Op::CreateGenerated { .. } | Op::UpdateGenerated { .. }).then(|| op.clone());
         let (call, care) = request(op);
         let verb = call.verb;
@@ -350,6 +358,11 @@ impl Execution {
             }
             OnError::EventThenContinue(event) => {
                 self.due.push_back(Request::Record(event.about_error(&text)));
+                true
+            }
+            OnError::EventThenSkip(event, batch) => {
+                self.due.push_back(Request::Record(event.about_error(&text)));
+                self.last_batch.get_or_insert(batch);
                 true
             }
             OnError::EventThenStatus(event, status) => {
@@ -601,6 +614,22 @@ mod tests {
         let (said, outcome) = told(OnError::EventThenStatus(no(), status), refusal(422, "Invalid"));
         assert_eq!(said, ["POST ", "no: said: Invalid it is", "PATCH x/status"]);
         assert_eq!(outcome, Outcome::Failed(vec!["Invalid it is".to_owned()], Fate::AwaitChange));
+    }
+
+    #[test]
+    fn a_batch_follows_one_that_went_well() {
+        let in_batch = |(name, batch)| write(name, OnError::EventThenSkip(event("no"), batch));
+        let writes = |rest| {
+            let mut writes: Vec<Write> = [("a", 0), ("b", 1), ("c", 1), ("d", 2)].map(in_batch).into();
+            writes.push(write("e", rest));
+            decision(writes)
+        };
+        let made = || Answer::Accepted(Arc::new(pod("a")));
+        let (said, outcome) =
+            run(writes(OnError::Stop), vec![made(), refusal(403, "Forbidden"), made(), made(), made()]);
+        let tried = said.iter().filter(|line| line.starts_with("POST")).count();
+        assert_eq!((tried, said.contains(&"PATCH x/status".to_owned())), (4, true), "{said:?}");
+        assert_eq!(outcome, Outcome::Failed(vec!["Forbidden it is".to_owned()], Fate::Retry));
     }
 
     #[test]

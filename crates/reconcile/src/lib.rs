@@ -233,6 +233,9 @@ pub enum OnError {
     EventThenStop(Event),
     /// As `Continue`, but first emit this event, its message filled in by [`Event::about_error`].
     EventThenContinue(Event),
+    /// As `EventThenContinue`, but of the writes that follow, those that say so with a greater number are left out: writes of
+    /// which many may be refused for one reason come in batches, and a batch only after one that went well.
+    EventThenSkip(Event, u32),
     /// As `EventThenStop`, but the object says so, too: this status is written in place of the decision's, filled in by
     /// [`StatusWrite::about_error`].
     EventThenStatus(Event, StatusWrite),

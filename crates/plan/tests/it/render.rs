@@ -55,6 +55,7 @@ fn write(write: &Write) -> Value {
         OnError::Continue => json!("continue"),
         OnError::EventThenStop(e) => json!({"stop": event(e)}),
         OnError::EventThenContinue(e) => json!({"continue": event(e)}),
+        OnError::EventThenSkip(e, batch) => json!({"continue": event(e), "batch": batch}),
         OnError::EventThenStatus(e, status) => {
             let (StatusWrite::Replace(body) | StatusWrite::Merge(body)) = status;
             json!({"stop": event(e), "status": body})

@@ -458,6 +458,7 @@ impl<'a> Sync<'a> {
         self.deleted.insert(&pod.uid);
     }
 
+    /// One, then two, then four and so on, as long as none is refused.
     fn create_pods(&mut self, missing: usize) {
         if self.spec.backoff_limit_per_index.is_none() {
             let wait = self.record.remaining(self.now);
@@ -475,11 +476,10 @@ impl<'a> Sync<'a> {
             let created = format!("Created pod: {}", object::meta(&object, "name"));
             self.writes.push(Write {
                 op: Op::Create { object },
-                on_error: OnError::EventThenContinue(event(
-                    EventType::Warning,
-                    "FailedCreate",
-                    "Error creating: {error}",
-                )),
+                on_error: OnError::EventThenSkip(
+                    event(EventType::Warning, "FailedCreate", "Error creating: {error}"),
+                    (self.created + 1).ilog2(),
+                ),
                 on_success: Some(event(EventType::Normal, "SuccessfulCreate", created)),
             });
             self.created += 1;
@@ -639,19 +639,8 @@ impl<'a> Sync<'a> {
             }
             StatusWrite::Replace(job)
         });
-        let mut writes = self.writes;
-        if !changed {
-            // the status owes nothing: the first pod that is refused may end the pass, the others would be refused as well;
-            // but pods that have ended are let go of all the same, and come first
-            writes.sort_by_key(|write| matches!(write.op, Op::Create { .. }));
-            for write in &mut writes {
-                if let OnError::EventThenContinue(event) = &write.on_error {
-                    write.on_error = OnError::EventThenStop(event.clone());
-                }
-            }
-        }
         let next = self.waits.into_iter().min().map_or(Next::AwaitChange, Next::After);
-        Decision { writes, status, events: self.events, next, report: self.report }
+        Decision { writes: self.writes, status, events: self.events, next, report: self.report }
     }
 }
 

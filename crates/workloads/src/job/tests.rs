@@ -451,6 +451,19 @@ fn a_quota_lets_some_pods_through() {
 }
 
 #[test]
+fn pods_are_made_in_batches_as_long_as_none_is_refused() {
+    let mut play = Play::of([job(json!({"completions": 7, "parallelism": 7, "completionMode": "Indexed"}))]);
+    play.model.refuse = Some(|line| line.starts_with("create Pod j-1-").then(|| "no".to_owned()));
+    play.model.run(&JobController, &Target { gvk: job_gvk(), key: Key::new("ns", "j") });
+    let made: Vec<_> =
+        play.model.all("Pod").iter().map(|pod| object::annotation(pod, super::INDEX).map(str::to_owned)).collect();
+    assert_eq!(made, [Some("0".to_owned()), Some("2".to_owned())]);
+    play.model.refuse = None;
+    play.rest();
+    assert_eq!(play.status("j")["active"], 7);
+}
+
+#[test]
 fn the_deadline_starts_anew_on_resume() {
     let mut play = Play::of([job(json!({"activeDeadlineSeconds": 10, "suspend": true}))]);
     play.rest();
