@@ -73,7 +73,11 @@ class Maker:
         if alone:
             spec |= without_none(suspend=self.maybe(0.2, True, False), ttlSecondsAfterFinished=self.maybe(0.07, 0, 100000),
                                  managedBy=self.maybe(0.03, "example.com/other", "kubernetes.io/job-controller"))  # fmt: skip
-        metadata = without_none(labels=self.maybe(0.2, {"app": "one"}), annotations=self.maybe(0.15, {"note": "x"}), finalizers=self.maybe(0.04, ["example.com/keep"]))
+        metadata = without_none(labels=self.maybe(0.2, {"app": "one"}), annotations=self.maybe(0.15, {"note": "x"}))
+        node = self.maybe(0.2, f"golden-{self.namespace}") if alone else None
+        # one that is held without a node is ended by upstream at a moment of chance, within 20 s
+        if node and rng.random() < 0.2:
+            metadata["finalizers"] = ["example.com/keep"]
         policies: list[str | None] = ["Never"] * 6 + ["OnFailure"] * 2 if alone else ["Never"] * 6 + ["OnFailure", None]
         spec["template"] = {
             **({"metadata": metadata} if metadata else {}),
@@ -82,7 +86,7 @@ class Maker:
                 containers=[{"name": name, "image": "app:1"} for name in self.containers],
                 initContainers=self.maybe(0.1, [{"name": "early", "image": "app:1"}], [{"name": "early", "image": "app:1", "restartPolicy": "Always"}]),
                 # a pod that is deleted stays until a kubelet says that it has ended, where it has a node
-                nodeName=self.maybe(0.2, f"golden-{self.namespace}") if alone else None,
+                nodeName=node,
                 subdomain=self.maybe(0.1, "svc") if alone else None,
             ),
         }
@@ -126,7 +130,7 @@ class Maker:
     def edit_pods(self, selector: str | None) -> dict:
         """Somebody edits pods that a controller has made: what it keeps in them, and by what it knows them."""
         body = self.rng.choice([
-            {"metadata": {"finalizers": None}}, {"metadata": {"finalizers": ["example.com/keep"]}}, {"metadata": {"labels": {"seen": "1"}}},
+            {"metadata": {"finalizers": None}}, {"metadata": {"labels": {"seen": "1"}}},
             {"metadata": {"labels": {"batch.kubernetes.io/controller-uid": "other", "controller-uid": "other", "app": "other"}}},
             {"metadata": {"ownerReferences": None}}, {"metadata": {"annotations": {INDEX: self.rng.choice(["1", "7", "x", None])}}},
             {"metadata": {"annotations": {"batch.kubernetes.io/job-index-failure-count": self.rng.choice(["0", "3", "x"])}}}])  # fmt: skip
