@@ -293,6 +293,7 @@ class JobSets(Maker):
             ttlSecondsAfterFinished=self.maybe(0.05, 100000, 0),
             managedBy=self.maybe(0.03, "example.com/other", "jobset.sigs.k8s.io/jobset-controller"),
         )
+        self.any_will_do = spec.get("successPolicy", {}).get("operator") == "Any"
         annotations = self.maybe(0.1, {"alpha.jobset.sigs.k8s.io/exclusive-topology": "rack"}, {"note": "x"},
                                  {"alpha.jobset.sigs.k8s.io/exclusive-topology": "rack", "alpha.jobset.sigs.k8s.io/node-selector": "true"})  # fmt: skip
         if rng.random() < 0.12:
@@ -382,9 +383,10 @@ class JobSets(Maker):
     def child(self) -> dict:
         """Somebody edits a Job of the JobSet, or holds it."""
         rng = self.rng
+        # not its suspension: where the JobSet resumes it before the Job controller has seen that, it has no start time upstream
         return self.patch("Job", rng.choice([
             {"metadata": {"finalizers": ["example.com/keep"]}}, {"metadata": {"finalizers": ["example.com/keep"]}}, {"metadata": {"finalizers": None}},
-            {"metadata": {"finalizers": None}}, {"spec": {"suspend": True}}, {"spec": {"suspend": False}}, {"metadata": {"labels": {"mine": "1"}}},
+            {"metadata": {"finalizers": None}}, {"spec": {"suspend": False}}, {"metadata": {"labels": {"mine": "1"}}},
             {"metadata": {"ownerReferences": None}}, {"spec": {"parallelism": rng.choice([0, 1, 2])}}, {"spec": {"activeDeadlineSeconds": 1}},
             {"metadata": {"labels": {"jobset.sigs.k8s.io/restart-attempt": rng.choice([None, "0", "1", "x"])}}},
             {"metadata": {"labels": {REPLICATED: rng.choice([None, "ghost", self.names[-1]])}}}]),
@@ -406,10 +408,8 @@ class JobSets(Maker):
         return {"pods": {"phase": "Running"}}
 
     def one_fails(self) -> dict:
-        """One pod of one Job: which of several Jobs is seen first is not chance then."""
-        name, index = self.rng.choice(self.names), self.rng.choice([0, 0, 1])
-        selector = f"{REPLICATED}={name},jobset.sigs.k8s.io/job-index={index}"
-        return {"pods": without_none(phase="Failed", selector=selector, limit=1, exitCode=self.maybe(0.5, 1, 42, 3))}
+        """One pod of one Job."""
+        return {"pods": without_none(phase="Failed", selector=self.one_job(), limit=1, exitCode=self.maybe(0.5, 1, 42, 3))}
 
     def policy(self) -> dict:
         rng = self.rng
@@ -426,8 +426,15 @@ class JobSets(Maker):
         one = self.maybe(0.7, *self.names)
         return one and f"{REPLICATED}={one}" + self.rng.choice(["", "", ",jobset.sigs.k8s.io/job-index=0"])
 
+    def one_job(self) -> str:
+        return f"{REPLICATED}={self.rng.choice(self.names)},jobset.sigs.k8s.io/job-index={self.rng.choice([0, 0, 1])}"
+
     def some_end(self) -> dict:
-        return self.ends(self.selector())
+        step = self.ends(self.selector())
+        if step["pods"]["phase"] == "Failed" or self.any_will_do:
+            # which of several Jobs ends first, and decides what becomes of the others, is chance
+            step["pods"]["selector"] = self.one_job()
+        return step
 
     def some_run(self) -> dict:
         return self.runs(self.selector())
