@@ -47,6 +47,12 @@ pub fn is_standard(name: &str) -> bool {
     STANDARD.contains(&name) && !name.starts_with("count/")
 }
 
+/// Whether not every scope goes with a resource of this name; all others (`count/pods`) go with any.
+fn has_scopes(name: &str) -> bool {
+    let pages = name.strip_prefix("requests.").unwrap_or(name).starts_with("hugepages-");
+    pages || (is_standard(name) && name != "storage")
+}
+
 fn pretty(amounts: &Amounts) -> String {
     amounts.iter().map(|(name, amount)| format!("{name}={amount}")).collect::<Vec<_>>().join(",")
 }
@@ -363,36 +369,40 @@ fn scope_faults(quota: &Value, errors: &mut ErrorList) {
         errors.push(Error::too_many(&path, list.len(), SCOPES_MAX));
         return;
     }
+    let hard: Vec<&str> =
+        members(quota, "spec.hard").map(|(name, _)| name.as_str()).filter(|n| has_scopes(n)).collect();
+    let misfits = |scope: &str| hard.iter().filter(|resource| !fits(scope, resource)).count();
+    let conflicts = |names: &[&str]| {
+        let pairs = [["BestEffort", "NotBestEffort"], ["Terminating", "NotTerminating"]];
+        pairs.iter().filter(|pair| pair.iter().all(|name| names.contains(name))).count()
+    };
     let names: Vec<&str> = list.iter().filter_map(Value::as_str).collect();
-    let hard: Vec<&String> = members(quota, "spec.hard").map(|(name, _)| name).collect();
     for name in &names {
         if !known.contains(name) {
             errors.push(Error::invalid(&path, list.to_vec(), "unsupported scope"));
         }
-        let fits = |resource: &&String| match *name {
-            "BestEffort" => *resource == "pods",
-            "Terminating" | "NotTerminating" | "NotBestEffort" | "PriorityClass" | "CrossNamespacePodAffinity" => {
-                *resource == "pods" || COMPUTE.contains(&resource.as_str())
-            }
-            _ => true,
-        };
-        // what is no standard resource (`count/jobs.batch`) goes with any scope
-        for _ in hard.iter().filter(|resource| STANDARD.contains(&resource.as_str()) && !fits(resource)) {
-            errors.push(Error::invalid(&path, list.to_vec(), "unsupported scope applied to resource"));
+        for _ in 0..misfits(name) {
+            errors.push(Error::invalid(&path, list.to_vec(), MISFIT));
         }
     }
-    for (a, b) in [("BestEffort", "NotBestEffort"), ("Terminating", "NotTerminating")] {
-        if names.contains(&a) && names.contains(&b) {
-            errors.push(Error::invalid(&path, list.to_vec(), "conflicting scopes"));
-        }
+    for _ in 0..conflicts(&names) {
+        errors.push(Error::invalid(&path, list.to_vec(), CONFLICT));
     }
     let path = Path::new("spec").child("scopeSelector").child("matchExpressions");
-    for expression in items(quota, "spec.scopeSelector.matchExpressions") {
+    let expressions = items(quota, "spec.scopeSelector.matchExpressions");
+    if expressions.len() > SCOPES_MAX {
+        errors.push(Error::too_many(&path, expressions.len(), SCOPES_MAX));
+        return;
+    }
+    for expression in expressions {
         let name = text(expression, "scopeName");
         let operator = text(expression, "operator");
         let values = items(expression, "values");
         if !known.contains(&name) {
             errors.push(Error::invalid(&path.child("scopeName"), name, "unsupported scope"));
+        }
+        for _ in 0..misfits(name) {
+            errors.push(Error::invalid(&path, Value::Null, MISFIT).shown_as(shown_selector(expressions)));
         }
         match operator {
             "In" | "NotIn" => {
@@ -417,11 +427,72 @@ fn scope_faults(quota: &Value, errors: &mut ErrorList) {
             errors.push(Error::invalid(&path.child("operator"), operator, detail));
         }
     }
+    let names: Vec<&str> = expressions.iter().map(|expression| text(expression, "scopeName")).collect();
+    for _ in 0..conflicts(&names) {
+        // upstream shows the other list
+        let shown = if list.is_empty() { Value::Null } else { list.to_vec().into() };
+        errors.push(Error::invalid(&path, shown, CONFLICT));
+    }
+}
+
+const MISFIT: &str = "unsupported scope applied to resource";
+const CONFLICT: &str = "conflicting scopes";
+
+/// Whether a scope goes with a resource.
+fn fits(scope: &str, resource: &str) -> bool {
+    match scope {
+        "BestEffort" => resource == "pods",
+        "Terminating" | "NotTerminating" | "NotBestEffort" | "PriorityClass" | "CrossNamespacePodAffinity" => {
+            resource == "pods" || COMPUTE.contains(&resource)
+        }
+        "VolumeAttributesClass" => matches!(resource, "persistentvolumeclaims" | "requests.storage"),
+        _ => true,
+    }
+}
+
+/// A selector of scopes as upstream prints its Go struct.
+fn shown_selector(expressions: &[Value]) -> String {
+    let shown = expressions.iter().map(|expression| {
+        let text = |field: &str| Value::from(text(expression, field)).to_string();
+        let values = match at(expression, "values") {
+            Value::Array(values) if !values.is_empty() => Value::from(values.clone()).to_string(),
+            _ => "null".to_owned(),
+        };
+        format!(r#"{{"ScopeName":{},"Operator":{},"Values":{values}}}"#, text("scopeName"), text("operator"))
+    });
+    format!(r#"{{"MatchExpressions":[{}]}}"#, shown.collect::<Vec<_>>().join(","))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn scopes_go_with_some_resources() {
+        let texts = |spec: Value| -> Vec<String> {
+            let mut errors = ErrorList::new();
+            scope_faults(&json!({"spec": spec}), &mut errors);
+            errors.iter().map(ToString::to_string).collect()
+        };
+        let of = |scope: &str, hard: Value| texts(json!({"scopes": [scope], "hard": hard}));
+        let misfit =
+            |scope: &str| format!("spec.scopes: Invalid value: [\"{scope}\"]: unsupported scope applied to resource");
+        let none: Vec<String> = Vec::new();
+        assert_eq!(of("Terminating", json!({"pods": "1", "count/pods": "1", "storage": "1"})), none);
+        assert_eq!(of("Terminating", json!({"secrets": "1", "hugepages-2Mi": "1"})), vec![misfit("Terminating"); 2]);
+        assert_eq!(of("VolumeAttributesClass", json!({"requests.storage": "1"})), none);
+        assert_eq!(of("VolumeAttributesClass", json!({"pods": "1"})), [misfit("VolumeAttributesClass")]);
+        let path = "spec.scopeSelector.matchExpressions: Invalid value: ";
+        let expression = |name: &str| json!({"scopeName": name, "operator": "Exists"});
+        assert_eq!(
+            texts(json!({"scopeSelector": {"matchExpressions": [expression("BestEffort")]}, "hard": {"secrets": "1"}})),
+            [format!(
+                r#"{path}{{"MatchExpressions":[{{"ScopeName":"BestEffort","Operator":"Exists","Values":null}}]}}: {MISFIT}"#
+            )]
+        );
+        let both = [expression("BestEffort"), expression("NotBestEffort")];
+        assert_eq!(texts(json!({"scopeSelector": {"matchExpressions": both}})), [format!("{path}null: {CONFLICT}")]);
+    }
 
     #[test]
     fn what_must_be_specified_counts_before_what_is_exceeded() {

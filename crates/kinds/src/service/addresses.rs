@@ -7,7 +7,7 @@ use api::field::{Error, ErrorList, Path};
 use resource::Context;
 use resource::status::Status;
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 
 /// First address of the services' range, 10.96.0.0/16; the first is the API server's own.
@@ -53,16 +53,16 @@ pub fn allocate(cx: &Context<'_>, service: &mut Value, old: Option<&Value>) -> E
         errors = address(cx, spec, || others().map(|s| text(&s, "spec.clusterIP").to_owned()).collect());
     }
     if errors.is_empty() {
-        errors = node_ports(cx, spec, || others().flat_map(|s| ports_of(&s)).collect());
+        let taken = || others().flat_map(|s| ports_of(&s)).collect();
+        errors.extend(node_ports(cx, spec, old.map(|old| at(old, "spec")), taken).err());
     }
     errors
 }
 
-/// Protocols and numbers of the ports that a service has on the nodes.
-fn ports_of(service: &Value) -> Vec<(String, i64)> {
-    let own =
-        items(service, "spec.ports").iter().filter_map(|p| Some((text(p, "protocol").to_owned(), int(p, "nodePort")?)));
-    own.chain(int(service, "spec.healthCheckNodePort").map(|port| ("TCP".to_owned(), port))).collect()
+/// The ports that a service has on the nodes.
+fn ports_of(service: &Value) -> Vec<i64> {
+    let own = items(service, "spec.ports").iter().filter_map(|port| int(port, "nodePort"));
+    own.chain(int(service, "spec.healthCheckNodePort")).collect()
 }
 
 /// What is wrong with a port for health checks that was asked for; upstream answers it as a failure.
@@ -75,7 +75,7 @@ pub fn check_port(cx: &Context<'_>, service: &mut Value) -> Result<(), Status> {
     if wanted == 0 || cx.dry_run {
         return Ok(());
     }
-    let taken = (cx.list)("", "services", "").iter().any(|s| ports_of(s).contains(&("TCP".to_owned(), wanted)));
+    let taken = (cx.list)("", "services", "").iter().any(|s| ports_of(s).contains(&wanted));
     let why = match u32::try_from(wanted).is_ok_and(|port| NODE_PORTS.contains(&port)) {
         false => NO_NODE_PORT,
         true if taken => ALLOCATED,
@@ -269,51 +269,83 @@ fn address(cx: &Context<'_>, spec: &mut Value, taken: impl Fn() -> BTreeSet<Stri
     vec![Error::invalid(&spec_path("clusterIPs"), items(spec, "clusterIPs").to_vec(), detail)]
 }
 
-/// Fills in the ports on the nodes; `taken`: those of other services, with their protocols.
-fn node_ports(cx: &Context<'_>, spec: &mut Value, taken: impl Fn() -> BTreeSet<(String, i64)>) -> ErrorList {
-    let mut errors = ErrorList::new();
+/// Fills in the ports on the nodes; `taken`: those of other services. A port is had by one service, whatever its protocols.
+fn node_ports(
+    cx: &Context<'_>,
+    spec: &mut Value,
+    old: Option<&Value>,
+    taken: impl Fn() -> BTreeSet<i64>,
+) -> Result<(), Error> {
     let checked = needs_check_port(spec) && int(spec, "healthCheckNodePort").unwrap_or_default() == 0;
     if !checked && !has_nodes(text(spec, "type")) {
-        return errors;
+        return Ok(());
     }
-    let (others, mut own) = (taken(), BTreeSet::new());
-    for (i, port) in items(spec, "ports").iter().enumerate() {
-        let (number, protocol) = (int(port, "nodePort").unwrap_or_default(), text(port, "protocol").to_owned());
-        if number == 0 {
-            continue;
-        }
-        let known = u32::try_from(number).is_ok_and(|port| NODE_PORTS.contains(&port));
-        let path = spec_path("ports").index(i).child("nodePort");
-        if !known && !cx.dry_run {
-            errors.push(Error::invalid(&path, number, NO_NODE_PORT));
-        } else if own.contains(&(protocol.clone(), number))
-            || (!cx.dry_run && others.contains(&(protocol.clone(), number)))
-        {
-            errors.push(Error::invalid(&path, number, ALLOCATED));
-        }
-        if !errors.is_empty() {
-            // the first that cannot be had ends it
-            return errors;
-        }
-        own.insert((protocol, number));
-    }
-    let mut used: BTreeSet<i64> = others.iter().chain(&own).map(|(_, number)| *number).collect();
+    let on_node = |port: &Value| int(port, "nodePort").unwrap_or_default();
+    let others = taken();
+    let asked: Vec<(i64, i64)> =
+        items(spec, "ports").iter().map(|port| (int(port, "port").unwrap_or_default(), on_node(port))).collect();
+    let mut used: BTreeSet<i64> = others.iter().copied().chain(asked.iter().map(|(_, number)| *number)).collect();
     let mut free = || {
         let number = anywhere(cx, NODE_PORTS).map(i64::from).find(|port| !used.contains(port))?;
         used.insert(number);
         Some(number)
     };
-    if needs_node_ports(spec) {
-        for port in items_mut(spec, "ports") {
-            if int(port, "nodePort").unwrap_or_default() == 0
-                && let Some(number) = free()
-            {
+    let mut own = BTreeSet::new();
+    let mut claim = |i: usize, number: i64| {
+        let is_known = u32::try_from(number).is_ok_and(|port| NODE_PORTS.contains(&port));
+        let why = match (is_known || cx.dry_run, others.contains(&number) || !own.insert(number)) {
+            (false, _) => NO_NODE_PORT,
+            (true, true) => ALLOCATED,
+            (true, false) => return Ok(()),
+        };
+        Err(Error::invalid(&spec_path("ports").index(i).child("nodePort"), number, why))
+    };
+    let allocates = needs_node_ports(spec);
+    if let Some(old) = old {
+        let had: BTreeSet<i64> = items(old, "ports").iter().map(on_node).collect();
+        let (mut claimed, mut seen) = (BTreeSet::new(), BTreeSet::new());
+        for (i, port) in items_mut(spec, "ports").enumerate() {
+            let number = on_node(port);
+            if number != 0 {
+                if !had.contains(&number) && claimed.insert(number) {
+                    claim(i, number)?;
+                }
+                if !seen.insert((text(port, "protocol").to_owned(), number)) {
+                    let path = spec_path("ports").index(i).child("nodePort");
+                    return Err(Error::invalid(&path, number, ALLOCATED));
+                }
+            } else if allocates && let Some(number) = free() {
                 port["nodePort"] = number.into();
+            }
+        }
+    } else {
+        // what is one port with two protocols is one port on the nodes
+        let mut given: BTreeMap<i64, i64> = BTreeMap::new();
+        for (i, port) in items_mut(spec, "ports").enumerate() {
+            let (number, inner) = (on_node(port), int(port, "port").unwrap_or_default());
+            if number == 0 && !allocates {
+                continue;
+            }
+            if let Some(first) = given.get(&inner).copied() {
+                if number == 0 {
+                    port["nodePort"] = first.into();
+                } else if number != first {
+                    claim(i, number)?;
+                }
+                continue;
+            }
+            let wanted = asked.iter().find(|(of, number)| *of == inner && *number != 0).map(|(_, number)| *number);
+            if let Some(wanted) = wanted {
+                claim(i, wanted)?;
+            }
+            if let Some(number) = wanted.or_else(&mut free) {
+                port["nodePort"] = number.into();
+                given.insert(inner, number);
             }
         }
     }
     if checked && let Some(number) = free() {
         spec["healthCheckNodePort"] = number.into();
     }
-    errors
+    Ok(())
 }
