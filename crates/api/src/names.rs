@@ -142,6 +142,19 @@ fn is_key_name(name: &str) -> bool {
     }
 }
 
+/// The reason of a condition: words with `_`, `,` and `:` between them.
+pub fn condition_reason_fault(reason: &str) -> Option<String> {
+    let word = |c: u8| c.is_ascii_alphanumeric() || c == b'_';
+    let bytes = reason.as_bytes();
+    let is_reason = bytes.first().is_some_and(u8::is_ascii_alphabetic)
+        && bytes.last().is_some_and(|&c| word(c))
+        && bytes.iter().all(|&c| word(c) || matches!(c, b',' | b':'));
+    let text = "a condition reason must start with alphabetic character, optionally followed by a string of alphanumeric \
+                characters or '_,:', and must end with an alphanumeric character or '_'";
+    let examples = ["my_name", "MY_NAME", "MyName", "ReasonA,ReasonB", "ReasonA:ReasonB"];
+    (!is_reason).then(|| pattern(text, "[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?", &examples))
+}
+
 /// The key of a label, an annotation (lower-cased) or an extended resource: a name with an optional `subdomain/`.
 pub fn qualified_name_faults(value: &str) -> Vec<String> {
     let name_pattern = || {

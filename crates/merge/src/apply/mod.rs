@@ -413,6 +413,8 @@ impl Call<'_> {
 /// # Errors
 /// `live` does not fit the schema of a version in which fields of it are managed.
 fn reconcile(managed: &mut Managed, live: &Value, writer: &Writer<'_>, schemas: Schemas<'_>) -> Result<(), String> {
+    // What was written in a version that the kind does not have is nobody's.
+    managed.entries.retain(|_, entry| schemas.know(&entry.api_version, writer.api_version));
     for entry in managed.entries.values_mut() {
         let schema = schemas.fitting(&entry.api_version, writer.api_version, live)?;
         if typed::is_outdated(&schema, &entry.fields) {
@@ -503,10 +505,6 @@ fn record(
         managed.entries.retain(|_, entry| !entry.fields.is_empty());
         return Ok(());
     }
-    // Upstream knows the fields of kinds of the core group apart from those of all others. Of a kind that is in both (events)
-    // it loses what was written in the other.
-    let core = |version: &str| !version.contains('/');
-    managed.entries.retain(|_, entry| core(&entry.api_version) == core(writer.api_version));
     let identity = Identity::of(writer, Operation::Update);
     // The operation stands apart from earlier ones of the same manager until it is known what it changed.
     let current = Identity::new("", Operation::Update, "", "current-operation");

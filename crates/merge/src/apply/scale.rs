@@ -30,7 +30,10 @@ pub fn track_scale(
         let owners = before.entries.iter().filter(|(_, entry)| entry.fields.has(&path));
         owners.map(|(id, _)| Identity::new(&id.manager, id.operation, SCALE, &id.subresource))
     };
+    let tracked = before.entries.iter().any(|(_, entry)| versions(&entry.api_version) && entry.fields.has(&path));
     let mut scalers: Vec<Identity> = match changed {
+        // a scale that nobody manages stays so until somebody applies it
+        _ if !applied && !tracked => Vec::new(),
         Some(_) if applied => vec![Identity::of(writer, Operation::Apply)],
         None if applied => {
             let own = Identity::of(writer, Operation::Apply);
@@ -144,6 +147,10 @@ mod tests {
         assert_eq!(scaled(Some(0)), json!([color, meta]));
         // a number that stays is managed by whom it was, apart from the rest
         assert_eq!(scaled(None), json!([own("maker", ""), color, meta]));
+        let unmanaged = json!({"metadata": {"managedFields": [color, meta]}});
+        let mut new = unmanaged.clone();
+        track_scale(&unmanaged, &mut new, &SCALER, ".spec.replicas", Some(3), false, |version| version == "e.g/v1");
+        assert_eq!(new, unmanaged);
     }
 
     #[test]

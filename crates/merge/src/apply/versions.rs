@@ -17,7 +17,7 @@ pub trait Versions {
 pub struct Schemas<'a> {
     /// Of the version that is written.
     own: &'a Schema,
-    /// Without it, all versions are taken to have the same fields.
+    /// Without it, the kind has this one version.
     versions: Option<&'a dyn Versions>,
 }
 
@@ -63,6 +63,12 @@ impl<'a> Schemas<'a> {
     /// Whether what was written in `version` has a schema of its own beside that of `current`.
     pub(super) fn differ(&self, version: &str, current: &str) -> bool {
         self.versions.is_some() && version != current
+    }
+
+    /// Whether what was written in `version` can be told apart while `current` is what is written now. Of kinds whose versions may
+    /// differ it is a fault where it cannot: see [`Self::fitting`].
+    pub(super) fn know(&self, version: &str, current: &str) -> bool {
+        self.versions.is_some() || version == current
     }
 
     /// The schema of what was written in `version` while `current` is what is written now.

@@ -307,6 +307,13 @@ impl Decoder {
             | (Shape::List(_) | Shape::Map(_), _) => false,
             _ => true,
         };
+        if let (true, Shape::Int32, Some(number)) = (self.plain, shape, value.as_i64()) {
+            // the converter of trees keeps as many bits of a number as there is room for
+            #[expect(clippy::cast_possible_truncation, reason = "as Go does")]
+            let kept = number as i32;
+            *value = kept.into();
+            return Ok(());
+        }
         if !fits {
             let what = match (shape, &*value) {
                 (Shape::Int32 | Shape::Int64, Value::Number(number)) => format!("number {number}"),

@@ -40,9 +40,6 @@ fn normalize_field(field: &Field, members: &mut Map<String, Value>) {
             members.remove(&field.name);
             return;
         }
-        if field.name == "kind" || field.name == "apiVersion" {
-            return;
-        }
         let mut value = if field.pointer { Value::Null } else { zero(shape) };
         if let (Shape::Message(name), Value::Object(_)) = (shape, &value) {
             normalize(name, &mut value);

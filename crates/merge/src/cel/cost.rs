@@ -131,15 +131,13 @@ impl Cardinality {
         Self(Some(1))
     }
 
-    /// For the elements of a list, or the values of a map.
-    pub(crate) fn of_elements(self, holder: &Schema) -> Self {
-        let constraints = holder.constraints.as_deref();
-        let most = constraints.and_then(|c| if holder.kind == Type::Array { c.max_items } else { c.max_properties });
-        Self(self.0.zip(most).map(|(outer, inner)| outer.saturating_mul(inner)))
+    /// For the parts of a value that has `parts` of them at most.
+    pub(crate) fn times(self, parts: Option<u64>) -> Self {
+        Self(self.0.zip(parts).map(|(outer, inner)| outer.saturating_mul(inner)))
     }
 
     /// What all runs of a rule of `node` on one object may cost, of which one costs `cost`.
-    pub(crate) fn times(self, cost: u64, node: &Schema) -> u64 {
+    pub(crate) fn total(self, cost: u64, node: &Schema) -> u64 {
         let runs = self.0.unwrap_or_else(|| REQUEST_BYTES_MAX / (bytes_min(node) + 1));
         cost.saturating_mul(runs)
     }

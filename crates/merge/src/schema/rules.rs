@@ -383,9 +383,11 @@ pub(crate) fn field_path(text: &str, schema: &Schema) -> Option<String> {
             }
             out += &name;
             node = property;
-        } else {
+        } else if node.properties.is_empty() {
             node = node.additional.as_ref()?;
             out += &format!("[{name}]");
+        } else {
+            return None;
         }
     }
     Some(out)

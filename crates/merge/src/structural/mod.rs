@@ -128,6 +128,16 @@ fn properties(node: &Node) -> impl Iterator<Item = (&String, &Node)> {
     object(node, "properties").into_iter().flatten().filter_map(|(name, value)| Some((name, value.as_object()?)))
 }
 
+/// How many of each of its parts a value of this schema may have at most. A map with members of its own counts as a map.
+fn parts_max(node: &Node) -> Option<u64> {
+    let bound = |name: &str| node.get(name).and_then(Value::as_i64).map(|most| u64::try_from(most).unwrap_or(0));
+    match text(node, "type") {
+        "object" if node.get("additionalProperties").is_some_and(|of| !of.is_null()) => bound("maxProperties"),
+        "array" => bound("maxItems"),
+        _ => Some(1),
+    }
+}
+
 fn has_default(node: &Node) -> bool {
     node.get("default").is_some_and(|default| !default.is_null())
 }
@@ -270,20 +280,14 @@ impl Walk {
     }
 
     fn below(&mut self, node: &Node, path: &Path, root: bool, place: &Place) {
-        let elements = || {
-            // Only the bounds matter here, not what is below.
-            let mut bare = node.clone();
-            bare.retain(|name, _| matches!(name.as_str(), "type" | "maxItems" | "maxProperties"));
-            let read = Schema::node_from_openapi(&Value::Object(bare)).unwrap_or_default();
-            place.cardinality.of_elements(&read)
-        };
+        let inside = Place { cardinality: place.cardinality.times(parts_max(node)), ..place.clone() };
         if let Some(additional) = node.get("additionalProperties") {
             if object(node, "properties").is_some_and(|p| !p.is_empty()) && additional != &Value::Bool(true) {
                 let why = "additionalProperties and properties are mutual exclusive";
                 self.errors.push(Error::forbidden(&path.child("additionalProperties"), why));
             }
             if let Value::Object(child) = additional {
-                let mut place = Place { cardinality: elements(), ..place.clone() };
+                let mut place = inside.clone();
                 if place.inside_metadata {
                     place.defaults_forbidden =
                         Some("inside additionalProperties applying to object metadata".to_owned());
@@ -292,7 +296,7 @@ impl Walk {
             }
         }
         for (name, child) in properties(node) {
-            let mut place = place.clone();
+            let mut place = inside.clone();
             let embedded = flag(node, "x-kubernetes-embedded-resource");
             if (root || embedded) && matches!(name.as_str(), "metadata" | "kind" | "apiVersion") {
                 place.inside_metadata = true;
@@ -316,7 +320,7 @@ impl Walk {
         }
         self.rules = rules;
         if let Some(child) = object(node, "items") {
-            let mut place = Place { cardinality: elements(), ..place.clone() };
+            let mut place = inside.clone();
             if text(node, "x-kubernetes-list-type") != "map" && place.uncorrelated.is_none() {
                 place.uncorrelated = Some(path.clone());
             }

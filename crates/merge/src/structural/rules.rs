@@ -89,7 +89,7 @@ impl Walk {
             let scope = Scope { schema: &schema, root, optional_old: optional == Some(true) };
             let uses_old = match crate::cel::check_rule(text(members, "rule"), scope) {
                 Ok(accepted) => {
-                    let cost = place.cardinality.times(accepted.cost, &schema);
+                    let cost = place.cardinality.total(accepted.cost, &schema);
                     self.cost("estimated rule cost", cost, at.child("rule"));
                     self.message(members, rule, scope, &at.child("messageExpression"));
                     accepted.uses_old

@@ -180,6 +180,30 @@ fn refuses_bad_rules() {
     );
 }
 
+/// A map may also have members of its own, each of which then counts as often as the map may have parts.
+#[test]
+fn rules_below_lists_and_maps_cost_as_often_as_they_run() {
+    let rule = json!([{"rule": "self == oldSelf"}]);
+    let text = json!({"type": "string", "maxLength": 1000, "x-kubernetes-validations": rule});
+    let of = |node: Value, rest: Value| {
+        let mut node = node;
+        node.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
+        of_x(node)
+    };
+    let own = json!({"properties": {"a": text}});
+    let cases = [
+        (of(json!({"type": "object"}), own.clone()), false),
+        (of(json!({"type": "object", "additionalProperties": true}), own.clone()), true),
+        (of(json!({"type": "object", "additionalProperties": true, "maxProperties": 2}), own), false),
+        (of(json!({"type": "object", "additionalProperties": text}), json!({})), true),
+        (of(json!({"type": "object", "additionalProperties": text, "maxProperties": 2}), json!({})), false),
+    ];
+    for (schema, expensive) in cases {
+        let found = texts(&schema);
+        assert_eq!(found.iter().any(|text| text.contains("exceeds budget")), expensive, "{schema} {found:?}");
+    }
+}
+
 #[test]
 fn definitions_that_multiply_are_refused_in_time() {
     let patterns: serde_json::Map<String, Value> =

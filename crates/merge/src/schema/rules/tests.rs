@@ -135,10 +135,18 @@ fn what_did_not_change_may_stay() {
 fn field_paths_lead_into_the_schema() {
     let schema = Schema::node_from_openapi(&json!({"type": "object", "properties": {
         "a": {"type": "object", "properties": {"b": {"type": "string"}, "c.d": {"type": "string"}}},
-        "m": {"type": "object", "additionalProperties": {"type": "string"}}}}))
+        "m": {"type": "object", "additionalProperties": {"type": "string"}},
+        "w": {"type": "object", "additionalProperties": true, "properties": {"x": {"type": "string"}}}}}))
     .expect("a schema");
-    let cases =
-        [(".a.b", Some("a.b")), (".a['c.d']", Some("a.c.d")), (".m['k']", Some("m[k]")), (".nope", None), ("a", None)];
+    let cases = [
+        (".a.b", Some("a.b")),
+        (".a['c.d']", Some("a.c.d")),
+        (".m['k']", Some("m[k]")),
+        (".nope", None),
+        ("a", None),
+        (".w.x", Some("w.x")),
+        (".w.nope", None),
+    ];
     for (text, expected) in cases {
         assert_eq!(field_path(text, &schema).as_deref(), expected, "{text}");
     }
