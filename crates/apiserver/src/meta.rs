@@ -20,11 +20,7 @@ pub fn validate(object: &Value, namespaced: bool, qualified: bool, strategy: &dy
     let meta = object.get("metadata").unwrap_or(&Value::Null);
     let text = |field: &str| meta.get(field).and_then(Value::as_str).unwrap_or_default();
     let (name, generate) = (text("name"), text("generateName"));
-    if !generate.is_empty() {
-        for fault in strategy.name_faults(generate, true) {
-            errors.push(Error::invalid(&path.child("generateName"), generate, fault));
-        }
-    }
+    generated(generate, strategy, path, &mut errors);
     if name.is_empty() {
         errors.push(Error::required(&path.child("name"), "name or generateName is required"));
     } else {
@@ -180,9 +176,24 @@ fn managers(meta: &Value, path: &Path, errors: &mut ErrorList) {
     }
 }
 
+fn generated(prefix: &str, strategy: &dyn Strategy, path: &Path, errors: &mut ErrorList) {
+    if !prefix.is_empty() {
+        for fault in strategy.name_faults(prefix, true) {
+            errors.push(Error::invalid(&path.child("generateName"), prefix, fault));
+        }
+    }
+}
+
 /// Faults of changed metadata; `new` has the server-owned fields filled in from `old` where it left them out. What the kind's
 /// own validation checks again is reported again.
-pub fn validate_update(new: &Value, old: &Value, qualified: bool, rechecks: Rechecks, path: &Path) -> ErrorList {
+pub fn validate_update(
+    new: &Value,
+    old: &Value,
+    qualified: bool,
+    strategy: &dyn Strategy,
+    rechecks: Rechecks,
+    path: &Path,
+) -> ErrorList {
     let none = Value::Null;
     let (new, old) = (new.get("metadata").unwrap_or(&none), old.get("metadata").unwrap_or(&none));
     let mut errors = ErrorList::new();
@@ -195,6 +206,7 @@ pub fn validate_update(new: &Value, old: &Value, qualified: bool, rechecks: Rech
         }
     }
     if rechecks.whole {
+        generated(api::object::text(new, "generateName"), strategy, path, &mut errors);
         whole(new, qualified, path, &mut errors);
     }
     errors

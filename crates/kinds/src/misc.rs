@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use resource::status::Status;
 use resource::{Context, Strategy};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 
 /// Highest priority that is not the system's.
 const HIGHEST: i64 = 1_000_000_000;
@@ -163,6 +164,49 @@ impl Strategy for RuntimeClasses {
     }
 }
 
+const REASON_BYTES_MAX: usize = 1 << 10;
+const MESSAGE_BYTES_MAX: usize = 32 << 10;
+
+/// Faults of `metav1.Condition`s (`pkg/apis/meta/v1/validation`).
+fn conditions(list: &[Value], path: &Path) -> ErrorList {
+    let mut errors = ErrorList::new();
+    let mut seen = BTreeSet::new();
+    for (i, condition) in list.iter().enumerate() {
+        let path = path.index(i);
+        let (kind, reason) = (text(condition, "type"), text(condition, "reason"));
+        if !seen.insert(kind) {
+            errors.push(Error::duplicate(&path.child("type"), kind));
+        }
+        for fault in names::qualified_name_faults(kind) {
+            errors.push(Error::invalid(&path.child("type"), kind, fault));
+        }
+        let (status, known) = (text(condition, "status"), ["False", "True", "Unknown"]);
+        if !known.contains(&status) {
+            errors.push(Error::not_supported(&path.child("status"), status, &known));
+        }
+        if let Some(number) = int(condition, "observedGeneration").filter(|number| *number < 0) {
+            let at = path.child("observedGeneration");
+            errors.push(Error::invalid(&at, number, "must be greater than or equal to zero"));
+        }
+        if at(condition, "lastTransitionTime").is_null() {
+            errors.push(Error::required(&path.child("lastTransitionTime"), ""));
+        }
+        if reason.is_empty() {
+            errors.push(Error::required(&path.child("reason"), ""));
+        } else {
+            let fault = names::condition_reason_fault(reason);
+            errors.extend(fault.map(|fault| Error::invalid(&path.child("reason"), reason, fault)));
+            if reason.len() > REASON_BYTES_MAX {
+                errors.push(Error::too_long(&path.child("reason"), REASON_BYTES_MAX));
+            }
+        }
+        if text(condition, "message").len() > MESSAGE_BYTES_MAX {
+            errors.push(Error::too_long(&path.child("message"), MESSAGE_BYTES_MAX));
+        }
+    }
+    errors
+}
+
 /// The kind `PodDisruptionBudget`.
 pub struct Budgets;
 
@@ -236,7 +280,9 @@ impl Strategy for Budgets {
         let negative = counts.into_iter().filter_map(|count| Some((count, int(new, &format!("status.{count}"))?)));
         let negative = negative.filter(|(_, number)| *number < 0);
         let fault = |(count, number)| Error::invalid(&path.child(count), number, "must be greater than or equal to 0");
-        negative.map(fault).collect()
+        let mut errors = conditions(items(new, "status.conditions"), &path.child("conditions"));
+        errors.extend(negative.map(fault));
+        errors
     }
 
     fn unconditional_update(&self) -> bool {

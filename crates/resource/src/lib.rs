@@ -215,6 +215,17 @@ pub trait Strategy: Send + Sync {
         Ok(())
     }
 
+    /// As `admit_update`, for a subresource of an object that is valid in itself.
+    fn admit_subresource(
+        &self,
+        _cx: &Context<'_>,
+        _subresource: &str,
+        _new: &Value,
+        _old: &Value,
+    ) -> Result<(), Status> {
+        Ok(())
+    }
+
     /// As `admit_create`, about an object that is valid in itself; it may only refuse.
     fn admit_valid(&self, _cx: &Context<'_>, _new: &Value) -> Result<(), Status> {
         Ok(())

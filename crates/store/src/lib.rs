@@ -100,12 +100,11 @@ pub enum Op {
         value: Value,
         expect: Expect,
     },
-    /// `last` is what watchers see as the object's last state, where that differs from what is stored.
+    /// Watchers see the object as it was stored.
     Delete {
         bucket: Arc<str>,
         key: Key,
         expect: Revision,
-        last: Option<Value>,
     },
 }
 

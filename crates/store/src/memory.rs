@@ -159,9 +159,8 @@ impl Shared {
     fn event(&self, op: Op, previous: Option<Arc<Entry>>, revision: Revision) -> Event {
         let (bucket, key, mut value, deleted) = match op {
             Op::Put { bucket, key, value, .. } => (bucket, key, value, false),
-            Op::Delete { bucket, key, last, .. } => {
-                let value = last.or_else(|| previous.as_ref().map(|p| (*p.value()).clone())).unwrap_or_default();
-                (bucket, key, value, true)
+            Op::Delete { bucket, key, .. } => {
+                (bucket, key, previous.as_ref().map(|p| (*p.value()).clone()).unwrap_or_default(), true)
             }
         };
         self.codec.stamp(&mut value, revision);

@@ -19,6 +19,8 @@ pub struct Definitions {
     served: BTreeMap<String, (String, i64, Revision)>,
     /// (group, plural) served for each definition.
     kinds: BTreeMap<String, (String, String)>,
+    /// The store's revision at the last look that found nothing to do.
+    pub(crate) settled: Revision,
 }
 
 impl Definitions {
@@ -152,7 +154,7 @@ fn write(core: &Core, entry: &Entry, mut value: Value) {
     track(core, entry, &mut value);
     let finalizers = value["metadata"]["finalizers"].as_array().is_some_and(|f| !f.is_empty());
     let op = if api::object::is_terminating(&value) && !finalizers {
-        Op::Delete { bucket: DEFINITIONS.into(), key: entry.key.clone(), expect: entry.revision, last: Some(value) }
+        Op::Delete { bucket: DEFINITIONS.into(), key: entry.key.clone(), expect: entry.revision }
     } else {
         Op::Put { bucket: DEFINITIONS.into(), key: entry.key.clone(), value, expect: Expect::Revision(entry.revision) }
     };

@@ -192,14 +192,13 @@ pub fn scale_of(mut value: Value, body: &Content) -> Result<Value, Status> {
     Ok(value)
 }
 
-/// Takes from the body of an update of a scale what a Scale does not know, and says what that was.
+/// Takes from a scale what a Scale does not know, and says what that was.
 ///
 /// # Errors
-/// 400 in upstream's words, under `Strict`.
-pub fn unknown_of_scale(body: &mut Value, validation: FieldValidation) -> Result<Vec<String>, Status> {
-    let dropped = merge::builtin::schema(SCALE).prune(body);
+/// Upstream's words, under `Strict`.
+pub fn unknown_of_scale(scale: &mut Value, validation: FieldValidation) -> Result<Vec<String>, String> {
+    let dropped = merge::builtin::schema(SCALE).prune(scale);
     judge(validation, dropped.iter().map(|path| format!("unknown field \"{path}\"")).collect())
-        .map_err(|why| Status::bad_request(format!("Scale in version \"v1\" cannot be handled as a Scale: {why}")))
 }
 
 /// Keeps one of the owner references that are the same, and says that it does. `when`: what upstream says of the moment at which

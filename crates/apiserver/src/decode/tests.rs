@@ -67,6 +67,28 @@ fn json_is_read_as_the_yaml_it_is() {
 }
 
 #[test]
+fn yaml_is_read_as_go_does() {
+    use serde_json::json;
+    let cases = [
+        ("yes: 1\nn: 2\nTRUE: 3\n'on': 4\n\"y\": 5", json!({"true": 3, "false": 2, "on": 4, "y": 5})),
+        ("0x10: a\n7: b\n.5: c\n\"1e3\": d", json!({"16": "a", "7": "b", "0.5": "c", "1e3": "d"})),
+        ("a: [yes, 0x10, '0x10', ~, 1.5, x]", json!({"a": [true, 16, "0x10", null, 1.5, "x"]})),
+        // what comes after the document is not looked at
+        ("{\"a\": 1}}}", json!({"a": 1})),
+        ("{\"a\": 1} x", json!({"a": 1})),
+        ("{\"a\": 1}\n{\"b\": 2}", json!({"a": 1})),
+        ("a: 1\n...\nb: ]", json!({"a": 1})),
+        ("", Value::Null),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(yaml(text.as_bytes()).map(|(value, _)| value), Ok(expected), "{text}");
+    }
+    for text in ["{\"a\": 1} \"x", "a: {b: c}}", "a: b\n]", "? [a]\n: b", "~: b"] {
+        assert!(yaml(text.as_bytes()).is_err(), "{text}");
+    }
+}
+
+#[test]
 fn deep_bodies_are_refused_on_a_small_stack() {
     let small = std::thread::Builder::new().stack_size(2 << 20);
     let tried = small.spawn(|| {

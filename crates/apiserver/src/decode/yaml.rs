@@ -1,7 +1,9 @@
 //! YAML, within bounds.
 
 use super::json::json;
-use serde_json::Value;
+use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Value};
+use std::fmt;
 
 /// Deepest YAML document: its parser takes 20 KiB of stack for a level in a debug build. JSON may be deeper.
 const YAML_DEPTH_MAX: usize = 64;
@@ -43,12 +45,30 @@ pub fn yaml(bytes: &[u8]) -> Result<(Value, Vec<String>), String> {
         }
     };
     let aliases = || serde_saphyr::alias_limits! { max_total_replayed_events: YAML_REPEATED_MAX };
-    let options = serde_saphyr::options! {
-        budget: budget(),
-        alias_limits: aliases(),
-        duplicate_keys: serde_saphyr::DuplicateKeyPolicy::LastWins,
+    let read = |text: &str| {
+        let options = serde_saphyr::options! {
+            budget: budget(),
+            alias_limits: aliases(),
+            duplicate_keys: serde_saphyr::DuplicateKeyPolicy::LastWins,
+        };
+        let mut read = None;
+        let outcome = serde_saphyr::with_deserializer_from_str_with_options(text, options, |decoder| {
+            read = Some(Tree::deserialize(decoder)?.0);
+            Ok(())
+        });
+        match (read, outcome.map_err(|error| error.to_string())) {
+            // Go does not look at what comes after the document, but for the end of a text that has begun
+            (Some(value), Err(why)) if !why.contains("unclosed quote") => Ok(value),
+            (_, Err(why)) => Err(why),
+            (value, Ok(())) => Ok(value.unwrap_or_default()),
+        }
     };
-    let value: Value = serde_saphyr::from_str_with_options(first, options).map_err(|error| format!("yaml: {error}"))?;
+    let value = read(first).or_else(|why| {
+        // nor does it where that is a bracket, which the parser finds before it has ended what it reads
+        let is_flow = first.trim_start().starts_with(['{', '[']);
+        let end = place_of(first, &why).filter(|_| is_flow && why.contains("misplaced bracket"));
+        end.and_then(|end| read(first.get(..end)?).ok()).ok_or_else(|| format!("yaml: {why}"))
+    })?;
     // The parser would stop at the first key that is there twice: that key gets another name, and the rest is read.
     let mut repeated = Vec::new();
     let mut text = first.to_owned();
@@ -62,6 +82,84 @@ pub fn yaml(bytes: &[u8]) -> Result<(Value, Vec<String>), String> {
         text.insert_str(at, &format!("{round}again-"));
     }
     Ok((value, repeated))
+}
+
+/// A value whose keys may be more than texts: JSON has each as the text of what it means (`yes` is `true`, `0x10` is `16`).
+struct Tree(Value);
+
+impl<'de> Deserialize<'de> for Tree {
+    fn deserialize<D: Deserializer<'de>>(decoder: D) -> Result<Self, D::Error> {
+        decoder.deserialize_any(TreeVisitor)
+    }
+}
+
+struct TreeVisitor;
+
+impl<'de> Visitor<'de> for TreeVisitor {
+    type Value = Tree;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any YAML value")
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Tree, E> {
+        Ok(Tree(value.into()))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Tree, E> {
+        Ok(Tree(value.into()))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Tree, E> {
+        Ok(Tree(value.into()))
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Tree, E> {
+        Ok(Tree(value.into()))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Tree, E> {
+        Ok(Tree(value.into()))
+    }
+
+    fn visit_string<E>(self, value: String) -> Result<Tree, E> {
+        Ok(Tree(value.into()))
+    }
+
+    fn visit_unit<E>(self) -> Result<Tree, E> {
+        Ok(Tree(Value::Null))
+    }
+
+    fn visit_none<E>(self) -> Result<Tree, E> {
+        Ok(Tree(Value::Null))
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, decoder: D) -> Result<Tree, D::Error> {
+        Tree::deserialize(decoder)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<Tree, A::Error> {
+        let mut out = Vec::new();
+        while let Some(Tree(element)) = elements.next_element()? {
+            out.push(element);
+        }
+        Ok(Tree(out.into()))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Tree, A::Error> {
+        let mut out = Map::new();
+        while let Some(Tree(key)) = members.next_key()? {
+            let key = match key {
+                Value::String(text) => text,
+                Value::Bool(_) | Value::Number(_) => key.to_string(),
+                Value::Null | Value::Array(_) | Value::Object(_) => {
+                    return Err(serde::de::Error::custom(format!("invalid map key: {key}")));
+                }
+            };
+            out.insert(key, members.next_value::<Tree>()?.0);
+        }
+        Ok(Tree(out.into()))
+    }
 }
 
 /// The value of a YAML text that is JSON, as what programs apply is: many times faster to read. `None` where the YAML parser

@@ -243,12 +243,28 @@ impl Server {
 
     /// Brings what is served in step with the stored definitions. Blocks until its writes are durable.
     pub fn sync_definitions(&self) {
+        let wanted = self.core.store.revision();
         let mut definitions = self.definitions.lock().unwrap_or_else(PoisonError::into_inner);
+        // many who wait for a look are served by one
+        if definitions.settled >= wanted {
+            return;
+        }
         // Each look can make another one due; the bound is for definitions whose objects do not go away.
         for _ in 0..4 {
+            let seen = self.core.store.revision();
             if !definitions.step(&self.core) {
+                definitions.settled = seen;
                 break;
             }
+        }
+    }
+
+    /// Has what is served follow a definition before whoever wrote it is answered.
+    pub(crate) async fn serve_definitions(self: &Arc<Self>) {
+        let server = self.clone();
+        // Writing waits for the disk.
+        if tokio::task::spawn_blocking(move || server.sync_definitions()).await.is_err() {
+            tracing::error!("looking at the custom resource definitions panicked");
         }
     }
 
@@ -256,11 +272,7 @@ impl Server {
     pub async fn follow_definitions(self: Arc<Self>) {
         loop {
             let from = self.core.store.revision();
-            let server = self.clone();
-            // Writing waits for the disk.
-            if tokio::task::spawn_blocking(move || server.sync_definitions()).await.is_err() {
-                tracing::error!("looking at the custom resource definitions panicked");
-            }
+            self.serve_definitions().await;
             let Ok(mut watcher) = self.core.store.watch(DEFINITIONS, from) else { continue };
             let terminating = {
                 let snapshot = self.core.store.snapshot(DEFINITIONS);

@@ -188,7 +188,9 @@ impl Server {
         let body = if ask.method == Method::PUT {
             let mut body = Self::scale_body(ask, builtin)?;
             if builtin {
-                warnings = decode::unknown_of_scale(&mut body, options.validation)?;
+                warnings = decode::unknown_of_scale(&mut body, options.validation).map_err(|why| {
+                    Status::bad_request(format!("Scale in version \"v1\" cannot be handled as a Scale: {why}"))
+                })?;
             }
             body
         } else if apply {
@@ -199,6 +201,21 @@ impl Server {
         if apply && !builtin {
             return Err(self.applied_scale(target, &body, &options));
         }
+        if apply {
+            // whatever comes of it: what is applied is a scale
+            let writer = Writer {
+                manager: &options.manager,
+                api_version: "autoscaling/v1",
+                kind: "Scale",
+                subresource: "",
+                ignored: &Ignored::Nothing,
+            };
+            let schema = merge::builtin::schema(decode::SCALE);
+            apply::apply(None, &body, &writer, true, &*schema, self.core.world.now())
+                .map_err(|error| crate::registry::apply_refused(&error))?;
+        }
+        // an apply that says nothing of the replicas leaves them to whom they are
+        let takes_over = apply && body["spec"].get("replicas").is_some_and(|replicas| !replicas.is_null());
         let other_name = |scale: &Value| {
             let named = api::object::meta(scale, "name");
             let why = format!("the name of the object ({named}) does not match the name on the URL ({})", target.name);
@@ -213,6 +230,7 @@ impl Server {
             let entry = self.core.entry(target).ok_or_else(|| crate::registry::not_found(target))?;
             let old = target.served.present_value(&entry);
             let scale = view(&target.served, &old, paths, true)?;
+            let mut warnings = warnings.clone();
             let wanted = if ask.method == Method::PATCH {
                 let made = match kind {
                     Some(PatchKind::Json) => json_patch::apply(&scale, &body),
@@ -234,9 +252,13 @@ impl Server {
                     }
                     _ => (patched.to_string(), merge::builtin::decode(decode::SCALE, &mut patched)),
                 };
-                if let Err(why) = read {
-                    let error = Error::invalid(&Path::new("patch"), shown, why);
-                    return Err(Status::invalid("", "", "", &vec![error]));
+                let unfit = |why: String| {
+                    Status::invalid("", "", "", &vec![Error::invalid(&Path::new("patch"), shown.as_str(), why)])
+                };
+                read.map_err(unfit)?;
+                if builtin && !apply {
+                    let unknown = decode::unknown_of_scale(&mut patched, options.validation).map_err(unfit)?;
+                    warnings.extend(unknown);
                 }
                 if apply
                     && let Some(wanted) = body["spec"].get("replicas")
@@ -269,7 +291,7 @@ impl Server {
             set(&mut new, text(paths, "specReplicasPath"), replicas.into());
             // The fields of the object itself change, so its own rules apply; their manager is recorded as one of `scale`.
             let call = Call { target, options: &options, user: &ask.user, warnings: &warnings };
-            self.core.replace(&call, new, &entry, apply)
+            self.core.replace(&call, new, &entry, takes_over)
         };
         let answer = self.core.run(self.may_take_long(ask, target), attempt).await;
         let answer = answer.map_err(|status| status.with_warnings(&warnings))?;

@@ -168,7 +168,7 @@ impl Core {
             return None;
         }
         let any = object.or(old);
-        let named = any.map(|o| api::object::meta(o, "name")).filter(|name| !name.is_empty());
+        let named = object.map(|o| api::object::meta(o, "name")).filter(|name| !name.is_empty());
         let name = named.unwrap_or(&target.name);
         let is_namespace = resource.group.is_empty() && resource.plural == "namespaces";
         let namespace = match (is_namespace, target.namespace.as_str()) {

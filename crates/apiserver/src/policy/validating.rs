@@ -138,6 +138,7 @@ impl Core {
 fn denied(target: &Target, name: &str, failure: &Failure, who: &str) -> Status {
     let resource = &target.served.resource;
     let why = format!("{who} denied request: {}", failure.message);
+    let name = if name.is_empty() { "Unknown" } else { name };
     let mut status = Status::forbidden(&resource.group, &resource.plural, name, &why);
     (status.code, status.reason) = match failure.reason.as_str() {
         "Forbidden" => (403, "Forbidden"),

@@ -1,6 +1,7 @@
 //! The catalog of served kinds, and the conversion of stored objects into each of their versions.
 
 use super::Object;
+use api::field::{Error, Path};
 use api::packed::Packed;
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -185,7 +186,11 @@ impl Served {
     /// Drops what the kind does not know, and returns the paths dropped.
     pub(crate) fn prune(&self, value: &mut Value) -> Vec<String> {
         let mut dropped = self.schema().prune(value);
-        dropped.extend(self.resource.type_name.into_iter().flat_map(|name| merge::builtin::prune_schemas(name, value)));
+        if let Some(name) = self.resource.type_name {
+            dropped.extend(merge::builtin::prune_schemas(name, value));
+            // metadata is part of a built-in type like the rest
+            dropped.sort();
+        }
         dropped
     }
 
@@ -275,17 +280,22 @@ impl Served {
     }
 }
 
-/// Reads the metadata of objects inside a custom resource (`x-kubernetes-embedded-resource`) as Go does.
+/// Reads the type and metadata of objects inside a custom resource (`x-kubernetes-embedded-resource`) as Go does.
 fn embedded(schema: &Schema, value: &mut Value, path: &str, root: bool) -> Result<(), String> {
     match value {
         Value::Object(members) => {
-            if schema.embedded
-                && !root
-                && let Some(meta) = members.get_mut("metadata").filter(|meta| !meta.is_null())
-            {
-                let shown = meta.to_string();
-                merge::builtin::decode(OBJECT_META, meta)
-                    .map_err(|why| format!("{path}.metadata: Invalid value: {shown}: {why}"))?;
+            if schema.embedded && !root {
+                for name in ["apiVersion", "kind"] {
+                    if let Some(value) = members.get(name).filter(|value| !value.is_string()) {
+                        let at = Path::new(path).child(name);
+                        return Err(Error::invalid(&at, value.clone(), "must be a string").to_string());
+                    }
+                }
+                if let Some(meta) = members.get_mut("metadata").filter(|meta| !meta.is_null()) {
+                    let shown = meta.to_string();
+                    merge::builtin::decode(OBJECT_META, meta)
+                        .map_err(|why| format!("{path}.metadata: Invalid value: {shown}: {why}"))?;
+                }
             }
             for (key, member) in members.iter_mut() {
                 if let Some(schema) = schema.properties.get(key).or(schema.additional.as_ref()) {

@@ -30,6 +30,10 @@ pub struct DeleteOptions {
     /// `None`: the kind's default.
     pub propagation: Option<Propagation>,
     pub dry_run: bool,
+    /// Whether dependents are said to go in the old way, `orphanDependents: false`.
+    pub cascades: bool,
+    /// With the rest of its collection: what is asked whether it may be deleted is not told its name.
+    pub nameless: bool,
 }
 
 /// The type of a body.
@@ -66,6 +70,7 @@ impl DeleteOptions {
                 out.dry_run = query::dry_run(query.all("dryRun"), &mut errors);
             }
         }
+        out.cascades = orphan == Some(false);
         let path = Path::new("propagationPolicy");
         match (policy.as_deref(), orphan) {
             (Some(text), Some(_)) => errors
@@ -85,6 +90,11 @@ impl DeleteOptions {
 }
 
 impl DeleteOptions {
+    /// The code of an answer about what is there for a while yet.
+    fn waiting(&self) -> u16 {
+        if self.cascades { 202 } else { 200 }
+    }
+
     /// The warning for a client that deletes objects of this kind.
     pub(crate) fn warnings(&self, served: &Served) -> Vec<String> {
         let is_told = self.propagation.is_none() && served.resource.strategy.warns_of_orphans();
@@ -112,7 +122,11 @@ impl Core {
         let entry = self.entry(target).ok_or_else(|| not_found(target).with_warnings(&warnings))?;
         let old = served.present_value(&entry);
         self.check_preconditions(target, options, &old).map_err(|status| status.with_warnings(&warnings))?;
-        self.validate(target, Operation::Delete, None, Some(&old), user, options.dry_run, &mut warnings)?;
+        let asked = match options.nameless {
+            true => &Target { name: String::new(), ..target.clone() },
+            false => target,
+        };
+        self.validate(asked, Operation::Delete, None, Some(&old), user, options.dry_run, &mut warnings)?;
 
         let now = self.world.now();
         let begun = self.with_context(user, target, options.dry_run, |cx| strategy.begin_delete(cx, &old))?;
@@ -162,7 +176,7 @@ impl Core {
                 return Ok(self.gone(target, &entry, new, options, warnings));
             }
             if left.is_some_and(|left| left > 0) && !shorter && !pending && !moved {
-                return Ok(Attempt::Done(Answer { code: 200, object: served.present(&entry), warnings }));
+                return Ok(Attempt::Done(Answer { code: options.waiting(), object: served.present(&entry), warnings }));
             }
         } else if grace > 0 {
             mark(&mut new, now, grace);
@@ -181,7 +195,7 @@ impl Core {
             return Ok(self.gone(target, &entry, new, options, warnings));
         }
         if !moved {
-            return Ok(Attempt::Done(Answer { code: 200, object: served.present(&entry), warnings }));
+            return Ok(Attempt::Done(Answer { code: options.waiting(), object: served.present(&entry), warnings }));
         }
         if !terminating
             && let Some(generation) = old["metadata"].get("generation").and_then(Value::as_i64)
@@ -202,7 +216,7 @@ impl Core {
         warnings: Vec<String>,
     ) -> Attempt {
         if options.dry_run {
-            return Attempt::Done(Answer { code: 200, object: Object::Made(Arc::new(new)), warnings });
+            return Attempt::Done(Answer { code: options.waiting(), object: Object::Made(Arc::new(new)), warnings });
         }
         target.served.to_storage(&mut new);
         let op = Op::Put {
@@ -212,7 +226,7 @@ impl Core {
             expect: Expect::Revision(entry.revision),
         };
         let target = target.clone();
-        Attempt::Write(Box::new(Pending { txn: Txn::one(op), code: 200, warnings, reply: None, target }))
+        Attempt::Write(Box::new(Pending { txn: Txn::one(op), code: options.waiting(), warnings, reply: None, target }))
     }
 
     fn check_preconditions(&self, target: &Target, options: &DeleteOptions, old: &Value) -> Result<(), Status> {
@@ -282,7 +296,7 @@ impl Core {
             let (bucket, key, value) = (bucket.clone(), key.clone(), last.clone());
             ops.push(Op::Put { bucket, key, value, expect: Expect::Revision(expect) });
         }
-        ops.push(Op::Delete { bucket, key, expect, last: Some(last) });
+        ops.push(Op::Delete { bucket, key, expect });
         let txn = Txn { ops, ..Txn::default() };
         Attempt::Write(Box::new(Pending { txn, code: 200, warnings, reply, target: target.clone() }))
     }

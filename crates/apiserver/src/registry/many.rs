@@ -94,7 +94,7 @@ impl Core {
         let mut ops: Vec<Op> = Vec::new();
         for entry in snapshot.iter(None, None).filter(|entry| old(&entry.object.glance())) {
             let (bucket, key) = (bucket.clone(), entry.key.clone());
-            ops.push(Op::Delete { bucket, key, expect: entry.revision, last: None });
+            ops.push(Op::Delete { bucket, key, expect: entry.revision });
         }
         let mut expired = 0_usize;
         for batch in ops.chunks(TOGETHER) {

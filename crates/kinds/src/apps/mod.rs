@@ -90,6 +90,9 @@ impl Strategy for Workload {
 
     fn prepare_create(&self, _cx: &Context<'_>, new: &mut Value) {
         new["status"] = json!({});
+        if *self == StatefulSet {
+            drop_gated(new, None);
+        }
         if *self == DaemonSet {
             let given = api::object::annotation(new, TEMPLATE_GENERATION).and_then(|n| n.parse::<i64>().ok());
             count_template(new, given.unwrap_or_default().max(1));
@@ -102,6 +105,9 @@ impl Strategy for Workload {
 
     fn prepare_update(&self, _cx: &Context<'_>, new: &mut Value, old: &Value) {
         keep(new, old, "status");
+        if *self == StatefulSet {
+            drop_gated(new, Some(old));
+        }
         if *self == DaemonSet {
             let before = api::object::annotation(old, TEMPLATE_GENERATION).and_then(|n| n.parse::<i64>().ok());
             let changed = at(new, "spec.template") != at(old, "spec.template");
@@ -278,6 +284,16 @@ fn stateful_defaults(spec: &mut Value) {
         claim["kind"] = json!("PersistentVolumeClaim");
         default(child(claim, "spec"), "volumeMode", "Filesystem");
         default(child(claim, "status"), "phase", "Pending");
+    }
+}
+
+/// Takes off how many pods may be missing at once, which upstream's gate keeps out: an old one may be changed.
+fn drop_gated(new: &mut Value, old: Option<&Value>) {
+    const FIELD: &str = "spec.updateStrategy.rollingUpdate.maxUnavailable";
+    if old.is_none_or(|old| at(old, FIELD).is_null())
+        && let Some(Value::Object(rolling)) = new.pointer_mut("/spec/updateStrategy/rollingUpdate")
+    {
+        rolling.remove("maxUnavailable");
     }
 }
 

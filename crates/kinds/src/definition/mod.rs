@@ -9,7 +9,7 @@ use merge::apply::Ignored;
 use merge::structural;
 use resource::definitions::{CLEANUP, set_condition};
 use resource::status::Status;
-use resource::{Context, Strategy};
+use resource::{Context, Deletion, Strategy};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use version::{all_versions, has_default, unknown_formats};
@@ -154,6 +154,10 @@ impl Strategy for Definitions {
             "status" => Ignored::all_but(&["status"]),
             _ => Ignored::paths(&["status"]),
         }
+    }
+
+    fn deletion(&self) -> Deletion {
+        Deletion::Own
     }
 
     fn begin_delete(&self, cx: &Context<'_>, object: &Value) -> Result<Option<Value>, Status> {

@@ -3,6 +3,7 @@
 mod admission;
 mod apparmor;
 mod eviction;
+mod resize;
 mod table;
 mod update;
 mod warnings;
@@ -226,6 +227,10 @@ impl Strategy for Pods {
             }
             _ => ErrorList::new(),
         }
+    }
+
+    fn admit_subresource(&self, cx: &Context<'_>, subresource: &str, new: &Value, old: &Value) -> Result<(), Status> {
+        if subresource == "resize" { resize::admit(cx, new, old) } else { Ok(()) }
     }
 
     fn warnings(&self, new: &Value, old: Option<&Value>) -> Vec<String> {

@@ -4,7 +4,7 @@ use super::environment::{env, env_from};
 use super::probes::probes;
 use super::resources::resource_requirements;
 use super::validate::{choice, container_security};
-use crate::kit::{at, int, is_true, items, text, unset};
+use crate::kit::{at, int, is_true, items, text};
 use api::field::{Error, ErrorList, Path};
 use api::names;
 use serde_json::Value;
@@ -379,7 +379,12 @@ fn ephemeral_rules(container: &Value, others: &BTreeSet<&str>, path: &Path, erro
         "startupProbe",
     ];
     for field in fields {
-        if !unset(at(container, field)) {
+        // an empty list or map counts as set; the sizes are a struct, whose members count
+        let is_set = match at(container, field) {
+            Value::Object(sizes) if field == "resources" => sizes.values().any(|value| !value.is_null()),
+            value => !value.is_null(),
+        };
+        if is_set {
             errors.push(Error::forbidden(&path.child(field), "cannot be set for an Ephemeral Container"));
         }
     }

@@ -276,8 +276,12 @@ fn security_context(spec: &Value, path: &Path, errors: &mut ErrorList) {
             errors,
         );
     }
-    if let Some(policy) = at(context, "seLinuxChangePolicy").as_str() {
-        choice(policy, &["Recursive"], &path.child("seLinuxChangePolicy"), errors);
+    for (name, supported) in
+        [("supplementalGroupsPolicy", &["Merge", "Strict"][..]), ("seLinuxChangePolicy", &["Recursive"][..])]
+    {
+        if let Some(policy) = at(context, name).as_str().filter(|policy| !supported.contains(policy)) {
+            errors.push(Error::not_supported(&path.child(name), policy, supported));
+        }
     }
     seccomp(context, path, errors);
     app_armor(context, path, errors);
@@ -342,6 +346,11 @@ fn references(spec: &Value, path: &Path, errors: &mut ErrorList) {
         }
         claims_of(at(container, "resources"), &claims, &path.child("resources").child("claims"), errors);
     }
+    let of_pod = path.child("resources").child("claims");
+    if !at(spec, "resources.claims").is_null() {
+        errors.push(Error::forbidden(&of_pod, "claims may not be set for Resources at pod-level"));
+    }
+    claims_of(at(spec, "resources"), &claims, &of_pod, errors);
 }
 
 /// The claims of resources that a pod names, each of a claim that is there or made from a template.

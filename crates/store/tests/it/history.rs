@@ -28,7 +28,7 @@ fn write_some(store: &Store, dice: &mut Dice) -> Event {
     let key = Key::new(&format!("ns{}", dice.roll(4)), &format!("o{}", dice.roll(3)));
     let current = store.get(&bucket, &key).map(|entry| entry.revision);
     let op = match current {
-        Some(expect) if dice.roll(3) == 0 => Op::Delete { bucket: bucket.as_str().into(), key, expect, last: None },
+        Some(expect) if dice.roll(3) == 0 => Op::Delete { bucket: bucket.as_str().into(), key, expect },
         _ => {
             let expect = current.map_or(Expect::Absent, Expect::Revision);
             let value = json!({"n": dice.roll(1000), "text": "x".repeat(usize::try_from(dice.roll(2000)).unwrap())});

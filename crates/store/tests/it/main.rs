@@ -31,7 +31,7 @@ fn put(name: &str, value: Value, expect: Expect) -> Txn {
 }
 
 fn delete(name: &str, expect: Revision) -> Txn {
-    Txn::one(Op::Delete { bucket: "b".into(), key: Key::new("ns", name), expect, last: None })
+    Txn::one(Op::Delete { bucket: "b".into(), key: Key::new("ns", name), expect })
 }
 
 /// Writes and returns the last revision.

@@ -25,6 +25,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, header, request::P
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Limited};
 use resource::User;
+use resource::definitions::DEFINITIONS;
 use resource::status::Status;
 use serde_json::{Value, json};
 use std::convert::Infallible;
@@ -281,9 +282,10 @@ impl Server {
         if served.resource.verbs == ["create"] && !name.is_empty() && !custom && subresource.is_empty() {
             return Err(no_resource());
         }
-        let target =
-            Target { served, namespace: namespace.clone(), name: name.clone(), subresource: subresource.clone() };
         let verb = verb(&ask, &path);
+        // upstream's handler of custom resources makes an object by its body, whatever the path says
+        let name = if custom && verb == "create" && subresource.is_empty() { String::new() } else { name.clone() };
+        let target = Target { served, namespace: namespace.clone(), name, subresource: subresource.clone() };
         if path.watch && verb != "watch" {
             return Err(not_allowed());
         }
@@ -294,7 +296,7 @@ impl Server {
             if custom && verb == "patch" && crate::registry::PatchKind::of(&ask.content_type()).is_none() {
                 return Err(super::verbs::custom_patches());
             }
-            if custom && name.is_empty() && matches!(verb, "update" | "patch") {
+            if custom && target.name.is_empty() && matches!(verb, "update" | "patch") {
                 return Err(Status::bad_request("name must be provided"));
             }
             if custom && !verb.is_empty() && !matches!(ask.method, Method::HEAD | Method::OPTIONS) {
@@ -324,7 +326,8 @@ impl Server {
         if let Some(live) = target.served.live.clone() {
             return self.live(&ask, &target, verb, &*live).await;
         }
-        match verb {
+        let defines = *target.served.bucket == *DEFINITIONS && matches!(verb, "create" | "update" | "patch");
+        let answer = match verb {
             "get" => self.get(&ask, &target),
             "list" | "watch" => self.list(ask, target, old_watch),
             "create" => self.create(&ask, &target).await,
@@ -333,7 +336,11 @@ impl Server {
             "delete" => self.delete(&ask, &target).await,
             "deletecollection" => self.delete_collection(&ask, &target).await,
             _ => Err(not_allowed()),
+        };
+        if defines && answer.is_ok() {
+            self.serve_definitions().await;
         }
+        answer
     }
 
     fn allowed(&self, target: &Target, method: &Method, verb: &str) -> bool {

@@ -221,7 +221,7 @@ impl Server {
         let mut options = ListOptions::parse(&ask.query)?;
         options.watch = false;
         target.served.check_fields(&options.fields)?;
-        let delete = self.delete_options(ask)?;
+        let delete = DeleteOptions { nameless: true, ..self.delete_options(ask)? };
         let long = self.core.may_take_long(target, 0);
         let page = self.core.list(target, &options)?;
         let targets = page.items.iter().map(|object| Target {

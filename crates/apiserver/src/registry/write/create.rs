@@ -141,7 +141,8 @@ impl Core {
         let warnings = [warnings, &more].concat();
         // upstream's storage refuses it, which a trial does not reach
         if !options.dry_run && !api::object::resource_version(&new).is_empty() {
-            return Err(Status::new(500, "", "resourceVersion should not be set on objects to be created"));
+            let why = "resourceVersion should not be set on objects to be created";
+            return Err(Status::new(500, "", why).with_warnings(&more));
         }
         if !options.dry_run {
             meta_mut(&mut new).remove("resourceVersion");
@@ -152,7 +153,7 @@ impl Core {
             if api::object::is_terminating(&entry.value()) {
                 status.message = format!("object is being deleted: {}", status.message);
             }
-            return Err(status);
+            return Err(status.with_warnings(&more));
         }
         bounded(&new)?;
         if options.dry_run {

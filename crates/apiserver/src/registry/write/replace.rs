@@ -147,7 +147,7 @@ impl Core {
         // Faults of rules in parts that this update leaves as they were.
         let mut let_be = Vec::new();
         let qualified = served.custom.is_none() && strategy.qualified_finalizers();
-        let mut errors = meta::validate_update(&new, &old, qualified, resource.rechecks, &path);
+        let mut errors = meta::validate_update(&new, &old, qualified, strategy, resource.rechecks, &path);
         errors.extend(self.with_context(user, target, options.dry_run, |cx| {
             if main {
                 strategy.validate_update(cx, &new, &old)
@@ -166,6 +166,11 @@ impl Core {
         if !errors.is_empty() {
             let refused = self.invalid(target, api::object::meta(&new, "name"), errors, &empty);
             return Err(refused.with_warnings(&let_be));
+        }
+        if !main {
+            let sub = &target.subresource;
+            self.with_context(user, target, options.dry_run, |cx| strategy.admit_subresource(cx, sub, &new, &old))
+                .map_err(|status| status.with_warnings(&let_be))?;
         }
         let mut more = let_be;
         if target.subresource.is_empty() {
@@ -190,10 +195,12 @@ impl Core {
         if options.dry_run {
             return Ok(Attempt::Done(Answer { code: 200, object: Object::Made(Arc::new(new)), warnings }));
         }
+        // clients expect the object that they asked for; watchers hear of the one that was stored
+        let reply = vanishes.then(|| new.clone());
         served.to_storage(&mut new);
         let (bucket, key) = (served.bucket.clone(), entry.key.clone());
         let op = if vanishes {
-            Op::Delete { bucket, key, expect: entry.revision, last: Some(new) }
+            Op::Delete { bucket, key, expect: entry.revision }
         } else {
             Op::Put { bucket, key, value: new, expect: Expect::Revision(entry.revision) }
         };
@@ -201,7 +208,7 @@ impl Core {
             txn: Txn { ops: vec![op], hold, ..Txn::default() },
             code: 200,
             warnings,
-            reply: None,
+            reply,
             target: target.clone(),
         })))
     }
