@@ -36,6 +36,7 @@ import random_topics
 import random_topics_beside  # noqa: F401
 import random_topics_custom  # noqa: F401
 import random_topics_kinds  # noqa: F401
+import random_topics_lives  # noqa: F401
 import random_topics_mutating  # noqa: F401
 import random_topics_time  # noqa: F401
 import random_topics_workloads  # noqa: F401
