@@ -82,6 +82,7 @@ class Side:
         for o in case.there:
             answer = self.write("POST", self.path_of(o, case.namespace), o)
             assert answer["code"] == 201, answer
+        self.plays(self.pods(case.namespace, "worker"), "Running")
         return self.write("POST", self.server.path("MPIJob", namespace=case.namespace), case.job)
 
     def path_of(self, o: dict, namespace: str, **name: str) -> str:
@@ -114,7 +115,7 @@ class Side:
             case dict():
                 return patch("MPIJob", name, step)
             case "taken freed":
-                for o in case.there:
+                for o in [o for o in case.there if "labels" not in o["metadata"]]:
                     self.write("DELETE", self.path_of(o, namespace, name=o["metadata"]["name"]))
                 # a change of the job, which each operator tries again at times of its own
                 return patch("MPIJob", name, {"metadata": {"labels": {"try": "again"}}})

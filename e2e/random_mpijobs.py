@@ -91,6 +91,10 @@ class Maker:
         there = [self.taken(job["metadata"]["name"])] if self.rng.random() < 0.08 else []
         if there and self.rng.random() < 0.5:
             steps = ["taken freed", *steps]
+        # where the launcher is a worker, mpi-operator deletes a worker because of it and makes it again, for ever
+        toggles = any("runLauncherAsWorker" in step.get("spec", {}) for step in steps if isinstance(step, dict))
+        if self.rng.random() < 0.1 and not self.as_worker and not toggles:
+            there.append(self.stray(job["metadata"]["name"]))
         return Case(namespace, round_, job, steps, there)
 
     def taken(self, name: str) -> dict:
@@ -108,6 +112,14 @@ class Maker:
             kinds += [(version, "PodGroup", name, {"spec": {"minMember": 1}})] * 2
         version, kind, called, rest = self.one(*kinds)
         return {"apiVersion": version, "kind": kind, "metadata": {"name": called}, **rest}
+
+    def stray(self, name: str) -> dict:
+        """A pod that only carries the labels of the job's workers. Without an index it would stop mpi-operator in the middle of a pass."""
+        label = lambda word: f"training.kubeflow.org/{word}"
+        labels = {label("operator-name"): "mpi-operator", label("job-name"): name, label("job-role"): "worker",
+                  label("replica-index"): self.one("0", "1", "7", "none")}  # fmt: skip
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": self.one("a-stray", "z-stray"), "labels": labels},
+                "spec": {"containers": [{"name": "main", "image": "other:1"}]}}  # fmt: skip
 
     def refuse(self, job: dict) -> None:
         """Something that the controller takes and the API refuses in the pods, or in the launcher's Job."""

@@ -34,7 +34,7 @@ use crate::status_server::StatusServer;
 use crate::{Controllers, Surroundings};
 use api::config::{Configuration, GATE_TRAINJOB_STATUS, Mpi};
 use api::mpi;
-use api::mpi::names::{LABEL_OPERATOR_NAME, LEASE, OPERATOR_NAME};
+use api::mpi::names::{LABEL_OPERATOR_NAME, LEASE, OPERATOR_NAME, launcher};
 use api::object::{self, Gvk, Key};
 use driver::metrics::{Metric, Registry};
 use driver::{Driver, Options};
@@ -454,11 +454,21 @@ fn selected(gvk: &Gvk) -> Option<&'static str> {
     (gvk.group.is_empty() && gvk.kind == "Pod").then_some(evidence::SELECTED)
 }
 
+/// Whether a pod is a MPIJob's, as it says or as its owner does: labels can be changed by anybody.
+fn is_of_mpi(pod: &Value) -> bool {
+    let is_owned = object::controller_of(pod).is_some_and(|owner| match object::text(owner, "kind") {
+        api::mpi::KIND => true,
+        "Job" => object::text(owner, "name").ends_with(&launcher("")),
+        _ => false,
+    });
+    is_owned || object::label(pod, LABEL_OPERATOR_NAME) == Some(OPERATOR_NAME)
+}
+
 /// The same where MPIJobs are worked on. Of other people's pods only the names are of interest: they may be in the way.
 fn slim_of_mpi(gvk: &Gvk, value: &mut Value) {
     slim(gvk, value);
     let is_pod = gvk.group.is_empty() && gvk.kind == "Pod";
-    if is_pod && object::label(value, LABEL_OPERATOR_NAME) != Some(OPERATOR_NAME) {
+    if is_pod && !is_of_mpi(value) {
         if let Some(pod) = value.as_object_mut() {
             pod.retain(|member, _| ["apiVersion", "kind", "metadata"].contains(&member.as_str()));
         }
@@ -519,6 +529,17 @@ mod tests {
         let mut pod = json!({"metadata": {"name": "x", "labels": {"a": "b"}}, "spec": {}, "status": {}});
         slim_of_mpi(&Gvk::new("", "v1", "Pod"), &mut pod);
         assert_eq!(pod, json!({"metadata": {"name": "x"}}));
+        for (kind, owner, is_of_mpi) in [
+            ("MPIJob", "train", true),
+            ("Job", "train-launcher", true),
+            ("Job", "other", false),
+            ("ReplicaSet", "a", false),
+        ] {
+            let owners = json!([{"kind": kind, "name": owner, "controller": true}]);
+            let mut pod = json!({"metadata": {"name": "x", "ownerReferences": owners}, "status": {"phase": "Running"}});
+            slim_of_mpi(&Gvk::new("", "v1", "Pod"), &mut pod);
+            assert_eq!(pod.get("status").is_some(), is_of_mpi, "{kind} {owner}");
+        }
         let own = slimmed("Secret", Value::Null, json!({"ca.crt": "x", "ca.key": "y"}));
         assert_eq!(own["data"], json!({"ca.crt": "x"}));
     }

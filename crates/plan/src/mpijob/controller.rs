@@ -60,6 +60,8 @@ pub struct Observed {
     workers: Vec<Option<Arc<Value>>>,
     /// All its pods with the labels of its workers.
     worker_pods: Vec<Arc<Value>>,
+    /// Pods with these labels that nobody owns: hosts like the others, and too many where there are too many.
+    strays: Vec<Arc<Value>>,
     pod_group: Option<Arc<Value>>,
     network_policy: Option<Arc<Value>>,
     priorities: Priorities,
@@ -81,14 +83,18 @@ fn core(kind: &str) -> Gvk {
     Gvk::new("", "v1", kind)
 }
 
-/// A pod wakes the MPIJob that controls it or, where that is a Job's, the one that it names.
-fn wakes(_world: &dyn World, pod: &Value) -> Vec<Target> {
-    let owner = object::controller_of(pod).filter(|owner| object::text(owner, "kind") == mpi::KIND);
-    let named =
-        object::label(pod, LABEL_JOB_NAME).filter(|_| object::label(pod, LABEL_OPERATOR_NAME) == Some(OPERATOR_NAME));
-    let name = owner.map(|owner| object::text(owner, "name")).or(named);
-    let target = |name| Target { gvk: mpi::gvk(), key: Key::new(object::meta(pod, "namespace"), name) };
-    name.into_iter().map(target).collect()
+/// A pod wakes the MPIJob that controls it, or controls its Job, whatever its labels say.
+fn wakes(world: &dyn World, pod: &Value) -> Vec<Target> {
+    let namespace = object::meta(pod, "namespace");
+    let owned = |object: &Value| {
+        let owner = object::controller_of(object).filter(|owner| object::text(owner, "kind") == mpi::KIND)?;
+        Some(Target { gvk: mpi::gvk(), key: Key::new(namespace, object::text(owner, "name")) })
+    };
+    let job = || {
+        let owner = object::controller_of(pod).filter(|owner| object::text(owner, "kind") == "Job")?;
+        owned(&*world.get(&jobs(), &Key::new(namespace, object::text(owner, "name")))?)
+    };
+    owned(pod).or_else(job).into_iter().collect()
 }
 
 impl Reconciler for MpiJobController {
@@ -133,6 +139,7 @@ impl Reconciler for MpiJobController {
         let of_worker =
             |pod: &Arc<Value>| labels.iter().all(|(label, value)| object::label(pod, label) == Some(*value));
         let worker_pods = world.owned_by(&pods(), uid).into_iter().filter(of_worker).collect();
+        let strays = world.unowned(&pods(), namespace).into_iter().filter(of_worker).collect();
         let workers = match &job {
             Ok(job) if hostfile_size(job, &target.key, &self.settings) <= CONFIG_MAP_MAX => {
                 (0..job.spec.workers()).map(|index| get(&pods(), &worker(name, index))).collect()
@@ -157,6 +164,7 @@ impl Reconciler for MpiJobController {
             launcher_pods,
             workers,
             worker_pods,
+            strays,
         })
     }
 
@@ -292,7 +300,13 @@ impl Pass<'_> {
             replaces_workers: self.replaces_workers() || self.options.attempt <= self.options.retries,
             is_between_attempts,
         };
+        // a start, or a first look, is written with what else there is to tell, as upstream has it: nobody misses it but where a
+        // status was changed by hand
+        let before = self.draft.status.clone();
         self.draft.update(&self.key, &seen);
+        if self.draft.status == before {
+            self.draft.status = self.job.status.clone();
+        }
         Ok(())
     }
 
@@ -394,7 +408,8 @@ impl Pass<'_> {
     }
 
     fn keep_config(&mut self) -> Result<(), Taken> {
-        let running = self.observed.worker_pods.iter().filter(|pod| phase(pod) == "Running");
+        let Observed { worker_pods, strays, .. } = self.observed;
+        let running = worker_pods.iter().chain(strays).filter(|pod| phase(pod) == "Running");
         let running: Vec<&str> = running.map(|pod| object::meta(pod, "name")).collect();
         let data = hosts::data(self.job, &self.key, &running, self.settings);
         match self.mine(self.observed.config.as_ref(), "")? {
@@ -467,15 +482,16 @@ impl Pass<'_> {
             return Ok(());
         }
         let count = usize::try_from(self.job.spec.workers()).unwrap_or_default();
-        if self.observed.worker_pods.len() > count {
-            // H-19 (kept): the label is one more than the index where the launcher is a worker, so that one worker goes
-            // that has to be made again; recordings hold it
-            let index = |pod: &Value| object::label(pod, LABEL_REPLICA_INDEX).and_then(|text| text.parse().ok());
-            let surplus: Vec<Op> = (self.observed.worker_pods.iter())
-                .filter(|pod| index(pod).is_some_and(|index: usize| index >= count))
-                .filter_map(|pod| deletion(pod))
-                .collect();
-            surplus.into_iter().for_each(|op| self.write(op));
+        // H-19 (kept): the label is one more than the index where the launcher is a worker, so that one worker goes that has to be
+        // made again; recordings hold it
+        let index = |pod: &Value| object::label(pod, LABEL_REPLICA_INDEX).and_then(|text| text.parse().ok());
+        let Observed { worker_pods, strays, .. } = self.observed;
+        // its own are not too many because of strays: that one worker would go for ever
+        for (pods, there) in [(worker_pods, worker_pods.len()), (strays, worker_pods.len() + strays.len())] {
+            if there > count {
+                let surplus = pods.iter().filter(|pod| index(pod).is_some_and(|index: usize| index >= count));
+                surplus.filter_map(|pod| deletion(pod)).for_each(|op| self.write(op));
+            }
         }
         for (index, pod) in (0i32..).zip(&self.observed.workers) {
             if let Some(pod) = self.mine(pod.as_ref(), "")? {

@@ -7,7 +7,7 @@ use super::{GangScheduler, Settings, hosts};
 use api::mpi::{self, MpiJob};
 use api::object::{Gvk, Key, Target};
 use reconcile::testing::{Model, merge};
-use reconcile::{Next, Propagation};
+use reconcile::{Next, Propagation, Reconciler, Wakes};
 use serde_json::{Value, json};
 
 fn job(over: Value) -> Value {
@@ -206,6 +206,74 @@ fn workers_are_discovered_by_all_their_labels() {
         case.change("Pod", "train-worker-0", other);
         assert_eq!((label, lines(&case)), (label, 0));
     }
+}
+
+#[test]
+fn pods_that_only_carry_the_labels_are_workers_too() {
+    let labelled = |name: &str, index: Option<&str>, owners: Value| {
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "ns", "ownerReferences": owners, "labels": {
+            "training.kubeflow.org/operator-name": "mpi-operator", "training.kubeflow.org/job-name": "train",
+            "training.kubeflow.org/job-role": "worker", "training.kubeflow.org/replica-index": index}},
+            "status": {"phase": "Running"}})
+    };
+    let somebody =
+        json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "a", "uid": "a", "controller": true}]);
+    for (leads, workers) in [(false, ["0", "1"]), (true, ["1", "2"])] {
+        let mut case = Case::of(json!({"spec": {"runLauncherAsWorker": leads}}));
+        case.model.put(labelled("low", Some("1"), json!([])));
+        case.model.put(labelled("other", Some("7"), somebody.clone()));
+        case.model.put(labelled("without", None, json!([])));
+        case.run();
+        let made =
+            |case: &Case| case.names("Pod").into_iter().filter(|name| name.starts_with("train-")).collect::<Vec<_>>();
+        assert_eq!(made(&case), ["train-worker-0", "train-worker-1"]);
+        let first =
+            ["train-worker-0", "train-worker-1"].map(|name| case.model.one("Pod", name).unwrap()["metadata"].clone());
+        assert_eq!(first.clone().map(|meta| meta["labels"]["training.kubeflow.org/replica-index"].clone()), workers);
+        // too many, and of an index that no worker has
+        case.model.put(labelled("high", Some("9"), json!([])));
+        case.phase(1, "Running", json!({}));
+        assert_eq!(case.names("Pod"), ["low", "other", "train-worker-0", "train-worker-1", "without"]);
+        let script = case.model.one("ConfigMap", "train-config").unwrap()["data"]["discover_hosts.sh"].clone();
+        let hosts: Vec<&str> = script.as_str().unwrap().lines().skip(1 + usize::from(leads)).collect();
+        let host = |pod: &str| format!("echo {pod}.train.ns.svc");
+        assert_eq!(hosts, [host("low"), host("train-worker-1"), host("without")]);
+        let uids = ["train-worker-0", "train-worker-1"]
+            .map(|name| case.model.one("Pod", name).unwrap()["metadata"]["uid"].clone());
+        assert_eq!(uids, first.map(|meta| meta["uid"].clone()), "its own stay");
+    }
+}
+
+#[test]
+fn pods_wake_the_job_that_owns_them_or_their_job() {
+    let mut case = Case::of(json!({}));
+    case.run();
+    let watches = case.controller.watches();
+    let wakes = |case: &Case, pod: &Value| {
+        let watch = watches.iter().find(|watch| watch.gvk.kind == "Pod").unwrap();
+        let Wakes::Keys(wakes) = watch.wakes else { panic!("pods wake by their keys") };
+        wakes(&case.model, pod).len()
+    };
+    let mut worker = (*case.model.one("Pod", "train-worker-0").unwrap()).clone();
+    let mut launcher = launcher_pod(&case, "Running", json!({}));
+    assert_eq!((wakes(&case, &worker), wakes(&case, &launcher)), (1, 1), "the launcher's has no label at all");
+    worker["metadata"]["labels"] = json!({});
+    assert_eq!(wakes(&case, &worker), 1);
+    launcher["metadata"]["ownerReferences"][0]["name"] = json!("another");
+    worker["metadata"]["ownerReferences"] = json!([]);
+    assert_eq!((wakes(&case, &worker), wakes(&case, &launcher)), (0, 0));
+}
+
+#[test]
+fn what_was_erased_from_a_status_comes_back_with_a_change() {
+    let mut case = Case::of(json!({}));
+    case.run();
+    let start = |case: &Case| case.model.one("MPIJob", "train").unwrap()["status"]["startTime"].clone();
+    assert!(start(&case).is_string());
+    case.change("MPIJob", "train", json!({"status": {"startTime": null}}));
+    assert!(start(&case).is_null());
+    case.phase(0, "Running", json!({}));
+    assert!(start(&case).is_string());
 }
 
 #[test]
