@@ -116,7 +116,10 @@ fn of_ending(facts: &Facts, ending: &Ending<'_>) -> Case {
         of_lost_peer(&mut case, facts, ending);
     }
     describe(&mut case, facts, ending, code);
-    if ending.reason == "OOMKilled" || case.evidence.is_empty() || signal(code).is_some() {
+    // a program that did not start had no signal, whatever code mpirun makes of it
+    let was_signalled = signal(code).is_some()
+        && !matches!(case.reason, Reason::CommandNotFound | Reason::NotExecutable | Reason::MissingFile);
+    if ending.reason == "OOMKilled" || case.evidence.is_empty() || was_signalled {
         let why = match signal(code) {
             Some(signal) => format!(" ({signal})"),
             None => String::new(),

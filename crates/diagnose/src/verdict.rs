@@ -9,6 +9,10 @@ use jiff::Timestamp;
 
 /// Lines at the end of a log that are read for signs where no traceback ends it.
 const LAST_LINES: usize = 60;
+/// What Open MPI names in lines of its own, after it has said what is wrong with it.
+const NAMED_AFTER: [&str; 2] = ["^Executable: {command}", "^Working directory: {path}"];
+/// Within how many lines.
+const NAMED_WITHIN: usize = 12;
 /// Exceptions that only say that something else failed, which wrote its own lines before.
 const HOLLOW: [&str; 5] = [
     "SystemExit",
@@ -166,16 +170,35 @@ fn by_signs(unit: &Unit<'_>) -> Option<Verdict> {
     let (from_end, line, found) = best?;
     let mut vars = Vars::new();
     vars.insert("message", line.text.trim().to_owned());
+    let mut quotes = vec![line.text.trim().to_owned()];
+    if found.captures.is_empty()
+        && let Some((named, values)) = named_after(found.sign.reason, unit, from_end)
+    {
+        quotes.push(named);
+        vars.extend(values);
+    }
     vars.extend(found.captures);
     Some(Verdict {
         reason: found.sign.reason,
         class: found.sign.class,
         rank: unit.rank,
-        quotes: vec![line.text.trim().to_owned()],
+        quotes,
         time: line.time,
         vars,
         child: None,
         from_end,
+    })
+}
+
+/// The line that names a program or folder, and what it names, after a sign that is so far from the end.
+fn named_after(reason: Reason, unit: &Unit<'_>, from_end: usize) -> Option<(String, Vec<(&'static str, String)>)> {
+    if !matches!(reason, Reason::CommandNotFound | Reason::NotExecutable | Reason::MissingFile) {
+        return None;
+    }
+    let after: Vec<&str> = quiet(&unit.lines).rev().take(from_end).map(|line| line.text.trim()).collect();
+    after.into_iter().rev().take(NAMED_WITHIN).find_map(|line| {
+        let values = NAMED_AFTER.iter().find_map(|pattern| captures(pattern, line))?;
+        Some((line.to_owned(), values))
     })
 }
 

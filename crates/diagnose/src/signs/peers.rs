@@ -161,6 +161,22 @@ pub(super) const SIGNS: &[Sign] = &[
             "All nodes which are allocated for this job are already filled",
         ],
     ),
+    // mpirun has exit codes of its own for these, which look like signals
+    own(
+        Reason::CommandNotFound,
+        90,
+        &[
+            "mpirun was unable to find the specified executable file",
+            "prterun was unable to find the specified executable file",
+            "execvp error on file {command} (No such file or directory)",
+        ],
+    ),
+    own(
+        Reason::NotExecutable,
+        90,
+        &["^or execute an executable:", "execvp error on file {command} (Permission denied)"],
+    ),
+    own(Reason::MissingFile, 90, &["^change to the specified working directory:"]),
     own(
         Reason::MpiSsh,
         90,
