@@ -52,11 +52,18 @@ subjects: [{kind: ServiceAccount, name: kubeflow-trainer-controller-manager, nam
 """
 
 
+GIVEN: set[int] = set()
+
+
 def free_port() -> int:
-    """Below where the system takes the ports of outgoing connections from: a program that is killed gets its port back."""
+    """Below where the system takes the ports of outgoing connections from: a program that is killed gets its port back. None is given
+    twice: who asked for it may not listen yet."""
     while True:
-        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", random.randrange(10_000, 32_000))) as free:
-            return free.getsockname()[1]
+        port = random.randrange(10_000, 32_000)
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            if port not in GIVEN:
+                GIVEN.add(port)
+                return port
 
 
 class Cluster:

@@ -115,10 +115,15 @@ class Side:
             case dict():
                 return patch("MPIJob", name, step)
             case "taken freed":
-                for o in [o for o in case.there if "labels" not in o["metadata"]]:
-                    self.write("DELETE", self.path_of(o, namespace, name=o["metadata"]["name"]))
-                # a change of the job, which each operator tries again at times of its own
-                return patch("MPIJob", name, {"metadata": {"labels": {"try": "again"}}})
+                freed = [self.path_of(o, namespace, name=o["metadata"]["name"]) for o in case.there if "labels" not in o["metadata"]]
+                for there in freed:
+                    self.write("DELETE", there)
+                answer = patch("MPIJob", name, {"metadata": {"labels": {"try": "again"}}})
+                # mpi-operator tries again when as much time has passed as since the job was made; not every job makes what was in its way
+                end = time.monotonic() + 90
+                while time.monotonic() < end and any(self.server.request("GET", there).code == 404 for there in freed):
+                    time.sleep(0.5)
+                return answer
             case "first ready" | "first unready":
                 self.plays(workers[:1], "Running", ready=step == "first ready")
             case "ready" | "unready":
@@ -237,7 +242,8 @@ def at_rest(sides: list[Side], cases: list[Case], known: set[str]) -> list[dict[
         versions, objects = [look[0] for look in looks], [look[1] for look in looks]
         if versions != seen:
             seen, since = versions, time.monotonic()
-        still = time.monotonic() - since
+        # on a machine with too much to do the same takes longer, and what stands still may not have begun
+        still = (time.monotonic() - since) / max(1.0, min(4.0, os.getloadavg()[0] / (2 * (os.cpu_count() or 1))))
         if still > QUIET:
             alike = all(not differences(case, *(o.get(case.namespace, {}) for o in objects))[0] for case in cases if case.namespace not in known)
             if alike or still > SLOW * QUIET:

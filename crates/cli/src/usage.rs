@@ -96,7 +96,10 @@ fn meant(error: &clap::Error, words: &[OsString]) -> Option<String> {
     };
     match error.kind() {
         ErrorKind::InvalidSubcommand => Some(no_command(wrong(ContextKind::InvalidSubcommand)?, words)),
-        ErrorKind::UnknownArgument => no_flag(wrong(ContextKind::InvalidArg)?, words),
+        ErrorKind::UnknownArgument => {
+            let word = wrong(ContextKind::InvalidArg)?;
+            no_flag(word, words).or_else(|| too_many(word, words))
+        }
         ErrorKind::ArgumentConflict
         | ErrorKind::MissingRequiredArgument
         | ErrorKind::InvalidValue
@@ -149,6 +152,10 @@ fn no_flag(flag: &str, words: &[OsString]) -> Option<String> {
     if !flag.starts_with('-') && of == " status" {
         return Some(format!("status is the control plane's; where job {flag} stands: trainyard get {flag}"));
     }
+    let at = |word: &str| words.iter().position(|other| other == word);
+    if at("--").is_some_and(|dashes| at(flag).is_some_and(|flag| flag > dashes)) {
+        return Some(format!("{flag} stands after --, and nothing there is a flag: write flags before it"));
+    }
     let flag = flag.split('=').next().and_then(|flag| flag.strip_prefix("--"))?;
     if of == " logs" && flag == "worker" {
         return Some(
@@ -168,6 +175,18 @@ fn no_flag(flag: &str, words: &[OsString]) -> Option<String> {
     };
     let question = meant.map(|meant| format!("; did you mean --{meant}?")).unwrap_or_default();
     Some(format!("trainyard{of} has no flag --{flag}{question} (all flags: trainyard{of} --help)"))
+}
+
+/// A word or a short flag that a command for MPIJobs does not take.
+fn too_many(word: &str, words: &[OsString]) -> Option<String> {
+    let (mut sub, of) = path(&Cli::command(), words);
+    if !of.contains(" mpijob") {
+        return None;
+    }
+    let usage = sub.render_usage().to_string();
+    // after the program's and the command's own names
+    let takes = usage.split_once(&format!(" {}", sub.get_name())).map_or("", |(_, takes)| takes.trim());
+    Some(format!("trainyard{of} does not take {word:?}: its arguments are {takes} (all flags: trainyard{of} --help)"))
 }
 
 /// `run -n 4` is meant as mpirun's number of processes, and would be namespace 4.
@@ -244,6 +263,25 @@ mod tests {
                 &["mpijob", "logs", "j", "--launcher", "--worker", "1"],
                 "'--launcher' cannot be used with '--worker <N>'",
             ),
+            (
+                &["mpijob", "get", "a", "b"],
+                "trainyard mpijob get does not take \"b\": its arguments are [OPTIONS] [NAME] (all flags",
+            ),
+            (
+                &["mpijob", "logs", "a", "-c", "b"],
+                "trainyard mpijob logs does not take \"-c\": its arguments are [OPTIONS] <NAME>",
+            ),
+            (
+                &["mpijob", "create", "--", "-x", "--workers", "2"],
+                "--workers stands after --, and nothing there is a flag",
+            ),
+            (
+                &["mpijob", "scale", "a", "--workers", "99999999999"],
+                "'99999999999' for '--workers <N>': must be 2147483647 or less",
+            ),
+            (&["mpijob", "scale", "a", "--workers", "two"], "'two' for '--workers <N>': is no whole number"),
+            (&["mpijob", "logs", "a", "--worker", "-1"], "'-1' for '--worker <N>': must be 0 or more"),
+            (&["mpijob", "wait", "a", "--timeout", "-1s"], "\"-1s\" is not a duration"),
             (
                 &["mpijob", "create", "j", "--workers", "2"],
                 "required arguments were not provided: --image <IMAGE> --command",

@@ -92,6 +92,25 @@ pub fn worker(job: &str, index: i32) -> String {
     format!("{job}-worker-{index}")
 }
 
+/// The host of a pod, as others of the job reach it through the Service; `domain`: the cluster's, where it is written.
+pub fn host(pod: &str, namespace: &str, job: &str, domain: Option<&str>) -> String {
+    match domain {
+        Some(domain) => format!("{pod}.{job}.{namespace}.svc.{domain}"),
+        None => format!("{pod}.{job}.{namespace}.svc"),
+    }
+}
+
+/// What a ConfigMap may hold at most, in bytes.
+pub const CONFIG_MAP_MAX: usize = 1 << 20;
+
+/// Why so many workers are too many: about how large their hostfile is, which is known before it is written.
+pub fn hostfile_fault(workers: i32, namespace: &str, job: &str, domain: Option<&str>) -> Option<String> {
+    let line = host(&worker(job, workers), namespace, job, domain).len().saturating_add(2);
+    let size = line.saturating_mul(usize::try_from(workers).unwrap_or_default());
+    (size > CONFIG_MAP_MAX)
+        .then(|| format!("the hostfile would have {size} bytes, and a ConfigMap holds {CONFIG_MAP_MAX}"))
+}
+
 /// Name of the ConfigMap with [`HOSTFILE`] and [`DISCOVER_HOSTS`].
 pub fn config(job: &str) -> String {
     format!("{job}-config")

@@ -384,6 +384,6 @@ pub(crate) fn duration(text: &str) -> Result<std::time::Duration, String> {
         Some((at, 'd')) => (&text[..at], 86400.0),
         _ => (text, 1.0),
     };
-    let secs: f64 = number.parse().map_err(|_| format!("{text:?} is not a duration: try 90s, 10m or 2h"))?;
-    std::time::Duration::try_from_secs_f64(secs * scale).map_err(|error| error.to_string())
+    let secs = number.parse::<f64>().ok().and_then(|secs| std::time::Duration::try_from_secs_f64(secs * scale).ok());
+    secs.ok_or_else(|| format!("{text:?} is not a duration: try 90s, 10m or 2h"))
 }

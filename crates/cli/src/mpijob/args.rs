@@ -2,6 +2,7 @@
 
 use crate::args::{Attempt, Output, attempt, duration};
 use clap::{ArgGroup, Args, Subcommand, ValueEnum};
+use std::num::{IntErrorKind, ParseIntError};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -51,6 +52,20 @@ pub enum MpiJobCommand {
     Scale(ScaleArgs),
 }
 
+/// A whole number, of those that the API takes; whether it is too small is for who knows what it counts.
+fn whole(text: &str) -> Result<i32, String> {
+    text.parse().map_err(|fault: ParseIntError| match fault.kind() {
+        IntErrorKind::PosOverflow => format!("must be {} or less", i32::MAX),
+        IntErrorKind::NegOverflow => "must be 0 or more".to_owned(),
+        _ => "is no whole number".to_owned(),
+    })
+}
+
+/// The same, from 0.
+fn count(text: &str) -> Result<i32, String> {
+    whole(text).and_then(|number| if number < 0 { Err("must be 0 or more".to_owned()) } else { Ok(number) })
+}
+
 /// Whose `mpirun` the job is for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "lower")]
@@ -80,7 +95,7 @@ pub struct CreateArgs {
     #[arg(short, long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub file: Option<PathBuf>,
     /// Pods in which ranks run, 2 or more
-    #[arg(long, value_name = "N", required_unless_present = "file", allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", required_unless_present = "file", allow_negative_numbers = true, value_parser = whole)]
     pub workers: Option<i32>,
     /// The pods' image, with MPI and an SSH server; on a laptop pods run on the machine's own programs
     #[arg(long, required_unless_present = "file")]
@@ -90,8 +105,8 @@ pub struct CreateArgs {
     #[arg(long, required_unless_present = "file", allow_hyphen_values = true)]
     pub command: Option<String>,
     /// GPUs that each worker needs (nvidia.com/gpu)
-    #[arg(long, value_name = "N", conflicts_with = "file", allow_negative_numbers = true)]
-    pub gpu: Option<u32>,
+    #[arg(long, value_name = "N", conflicts_with = "file", allow_negative_numbers = true, value_parser = count)]
+    pub gpu: Option<i32>,
     /// CPUs that each worker needs (e.g. 8, or 500m: thousandths)
     #[arg(long, value_name = "QUANTITY", conflicts_with = "file", allow_hyphen_values = true)]
     pub cpu: Option<String>,
@@ -99,7 +114,7 @@ pub struct CreateArgs {
     #[arg(long, value_name = "QUANTITY", conflicts_with = "file", allow_hyphen_values = true)]
     pub memory: Option<String>,
     /// Ranks of each worker [default: its GPUs, or 1]
-    #[arg(long, value_name = "N", conflicts_with = "file", allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", conflicts_with = "file", allow_negative_numbers = true, value_parser = whole)]
     pub slots_per_worker: Option<i32>,
     /// Whose mpirun it is
     #[arg(long, value_enum, default_value_t, ignore_case = true, conflicts_with = "file")]
@@ -111,8 +126,8 @@ pub struct CreateArgs {
     #[arg(long, value_name = "NAME", conflicts_with = "file")]
     pub queue: Option<String>,
     /// Start a launcher that failed again up to N times
-    #[arg(long, value_name = "N", default_value_t = 0, conflicts_with = "file", allow_negative_numbers = true)]
-    pub retries: u16,
+    #[arg(long, value_name = "N", default_value_t = 0, conflicts_with = "file", allow_negative_numbers = true, value_parser = count)]
+    pub retries: i32,
     /// Folder in which the command runs [default: the image's; on a laptop the current one]
     #[arg(long, value_name = "DIR", conflicts_with = "file")]
     pub workdir: Option<String>,
@@ -156,8 +171,8 @@ pub struct LogsArgs {
     #[arg(long, conflicts_with = "worker")]
     pub launcher: bool,
     /// Worker N's, from 0
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    pub worker: Option<u32>,
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = count)]
+    pub worker: Option<i32>,
     /// Go on until the job ends; the exit code is then the job's
     #[arg(short, long)]
     pub follow: bool,
@@ -194,7 +209,7 @@ pub struct WaitArgs {
     #[arg(long = "for", value_enum, default_value_t = WaitFor::Succeeded)]
     pub state: WaitFor,
     /// Give up after this long: seconds, or with a unit (90s, 10m, 2h)
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true)]
     pub timeout: Option<Duration>,
     #[command(flatten)]
     pub output: Output,
@@ -219,7 +234,7 @@ pub struct ScaleArgs {
     #[arg(value_name = "NAME")]
     pub mpijob: String,
     /// Workers that there shall be
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole)]
     pub workers: i32,
     #[command(flatten)]
     pub output: Output,

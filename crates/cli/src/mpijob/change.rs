@@ -2,7 +2,7 @@
 
 use super::args::{DeleteArgs, NameArgs, ScaleArgs, WaitArgs, WaitFor};
 use super::logs::LOOK_EVERY;
-use super::manifest::check_name;
+use super::manifest::{check_hosts, check_name};
 use super::state::{State, command, message, workers};
 use super::{find, full_name, name_of, refusal, unfit, wrong};
 use crate::args::{Format, Output};
@@ -67,6 +67,7 @@ pub(crate) async fn scale(cluster: &Cluster, args: &ScaleArgs) -> Result<u8, Cli
         return Err(unfit(format!("MPIJob {name:?} has {state}: there is nothing to scale")));
     }
     check_name(name, args.workers)?;
+    check_hosts(name, object::meta(&job, "namespace"), args.workers)?;
     let (_, before) = workers(&job);
     let follows = command(&job).iter().any(|word| word.contains("horovodrun") || word.contains("discover_hosts"));
     let job = patch(cluster, &job, json!({"mpiReplicaSpecs": {"Worker": {"replicas": args.workers}}})).await?;
@@ -77,8 +78,12 @@ pub(crate) async fn scale(cluster: &Cluster, args: &ScaleArgs) -> Result<u8, Cli
             "note: mpirun starts no ranks beyond those that its command names, with {now} workers as with {before}"
         );
     } else if !follows && now < before {
-        let which = if before - now == 1 { format!("{now} goes") } else { format!("{now} to {} go", before - 1) };
-        eprintln!("note: worker {which}; an mpirun that has ranks there ends, and with it the job");
+        let which = if before - now == 1 {
+            format!("worker {now} goes")
+        } else {
+            format!("workers {now} to {} go", before - 1)
+        };
+        eprintln!("note: {which}; an mpirun that has ranks there ends, and with it the job");
     }
     Ok(exit::OK)
 }

@@ -2,6 +2,7 @@
 
 use super::args::{CreateArgs, DryRun};
 use super::manifest::manifest;
+use super::words::for_a_shell;
 use super::{full_name, local, state, wrong};
 use crate::args::{Format, Global};
 use crate::connect::Cluster;
@@ -14,6 +15,11 @@ use std::io::Read;
 
 /// What a dry run of the client prints, which asks nobody; `None` where a server is needed.
 pub(crate) fn without_server(args: &CreateArgs, global: &Global) -> Result<Option<u8>, CliError> {
+    if let Some(word) = args.command.as_deref().and_then(for_a_shell) {
+        eprintln!(
+            "note: no shell reads --command, so {word} goes to the program; with a shell: --command \"sh -c '…'\""
+        );
+    }
     if args.dry_run != Some(DryRun::Client) {
         // a fault that needs no server to be seen is reported before any is asked
         if args.file.is_none() {
@@ -107,7 +113,8 @@ fn read(args: &CreateArgs) -> Result<Value, CliError> {
 fn parsed(text: &str) -> Result<Value, String> {
     let documents: Vec<Value> = serde_saphyr::from_multiple(text).map_err(|error| {
         let told = error.to_string();
-        told.lines().next().unwrap_or("it is no YAML").to_owned()
+        let first = told.lines().next().unwrap_or("it is no YAML");
+        first.strip_prefix("error: ").unwrap_or(first).to_owned()
     })?;
     let mut objects = documents.into_iter().filter(|document| !document.is_null());
     let job = objects.next().ok_or("it is empty")?;

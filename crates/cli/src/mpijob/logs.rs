@@ -142,7 +142,7 @@ struct Kept {
 
 impl Kept {
     /// All of the launcher, or of a worker, oldest first. Where the server keeps no history: the last of each pod.
-    async fn all(cluster: &Cluster, job: &str, number: Option<u32>) -> Result<Vec<Self>, CliError> {
+    async fn all(cluster: &Cluster, job: &str, number: Option<i32>) -> Result<Vec<Self>, CliError> {
         let Some(past) = history::of(cluster, history::Job::Mpi(job)).await? else {
             let mut pods = pods_of(cluster, job, number).await?;
             pods.sort_by_key(|pod| object::meta(pod, "creationTimestamp").to_owned());
@@ -153,7 +153,7 @@ impl Kept {
             };
             return Ok(begun.map(last).collect());
         };
-        let number = number.map(|number| worker(job, i32::try_from(number).unwrap_or(i32::MAX)));
+        let number = number.map(|number| worker(job, number));
         let is_wanted = |pod: &Value| match &number {
             Some(name) => object::meta(pod, "name") == name,
             None => object::label(pod, LABEL_JOB_ROLE) == Some(ROLE_LAUNCHER),
@@ -207,16 +207,16 @@ fn main_status(pod: &Value) -> Option<&Value> {
 }
 
 /// The pods of the launcher, or that of a worker.
-async fn pods_of(cluster: &Cluster, job: &str, number: Option<u32>) -> Result<Vec<Value>, CliError> {
+async fn pods_of(cluster: &Cluster, job: &str, number: Option<i32>) -> Result<Vec<Value>, CliError> {
     if let Some(number) = number {
-        let name = worker(job, i32::try_from(number).unwrap_or(i32::MAX));
+        let name = worker(job, number);
         return Ok(cluster.find(Kind::Pod, &name).await?.into_iter().collect());
     }
     cluster.list(Kind::Pod, &labels_of_launcher(job)).await
 }
 
 /// The newest pod of the launcher, or that of a worker.
-async fn pod_of(cluster: &Cluster, job: &str, number: Option<u32>) -> Result<Option<Value>, CliError> {
+async fn pod_of(cluster: &Cluster, job: &str, number: Option<i32>) -> Result<Option<Value>, CliError> {
     let pods = pods_of(cluster, job, number).await?;
     Ok(pods.into_iter().max_by_key(|pod| object::meta(pod, "creationTimestamp").to_owned()))
 }
@@ -280,10 +280,10 @@ async fn follow(cluster: &Cluster, name: &str, args: &LogsArgs) -> Result<u8, Cl
 }
 
 /// Changes of a job and of the pod whose log is followed.
-fn changes(cluster: &Cluster, job: &str, number: Option<u32>) -> BoxStream<'static, ()> {
+fn changes(cluster: &Cluster, job: &str, number: Option<i32>) -> BoxStream<'static, ()> {
     let named = |name: &str| watcher::Config::default().fields(&format!("metadata.name={name}"));
     let pods = match number {
-        Some(number) => named(&worker(job, i32::try_from(number).unwrap_or(i32::MAX))),
+        Some(number) => named(&worker(job, number)),
         None => watcher::Config::default().labels(&labels_of_launcher(job)),
     };
     let jobs = watcher(cluster.api(Kind::MpiJob), named(job)).default_backoff();

@@ -7,7 +7,7 @@ use super::words::words;
 use super::wrong;
 use crate::error::CliError;
 use api::mpi::annotations::{REACHABLE, WAIT_FOR_WORKERS};
-use api::mpi::names::{ROLE_LAUNCHER, ROLE_WORKER, ROOT_SSH_PATH, env, worker};
+use api::mpi::names::{ROLE_LAUNCHER, ROLE_WORKER, ROOT_SSH_PATH, env, hostfile_fault, worker};
 use api::mpi::{API_VERSION, KIND};
 use api::names::dns1035_faults;
 use api::quantity::Quantity;
@@ -52,6 +52,7 @@ pub(crate) fn manifest(args: &CreateArgs, namespace: Option<&str>, here: Option<
         )));
     }
     check_name(name, workers)?;
+    check_hosts(name, namespace.unwrap_or_default(), workers)?;
     let image = args.image.as_deref().unwrap_or_default();
     if image.is_empty() {
         return Err(wrong("--image: is empty".to_owned()));
@@ -61,7 +62,7 @@ pub(crate) fn manifest(args: &CreateArgs, namespace: Option<&str>, here: Option<
     }
     let slots = match args.slots_per_worker {
         Some(slots) => slots,
-        None => i32::try_from(args.gpu.unwrap_or(0).max(1)).unwrap_or(i32::MAX),
+        None => args.gpu.unwrap_or(0).max(1),
     };
     if slots < 1 {
         return Err(wrong(format!("--slots-per-worker {slots}: must be 1 or more")));
@@ -121,6 +122,14 @@ pub(crate) fn check_name(name: &str, workers: i32) -> Result<(), CliError> {
         )));
     }
     Ok(())
+}
+
+/// Refuses more workers than the job's ConfigMap has room for.
+pub(crate) fn check_hosts(name: &str, namespace: &str, workers: i32) -> Result<(), CliError> {
+    match hostfile_fault(workers, namespace, name, None) {
+        Some(fault) => Err(wrong(format!("--workers {workers}: {fault}"))),
+        None => Ok(()),
+    }
 }
 
 /// What the launcher runs.

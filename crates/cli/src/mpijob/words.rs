@@ -40,6 +40,15 @@ fn quoted(quote: char, characters: &mut std::str::Chars<'_>, word: &mut String) 
     }
 }
 
+/// A word that only a shell would read: here it goes to the program. One in quotes is meant so.
+pub(crate) fn for_a_shell(command: &str) -> Option<&'static str> {
+    const WORDS: [&str; 9] = ["&&", "||", "|", ";", "&", ">", ">>", "<", "2>&1"];
+    let split = words(command).unwrap_or_default();
+    WORDS
+        .into_iter()
+        .find(|word| split.iter().any(|held| held == word) && command.split_whitespace().any(|held| held == *word))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -61,6 +70,20 @@ mod tests {
         }
         for command in ["'a", "\"a", "a 'b\" c", "a\\", "\"a\\"] {
             assert!(words(command).is_err(), "{command}");
+        }
+    }
+
+    #[test]
+    fn words_for_a_shell_are_found_where_none_reads_them() {
+        for (command, word) in [
+            ("cd /w && python train.py", Some("&&")),
+            ("train > log", Some(">")),
+            ("sh -c 'cd /w && python train.py'", None),
+            ("train '|'", None),
+            ("train a&b --x=1;2", None),
+            ("train 'open", None),
+        ] {
+            assert_eq!(for_a_shell(command), word, "{command}");
         }
     }
 }

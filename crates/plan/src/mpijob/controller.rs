@@ -4,7 +4,7 @@ use super::asked;
 use super::children;
 use super::faults::faults;
 use super::gang::{self, Priorities};
-use super::hosts::{self, hostfile_size};
+use super::hosts::{self, hostfile_fault};
 use super::pods::{self, says_restart_policy};
 use super::profile;
 use super::reach;
@@ -28,9 +28,6 @@ use reconcile::{
 };
 use serde_json::{Value, json};
 use std::sync::Arc;
-
-/// What a ConfigMap may hold at most, in bytes.
-const CONFIG_MAP_MAX: usize = 1 << 20;
 
 /// Reconciles MPIJobs.
 #[derive(Clone, Debug, Default)]
@@ -141,7 +138,7 @@ impl Reconciler for MpiJobController {
         let worker_pods = world.owned_by(&pods(), uid).into_iter().filter(of_worker).collect();
         let strays = world.unowned(&pods(), namespace).into_iter().filter(of_worker).collect();
         let workers = match &job {
-            Ok(job) if hostfile_size(job, &target.key, &self.settings) <= CONFIG_MAP_MAX => {
+            Ok(job) if hostfile_fault(job, &target.key, &self.settings).is_none() => {
                 (0..job.spec.workers()).map(|index| get(&pods(), &worker(name, index))).collect()
             }
             Ok(_) | Err(_) => Vec::new(),
@@ -191,10 +188,8 @@ impl Reconciler for MpiJobController {
         }
         let key = Key::of(&observed.stored);
         let mut faults = faults(job, &key.name);
-        let size = hostfile_size(job, &key, &self.settings);
-        if size > CONFIG_MAP_MAX {
+        if let Some(detail) = hostfile_fault(job, &key, &self.settings) {
             let path = api::field::Path::new("spec").child("mpiReplicaSpecs").key("Worker").child("replicas");
-            let detail = format!("the hostfile would have {size} bytes, and a ConfigMap holds {CONFIG_MAP_MAX}");
             faults.push(api::field::Error::invalid(&path, job.spec.workers(), detail));
         }
         if !faults.is_empty() {

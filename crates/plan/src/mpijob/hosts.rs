@@ -3,20 +3,16 @@
 use super::Settings;
 use crate::mpi;
 use api::mpi::MpiJob;
-use api::mpi::names::{DISCOVER_HOSTS, HOSTFILE, launcher, worker};
+use api::mpi::names::{self, DISCOVER_HOSTS, HOSTFILE, launcher, worker};
 use api::object::Key;
 use serde_json::{Value, json};
 
 /// The domain of clusters that do not say.
 const DEFAULT_DOMAIN: &str = "cluster.local";
 
-/// The host of a pod, as others of the job reach it through the Service.
+/// The host of a pod.
 fn host(pod: &str, key: &Key, settings: &Settings) -> String {
-    let Key { namespace, name } = key;
-    match &settings.cluster_domain {
-        Some(domain) => format!("{pod}.{name}.{namespace}.svc.{domain}"),
-        None => format!("{pod}.{name}.{namespace}.svc"),
-    }
+    names::host(pod, &key.namespace, &key.name, settings.cluster_domain.as_deref())
 }
 
 /// Where a worker looks for short names: Intel MPI and MPICH call the launcher by its own host name.
@@ -43,8 +39,7 @@ pub(super) fn data(job: &MpiJob, key: &Key, running: &[&str], settings: &Setting
     })
 }
 
-/// About how large the hostfile is, in bytes: known before it is written.
-pub(super) fn hostfile_size(job: &MpiJob, key: &Key, settings: &Settings) -> usize {
-    let line = host(&worker(&key.name, job.spec.workers()), key, settings).len().saturating_add(2);
-    line.saturating_mul(usize::try_from(job.spec.workers()).unwrap_or_default())
+/// Why the job has more workers than a hostfile holds.
+pub(super) fn hostfile_fault(job: &MpiJob, key: &Key, settings: &Settings) -> Option<String> {
+    names::hostfile_fault(job.spec.workers(), &key.namespace, &key.name, settings.cluster_domain.as_deref())
 }

@@ -403,6 +403,7 @@ class MPIJob:
         if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
             raise MPIJobInvalidError(f"workers={workers!r}: must be 1 or more", "workers")
         _manifest.check_name(self.name, workers)
+        _manifest.check_hosts(self.name, self.namespace or "", workers)
         self._change({"mpiReplicaSpecs": {"Worker": {"replicas": workers}}})
 
     def _change(self, spec: dict[str, Any]) -> None:

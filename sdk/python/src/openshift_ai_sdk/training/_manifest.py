@@ -31,6 +31,8 @@ HOSTFILE = {"PRTE_MCA_prte_default_hostfile": "/etc/mpi/hostfile"}
 
 NAME_MAX = 63
 INT_MAX = 2**31 - 1
+CONFIG_MAP_MAX = 2**20
+"""What a ConfigMap holds, in bytes."""
 
 Command = Union[str, Sequence[str]]
 
@@ -102,8 +104,10 @@ def check_name(name: str, workers: int) -> None:
 
 
 def _whole(name: str, value: int, least: int, why: str = "") -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= INT_MAX:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise MPIJobInvalidError(f"{name}={value!r}: must be {least} or more{why}", name)
+    if value > INT_MAX:
+        raise MPIJobInvalidError(f"{name}={value!r}: must be {INT_MAX} or less", name)
     return value
 
 
@@ -117,6 +121,15 @@ def _quantity(name: str, value: float | str) -> str:
 def check_workers(workers: int) -> None:
     """Refuse a count that is not for distributed training."""
     _whole("workers", workers, 2, ": one worker needs no MPI (the API takes 1, in a manifest)")
+
+
+def check_hosts(name: str, namespace: str, workers: int) -> None:
+    """Refuse more workers than the job's ConfigMap has room for."""
+    size = (len(f"{name}-worker-{workers}.{name}.{namespace}.svc") + 2) * workers
+    if size > CONFIG_MAP_MAX:
+        raise MPIJobInvalidError(
+            f"workers={workers}: the hostfile would have {size} bytes, and a ConfigMap holds {CONFIG_MAP_MAX}", "workers"
+        )
 
 
 def check_variables(env: Mapping[str, str]) -> None:
@@ -188,6 +201,7 @@ def build(draft: Draft, here: Mapping[str, str] | None = None) -> dict[str, Any]
     """
     check_workers(draft.workers)
     check_name(draft.name, draft.workers)
+    check_hosts(draft.name, draft.namespace or "", draft.workers)
     if not draft.image:
         raise MPIJobInvalidError("image: is empty", "image")
     if not isinstance(draft.image, str) or any(character.isspace() for character in draft.image):
