@@ -351,7 +351,7 @@ impl Pass<'_> {
     /// before it makes anything.
     fn tell_first(&mut self, created: Option<Event>) {
         let Some(created) = created else { return };
-        match self.decision.writes.first_mut() {
+        match self.decision.writes.first_mut().filter(|write| write.on_success.is_none()) {
             Some(write) => {
                 if write.on_error == OnError::Stop {
                     write.on_error = OnError::EventThenStop(created.clone());
@@ -526,17 +526,16 @@ impl Pass<'_> {
             object["metadata"]["annotations"] = json!({ATTEMPT: self.options.attempt.to_string()});
         }
         let on_error = self.warn("launcher pod created failed: {error}".to_owned());
-        self.warn_of_restart_policy();
-        self.decision.writes.push(Write { op: Op::Create { object: object.clone() }, on_error, on_success: None });
+        let on_success = self.restart_policy_warning();
+        self.decision.writes.push(Write { op: Op::Create { object: object.clone() }, on_error, on_success });
         object
     }
 
-    fn warn_of_restart_policy(&mut self) {
-        if says_restart_policy(self.job) {
-            let message = "Restart policy in pod template overridden by restart policy in replica spec";
-            let warning = event(EventType::Warning, Reason::SetPodTemplateRestartPolicy.as_str(), message);
-            self.decision.events.push(warning);
-        }
+    /// Told with the write that it is about: a later pass does not make it again.
+    fn restart_policy_warning(&self) -> Option<Event> {
+        let message = "Restart policy in pod template overridden by restart policy in replica spec";
+        says_restart_policy(self.job)
+            .then(|| event(EventType::Warning, Reason::SetPodTemplateRestartPolicy.as_str(), message))
     }
 
     /// Suspends or resumes the launcher's Job, as the MPIJob is. One that ended while it was suspended stays as it is: upstream tries
@@ -549,8 +548,10 @@ impl Pass<'_> {
             (false, true) if has_ended => {}
             (false, true) if reach::holds_launcher_back(self.job, self.settings) && !self.may_launch(workers) => {}
             (false, true) => {
-                let writes = children::resume(launcher, self.job, &self.key, self.uid(), self.settings);
-                self.warn_of_restart_policy();
+                let mut writes = children::resume(launcher, self.job, &self.key, self.uid(), self.settings);
+                if let Some(last) = writes.last_mut() {
+                    last.on_success = self.restart_policy_warning();
+                }
                 self.decision.writes.extend(writes);
             }
             (true, true) | (false, false) => {}

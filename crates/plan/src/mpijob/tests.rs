@@ -277,6 +277,21 @@ fn what_was_erased_from_a_status_comes_back_with_a_change() {
 }
 
 #[test]
+fn what_a_write_warns_of_is_told_with_it() {
+    let launcher = json!({"spec": {"mpiReplicaSpecs": {"Launcher": {"template": {"spec": {"restartPolicy": "Never"}}}}}});
+    let mut case = Case::of(launcher);
+    // the status comes after the launcher's Job, and the pass after that finds the Job
+    case.model.refuse = Some(|write| write.starts_with("status").then(|| "not now".to_owned()));
+    case.run();
+    assert_eq!(case.names("Job"), ["train-launcher"]);
+    let warnings = |case: &Case| case.model.events.iter().filter(|event| event.starts_with("Warning SetPod")).count();
+    assert_eq!(warnings(&case), 1);
+    case.model.refuse = None;
+    case.run();
+    assert_eq!(warnings(&case), 1);
+}
+
+#[test]
 fn suspended_jobs_have_no_pods() {
     let suspend = |on: bool| json!({"spec": {"runPolicy": {"suspend": on}}});
     let mut case = Case::of(suspend(true));
