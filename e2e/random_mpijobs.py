@@ -86,11 +86,16 @@ class Maker:
         }  # fmt: skip
         if self.rng.random() < 0.12:
             self.spoil(job)
-        if self.rng.random() < 0.06:
+        is_refused = self.rng.random() < 0.06
+        if is_refused:
             self.refuse(job)
         there = [self.taken(job["metadata"]["name"])] if self.rng.random() < 0.08 else []
-        if there and self.rng.random() < 0.5:
+        is_freed = bool(there) and self.rng.random() < 0.5
+        if is_freed:
             steps = ["taken freed", *steps]
+        # mpi-operator looks again at a job that it cannot make when twice as much time has passed, whatever changes meanwhile
+        if is_refused or (there and not is_freed):
+            steps = steps[:1]
         # where the launcher is a worker, mpi-operator deletes a worker because of it and makes it again, for ever
         toggles = any("runLauncherAsWorker" in step.get("spec", {}) for step in steps if isinstance(step, dict))
         if self.rng.random() < 0.1 and not self.as_worker and not toggles:
