@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from openshift_ai_sdk.training import MPIJob, MPIJobInvalidError, ResourceRequirements
+from openshift_ai_sdk.training import MPIJob, MPIJobInvalidError, ResourceRequirements, _local
 from openshift_ai_sdk.training._manifest import Draft, build
 
 GOLDEN = sorted((Path(__file__).parents[2] / "golden").glob("*.yaml"))
@@ -66,3 +66,8 @@ def test_a_laptop_s_pods_find_what_the_caller_finds() -> None:
     container = job["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]
     assert container["workingDir"] == "/w"
     assert container["env"] == [{"name": "VIRTUAL_ENV", "value": "/v"}, {"name": "PATH", "value": "/mine"}]
+
+
+@pytest.mark.parametrize(("given", "folder"), [(None, "."), ("sub", "sub"), ("/data", "/data")])
+def test_folders_of_a_laptop_begin_where_the_caller_is(given: str | None, folder: str) -> None:
+    assert _local.folder(given) == str(Path.cwd() / folder)

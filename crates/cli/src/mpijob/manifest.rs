@@ -12,6 +12,7 @@ use api::mpi::{API_VERSION, KIND};
 use api::names::dns1035_faults;
 use api::quantity::Quantity;
 use serde_json::{Map, Value, json};
+use std::path::{Path, PathBuf};
 
 /// Programs that start the ranks themselves: a command that begins with one is taken as it is.
 const LAUNCHERS: [&str; 3] = ["mpirun", "mpiexec", "horovodrun"];
@@ -86,7 +87,15 @@ pub(crate) fn manifest(args: &CreateArgs, namespace: Option<&str>, here: Option<
         worker["resources"] = json!({"requests": resources, "limits": resources});
     }
 
-    let directory = args.workdir.as_deref().or(here.map(|here| here.directory.as_str()));
+    // a laptop's folders are seen from where the caller is
+    let directory = match here {
+        Some(here) => {
+            let folder = Path::new(&here.directory).join(args.workdir.as_deref().unwrap_or_default());
+            Some(folder.components().collect::<PathBuf>().to_string_lossy().into_owned())
+        }
+        None => args.workdir.clone(),
+    };
+    let directory = directory.as_deref();
     let replicas = |replicas: i32, container: Value| json!({"replicas": replicas, "restartPolicy": "Never", "template": pod(args, directory, container)});
     let mut metadata = json!({"name": name, "annotations": {WAIT_FOR_WORKERS: REACHABLE}});
     if let Some(namespace) = namespace {
@@ -258,6 +267,15 @@ mod tests {
         let job = manifest(&args, None, Some(&here)).expect("it is right");
         let container = |role: &str| job["spec"]["mpiReplicaSpecs"][role]["template"]["spec"]["containers"][0].clone();
         assert_eq!(container("Worker")["workingDir"], "/w");
+        for (given, folder) in [("sub", "/w/sub"), ("/data", "/data"), ("sub/../x/", "/w/sub/../x")] {
+            let args = CreateArgs { workdir: Some(given.to_owned()), ..args.clone() };
+            let job = manifest(&args, None, Some(&here)).expect("it is right");
+            let pod = &job["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"];
+            assert_eq!(pod["containers"][0]["workingDir"], folder);
+            let elsewhere = manifest(&args, None, None).expect("it is right");
+            let pod = &elsewhere["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"];
+            assert_eq!(pod["containers"][0]["workingDir"], given);
+        }
         let env = |name: &str, value: &str| json!({"name": name, "value": value});
         let shared = json!([env("VIRTUAL_ENV", "/v"), env("PATH", "/mine"), env("A", "2")]);
         assert_eq!(container("Worker")["env"], shared);

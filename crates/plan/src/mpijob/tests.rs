@@ -278,7 +278,8 @@ fn what_was_erased_from_a_status_comes_back_with_a_change() {
 
 #[test]
 fn what_a_write_warns_of_is_told_with_it() {
-    let launcher = json!({"spec": {"mpiReplicaSpecs": {"Launcher": {"template": {"spec": {"restartPolicy": "Never"}}}}}});
+    let launcher =
+        json!({"spec": {"mpiReplicaSpecs": {"Launcher": {"template": {"spec": {"restartPolicy": "Never"}}}}}});
     let mut case = Case::of(launcher);
     // the status comes after the launcher's Job, and the pass after that finds the Job
     case.model.refuse = Some(|write| write.starts_with("status").then(|| "not now".to_owned()));

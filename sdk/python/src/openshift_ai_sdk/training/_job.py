@@ -212,9 +212,7 @@ class MPIJob:
         manifest = self._object
         if self._draft is not None and self._client.is_local:
             here = _local.variables()
-            draft = self._draft
-            if draft.working_dir is None:
-                draft = Draft(**{**vars(draft), "working_dir": _local.folder()})
+            draft = Draft(**{**vars(self._draft), "working_dir": _local.folder(self._draft.working_dir)})
             manifest = _manifest.build(draft, here)
             path = {"PATH": here.get("PATH", ""), **draft.env}
             _local.check_mpi(draft.implementation, self.command, path)

@@ -84,6 +84,6 @@ def check_mpi(implementation: str, words: Sequence[str], here: Mapping[str, str]
         )
 
 
-def folder() -> str:
-    """Return where the caller is: there the job's command runs."""
-    return str(Path.cwd())
+def folder(of: str | None = None) -> str:
+    """Return where the job's command runs: where the caller is, or in a folder as seen from there."""
+    return str(Path.cwd() / (of or ""))

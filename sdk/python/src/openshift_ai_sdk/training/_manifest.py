@@ -128,7 +128,8 @@ def check_hosts(name: str, namespace: str, workers: int) -> None:
     size = (len(f"{name}-worker-{workers}.{name}.{namespace}.svc") + 2) * workers
     if size > CONFIG_MAP_MAX:
         raise MPIJobInvalidError(
-            f"workers={workers}: the hostfile would have {size} bytes, and a ConfigMap holds {CONFIG_MAP_MAX}", "workers"
+            f"workers={workers}: the hostfile would have {size} bytes, and a ConfigMap holds {CONFIG_MAP_MAX}",
+            "workers",
         )
 
 
