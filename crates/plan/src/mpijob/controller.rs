@@ -404,6 +404,8 @@ impl Pass<'_> {
 
     fn keep_config(&mut self) -> Result<(), Taken> {
         let Observed { worker_pods, strays, .. } = self.observed;
+        // that a stray has gone wakes nobody: one that this pass deletes is no host any more
+        let strays = strays.iter().filter(|pod| !self.is_surplus(pod, worker_pods.len() + strays.len()));
         let running = worker_pods.iter().chain(strays).filter(|pod| phase(pod) == "Running");
         let running: Vec<&str> = running.map(|pod| object::meta(pod, "name")).collect();
         let data = hosts::data(self.job, &self.key, &running, self.settings);
@@ -476,17 +478,11 @@ impl Pass<'_> {
             // those of a role that was taken out of the job stay, as upstream's do
             return Ok(());
         }
-        let count = usize::try_from(self.job.spec.workers()).unwrap_or_default();
-        // H-19 (kept): the label is one more than the index where the launcher is a worker, so that one worker goes that has to be
-        // made again; recordings hold it
-        let index = |pod: &Value| object::label(pod, LABEL_REPLICA_INDEX).and_then(|text| text.parse().ok());
         let Observed { worker_pods, strays, .. } = self.observed;
         // its own are not too many because of strays: that one worker would go for ever
         for (pods, there) in [(worker_pods, worker_pods.len()), (strays, worker_pods.len() + strays.len())] {
-            if there > count {
-                let surplus = pods.iter().filter(|pod| index(pod).is_some_and(|index: usize| index >= count));
-                surplus.filter_map(|pod| deletion(pod)).for_each(|op| self.write(op));
-            }
+            let surplus = pods.iter().filter(|pod| self.is_surplus(pod, there)).filter_map(|pod| deletion(pod));
+            surplus.collect::<Vec<_>>().into_iter().for_each(|op| self.write(op));
         }
         for (index, pod) in (0i32..).zip(&self.observed.workers) {
             if let Some(pod) = self.mine(pod.as_ref(), "")? {
@@ -501,6 +497,17 @@ impl Pass<'_> {
             self.decision.writes.push(Write { op: Op::Create { object }, on_error, on_success: None });
         }
         Ok(())
+    }
+
+    /// Whether this pass deletes a pod, as one too many of so many.
+    fn is_surplus(&self, pod: &Value, there: usize) -> bool {
+        let spec = &self.job.spec;
+        let count = usize::try_from(spec.workers()).unwrap_or_default();
+        // H-19 (kept): the label is one more than the index where the launcher is a worker, so that one worker goes that has to be
+        // made again; recordings hold it
+        let index = object::label(pod, LABEL_REPLICA_INDEX).and_then(|text| text.parse::<usize>().ok());
+        let looks_after = !spec.is_suspended() && spec.role(ReplicaType::Worker).is_some();
+        looks_after && there > count && index.is_some_and(|index| index >= count)
     }
 
     fn launcher_comes_later(&self) -> bool {

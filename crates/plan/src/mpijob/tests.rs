@@ -232,7 +232,10 @@ fn pods_that_only_carry_the_labels_are_workers_too() {
         assert_eq!(first.clone().map(|meta| meta["labels"]["training.kubeflow.org/replica-index"].clone()), workers);
         // too many, and of an index that no worker has
         case.model.put(labelled("high", Some("9"), json!([])));
+        let before = case.model.writes.len();
         case.phase(1, "Running", json!({}));
+        let configs = case.model.writes[before..].iter().filter(|write| write.contains("ConfigMap")).count();
+        assert_eq!(configs, 1, "what goes is no host, and nobody waits for its end");
         assert_eq!(case.names("Pod"), ["low", "other", "train-worker-0", "train-worker-1", "without"]);
         let script = case.model.one("ConfigMap", "train-config").unwrap()["data"]["discover_hosts.sh"].clone();
         let hosts: Vec<&str> = script.as_str().unwrap().lines().skip(1 + usize::from(leads)).collect();
