@@ -260,19 +260,19 @@ impl Server {
     }
 
     /// Has what is served follow a definition before whoever wrote it is answered.
-    pub(crate) async fn serve_definitions(self: &Arc<Self>) {
-        let server = self.clone();
-        // Writing waits for the disk.
-        if tokio::task::spawn_blocking(move || server.sync_definitions()).await.is_err() {
-            tracing::error!("looking at the custom resource definitions panicked");
-        }
+    pub(crate) async fn serve_definitions(&self) {
+        self.core.apart(true, || self.sync_definitions()).await;
     }
 
     /// Follows the definitions for as long as the server lives. To be spawned once.
     pub async fn follow_definitions(self: Arc<Self>) {
         loop {
             let from = self.core.store.revision();
-            self.serve_definitions().await;
+            let server = self.clone();
+            // Writing waits for the disk.
+            if tokio::task::spawn_blocking(move || server.sync_definitions()).await.is_err() {
+                tracing::error!("looking at the custom resource definitions panicked");
+            }
             let Ok(mut watcher) = self.core.store.watch(DEFINITIONS, from) else { continue };
             let terminating = {
                 let snapshot = self.core.store.snapshot(DEFINITIONS);
