@@ -7,13 +7,16 @@ use std::path::{Path, PathBuf};
 use tokio::sync::{Mutex, OnceCell};
 use tokio::task::JoinHandle;
 
+/// SHA-256 of a file, and its size in bytes, where it could be read.
+type Known = io::Result<(String, u64)>;
+
 /// The program's file, which is read once.
 pub struct Program {
     pub path: PathBuf,
     known: OnceCell<(String, u64)>,
     /// What reads it. A call to a provider is cut after a while, and on a loaded machine before the file is read: the next one waits for
     /// the same reading.
-    reading: Mutex<Option<JoinHandle<io::Result<(String, u64)>>>>,
+    reading: Mutex<Option<JoinHandle<Known>>>,
 }
 
 impl Program {
@@ -31,7 +34,7 @@ impl Program {
     }
 
     /// Waits for the reading that is under way, or for a new one. Whoever drops this leaves the reading to the next.
-    async fn read(&self, how: fn(&Path) -> io::Result<(String, u64)>) -> io::Result<(String, u64)> {
+    async fn read(&self, how: fn(&Path) -> Known) -> Known {
         let mut reading = self.reading.lock().await;
         let under_way = reading.get_or_insert_with(|| {
             let path = self.path.clone();
@@ -44,8 +47,7 @@ impl Program {
     }
 }
 
-/// SHA-256 of a file, and its size in bytes.
-fn digest(path: &Path) -> io::Result<(String, u64)> {
+fn digest(path: &Path) -> Known {
     let mut file = std::fs::File::open(path)?;
     let (mut hash, mut buffer, mut size) = (Sha256::new(), vec![0; 1 << 20], 0_u64);
     loop {
@@ -86,7 +88,7 @@ mod tests {
     #[tokio::test]
     async fn a_reading_outlives_the_call_that_began_it() {
         static BEGUN: AtomicUsize = AtomicUsize::new(0);
-        fn slow(path: &Path) -> io::Result<(String, u64)> {
+        fn slow(path: &Path) -> Known {
             let nth = BEGUN.fetch_add(1, Ordering::SeqCst) + 1;
             while !path.exists() {
                 std::thread::sleep(Duration::from_millis(1));

@@ -34,11 +34,11 @@ pub fn admit(cx: &Context<'_>, new: &Value, old: &Value) -> Result<(), Status> {
         return refused(&why, "UnsupportedPlatform");
     }
     let (wanted, has) = (limits::of_pod(at(new, "spec"), "requests"), limits::amounts(at(&node, "status.allocatable")));
-    let units: [(&str, fn(Quantity) -> i64); 2] = [("cpu", Quantity::milli_value), ("memory", Quantity::value)];
-    let lacking = units.into_iter().filter_map(|(resource, unit)| {
+    let lacking = ["cpu", "memory"].into_iter().filter_map(|resource| {
         let of = |amounts: &limits::Amounts| amounts.get(resource).copied().unwrap_or(Quantity::units(0));
         let (wanted, has) = (of(&wanted), of(&has));
-        (wanted > has).then(|| format!("{resource}, requested: {}, allocatable: {}", unit(wanted), unit(has)))
+        let shown = |amount: Quantity| if resource == "cpu" { amount.milli_value() } else { amount.value() };
+        (wanted > has).then(|| format!("{resource}, requested: {}, allocatable: {}", shown(wanted), shown(has)))
     });
     let lacking: Vec<String> = lacking.collect();
     if lacking.is_empty() {

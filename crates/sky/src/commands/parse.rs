@@ -287,8 +287,12 @@ fn finish(command: &Command, given: &[(&Param, String)], arguments: Vec<String>)
         if given[..at].iter().any(|(before, _)| before.name == param.name) {
             continue;
         }
-        let all = given.iter().filter(|(other, _)| other.name == param.name).map(|(_, value)| value.clone());
-        let mut all: Vec<String> = if param.many { all.collect() } else { all.last().into_iter().collect() };
+        let of_param = given.iter().filter(|(other, _)| other.name == param.name);
+        let mut all: Vec<String> = of_param.map(|(_, value)| value.clone()).collect();
+        if !param.many {
+            // the last one counts
+            all.drain(..all.len().saturating_sub(1));
+        }
         if param.list {
             let words = |value: &String| value.split(',').map(|word| word.trim().to_owned()).collect::<Vec<_>>();
             all = all.iter().flat_map(words).filter(|word| !word.is_empty()).collect();
