@@ -18,8 +18,7 @@ STOCK = ["torch-distributed", "jax-distributed", "xgboost-distributed", "deepspe
 @dataclasses.dataclass
 class Case:
     """A runtime (none where it is one of those that are installed), a TrainJob, and merge patches of the TrainJob, one
-    after the other; the word "succeed" stands for the end of its pods, "fail" for the failure of one; what says `do` is done
-    to one of the objects (`Side.deed`)."""
+    after the other; the word "succeed" stands for the end of its pods, "fail" for the failure of one."""
 
     namespace: str
     runtime: dict | None
@@ -120,43 +119,7 @@ class Maker:
             if "activeDeadlineSeconds" in job["spec"]:
                 changes.append({"activeDeadlineSeconds": 5000})
             steps.append({"spec": self.one(*changes)})
-        steps = steps[:3]
-        if self.rng.random() < 0.35:
-            steps.insert(self.rng.randint(0, len(steps)), self.deed())
-        steps.append(self.one(None, None, "succeed", "fail"))
-        if self.rng.random() < 0.25:
-            steps.append(self.one(self.deed(), self.ending(), {"spec": {"suspend": self.one(True, False)}}))
-        return steps
-
-    def ending(self) -> dict:
-        return {"do": "delete", "kind": "TrainJob", **without_none(propagation=self.one(None, "Background", "Foreground", "Orphan"))}
-
-    def deed(self) -> dict:
-        """Somebody meddles with what the controllers look after."""
-        config, secret = {"mpi": "-mpi-hostfile", "flux": "-flux-entrypoint"}.get(self.framework), {"mpi": "-mpi-ssh-auth", "flux": "-flux-curve"}.get(self.framework)
-        label = {"metadata": {"labels": {"by": "hand"}}}
-        deeds = [
-            {"do": "delete", "kind": "JobSet", **without_none(propagation=self.one(None, "Foreground"))},
-            {"do": "delete", "kind": "ConfigMap", "name": "-runtime-snapshot"},
-            {"do": "edit", "kind": "ConfigMap", "name": "-runtime-snapshot", "body": label},
-            {"do": "edit", "kind": "ConfigMap", "name": "-runtime-snapshot", "body": {"data": self.one(None, {"runtime": "no: runtime"})}},
-            {"do": "edit", "kind": "JobSet", "body": self.one(label, {"spec": {"suspend": True}}, {"spec": {"suspend": False}}, {"spec": {"ttlSecondsAfterFinished": 100000}},
-                                                              {"metadata": {"labels": None, "annotations": None}})},
-            {"do": "edit", "kind": "TrainJob", "body": {"metadata": {"finalizers": ["example.com/hold"]}}},
-            {"do": "edit", "kind": "TrainJob", "subresource": "status", "body": {"status": self.one({"conditions": []}, {"jobsStatus": None}, {"conditions": [
-                {"type": "Failed", "status": "True", "reason": "Mine", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]})}},
-            self.ending(),
-        ]  # fmt: skip
-        if config:
-            deeds += [{"do": "delete", "kind": "ConfigMap", "name": config}, {"do": "edit", "kind": "ConfigMap", "name": config, "body": {"data": {"more": "x"}}}]
-            deeds += [{"do": "delete", "kind": "Secret", "name": secret}, {"do": "edit", "kind": "Secret", "name": secret, "body": label}]
-        if self.in_gang:
-            deeds += [{"do": "delete", "kind": "PodGroup"}, {"do": "edit", "kind": "PodGroup", "body": self.one(label, {"spec": {"minMember": 77}})}]
-        if not self.stock:
-            # the frozen one holds, but for a TrainJob that has lost it
-            deeds += [{"do": "edit", "kind": "runtime", "body": self.one(
-                label, {"metadata": {"labels": {"trainer.kubeflow.org/support": "deprecated"}}}, {"spec": {"template": {"metadata": {"labels": {"later": "1"}}}}})}] * 2  # fmt: skip
-        return self.one(*deeds)
+        return steps[:3] + [self.one(None, None, "succeed", "fail")]
 
     # -- the TrainJob
 

@@ -102,8 +102,6 @@ class Side:
         return self.write("POST", self.server.path("TrainJob", namespace=case.namespace), case.job)
 
     def step(self, case: Case, step: dict | str) -> dict:
-        if isinstance(step, dict) and "do" in step:
-            return self.deed(case, **step)
         if isinstance(step, dict):
             path = self.server.path("TrainJob", namespace=case.namespace, name=case.job["metadata"]["name"])
             return self.write("PATCH", path, step, replay.PATCH_TYPES["merge"])
@@ -125,25 +123,9 @@ class Side:
             self.server.request("PATCH", path, body, replay.PATCH_TYPES["strategic"])
         return {"pods": len(pods)}
 
-    def deed(self, case: Case, do: str, kind: str, name: str = "", body: dict | None = None, subresource: str | None = None,
-             propagation: str | None = None) -> dict:  # fmt: skip
-        """Something is deleted or edited: the TrainJob, its runtime, or a child, whose name is what follows the TrainJob's."""
-        if kind == "runtime":
-            assert case.runtime is not None
-            kind, name = case.runtime["kind"], case.runtime["metadata"]["name"]
-        else:
-            name = case.job["metadata"]["name"] + name
-        path = self.server.path(kind, namespace=case.namespace, name=name, subresource=subresource)
-        if do == "delete":
-            answer = self.server.request("DELETE", path, {"propagationPolicy": propagation} if propagation else None)
-            return {"code": answer.code}
-        return self.write("PATCH", path, body or {}, replay.PATCH_TYPES["merge"])
-
     def clear(self, cases: list[Case]) -> None:
         """Takes away what `runtime` and `create` made, and waits until nothing is left of it but claims that are to stay."""
         each(cases, lambda case: self.server.request("DELETE", self.server.path("TrainJob", namespace=case.namespace)))
-        free = lambda case: self.deed(case, "edit", "TrainJob", body={"metadata": {"finalizers": None}})
-        each([case for case in cases if any("finalizers" in json.dumps(step) for step in case.steps)], free)
         for case in cases:
             if case.runtime:
                 where = {"namespace": case.namespace, "name": case.runtime["metadata"]["name"]}
