@@ -1,4 +1,5 @@
-//! The making of a machine: it goes on when the caller that asked for it goes away, and several callers share one.
+//! Work on a machine that may take longer than a call, such as making it: it goes on when the caller that asked for it goes away, and
+//! several callers share one.
 
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
@@ -7,26 +8,31 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio_util::task::AbortOnDropHandle;
 
 /// What a making comes to, for each caller that waits for it.
-type Result = std::result::Result<Seen, Failure>;
+type Result<T> = std::result::Result<T, Failure>;
 
-struct Running {
-    result: Shared<BoxFuture<'static, Result>>,
+struct Running<T> {
+    result: Shared<BoxFuture<'static, Result<T>>>,
     _task: AbortOnDropHandle<()>,
 }
 
 /// The making of one machine, if one is under way or nobody has taken its result yet.
-#[derive(Default)]
-pub struct Making(Mutex<Option<Running>>);
+pub struct Making<T = Seen>(Mutex<Option<Running<T>>>);
 
-impl Making {
-    fn slot(&self) -> MutexGuard<'_, Option<Running>> {
+impl<T> Default for Making<T> {
+    fn default() -> Self {
+        Self(Mutex::new(None))
+    }
+}
+
+impl<T: Clone + Send + Sync + 'static> Making<T> {
+    fn slot(&self) -> MutexGuard<'_, Option<Running<T>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits for the making that is under way, or begins one with `work`.
-    pub async fn join<W>(&self, work: impl FnOnce() -> W) -> Result
+    pub async fn join<W>(&self, work: impl FnOnce() -> W) -> Result<T>
     where
-        W: Future<Output = Result> + Send + 'static,
+        W: Future<Output = Result<T>> + Send + 'static,
     {
         let result = self.slot().get_or_insert_with(|| begin(work())).result.clone();
         let made = result.clone().await;
@@ -44,7 +50,10 @@ impl Making {
     }
 }
 
-fn begin(work: impl Future<Output = Result> + Send + 'static) -> Running {
+fn begin<T>(work: impl Future<Output = Result<T>> + Send + 'static) -> Running<T>
+where
+    T: Clone + Send + Sync + 'static,
+{
     let (done, result) = tokio::sync::oneshot::channel();
     let task = tokio::spawn(async move { drop(done.send(work.await)) });
     let dropped = || Failure::new(Fate::Retry, "it was given up on the way");
@@ -59,13 +68,13 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use tokio::sync::Notify;
 
-    fn failure() -> Result {
+    fn failure() -> Result<Seen> {
         Err(Failure::new(Fate::GiveUp, "no"))
     }
 
     #[tokio::test]
     async fn callers_share_one_making_which_goes_on_without_them() {
-        let (making, begun, go) = (Making::default(), AtomicUsize::new(0), Arc::new(Notify::new()));
+        let (making, begun, go) = (Making::<Seen>::default(), AtomicUsize::new(0), Arc::new(Notify::new()));
         let work = || {
             begun.fetch_add(1, Ordering::Relaxed);
             let go = go.clone();
@@ -87,7 +96,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_making_ends_at_once_though_a_caller_waits_and_is_to_be_tried_again() {
-        let making = Making::default();
+        let making = Making::<Seen>::default();
         let (made, ()) = tokio::join!(making.join(std::future::pending), async { making.end() });
         let Err(failure) = made else { panic!("it cannot have been made") };
         assert_eq!(failure.fate, Fate::Retry);

@@ -43,6 +43,13 @@ impl Machines {
         Self(Arc::new(Inner::new(settings, access, records)))
     }
 
+    /// The machine as it is, up where it is to run. The program may have to be copied anew, which takes longer than a call may.
+    async fn up(&self, token: &str) -> Result<Option<Seen>, Failure> {
+        let (inner, token) = (self.0.clone(), token.to_owned());
+        let machine = inner.machine(&token);
+        machine.coming_up.join(|| async move { inner.up(&token).await }).await
+    }
+
     async fn offer(&self, place: Place) -> Option<Offer> {
         let session = self.0.open(&place).await.ok()?;
         let said = session.line().call("look", &[("token", "")], None, QUICK).await.ok()?;
@@ -75,7 +82,7 @@ impl Provider for Machines {
     }
 
     fn observe<'a>(&'a self, machine: &'a Handle) -> Answer<'a, Option<Seen>> {
-        self.0.up(&machine.token).boxed()
+        self.up(&machine.token).boxed()
     }
 
     /// Ends the agent and all pods; the host stays taken, and its folder stays.
@@ -84,7 +91,7 @@ impl Provider for Machines {
     }
 
     fn start<'a>(&'a self, machine: &'a Handle) -> Answer<'a, Option<Seen>> {
-        async move { if self.0.aim(machine).await? { self.0.up(&machine.token).await } else { Ok(None) } }.boxed()
+        async move { if self.0.aim(machine).await? { self.up(&machine.token).await } else { Ok(None) } }.boxed()
     }
 
     fn delete<'a>(&'a self, machine: &'a Handle) -> Answer<'a, Option<Seen>> {

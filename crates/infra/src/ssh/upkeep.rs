@@ -74,6 +74,7 @@ impl Inner {
     pub async fn delete(&self, handle: &Handle) -> Result<Option<Seen>, Failure> {
         let machine = self.machine(&handle.token);
         machine.making.end();
+        machine.coming_up.end();
         let _turn = machine.turn.lock().await;
         let Some(mut record) = self.records.read(&handle.token)? else { return Ok(None) };
         let current = record.current.as_ref().map(Place::id);
@@ -92,6 +93,7 @@ impl Inner {
 
     pub async fn stop(&self, Handle { token, generation, .. }: &Handle) -> Result<Option<Seen>, Failure> {
         let machine = self.machine(token);
+        machine.coming_up.end();
         let _turn = machine.turn.lock().await;
         let Some(mut record) = self.records.read(token)? else { return Ok(None) };
         let Some(place) = record.current.clone() else { return Ok(None) };
@@ -110,6 +112,7 @@ impl Inner {
 
     pub async fn aim(&self, Handle { token, generation, .. }: &Handle) -> Result<bool, Failure> {
         let machine = self.machine(token);
+        machine.coming_up.end();
         let _turn = machine.turn.lock().await;
         let Some(place) = self.records.read(token)?.and_then(|record| record.current) else { return Ok(false) };
         let failed = |fault: Fault| fault.failure(&place.id());

@@ -47,6 +47,8 @@ pub struct Machine {
     /// One call at a time.
     pub turn: tokio::sync::Mutex<()>,
     pub making: Making,
+    /// See [`Inner::up`].
+    pub coming_up: Making<Option<Seen>>,
     pub link: Mutex<Option<Link>>,
     /// Since when the host that may be taken does not answer.
     pub silent: Mutex<Option<Instant>>,
