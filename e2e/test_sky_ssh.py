@@ -89,14 +89,14 @@ class Sky(Yard):
         self.kubectl("delete", "cluster", name, "--wait=false", "--ignore-not-found")
         wait_for(f"{name} to be gone", lambda: not self.get("cluster", name) and not self.machines(name), WAIT)
 
-    def connections(self) -> list[str]:
+    def connections(self) -> list[int]:
         """Processes of ssh that this control plane, or an earlier one, keeps."""
         found = subprocess.run(["pgrep", "-af", "ssh .*-S c[0-9a-f.]* .*-M "], capture_output=True, text=True).stdout.splitlines()
         kept = []
         for line in found:
             with contextlib.suppress(OSError):  # it has ended meanwhile
                 if os.readlink(f"/proc/{line.split()[0]}/cwd") == str((self.home / "ssh").resolve()):
-                    kept.append(line)
+                    kept.append(int(line.split()[0]))
         return kept
 
 
@@ -118,8 +118,8 @@ def sky(lan: Lan) -> Iterator[Sky]:
         yield yard
     finally:
         stop(yard)
-        for line in yard.connections():
-            os.kill(int(line.split()[0]), 9)
+        for pid in yard.connections():
+            os.kill(pid, 9)
 
 
 def nothing_left(sky: Sky, *hosts: Host) -> None:
@@ -291,8 +291,7 @@ def test_a_lost_connection_ends_nothing(lan: Lan, sky: Sky) -> None:
         assert not set(old) & {pid for pid in host.sessions() if f"{USER}@" in dict(host.processes()).get(pid, "")}
 
     # the ssh of a control plane that was killed may outlive it, and ends when there is a new one: it takes nothing of that one with it
-    connected = lambda: [int(line.split()[0]) for line in sky.connections()]
-    old = connected()
+    old = sky.connections()
     sockets = lambda: {path.name for path in (sky.home / "ssh").glob("c*") if path.is_socket()}
     assert len(old) == 1 and len(sockets()) == 1
     os.kill(old[0], signal.SIGSTOP)
@@ -300,13 +299,13 @@ def test_a_lost_connection_ends_nothing(lan: Lan, sky: Sky) -> None:
     sky.up()
     wait_for("commands to run again", exec_works, WAIT)
     sky.until_up("dev")
-    new = wait_for("a connection of its own", lambda: [pid for pid in connected() if pid not in old])
+    new = wait_for("a connection of its own", lambda: [pid for pid in sky.connections() if pid not in old])
     with contextlib.suppress(ProcessLookupError):  # a stopped process may be hung up when its parent is killed
         os.kill(old[0], signal.SIGCONT)
-    wait_for("the old one to end", lambda: connected() == new)
+    wait_for("the old one to end", lambda: sky.connections() == new)
     assert len(sockets()) == 1, "the new one has its socket"
     sky.sky("status", "-r", "dev")
-    assert connected() == new, "and is the one that is used"
+    assert sky.connections() == new, "and is the one that is used"
 
     # the agent and the program there are of another version: both are replaced, and the pod goes on
     there = host.home / f".trainyard-machine/{host.name}"

@@ -1,4 +1,4 @@
-//! Work on a machine that may take longer than a call, such as making it: it goes on when the caller that asked for it goes away, and
+//! Work that may take longer than a call, such as the making of a machine: it goes on when the caller that asked for it goes away, and
 //! several callers share one.
 
 use futures::FutureExt;
@@ -15,7 +15,7 @@ struct Running<T> {
     _task: AbortOnDropHandle<()>,
 }
 
-/// The making of one machine, if one is under way or nobody has taken its result yet.
+/// Such work, if some is under way or nobody has taken its result yet.
 pub struct Making<T = Seen>(Mutex<Option<Running<T>>>);
 
 impl<T> Default for Making<T> {

@@ -1,11 +1,12 @@
 //! The program that runs on other machines, too: this one.
 
 use crate::fault::Fault;
+use crate::making::Making;
+use managed::provider::{Failure, Fate};
 use sha2::{Digest, Sha256};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use tokio::sync::{Mutex, OnceCell};
-use tokio::task::JoinHandle;
+use tokio::sync::OnceCell;
 
 /// SHA-256 of a file, and its size in bytes, where it could be read.
 type Known = io::Result<(String, u64)>;
@@ -14,14 +15,13 @@ type Known = io::Result<(String, u64)>;
 pub struct Program {
     pub path: PathBuf,
     known: OnceCell<(String, u64)>,
-    /// What reads it. A call to a provider is cut after a while, and on a loaded machine before the file is read: the next one waits for
-    /// the same reading.
-    reading: Mutex<Option<JoinHandle<Known>>>,
+    /// What reads it. On a loaded machine that takes longer than a call to a provider may: the next call waits for the same reading.
+    reading: Making<(String, u64)>,
 }
 
 impl Program {
     pub fn new(path: PathBuf) -> Self {
-        Self { path, known: OnceCell::new(), reading: Mutex::new(None) }
+        Self { path, known: OnceCell::new(), reading: Making::default() }
     }
 
     /// Its SHA-256, and its size in bytes.
@@ -30,20 +30,18 @@ impl Program {
     /// It cannot be read.
     pub async fn digest(&self) -> Result<&(String, u64), Fault> {
         let done = self.known.get_or_try_init(|| self.read(digest)).await;
-        done.map_err(|error| Fault::Stuck(format!("cannot read {}: {error}", self.path.display())))
+        done.map_err(|failure| Fault::Stuck(failure.what))
     }
 
-    /// Waits for the reading that is under way, or for a new one. Whoever drops this leaves the reading to the next.
-    async fn read(&self, how: fn(&Path) -> Known) -> Known {
-        let mut reading = self.reading.lock().await;
-        let under_way = reading.get_or_insert_with(|| {
-            let path = self.path.clone();
-            tokio::task::spawn_blocking(move || how(&path))
-        });
-        let read = under_way.await.unwrap_or_else(|error| Err(io::Error::other(error)));
-        // what failed is tried again
-        *reading = None;
-        read
+    async fn read(&self, how: fn(&Path) -> Known) -> Result<(String, u64), Failure> {
+        let path = self.path.clone();
+        let work = || async move {
+            let shown = path.display().to_string();
+            let read = tokio::task::spawn_blocking(move || how(&path)).await;
+            let read = read.unwrap_or_else(|error| Err(io::Error::other(error)));
+            read.map_err(|error| Failure::new(Fate::Retry, format!("cannot read {shown}: {error}")))
+        };
+        self.reading.join(work).await
     }
 }
 

@@ -43,7 +43,7 @@ impl Machines {
         Self(Arc::new(Inner::new(settings, access, records)))
     }
 
-    /// The machine as it is, up where it is to run. The program may have to be copied anew, which takes longer than a call may.
+    /// As [`Inner::up`], which goes on where the caller is cut: copying the program anew may take longer than a call.
     async fn up(&self, token: &str) -> Result<Option<Seen>, Failure> {
         let (inner, token) = (self.0.clone(), token.to_owned());
         let machine = inner.machine(&token);

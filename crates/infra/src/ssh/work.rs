@@ -47,7 +47,7 @@ pub struct Machine {
     /// One call at a time.
     pub turn: tokio::sync::Mutex<()>,
     pub making: Making,
-    /// See [`Inner::up`].
+    /// What looks at it and brings it up, which may copy the program anew.
     pub coming_up: Making<Option<Seen>>,
     pub link: Mutex<Option<Link>>,
     /// Since when the host that may be taken does not answer.

@@ -4,12 +4,12 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use placement::{Catalogue, Cloud};
+use placement::Catalogue;
 use serde_json::Value as Json;
 use sky::console::{World, run};
 
 use super::optimizer::Outcome;
-use super::{PathKind, text_of};
+use super::{PathKind, file_of, text_of, world};
 
 /// Replays a case; nothing where its verb comes later.
 pub fn replay(case: &Path, catalogue: &Catalogue) -> Result<Option<Outcome>> {
@@ -19,21 +19,14 @@ pub fn replay(case: &Path, catalogue: &Catalogue) -> Result<Option<Outcome>> {
     let words: Vec<String> = recorded["args"].as_array().into_iter().flatten().map(text_of).collect();
     let files = recorded["files"].as_object().cloned().unwrap_or_default();
     let kind = |path: &str| if files.contains_key(path) { PathKind::File } else { PathKind::Missing };
-    let world = World {
-        catalogue,
+    let around = World {
         catalogue_folder: "~/.sky/catalogs/v8",
-        enabled: &[Cloud::Aws, Cloud::Gcp, Cloud::Azure, Cloud::Lambda, Cloud::RunPod],
-        makes: &[],
-        nodes: &[],
-        pools: &[],
-        contexts: &[],
-        unusable: &[],
-        read: &|path| files.get(path).map(text_of).ok_or_else(|| "there is no such file".to_owned()),
+        read: &|path| file_of(&files, path),
         path: &kind,
-        variable: &|_| None,
         cluster: "<cluster>",
+        ..world(catalogue)
     };
-    let printed = run(&words, &world);
+    let printed = run(&words, &around);
     if printed.err.contains("does nothing yet") {
         return Ok(None);
     }

@@ -1,35 +1,25 @@
 //! Random options over random task files: the task that `launch` and `exec` make of them, or what they say instead.
 
-use placement::{Catalogue, Cloud};
+use placement::Catalogue;
 use serde_json::{Value as Json, json};
 use sky::commands::{Parsed, commands, parse};
 use sky::console::{Prepared, Printed, World, prepared};
 use sky::value::Value;
 
-use super::{CRASHES, NUMBERS, PathKind, sorted, text_of};
+use super::{PathKind, file_of, is_crash, kind_of, sorted, text_of, world};
 
 /// How a case differs from its recording.
 pub fn replay(case: &Json, words: &[String], catalogue: &Catalogue) -> Option<String> {
     let files = case["files"].as_object().cloned().unwrap_or_default();
     let path = |path: &str| match path {
         "." => PathKind::Folder,
-        path if files.contains_key(path) => PathKind::File,
-        path if files.keys().any(|file| file.starts_with(&format!("{path}/"))) => PathKind::Folder,
-        _ => PathKind::Missing,
+        path => kind_of(&files, path),
     };
-    let world = World {
-        catalogue,
-        catalogue_folder: "",
-        enabled: &[Cloud::Aws, Cloud::Gcp, Cloud::Azure, Cloud::Lambda, Cloud::RunPod],
-        makes: &[],
-        nodes: &[],
-        pools: &[],
-        contexts: &[],
-        unusable: &[],
-        read: &|path| files.get(path).map(text_of).ok_or_else(|| "there is no such file".to_owned()),
+    let around = World {
+        read: &|path| file_of(&files, path),
         path: &path,
         variable: &|name| (name == "SET").then(|| "here".to_owned()),
-        cluster: "",
+        ..world(catalogue)
     };
     let said = |printed: Printed| match printed.code {
         2 => ("usage", json!(printed.err.trim_end())),
@@ -37,7 +27,7 @@ pub fn replay(case: &Json, words: &[String], catalogue: &Catalogue) -> Option<St
         _ => ("error", json!(printed.err.trim_end().trim_start_matches("sky.exceptions."))),
     };
     let (told, (kind, got)) = match parse(&commands(), words) {
-        Ok(Parsed::Call(call)) => match prepared(&call, &world) {
+        Ok(Parsed::Call(call)) => match prepared(&call, &around) {
             Ok(Prepared { task, told }) => (told, ("task", sorted(Value::Map(task.write(catalogue)).to_json()))),
             Err(printed) => (printed.out.clone(), said(printed)),
         },
@@ -56,8 +46,7 @@ pub fn replay(case: &Json, words: &[String], catalogue: &Catalogue) -> Option<St
         })
     })?;
     let (class, message) = (text_of(&case["error"]["class"]), text_of(&case["error"]["message"]));
-    let crashed = CRASHES.contains(&class.as_str()) || NUMBERS.iter().any(|start| message.starts_with(start));
-    if crashed {
+    if is_crash(&class, &message) {
         let meant = class == "JSONDecodeError"
             || ["Invalid task args: ", "cloud must be specified"].iter().any(|start| message.starts_with(start));
         return (kind == "task" && !meant).then(|| format!("a task instead of {wanted}"));

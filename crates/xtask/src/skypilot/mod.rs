@@ -12,8 +12,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use placement::{Catalogue, Cloud};
-use serde_json::{Value as Json, json};
+use serde_json::{Map, Value as Json, json};
 use sky::check::{PathKind, Surroundings, check};
+use sky::console::World;
 use sky::value::Value;
 use sky::{File, Given, Reader, TaskError};
 
@@ -201,9 +202,7 @@ fn second_look(mut file: File, options: &Json, expected: &Json, catalogue: &Cata
         let path = path.trim_start_matches("./").trim_end_matches('/');
         match path {
             "" | "." | "~" | "/" => PathKind::Folder,
-            path if files.contains_key(path) => PathKind::File,
-            path if files.keys().any(|file| file.starts_with(&format!("{path}/"))) => PathKind::Folder,
-            _ => PathKind::Missing,
+            path => kind_of(&files, path),
         }
     };
     let around = Surroundings {
@@ -223,6 +222,46 @@ fn second_look(mut file: File, options: &Json, expected: &Json, catalogue: &Cata
         (Some(got), Some(wanted)) => compare(&got, &wanted).map(|difference| format!("second look: {difference}")),
         (got, wanted) => Some(format!("second look: {got:?} instead of {wanted:?}")),
     }
+}
+
+/// What `sky` knows of its surroundings where the recordings were made, but for files and variables.
+fn world(catalogue: &Catalogue) -> World<'_> {
+    World {
+        catalogue,
+        catalogue_folder: "",
+        enabled: &[Cloud::Aws, Cloud::Gcp, Cloud::Azure, Cloud::Lambda, Cloud::RunPod],
+        makes: &[],
+        nodes: &[],
+        pools: &[],
+        contexts: &[],
+        unusable: &[],
+        read: &|_| Err(NO_FILE.to_owned()),
+        path: &|_| PathKind::Missing,
+        variable: &|_| None,
+        cluster: "",
+    }
+}
+
+/// What a case says when a file is read that it does not have.
+const NO_FILE: &str = "there is no such file";
+
+/// The text of one of the case's files.
+fn file_of(files: &Map<String, Json>, path: &str) -> Result<String, String> {
+    files.get(path).map(text_of).ok_or_else(|| NO_FILE.to_owned())
+}
+
+/// What a path is among the case's files.
+fn kind_of(files: &Map<String, Json>, path: &str) -> PathKind {
+    match path {
+        path if files.contains_key(path) => PathKind::File,
+        path if files.keys().any(|file| file.starts_with(&format!("{path}/"))) => PathKind::Folder,
+        _ => PathKind::Missing,
+    }
+}
+
+/// Whether SkyPilot ended in an error of Python's own.
+fn is_crash(class: &str, message: &str) -> bool {
+    CRASHES.contains(&class) || NUMBERS.iter().any(|start| message.starts_with(start))
 }
 
 fn text_of(json: &Json) -> String {
@@ -261,9 +300,7 @@ fn compare(got: &Json, expected: &Json) -> Option<String> {
     match (got.get("error"), expected.get("error")) {
         (Some(got), Some(expected)) => {
             let message = expected["message"].as_str().unwrap_or_default();
-            let crash = CRASHES.contains(&expected["class"].as_str().unwrap_or_default())
-                || NUMBERS.iter().any(|start| message.starts_with(start));
-            let same = crash
+            let same = is_crash(expected["class"].as_str().unwrap_or_default(), message)
                 || (got["class"] == expected["class"]
                     && (expected.get("message").is_none() || got["message"] == expected["message"]));
             (!same).then(|| format!("error {got} instead of {expected}"))
