@@ -99,6 +99,10 @@ impl Reconciler for TrainJobController {
         Some(Observed { job: object, runtime, others })
     }
 
+    fn rests(&self) -> bool {
+        true
+    }
+
     fn decide(&self, observed: &Observed, now: Timestamp) -> Decision {
         let mut job = Job::parse(&observed.job);
         let mut decision = Decision::nothing();

@@ -5,10 +5,11 @@
 //! order of writes, what a conflict means or when an event is due: that is here, once.
 
 use crate::keys::{self, Entropy};
-use crate::{Decision, Event, Fate, OnError, Op, PatchBody, Propagation, StatusWrite, Write};
+use crate::{AfterRefusal, Decision, Event, Fate, OnError, Op, PatchBody, Propagation, StatusWrite, Write};
 use api::object::{self, Key, Target};
 use serde_json::{Map, Value, json};
 use std::collections::VecDeque;
+use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 use std::vec;
@@ -150,8 +151,8 @@ pub enum Step {
     End(Outcome),
 }
 
-/// A decision that is being carried out: writes in order; the status if no write failed for good; the events if the status
-/// is written.
+/// A decision that is being carried out: writes in order; the status, or another after a refusal, if no write failed for good;
+/// the events if the status is written.
 ///
 /// A conflict ends it at once and is no error. A write marked `Continue` that fails is reported and tried again, and what
 /// follows it is done all the same.
@@ -160,6 +161,7 @@ pub struct Execution {
     target: Target,
     writes: vec::IntoIter<Write>,
     status: Option<StatusWrite>,
+    after_refusal: AfterRefusal,
     events: vec::IntoIter<Event>,
     /// What follows from the last answer.
     due: VecDeque<Request>,
@@ -216,11 +218,12 @@ enum Care {
 impl Execution {
     /// Of a decision about `target`. When to look again (`next`) is the caller's to keep.
     pub fn new(target: Target, decision: Decision) -> Self {
-        let Decision { writes, status, events, next: _, report: _ } = decision;
+        let Decision { writes, status, after_refusal, events, next: _, report: _ } = decision;
         Self {
             target,
             writes: writes.into_iter(),
             status,
+            after_refusal,
             events: events.into_iter(),
             due: VecDeque::new(),
             waiting: None,
@@ -349,6 +352,9 @@ impl Execution {
         let Expected { on_error, on_success: _, care } = expected;
         let text = about_the_prefix(&refusal.message, &care);
         self.failed(text.clone(), refusal);
+        if let AfterRefusal::Other(status) = mem::take(&mut self.after_refusal) {
+            self.status = status;
+        }
         let goes_on = match on_error {
             OnError::Stop => false,
             OnError::Continue => true,
@@ -614,6 +620,22 @@ mod tests {
         let (said, outcome) = told(OnError::EventThenStatus(no(), status), refusal(422, "Invalid"));
         assert_eq!(said, ["POST ", "no: said: Invalid it is", "PATCH x/status"]);
         assert_eq!(outcome, Outcome::Failed(vec!["Invalid it is".to_owned()], Fate::AwaitChange));
+    }
+
+    #[test]
+    fn a_refusal_takes_the_status_that_counts_what_was_to_be_made() {
+        let decided = |status| Decision {
+            after_refusal: AfterRefusal::Other(status),
+            ..decision(vec![write("a", OnError::EventThenContinue(event("no")))])
+        };
+        let other = || Some(StatusWrite::Replace(json!({"status": {"made": 0}})));
+        let asked = |decided, answer| run(decided, vec![answer]).0;
+        let made = asked(decided(other()), Answer::Accepted(Arc::new(pod("a"))));
+        assert!(made.contains(&"PATCH x/status".to_owned()), "{made:?}");
+        let refused = asked(decided(other()), refusal(403, "Forbidden"));
+        assert_eq!(refused, ["POST ", "no: said: Forbidden it is", "PUT x/status", "end: said: {error}"]);
+        let nothing_to_say = asked(decided(None), refusal(403, "Forbidden"));
+        assert_eq!(nothing_to_say, ["POST ", "no: said: Forbidden it is", "end: said: {error}"]);
     }
 
     #[test]

@@ -132,9 +132,22 @@ pub trait World {
 pub struct Decision {
     pub writes: Vec<Write>,
     pub status: Option<StatusWrite>,
+    /// What is written in place of `status` where a write was refused and the decision went on: a status may count what the
+    /// writes make.
+    pub after_refusal: AfterRefusal,
     pub events: Vec<Event>,
     pub next: Next,
     pub report: Report,
+}
+
+/// The status that a decision writes although one of its writes was refused.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum AfterRefusal {
+    /// The decision's own: it counts nothing that its writes make.
+    #[default]
+    Same,
+    /// This one, or none.
+    Other(Option<StatusWrite>),
 }
 
 impl Decision {

@@ -1,11 +1,12 @@
 //! A decision as YAML, for people to review.
 
-use reconcile::{Decision, Event, Next, OnError, Op, PatchBody, StatusWrite, Write};
+use reconcile::{AfterRefusal, Decision, Event, Next, OnError, Op, PatchBody, StatusWrite, Write};
 use serde_json::{Map, Value, json};
 
 /// The whole decision as a value; members that are empty are left out.
 pub fn decision(decision: &Decision) -> Value {
-    let Decision { writes, status, events, next, report } = decision;
+    let Decision { writes, status, after_refusal, events, next, report } = decision;
+    assert_eq!(*after_refusal, AfterRefusal::Same, "only Jobs have another");
     let mut out = Map::new();
     if !writes.is_empty() {
         out.insert("writes".into(), writes.iter().map(write).collect());

@@ -15,7 +15,7 @@ use api::object::{self, Key, Target};
 use api::selector::Selector;
 use api::time::left;
 use jiff::{SignedDuration, Timestamp};
-use reconcile::{Decision, Event, EventType, Next, OnError, Op, Propagation, Report, StatusWrite, Write};
+use reconcile::{AfterRefusal, Decision, Event, EventType, Next, OnError, Op, Propagation, Report, StatusWrite, Write};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -630,17 +630,24 @@ impl<'a> Sync<'a> {
     fn conclude(self) -> Decision {
         let notes = [(backoff::ANNOTATION, self.record.render()), (ENDING_SINCE, self.ending_since.clone())];
         let stale = |(name, value): &(&str, Option<String>)| object::annotation(self.job, name) != value.as_deref();
-        let changed = self.status != self.before || notes.iter().any(stale);
-        let status = changed.then(|| {
+        let stale = notes.iter().any(stale);
+        let changed = |status: &Status| stale || *status != self.before;
+        let write = |status: &Status| {
             let mut job = self.job.clone();
-            job["status"] = self.status.write_over(&self.job["status"]);
-            for (name, value) in notes {
+            job["status"] = status.write_over(&self.job["status"]);
+            for (name, value) in notes.clone() {
                 set_annotation(&mut job, name, value);
             }
             StatusWrite::Replace(job)
-        });
+        };
+        let after_refusal = match self.created {
+            0 => AfterRefusal::Same,
+            _ => AfterRefusal::Other(changed(&self.status).then(|| write(&self.status))),
+        };
+        let counted = Status { active: self.status.active + self.created, ..self.status.clone() };
+        let status = changed(&counted).then(|| write(&counted));
         let next = self.waits.into_iter().min().map_or(Next::AwaitChange, Next::After);
-        Decision { writes: self.writes, status, events: self.events, next, report: self.report }
+        Decision { writes: self.writes, status, after_refusal, events: self.events, next, report: self.report }
     }
 }
 

@@ -428,6 +428,17 @@ fn a_refused_pod_warns_and_is_tried_again() {
 }
 
 #[test]
+fn the_status_counts_the_pods_that_its_own_look_makes() {
+    let mut play = Play::of([job(json!({"completions": 3, "parallelism": 3}))]);
+    play.model.run(&JobController, &Target { gvk: job_gvk(), key: Key::new("ns", "j") });
+    let status = play.status("j");
+    assert_eq!((pods(&play).len(), &status["active"], &status["ready"]), (3, &json!(3), &json!(0)));
+    play.rest();
+    let written = play.model.writes.iter().filter(|line| line.starts_with("status")).count();
+    assert_eq!(written, 1, "{:?}", play.model.writes);
+}
+
+#[test]
 fn pods_are_counted_while_others_are_refused() {
     let spec = json!({"completions": 2, "parallelism": 1, "completionMode": "Indexed", "backoffLimitPerIndex": 0});
     let mut play = Play::of([job(spec)]);

@@ -119,6 +119,10 @@ impl Reconciler for JobSetController {
         Some(Observed { stored, jobset, jobs, taken, has_service, claims })
     }
 
+    fn rests(&self) -> bool {
+        true
+    }
+
     fn decide(&self, observed: &Observed, now: Timestamp) -> Decision {
         let mut decision = Decision::nothing();
         let jobset = match &observed.jobset {
@@ -148,6 +152,10 @@ impl Reconciler for JobSetController {
         pass.run(now);
         pass.finish()
     }
+}
+
+fn makes_job(write: &Write) -> bool {
+    matches!(&write.op, Op::Create { object } if object::text(object, "kind") == "Job")
 }
 
 /// One pass over a JobSet.
@@ -202,7 +210,9 @@ impl Pass<'_> {
     /// The decision, with the status where that changed.
     fn finish(self) -> Decision {
         let mut decision = self.decision;
-        if self.draft.is_changed() {
+        // new Jobs are counted by the look that they bring about: what became of them meanwhile is then counted with them
+        let counts_later = self.draft.only_counts() && decision.writes.iter().any(makes_job);
+        if self.draft.is_changed() && !counts_later {
             let mut object = (*self.observed.stored).clone();
             let status = serde_json::to_value(&self.draft.status);
             object["status"] = status.expect("invariant: a status has no keys that are not strings");

@@ -12,7 +12,9 @@ pub(crate) const REPORTER: &str = "jobset";
 pub(crate) struct Draft {
     pub status: JobSetStatus,
     pub events: Vec<Event>,
+    /// Something beside the counts.
     changed: bool,
+    counted: bool,
     now: Timestamp,
 }
 
@@ -30,12 +32,17 @@ pub(crate) fn event(kind: EventType, reason: &str, message: impl Into<String>) -
 
 impl Draft {
     pub(crate) fn new(status: &JobSetStatus, now: Timestamp) -> Self {
-        Self { status: status.clone(), events: Vec::new(), changed: false, now }
+        Self { status: status.clone(), events: Vec::new(), changed: false, counted: false, now }
     }
 
     /// Whether there is something to write.
     pub(crate) fn is_changed(&self) -> bool {
-        self.changed
+        self.changed || self.counted
+    }
+
+    /// Whether the counts are all that there is to write.
+    pub(crate) fn only_counts(&self) -> bool {
+        self.counted && !self.changed
     }
 
     /// Replaces the counts where they differ; the order of the list means nothing.
@@ -48,7 +55,7 @@ impl Draft {
         counts.sort_by(|a, b| b.name.cmp(&a.name));
         if sorted(&self.status.replicated_jobs_status) != counts {
             self.status.replicated_jobs_status = counts;
-            self.changed = true;
+            self.counted = true;
         }
     }
 

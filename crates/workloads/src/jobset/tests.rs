@@ -442,3 +442,15 @@ fn jobs_of_other_owners_are_left_alone() {
     play.run();
     assert_eq!(play.model.writes, Vec::<String>::new());
 }
+
+#[test]
+fn new_jobs_are_counted_together_with_what_became_of_them() {
+    let mut play = Play::new(&[("a", 2, json!({}))], json!({}));
+    play.model.delete(&Target { gvk: jobs(), key: Key::new("ns", "js-a-0") }, Propagation::Background, None);
+    play.model.change(&jobs(), &Key::new("ns", "js-a-1"), |job| job["status"] = json!({"active": 1}));
+    let decision = play.model.decide(&JobSetController, &play.target).expect("a decision");
+    assert_eq!((decision.writes.iter().filter(|write| makes_job(write)).count(), &decision.status), (1, &None));
+    play.job("js-a-1", json!({"ready": 1}));
+    let counts = json!([{"name": "a", "active": 1, "failed": 0, "ready": 1, "succeeded": 0, "suspended": 0}]);
+    assert_eq!(play.status()["replicatedJobsStatus"], counts);
+}
