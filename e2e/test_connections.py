@@ -198,6 +198,71 @@ def test_answers_that_nobody_reads_cost_little(yard: Yard, address: Address) -> 
             time.sleep(0.05)
 
 
+# What a refused client has still to send, in parts that come slowly.
+REST, PART, PAUSE = 10 << 20, b" " * 16_384, 0.001
+
+
+def send_by_http1(address: Address, token: str) -> tuple[int, bytes]:
+    """The code of the answer to a POST that is read once all of it is sent, and the answer to a request after it."""
+    one = address.connect()
+    head = f"POST {MAPS} HTTP/1.1\r\nHost: {address.authority}\r\nAuthorization: Bearer {token}\r\n"
+    one.sendall(f"{head}Content-Type: application/json\r\nContent-Length: {REST}\r\n\r\n".encode())
+    for _ in range(0, REST, len(PART)):
+        one.sendall(PART)
+        time.sleep(PAUSE)
+    one.sendall(f"GET /version HTTP/1.1\r\nHost: {address.authority}\r\n\r\n".encode())
+    seen = b""
+    while b"gitVersion" not in seen:
+        new = one.recv(65_536)
+        assert new, seen
+        seen += new
+    one.close()
+    return int(seen.split()[1]), seen.rpartition(b"\r\n\r\n")[2]
+
+
+def send_by_http2(address: Address, token: str) -> tuple[int, bytes]:
+    http2 = Http2(address)
+    ask = http2.request(MAPS, "POST", token=token) + block(("content-type", "application/json"))
+    http2.send(frame(HEADERS, END_HEADERS, 1, ask))
+    # of the connection and of the stream
+    windows, bodies, ended, frames = [65_535, 65_535], {1: b"", 3: b""}, set(), http2.frames()
+
+    def take() -> None:
+        kind, flags, stream, payload = next(frames)
+        assert kind not in (RST, GOAWAY), (stream, payload)
+        if kind == WINDOW:
+            windows[stream] += int.from_bytes(payload, "big")
+        if kind == SETTINGS and not flags & ACK:
+            windows[1] += dict(struct.iter_unpack(">HI", payload)).get(WINDOW_SIZE, 65_535) - 65_535
+            # the server counts by its new window from here on
+            http2.send(frame(SETTINGS, ACK, 0))
+        if kind == DATA:
+            bodies[stream] += payload
+        if kind in (DATA, HEADERS) and flags & END_STREAM:
+            ended.add(stream)
+
+    for sent in range(0, REST, len(PART)):
+        while min(windows) < len(PART):
+            take()
+        http2.send(frame(DATA, END_STREAM if sent + len(PART) >= REST else 0, 1, PART))
+        windows = [window - len(PART) for window in windows]
+        time.sleep(PAUSE)
+    http2.send(http2.get(3, "/version"))
+    while ended != {1, 3}:
+        take()
+    http2.close()
+    return json.loads(bodies[1])["code"], bodies[3]
+
+
+@pytest.mark.parametrize("send", [send_by_http1, send_by_http2])
+def test_a_refusal_reaches_who_is_still_sending(send: Callable[[Address, str], tuple[int, bytes]], address: Address, watched: Watched) -> None:
+    """413 comes after 3 of 10 MB, 401 before the first: it is there once all is sent, and the connection goes on."""
+    for token, code in ((address.token, 413), ("nobody", 401)):
+        told, version = send(address, token)
+        assert told == code and b"gitVersion" in version, (told, version)
+    watched.is_well()
+
+
 def test_no_request_hides_in_anothers_body(address: Address, watched: Watched) -> None:
     """What one reader of HTTP/1 takes for a body and another for a request: it is refused, or it is the body of who sent it."""
     hidden = f"GET /version HTTP/1.1\r\nHost: {address.authority}\r\n\r\n"

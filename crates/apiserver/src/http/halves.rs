@@ -6,8 +6,9 @@
 //! beginning of another request), and so does not see that the client is gone; [`Halves::watched`] looks for that.
 
 use super::answer::Body;
+use super::discard::discard;
 use bytes::{Buf, Bytes, BytesMut};
-use http::{Request, Response, StatusCode};
+use http::{Request, Response, StatusCode, header};
 use http_body::{Frame, SizeHint};
 use std::io;
 use std::pin::Pin;
@@ -64,14 +65,18 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Ledger {
     /// Notes a request, until what is returned is dropped.
-    pub(super) fn open<B: http_body::Body>(&self, request: Request<B>) -> (Request<Asked<B>>, Open) {
+    pub(super) fn open<B>(&self, request: Request<B>) -> (Request<Asked<B>>, Open)
+    where
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+    {
         let reads = !request.body().is_end_stream();
+        let announced = request.headers().contains_key(header::EXPECT);
         let mut requests = lock(&self.requests);
         requests.open = requests.open.saturating_add(1);
         requests.reading = requests.reading.saturating_add(usize::from(reads));
         drop(requests);
         let reading = reads.then(|| Reading(self.clone()));
-        (request.map(|body| Asked { body: Box::pin(body), reading }), Open(self.clone()))
+        (request.map(|body| Asked { body: Some(Box::pin(body)), reading, announced }), Open(self.clone()))
     }
 
     fn change(&self, change: impl FnOnce(&mut Requests)) {
@@ -116,30 +121,44 @@ impl Drop for Reading {
     }
 }
 
-/// A request's body.
-pub(super) struct Asked<B> {
-    body: Pin<Box<B>>,
+/// A request's body. What of it nobody has read is thrown away as it comes, so that its sender sees the answer.
+pub(super) struct Asked<B: http_body::Body<Data = Bytes> + Send + 'static> {
+    /// Only a dropped one has none.
+    body: Option<Pin<Box<B>>>,
+    /// While more is to come.
     reading: Option<Reading>,
+    /// The client sends nothing before it is asked to.
+    announced: bool,
 }
 
-impl<B: http_body::Body> http_body::Body for Asked<B> {
-    type Data = B::Data;
+impl<B: http_body::Body<Data = Bytes> + Send + 'static> http_body::Body for Asked<B> {
+    type Data = Bytes;
     type Error = B::Error;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
-        let frame = ready!(self.body.as_mut().poll_frame(cx));
-        if !matches!(frame, Some(Ok(_))) || self.body.is_end_stream() {
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        self.announced = false;
+        let Some(body) = &mut self.body else { return Poll::Ready(None) };
+        let frame = ready!(body.as_mut().poll_frame(cx));
+        if !matches!(frame, Some(Ok(_))) || body.is_end_stream() {
             self.reading = None;
         }
         Poll::Ready(frame)
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.body.as_ref().is_none_or(|body| body.is_end_stream())
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        self.body.as_ref().map_or_else(SizeHint::default, |body| body.size_hint())
+    }
+}
+
+impl<B: http_body::Body<Data = Bytes> + Send + 'static> Drop for Asked<B> {
+    fn drop(&mut self) {
+        if let (Some(body), Some(reading), false) = (self.body.take(), self.reading.take(), self.announced) {
+            discard(body, reading);
+        }
     }
 }
 

@@ -4,6 +4,7 @@ mod answer;
 mod authorize;
 mod backup;
 mod damaged;
+mod discard;
 mod discovery;
 mod halves;
 mod handle;
