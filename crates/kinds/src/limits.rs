@@ -265,6 +265,12 @@ impl Strategy for LimitRanges {
         }
     }
 
+    fn prepare_create(&self, cx: &Context<'_>, new: &mut Value) {
+        if text(new, "metadata.name").is_empty() {
+            map(child(new, "metadata")).insert("name".to_owned(), cx.world.uid().into());
+        }
+    }
+
     fn validate_create(&self, _cx: &Context<'_>, new: &Value) -> ErrorList {
         validate(new)
     }

@@ -168,7 +168,7 @@ const REASON_BYTES_MAX: usize = 1 << 10;
 const MESSAGE_BYTES_MAX: usize = 32 << 10;
 
 /// Faults of `metav1.Condition`s (`pkg/apis/meta/v1/validation`).
-fn conditions(list: &[Value], path: &Path) -> ErrorList {
+pub fn conditions(list: &[Value], path: &Path) -> ErrorList {
     let mut errors = ErrorList::new();
     let mut seen = BTreeSet::new();
     for (i, condition) in list.iter().enumerate() {
@@ -381,23 +381,23 @@ impl Strategy for EndpointSlices {
 
     fn validate_create(&self, _cx: &Context<'_>, new: &Value) -> ErrorList {
         let mut errors: ErrorList = address_type(new).into_iter().collect();
-        super::network::slice(new, &mut errors);
+        super::network::slice_ports(new, &mut errors);
+        super::network::slice_endpoints(new, &mut errors);
         errors
     }
 
-    fn validate_update(&self, cx: &Context<'_>, new: &Value, old: &Value) -> ErrorList {
-        let kind = text(old, "addressType");
-        if kind != text(new, "addressType") {
-            // the addresses are still those of the old type
-            let mut before = new.clone();
-            before["addressType"] = kind.into();
-            let mut errors = self.validate_create(cx, &before);
-            errors.extend(address_type(new));
-            let changed = text(new, "addressType");
-            errors.push(Error::invalid(&Path::new("addressType"), changed, "field is immutable"));
-            return errors;
+    fn validate_update(&self, _cx: &Context<'_>, new: &Value, old: &Value) -> ErrorList {
+        let mut errors: ErrorList = address_type(new).into_iter().collect();
+        super::network::slice_ports(new, &mut errors);
+        // what was taken once stays valid as long as nobody touches it
+        if at(new, "endpoints") != at(old, "endpoints") {
+            super::network::slice_endpoints(new, &mut errors);
         }
-        self.validate_create(cx, new)
+        let kind = text(new, "addressType");
+        if kind != text(old, "addressType") {
+            errors.push(Error::invalid(&Path::new("addressType"), kind, "field is immutable"));
+        }
+        errors
     }
 
     fn warnings(&self, new: &Value, _old: Option<&Value>) -> Vec<String> {

@@ -44,7 +44,7 @@ pub fn policy(object: &Value) -> ErrorList {
     for (i, kind) in types.iter().enumerate() {
         let kind = kind.as_str().unwrap_or_default();
         if !["Egress", "Ingress"].contains(&kind) {
-            errors.push(Error::not_supported(&path.index(i), kind, &["Egress", "Ingress"]));
+            errors.push(Error::not_supported(&path.index(i), kind, &["Ingress", "Egress"]));
         }
     }
     errors
@@ -167,8 +167,8 @@ fn ip_block(block: &Value, path: &Path, errors: &mut ErrorList) {
     }
 }
 
-/// The endpoints and ports of an EndpointSlice.
-pub fn slice(object: &Value, errors: &mut ErrorList) {
+/// The endpoints of an EndpointSlice.
+pub fn slice_endpoints(object: &Value, errors: &mut ErrorList) {
     const ADDRESSES_MAX: usize = 100;
     for (i, endpoint) in items(object, "endpoints").iter().enumerate() {
         let path = Path::new("endpoints").index(i);
@@ -191,6 +191,10 @@ pub fn slice(object: &Value, errors: &mut ErrorList) {
             errors.extend(faults.into_iter().map(|fault| Error::invalid(&path.child("hostname"), host, fault)));
         }
     }
+}
+
+/// The ports of an EndpointSlice.
+pub fn slice_ports(object: &Value, errors: &mut ErrorList) {
     let mut seen = BTreeSet::new();
     for (i, port) in items(object, "ports").iter().enumerate() {
         let (path, name) = (Path::new("ports").index(i), text(port, "name"));

@@ -15,6 +15,7 @@ use resource::admission::Objects;
 use resource::status::Status;
 use resource::{Context, Growth, Quotas, Strategy};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 const COMPUTE: [&str; 6] = ["cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"];
@@ -249,13 +250,10 @@ impl Strategy for ResourceQuotas {
 
     fn validate_update(&self, _cx: &Context<'_>, new: &Value, old: &Value) -> ErrorList {
         let mut errors = validate(new);
-        let sorted = |quota: &Value| {
-            let mut names: Vec<String> =
-                items(quota, "spec.scopes").iter().filter_map(|s| s.as_str().map(str::to_owned)).collect();
-            names.sort();
-            names
+        let scopes = |quota: &Value| -> BTreeSet<String> {
+            items(quota, "spec.scopes").iter().filter_map(|s| s.as_str().map(str::to_owned)).collect()
         };
-        if sorted(new) != sorted(old) {
+        if scopes(new) != scopes(old) {
             let path = Path::new("spec").child("scopes");
             errors.push(Error::invalid(&path, at(new, "spec.scopes").clone(), "field is immutable"));
         }

@@ -70,7 +70,7 @@ pub(crate) fn resources(catalog: &Catalog, group: &str, version: &str) -> Option
             out.push(entry.into());
         }
         let mut subresources: Vec<_> = r.subresources.iter().collect();
-        if served.custom.is_none() && served.custom.is_none() {
+        if served.custom.is_none() {
             subresources.sort_by_key(|s| s.name);
         }
         for sub in subresources {

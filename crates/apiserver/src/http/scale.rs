@@ -243,6 +243,12 @@ impl Server {
                 // as of objects: a strategic patch is shown itself
                 let (shown, read) = match kind {
                     Some(PatchKind::Apply) => {
+                        // conflicts come before what cannot be converted
+                        if let Some(wanted) = body["spec"].get("replicas")
+                            && let Some(conflict) = self.scale_conflicts(target, &old, wanted.as_i64(), &options)
+                        {
+                            return Err(conflict);
+                        }
                         merge::builtin::convert(decode::SCALE, &mut patched)
                             .map_err(|why| crate::registry::unconverted(&patched, &body, &why))?;
                         (String::new(), Ok(()))
@@ -259,12 +265,6 @@ impl Server {
                 if builtin && !apply {
                     let unknown = decode::unknown_of_scale(&mut patched, options.validation).map_err(unfit)?;
                     warnings.extend(unknown);
-                }
-                if apply
-                    && let Some(wanted) = body["spec"].get("replicas")
-                    && let Some(conflict) = self.scale_conflicts(target, &old, wanted.as_i64(), &options)
-                {
-                    return Err(conflict);
                 }
                 patched
             } else {

@@ -404,3 +404,169 @@ async fn a_scale_is_what_is_applied_to_it() {
     let (_, answer) = hostile.ask("PATCH", &scale, "application/strategic-merge-patch+json", patch).await;
     assert_eq!(answer["spec"]["replicas"], 1, "{answer}");
 }
+
+#[tokio::test]
+async fn an_eviction_that_changes_nothing_writes_nothing() {
+    let hostile = Hostile::start(None).await;
+    let base = "/api/v1/namespaces/default";
+    let account = json!({"metadata": {"name": "sa"}}).to_string();
+    assert_eq!(hostile.ask("POST", &format!("{base}/serviceaccounts"), JSON, account).await.0, 201);
+    let pod = json!({"metadata": {"name": "p", "finalizers": ["example.com/stays"]},
+        "spec": {"serviceAccountName": "sa", "containers": [{"name": "c", "image": "x"}]}});
+    assert_eq!(hostile.ask("POST", &format!("{base}/pods"), JSON, pod.to_string()).await.0, 201);
+    let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "p"}}).to_string();
+    let mut versions = Vec::new();
+    for _ in 0..2 {
+        let (code, answer) = hostile.ask("POST", &format!("{base}/pods/p/eviction"), JSON, eviction.clone()).await;
+        assert_eq!(code, 201, "{answer}");
+        let (_, pod) = hostile.ask("GET", &format!("{base}/pods/p"), JSON, String::new()).await;
+        assert_eq!(pod["status"]["conditions"][0]["type"], "DisruptionTarget", "{pod}");
+        versions.push(pod["metadata"]["resourceVersion"].clone());
+    }
+    assert_eq!(versions[0], versions[1]);
+}
+
+/// Each request, its code, and what its answer says somewhere.
+#[tokio::test]
+async fn writes_are_judged_by_what_upstream_looks_at() {
+    let hostile = Hostile::start(None).await;
+    let (merge, apply) = ("application/merge-patch+json", "application/apply-patch+yaml");
+    let core = "/api/v1/namespaces/default";
+    let network = "/apis/networking.k8s.io/v1/namespaces/default/networkpolicies";
+    let slices = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
+    let policies = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
+    let revisions = "/apis/apps/v1/namespaces/default/controllerrevisions";
+    let leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
+    let named = |more: Value| {
+        let mut object = json!({"metadata": {"name": "a"}});
+        object.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        object
+    };
+    let sets = "/apis/apps/v1/namespaces/default/replicasets";
+    let labels = json!({"a": "b"});
+    let template = json!({"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "x"}]}});
+    let spread = json!({"maxSkew": 1, "topologyKey": "k", "whenUnsatisfiable": "ScheduleAnyway"});
+    let spread = json!({"containers": template["spec"]["containers"], "topologySpreadConstraints": [spread, spread]});
+    let set = json!({"spec": {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}});
+    let scale = json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "spec": {"replicas": 1.5}});
+    let rule = json!({"apiGroups": ["x"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["y"]});
+    let policy =
+        json!({"spec": {"matchConstraints": {"resourceRules": [rule]}, "validations": [{"expression": "true"}]}});
+    let slice = json!({"addressType": "IPv4", "endpoints": [{"addresses": ["10.1.2.3"]}]});
+    let scopes = |scopes: Value| named(json!({"spec": {"hard": {"pods": "1"}, "scopes": scopes}}));
+    let revision = |data: Value| {
+        named(json!({"apiVersion": "apps/v1", "kind": "ControllerRevision", "revision": 1, "data": data}))
+    };
+    let cases = [
+        (
+            "POST",
+            network.to_owned(),
+            JSON,
+            named(json!({"spec": {"policyTypes": ["x"]}})),
+            422,
+            "supported values: \"Ingress\", \"Egress\"",
+        ),
+        // one whose endpoints stay is taken with them, whatever its type
+        ("POST", slices.to_owned(), JSON, named(slice), 201, "10.1.2.3"),
+        (
+            "PATCH",
+            format!("{slices}/a"),
+            merge,
+            json!({"addressType": "IPv6"}),
+            422,
+            "EndpointSlice.discovery.k8s.io \"a\" is invalid: addressType: Invalid value: \"IPv6\": field is immutable",
+        ),
+        (
+            "PATCH",
+            format!("{slices}/a"),
+            merge,
+            json!({"addressType": "Never", "endpoints": [{"addresses": ["x"]}]}),
+            422,
+            "\"IPv6\", addressType: Invalid value: \"Never\": field is immutable]",
+        ),
+        // scopes are a set
+        ("POST", format!("{core}/resourcequotas"), JSON, scopes(json!(["NotTerminating", "NotTerminating"])), 201, "a"),
+        ("PATCH", format!("{core}/resourcequotas/a"), merge, scopes(json!(["NotTerminating"])), 200, "a"),
+        ("PATCH", format!("{core}/resourcequotas/a"), merge, scopes(json!(["Terminating"])), 422, "field is immutable"),
+        ("POST", policies.to_owned(), JSON, named(policy), 201, "a"),
+        (
+            "PATCH",
+            format!("{policies}/a/status"),
+            merge,
+            json!({"status": {"conditions": [{"type": "a b", "status": "x"}]}}),
+            422,
+            "status.conditions[0].status: Unsupported value: \"x\": supported values: \"False\", \"True\", \"Unknown\"",
+        ),
+        (
+            "PATCH",
+            format!("{policies}/a/status"),
+            merge,
+            json!({"status": {"typeChecking": {"expressionWarnings": [{"fieldRef": "", "warning": ""}]}}}),
+            422,
+            "status.typeChecking.expressionWarnings[0].warning: Required value",
+        ),
+        ("POST", revisions.to_owned(), JSON, revision(json!({"a": 1})), 201, "a"),
+        // what is raw may be anything, and is one value
+        ("PATCH", format!("{revisions}/a?fieldManager=m"), apply, revision(json!([1])), 409, ".data"),
+        ("PATCH", format!("{revisions}/a?fieldManager=m"), apply, revision(json!("text")), 409, ".data"),
+        ("POST", format!("{core}/limitranges"), JSON, json!({"metadata": {}, "spec": {"limits": []}}), 201, "-"),
+        (
+            "PUT",
+            format!("{leases}/a?dryRun=All"),
+            JSON,
+            json!({"metadata": {"name": "a", "resourceVersion": "77"}, "spec": {}}),
+            201,
+            "77",
+        ),
+        (
+            "PATCH",
+            format!("{policies}/a"),
+            merge,
+            json!({"spec": {"failurePolicy": "", "matchConstraints": {"matchPolicy": ""}}}),
+            422,
+            "[spec.failurePolicy: Unsupported value: \"\"",
+        ),
+        (
+            "POST",
+            format!("{core}/podtemplates"),
+            JSON,
+            named(json!({"template": {"spec": spread}})),
+            422,
+            "template.spec.topologySpreadConstraints[0].{topologyKey, whenUnsatisfiable}: Duplicate value",
+        ),
+        (
+            "POST",
+            format!("{core}/podtemplates"),
+            JSON,
+            named(json!({"template": {"spec": {"os": {"name": ""}, "containers": template["spec"]["containers"]}}})),
+            422,
+            "template.spec.os.name: Required value",
+        ),
+        ("POST", sets.to_owned(), JSON, named(set), 201, "a"),
+        // a conflict comes before what cannot be read
+        ("PATCH", format!("{sets}/a/scale?fieldManager=m"), apply, named(scale), 409, ".spec.replicas"),
+        (
+            "PUT",
+            "/apis/apps/v1/namespaces/default/deployments/a/scale".to_owned(),
+            JSON,
+            json!({"apiVersion": "extensions/v1beta1", "kind": "Scale", "metadata": {"name": "a"}, "spec": {}}),
+            400,
+            "the API version in the data (extensions/v1beta1) does not match the expected API version (autoscaling/v1)",
+        ),
+    ];
+    let mut wrong = Vec::new();
+    for (method, path, content, body, code, part) in cases {
+        let (told, answer) = hostile.ask(method, &path, content, body.to_string()).await;
+        let holds = [
+            &answer["message"],
+            &answer["metadata"]["name"],
+            &answer["metadata"]["resourceVersion"],
+            &answer["endpoints"][0]["addresses"][0],
+        ];
+        let holds = holds.iter().any(|text| text.as_str().is_some_and(|text| text.contains(part)));
+        if told != code || !holds {
+            wrong.push(format!("{method} {path} {body}: {told} {answer}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}

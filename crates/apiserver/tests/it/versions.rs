@@ -223,3 +223,31 @@ async fn metadata_of_custom_objects_is_had_in_protobuf() {
     let (code, _, events) = accepting(&hostile, &watch, &metadata("PartialObjectMetadataList")).await;
     assert_eq!((code, events.len()), (200, 0));
 }
+
+/// A patch may make a custom object one of another version: that one says what it does not know.
+#[tokio::test]
+async fn unknown_fields_are_those_of_the_version_that_is_patched_in() {
+    let hostile = Hostile::start(None).await;
+    let version = |name: &str, storage: bool, field: &str| {
+        json!({"name": name, "served": true, "storage": storage, "schema": {"openAPIV3Schema": {"type": "object",
+            "properties": {"spec": {"type": "object", "properties": {field: {"type": "string"}}}}}}})
+    };
+    let definition = json!({"metadata": {"name": "widgets.two.io"}, "spec": {"group": "two.io", "scope": "Cluster",
+        "names": {"plural": "widgets", "kind": "Widget"}, "versions": [version("v1", true, "a"), version("v2", false, "b")]}});
+    let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    assert_eq!(hostile.ask("POST", path, JSON, definition.to_string()).await.0, 201);
+    let widgets = "/apis/two.io/v1/widgets";
+    let widget = json!({"apiVersion": "two.io/v1", "kind": "Widget", "metadata": {"name": "a"}, "spec": {"a": "x"}});
+    assert_eq!(hostile.ask("POST", widgets, JSON, widget.to_string()).await.0, 201);
+    for (version, refusal) in [
+        ("two.io/v2", "strict decoding error: unknown field \"spec.a\""),
+        ("two.io/v3", "apiVersion: Invalid value"),
+        ("other.io/v2", "apiVersion: Invalid value"),
+    ] {
+        let patch = json!({"apiVersion": version}).to_string();
+        let path = format!("{widgets}/a?fieldValidation=Strict");
+        let (code, answer) = hostile.ask("PATCH", &path, "application/merge-patch+json", patch).await;
+        let message = answer["message"].as_str().unwrap_or_default();
+        assert!(code == 422 && message.contains(refusal), "{version}: {code} {answer}");
+    }
+}

@@ -2,6 +2,7 @@
 
 use resource::{Ask, User};
 use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 pub(crate) const GROUP: &str = "rbac.authorization.k8s.io";
@@ -135,54 +136,84 @@ pub fn missing(rules: &[Value], user: &User, namespace: &str, list: List<'_>) ->
         held.push(rule.clone());
         true
     });
-    let mut lines: Vec<String> = rules.iter().filter_map(|rule| lacking(rule, &held)).collect();
-    lines.sort();
-    lines.dedup();
-    lines
+    let mut lacked = Lacked::default();
+    for rule in rules {
+        lacked.add(rule, &held);
+    }
+    lacked.lines()
 }
 
 /// Most combinations of a rule's groups, resources, names and verbs that are looked at: a rule of more counts as not covered.
 const ASKS_MAX: usize = 100_000;
 
-/// What of one rule is not covered by any held one.
-fn lacking(rule: &Value, held: &[Value]) -> Option<String> {
-    let verbs: Vec<&str> = texts(rule, "verbs").collect();
-    let quoted = |items: &[&str]| items.iter().map(|item| format!("{item:?}")).collect::<Vec<_>>().join(", ");
-    let urls: Vec<&str> = texts(rule, "nonResourceURLs").collect();
-    if !urls.is_empty() {
-        let open: Vec<&str> = verbs
-            .iter()
-            .copied()
-            .filter(|verb| urls.iter().any(|path| !held.iter().any(|rule| covers(rule, &Ask::Path { verb, path }))))
-            .collect();
-        return (!open.is_empty())
-            .then(|| format!("{{NonResourceURLs:[{}], Verbs:[{}]}}", quoted(&urls), quoted(&open)));
+fn quoted(items: &[&str]) -> String {
+    items.iter().map(|item| format!("{item:?}")).collect::<Vec<_>>().join(" ")
+}
+
+/// What is not held: the verbs of each group, resource and name, and what stands for itself.
+#[derive(Default)]
+struct Lacked<'a> {
+    verbs: BTreeMap<(&'a str, &'a str, Option<&'a str>), Vec<&'a str>>,
+    lines: BTreeSet<String>,
+}
+
+impl<'a> Lacked<'a> {
+    /// Looks at a rule part by part: one group, resource, name and verb, or one path and verb.
+    fn add(&mut self, rule: &'a Value, held: &[Value]) {
+        let of = |field: &str| texts(rule, field).collect::<Vec<&'a str>>();
+        let (verbs, urls) = (of("verbs"), of("nonResourceURLs"));
+        for path in &urls {
+            for verb in &verbs {
+                if !held.iter().any(|rule| covers(rule, &Ask::Path { verb, path })) {
+                    self.lines.insert(format!("{{NonResourceURLs:[{path:?}], Verbs:[{verb:?}]}}"));
+                }
+            }
+        }
+        let (groups, resources, names) = (of("apiGroups"), of("resources"), of("resourceNames"));
+        let each_name: Vec<Option<&str>> =
+            if names.is_empty() { vec![None] } else { names.iter().copied().map(Some).collect() };
+        let asks =
+            [groups.len(), resources.len(), each_name.len(), verbs.len()].into_iter().fold(1, usize::saturating_mul);
+        if asks > ASKS_MAX {
+            let shown =
+                [("APIGroups", &groups), ("Resources", &resources), ("ResourceNames", &names), ("Verbs", &verbs)];
+            let shown = shown.iter().filter(|(_, items)| !items.is_empty());
+            let shown: Vec<String> = shown.map(|(field, items)| format!("{field}:[{}]", quoted(items))).collect();
+            self.lines.insert(format!("{{{}}}", shown.join(", ")));
+            return;
+        }
+        for group in &groups {
+            for resource in &resources {
+                for verb in &verbs {
+                    for name in &each_name {
+                        let ask = Ask::Resource {
+                            verb,
+                            group,
+                            resource,
+                            namespace: "",
+                            name: name.unwrap_or_default(),
+                            fields: "",
+                        };
+                        if !held.iter().any(|rule| covers(rule, &ask)) {
+                            let lacked = self.verbs.entry((group, resource, *name)).or_default();
+                            if !lacked.contains(verb) {
+                                lacked.push(verb);
+                            }
+                        }
+                    }
+                }
+            }
+        }
     }
-    let (groups, resources): (Vec<&str>, Vec<&str>) =
-        (texts(rule, "apiGroups").collect(), texts(rule, "resources").collect());
-    let names: Vec<&str> = texts(rule, "resourceNames").collect();
-    let each_name: &[&str] = if names.is_empty() { &[""] } else { &names };
-    let asks = [groups.len(), resources.len(), each_name.len(), verbs.len()].into_iter().fold(1, usize::saturating_mul);
-    let covered = |verb: &str| {
-        asks <= ASKS_MAX
-            && groups.iter().all(|group| {
-                resources.iter().all(|resource| {
-                    each_name.iter().all(|name| {
-                        let ask = Ask::Resource { verb, group, resource, namespace: "", name, fields: "" };
-                        held.iter().any(|rule| covers(rule, &ask))
-                    })
-                })
-            })
-    };
-    let open: Vec<&str> = verbs.iter().copied().filter(|verb| !covered(verb)).collect();
-    if open.is_empty() {
-        return None;
+
+    fn lines(mut self) -> Vec<String> {
+        for ((group, resource, name), verbs) in &self.verbs {
+            let name = name.map(|name| format!(", ResourceNames:[{name:?}]")).unwrap_or_default();
+            let verbs = quoted(verbs);
+            self.lines.insert(format!("{{APIGroups:[{group:?}], Resources:[{resource:?}]{name}, Verbs:[{verbs}]}}"));
+        }
+        self.lines.into_iter().collect()
     }
-    let mut text = format!("{{APIGroups:[{}], Resources:[{}]", quoted(&groups), quoted(&resources));
-    if !names.is_empty() {
-        text += &format!(", ResourceNames:[{}]", quoted(&names));
-    }
-    Some(format!("{text}, Verbs:[{}]}}", quoted(&open)))
 }
 
 #[cfg(test)]
@@ -244,5 +275,23 @@ mod tests {
         assert_eq!(lines[0], r#"{APIGroups:[""], Resources:["pods"], Verbs:["list"]}"#);
         assert_eq!(lines[1], r#"{APIGroups:[""], Resources:["secrets"], Verbs:["*"]}"#);
         assert!(missing(&rules[..0], &user("bob", &[]), "ns", &world).is_empty());
+        // part by part, whatever rules they come from
+        let rules = [
+            json!({"apiGroups": ["", "apps"], "resources": ["a", "b"], "verbs": ["get", "list"]}),
+            json!({"apiGroups": [""], "resources": ["a"], "verbs": ["watch", "get"]}),
+            json!({"apiGroups": [""], "resources": ["a"], "verbs": ["get"], "resourceNames": ["n", "o"]}),
+            json!({"nonResourceURLs": ["/x", "/y"], "verbs": ["get", "post"]}),
+        ];
+        let expected = r#"{APIGroups:[""], Resources:["a"], ResourceNames:["n"], Verbs:["get"]}
+{APIGroups:[""], Resources:["a"], ResourceNames:["o"], Verbs:["get"]}
+{APIGroups:[""], Resources:["a"], Verbs:["get" "list" "watch"]}
+{APIGroups:[""], Resources:["b"], Verbs:["get" "list"]}
+{APIGroups:["apps"], Resources:["a"], Verbs:["get" "list"]}
+{APIGroups:["apps"], Resources:["b"], Verbs:["get" "list"]}
+{NonResourceURLs:["/x"], Verbs:["get"]}
+{NonResourceURLs:["/x"], Verbs:["post"]}
+{NonResourceURLs:["/y"], Verbs:["get"]}
+{NonResourceURLs:["/y"], Verbs:["post"]}"#;
+        assert_eq!(missing(&rules, &user("bob", &[]), "ns", &world).join("\n"), expected);
     }
 }

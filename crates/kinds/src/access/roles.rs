@@ -175,7 +175,12 @@ impl Strategy for Role {
     }
 
     fn row(&self, object: &Value, _now: Timestamp) -> Vec<Value> {
-        vec![api::object::meta(object, "name").into(), api::object::meta(object, "creationTimestamp").into()]
+        // a bookmark has no time, which Go writes as its first one
+        let created = match api::object::meta(object, "creationTimestamp") {
+            "" => "0001-01-01T00:00:00Z",
+            time => time,
+        };
+        vec![api::object::meta(object, "name").into(), created.into()]
     }
 
     fn name_faults(&self, name: &str, _prefix: bool) -> Vec<String> {
@@ -255,9 +260,10 @@ impl Binding {
         }
         let role = &binding["roleRef"];
         let name = role["name"].as_str().unwrap_or_default();
-        let (resource, namespace) = match role["kind"].as_str() {
-            Some("Role") => ("roles", cx.namespace),
-            _ => ("clusterroles", ""),
+        let (resource, namespace) = match role["kind"].as_str().unwrap_or_default() {
+            "Role" => ("roles", cx.namespace),
+            "ClusterRole" => ("clusterroles", ""),
+            kind => return Err(Status::new(500, "", format!("unsupported role reference kind: {kind:?}"))),
         };
         let pass = Ask::Resource { verb: "bind", group: GROUP, resource, namespace: cx.namespace, name, fields: "" };
         if rbac::authorize(cx.who, &pass, cx.list).is_some() {

@@ -9,7 +9,7 @@ mod rights;
 mod validating;
 mod webhooks;
 
-use super::kit::{at, child, child_if, default, items, items_mut, text};
+use super::kit::{at, child, child_if, items, items_mut, map, text};
 use super::podspec::label_selector;
 use api::field::{Error, ErrorList, Path};
 use api::names;
@@ -26,6 +26,13 @@ const GROUP: &str = "admissionregistration.k8s.io";
 /// Faults; where there are none, those that `then` finds.
 fn or_else(faults: ErrorList, then: impl FnOnce() -> ErrorList) -> ErrorList {
     if faults.is_empty() { then() } else { faults }
+}
+
+/// Sets what is absent or null. These fields are pointers to texts upstream: an empty one is there, and refused.
+fn default(object: &mut Value, member: &str, value: impl Into<Value>) {
+    if at(object, member).is_null() {
+        map(object).insert(member.to_owned(), value.into());
+    }
 }
 
 fn match_defaults(resources: &mut Value, rules: &[&str]) {

@@ -5,10 +5,12 @@ use super::{
     binding_defaults, binding_faults, expression, optional, or_else, policy_defaults, policy_faults, reserved_name,
     rights,
 };
-use crate::kit::{age, at, items, keep, text};
+use crate::kit::{age, at, items, keep, keep_meta, text};
+use crate::misc::conditions;
 use api::field::{Error, ErrorList, Path};
 use api::names;
 use jiff::Timestamp;
+use merge::apply::Ignored;
 use merge::cel::PolicyScope;
 use resource::{Context, Strategy};
 use serde_json::{Value, json};
@@ -120,6 +122,33 @@ impl Strategy for Policies {
 
     fn prepare_subresource(&self, _cx: &Context<'_>, _subresource: &str, new: &mut Value, old: &Value) {
         keep(new, old, "spec");
+        for member in ["labels", "annotations", "finalizers", "ownerReferences"] {
+            keep_meta(new, old, member);
+        }
+    }
+
+    fn validate_subresource(&self, _cx: &Context<'_>, _subresource: &str, new: &Value, _old: &Value) -> ErrorList {
+        let path = Path::new("status");
+        let mut errors = ErrorList::new();
+        let at_warnings = path.child("typeChecking").child("expressionWarnings");
+        for (i, warning) in items(new, "status.typeChecking.expressionWarnings").iter().enumerate() {
+            let path = at_warnings.index(i);
+            if text(warning, "warning").is_empty() {
+                errors.push(Error::required(&path.child("warning"), ""));
+            }
+            if text(warning, "fieldRef").trim().is_empty() {
+                errors.push(Error::required(&path.child("fieldRef"), ""));
+            }
+        }
+        errors.extend(conditions(items(new, "status.conditions"), &path.child("conditions")));
+        errors
+    }
+
+    fn ignored(&self, subresource: &str) -> Ignored {
+        match subresource {
+            "status" => Ignored::paths(&["spec", "metadata"]),
+            _ => Ignored::paths(&["status"]),
+        }
     }
 
     fn validate_create(&self, cx: &Context<'_>, new: &Value) -> ErrorList {

@@ -1,7 +1,7 @@
 //! The kinds `ValidatingWebhookConfiguration` and `MutatingWebhookConfiguration`.
 
-use super::{conditions, match_defaults, optional, reserved_name, rule};
-use crate::kit::{age, at, child, child_if, default, int, items, items_mut, text};
+use super::{conditions, default, match_defaults, optional, reserved_name, rule};
+use crate::kit::{age, at, child, child_if, int, items, items_mut, text};
 use crate::podspec::label_selector;
 use api::field::{Error, ErrorList, Path};
 use api::names;

@@ -5,7 +5,7 @@ use crate::kit::{at, int, items, text};
 use api::field::{Error, ErrorList, Path};
 use api::names;
 use serde_json::Value;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 fn qualified(key: &str, path: &Path, errors: &mut ErrorList) {
     errors.extend(names::qualified_name_faults(key).into_iter().map(|fault| Error::invalid(path, key, fault)));
@@ -207,7 +207,8 @@ pub fn affinity(affinity: &Value, path: &Path, errors: &mut ErrorList) {
 /// Spread over topology domains.
 pub fn topology_spread(spec: &Value, path: &Path, errors: &mut ErrorList) {
     let constraints = items(spec, "topologySpreadConstraints");
-    let mut seen: BTreeSet<(&str, &str)> = BTreeSet::new();
+    let pair = |constraint| (text(constraint, "topologyKey"), text(constraint, "whenUnsatisfiable"));
+    let last: BTreeMap<(&str, &str), usize> = constraints.iter().enumerate().map(|(i, one)| (pair(one), i)).collect();
     for (i, constraint) in constraints.iter().enumerate() {
         let path = path.index(i);
         let skew = int(constraint, "maxSkew").unwrap_or_default();
@@ -228,7 +229,8 @@ pub fn topology_spread(spec: &Value, path: &Path, errors: &mut ErrorList) {
                 &["DoNotSchedule", "ScheduleAnyway"],
             ));
         }
-        if !seen.insert((key, unsatisfiable)) {
+        // each is told that comes again
+        if last.get(&(key, unsatisfiable)).is_some_and(|last| *last > i) {
             let pair = format!("{{{key}, {unsatisfiable}}}");
             errors.push(Error::duplicate(&path.child("{topologyKey, whenUnsatisfiable}"), pair));
         }

@@ -143,7 +143,7 @@ pub fn spec(spec: &Value, path: &Path) -> ErrorList {
         let name = text(spec, "os.name");
         let at = path.child("os").child("name");
         if name.is_empty() {
-            errors.push(Error::required(&at, "cannot be empty"));
+            errors.push(Error::required(&at, ""));
         } else if !["linux", "windows"].contains(&name) {
             errors.push(Error::not_supported(&path.child("os"), name, &["linux", "windows"]));
         }

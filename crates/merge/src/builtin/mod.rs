@@ -65,6 +65,9 @@ pub enum Other {
 /// Go's name of a quantity, which documents call a text.
 pub(crate) const QUANTITY: &str = "Quantity";
 
+/// Go's name for what may be any value, which server-side apply takes whole.
+pub(crate) const RAW: &str = "RawExtension";
+
 /// The name of the type of a CRD's schema.
 pub const JSON_SCHEMA: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps";
 
@@ -206,6 +209,20 @@ pub fn is_registered(group: &str, api_version: &str, kind: &str) -> bool {
         let of_group = matches!(api_version, "apiextensions.k8s.io/v1" | "apiextensions.k8s.io/v1beta1");
         return of_group && matches!(kind, "CustomResourceDefinition" | "CustomResourceDefinitionList");
     }
+    // versions that nobody serves any more, but still reads
+    const OLD: [(&str, &[&str]); 3] = [
+        (
+            "extensions/v1beta1",
+            &["Deployment", "DeploymentRollback", "Scale", "DaemonSet", "Ingress", "ReplicaSet", "NetworkPolicy"],
+        ),
+        ("apps/v1beta1", &["Deployment", "DeploymentRollback", "Scale", "StatefulSet", "ControllerRevision"]),
+        ("apps/v1beta2", &["Deployment", "Scale", "StatefulSet", "DaemonSet", "ReplicaSet", "ControllerRevision"]),
+    ];
+    if let Some((_, kinds)) = OLD.iter().find(|(version, _)| *version == api_version) {
+        let single = kind.strip_suffix("List").unwrap_or(kind);
+        return kinds.contains(&kind)
+            || (kinds.contains(&single) && !["DeploymentRollback", "Scale"].contains(&single));
+    }
     !lacks(api_version, kind) && knows(api_version)
 }
 
@@ -341,7 +358,7 @@ fn shape_schema(shape: &Shape, open: &mut Vec<String>, done: &mut BTreeMap<Strin
             kind: Type::Object,
             preserve_unknown: true,
             atomic_map: true,
-            go: (*shape == Shape::Raw).then_some("RawExtension"),
+            go: (*shape == Shape::Raw).then_some(RAW),
             ..<Schema as Default>::default()
         }),
         Shape::Any | Shape::SchemaOr(_) => preserve(),

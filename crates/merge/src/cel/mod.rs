@@ -76,19 +76,67 @@ impl Computed {
     }
 }
 
+/// The first number beyond 64-bit integers.
+const TWO_63: f64 = 9_223_372_036_854_775_808.0;
+
+/// A text that is none of this type.
+fn unreadable(ty: &str) -> ExecutionError {
+    ExecutionError::function_error(ty, format!("type conversion error from 'string' to '{ty}'"))
+}
+
 /// All functions. Building this is costly, evaluating in a scope of it is not.
 static ROOT: LazyLock<Context<'static>> = LazyLock::new(|| {
     let mut context = Context::default().with_all();
     context.add_function("type", |value: Cel| -> Result<Cel, ExecutionError> { Ok(type_marker(&value)) });
     context.add_function("bool", |value: Cel| -> Result<Cel, ExecutionError> {
-        let wrong = || ExecutionError::function_error("bool", "type conversion error from 'string' to 'bool'");
         match &value {
             Cel::Bool(_) => Ok(value),
             Cel::String(text) => match text.as_str() {
                 "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(Cel::Bool(true)),
                 "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(Cel::Bool(false)),
-                _ => Err(wrong()),
+                _ => Err(unreadable("bool")),
             },
+            _ => Err(ExecutionError::NoSuchOverload),
+        }
+    });
+    context.add_function("double", |This(value): This<Cel>| -> Result<Cel, ExecutionError> {
+        #[expect(clippy::cast_precision_loss, reason = "as CEL has it")]
+        match &value {
+            Cel::Float(_) => Ok(value),
+            Cel::Int(int) => Ok(Cel::Float(*int as f64)),
+            Cel::UInt(uint) => Ok(Cel::Float(*uint as f64)),
+            // as Go has it, what is too large is no number
+            Cel::String(text) => match text.parse::<f64>() {
+                Ok(float) if float.is_infinite() && text.contains(|c: char| c.is_ascii_digit()) => {
+                    Err(unreadable("double"))
+                }
+                read => read.map(Cel::Float).map_err(|_| unreadable("double")),
+            },
+            _ => Err(ExecutionError::NoSuchOverload),
+        }
+    });
+    context.add_function("int", |This(value): This<Cel>| -> Result<Cel, ExecutionError> {
+        let overflow = || ExecutionError::function_error("int", "integer overflow");
+        #[expect(clippy::cast_possible_truncation, reason = "in its bounds")]
+        match &value {
+            Cel::Int(_) => Ok(value),
+            Cel::UInt(uint) => i64::try_from(*uint).map(Cel::Int).map_err(|_| overflow()),
+            Cel::Float(float) if (-TWO_63..TWO_63).contains(float) => Ok(Cel::Int(*float as i64)),
+            Cel::Float(_) => Err(overflow()),
+            Cel::Timestamp(time) => Ok(Cel::Int(time.timestamp())),
+            Cel::String(text) => text.parse().map(Cel::Int).map_err(|_| unreadable("int")),
+            _ => Err(ExecutionError::NoSuchOverload),
+        }
+    });
+    context.add_function("uint", |This(value): This<Cel>| -> Result<Cel, ExecutionError> {
+        let overflow = || ExecutionError::function_error("uint", "unsigned integer overflow");
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "in its bounds")]
+        match &value {
+            Cel::UInt(_) => Ok(value),
+            Cel::Int(int) => u64::try_from(*int).map(Cel::UInt).map_err(|_| overflow()),
+            Cel::Float(float) if (0.0..2.0 * TWO_63).contains(float) => Ok(Cel::UInt(*float as u64)),
+            Cel::Float(_) => Err(overflow()),
+            Cel::String(text) => text.parse().map(Cel::UInt).map_err(|_| unreadable("uint")),
             _ => Err(ExecutionError::NoSuchOverload),
         }
     });

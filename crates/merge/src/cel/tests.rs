@@ -74,6 +74,12 @@ fn fails_in_cel_gos_words() {
         ("duration('x') > duration('1s')", "type conversion error from 'string' to 'google.protobuf.Duration'"),
         ("object.data > 5", "no such overload"),
         ("bool('yes')", "type conversion error from 'string' to 'bool'"),
+        ("double(object.n) < 1.5", "type conversion error from 'string' to 'double'"),
+        ("double('1e999') < 1.5", "type conversion error from 'string' to 'double'"),
+        ("int(object.n) < 1", "type conversion error from 'string' to 'int'"),
+        ("int(9223372036854775808.0) < 1", "integer overflow"),
+        ("uint('-1') == 1u", "type conversion error from 'string' to 'uint'"),
+        ("uint(-1) == 1u", "unsigned integer overflow"),
         ("string(int(object.data.?x['y'].orValue('0')) + int(object.data.k)) == ''", "no such key: k"),
         ("quantity('500m').asInteger() == 5", "cannot convert value to integer"),
         (

@@ -151,6 +151,8 @@ fn start(
             &format!("--secure-port={port}"),
             "--bind-address=127.0.0.1",
             "--advertise-address=127.0.0.1",
+            // as every installer sets it
+            "--allow-privileged=true",
             // nothing would lead to the address that it would publish
             "--endpoint-reconciler-type=none",
             "--service-cluster-ip-range=10.96.0.0/16",

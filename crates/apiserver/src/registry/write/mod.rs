@@ -155,7 +155,7 @@ impl Core {
         })))
     }
 
-    /// Writes objects that change along with what was asked for, each at the version it was read at.
+    /// Writes objects that change along with what was asked for, each at the version it was read at. What stays as it was is not written.
     pub(crate) fn write_beside(&self, target: &Target, objects: Vec<Beside>) -> Result<Attempt, Status> {
         let mut ops = Vec::new();
         for Beside { group, plural, object } in objects {
@@ -164,12 +164,18 @@ impl Core {
             let Some(entry) = self.store.get(&bucket, &key) else {
                 return Err(Status::not_found(group, plural, &key.name));
             };
+            if *entry.value() == object {
+                continue;
+            }
             // An object that has changed meanwhile makes the transaction fail, and the request is thought over again.
             let expect = match api::object::resource_version(&object).parse() {
                 Ok(revision) => Expect::Revision(revision),
                 Err(_) => Expect::Revision(entry.revision),
             };
             ops.push(Op::Put { bucket: bucket.into(), key, value: object, expect });
+        }
+        if ops.is_empty() {
+            return Ok(Attempt::made(201, Value::Null));
         }
         Ok(Attempt::Write(Box::new(Pending {
             txn: Txn { ops, ..Txn::default() },

@@ -52,7 +52,10 @@ impl Core {
             if resource.strategy.create_on_update() && target.subresource.is_empty() {
                 named_revision(&new)?;
                 self.may_create(call)?;
-                meta_mut(&mut new).remove("resourceVersion");
+                // a trial, which stores nothing, leaves the one that was sent
+                if !call.options.dry_run {
+                    meta_mut(&mut new).remove("resourceVersion");
+                }
                 return self.create(call, new, false);
             }
             return Err(not_found(target));

@@ -67,6 +67,11 @@ fn is_open(schema: &Schema) -> bool {
 /// What `schema` makes of `value`. A null takes the schema's own form; where the schema is open, it is an object.
 fn shape(schema: &Schema, value: &Value) -> Shape {
     match schema.kind {
+        Type::Object if schema.go == Some(crate::builtin::RAW) => match value {
+            Value::Array(_) => Shape::List { atomic: true },
+            Value::Object(_) | Value::Null => Shape::Map { atomic: true },
+            Value::Bool(_) | Value::Number(_) | Value::String(_) => Shape::Scalar,
+        },
         Type::Object => Shape::Map { atomic: schema.atomic_map },
         Type::Array => Shape::List { atomic: schema.list_type == ListType::Atomic },
         Type::String | Type::Integer | Type::Number | Type::Boolean => Shape::Scalar,
@@ -213,8 +218,10 @@ fn faults_at(schema: &Schema, value: &Value, duplicates: bool, open: bool) -> Ve
 
 fn scalar_fault(schema: &Schema, value: &Value) -> Option<String> {
     let got = |value: &Value| format!("&{{{}}}", gotext::plain(value));
-    // a time is any scalar to server-side apply
-    let kind = if schema.format.as_deref() == Some("date-time") { Type::Any } else { schema.kind };
+    // to server-side apply a text with a format is any scalar, but for bytes, and what is raw any value
+    let format = schema.format.as_deref().unwrap_or_default();
+    let any = schema.kind == Type::String && !matches!(format, "" | "byte") || schema.go == Some(crate::builtin::RAW);
+    let kind = if any { Type::Any } else { schema.kind };
     match (kind, value) {
         (_, Value::Null)
         | (Type::Integer | Type::Number, Value::Number(_))
