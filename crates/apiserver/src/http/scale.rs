@@ -79,6 +79,11 @@ fn set(object: &mut Value, path: &str, value: Value) {
     *at = value;
 }
 
+/// Where upstream cannot read the scale of a custom kind, it does not know the type that it wanted either.
+fn unreadable() -> Status {
+    Status::bad_request("no kind is registered for the type v1.Scale in scheme \"pkg/runtime/scheme.go:111\"")
+}
+
 impl Server {
     /// Upstream cannot apply to the scale of a custom resource: it has no form in which both have the same fields. It
     /// finds that out after it has looked for conflicts.
@@ -144,20 +149,16 @@ impl Server {
 
     /// The Scale in the body of an update.
     fn scale_body(ask: &Ask, builtin: bool) -> Result<Value, Status> {
-        // Where upstream cannot read the scale of a custom kind, it does not know the type that it wanted either.
-        let unknown = || {
-            Status::bad_request("no kind is registered for the type v1.Scale in scheme \"pkg/runtime/scheme.go:111\"")
-        };
         let read = match ask.content_type().as_str() {
             "" | negotiate::JSON => decode::scale(&ask.body, Format::Json),
             negotiate::YAML => decode::scale(&ask.body, Format::Yaml),
             negotiate::PROTOBUF if builtin => crate::protobuf::decode(ask.body.text())
                 .map_err(|why| decode::unrecognized("Scale", &why, ask.body.text()))
                 .and_then(|value| decode::scale_of(value, &ask.body)),
-            negotiate::PROTOBUF => return Err(unknown()),
+            negotiate::PROTOBUF => return Err(unreadable()),
             _ => return Err(negotiate::unsupported(&[negotiate::JSON, negotiate::YAML, negotiate::PROTOBUF])),
         };
-        read.map_err(|status| if builtin { status } else { unknown() })
+        read.map_err(|status| if builtin { status } else { unreadable() })
     }
 
     pub(crate) async fn scale(self: &Arc<Self>, ask: &Ask, target: &Target) -> Result<Response<Body>, Status> {
@@ -187,11 +188,10 @@ impl Server {
         let mut warnings = Vec::new();
         let body = if ask.method == Method::PUT {
             let mut body = Self::scale_body(ask, builtin)?;
-            if builtin {
-                warnings = decode::unknown_of_scale(&mut body, options.validation).map_err(|why| {
-                    Status::bad_request(format!("Scale in version \"v1\" cannot be handled as a Scale: {why}"))
-                })?;
-            }
+            warnings = decode::unknown_of_scale(&mut body, options.validation).map_err(|why| match builtin {
+                true => Status::bad_request(format!("Scale in version \"v1\" cannot be handled as a Scale: {why}")),
+                false => unreadable(),
+            })?;
             body
         } else if apply {
             ask.body.yaml().map_err(Status::bad_request)?.0

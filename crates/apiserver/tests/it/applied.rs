@@ -54,6 +54,13 @@ async fn what_is_applied_is_of_the_paths_kind() {
             assert_eq!((code, &answer["message"]), (400, &json!(expected)), "{path}");
         }
     }
+    let scale =
+        json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "a"}, "spec": {"more": 1}});
+    for (validation, code) in [("Strict", 400), ("Warn", 200), ("Ignore", 200)] {
+        let path = format!("{things}/a/scale?dryRun=All&fieldValidation={validation}");
+        let (told, answer) = hostile.ask("PUT", &path, "application/json", scale.to_string()).await;
+        assert_eq!(told, code, "{validation}: {answer}");
+    }
     let other = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "none"}}).to_string();
     let path = format!("{things}/none/status?fieldManager=m");
     assert_eq!(hostile.ask("PATCH", &path, APPLY, other).await.0, 404, "whether it is there is asked first");
