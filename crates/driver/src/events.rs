@@ -88,6 +88,12 @@ impl Recorder {
             *count
         };
         if let Err(error) = self.write(regarding, event, &name, count).await {
+            // one that nobody has seen does not count
+            let mut counts = self.counts.lock().await;
+            if let Some(count) = counts.get_mut(&format!("{}/{name}", object::meta(regarding, "namespace"))) {
+                *count = count.saturating_sub(1);
+            }
+            drop(counts);
             tracing::warn!(event = event.reason, about = %Key::of(regarding), error = %error_chain(&error), "dropped an event");
         }
     }

@@ -131,6 +131,12 @@ impl Refusal {
             (_, _, None) => Fate::Retry,
         }
     }
+
+    /// Whether what was asked for may have been done all the same: no answer came, or the server, or what is before it, failed on
+    /// the way.
+    fn leaves_open(&self) -> bool {
+        self.code == 0 || (self.code >= 500 && self.retry_after.is_none())
+    }
 }
 
 /// How carrying out a decision ended.
@@ -152,7 +158,7 @@ pub enum Step {
 }
 
 /// A decision that is being carried out: writes in order; the status, or another after a refusal, if no write failed for good;
-/// the events if the status is written.
+/// the events if the status is written, or may be: the next look finds nothing to tell where it is.
 ///
 /// A conflict ends it at once and is no error. A write marked `Continue` that fails is reported and tried again, and what
 /// follows it is done all the same.
@@ -335,6 +341,9 @@ impl Execution {
             What::Status if refusal.fate() == Fate::Again => self.end = Some(Outcome::Again),
             What::Status | What::StatusOfRefusal => {
                 self.failed(refusal.message.clone(), refusal);
+                if matches!(what, What::Status) && refusal.leaves_open() {
+                    self.due.extend(self.events.by_ref().map(Request::Record));
+                }
                 self.end = Some(self.outcome());
             }
         }
@@ -682,6 +691,21 @@ mod tests {
     fn a_status_of_what_is_gone_is_no_failure() {
         assert_eq!(run(decision(vec![]), vec![refusal(404, "NotFound")]).1, Outcome::Done);
         assert!(matches!(run(decision(vec![]), vec![refusal(500, "InternalError")]).1, Outcome::Failed(..)));
+    }
+
+    #[test]
+    fn what_may_be_written_is_told() {
+        let told = |answer| {
+            let (said, outcome) = run(decision(vec![]), vec![answer]);
+            assert_eq!((said.first().map(String::as_str), outcome.clone()), (Some("PATCH x/status"), outcome.clone()));
+            assert!(matches!(outcome, Outcome::Failed(..)), "{outcome:?}");
+            said.len() > 1 && said.ends_with(&["end: said: {error}".to_owned()])
+        };
+        assert!(told(refusal(0, "")), "no answer came");
+        assert!(told(refusal(504, "Timeout")), "it may have been done since");
+        assert!(!told(refusal(403, "Forbidden")), "it was not done");
+        let busy = Refusal { code: 503, retry_after: Some(Duration::from_secs(1)), ..Refusal::default() };
+        assert!(!told(Answer::Refused(busy)), "it was not tried");
     }
 
     #[test]

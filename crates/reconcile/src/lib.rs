@@ -127,7 +127,7 @@ pub trait World {
 }
 
 /// What should happen. Writes run in order and stop at the first error; the status is written only if all writes
-/// succeeded; events only if the status write succeeded (or none was due).
+/// succeeded; events only if the status write succeeded (or none was due, or nobody knows whether it did: told twice rather than never).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Decision {
     pub writes: Vec<Write>,

@@ -16,10 +16,10 @@ use plan::mpijob::controller::MpiJobController;
 use plan::optimization::controller::OptimizationController;
 use plan::plugins::{CaSource, Settings, StatusServer};
 use plan::runtime::RuntimeKind;
-use reconcile::execution::{Answer, Execution, Outcome, Request, Step};
+use reconcile::execution::{Answer, Call, Execution, Outcome, Request, Step};
 use reconcile::queue::Queue;
 use reconcile::wakes::states;
-use reconcile::{Decision, Next, Primary, Reconciler, Watch};
+use reconcile::{Decision, Event, Next, Primary, Reconciler, StatusWrite, Watch};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -136,6 +136,29 @@ pub struct Actor {
     bug: Option<Bug>,
 }
 
+/// The events that go with a decision's status: once it is written, they are due.
+struct Promised {
+    status: Option<StatusWrite>,
+    events: Vec<Event>,
+    due: Vec<Event>,
+}
+
+impl Promised {
+    fn of(decision: &Decision) -> Self {
+        Self { status: decision.status.clone(), events: decision.events.clone(), due: Vec::new() }
+    }
+
+    /// The call was carried out. A status in place of the decision's promises nothing.
+    fn applied(&mut self, call: &Call) {
+        if let Some(StatusWrite::Replace(body) | StatusWrite::Merge(body)) = &self.status
+            && call.subresource == Some("status")
+            && call.body == *body
+        {
+            self.due.append(&mut self.events);
+        }
+    }
+}
+
 /// How a look at one object ended.
 enum Look {
     Carried(Outcome, Next),
@@ -250,23 +273,42 @@ impl Actor {
             cluster.broken(wrong);
         }
         let next = decision.next;
+        let mut promised = Promised::of(&decision);
         let mut execution = Execution::new(target.clone(), decision);
         let mut answer = None;
         loop {
+            let is_refused = matches!(answer, Some(Answer::Refused(_)));
             answer = Some(match execution.step(answer) {
-                Step::End(outcome) => return Look::Carried(outcome, next),
+                Step::End(outcome) => {
+                    if let Some(event) = promised.due.first() {
+                        let (name, reason) = (self.logic.name(), &event.reason);
+                        cluster.broken(format!("{name} wrote the status of {target}, and no event {reason} was sent"));
+                    }
+                    return Look::Carried(outcome, next);
+                }
                 Step::Ask(Request::Call(call)) => {
                     if cluster.kills.get() && dice.as_deref_mut().is_some_and(|dice| dice.chance(4)) {
                         return Look::Crashed;
                     }
-                    cluster.call(self.logic.name(), target, &call, dice.as_deref_mut())
+                    let answer = cluster.call(self.logic.name(), target, &call, dice.as_deref_mut());
+                    if cluster.applied.get() {
+                        promised.applied(&call);
+                    }
+                    answer
                 }
                 Step::Ask(Request::Draw) => Answer::Drawn(std::array::from_fn(|_| cluster.chance() as u8)),
                 Step::Ask(Request::Show(object)) => {
                     self.view.show(object);
                     Answer::Noted
                 }
-                Step::Ask(Request::Record(_)) => Answer::Noted,
+                Step::Ask(Request::Record(event)) => {
+                    let is_lost =
+                        is_refused && self.bug.is_some_and(|bug| matches!(bug.mistake, Mistake::TellsNothingUnanswered));
+                    if !is_lost {
+                        promised.due.retain(|due| *due != event);
+                    }
+                    Answer::Noted
+                }
             });
         }
     }

@@ -34,6 +34,8 @@ pub enum Mistake {
     LosesWakesOfResting,
     /// It is another controller.
     Is(MakeLogic),
+    /// Events that go with a write without an answer are not sent.
+    TellsNothingUnanswered,
     /// The server's time is the machine's, which is set by hours now and then.
     FollowsMachineClock,
     /// The decision is another one.
@@ -69,6 +71,7 @@ pub const BUGS: &[Bug] = &[
     bug("an MPIJob's retry is never due", "mpijob", Mistake::NoTimers),
     bug("an MPIJob's first worker is never made", "mpijob", Mistake::Decides(no_first_worker)),
     bug("a wake during a rest is lost", "mpijob", Mistake::LosesWakesOfResting),
+    bug("events are lost with an answer", "mpijob", Mistake::TellsNothingUnanswered),
     bug("no room is kept for a launcher that comes later", "scheduler", Mistake::Is(scheduler_without_room)),
     bug("a clock that is set makes nodes silent", "", Mistake::FollowsMachineClock),
     bug("a child lands in another namespace", "trainjob", Mistake::Decides(writes_elsewhere)),
@@ -101,6 +104,7 @@ impl Bug {
             | Mistake::NoRetries
             | Mistake::ConflictsAreFine
             | Mistake::LosesWakesOfResting
+            | Mistake::TellsNothingUnanswered
             | Mistake::FollowsMachineClock
             | Mistake::Is(_) => {}
         }
@@ -115,6 +119,7 @@ impl Bug {
             | Mistake::NoRetries
             | Mistake::ConflictsAreFine
             | Mistake::LosesWakesOfResting
+            | Mistake::TellsNothingUnanswered
             | Mistake::FollowsMachineClock
             | Mistake::Is(_)
             | Mistake::Decides(_) => false,

@@ -141,6 +141,8 @@ pub struct Cluster {
     remembered: Cell<u64>,
     /// Whether controllers are killed.
     pub kills: Cell<bool>,
+    /// Whether the last call was carried out, whatever its answer said.
+    pub applied: Cell<bool>,
 }
 
 /// What a run is about. Chance decides the same for a seed as long as nothing is added to its world: so MPIJobs have one of their own.
@@ -256,6 +258,7 @@ impl Cluster {
             rests: RefCell::new(dice.clone()),
             remembered: Cell::new(0),
             kills: Cell::new(dice.chance(50)),
+            applied: Cell::new(false),
         };
         let is_wanted = |manifest: &&Value| workload == Workload::MpiJobs || object::meta(manifest, "name") != MPIJOBS;
         for manifest in manifests().iter().filter(is_wanted) {
@@ -428,6 +431,7 @@ impl Cluster {
             Answer::Refused(Refusal { code, reason, message, ..Refusal::default() })
         };
         let fault = dice.map_or(100, |dice| dice.below(100));
+        self.applied.set(false);
         match fault {
             0..4 if !is_look => return refusal(409, "Conflict", "made up: a conflict"),
             4..7 => return refusal(0, "", "made up: the server is not reachable"),
@@ -437,6 +441,7 @@ impl Cluster {
         let path = format!("{}{}", Self::path(&reached.gvk, &reached.key), call.tail());
         let answer = self.send(call.method(), &path, call.content_type(), &call.body);
         self.count(before);
+        self.applied.set(answer.is_ok());
         match answer {
             _ if (7..10).contains(&fault) => refusal(0, "", "made up: the answer is lost"),
             Ok(object) => Answer::Accepted(Arc::new(object)),
