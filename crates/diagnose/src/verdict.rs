@@ -10,9 +10,11 @@ use jiff::Timestamp;
 /// Lines at the end of a log that are read for signs where no traceback ends it.
 const LAST_LINES: usize = 60;
 /// What Open MPI names in lines of its own, after it has said what is wrong with it.
-const NAMED_AFTER: [&str; 2] = ["^Executable: {command}", "^Working directory: {path}"];
+const NAMED_AFTER: [&str; 3] = ["^Executable: {command}", "^Working directory: {path}", "^Node: {_}"];
 /// Within how many lines.
 const NAMED_WITHIN: usize = 12;
+/// As many dashes are a row, above and below what Open MPI says.
+const ROW_MIN: usize = 20;
 /// Exceptions that only say that something else failed, which wrote its own lines before.
 const HOLLOW: [&str; 5] = [
     "SystemExit",
@@ -170,12 +172,12 @@ fn by_signs(unit: &Unit<'_>) -> Option<Verdict> {
     let (from_end, line, found) = best?;
     let mut vars = Vars::new();
     vars.insert("message", line.text.trim().to_owned());
-    let mut quotes = vec![line.text.trim().to_owned()];
-    if found.captures.is_empty()
-        && let Some((named, values)) = named_after(found.sign.reason, unit, from_end)
-    {
-        quotes.push(named);
-        vars.extend(values);
+    let mut quotes = vec![framed_sentence(unit, line).unwrap_or_else(|| line.text.trim().to_owned())];
+    if found.captures.is_empty() {
+        for (named, values) in named_after(found.sign.reason, unit, from_end) {
+            quotes.push(named);
+            vars.extend(values);
+        }
     }
     vars.extend(found.captures);
     Some(Verdict {
@@ -190,16 +192,40 @@ fn by_signs(unit: &Unit<'_>) -> Option<Verdict> {
     })
 }
 
-/// The line that names a program or folder, and what it names, after a sign that is so far from the end.
-fn named_after(reason: Reason, unit: &Unit<'_>, from_end: usize) -> Option<(String, Vec<(&'static str, String)>)> {
+/// The sentence that a line is of, where Open MPI has said it: it breaks its sentences into lines, below a row of dashes.
+fn framed_sentence(unit: &Unit<'_>, line: &Text<'_>) -> Option<String> {
+    let text = |at: usize| unit.lines[at].text.trim();
+    let is_row = |at: usize| text(at).len() >= ROW_MIN && text(at).bytes().all(|byte| byte == b'-');
+    let at = unit.lines.iter().position(|other| std::ptr::eq(other, line))?;
+    let row = (at.saturating_sub(NAMED_WITHIN)..at).rev().find(|at| is_row(*at))?;
+    let start = (row + 1..at).rev().find(|at| text(*at).is_empty()).unwrap_or(row) + 1;
+    let ends = |at: &usize| text(*at).is_empty() || is_row(*at);
+    let end = (at..unit.lines.len()).find(ends).unwrap_or(unit.lines.len());
+    let words = |lines: std::ops::Range<usize>| -> Vec<&str> { lines.flat_map(|at| text(at).split(' ')).collect() };
+    let before = words(start..at);
+    let begin = before.iter().rposition(|word| word.ends_with('.')).map_or(0, |last| last + 1);
+    let mut sentence = before[begin..].to_vec();
+    for word in words(at..end) {
+        sentence.push(word);
+        if word.ends_with('.') {
+            break;
+        }
+    }
+    sentence.retain(|word| !word.is_empty());
+    Some(sentence.join(" "))
+}
+
+/// The lines that name a program or folder and where it is looked for, and what they name, after a sign that is so far from the end.
+fn named_after(reason: Reason, unit: &Unit<'_>, from_end: usize) -> Vec<(String, Vec<(&'static str, String)>)> {
     if !matches!(reason, Reason::CommandNotFound | Reason::NotExecutable | Reason::MissingFile) {
-        return None;
+        return Vec::new();
     }
     let after: Vec<&str> = quiet(&unit.lines).rev().take(from_end).map(|line| line.text.trim()).collect();
-    after.into_iter().rev().take(NAMED_WITHIN).find_map(|line| {
-        let values = NAMED_AFTER.iter().find_map(|pattern| captures(pattern, line))?;
-        Some((line.to_owned(), values))
-    })
+    let named = |pattern: &&'static str| {
+        let mut lines = after.iter().rev().take(NAMED_WITHIN);
+        lines.find_map(|line| Some(((*line).to_owned(), captures(pattern, line)?)))
+    };
+    NAMED_AFTER.iter().filter_map(named).collect()
 }
 
 /// The last line that is no launcher's.
