@@ -340,6 +340,44 @@ def test_an_mpi_that_is_not_here_is_told(yard: Yard, tmp_path: pathlib.Path, say
     assert done.returncode == 2 and text in done.stderr.splitlines()[0] and not is_there(yard, "lacking"), done.stderr
 
 
+# By the SDK: what is made, from whose kubeconfig (the control plane's without one), the exception, its field, and what it says.
+BY_SDK = {
+    "one worker": ("MPIJob('bad', workers=1, image='none', command='a').create()", "", "MPIJobInvalidError", "workers", "must be 2 or more"),
+    "bad quotes": ("MPIJob('bad', image='none', command=\"a 'b\").create()", "", "MPIJobInvalidError", "command", "a quote is not closed"),
+    "name too long for its workers": (f"MPIJob('{TOO_LONG}', image='none', command='a').create()", "", "MPIJobInvalidError", "name", "is too long"),
+    "job exists": ("MPIJob('there', image='none', command='horovodrun a').create()", "", "MPIJobExistsError", "name", "already exists"),
+    "no such job": ("MPIJob.get('theer')", "", "MPIJobNotFoundError", None, '"theer" not found'),
+    "worker out of range": ("MPIJob.get('there').get_logs(worker=2)", "", "MPIJobInvalidError", "worker", 'MPIJob "there" has workers 0 to 1'),
+    "no right": ("MPIJob('bad', image='none', command='horovodrun a').create()", "eve", "MPIJobForbiddenError", None, 'User "eve" cannot create'),
+    "CRD missing": ("MPIJob('bad', image='none', command='a').create()", "bare", "MPIJobServerError", None, "no MPIJobs"),
+    "no MPI": ("MPIJob('bad', image='none', command='a').create()", "", "MPIJobInvalidError", "implementation", "there is no mpirun on this machine"),
+    "another's mpirun": ("MPIJob('bad', image='none', command='a', implementation='intel').create()", "openmpi", "MPIJobInvalidError",
+                         "implementation", "is OpenMPI's; install the other (pip install impi-rt)"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BY_SDK)
+def test_wrong_input_is_told_by_the_sdk(yard: Yard, there: str, bare: pathlib.Path, tmp_path: pathlib.Path, case: str) -> None:
+    """In a line, as the exception that a script ends with, and nothing is made."""
+    pytest.importorskip("kubernetes")
+    call, where, error, field, text = BY_SDK[case]
+    env = {**yard.env, "PYTHONPATH": str(ROOT / "sdk/python/src"), "PATH": str(tmp_path / "bin")}
+    if where == "openmpi":
+        write(tmp_path / "bin/mpirun", "#!/bin/sh\necho 'mpirun (Open MPI) 4.1.4'\n", 0o755)
+    elif where:
+        eve = write(tmp_path / "eve", yard.run("kubeconfig", "--user", "eve").stdout, 0o600)
+        env["KUBECONFIG"] = str({"eve": eve, "bare": bare}[where])
+        del env["TRAINYARD_HOME"]
+    script = "\n".join(["from openshift_ai_sdk.training import MPIJob, MPIJobError", "try:", f"    {call}",
+                        "except MPIJobError as error:", "    print(repr(getattr(error, 'field', None)))", "    raise"])  # fmt: skip
+    before = yard.kubectl("get", "mpijobs", "-A", "-o", "name").stdout
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, env=env)
+    last = (done.stderr.splitlines() or [""])[-1]
+    assert done.returncode == 1 and f".{error}: " in last and text in last, done.stderr
+    assert done.stdout == f"{field!r}\n", "there is one exception, and it names what is wrong"
+    assert yard.kubectl("get", "mpijobs", "-A", "-o", "name").stdout == before
+
+
 def test_the_sdk_and_the_command_line_make_the_same(yard: Yard, plugins: dict[str, str], tmp_path: pathlib.Path) -> None:
     """The live objects, spec by spec, of one folder and one environment."""
     pytest.importorskip("kubernetes")

@@ -44,6 +44,7 @@ def test_the_yaml_says_the_same() -> None:
         ({"workers": "4"}, "workers"),
         ({"workers": 2**31}, "workers"),
         ({"implementation": "LAM"}, "implementation"),
+        ({"implementation": None}, "implementation"),
         ({"retries": -1}, "retries"),
         ({"resources": ResourceRequirements(gpu=-1)}, "gpu"),
         ({"resources": ResourceRequirements(cpu="-1")}, "cpu"),
@@ -58,6 +59,12 @@ def test_a_value_that_cannot_be_right_is_named(arguments: dict[str, Any], field:
     with pytest.raises(MPIJobInvalidError) as refused:
         MPIJob(**{"name": "a", "workers": 2, "image": "i", "command": ["a"], **arguments})
     assert refused.value.field == field
+
+
+@pytest.mark.parametrize("word", ["intel", "Intel", "INTEL"])
+def test_an_implementation_is_written_as_on_the_command_line(word: str) -> None:
+    job = MPIJob("a", workers=2, image="i", command=["a"], implementation=word)
+    assert "mpiImplementation: Intel\n" in job.to_yaml()
 
 
 def test_a_laptop_s_pods_find_what_the_caller_finds() -> None:

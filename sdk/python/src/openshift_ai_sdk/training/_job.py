@@ -86,7 +86,7 @@ class MPIJob:
                 `mpirun -n RANKS` unless it begins with mpirun, mpiexec or horovodrun.
             resources: What each worker needs.
             slots_per_worker: Ranks of each worker; by default its GPUs, or 1.
-            implementation: `OpenMPI`, `Intel` or `MPICH`.
+            implementation: `OpenMPI`, `Intel` or `MPICH`, in upper or lower case.
             env: Variables of all ranks.
             queue: Kueue's LocalQueue.
             retries: How often a launcher that failed is started again.
@@ -102,7 +102,7 @@ class MPIJob:
         self._draft: Draft | None = Draft(
             name=name, namespace=namespace, workers=workers, image=image, command=command,
             resources=resources or ResourceRequirements(), slots_per_worker=slots_per_worker,
-            implementation=implementation, env=dict(env or {}), queue=queue, retries=retries,
+            implementation=_manifest.implementation(implementation), env=dict(env or {}), queue=queue, retries=retries,
             working_dir=working_dir, run_as_root=run_as_root,
         )  # fmt: skip
         self._object: dict[str, Any] = _manifest.build(self._draft)

@@ -17,6 +17,14 @@ API_VERSION = "kubeflow.org/v2beta1"
 """Of MPIJobs."""
 
 IMPLEMENTATIONS = ("OpenMPI", "Intel", "MPICH")
+
+
+def implementation(word: str) -> str:
+    """As the manifest writes it: like the command line's flag, the argument may be in lower case."""
+    written = {known.lower(): known for known in IMPLEMENTATIONS}
+    return written.get(word.lower(), word) if isinstance(word, str) else word
+
+
 LAUNCHERS = ("mpirun", "mpiexec", "horovodrun")
 """Programs that start the ranks themselves: a command that begins with one is taken as it is."""
 
