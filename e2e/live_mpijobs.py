@@ -6,7 +6,8 @@
 Random MPIJobs (`random_mpijobs.py`) are given to Kubernetes with mpi-operator and to Kubernetes with our operator. Compared are the
 answers to each write and then, after each step of a job's life, all objects, their status and the events of MPIJobs, after the
 normalisation of the recordings (`golden/replay.py`). The kubelet is played. `mpijob_differences.yaml` names what differs on
-purpose. Then both operators take over from each other.
+purpose. A job for which mpi-operator's side never does what the next step needs is passed over and named; only few may be. Then both
+operators take over from each other.
 """
 
 from __future__ import annotations
@@ -37,10 +38,16 @@ NUMBERS = [int(number) for number in ALONE.split(",")] if ALONE else range(int(o
 DIFFERENCES = yaml.safe_load((ROOT / "e2e/mpijob_differences.yaml").read_text())
 # How long nothing must move, how long it may take until then, and by how much longer a difference may take to go away.
 QUIET, PATIENCE, SLOW = 2.0, 240, 8
+# Of how many jobs one may be passed over (one always may).
+PASSED_OVER = 50
 CHILDREN = ["Job", "Pod", "Service", "ConfigMap", "Secret", "PodGroup", "PodGroup.volcano"]
 NO_LIMITS = {"clientConnection": {"qps": 1000, "burst": 1000}}
 ROLE = "training.kubeflow.org/job-role"
 ENDED = ("Succeeded", "Failed")
+
+
+class Absent(Exception):
+    """What a step needs has not come about in time."""
 
 
 class Side:
@@ -97,7 +104,10 @@ class Side:
             new = {p["metadata"]["uid"] for p in self.pods(namespace, "launcher")} - {p["metadata"]["uid"] for p in launcher}
             return bool(new) or all(ended(job) for job in self.server.list("Job", namespace) or [])
 
-        wait_for(f"another launcher in {namespace} ({self.name})", done, PATIENCE)
+        try:
+            wait_for(f"another launcher in {namespace} ({self.name})", done, PATIENCE)
+        except pytest.fail.Exception as error:
+            raise Absent(str(error)) from None
 
     def step(self, case: Case, step: dict | str) -> dict:
         """A merge patch of the MPIJob, or what a word stands for."""
@@ -118,12 +128,7 @@ class Side:
                 freed = [self.path_of(o, namespace, name=o["metadata"]["name"]) for o in case.there if "labels" not in o["metadata"]]
                 for there in freed:
                     self.write("DELETE", there)
-                answer = patch("MPIJob", name, {"metadata": {"labels": {"try": "again"}}})
-                # mpi-operator tries again when as much time has passed as since the job was made; not every job makes what was in its way
-                end = time.monotonic() + 90
-                while time.monotonic() < end and any(self.server.request("GET", there).code == 404 for there in freed):
-                    time.sleep(0.5)
-                return answer
+                return patch("MPIJob", name, {"metadata": {"labels": {"try": "again"}}})
             case "first ready" | "first unready":
                 self.plays(workers[:1], "Running", ready=step == "first ready")
             case "ready" | "unready":
@@ -138,7 +143,9 @@ class Side:
                 self.plays(workers[:1], "Failed")
             case "fails once":
                 self.plays(launcher, "Failed", exitCode=3)
-                self.replaces(namespace, launcher)
+                # of a job that nobody has resumed there is none
+                if launcher:
+                    self.replaces(namespace, launcher)
             case "launcher evicted":
                 self.plays(launcher, "Failed", reason="Evicted", message="low on memory")
             case "worker succeeds":
@@ -234,9 +241,9 @@ def each(items: list, act: Callable) -> list:
         return list(pool.map(act, items))
 
 
-def at_rest(sides: list[Side], cases: list[Case], known: set[str]) -> list[dict[str, dict[str, dict]]]:
-    """The objects of both sides, once they have not changed for a while. While an unknown difference is there, a while is longer."""
-    deadline, seen, since = time.monotonic() + PATIENCE, None, time.monotonic()
+def at_rest(sides: list[Side], cases: list[Case], known: set[str], slow: float) -> list[dict[str, dict[str, dict]]]:
+    """The objects of both sides, once they have not changed for a while. While an unknown difference is there, a while is `slow`."""
+    deadline, seen, since = time.monotonic() + PATIENCE + slow, None, time.monotonic()
     while True:
         looks = each(sides, Side.objects)
         versions, objects = [look[0] for look in looks], [look[1] for look in looks]
@@ -246,9 +253,9 @@ def at_rest(sides: list[Side], cases: list[Case], known: set[str]) -> list[dict[
         still = (time.monotonic() - since) / max(1.0, min(4.0, os.getloadavg()[0] / (2 * (os.cpu_count() or 1))))
         if still > QUIET:
             alike = all(not differences(case, *(o.get(case.namespace, {}) for o in objects))[0] for case in cases if case.namespace not in known)
-            if alike or still > SLOW * QUIET:
+            if alike or still > slow:
                 return objects
-        assert time.monotonic() < deadline, f"something still moves after {PATIENCE} s"
+        assert time.monotonic() < deadline, f"something still moves after {PATIENCE + slow:.0f} s"
         time.sleep(QUIET / 3)
 
 
@@ -334,33 +341,47 @@ class Comparison:
         self.sides = sides
         self.wrong: dict[str, list[str]] = {}
         self.named: dict[str, set[str]] = {}
+        # why those were left where they were
+        self.passed_over: dict[str, str] = {}
         self.admitted, self.started = 0, 0
 
     def lives(self, cases: list[Case]) -> None:
+        begin = time.monotonic()
         for side in self.sides:
             side.prepare([case.namespace for case in cases])
         taken = [case for case, code in zip(cases, self.act("create", cases, Side.create), strict=True) if code == 201]
         self.admitted += len(taken)
         self.settle("created", cases)
         for number in range(max(len(case.steps) for case in cases)):
-            at = [case for case in taken if number < len(case.steps) and case.namespace not in self.wrong]
+            at = [case for case in taken if number < len(case.steps) and case.namespace not in {*self.wrong, *self.passed_over}]
             self.act(f"step {number + 1}", at, lambda side, case, number=number: side.step(case, case.steps[number]))
-            self.settle(f"step {number + 1}", cases)
+            # mpi-operator tries again when as much time has passed as since the job was made
+            again = any(case.steps[number] == "taken freed" for case in at)
+            self.settle(f"step {number + 1}", cases, time.monotonic() - begin if again else 0)
 
     def act(self, about: str, cases: list[Case], act: Callable[[Side, Case], dict]) -> list[int]:
         """What `act` gives for each case, on both sides; the codes of the answers."""
-        theirs, own = (each(cases, lambda case, side=side: act(side, case)) for side in self.sides)
+
+        def answer(side: Side, case: Case) -> dict:
+            try:
+                return act(side, case)
+            except Absent as error:
+                return {"absent": str(error)}
+
+        theirs, own = (each(cases, lambda case, side=side: answer(side, case)) for side in self.sides)
         for case, left, right in zip(cases, theirs, own, strict=True):
-            if left != right:
+            if "absent" in left:
+                self.passed_over[case.namespace] = f"{about}: {left['absent']}"
+            elif left != right:
                 self.wrong.setdefault(case.namespace, []).append("\n".join([f"{about}:", *replay.hunks(left, right)]))
         return [answer.get("code", 0) for answer in theirs]
 
-    def settle(self, about: str, cases: list[Case]) -> None:
-        theirs, own = at_rest(self.sides, cases, set(self.wrong))
+    def settle(self, about: str, cases: list[Case], slow: float = 0) -> None:
+        theirs, own = at_rest(self.sides, cases, {*self.wrong, *self.passed_over}, SLOW * QUIET + slow)
         if about == "created":
             self.started += sum(any(key.startswith("Service/") for key in theirs.get(case.namespace, {})) for case in cases)
         for case in cases:
-            if case.namespace in self.wrong:
+            if case.namespace in {*self.wrong, *self.passed_over}:
                 continue
             faults, named = differences(case, theirs.get(case.namespace, {}), own.get(case.namespace, {}))
             for name in named:
@@ -390,12 +411,14 @@ def test_random_mpijobs_fare_alike(upstream: Cluster, ours: Cluster, tmp_path: p
             assert at_work.end() == 0
         for side in sides:
             each(now, lambda case, side=side: side.write("DELETE", f"/api/v1/namespaces/{case.namespace}"))
-    wrong, named = comparison.wrong, comparison.named
+    wrong, named, passed_over = comparison.wrong, comparison.named, comparison.passed_over
     summary = (f"seed {SEED}: {len(cases)} MPIJobs, {comparison.admitted} let in, {comparison.started} started, {len(wrong)} differ, "
-               f"{len(set().union(*named.values()))} on purpose, in {time.monotonic() - begin:.0f} s")  # fmt: skip
+               f"{len(set().union(*named.values()))} on purpose, {len(passed_over)} passed over, in {time.monotonic() - begin:.0f} s")  # fmt: skip
     print(summary)
     for name, where in named.items():
         print(f"  {len(where)} times: {name}")
+    for namespace, why in passed_over.items():
+        print(f"  passed over: {namespace}, {why}")
     report = [summary]
     for case in cases:
         if case.namespace in wrong and len(report) < 12:
@@ -403,6 +426,7 @@ def test_random_mpijobs_fare_alike(upstream: Cluster, ours: Cluster, tmp_path: p
             number = case.namespace.removeprefix("mpi-")
             report.append("\n".join([f"=== SEED={SEED} MPIJOB={number}", *wrong[case.namespace][:4], "--- the case", text]))
     assert not wrong, "\n".join(report) + f"\nall that differ: {sorted(wrong)}"
+    assert len(passed_over) <= max(1, len(cases) // PASSED_OVER), f"too many say nothing: {passed_over}"
     if len(cases) >= 100:
         assert comparison.started > 0.7 * len(cases), f"too few say anything: {summary}"
         unseen = {d["about"] for d in DIFFERENCES} - set(named)
