@@ -257,7 +257,7 @@ impl Pass<'_> {
         let is_between_attempts = stage != Stage::Attempt;
         let has_ended = launcher.is_some_and(|job| job_is(job, "Complete") || job_is(job, "Failed"));
         let is_done = has_ended && !is_between_attempts;
-        let mut workers: &[Option<Arc<Value>>] = &[];
+        let mut workers: Vec<Option<Arc<Value>>> = Vec::new();
         let mut made = None;
         if !is_done {
             self.keep_service()?;
@@ -267,9 +267,9 @@ impl Pass<'_> {
             if !suspended {
                 self.keep_pod_group()?;
                 self.keep_workers()?;
-                workers = &observed.workers;
+                workers = observed.workers.iter().map(|pod| pod.clone().filter(|pod| !self.goes_at_once(pod))).collect();
             }
-            if launcher.is_none() && !is_between_attempts && self.may_launch(workers) {
+            if launcher.is_none() && !is_between_attempts && self.may_launch(&workers) {
                 made = Some(self.launch());
             }
         }
@@ -280,7 +280,7 @@ impl Pass<'_> {
                     self.write(op);
                 }
             }
-            (Stage::Attempt, Some(launcher)) => self.align(launcher, workers),
+            (Stage::Attempt, Some(launcher)) => self.align(launcher, &workers),
             (Stage::Attempt | Stage::Over | Stage::Failed(_), _) => {}
         }
         self.tell(told);
@@ -291,7 +291,7 @@ impl Pass<'_> {
             suspended,
             launcher: launcher.or(made.as_ref()),
             launcher_pods: &observed.launcher_pods,
-            workers,
+            workers: &workers,
             replaces_workers: self.replaces_workers() || self.options.attempt <= self.options.retries,
             is_between_attempts,
         };
@@ -508,6 +508,12 @@ impl Pass<'_> {
         let index = object::label(pod, LABEL_REPLICA_INDEX).and_then(|text| text.parse::<usize>().ok());
         let looks_after = !spec.is_suspended() && spec.role(ReplicaType::Worker).is_some();
         looks_after && there > count && index.is_some_and(|index| index >= count)
+    }
+
+    /// Whether a worker is gone by the end of this pass: the API takes one that has ended away at once, and keeps one that runs until
+    /// its kubelet has ended it.
+    fn goes_at_once(&self, pod: &Value) -> bool {
+        matches!(phase(pod), "Failed" | "Succeeded") && self.is_surplus(pod, self.observed.worker_pods.len())
     }
 
     fn launcher_comes_later(&self) -> bool {

@@ -361,6 +361,23 @@ fn an_evicted_worker_fails_a_job_that_may_still_succeed() {
 }
 
 #[test]
+fn a_worker_that_goes_is_evicted_no_more() {
+    // its label says 1, so one that leads no more than one is too many, and is made anew
+    let mut case = Case::of(json!({"spec": {"runLauncherAsWorker": true}}));
+    case.run();
+    case.phase(0, "Failed", json!({"reason": "Evicted"}));
+    let told = |case: &Case| {
+        case.model.events.iter().filter(|event| event.contains("MPIJobEvicted")).cloned().collect::<Vec<_>>()
+    };
+    assert_eq!(told(&case), ["Warning MPIJobEvicted: 1/2 workers are evicted"]);
+    case.change("MPIJob", "train", json!({"spec": {"mpiReplicaSpecs": {"Worker": {"replicas": 1}}}}));
+    assert_eq!(case.names("Pod"), ["train-worker-0"]);
+    let phase = case.model.one("Pod", "train-worker-0").unwrap()["status"]["phase"].clone();
+    assert_ne!(phase, "Failed", "it is another pod");
+    assert_eq!(told(&case).len(), 1, "{:?}", told(&case));
+}
+
+#[test]
 fn a_failed_launcher_says_what_its_newest_pod_said() {
     let mut case = Case::of(json!({}));
     case.run();
