@@ -302,8 +302,8 @@ impl Actor {
                     Answer::Noted
                 }
                 Step::Ask(Request::Record(event)) => {
-                    let is_lost =
-                        is_refused && self.bug.is_some_and(|bug| matches!(bug.mistake, Mistake::TellsNothingUnanswered));
+                    let is_lost = is_refused
+                        && self.bug.is_some_and(|bug| matches!(bug.mistake, Mistake::TellsNothingUnanswered));
                     if !is_lost {
                         promised.due.retain(|due| *due != event);
                     }

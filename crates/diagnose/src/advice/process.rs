@@ -139,7 +139,10 @@ fn exceptions(reason: Reason) -> Option<Advice> {
         ),
         Reason::NotExecutable => say(
             &["{command} cannot be executed", "the command cannot be executed (exit code 126)"],
-            &[("@local let it be executed", "chmod +x {command}"), ("check that it is there, and a program and no folder", "")],
+            &[
+                ("@local let it be executed", "chmod +x {command}"),
+                ("check that it is there, and a program and no folder", ""),
+            ],
         ),
         Reason::ExecFormat => say(
             &[

@@ -267,7 +267,8 @@ impl Pass<'_> {
             if !suspended {
                 self.keep_pod_group()?;
                 self.keep_workers()?;
-                workers = observed.workers.iter().map(|pod| pod.clone().filter(|pod| !self.goes_at_once(pod))).collect();
+                workers =
+                    observed.workers.iter().map(|pod| pod.clone().filter(|pod| !self.goes_at_once(pod))).collect();
             }
             if launcher.is_none() && !is_between_attempts && self.may_launch(&workers) {
                 made = Some(self.launch());
