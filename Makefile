@@ -120,6 +120,7 @@ soak: release $(VENV)/e2e sdk-pythons sshd ## what the gate does a tenth of: tho
 	@$(call some,PROPTEST_CASES=$${PROPTEST_CASES:-20000} cargo test --release --package apiserver --lib streams::properties)
 	@$(call some,PROPTEST_CASES=$${PROPTEST_CASES:-20000} cargo test --release --package placement --test it best)
 	@$(call some,TRAINYARD_LEDGER_SEEDS=$${LEDGER_SEEDS:-20000} cargo test --release --package managed --test ledger)
+	@$(call some,TRAINYARD_LEDGER_SHARE=100 TRAINYARD_LEDGER_STORMS=$${LEDGER_STORMS:-20} cargo test --release --package sim --test ledger -- --nocapture)
 	SEED=$${SEED:-$$$$} CASES=$${CASES:-1200} PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/python -m pytest e2e/test_api_differential.py -q -s
 	SEED=$${SEED:-$$$$} RIGHTS=$${RIGHTS:-600} PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/python -m pytest e2e/test_rights_differential.py -q -s
 

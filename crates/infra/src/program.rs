@@ -3,7 +3,7 @@
 use crate::fault::Fault;
 use crate::making::Making;
 use managed::provider::{Failure, Fate};
-use sha2::{Digest, Sha256};
+use ring::digest::{Context, SHA256};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use tokio::sync::OnceCell;
@@ -47,11 +47,11 @@ impl Program {
 
 fn digest(path: &Path) -> Known {
     let mut file = std::fs::File::open(path)?;
-    let (mut hash, mut buffer, mut size) = (Sha256::new(), vec![0; 1 << 20], 0_u64);
+    let (mut hash, mut buffer, mut size) = (Context::new(&SHA256), vec![0; 1 << 20], 0_u64);
     loop {
         let read = file.read(&mut buffer)?;
         if read == 0 {
-            let digits = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+            let digits = hash.finish().as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
             return Ok((digits, size));
         }
         size = size.saturating_add(read as u64);

@@ -8,7 +8,7 @@ use api::sky::{Accelerators, Candidate};
 use futures::FutureExt;
 use managed::inventory::Free;
 use managed::provider::{Failure, Fate, Handle, Offer, Request, Seen};
-use sha2::{Digest, Sha256};
+use ring::digest::{SHA256, digest};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ pub struct Settings {
 impl Settings {
     /// The owner as the value of a label.
     pub fn owner_hash(&self) -> String {
-        Sha256::digest(self.owner.as_bytes()).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+        digest(&SHA256, self.owner.as_bytes()).as_ref().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
     }
 }
 

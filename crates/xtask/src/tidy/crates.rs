@@ -62,7 +62,21 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     (
         "sim",
-        &["api", "apiserver", "clock", "kinds", "operator", "plan", "reconcile", "resource", "trainyard", "workloads"],
+        &[
+            "api",
+            "apiserver",
+            "clock",
+            "driver",
+            "infra",
+            "kinds",
+            "managed",
+            "operator",
+            "plan",
+            "reconcile",
+            "resource",
+            "trainyard",
+            "workloads",
+        ],
     ),
     ("xtask", &["api", "managed", "merge", "placement", "sky"]),
     (

@@ -1,0 +1,203 @@
+//! The ledger of machines, killed at every write and every call: the real controller of clusters and the real keeper of machines over a real
+//! API server in memory, and a provider on which things go wrong.
+//!
+//! Each scenario is run once, and its writes to the API server and calls of the provider are counted. Then it is run once more for each of
+//! them, with the control plane killed right before it, and right after it before it hears of it; the next control plane starts a second
+//! later. In the end the cluster is ended, and nothing may be left. Time is tokio's own: minutes pass in no time.
+//!
+//! `TRAINYARD_LEDGER_SHARE` says how many of a hundred moments are tried (10; `make soak`: 100), `TRAINYARD_LEDGER_STORMS` under how many
+//! seeds of a provider on which things go wrong beside one on which nothing does (2; `make soak`: 20).
+
+#![allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should")]
+
+mod cloud;
+mod life;
+mod world;
+
+use cloud::Bug;
+use life::{Points, Side};
+use serde_json::json;
+use std::time::Duration;
+use tokio::time::sleep;
+use world::{Scene, Wish};
+
+/// What is tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Scenario {
+    Launch,
+    Stop,
+    Start,
+    Autostop,
+    AutostopDown,
+    Down,
+    DownDuringLaunch,
+}
+
+use Scenario::{Autostop, AutostopDown, Down, DownDuringLaunch, Launch, Start, Stop};
+
+const ALL: [Scenario; 7] = [Launch, Stop, Start, Autostop, AutostopDown, Down, DownDuringLaunch];
+
+impl Scenario {
+    /// What leads up to it: nothing goes wrong there.
+    async fn prepare(self, scene: &mut Scene) -> Result<(), String> {
+        if matches!(self, Launch | DownDuringLaunch) {
+            return Ok(());
+        }
+        scene.launch(2).await;
+        scene.settle(Wish::Up).await?;
+        if self == Start {
+            scene.set(json!({"power": "Stopped"})).await;
+            scene.settle(Wish::Stopped).await?;
+        }
+        Ok(())
+    }
+
+    async fn happen(self, scene: &mut Scene) -> Wish {
+        match self {
+            Launch => {
+                scene.launch(2).await;
+                Wish::Up
+            }
+            Stop => {
+                scene.set(json!({"power": "Stopped"})).await;
+                Wish::Stopped
+            }
+            Start => {
+                scene.set(json!({"power": "Running"})).await;
+                scene.exec().await;
+                Wish::Up
+            }
+            Autostop => {
+                scene.set(json!({"autostop": {"idleMinutes": 0}})).await;
+                Wish::Stopped
+            }
+            AutostopDown => {
+                scene.set(json!({"autostop": {"idleMinutes": 0, "down": true}})).await;
+                Wish::Gone
+            }
+            Down => {
+                scene.down().await;
+                Wish::Gone
+            }
+            DownDuringLaunch => {
+                scene.launch(2).await;
+                sleep(Duration::from_millis(50)).await;
+                scene.down().await;
+                Wish::Gone
+            }
+        }
+    }
+}
+
+/// One run; gives what was done while it was tried, and whether the control plane was killed.
+fn run(
+    scenario: Scenario,
+    storm: u64,
+    bug: Option<Bug>,
+    kill: Option<(usize, Side)>,
+) -> Result<(Vec<String>, bool), String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    runtime.expect("a runtime").block_on(async {
+        let points = Points::killing(kill);
+        let mut scene = Scene::new(storm, bug, points.clone()).await;
+        scenario.prepare(&mut scene).await?;
+        points.count(true);
+        if storm > 0 {
+            scene.cloud.storm();
+        }
+        let wish = scenario.happen(&mut scene).await;
+        scene.settle(wish).await?;
+        points.count(false);
+        let done = points.done();
+        scene.end().await?;
+        if scene.cloud.made() == 0 && scenario != DownDuringLaunch {
+            return Err("no machine was made: nothing was tried".into());
+        }
+        Ok((done, points.killed()))
+    })
+}
+
+#[expect(clippy::disallowed_methods, reason = "how long to look is said from outside")]
+fn number(name: &str, otherwise: u64) -> u64 {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
+}
+
+/// What came of kills.
+#[derive(Default)]
+struct Tried {
+    moments: usize,
+    killed: usize,
+    failed: Vec<String>,
+}
+
+/// Kills at a share of the moments of a scenario.
+fn kills(scenario: Scenario, storm: u64, bug: Option<Bug>, share: u64, tried: &mut Tried) {
+    let name = format!("{scenario:?}, storm {storm}");
+    let done = match run(scenario, storm, bug, None) {
+        Ok((done, _)) => done,
+        Err(why) => return tried.failed.push(format!("{name}, no kill: {why}")),
+    };
+    let sides = [Side::Before, Side::After];
+    let moments = (0..done.len()).flat_map(|point| sides.map(|side| (point, side)));
+    for (at, (point, side)) in moments.enumerate() {
+        // spread over all, and others for other scenarios
+        if (at as u64 * share + storm * 37 + scenario as u64 * 13) % 100 >= share {
+            continue;
+        }
+        tried.moments += 1;
+        if bug.is_some() && !tried.failed.is_empty() {
+            return;
+        }
+        match run(scenario, storm, bug, Some((point, side))) {
+            Ok((_, killed)) => tried.killed += usize::from(killed),
+            Err(why) => tried.failed.push(format!("{name}, killed {side:?} {} ({point}): {why}", done[point])),
+        }
+    }
+}
+
+#[test]
+fn a_kill_before_and_after_any_write_or_call_leaves_no_machine() {
+    let (share, storms) = (number("TRAINYARD_LEDGER_SHARE", 10).clamp(1, 100), number("TRAINYARD_LEDGER_STORMS", 2));
+    let mut tried = Tried::default();
+    for storm in 0..=storms {
+        for scenario in ALL {
+            kills(scenario, storm, None, share, &mut tried);
+        }
+    }
+    println!("{} moments, {} kills, {} failed", tried.moments, tried.killed, tried.failed.len());
+    assert!(tried.failed.is_empty(), "{}", tried.failed.join("\n"));
+    assert!(tried.killed * 10 >= tried.moments * 9, "{} of {} kills happened", tried.killed, tried.moments);
+    assert!(tried.moments as u64 >= share, "{} moments: the scenarios do nothing", tried.moments);
+}
+
+#[test]
+fn planted_bugs_are_found() {
+    // with the scenario that meets it, and whether only a provider on which things go wrong does
+    let bugs = [
+        (Bug::MachineBeforeObject, Launch, false),
+        (Bug::ReleasedUnheard, Down, false),
+        (Bug::TokensOfTheProcess, Launch, false),
+        (Bug::ObjectBeforeMachine, Down, false),
+        (Bug::NoSweep, DownDuringLaunch, true),
+        (Bug::TwinsLive, Launch, true),
+    ];
+    for (bug, scenario, wants_storm) in bugs {
+        let storms = if wants_storm { 1..40_u64 } else { 0..1 };
+        let found = storms.into_iter().find_map(|storm| {
+            let mut tried = Tried::default();
+            kills(scenario, storm, Some(bug), 100, &mut tried);
+            tried.failed.into_iter().next()
+        });
+        println!("{bug:?}: {}", found.as_deref().unwrap_or("NOT FOUND"));
+        assert!(found.is_some(), "{bug:?} harms nobody");
+    }
+}
+
+#[test]
+fn a_run_replays() {
+    let told = || run(Launch, 3, None, None).map(|(done, _)| done);
+    let first = told().expect("it comes to rest");
+    let distinct: std::collections::BTreeSet<&String> = first.iter().collect();
+    assert!(distinct.len() > 8, "{distinct:?}");
+    assert_eq!(Ok(first), told());
+}
