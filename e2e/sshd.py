@@ -44,6 +44,7 @@ class Host:
         self.host_key = folder / "host_key"
         run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self.host_key)
         shutil.copy(f"{key}.pub", folder / "authorized_keys")
+        self.authorized = (folder / "authorized_keys").read_text()
         users = pathlib.Path("/etc/passwd").read_text()
         users += f"sshd:x:101:65534::/run/sshd:/usr/sbin/nologin\n{USER}:x:{UID}:{UID}::{self.home}:/bin/bash\n"
         (folder / "passwd").write_text(users)
@@ -164,6 +165,11 @@ class Host:
     def files(self) -> list[str]:
         """What is in the user's home directory."""
         return sorted(str(path.relative_to(self.home)) for path in self.home.rglob("*"))
+
+    def mounted(self) -> list[str]:
+        """What is mounted in the user's home directory."""
+        places = [line.split()[4] for line in self.inside("cat", "/proc/self/mountinfo").splitlines()]
+        return [place for place in places if place.startswith(f"{self.home}/")]
 
     def listening(self) -> list[int]:
         """The ports of its loopback on which somebody listens."""

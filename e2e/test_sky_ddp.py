@@ -1,14 +1,16 @@
-"""PyTorch DDP of one SkyPilot task file: on four machines that are reached by SSH, and on four of this computer's."""
+"""PyTorch DDP of one SkyPilot task file: on machines that are reached by SSH, on pods of a Kubernetes cluster, and on this computer's."""
 
 from __future__ import annotations
 
 import pathlib
 import re
 import sys
+from collections.abc import Iterator
 
 import pytest
-from conftest import ROOT
-from sshd import SSHD, Lan, can
+from conftest import ROOT, stop, wait_for
+from sshd import SSHD, Host, Lan, can
+from test_sky_kubernetes import Home
 from test_sky_ssh import Sky, lan, nothing_left, sky
 
 pytestmark = pytest.mark.skipif(not can(), reason="root, sshd (make sshd), unshare, nsenter and ip are needed")
@@ -32,13 +34,17 @@ def trained(out: str) -> tuple[list[str], str]:
     return sorted(" ".join(one) for one in ranks), accuracy
 
 
+def lend(hosts: list[Host]) -> None:
+    """They have this Python and its torch: they cannot reach an index of packages."""
+    for host in hosts:
+        host.lend(VENV, pathlib.Path(sys.base_prefix), *[folder for folder in [ROOT / "target/sshd"] if folder in SSHD.parents])
+
+
 def test_four_machines_train_as_one(lan: Lan, sky: Sky, task: list[str]) -> None:
     hosts = [lan.host() for _ in range(4)]
     lan.join()
     lan.pools(lan.pool("lab", *hosts))
-    # they have this Python and its torch: they cannot reach an index of packages
-    for host in hosts:
-        host.lend(VENV, pathlib.Path(sys.base_prefix), *[folder for folder in [ROOT / "target/sshd"] if folder in SSHD.parents])
+    lend(hosts)
 
     out = sky.sky("launch", "-y", "-c", "digits", "--infra", "ssh/lab", *task)
     there = trained(out)
@@ -53,3 +59,84 @@ def test_four_machines_train_as_one(lan: Lan, sky: Sky, task: list[str]) -> None
     # the same file on this computer
     here = trained(sky.sky("launch", "-y", "--down", "-c", "near", "--infra", "local", *task))
     assert here == there
+
+
+@pytest.fixture
+def cluster(lan: Lan) -> Iterator[Home]:
+    """A Kubernetes cluster that runs pods, to which the kubeconfig of the machines' user leads."""
+    cluster = Home(lan.folder / "c", lan.folder / "ch")
+    try:
+        (lan.user / ".kube").mkdir()
+        (lan.user / ".kube/config").write_text(pathlib.Path(cluster.kubeconfig).read_text())
+        yield cluster
+    finally:
+        stop(cluster)
+
+
+TWO_BY_TWO = """
+name: digits
+num_nodes: 2
+resources: {cpus: 0.5+, memory: 0.25+}
+workdir: WORKDIR
+file_mounts: {~/in/epochs.txt: EPOCHS}
+secrets: {WORD: hush}
+setup: |
+  python3 -c 'import torch, sklearn' && cp ~/in/epochs.txt ~/epochs
+  echo "set up rank $SKYPILOT_SETUP_NODE_RANK of $(echo "$SKYPILOT_SETUP_NODE_IPS" | wc -l) in ${PWD##*/}"
+run: |
+  head=$(echo "$SKYPILOT_NODE_IPS" | head -n 1)
+  echo "node $SKYPILOT_NODE_RANK of $SKYPILOT_NUM_NODES in ${PWD##*/}, $WORD, $(cat ~/in/epochs.txt) epochs"
+  torchrun --nnodes "$SKYPILOT_NUM_NODES" --node-rank "$SKYPILOT_NODE_RANK" --nproc-per-node 2 \
+    --master-addr "$head" --master-port 29500 train.py --epochs "$(cat ~/epochs)"
+  code=$?
+  [ -z "$FAILS" ] || [ "$SKYPILOT_NODE_RANK" != "$FAILS" ] || exit 7
+  exit $code
+"""
+PREFIX = re.compile(r"^\((?:(setup) |(head|worker\d), rank=(\d), )pid=\d+\) (.*)$")
+
+
+def said(out: str) -> list[tuple[str, str]]:
+    """What setup and each rank said, by rank; what processes of one rank say at once has no order."""
+    found = [match.groups() for line in out.splitlines() if (match := PREFIX.match(line))]
+    plain = lambda text: re.sub(r" after \S+ s ", " ", re.sub(r" on \S+: ", ": ", text))
+    lines = [(setup or f"{who} {rank}", plain(text)) for setup, who, rank, text in found]
+    # torch's own warnings name processes and times
+    return sorted(line for line in lines if re.match(r"set up |node |rank |epoch |final ", line[1]))
+
+
+def test_one_file_everywhere(lan: Lan, cluster: Home, sky: Sky) -> None:
+    """Two machines of two processes each: the same output, ranks and exit codes over SSH, in pods, and here."""
+    hosts = [lan.host() for _ in range(2)]
+    lan.join()
+    lan.pools(lan.pool("lab", *hosts))
+    lend(hosts)
+    context = cluster.kubectl("config", "current-context").stdout.strip()
+    (lan.user / "epochs.txt").write_text("6\n")
+    task = lan.user / "task.yaml"
+    task.write_text(TWO_BY_TWO.replace("WORKDIR", str(ROOT / "examples/torch-digits")).replace("EPOCHS", str(lan.user / "epochs.txt")))
+    path = f"PATH={VENV}/bin:/usr/bin:/bin"
+    outs = {}
+    for name, infra in (("far", "ssh/lab"), ("pods", f"k8s/{context}"), ("here", "local")):
+        out = sky.sky("launch", "-y", "-c", name, "--infra", infra, "--env", path, str(task))
+        assert "Job finished (status: SUCCEEDED)" in out, out
+        # a rank that fails ends the job, and the command says so
+        failed = sky.sky("exec", name, "--env", path, "--env", "FAILS=1", str(task), code=100)
+        assert "Job finished (status: FAILED)" in failed, failed
+        outs[name] = (said(out), said(failed), len(sky.status(name)["nodes"]))
+        sky.sky("down", "-y", name)
+    lines, again, nodes = outs["far"]
+    assert nodes == 2
+    texts = [text for _, text in lines]
+    assert [text for who, text in lines if who == "setup"] == [f"set up rank {rank} of 2 in sky_workdir" for rank in range(2)], lines
+    assert [line for line in lines if line[1].startswith("node ")] == [
+        (f"{who} {rank}", f"node {rank} of 2 in sky_workdir, hush, 6 epochs") for rank, who in enumerate(("head", "worker1"))
+    ], lines
+    # ranks of processes follow those of machines
+    ranks = [(who, int(text.split()[1])) for who, text in lines if text.startswith("rank ")]
+    assert sorted(ranks) == [("head 0", 0), ("head 0", 1), ("worker1 1", 2), ("worker1 1", 3)], lines
+    assert any(text.startswith("final accuracy") for text in texts), lines
+    assert [line for line in again if line[0] != "setup"] == [line for line in lines if line[0] != "setup"]
+    assert outs["pods"] == outs["far"]
+    assert outs["here"] == outs["far"]
+    wait_for("its pods to be gone", lambda: not cluster.holders())
+    nothing_left(sky, *hosts)

@@ -1,7 +1,8 @@
 """Clusters on machines that are reached by SSH: real sshds, and what happens to them.
 
 `SOAK_KILLS` says how many machines come and go while the control plane is killed on the way up and on the way down (1; `make soak`: 20), has it
-killed while a job runs, and on the way to a stop and to a start, and has the cable cut; `SEED` how chance begins.
+killed while a job runs, and on the way to a stop and to a start, and has the cable cut; `SOAK_WIDTH` how many of them at a time (4); `SEED` how
+chance begins.
 """
 
 from __future__ import annotations
@@ -123,11 +124,12 @@ def sky(lan: Lan) -> Iterator[Sky]:
 
 
 def nothing_left(sky: Sky, *hosts: Host) -> None:
-    """No process, file, tunnel or key of ours, on the machines and here."""
+    """No process, file, mount, tunnel or key of ours, on the machines and here."""
     for host in hosts:
         wait_for("its processes to end", lambda host=host: not host.ours())
         wait_for("its sessions to end", lambda host=host: not [s for s in host.processes() if f"{USER}@" in s[1]])
-        assert (host.files(), host.listening()) == ([], []), host.name
+        assert (host.files(), host.mounted(), host.listening()) == ([], [], []), host.name
+        assert host.authorized == (host.folder / "authorized_keys").read_text(), host.name
     wait_for("connections to be closed", lambda: not sky.connections())
     left = [path.name for path in (sky.home / "ssh").iterdir()] if (sky.home / "ssh").exists() else []
     assert left == [] and sky.get("machines").get("items") == []
@@ -337,6 +339,7 @@ def test_hosts_that_cannot_be_had(lan: Lan, sky: Sky) -> None:
     lan.know(changed, other)
     lan.known.write_text("".join(line for line in lan.known.read_text().splitlines(True) if strange.address not in line))
     (locked.folder / "authorized_keys").write_text("")
+    locked.authorized = ""
     lan.pools(
         lan.pool("away", away) + lan.pool("changed", changed) + lan.pool("strange", strange) + lan.pool("locked", locked)
         + lan.pool("mixed", off, good)
@@ -379,43 +382,73 @@ def test_a_password_is_no_argument(lan: Lan, sky: Sky) -> None:
 
 
 def test_kills_of_the_control_plane_leave_one_machine_or_none(lan: Lan, sky: Sky) -> None:
-    one, two = lan.host(), lan.host()
-    lan.pools(lan.pool("lab", one, two))
+    """So many launches, several at a time: each has jobs, is stopped and started, and ends; the control plane is killed on each of these ways."""
+    left, begun = int(os.environ.get("SOAK_KILLS", "1")), time.monotonic()
+    width = min(left, int(os.environ.get("SOAK_WIDTH", "4")))
+    hosts = [lan.host() for _ in range(width + 1)]
+    lan.pools(lan.pool("lab", *hosts))
     chance = random.Random(int(os.environ.get("SEED", "1")))
+    kills = launches = 0
 
     def killed_within(seconds: float) -> None:
+        nonlocal kills
         time.sleep(chance.uniform(0, seconds))  # anywhere on the way
         sky.kill()
         sky.up()
+        kills += 1
 
-    def power(wanted: str) -> None:
-        sky.kubectl("patch", "cluster", "dev", "--type=merge", "-p", json.dumps({"spec": {"power": wanted}}))
-
-    for _ in range(int(os.environ.get("SOAK_KILLS", "1"))):
-        sky.cluster("dev", "lab")
-        killed_within(6)
-        sky.until_up("dev")
-        wait_for("one claim", lambda: len([host for host in (one, two) if (claim(host)).exists()]) == 1, WAIT)
+    def took(what: str) -> None:
         if SOAK:
-            ran = next(host for host in (one, two) if claim(host).exists()).home / ".trainyard-machine/ran"
-            node = sky.status("dev")["nodes"][0]["node"]
-            sky.pod("job", node, f"echo once >>{ran}; sleep 3")
+            print(f"{time.monotonic() - begun:7.1f} s: {what}", flush=True)
+
+    def power(names: list[str], wanted: str) -> None:
+        for name in names:
+            sky.kubectl("patch", "cluster", name, "--type=merge", "-p", json.dumps({"spec": {"power": wanted}}))
+
+    def until_up(names: list[str]) -> None:
+        for name in names:
+            sky.until_up(name)
+
+    while left:
+        names = [f"dev{at}" for at in range(min(width, left))]
+        left -= len(names)
+        for name in names:
+            sky.cluster(name, "lab")
+        killed_within(6)
+        until_up(names)
+        taken = lambda: [host for host in hosts if claim(host).exists()]
+        wait_for("one claim each", lambda: len(taken()) == len(names), WAIT)
+        launches += len(names)
+        took(f"{launches} launches, {kills} kills, up")
+        if SOAK:
+            for name in names:
+                sky.pod(f"job-{name}", sky.status(name)["nodes"][0]["node"], 'echo once >>"$HOME/../../ran"; sleep 3')
             killed_within(3)
-            wait_for("the job to end", lambda: sky.phase("job") == "Succeeded", WAIT)
-            assert ran.read_text() == "once\n"
-            ran.unlink()
-            sky.kubectl("delete", "pod", "job")
-            power("Stopped")
+            for name in names:
+                wait_for("the job to end", lambda name=name: sky.phase(f"job-{name}") == "Succeeded", WAIT)
+            took("jobs ended")
+            for host in taken():
+                ran = host.home / ".trainyard-machine/ran"
+                assert ran.read_text() == "once\n", host.name
+                ran.unlink()
+            sky.kubectl("delete", "pod", *[f"job-{name}" for name in names])
+            power(names, "Stopped")
             killed_within(3)
-            wait_for("it to be stopped", lambda: sky.status("dev").get("phase") == "STOPPED", WAIT)
-            wait_for("its processes to end", lambda: not one.ours() and not two.ours(), WAIT)
-            power("Running")
+            for name in names:
+                wait_for("it to be stopped", lambda name=name: sky.status(name).get("phase") == "STOPPED", WAIT)
+            wait_for("its processes to end", lambda: not any(host.ours() for host in hosts), WAIT)
+            took("stopped")
+            power(names, "Running")
             killed_within(6)
-            sky.until_up("dev")
-        sky.kubectl("delete", "cluster", "dev", "--wait=false")
+            until_up(names)
+            took("up again")
+        sky.kubectl("delete", "cluster", *names, "--wait=false")
         killed_within(3)
-        sky.delete("dev")
-        nothing_left(sky, one, two)
+        for name in names:
+            sky.delete(name)
+        nothing_left(sky, *hosts)
+        took("nothing is left")
+    took(f"{launches} launches, {kills} kills, no process, file, tunnel or key left on {len(hosts)} machines")
 
 
 def test_a_stop_that_comes_late_stops_nothing(lan: Lan, sky: Sky) -> None:

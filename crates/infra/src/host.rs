@@ -144,4 +144,42 @@ mod tests {
         assert_eq!(call(home.path(), "stop", &[("token", "u"), ("generation", "9")]), Err(Fault::Absent));
         assert_eq!(goal(home.path()), "");
     }
+
+    #[test]
+    fn a_program_is_hashed_once_and_again_where_it_is_another() {
+        let home = claimed();
+        let dir = std::fs::read_dir(home.path().join(".trainyard-machine")).unwrap().next().unwrap().unwrap().path();
+        let (program, sum) = (dir.join("program"), dir.join("program.sum"));
+        let hash = || first(&call(home.path(), "look", &[("token", "t")]).unwrap(), "sha256").to_owned();
+        assert_eq!(hash(), "");
+        let text = "#!/bin/sh\nexit 0\n";
+        let sha256 = "306c6ca7407560340797866e077e053627ad409277d1b9da58106fce4cf717cb";
+        let upload = |sha256: &str| {
+            let mut script = script("upload", &[("token", "t"), ("sha256", sha256)]);
+            let reads = reader(&script);
+            script.push_str(text);
+            let mut child = Command::new("sh")
+                .args(["-c", &reads])
+                .env("HOME", home.path())
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .unwrap();
+            child.stdin.take().unwrap().write_all(script.as_bytes()).unwrap();
+            let done = child.wait_with_output().unwrap();
+            outcome(done.status.code(), &done.stdout, &done.stderr).map(drop)
+        };
+        upload(sha256).unwrap();
+        assert_eq!(hash(), sha256);
+        // what was noted of this very file is believed
+        let noted = std::fs::read_to_string(&sum).unwrap();
+        std::fs::write(&sum, noted.replace(sha256, "noted")).unwrap();
+        assert_eq!(hash(), "noted");
+        // another one is read
+        std::fs::write(dir.join("other"), "abc").unwrap();
+        std::fs::rename(dir.join("other"), &program).unwrap();
+        assert_eq!(hash(), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+        assert!(matches!(upload("f00"), Err(Fault::Broken(_))), "what did not arrive whole is not taken");
+    }
 }

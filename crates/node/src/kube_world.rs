@@ -11,12 +11,14 @@ use kube::api::{
     ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams, Preconditions,
 };
 use kube::runtime::WatchStreamExt;
+use kube::runtime::utils::Backoff;
 use kube::runtime::watcher::{self, watcher};
 use kube::{Api, Client};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 /// Who events come from.
 const COMPONENT: &str = "trainyard-node";
@@ -145,6 +147,31 @@ impl KubeWorld {
     }
 }
 
+/// Pauses between tries of a watch. The longest is short: with the usual ones, of up to half a minute, an agent heard of new pods and of ends
+/// as late again as its API server was away.
+#[derive(Default)]
+struct Pauses(u32);
+
+/// The first pause; it doubles up to the longest, milliseconds.
+const PAUSE_MIN: u64 = 200;
+const PAUSE_MAX: u64 = 2000;
+
+impl Iterator for Pauses {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        let pause = PAUSE_MIN.saturating_mul(1 << self.0.min(8)).min(PAUSE_MAX);
+        self.0 = self.0.saturating_add(1);
+        Some(Duration::from_millis(pause))
+    }
+}
+
+impl Backoff for Pauses {
+    fn reset(&mut self) {
+        self.0 = 0;
+    }
+}
+
 fn node_time(at: Timestamp) -> String {
     crate::status::time(at)
 }
@@ -154,7 +181,7 @@ impl World for KubeWorld {
         let pods = self.all(&core("Pod"));
         let config = watcher::Config::default().fields(&format!("spec.nodeName={}", self.node));
         // A relist comes as a bracket of single objects; it is handed on as one event when the bracket closes.
-        let events = watcher(pods, config).default_backoff();
+        let events = watcher(pods, config).backoff(Pauses::default());
         let relisted: Vec<Arc<Pod>> = Vec::new();
         futures::stream::unfold((events.boxed(), relisted), |(mut events, mut relisted)| async move {
             loop {
@@ -228,7 +255,7 @@ impl World for KubeWorld {
 
     fn config_map_changes(&self, ns: &str, name: &str) -> BoxStream<'static, ConfigMap> {
         let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
-        let changes = watcher(self.namespaced(ns, &core("ConfigMap")), config).default_backoff();
+        let changes = watcher(self.namespaced(ns, &core("ConfigMap")), config).backoff(Pauses::default());
         let there = |event: Result<watcher::Event<DynamicObject>, watcher::Error>| async move {
             match event {
                 Ok(watcher::Event::InitApply(found) | watcher::Event::Apply(found)) => typed(&found)
@@ -331,5 +358,21 @@ impl World for KubeWorld {
             }
             Err(error) => Err(failed(what, error)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_between_tries_of_a_watch_stay_short_and_begin_anew() {
+        let mut pauses = Pauses::default();
+        let millis = |pauses: &mut Pauses| pauses.next().map(|pause| pause.as_millis());
+        let first: Vec<u128> = (0..5).filter_map(|_| millis(&mut pauses)).collect();
+        assert_eq!(first, [200, 400, 800, 1600, 2000]);
+        assert_eq!((0..100).filter_map(|_| millis(&mut pauses)).max(), Some(2000));
+        pauses.reset();
+        assert_eq!(millis(&mut pauses), Some(200));
     }
 }

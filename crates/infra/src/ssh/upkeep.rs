@@ -25,7 +25,9 @@ impl Inner {
         match (first(&said, "goal"), way) {
             ("gone", _) => self.end(&machine, &mut record, &place).await,
             ("stopped", _) => Ok(Some(self.seen(&mut record, &place, &said, State::Stopped))),
-            (_, Way::Own(session)) => self.bring(&machine, &mut record, *session).await.map(Some).map_err(failed),
+            (_, Way::Own(session)) => {
+                self.bring(&machine, &mut record, *session, Some(said)).await.map(Some).map_err(failed)
+            }
             // one that ended by itself is started again
             (_, Way::Kept(line)) => {
                 let port = locked(&machine.link).as_ref().map(|link| link.port);

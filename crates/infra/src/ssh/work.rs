@@ -231,7 +231,7 @@ impl Inner {
             .to_string();
         let claimed = line.call("claim", &[("token", &record.token), ("record", &claim)], None, QUICK).await;
         let fault = match claimed {
-            Ok(_) => match self.bring(machine, record, session).await {
+            Ok(_) => match self.bring(machine, record, session, None).await {
                 Ok(seen) => return Ok(Ok(seen)),
                 Err(fault @ (Fault::Broken(_) | Fault::Stuck(_))) => return Ok(Err(fault)),
                 Err(fault) => match line.call("end", &[("token", &record.token)], None, ENDING).await {
@@ -247,15 +247,19 @@ impl Inner {
         Ok(Err(fault))
     }
 
-    /// Sees to it that program, tunnel and agent are there, and keeps the connection.
+    /// Sees to it that program, tunnel and agent are there, and keeps the connection. `said` is what the host has just said of itself.
     pub async fn bring(
         self: &Arc<Self>,
         machine: &Arc<Machine>,
         record: &mut Record,
         session: Session,
+        said: Option<Said>,
     ) -> Result<Seen, Fault> {
         let line = session.line();
-        let said = self.look(&line, record).await?;
+        let said = match said {
+            Some(said) => said,
+            None => self.look(&line, record).await?,
+        };
         self.upload(&line, record, &said).await?;
         let token = ("token", record.token.as_str());
         let entered = line.call("enter", &[token], None, QUICK).await?;

@@ -37,7 +37,7 @@ use tokio::time::{Instant, sleep_until};
 
 /// First and longest wait before something that failed is tried again.
 const RETRY_MIN: Duration = Duration::from_millis(200);
-const RETRY_MAX: Duration = Duration::from_secs(10);
+const RETRY_MAX: Duration = Duration::from_secs(3);
 
 /// Where launchers of MPI have the list of their hosts. A change of it is seen there at once.
 const MPI_HOSTS: &str = "/etc/mpi";
