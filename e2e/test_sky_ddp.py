@@ -92,7 +92,7 @@ run: |
   [ -z "$FAILS" ] || [ "$SKYPILOT_NODE_RANK" != "$FAILS" ] || exit 7
   exit $code
 """
-PREFIX = re.compile(r"^\((?:(setup) |(head|worker\d), rank=(\d), )pid=\d+\) (.*)$")
+PREFIX = re.compile(r"^\((?:(setup) |(head|worker\d), rank=(\d), )pid=\d+(?:, ip=[^)]*)?\) (.*)$")
 
 
 def said(out: str) -> list[tuple[str, str]]:

@@ -14,8 +14,10 @@ import pathlib
 import random
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 
@@ -166,6 +168,14 @@ def test_two_machines_from_nothing_to_nothing(lan: Lan, sky: Sky) -> None:
     nothing_left(sky, one, two)
 
 
+def writes(path: pathlib.Path, ended: threading.Event) -> None:
+    """Appends to a file until it is told to end."""
+    with path.open("a") as file:
+        while not ended.wait(0.05):
+            file.write("one more line\n" * 100)
+            file.flush()
+
+
 def test_a_task_file_from_launch_to_down(lan: Lan, sky: Sky) -> None:
     one, two = lan.host(), lan.host()
     lan.config.write_text(f"{lan.config.read_text()}Host second\n  HostName {two.address}\n")
@@ -175,6 +185,14 @@ def test_a_task_file_from_launch_to_down(lan: Lan, sky: Sky) -> None:
     (work / "src").mkdir(parents=True)
     (work / "src/a.py").write_text("print('first')\n")
     (work / "b.txt").write_text("kept\n")
+    # what cannot be sent, links in rings, and a file that somebody writes
+    (work / "ring").symlink_to("ring")
+    (work / "src/up").symlink_to("..")
+    sock = socket.socket(socket.AF_UNIX)
+    sock.bind(os.path.relpath(work / "sock"))
+    ended = threading.Event()
+    writer = threading.Thread(target=writes, args=(work / "grows.log", ended))
+    writer.start()
     (lan.user / "data.txt").write_text("mounted\n")
     (lan.user / "task.yaml").write_text(
         f"""
@@ -190,7 +208,13 @@ run: |
   echo "rank=$SKYPILOT_NODE_RANK of $SKYPILOT_NUM_NODES ips=$(echo $SKYPILOT_NODE_IPS) $WORD"
 """
     )
-    out = sky.sky("launch", "-y", "-c", "dev", str(lan.user / "task.yaml"))
+    try:
+        out = sky.sky("launch", "-y", "-c", "dev", str(lan.user / "task.yaml"))
+    finally:
+        ended.set()
+        writer.join()
+        sock.close()
+    assert out.count("/work/sock is a socket: left out") == 1, out
     nodes = sky.status("dev")["nodes"]
     assert sorted(node["address"] for node in nodes) == [one.address, two.address]
     ranks = [next(host for host in (one, two) if host.address == node["address"]) for node in nodes]
@@ -217,6 +241,10 @@ run: |
 
     # a changed file is the only one that is sent
     homes = [host.home / f".trainyard-machine/{host.name}/home" for host in ranks]
+    for home in homes:
+        there = home / "sky_workdir"
+        assert (os.readlink(there / "ring"), os.readlink(there / "src/up"), (there / "sock").exists()) == ("ring", "..", False)
+        assert (there / "grows.log").read_text().startswith("one more line\n")
     stamps = lambda name: [(home / "sky_workdir" / name).stat().st_ctime_ns for home in homes]
     kept, changed = stamps("b.txt"), stamps("src/a.py")
     (work / "src/a.py").write_text("print('second')\n")
@@ -283,10 +311,11 @@ def test_a_lost_connection_ends_nothing(lan: Lan, sky: Sky) -> None:
 
     # no packet says that the cable is out: the old session keeps its port until the next one ends it
     if SOAK:
-        old = host.sessions()
+        old, cut = host.sessions(), time.monotonic()
         host.cut()
         wait_for("the node to be given up", lambda: sky.ready(node) == "Unknown", WAIT)
         wait_for("the reason to be told", lambda: "cannot be reached" in str(sky.machines("dev")[0]["status"].get("message")), WAIT)
+        wait_for("a minute to be over", lambda: time.monotonic() - cut > 60, 61)
         host.mend()
         wait_for("commands to run again", exec_works, WAIT)
         wait_for("the node to be back", lambda: sky.ready(node) == "True", WAIT)
@@ -518,9 +547,14 @@ def test_a_full_disk_and_a_machine_that_starts_anew(lan: Lan, sky: Sky) -> None:
     sky.cluster("dev", "lab")
     sky.until_up("dev")
     node = sky.status("dev")["nodes"][0]["node"]
+    sky.sky("exec", "-d", "dev", "echo begun; exec sleep 1000")
+    wait_for("the job to run", lambda: "begun" in sky.sky("logs", "dev", "1", "--no-follow", code=101), WAIT)
     # no sshd, no agent, no pods: the machine was switched off
     host.halt()
     host.boot()
+    # its job went with it, and says so; the machine is the cluster's again
+    wait_for("the job to have failed", lambda: "FAILED" in sky.sky("queue", "dev"), WAIT)
+    assert ") back" in sky.sky("exec", "dev", "echo back")
     sky.pod("after", node, "echo here; sleep 1000")
     wait_for("its line", lambda: sky.log("after") == "here\n", WAIT)
 

@@ -51,6 +51,17 @@ agent() {
   return 1
 }
 
+# what was received and checked is not read again: a program is replaced by another file, never changed
+summed() { stat -c '%i %s %y %z' "$dir/program" 2>/dev/null; }
+
+sum_of() {
+  sum='' of='' is=$(summed)
+  { read -r sum && read -r of; } <"$dir/program.sum" 2>/dev/null
+  if [ -n "$is" ] && [ "$of" = "$is" ]; then printf %s "$sum"; else sha256sum "$dir/program" 2>/dev/null | cut -d' ' -f1; fi
+}
+
+note_sum() { { printf '%s\n' "$sha256" && summed; } >"$dir/program.sum" 2>/dev/null || rm -f "$dir/program.sum"; }
+
 look() {
   say cpus "$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN)"
   say memory "$(awk '/^MemTotal:/ {print $2}' /proc/meminfo)"
@@ -100,16 +111,8 @@ adopt() {
   found=$(command -v trainyard 2>/dev/null) || return 0
   [ "$(sha256sum "$found" | cut -d' ' -f1)" = "$sha256" ] || return 0
   cp "$found" "$dir/program.$$" && chmod 700 "$dir/program.$$" && mv -f "$dir/program.$$" "$dir/program" || fail $FULL "cannot write $dir/program"
+  note_sum
   say sha256 "$sha256"
-}
-
-# what was received and checked is not read again: a program is replaced by another file, never changed
-summed() { stat -c '%i %s %y %z' "$dir/program" 2>/dev/null; }
-
-sum_of() {
-  sum='' of='' is=$(summed)
-  { read -r sum && read -r of; } <"$dir/program.sum" 2>/dev/null
-  if [ -n "$is" ] && [ "$of" = "$is" ]; then printf %s "$sum"; else sha256sum "$dir/program" 2>/dev/null | cut -d' ' -f1; fi
 }
 
 # input that has no end has a size
@@ -130,7 +133,8 @@ upload() {
     rm -f "$dir/program.$$"
     fail $UNFIT "the program does not run there: $(printf %s "$why" | tail -1)"
   }
-  mv -f "$dir/program.$$" "$dir/program" && { printf '%s\n' "$sha256" && summed; } >"$dir/program.sum"
+  mv -f "$dir/program.$$" "$dir/program" || fail $FULL "cannot write $dir/program"
+  note_sum
 }
 
 end_agent() {

@@ -67,3 +67,30 @@ fn file(source: &Path, target: &Path) -> io::Result<()> {
     };
     copied().inspect_err(|_| drop(fs::remove_file(&fresh)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    #[test]
+    fn what_changes_between_the_list_and_the_copy_is_there_after_the_next_one() {
+        let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let source = |name: &str| from.path().join(name);
+        for name in ["gone", "grows", "stays"] {
+            fs::write(source(name), "abc").unwrap();
+        }
+        std::os::unix::fs::symlink(".", source("ring")).unwrap();
+        let send = |tree: &Tree| copy(tree, to.path());
+        let list = || Tree::list(from.path(), &mut Vec::new()).unwrap();
+        let listed = list();
+        fs::remove_file(source("gone")).unwrap();
+        fs::File::options().append(true).open(source("grows")).unwrap().write_all(b"def").unwrap();
+        send(&listed).unwrap();
+        assert!(!to.path().join("gone").exists() && fs::read(to.path().join("stays")).unwrap() == b"abc");
+        assert_eq!(fs::read_link(to.path().join("ring")).unwrap(), Path::new("."));
+        send(&list()).unwrap();
+        assert_eq!(fs::read(to.path().join("grows")).unwrap(), b"abcdef");
+        assert_eq!(fs::read_dir(to.path()).unwrap().count(), 3, "nothing is left beside them");
+    }
+}

@@ -404,6 +404,22 @@ const AT_ONCE: usize = 16;
 mod tests {
     use super::*;
 
+    #[test]
+    fn a_file_that_changes_while_it_is_sent_is_as_long_as_was_said_or_fails() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x");
+        let read = |change: &dyn Fn(&File)| {
+            std::fs::write(&path, "0123456789").unwrap();
+            let mut whole = Whole { file: File::open(&path).unwrap().take(10), left: 10 };
+            change(&File::options().append(true).open(&path).unwrap());
+            let mut bytes = Vec::new();
+            whole.read_to_end(&mut bytes).map(|_| bytes).map_err(|error| error.to_string())
+        };
+        assert_eq!(read(&|mut file| file.write_all(b"more").unwrap()).unwrap(), b"0123456789");
+        let shorter = read(&|file| file.set_len(4).unwrap());
+        assert!(shorter.unwrap_err().contains("it was made shorter while it was sent: run the command again"));
+    }
+
     #[tokio::test]
     async fn a_machine_tells_what_it_has() {
         let mut told: &[u8] = b"d 4096 1700000000.0000000000 755\0./a\0\0f 12 1700000000.1234567890 644\0./a/x y\0\0l 1 1.0 777\0l\0../z\0\0rest";
