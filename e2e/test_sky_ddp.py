@@ -95,13 +95,18 @@ run: |
 PREFIX = re.compile(r"^\((?:(setup) |(head|worker\d), rank=(\d), )pid=\d+(?:, ip=[^)]*)?\) (.*)$")
 
 
+# processes of one rank that speak at once may do so in one line
+LINES = re.compile(
+    r"set up rank \d of \d in \w+|node \d of \d in \w+, \w+, \d+ epochs|rank \d of 4 on \S+: \d+ images"
+    r"|epoch \d+/\d+  loss \d+\.\d{4}  accuracy \d+\.\d%|final accuracy \d+\.\d\d% after \S+ s on \d ranks"
+)
+
+
 def said(out: str) -> list[tuple[str, str]]:
-    """What setup and each rank said, by rank; what processes of one rank say at once has no order."""
+    """What setup and each rank said, by rank, in an order of its own; without names of hosts and times."""
     found = [match.groups() for line in out.splitlines() if (match := PREFIX.match(line))]
     plain = lambda text: re.sub(r" after \S+ s ", " ", re.sub(r" on \S+: ", ": ", text))
-    lines = [(setup or f"{who} {rank}", plain(text)) for setup, who, rank, text in found]
-    # torch's own warnings name processes and times
-    return sorted(line for line in lines if re.match(r"set up |node |rank |epoch |final ", line[1]))
+    return sorted((setup or f"{who} {rank}", plain(one)) for setup, who, rank, text in found for one in LINES.findall(text))
 
 
 def test_one_file_everywhere(lan: Lan, cluster: Home, sky: Sky) -> None:

@@ -117,7 +117,6 @@ fn run(
     })
 }
 
-#[expect(clippy::disallowed_methods, reason = "how long to look is said from outside")]
 fn number(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
 }
