@@ -69,7 +69,7 @@ pub fn main(words: &[String]) -> u8 {
         Ok(found) if found.is_dir() => PathKind::Folder,
         Ok(_) => PathKind::File,
     };
-    let read = |path: &str| std::fs::read_to_string(below_home(path)).map_err(|error| error.to_string());
+    let read = |path: &str| text_of(&below_home(path));
     let shown_folder = folder.display().to_string();
     let variable = |name: &str| std::env::var(name).ok();
     let known = at_hand.clone();
@@ -96,7 +96,23 @@ pub fn main(words: &[String]) -> u8 {
         verbs::look(call, &world, &mut at_hand);
     }
     let printed = run(words, &World { nodes: &at_hand.nodes, unusable: &at_hand.unusable, ..world });
-    say(printed.out.as_bytes(), &printed.err, printed.code)
+    say(printed.out.as_bytes(), &(printed.err + &printed.note), printed.code)
+}
+
+/// Bytes that a file may have whose text is read: by far more than any task or list of variables has.
+const LONGEST: u64 = 16 << 20;
+
+/// The text of a file.
+fn text_of(path: &Path) -> Result<String, String> {
+    if std::fs::metadata(path).is_ok_and(|found| found.len() > LONGEST) {
+        return Err(format!("it has more than {} MiB", LONGEST >> 20));
+    }
+    let bytes = std::fs::read(path).map_err(|error| error.to_string())?;
+    String::from_utf8(bytes).map_err(|error| {
+        let good = error.as_bytes().get(..error.utf8_error().valid_up_to()).unwrap_or_default();
+        let line = good.iter().filter(|byte| **byte == b'\n').count() + 1;
+        format!("it is no text in UTF-8 (line {line}); save it as such")
+    })
 }
 
 /// Prints, and hands on the exit code; a reader that has gone is no error.

@@ -52,12 +52,14 @@ pub struct TaskError {
     pub path: Option<String>,
     /// Where in its file.
     pub place: Option<Place>,
+    /// What else would help, where SkyPilot does not say it.
+    pub hint: Option<String>,
 }
 
 impl TaskError {
     /// A value is wrong.
     pub fn value(message: impl Into<String>) -> Self {
-        Self { class: Class::Value, message: message.into(), path: None, place: None }
+        Self { class: Class::Value, message: message.into(), path: None, place: None, hint: None }
     }
 
     /// A storage object asks for what does not go together.
@@ -87,6 +89,12 @@ impl TaskError {
         self
     }
 
+    /// The same, with what else would help.
+    pub fn with_hint(mut self, hint: Option<String>) -> Self {
+        self.hint = self.hint.or(hint);
+        self
+    }
+
     /// A value of the wrong type where SkyPilot would fail with an error of Python's.
     pub fn wrong_type(what: &str, value: &Value, wanted: &str) -> Self {
         Self::value(format!("{what} must be {wanted}, not {} ({})", value.quoted(), value.type_name()))
@@ -95,6 +103,6 @@ impl TaskError {
 
 impl From<YamlError> for TaskError {
     fn from(error: YamlError) -> Self {
-        Self { class: Class::Yaml, message: error.message, path: None, place: Some(error.place) }
+        Self { class: Class::Yaml, place: Some(error.place), ..Self::value(error.message) }
     }
 }

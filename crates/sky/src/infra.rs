@@ -3,6 +3,7 @@
 use placement::Cloud;
 
 use crate::error::TaskError;
+use crate::suggest;
 
 /// Cloud, region and zone; what is not given is any.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,6 +31,17 @@ impl Infra {
             Cloud::from_name(&name).ok_or_else(unknown)
         });
         Ok(Self { cloud: cloud.transpose()?, region, zone })
+    }
+
+    /// How a place is written, and the cloud that may be meant, for one that is none.
+    pub fn hint(text: &str) -> String {
+        let form = "A place is CLOUD, CLOUD/REGION or CLOUD/REGION/ZONE, k8s/CONTEXT, ssh/POOL or local";
+        let name = text.split('/').next().unwrap_or_default().to_lowercase();
+        let known = Cloud::ALL.iter().map(|cloud| cloud.name());
+        match suggest::nearest(&name, known).filter(|near| *near != name) {
+            Some(near) => format!("{form}; did you mean {near}?"),
+            None => format!("{form}."),
+        }
     }
 
     /// Cloud, region and zone as they are written; `*` and what is not there are nothing.

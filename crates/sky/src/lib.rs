@@ -20,6 +20,7 @@ pub mod secrets;
 pub mod service;
 mod shapes;
 pub mod suggest;
+mod tabs;
 pub mod task;
 pub mod value;
 pub mod yaml;

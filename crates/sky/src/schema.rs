@@ -81,7 +81,8 @@ fn refusal(fault: &Fault<'_>) -> Refusal {
         if path == "$.envs" {
             return Refusal { message: format!("The `envs` field contains invalid keys:\n{}", fault.message), path };
         }
-        return Refusal { message: unknown_keys(fault), path };
+        let key = unknown(fault).next().map(path_step).unwrap_or_default();
+        return Refusal { message: unknown_keys(fault), path: path + &key };
     }
     let (path, told) = told(fault);
     Refusal {
@@ -90,16 +91,22 @@ fn refusal(fault: &Fault<'_>) -> Refusal {
     }
 }
 
+/// The keys that a shape knows.
+fn known<'a>(fault: &Fault<'a>) -> Vec<&'a str> {
+    properties(fault.schema).into_iter().filter_map(|(key, _)| key.as_str()).collect()
+}
+
+/// The keys that it does not know.
+fn unknown<'a>(fault: &Fault<'a>) -> impl Iterator<Item = &'a Value> {
+    let known = known(fault);
+    let keys = fault.value.as_map().into_iter().flat_map(Map::keys);
+    keys.filter(move |key| key.as_str().is_none_or(|key| !known.contains(&key)))
+}
+
 /// Each unknown key, with the known one that is most like it.
 fn unknown_keys(fault: &Fault<'_>) -> String {
-    let known: Vec<&str> = properties(fault.schema).into_iter().filter_map(|(key, _)| key.as_str()).collect();
-    let keys = fault
-        .value
-        .as_map()
-        .into_iter()
-        .flat_map(Map::keys)
-        .filter(|key| key.as_str().is_none_or(|key| !known.contains(&key)));
-    let messages = keys.map(|key| match suggest::nearest(&key.text(), known.iter().copied()) {
+    let known = known(fault);
+    let messages = unknown(fault).map(|key| match suggest::nearest(&key.text(), known.iter().copied()) {
         Some(near) => format!("Instead of {}, did you mean {}?", key.quoted(), quote(near)),
         None => format!("Found unsupported field {}.", key.quoted()),
     });

@@ -7,10 +7,11 @@ use std::sync::LazyLock;
 use granit_parser::{Event, Parser, ScalarStyle, Span, Tag};
 use regex::Regex;
 
+use crate::tabs::Tabs;
 use crate::value::{Map, Value};
 
 /// A place in a file; both count from one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
     /// The line.
     pub line: usize,
@@ -46,7 +47,7 @@ pub struct Document {
     pub value: Option<Value>,
     /// Where each value begins, by its path (`$.resources.cpus`).
     pub places: BTreeMap<String, Place>,
-    /// Keys that stand twice.
+    /// Keys that stand twice, as they are written, from the first on.
     pub duplicates: Vec<Duplicate>,
 }
 
@@ -57,14 +58,25 @@ const MAX_DEPTH: usize = 100;
 
 /// The documents of a text. None for a text without any.
 pub fn documents(text: &str) -> Result<Vec<Document>, YamlError> {
+    if let Some(line) = ends_before_it_begins(text) {
+        let place = Place { line, column: 1 };
+        return Err(YamlError { message: "did not find a document before `...`".into(), place });
+    }
     let mut parser = Parser::new_from_str(text);
     let mut documents = Vec::new();
     let mut reader = Reader::default();
+    let mut tabs = Tabs::of(text);
     while let Some(next) = parser.next_event() {
         let (event, span) = next.map_err(|error| {
-            let at = error.marker();
-            YamlError { message: error.info().to_owned(), place: Place { line: at.line(), column: at.col() + 1 } }
+            let (at, message) = (error.marker(), error.info().to_owned());
+            let place = Place { line: at.line(), column: at.col() + 1 };
+            // where a text goes on behind a tab, the parser names where it begins
+            let tab = message.contains("tab").then(|| indented_by_tab(text, place.line)).flatten();
+            YamlError { message, place: tab.unwrap_or(place) }
         })?;
+        if let Some(tabs) = &mut tabs {
+            tabs.take(&event, span)?;
+        }
         if let Event::DocumentStart(explicit, _) = &event {
             if !explicit && !documents.is_empty() {
                 let place = Place { line: span.start.line(), column: span.start.col() + 1 };
@@ -77,7 +89,32 @@ pub fn documents(text: &str) -> Result<Vec<Document>, YamlError> {
             reader.take(event, span)?;
         }
     }
+    if let Some(tabs) = &mut tabs {
+        tabs.finish()?;
+    }
     Ok(documents)
+}
+
+/// The line of a `...` that nothing precedes.
+fn ends_before_it_begins(text: &str) -> Option<usize> {
+    let mut lines = text.strip_prefix('\u{feff}').unwrap_or(text).lines().enumerate();
+    let (at, line) = lines.find(|(_, line)| {
+        let line = line.trim_start_matches(' ');
+        !line.is_empty() && !line.starts_with('#')
+    })?;
+    let is_end = line.strip_prefix("...").is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t']));
+    is_end.then_some(at + 1)
+}
+
+/// The first tab that a line begins with, from a line on.
+fn indented_by_tab(text: &str, from: usize) -> Option<Place> {
+    let lines = text.lines().enumerate().skip(from.saturating_sub(1));
+    lines
+        .filter_map(|(at, line)| {
+            let column = line.find(|c| c != ' ')?;
+            line.get(column..)?.starts_with('\t').then_some(Place { line: at + 1, column: column + 1 })
+        })
+        .next()
 }
 
 /// A value, where it stood, and whether it was the plain text `<<`.
@@ -86,6 +123,8 @@ struct Node {
     value: Value,
     place: Place,
     merges: bool,
+    /// A scalar as it is written, without its quotes.
+    written: Option<String>,
     /// Values in it, itself included.
     size: usize,
     /// Places of what is in it, by path below it.
@@ -118,7 +157,8 @@ impl Reader {
                 let plain = matches!(style, ScalarStyle::Plain);
                 let value = scalar(&text, plain, tag.as_deref()).map_err(|message| YamlError { message, place })?;
                 let merges = plain && tag.is_none() && text == "<<";
-                self.add(Node { value, place, merges, size: 1, below: Vec::new() }, anchor)
+                let written = Some(text.into_owned());
+                self.add(Node { value, place, merges, written, size: 1, below: Vec::new() }, anchor)
             }
             Event::Alias(anchor) => match self.anchors.get(&anchor).cloned() {
                 Some(node) => self.add(Node { place, ..node }, 0),
@@ -153,7 +193,7 @@ impl Reader {
         }
         let size = open.nodes.iter().fold(1, |sum: usize, node| sum.saturating_add(node.size));
         let (value, below) = if open.mapping { self.mapping(&open)? } else { sequence(open.nodes) };
-        self.add(Node { value, place: open.place, merges: false, size, below }, open.anchor)
+        self.add(Node { value, place: open.place, merges: false, written: None, size, below }, open.anchor)
     }
 
     fn add(&mut self, node: Node, anchor: usize) -> Result<(), YamlError> {
@@ -175,8 +215,15 @@ impl Reader {
     fn mapping(&mut self, open: &Open) -> Result<(Value, Vec<(String, Place)>), YamlError> {
         let mut merged = Vec::new();
         let mut own: Vec<(&Node, &Node)> = Vec::new();
+        let mut first: BTreeMap<String, Place> = BTreeMap::new();
         for pair in open.nodes.chunks(2) {
             let [key, value] = pair else { continue };
+            if let Some(key_text) = &key.written {
+                match first.get(key_text) {
+                    Some(at) => self.duplicates.push(Duplicate { key: key_text.clone(), place: key.place, first: *at }),
+                    None => drop(first.insert(key_text.clone(), key.place)),
+                }
+            }
             if key.merges {
                 merged.extend(to_merge(value)?);
             } else {
@@ -185,18 +232,12 @@ impl Reader {
         }
         let mut map: Map = merged.into_iter().collect();
         let mut below = Vec::new();
-        let mut first: Vec<(String, Place)> = Vec::new();
         for (key, value) in own {
             if matches!(key.value, Value::List(_) | Value::Map(_)) {
                 return Err(YamlError {
                     message: "while constructing a mapping: found unhashable key".into(),
                     place: key.place,
                 });
-            }
-            let text = key.value.text();
-            match first.iter().find(|(seen, _)| *seen == text) {
-                Some((_, at)) => self.duplicates.push(Duplicate { key: text.clone(), place: key.place, first: *at }),
-                None => first.push((text, key.place)),
             }
             let step = path_step(&key.value);
             below.push((step.clone(), value.place));
@@ -211,7 +252,9 @@ impl Reader {
         let mut places: BTreeMap<_, _> =
             root.below.into_iter().map(|(path, place)| (format!("${path}"), place)).collect();
         places.insert("$".into(), root.place);
-        Document { value: Some(root.value).filter(|value| !value.is_null()), places, duplicates: self.duplicates }
+        let mut duplicates = self.duplicates;
+        duplicates.sort_by_key(|twice| twice.place);
+        Document { value: Some(root.value).filter(|value| !value.is_null()), places, duplicates }
     }
 }
 
@@ -327,6 +370,8 @@ fn scalar(text: &str, plain: bool, tag: Option<&Tag>) -> Result<Value, String> {
 fn implicit(text: &str) -> &'static str {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => "null",
+        // the value of a mapping that has a default one
+        "=" => "value",
         "yes" | "Yes" | "YES" | "no" | "No" | "NO" | "true" | "True" | "TRUE" | "false" | "False" | "FALSE" | "on"
         | "On" | "ON" | "off" | "Off" | "OFF" => "bool",
         _ if !text.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '-' | '+' | '.')) => "str",
@@ -502,12 +547,17 @@ mod tests {
             ("a: !!set {b, c}", "tag:yaml.org,2002:set"),
             ("a: !!binary aGk=", "tag:yaml.org,2002:binary"),
             ("a: !mine b", "tag '!mine'"),
+            ("a: =", "tag:yaml.org,2002:value"),
+            ("...\n%YAML 1.1\n---\na: 1\n", "before `...`"),
+            ("# c\n\n...\na: 1\n", "before `...`"),
             ("a: 1\n...\nb: 2\n", "<document start>"),
         ] {
             let error = documents(text).map(|all| all.len()).unwrap_err();
             assert!(error.message.contains(says), "{text}: {error}");
         }
         assert_eq!(documents("a: 1\n...\n---\nb: 2\n...\n").map(|all| all.len()), Ok(2));
+        assert_eq!(documents("a: 1\n...\n%YAML 1.1\n---\nb: 2\n").map(|all| all.len()), Ok(2));
+        assert_eq!(one("a: '='").quoted(), "{'a': '='}");
         assert_eq!(one("a: '<<'").quoted(), "{'a': '<<'}");
     }
 
@@ -525,6 +575,10 @@ mod tests {
         let document = all.first().cloned().unwrap_or_default();
         assert_eq!(document.value.map(|value| value.quoted()).as_deref(), Some("{'run': 'b', 'name': 'x'}"));
         assert_eq!(document.duplicates.first().map(|twice| (twice.place.line, twice.first.line)), Some((3, 1)));
+        // as they are written, and in their order
+        let all = documents("a:\n  01: x\n  1: y\n'x': 1\nx: {y: 1, y: 2}\n").unwrap_or_default();
+        let keys: Vec<&str> = all.iter().flat_map(|one| &one.duplicates).map(|twice| twice.key.as_str()).collect();
+        assert_eq!(keys, ["x", "y"]);
         assert_eq!(document.places.get("$.name").map(|place| (place.line, place.column)), Some((2, 7)));
     }
 

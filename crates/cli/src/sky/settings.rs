@@ -16,6 +16,9 @@ pub(super) fn settings(home: &Path, given: &[String]) -> Result<Option<Map>, Str
     for one in given {
         let more = match one.split_once('=') {
             Some((path, value)) if !Path::new(one).is_file() => setting(path, value)?,
+            None if !Path::new(one).exists() => {
+                return Err(format!("--config {one}: there is no such file, and a setting is KEY.KEY=VALUE"));
+            }
             _ => read(Path::new(one)).map_err(|why| format!("--config {one}: {why}"))?.unwrap_or_default(),
         };
         if let Some((key, _)) = more.iter().find(|(key, _)| !READ.contains(&&*key.text())) {
@@ -100,7 +103,7 @@ mod tests {
                 "aws.vpc_name=x",
                 "--config aws.vpc_name=x: `aws` has no effect here; `kubernetes`, `allowed_clouds` have.",
             ),
-            ("kubernetes", "--config kubernetes: No such file"),
+            ("kubernetes", "--config kubernetes: there is no such file, and a setting is KEY.KEY=VALUE"),
             ("=1", "a setting is KEY.KEY=VALUE"),
             ("kubernetes.=1", "a setting is KEY.KEY=VALUE"),
         ] {

@@ -119,7 +119,7 @@ pub(super) fn carry_out(verb: Verb, call: &Call, world: &World<'_>, at_hand: AtH
         Ok(code) => code,
         Err(End::Printed(printed)) => {
             say(printed.out.trim_end());
-            eprint!("{}", printed.err);
+            eprint!("{}{}", printed.err, printed.note);
             printed.code
         }
         Err(End::Trouble(Trouble::Said(message))) => {

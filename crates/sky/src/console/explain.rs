@@ -12,16 +12,16 @@ use crate::place::describe;
 use crate::task::Task;
 
 pub(super) fn explain(call: &Call, world: &World<'_>) -> Printed {
-    let Named { mut tasks, overrides, .. } = match named(call, world) {
+    let Named { mut tasks, overrides, source, .. } = match named(call, world) {
         Ok(named) => named,
         Err(printed) => return printed,
     };
     let mut printed = Printed::default();
     if let Err(error) = override_all(&mut tasks, &overrides, call, world) {
-        return printed.refused(&error);
+        return printed.refused_in(&error, source.as_ref());
     }
     match find(&mut tasks, world) {
-        Err(Failure::Refused(error)) => printed.refused(&error),
+        Err(Failure::Refused(error)) => printed.refused_in(&error, source.as_ref()),
         Err(Failure::Nothing(Unplaceable::Nothing { task, search })) => {
             let asked = tasks.get(task).map(asked).unwrap_or_default();
             dropped(&mut printed, &search);

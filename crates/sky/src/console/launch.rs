@@ -6,6 +6,7 @@ use placement::{Cloud, Market, Rules, Target, Unplaceable, place};
 use regex::Regex;
 
 use super::options::{Overrides, given, of_command, override_all, place_of, with_fields};
+use super::source::{Source, check_whole};
 use super::{Printed, World, table};
 use crate::check::{PathKind, Surroundings, check};
 use crate::commands::Call;
@@ -13,9 +14,10 @@ use crate::error::TaskError;
 use crate::file::{File, Kind, is_group};
 use crate::place::{describe, refusal, wanted};
 use crate::schema::Reader;
+use crate::suggest;
 use crate::task::Task;
 use crate::value::{Value, quote, quote_all};
-use crate::yaml::documents;
+use crate::yaml::{self, documents};
 
 /// Names of clusters.
 const CLUSTER_NAME: &str = "[a-zA-Z]([-_.a-zA-Z0-9]*[a-zA-Z0-9])?";
@@ -26,6 +28,8 @@ pub struct Prepared {
     pub task: Task,
     /// What is said of it first.
     pub told: String,
+    /// The file that it stands in, if it stands in one.
+    pub source: Option<Source>,
 }
 
 /// The one task that `launch` and `exec` name, with the options of the command line over it.
@@ -33,7 +37,7 @@ pub struct Prepared {
 /// # Errors
 /// What is printed where there is none.
 pub fn prepared(call: &Call, world: &World<'_>) -> Result<Prepared, Printed> {
-    let Named { mut tasks, is_dag, overrides, mut printed } = named(call, world)?;
+    let Named { mut tasks, is_dag, overrides, mut printed, source } = named(call, world)?;
     if is_dag {
         let message = match call.path.as_str() {
             "sky exec" => "YAML specifies a DAG, while `sky exec` supports a single task only.".to_owned(),
@@ -44,10 +48,10 @@ pub fn prepared(call: &Call, world: &World<'_>) -> Result<Prepared, Printed> {
         return Err(printed.misused(&call.path, message));
     }
     if let Err(error) = override_all(&mut tasks, &overrides, call, world) {
-        return Err(printed.refused(&error));
+        return Err(printed.refused_in(&error, source.as_ref()));
     }
     match tasks.pop() {
-        Some(task) => Ok(Prepared { task, told: std::mem::take(&mut printed.out) }),
+        Some(task) => Ok(Prepared { task, told: std::mem::take(&mut printed.out), source }),
         None => Err(printed.fail(1, "ValueError: the file holds no task.")),
     }
 }
@@ -68,16 +72,16 @@ pub fn check_name(cluster: &str) -> Result<(), String> {
 
 pub(super) fn dryrun(call: &Call, world: &World<'_>) -> Printed {
     let mut printed = Printed::default();
-    let mut tasks = match prepared(call, world) {
-        Ok(Prepared { task, told }) => {
+    let (mut tasks, source) = match prepared(call, world) {
+        Ok(Prepared { task, told, source }) => {
             printed.out = told;
-            vec![task]
+            (vec![task], source)
         }
         Err(printed) => return printed,
     };
     let cluster = call.value("cluster").unwrap_or(world.cluster);
     printed.line(format!("Running on cluster: {cluster}"));
-    let mut printed = match chosen(printed, &mut tasks, world) {
+    let mut printed = match chosen(printed, &mut tasks, source.as_ref(), world) {
         Ok((printed, _)) => printed,
         Err(printed) => return printed,
     };
@@ -102,9 +106,9 @@ pub struct Planned {
 ///
 /// # Errors
 /// What is printed where there is nothing that will do.
-pub fn planned(task: &mut Task, world: &World<'_>) -> Result<Planned, Printed> {
+pub fn planned(task: &mut Task, source: Option<&Source>, world: &World<'_>) -> Result<Planned, Printed> {
     let mut tasks = vec![task.clone()];
-    let found = chosen(Printed::default(), &mut tasks, world);
+    let found = chosen(Printed::default(), &mut tasks, source, world);
     // as it was checked: regions, names of accelerators
     if let Some(checked) = tasks.pop() {
         *task = checked;
@@ -124,13 +128,18 @@ pub fn planned(task: &mut Task, world: &World<'_>) -> Result<Planned, Printed> {
 }
 
 /// What tasks get, and what is said of it.
-fn chosen(mut printed: Printed, tasks: &mut [Task], world: &World<'_>) -> Result<(Printed, Plan), Printed> {
+fn chosen(
+    mut printed: Printed,
+    tasks: &mut [Task],
+    source: Option<&Source>,
+    world: &World<'_>,
+) -> Result<(Printed, Plan), Printed> {
     if tasks.iter().any(|task| task.resources.list.iter().any(|one| one.use_spot == Some(true))) {
         printed.line("Launching a spot job that does not automatically recover from preemptions. To get automatic recovery, use managed job instead: sky jobs launch or sky.jobs.launch().");
     }
     let plan = match find(tasks, world) {
         Ok(plan) => plan,
-        Err(Failure::Refused(error)) => return Err(printed.refused(&error)),
+        Err(Failure::Refused(error)) => return Err(printed.refused_in(&error, source)),
         Err(Failure::Nothing(unplaceable)) => {
             nothing(&mut printed, tasks, &unplaceable, world);
             return Err(printed.refused(&refusal(&unplaceable, tasks, world.enabled)));
@@ -148,6 +157,8 @@ pub(super) struct Named {
     pub(super) overrides: Overrides,
     /// What is said of it.
     pub(super) printed: Printed,
+    /// The file, if it is one.
+    pub(super) source: Option<Source>,
 }
 
 /// Why there is no plan.
@@ -170,13 +181,17 @@ pub(super) fn named(call: &Call, world: &World<'_>) -> Result<Named, Printed> {
         place_of(call).map_err(|(told, error)| Printed { out: told, ..Printed::default() }.refused(&error))?;
     printed.out.push_str(&std::mem::take(&mut overrides.told));
     let text = call.values("entrypoint").join(" ");
+    if text.strip_prefix("recipes:").is_some_and(|name| !name.is_empty() && !name.contains(char::is_whitespace)) {
+        return Err(printed.fail(1, format!("{text}: there is no hub of recipes here; name a task file or a command.")));
+    }
     let document = task_file(&text, world);
     match &document {
         Some(_) => printed.line(format!("YAML to run: {text}")),
         None if named_like_a_file(&text) => {
             let why = match (world.path)(&text) {
                 PathKind::Missing => "does not exist. Please check if the path is correct.",
-                _ => "is not a file. Please check if the path is correct.",
+                PathKind::File => "holds a text, and no task with fields such as `run`.",
+                PathKind::Folder => "is not a file. Please check if the path is correct.",
             };
             printed.line(format!(
                 "{} looks like a yaml path but {why}\nIt will be treated as a command to be run remotely. Continue? [y/N]:",
@@ -201,18 +216,35 @@ pub(super) fn named(call: &Call, world: &World<'_>) -> Result<Named, Printed> {
     {
         return Err(printed.refused(&error));
     }
+    let is_file = document.is_some();
     let document = document.unwrap_or_else(|| Ok(command.to_string()));
     let documents = document.as_ref().map_or_else(|_| Vec::new(), |text| documents(text).unwrap_or_default());
+    let source = is_file.then(|| Source::of(&text, &documents, call));
     if is_group(&documents).unwrap_or(false) {
         printed.line("Detected Job Group YAML");
     }
-    let read = document.and_then(|document| File::read(&document, &given, Reader::Client, world.catalogue));
+    let whole = document.and_then(|document| {
+        let is_yaml = is_file && (!documents.is_empty() || yaml::documents(&document).is_ok());
+        if is_yaml {
+            check_whole(&text, &documents)?;
+        }
+        Ok(document)
+    });
+    let read = whole.and_then(|document| File::read(&document, &given, Reader::Client, world.catalogue));
     match read {
         Ok(File { kind, tasks, .. }) => {
             let is_dag = tasks.len() > 1 || matches!(kind, Kind::Parallel(_));
-            Ok(Named { tasks, is_dag, overrides, printed })
+            if let Some(ignored) = overrides.ignored().filter(|_| is_dag) {
+                printed.line(match kind {
+                    Kind::Parallel(_) => format!("WARNING: override params {ignored} are ignored for Job Group YAML."),
+                    Kind::Serial => format!(
+                        "WARNING: override params {ignored} are ignored, since the yaml file contains multiple tasks."
+                    ),
+                });
+            }
+            Ok(Named { tasks, is_dag, overrides, printed, source })
         }
-        Err(error) => Err(printed.refused(&error)),
+        Err(error) => Err(printed.refused_in(&error, source.as_ref())),
     }
 }
 
@@ -285,6 +317,9 @@ fn nothing(printed: &mut Printed, tasks: &[Task], unplaceable: &Unplaceable, wor
             printed.line(format!("Did you mean: {}", quote_all(&near)));
             continue;
         }
+        if let Some((name, _)) = &one.accelerators {
+            unknown_accelerator(printed, name, world);
+        }
         if one.cpus.is_some() {
             printed.line("- Try specifying a different CPU count, or add \"+\" to the end of the CPU count to allow for larger instances.");
         }
@@ -298,6 +333,25 @@ fn nothing(printed: &mut Printed, tasks: &[Task], unplaceable: &Unplaceable, wor
             printed.line(format!("- Max hourly cost limit (${}/hr) may be too restrictive. Try increasing the limit or removing it to see available options.", cost.text()));
         }
     }
+}
+
+/// A note about an accelerator that no price list and no machine has.
+fn unknown_accelerator(printed: &mut Printed, name: &str, world: &World<'_>) {
+    let offered = Cloud::ALL.iter().flat_map(|cloud| world.catalogue.offers(*cloud));
+    let mut names: Vec<&str> =
+        offered.filter_map(|offer| offer.accelerators.as_ref()).map(|(name, _)| name.as_str()).collect();
+    names.extend(world.nodes.iter().filter_map(|node| node.accelerator.as_ref()).map(|(name, _)| name.as_str()));
+    names.sort_unstable();
+    names.dedup();
+    if names.is_empty() || names.iter().any(|known| known.eq_ignore_ascii_case(name)) {
+        return;
+    }
+    let near = suggest::near(name, names.iter().copied(), 3);
+    let told = match near.is_empty() {
+        true => format!("No price list has an accelerator {name}."),
+        false => format!("No price list has an accelerator {name}; near it are {}.", near.join(", ")),
+    };
+    printed.add_note(&told);
 }
 
 /// The table of what was considered: the best of each cloud, accelerator and kind of price.

@@ -4,6 +4,7 @@ mod explain;
 mod gpus;
 mod launch;
 mod options;
+mod source;
 mod table;
 mod usable;
 mod variables;
@@ -16,6 +17,7 @@ use placement::{Catalogue, Cloud, FreeNode};
 use crate::check::PathKind;
 use crate::commands::{Call, Command, Parsed, UsageError, commands, parse};
 use crate::error::TaskError;
+use source::Source;
 
 /// SkyPilot's version that is met.
 const VERSION: &str = "0.14.1";
@@ -58,6 +60,8 @@ pub struct Printed {
     pub out: String,
     /// To the standard error.
     pub err: String,
+    /// Behind that: what SkyPilot does not say, such as where in its file a mistake is.
+    pub note: String,
     /// The exit code.
     pub code: u8,
 }
@@ -77,9 +81,25 @@ impl Printed {
         self
     }
 
-    fn refused(self, error: &TaskError) -> Self {
+    fn refused(mut self, error: &TaskError) -> Self {
+        if let Some(hint) = &error.hint {
+            self.add_note(hint);
+        }
         let module = if error.class.is_pythons() { "" } else { "sky.exceptions." };
         self.fail(1, format!("{module}{}: {}", error.class.name(), error.message))
+    }
+
+    /// The same of what a file says, with the place.
+    fn refused_in(mut self, error: &TaskError, source: Option<&Source>) -> Self {
+        if let Some((source, place)) = source.and_then(|source| Some((source, source.place(error)?))) {
+            self.add_note(&format!("In {}, line {}, column {}.", source.name, place.line, place.column));
+        }
+        self.refused(error)
+    }
+
+    fn add_note(&mut self, line: &str) {
+        self.note.push_str(line);
+        self.note.push('\n');
     }
 
     /// The message about a wrong use of a command.

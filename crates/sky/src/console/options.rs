@@ -115,6 +115,52 @@ struct Place {
     zone: Option<Option<String>>,
 }
 
+impl Overrides {
+    /// All of them, as Python writes them, for a file in which nothing takes them.
+    pub(super) fn ignored(&self) -> Option<String> {
+        let mut all: Vec<String> = Vec::new();
+        let Place { cloud, region, zone } = &self.place;
+        if let Some(cloud) = cloud {
+            let shown =
+                cloud.as_deref().map(|name| Cloud::from_name(name.trim()).map_or(name, |cloud| cloud.display()));
+            all.push(format!("'cloud': {}", shown.unwrap_or("None")));
+        }
+        for (key, part) in [("region", region), ("zone", zone)] {
+            if let Some(part) = part {
+                all.push(format!("'{key}': {}", part.as_deref().map_or_else(|| "None".to_owned(), quote)));
+            }
+        }
+        const ORDER: [&str; 11] = [
+            "accelerators",
+            "cpus",
+            "memory",
+            "instance_type",
+            "use_spot",
+            "image_id",
+            "disk_size",
+            "disk_tier",
+            "network_tier",
+            "local_disk",
+            "ports",
+        ];
+        for key in ORDER {
+            match self.fields.get(key) {
+                None => {}
+                Some(Value::List(ports)) => all.push(format!("'{key}': {}", tuple(ports))),
+                Some(value) => all.push(format!("'{key}': {}", value.quoted())),
+            }
+        }
+        (!all.is_empty()).then(|| format!("{{{}}}", all.join(", ")))
+    }
+}
+
+/// A list as Python writes what does not change.
+fn tuple(list: &[Value]) -> String {
+    let list: Vec<String> = list.iter().map(Value::quoted).collect();
+    let comma = if list.len() == 1 { "," } else { "" };
+    format!("({}{comma})", list.join(", "))
+}
+
 /// Where the command line says that the machines are to be, and what is said of that.
 ///
 /// # Errors
@@ -182,9 +228,7 @@ pub(super) fn with_fields(mut out: Overrides, call: &Call) -> Result<Overrides, 
             match out.fields.remove(field) {
                 None | Some(Value::Null) => {}
                 Some(Value::List(ports)) => {
-                    let ports: Vec<String> = ports.iter().map(Value::quoted).collect();
-                    let comma = if ports.len() == 1 { "," } else { "" };
-                    out.told += &format!("Override param {field}=({}{comma}) is ignored.\n", ports.join(", "));
+                    out.told += &format!("Override param {field}={} is ignored.\n", tuple(&ports));
                 }
                 Some(value) => out.told += &format!("Override param {field}={} is ignored.\n", value.text()),
             }

@@ -4,8 +4,9 @@ use placement::Catalogue;
 
 use super::{Alternatives, Order, Resources};
 use crate::error::TaskError;
+use crate::infra::Infra;
 use crate::quantity::{self, Suffixes};
-use crate::schema::{self, Reader};
+use crate::schema::{self, Reader, Refusal};
 use crate::shapes::shape;
 use crate::value::{Map, Value, parse_float, parse_int, quote};
 
@@ -39,7 +40,11 @@ impl Alternatives {
         reader: Reader,
         catalogue: &Catalogue,
     ) -> Result<Self, TaskError> {
-        let refused = |refusal| TaskError::refused(refusal, "Invalid resources YAML: ", "$.resources");
+        let infra = config.get("infra").and_then(Value::as_str).map(str::to_owned);
+        let refused = |refusal: Refusal| {
+            let hint = (refusal.path == "$.infra").then(|| Infra::hint(infra.as_deref().unwrap_or_default()));
+            TaskError::refused(refusal, "Invalid resources YAML: ", "$.resources").with_hint(hint)
+        };
         schema::check_given(&config, shape("resources"), reader).map_err(refused)?;
         let written = config.clone();
         let read = Self::read_given(config, hooks, reader, catalogue)?;
@@ -78,6 +83,15 @@ impl Alternatives {
                 list.extend(Self::read_checked(overridden(&config, other), hooks, reader, catalogue)?.list);
             }
             return Ok(Self { order, list });
+        }
+        // not where no accelerator has the memory that is asked for: that is nobody's name, and passes
+        let names_none = config.given("accelerators").is_some_and(|field| !field.is_truthy());
+        if names.is_empty() && names_none {
+            // what else is wrong with it is told first
+            config.remove("accelerators");
+            Resources::read(config, hooks, reader)?;
+            return Err(TaskError::value("accelerators is empty: name one, or leave the field out.")
+                .at("$.resources.accelerators"));
         }
         if names.is_empty() {
             return Ok(Self { order: Order::Any, list: vec![Resources::read(config, hooks, reader)?] });
@@ -141,11 +155,6 @@ fn accelerator_names(field: Option<&Value>, catalogue: &Catalogue) -> Result<Vec
                 .at("$.resources.accelerators"));
         }
     };
-    if texts.is_empty() {
-        return Err(
-            TaskError::value("accelerators is empty: name one, or leave the field out.").at("$.resources.accelerators")
-        );
-    }
     let mut names: Vec<(String, bool)> = Vec::new();
     for text in texts {
         for (name, named) in
@@ -203,6 +212,21 @@ mod tests {
         let catalogue = Catalogue::default();
         File::read(text, &Given::default(), Reader::Client, &catalogue)
             .map_or_else(|error| error.message, |_| String::new())
+    }
+
+    #[test]
+    fn what_else_is_wrong_is_told_before_accelerators_that_are_none() {
+        for (resources, says) in [
+            ("{accelerators: []}", "accelerators is empty"),
+            ("{accelerators: {}, memory: 3xx}", "\"memory\" field should be"),
+            ("{accelerators: [], memory: 3xx, any_of: [{}]}", "\"memory\" field should be"),
+            ("{accelerators: [], any_of: [{accelerators: V100}, {}]}", "accelerators is empty"),
+            ("{accelerators: [], any_of: [{accelerators: V100}]}", ""),
+            ("{accelerators: 1000GB, any_of: []}", ""),
+        ] {
+            let told = refusal(&format!("resources: {resources}"));
+            assert!(told.starts_with(says) && told.is_empty() == says.is_empty(), "{resources}: {told}");
+        }
     }
 
     #[test]

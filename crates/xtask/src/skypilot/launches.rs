@@ -28,7 +28,7 @@ pub fn replay(case: &Json, words: &[String], catalogue: &Catalogue) -> Option<St
     };
     let (told, (kind, got)) = match parse(&commands(), words) {
         Ok(Parsed::Call(call)) => match prepared(&call, &around) {
-            Ok(Prepared { task, told }) => (told, ("task", sorted(Value::Map(task.write(catalogue)).to_json()))),
+            Ok(Prepared { task, told, .. }) => (told, ("task", sorted(Value::Map(task.write(catalogue)).to_json()))),
             Err(printed) => (printed.out.clone(), said(printed)),
         },
         Ok(_) => return Some("help".to_owned()),

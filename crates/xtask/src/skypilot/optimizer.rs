@@ -232,7 +232,9 @@ fn sorted(list: &[Json]) -> Vec<Json> {
         (text("infra"), text("instance_type"), text("accelerators"), text("use_spot"))
     };
     let mut list = list.to_vec();
-    list.sort_by_key(key);
+    // one machine may stand for several descriptions, with other hours
+    let objective = |one: &Json| one["time"].as_f64().or(one["cost"].as_f64()).unwrap_or(0.0);
+    list.sort_by(|a, b| key(a).cmp(&key(b)).then(objective(a).total_cmp(&objective(b))));
     list
 }
 

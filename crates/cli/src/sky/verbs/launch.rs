@@ -19,7 +19,7 @@ use managed::jobs::Status;
 use serde_json::json;
 
 pub(super) async fn launch(call: &Call, world: &World<'_>, mut at_hand: AtHand) -> Done {
-    let Prepared { mut task, told } = prepared(call, world).map_err(End::Printed)?;
+    let Prepared { mut task, told, source } = prepared(call, world).map_err(End::Printed)?;
     say(told.trim_end());
     let shown = call.value("cluster").unwrap_or(world.cluster).to_owned();
     say(format!("Running on cluster: {shown}"));
@@ -53,7 +53,8 @@ pub(super) async fn launch(call: &Call, world: &World<'_>, mut at_hand: AtHand) 
         at_hand.unusable.iter().filter(|(place, _)| is_meant(place)).for_each(|(place, why)| {
             eprintln!("{place} is left out: {why}");
         });
-        let planned = planned(&mut task, &World { nodes: &at_hand.nodes, ..*world }).map_err(End::Printed)?;
+        let around = World { nodes: &at_hand.nodes, ..*world };
+        let planned = planned(&mut task, source.as_ref(), &around).map_err(End::Printed)?;
         say(planned.told.trim_end());
         let candidates = submit::candidates(&task, &planned, at_hand.kubernetes.as_ref())?;
         let place = place(candidates.first());
@@ -238,7 +239,7 @@ pub(super) async fn exec(call: &Call, world: &World<'_>) -> Done {
     if call.values("entrypoint").is_empty() {
         return Err(misused(call, "Missing argument '[ENTRYPOINT]...'"));
     }
-    let Prepared { task, told } = prepared(call, world).map_err(End::Printed)?;
+    let Prepared { task, told, .. } = prepared(call, world).map_err(End::Printed)?;
     say(told.trim_end());
     say(format!("Submitting job to cluster: {shown}"));
     refused::mounts(&task)?;
