@@ -81,6 +81,15 @@ def line(rng: random.Random) -> tuple[list[str], str]:
         text = yaml.safe_dump(config, sort_keys=False)
     else:
         text = yaml.safe_dump(generate.task(rng), sort_keys=False, allow_unicode=True) if kind < 0.9 else generate.case(rng)[0]
+    odd = rng.random()
+    if odd < 0.03:
+        text += f"{rng.choice(['run', 'name', 'zone'])}: twice\nrun: twice\n" if not text.startswith("{") and "---" not in text else ""
+    elif odd < 0.05:
+        text = rng.choice(["", "# nothing\n", "---\n", "{}\n", "---\n---\n", "null\n", "name:\n"])
+    elif odd < 0.1:
+        text += "---\n" + rng.choice(["name: b\nrun: y\n", "{}\n", "name: b\nname: c\n", "", "resources: {cpus: 2}\n"])
+    elif odd < 0.12:
+        text = "name: g\nexecution: parallel\n---\nname: a\nrun: x\n---\nname: b\nrun: y\n"
     name = rng.choice(["t.yaml"] * 8 + ["t.yml", "t.txt", "run.sh", "t.YAML"])
     entry = rng.choice([[name]] * 9 + [["echo", "hi"], ["python train.py --x '1'"], ["nope.yaml"], ["nope.yml"], ["echo x.yaml"], [], ["sub"], ["."], ["a.txt"]])
     words = []
