@@ -19,10 +19,13 @@ mod mpirun;
 mod operator;
 mod overhead;
 mod peer;
+mod placement;
 mod plan;
 mod queue;
 mod ray;
 mod reports;
+mod sky;
+mod sshd;
 mod startup;
 mod store;
 mod sweep;
@@ -36,7 +39,7 @@ use std::path::PathBuf;
 
 #[derive(Parser)]
 struct Flags {
-    /// Only these, with commas: plan, queue, store, api, trainjobs, waiting, sweep, reports, operator, mpijobs, mpirun, startup, downloads, overhead
+    /// Only these, with commas: plan, queue, placement, store, api, trainjobs, waiting, sweep, reports, operator, mpijobs, mpirun, startup, downloads, sky, overhead
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// The binary to measure
@@ -101,6 +104,9 @@ async fn main() -> Result<()> {
     if wanted("queue") {
         figures.extend(queue::measure(&setting)?);
     }
+    if wanted("placement") {
+        figures.extend(placement::measure(&setting)?);
+    }
     if wanted("store") {
         figures.extend(store::measure(&setting).await?);
     }
@@ -133,6 +139,9 @@ async fn main() -> Result<()> {
     }
     if wanted("downloads") {
         figures.extend(downloads::measure(&setting).await?);
+    }
+    if wanted("sky") {
+        figures.extend(sky::measure(&setting).await?);
     }
     if wanted("overhead") {
         figures.extend(overhead::measure(&setting)?);

@@ -10,22 +10,19 @@
 
 use crate::overhead::median;
 use crate::peer::Peer;
+use crate::sshd::{Servers, write_program};
 use crate::{Figure, Setting};
 use anyhow::{Context, Result, ensure};
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
-use std::net::TcpStream;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::process::{Command, Stdio};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use tempfile::TempDir;
 
 const RUNS: usize = 7;
 const QUICK_RUNS: usize = 3;
-const HOSTS: [&str; 2] = ["127.0.0.2", "127.0.0.3"];
 const RANK: &str = "echo hello";
-const LIMIT: Duration = Duration::from_secs(60);
 
 /// An `mpirun` of this machine.
 struct Mpi {
@@ -37,7 +34,7 @@ struct Mpi {
 }
 
 pub fn measure(setting: &Setting) -> Result<Vec<Figure>> {
-    let servers = match Servers::start() {
+    let servers = match Servers::start(2) {
         Ok(servers) => servers,
         Err(error) => {
             eprintln!("mpirun is left out: {error:#}");
@@ -102,13 +99,13 @@ fn figures_of(setting: &Setting, servers: &Servers, mpi: &Mpi, runs: usize) -> R
         // who is first finds the machine as the other left it: each is, in turn
         let is_first = run % 2 == 0;
         if !is_first {
-            theirs.push(first_line(&mut servers.mpirun(mpi), Instant::now())?.0);
+            theirs.push(first_line(&mut mpirun(servers, mpi), Instant::now())?.0);
         }
         let (line, share) = ours(&format!("bench-{run}"))?;
         lines.push(line);
         shares.push(share);
         if is_first {
-            theirs.push(first_line(&mut servers.mpirun(mpi), Instant::now())?.0);
+            theirs.push(first_line(&mut mpirun(servers, mpi), Instant::now())?.0);
         }
     }
     eprintln!("{}: ours {lines:.0?}, to mpirun {shares:.0?}, bare {theirs:.0?} ms", mpi.name);
@@ -164,91 +161,17 @@ impl Programs {
     }
 }
 
-fn write_program(path: &Path, text: &str) -> Result<()> {
-    fs::write(path, text)?;
-    Ok(fs::set_permissions(path, fs::Permissions::from_mode(0o755))?)
-}
-
-/// An sshd for each host, ended with this.
-struct Servers {
-    folder: TempDir,
-    running: Vec<Child>,
-}
-
-impl Drop for Servers {
-    fn drop(&mut self) {
-        for child in &mut self.running {
-            // what has ended by itself is ended
-            let _ = child.kill();
-            let _ = child.wait();
-        }
+/// The same ranks on the same number of hosts, without a platform.
+fn mpirun(servers: &Servers, mpi: &Mpi) -> Command {
+    let ssh = servers.ssh();
+    let hosts = servers.hosts().iter().map(|host| format!("{host}:2")).collect::<Vec<_>>().join(",");
+    let mut command = in_session(&mpi.folder.join("mpirun"));
+    if mpi.name == "openmpi" {
+        command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+        command.args(["--mca", "plm_rsh_agent"]).arg(ssh).args(["--host", &hosts]);
+    } else {
+        command.args(["-launcher", "ssh", "-launcher-exec"]).arg(ssh).args(["-hosts", &hosts]);
     }
-}
-
-impl Servers {
-    fn start() -> Result<Self> {
-        let unpacked = fs::canonicalize("target/sshd/usr").ok();
-        let sshd = unpacked.as_ref().map_or_else(|| PathBuf::from("/usr/sbin/sshd"), |usr| usr.join("sbin/sshd"));
-        ensure!(sshd.is_file(), "there is no sshd: make sshd");
-        let folder = tempfile::tempdir()?;
-        let at = folder.path();
-        for name in ["host", "key"] {
-            let made =
-                Command::new("ssh-keygen").args(["-q", "-t", "ecdsa", "-N", "", "-f"]).arg(at.join(name)).status();
-            ensure!(made.context("ssh-keygen is missing")?.success(), "ssh-keygen failed");
-        }
-        let passwd = fs::read_to_string("/etc/passwd")?;
-        fs::write(at.join("passwd"), format!("{passwd}sshd:x:101:65534::/run/sshd:/usr/sbin/nologin\n"))?;
-        let port = std::net::TcpListener::bind((HOSTS[0], 0))?.local_addr()?.port();
-        let shown = at.display();
-        fs::write(
-            at.join("config"),
-            format!(
-                "Host *\n  Port {port}\n  IdentityFile {shown}/key\n  StrictHostKeyChecking no\n  UserKnownHostsFile /dev/null\n  LogLevel ERROR\n"
-            ),
-        )?;
-        write_program(&at.join("ssh"), &format!("#!/bin/sh\nexec ssh -F {shown}/config \"$@\"\n"))?;
-        let mut servers = Self { running: Vec::new(), folder };
-        for host in HOSTS {
-            let config = servers.folder.path().join(host);
-            fs::write(
-                &config,
-                format!(
-                    "ListenAddress {host}:{port}\nHostKey {shown}/host\nAuthorizedKeysFile {shown}/key.pub\nPidFile none\nStrictModes no\nUsePAM no\n",
-                    shown = servers.folder.path().display()
-                ),
-            )?;
-            let mut command = Command::new("unshare");
-            if let Some(usr) = &unpacked {
-                command.env("LD_LIBRARY_PATH", usr.join("lib/x86_64-linux-gnu"));
-            }
-            let script = "mount --bind \"$1\" /etc/passwd && mount -t tmpfs tmpfs /run && mkdir /run/sshd && exec \"$2\" -D -f \"$3\"";
-            command.args(["--mount", "sh", "-c", script, "sh"]);
-            command.arg(servers.folder.path().join("passwd")).arg(&sshd).arg(&config);
-            servers.running.push(command.spawn().context("unshare is missing")?);
-            let start = Instant::now();
-            while TcpStream::connect((host, port)).is_err() {
-                ensure!(start.elapsed() < LIMIT, "the sshd of {host} does not listen (it wants root)");
-                let ended = servers.running.last_mut().and_then(|child| child.try_wait().transpose()).transpose()?;
-                ensure!(ended.is_none(), "the sshd of {host} ended (it wants root)");
-                std::thread::sleep(Duration::from_millis(20));
-            }
-        }
-        Ok(servers)
-    }
-
-    /// The same ranks on the same number of hosts, without a platform.
-    fn mpirun(&self, mpi: &Mpi) -> Command {
-        let ssh = self.folder.path().join("ssh");
-        let hosts = HOSTS.map(|host| format!("{host}:2")).join(",");
-        let mut command = in_session(&mpi.folder.join("mpirun"));
-        if mpi.name == "openmpi" {
-            command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
-            command.args(["--mca", "plm_rsh_agent"]).arg(ssh).args(["--host", &hosts]);
-        } else {
-            command.args(["-launcher", "ssh", "-launcher-exec"]).arg(ssh).args(["-hosts", &hosts]);
-        }
-        command.args(["-n", "4"]).args(RANK.split(' '));
-        command
-    }
+    command.args(["-n", "4"]).args(RANK.split(' '));
+    command
 }

@@ -141,6 +141,11 @@ fn rss_kb(pid: u32) -> f64 {
     status_kb(pid, "VmRSS:")
 }
 
+/// The memory that a process has resident.
+pub fn resident_mb(pid: u32) -> f64 {
+    rss_kb(pid) / 1024.0
+}
+
 /// The most memory that a process ever had resident.
 pub fn peak_mb(pid: u32) -> f64 {
     status_kb(pid, "VmHWM:") / 1024.0

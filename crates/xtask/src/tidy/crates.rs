@@ -81,7 +81,19 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("xtask", &["api", "managed", "merge", "placement", "sky"]),
     (
         "benches",
-        &["api", "apiserver", "driver", "merge", "node", "operator", "plan", "reconcile", "store", "workloads"],
+        &[
+            "api",
+            "apiserver",
+            "driver",
+            "merge",
+            "node",
+            "operator",
+            "placement",
+            "plan",
+            "reconcile",
+            "store",
+            "workloads",
+        ],
     ),
 ];
 
