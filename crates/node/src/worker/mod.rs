@@ -39,6 +39,10 @@ use tokio::time::{Instant, sleep_until};
 const RETRY_MIN: Duration = Duration::from_millis(200);
 const RETRY_MAX: Duration = Duration::from_secs(3);
 
+/// How long a pod that was just launched may take to its first process before the cluster hears that it is being started: most
+/// pods run by then, and have one status to be written instead of three.
+const FIRST_PROCESS: Duration = Duration::from_millis(100);
+
 /// Where launchers of MPI have the list of their hosts. A change of it is seen there at once.
 const MPI_HOSTS: &str = "/etc/mpi";
 
@@ -107,6 +111,8 @@ pub struct Worker<W> {
     problem: Option<Problem>,
     retry: Duration,
     retry_at: Option<Instant>,
+    /// When the status of a pod without a process is reported.
+    report_at: Instant,
     refresh_at: Instant,
     /// How long a refresh that fails waits for the next try.
     refresh_retry: Duration,
@@ -151,6 +157,7 @@ impl<W: World> Worker<W> {
             problem: None,
             retry: RETRY_MIN,
             retry_at: None,
+            report_at: Instant::now(),
             refresh_at,
             refresh_retry: RETRY_MIN,
             hosts,
@@ -286,6 +293,7 @@ impl<W: World> Worker<W> {
             Ok(()) => {
                 self.warn_of_plain_mode(&desired.pod).await;
                 self.stage = Stage::Launched;
+                self.report_at = after(Instant::now(), FIRST_PROCESS);
                 self.problem = None;
                 self.retry = RETRY_MIN;
                 Ok(Round::Again)
@@ -336,7 +344,10 @@ impl<W: World> Worker<W> {
         for (container, ready) in std::mem::take(&mut self.ready_before) {
             self.ready.insert(container, ready);
         }
-        self.report(desired).await?;
+        match starts_until(&view, desired.is_ending(), Instant::now(), self.report_at) {
+            Some(at) => self.retry_at = Some(at),
+            None => self.report(desired).await?,
+        }
         self.send_events(desired).await;
         self.refresh(&desired.pod).await;
         self.retry = RETRY_MIN;
@@ -404,6 +415,12 @@ impl<W: World> Worker<W> {
     }
 }
 
+/// Until when nothing is to be told of a pod without a process; `None`: its status is due.
+fn starts_until(view: &PodView, is_ending: bool, now: Instant, report_at: Instant) -> Option<Instant> {
+    let has_process = !view.containers.is_empty();
+    (!has_process && !is_ending && now < report_at).then_some(report_at)
+}
+
 /// When to look again although nothing happened. Only rounds of a launched pod refresh its volumes and so move `refresh_at`:
 /// to wait for it elsewhere would be not to wait.
 fn next_look(stage: &Stage, retry_at: Option<Instant>, refresh_at: Instant) -> Option<Instant> {
@@ -416,6 +433,18 @@ fn next_look(stage: &Stage, retry_at: Option<Instant>, refresh_at: Instant) -> O
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_pod_is_told_of_with_its_first_process_or_after_a_moment() {
+        let now = Instant::now();
+        let due = now + FIRST_PROCESS;
+        let event = Event::Running { container: "c".to_owned(), attempt: 0, pid: 1 };
+        let running = PodView::of(&[Record::now(event)]);
+        assert_eq!(starts_until(&PodView::default(), false, now, due), Some(due));
+        assert_eq!(starts_until(&PodView::default(), false, due, due), None);
+        assert_eq!(starts_until(&PodView::default(), true, now, due), None);
+        assert_eq!(starts_until(&running, false, now, due), None);
+    }
 
     #[tokio::test]
     async fn nobody_waits_for_a_time_that_has_passed() {
