@@ -74,6 +74,11 @@ mod tests {
 
     /// Calls a function as a machine's shell does; its home directory is `home`.
     fn call(home: &Path, function: &str, variables: &[(&str, &str)]) -> Result<Answer, Fault> {
+        call_with(home, function, variables, "")
+    }
+
+    /// The same, with what the function reads behind its script.
+    fn call_with(home: &Path, function: &str, variables: &[(&str, &str)], input: &str) -> Result<Answer, Fault> {
         let script = script(function, variables);
         let mut child = Command::new("sh")
             .args(["-c", &reader(&script)])
@@ -83,7 +88,7 @@ mod tests {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        child.stdin.take().unwrap().write_all(script.as_bytes()).unwrap();
+        child.stdin.take().unwrap().write_all((script + input).as_bytes()).unwrap();
         let done = child.wait_with_output().unwrap();
         outcome(done.status.code(), &done.stdout, &done.stderr)
     }
@@ -154,22 +159,8 @@ mod tests {
         assert_eq!(hash(), "");
         let text = "#!/bin/sh\nexit 0\n";
         let sha256 = "306c6ca7407560340797866e077e053627ad409277d1b9da58106fce4cf717cb";
-        let upload = |sha256: &str| {
-            let mut script = script("upload", &[("token", "t"), ("sha256", sha256)]);
-            let reads = reader(&script);
-            script.push_str(text);
-            let mut child = Command::new("sh")
-                .args(["-c", &reads])
-                .env("HOME", home.path())
-                .stdin(Stdio::piped())
-                .stdout(Stdio::piped())
-                .stderr(Stdio::piped())
-                .spawn()
-                .unwrap();
-            child.stdin.take().unwrap().write_all(script.as_bytes()).unwrap();
-            let done = child.wait_with_output().unwrap();
-            outcome(done.status.code(), &done.stdout, &done.stderr).map(drop)
-        };
+        let upload =
+            |sha256: &str| call_with(home.path(), "upload", &[("token", "t"), ("sha256", sha256)], text).map(drop);
         upload(sha256).unwrap();
         assert_eq!(hash(), sha256);
         // what was noted of this very file is believed

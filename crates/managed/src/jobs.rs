@@ -73,6 +73,18 @@ for ((i = 0; i < 100; i++)); do kill -0 "$out" 2>/dev/null || break; sleep 0.02;
 exit "$code""#;
 
 impl Submission {
+    /// A job of a Cluster, under its number, for so many machines.
+    pub fn on(cluster: &Value, id: u32, nodes: u32) -> Self {
+        Self {
+            cluster: object::meta(cluster, "name").to_owned(),
+            cluster_uid: object::uid(cluster).to_owned(),
+            namespace: object::meta(cluster, "namespace").to_owned(),
+            id,
+            nodes,
+            ..Self::default()
+        }
+    }
+
     fn stage(&self) -> &'static str {
         if self.is_setup { "setup" } else { "run" }
     }

@@ -443,14 +443,7 @@ impl Sim {
     fn exec(&mut self) {
         let Some(cluster) = self.cluster().filter(|cluster| !object::is_terminating(cluster)) else { return };
         self.jobs += 1;
-        let job = Submission {
-            cluster: "dev".into(),
-            cluster_uid: object::uid(&cluster).into(),
-            namespace: "default".into(),
-            id: self.jobs,
-            nodes: 1,
-            ..Submission::default()
-        };
+        let job = Submission::on(&cluster, self.jobs, 1);
         self.model.put(job.jobset());
     }
 

@@ -43,10 +43,8 @@ async fn read<B: Body<Data = Bytes>>(mut body: Pin<Box<B>>) {
 #[cfg(test)]
 mod tests {
     use super::super::answer;
-    use super::super::halves::{Halves, Ledger};
+    use super::super::halves::{Halves, Ledger, connected};
     use super::*;
-    use hyper_util::rt::{TokioExecutor, TokioIo};
-    use hyper_util::server::conn::auto;
     use std::convert::Infallible;
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
     use tokio::task::JoinHandle;
@@ -68,15 +66,7 @@ mod tests {
                 Ok::<_, Infallible>(open.answer(answer::response(413, "text/plain", "too large")))
             }
         });
-        let connection = tokio::spawn(async move {
-            let builder = auto::Builder::new(TokioExecutor::new());
-            let connection = builder.serve_connection_with_upgrades(TokioIo::new(halves.clone()), service);
-            tokio::select! {
-                biased;
-                _ = connection => {}
-                () = halves.watched() => {}
-            }
-        });
+        let connection = tokio::spawn(connected(halves, service));
         (client, connection)
     }
 

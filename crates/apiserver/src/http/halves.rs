@@ -354,12 +354,31 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Halves<S> {
     }
 }
 
+/// A connection of the tests, until it ends or its client is gone.
+#[cfg(test)]
+pub(super) async fn connected<S>(halves: Halves<tokio::io::DuplexStream>, service: S)
+where
+    S: hyper::service::Service<
+            Request<hyper::body::Incoming>,
+            Response = Response<Body>,
+            Error = std::convert::Infallible,
+        >,
+    S::Future: Send + 'static,
+{
+    use hyper_util::rt::{TokioExecutor, TokioIo};
+    let builder = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
+    let connection = builder.serve_connection_with_upgrades(TokioIo::new(halves.clone()), service);
+    tokio::select! {
+        biased;
+        _ = connection => {}
+        () = halves.watched() => {}
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use http_body_util::BodyExt;
-    use hyper_util::rt::{TokioExecutor, TokioIo};
-    use hyper_util::server::conn::auto;
     use std::convert::Infallible;
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
     use tokio::sync::mpsc;
@@ -395,15 +414,7 @@ mod tests {
                 Ok(open.answer(response))
             }
         });
-        let connection = tokio::spawn(async move {
-            let builder = auto::Builder::new(TokioExecutor::new());
-            let connection = builder.serve_connection_with_upgrades(TokioIo::new(halves.clone()), service);
-            tokio::select! {
-                biased;
-                _ = connection => {}
-                () = halves.watched() => {}
-            }
-        });
+        let connection = tokio::spawn(connected(halves, service));
         (client, connection, sender)
     }
 

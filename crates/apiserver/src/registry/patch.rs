@@ -83,9 +83,11 @@ impl Core {
             }
         }
         // what is unknown is a matter of the version that a custom object says it is of
-        let (catalog, said) = (self.catalog(), api::object::text(&new, "apiVersion").rsplit_once('/'));
-        let said = said.filter(|(group, _)| served.custom.is_some() && *group == resource.group);
-        let said = said.and_then(|(group, version)| catalog.get(group, version, &resource.plural));
+        let catalog = served.custom.is_some().then(|| self.catalog());
+        let said = catalog.as_ref().and_then(|catalog| {
+            let (group, version) = api::object::text(&new, "apiVersion").rsplit_once('/')?;
+            catalog.get(group, version, &resource.plural).filter(|_| group == resource.group)
+        });
         let warnings =
             decode::prune(said.unwrap_or(served), &mut new, call.warnings, call.options.validation).map_err(unfit)?;
         // What the patch makes is an object: a refusal from here on takes along what was warned of.

@@ -340,15 +340,11 @@ pub(super) async fn submit(
     let index = usize::try_from(status.status.candidate).unwrap_or(0);
     let place = status.spec.candidates.get(index).cloned().unwrap_or_default();
     let none_if_empty = |text: &str| if text.is_empty() { Value::Null } else { text.into() };
+    let id = sky.jobs(found.name()).await?.last().map_or(1, |last| last.id.saturating_add(1));
     let mut job = Submission {
-        cluster: found.name().to_owned(),
-        cluster_uid: api::object::uid(&found.object).to_owned(),
-        namespace: sky.namespace.clone(),
         cluster_shown: found.shown().to_owned(),
-        id: sky.jobs(found.name()).await?.last().map_or(1, |last| last.id.saturating_add(1)),
         name: task.name.clone().unwrap_or_default(),
         user: user(),
-        nodes: u32::try_from(task.num_nodes).unwrap_or(1),
         gpus: gpus(each).map_or(0.0, |gpus| gpus.count),
         resources: job_resources(task.num_nodes, each),
         run_timestamp: format!("sky-{}", now.strftime("%Y-%m-%d-%H-%M-%S-%6f")),
@@ -361,6 +357,7 @@ pub(super) async fn submit(
             "cluster_name": found.shown(), "cloud": place.provider,
             "region": none_if_empty(&place.region), "zone": none_if_empty(&place.zone),
         }),
+        ..Submission::on(&found.object, id, u32::try_from(task.num_nodes).unwrap_or(1))
     };
     debug_assert!(whole(job.gpus) <= 1_000_000);
     // the name is made of the number: the second client to come takes the next one

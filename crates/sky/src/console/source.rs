@@ -7,6 +7,33 @@ use crate::error::TaskError;
 use crate::value::{Map, Value, quote};
 use crate::yaml::{Document, Place};
 
+/// Options of the command line, by the path of what they say in a task file.
+const OPTIONS: [(&str, &[&str]); 4] = [
+    (
+        "$.resources",
+        &[
+            "infra",
+            "cloud",
+            "region",
+            "zone",
+            "gpus",
+            "cpus",
+            "memory",
+            "instance_type",
+            "image_id",
+            "disk_tier",
+            "network_tier",
+            "local_disk",
+            "disk_size",
+            "use_spot",
+            "ports",
+        ],
+    ),
+    ("$.workdir", &["workdir", "git_url", "git_ref"]),
+    ("$.num_nodes", &["num_nodes"]),
+    ("$.name", &["name"]),
+];
+
 /// A task file, and where its values begin.
 #[derive(Clone, Debug, Default)]
 pub struct Source {
@@ -24,32 +51,7 @@ impl Source {
             _ => BTreeMap::new(),
         };
         let said = |options: &[&str]| options.iter().any(|option| !call.values(option).is_empty());
-        let options: [(&str, &[&str]); 4] = [
-            (
-                "$.resources",
-                &[
-                    "infra",
-                    "cloud",
-                    "region",
-                    "zone",
-                    "gpus",
-                    "cpus",
-                    "memory",
-                    "instance_type",
-                    "image_id",
-                    "disk_tier",
-                    "network_tier",
-                    "local_disk",
-                    "disk_size",
-                    "use_spot",
-                    "ports",
-                ],
-            ),
-            ("$.workdir", &["workdir", "git_url", "git_ref"]),
-            ("$.num_nodes", &["num_nodes"]),
-            ("$.name", &["name"]),
-        ];
-        let given: Vec<&str> = options.into_iter().filter(|(_, options)| said(options)).map(|(path, _)| path).collect();
+        let given: Vec<&str> = OPTIONS.iter().filter(|(_, options)| said(options)).map(|(path, _)| *path).collect();
         let places =
             places.into_iter().filter(|(path, _)| !given.iter().any(|given| path.starts_with(given))).collect();
         Self { name: name.to_owned(), places }
