@@ -18,7 +18,7 @@
 mod actors;
 pub mod bugs;
 mod cluster;
-mod dice;
+pub mod dice;
 pub mod invariants;
 mod view;
 

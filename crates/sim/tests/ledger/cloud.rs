@@ -5,6 +5,7 @@ use crate::life::{Life, Side};
 use futures::FutureExt;
 use infra::{Answer, Provider, Shell};
 use managed::provider::{Failure, Fate, Handle, Offer, Request, Seen, State};
+use sim::dice::Dice;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -38,6 +39,8 @@ struct Made {
     visible: Instant,
     /// When it is gone, where it is being ended.
     gone: Option<Instant>,
+    /// An object has noted its name. One that comes late, under the same token and a name that is free again, is another machine.
+    is_noted: bool,
 }
 
 /// The machines, and what happened to them.
@@ -47,7 +50,7 @@ pub struct Cloud {
 }
 
 struct Inside {
-    chance: u64,
+    chance: Dice,
     calm: Option<Instant>,
     machines: Vec<Made>,
     /// How many were ever made.
@@ -62,22 +65,23 @@ struct Inside {
 /// Whether an object stands for a token.
 pub type Stands = dyn Fn(&str) -> bool + Send + Sync;
 
+/// The token of an object in what was asked under: [`Bug::TokensOfTheProcess`] puts a number behind it.
+pub fn object_of(token: &str) -> &str {
+    token.split('#').next().unwrap_or_default()
+}
+
+/// A machine as a control plane sees it.
+fn shown(seen: &Seen) -> Seen {
+    Seen { token: object_of(&seen.token).to_owned(), ..seen.clone() }
+}
+
 fn lost<T>() -> Result<T, Failure> {
     Err(Failure::new(Fate::Retry, "no answer"))
 }
 
 impl Inside {
-    /// SplitMix64.
-    fn below(&mut self, bound: u64) -> u64 {
-        self.chance = self.chance.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.chance;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % bound
-    }
-
     fn wrong(&mut self, of_hundred: u64) -> bool {
-        self.calm.is_some_and(|calm| Instant::now() < calm) && self.below(100) < of_hundred
+        self.calm.is_some_and(|calm| Instant::now() < calm) && self.chance.chance(of_hundred)
     }
 
     fn clear(&mut self) {
@@ -109,8 +113,13 @@ impl Inside {
             address: "10.0.0.1".into(),
             home: "/home".into(),
         };
-        let lag = if self.wrong(40) { self.below(40) } else { 0 };
-        self.machines.push(Made { seen: seen.clone(), visible: Instant::now() + Duration::from_secs(lag), gone: None });
+        let lag = if self.wrong(40) { self.chance.below(40) } else { 0 };
+        self.machines.push(Made {
+            seen: seen.clone(),
+            visible: Instant::now() + Duration::from_secs(lag),
+            gone: None,
+            is_noted: false,
+        });
         self.made += 1;
         seen
     }
@@ -124,7 +133,15 @@ impl Cloud {
     pub fn new(seed: u64, bug: Option<Bug>) -> Self {
         let (machines, noted) = (Vec::new(), BTreeMap::new());
         Self {
-            state: Mutex::new(Inside { chance: seed, calm: None, machines, made: 0, late: 0, noted, broken: None }),
+            state: Mutex::new(Inside {
+                chance: Dice::new(seed),
+                calm: None,
+                machines,
+                made: 0,
+                late: 0,
+                noted,
+                broken: None,
+            }),
             bug,
         }
     }
@@ -158,12 +175,13 @@ impl Cloud {
         let mut inside = self.inside();
         inside.clear();
         for (token, id) in objects.iter().filter(|(_, id)| !id.is_empty()) {
-            inside.noted.insert(token.clone(), id.clone());
+            let is_new = inside.noted.insert(token.clone(), id.clone()).as_ref() != Some(id);
+            let of_it = |made: &&mut Made| is_new && made.seen.token == *token && made.seen.id == *id;
+            inside.machines.iter_mut().filter(of_it).for_each(|made| made.is_noted = true);
         }
-        let alone = inside.machines.iter().map(|made| (&made.seen.token, &made.seen.id)).find(|(token, id)| {
-            inside.noted.get(*token) == Some(*id) && !objects.iter().any(|(held, _)| held == *token)
-        });
-        if let Some((_, id)) = alone {
+        let stands = |made: &&Made| objects.iter().any(|(held, _)| *held == made.seen.token);
+        let alone = inside.machines.iter().find(|made| made.is_noted && !stands(made)).map(|made| made.seen.id.clone());
+        if let Some(id) = alone {
             let what = format!("the object of machine {id} went before the machine");
             inside.breaks(what);
         }
@@ -196,7 +214,7 @@ impl Cloud {
         }
         let known = inside.find(&Handle { token: token.clone(), id: None, generation: 0 });
         let now = Instant::now();
-        let again = |made: &&Made| made.visible <= now && made.seen.token.split('#').next() == Some(&*request.token);
+        let again = |made: &&Made| made.visible <= now && object_of(&made.seen.token) == request.token;
         if known.is_none()
             && let Some(made) = inside.machines.iter().find(again)
         {
@@ -208,7 +226,7 @@ impl Cloud {
             None if inside.wrong(15) => return Err(Failure::new(Fate::NextCandidate, "full")),
             None if inside.wrong(20) => {
                 inside.late += 1;
-                let after = Duration::from_secs(1 + inside.below(60));
+                let after = Duration::from_secs(1 + inside.chance.below(60));
                 let (cloud, node) = (self.clone(), request.node.clone());
                 tokio::spawn(async move {
                     sleep(after).await;
@@ -231,15 +249,14 @@ impl Cloud {
         }
         // tokens of a process are known by their beginning
         let named = inside.machines.iter().map(|made| made.seen.token.clone());
-        let mut named = named.filter(|token| token.split('#').next() == Some(&machine.token));
+        let mut named = named.filter(|token| object_of(token) == machine.token);
         let token = named.next().unwrap_or_else(|| machine.token.clone());
         drop(named);
         let machine = Handle { token, ..machine.clone() };
         if let Some(at) = inside.find(&machine) {
             change(&mut inside, at);
         }
-        let seen = inside.find(&machine).map(|at| inside.machines[at].seen.clone());
-        let seen = seen.map(|seen| Seen { token: seen.token.split('#').next().unwrap_or_default().to_owned(), ..seen });
+        let seen = inside.find(&machine).map(|at| shown(&inside.machines[at].seen));
         if inside.wrong(18) { lost() } else { Ok(seen) }
     }
 
@@ -269,19 +286,17 @@ impl Cloud {
         }
         inside.clear();
         let now = Instant::now();
-        let shown = inside.machines.iter().filter(|made| made.visible <= now);
-        let whole =
-            |seen: &Seen| Seen { token: seen.token.split('#').next().unwrap_or_default().to_owned(), ..seen.clone() };
-        let mut shown: Vec<Seen> = shown.map(|made| whole(&made.seen)).collect();
+        let visible = inside.machines.iter().filter(|made| made.visible <= now);
+        let mut list: Vec<Seen> = visible.map(|made| shown(&made.seen)).collect();
         match self.bug {
-            Some(Bug::NoSweep) => shown.clear(),
+            Some(Bug::NoSweep) => list.clear(),
             Some(Bug::TwinsLive) => {
-                shown.reverse();
-                shown.dedup_by(|one, other| one.token == other.token);
+                list.reverse();
+                list.dedup_by(|one, other| one.token == other.token);
             }
             _ => {}
         }
-        Ok(shown)
+        Ok(list)
     }
 }
 

@@ -1,6 +1,6 @@
 //! A real API server in memory, the real controller of clusters and the real keeper of machines on it, the provider, and everybody else.
 
-use crate::cloud::{Bug, Called, Cloud, NAME, Stands};
+use crate::cloud::{Bug, Called, Cloud, NAME, Stands, object_of};
 use crate::life::{Life, Points, Side};
 use api::object::{self, Gvk};
 use api::sky::{API_VERSION, keys, machine_gvk};
@@ -230,14 +230,7 @@ impl Scene {
     pub async fn exec(&mut self) {
         let Some(cluster) = self.cluster() else { return };
         self.jobs += 1;
-        let job = Submission {
-            cluster: "dev".into(),
-            cluster_uid: object::uid(&cluster).into(),
-            namespace: "default".into(),
-            id: self.jobs,
-            nodes: 1,
-            ..Submission::default()
-        };
+        let job = Submission::on(&cluster, self.jobs, 1);
         self.must(Method::POST, JOBSETS, JSON, job.jobset()).await;
     }
 
@@ -263,8 +256,7 @@ impl Scene {
             if there.iter().filter(|other| other.token == machine.token).count() > 1 {
                 return Err(format!("two machines of token {}", machine.token));
             }
-            let token = machine.token.split('#').next().unwrap_or_default();
-            match lines.iter().find(|(held, _)| held == token) {
+            match lines.iter().find(|(held, _)| held == object_of(&machine.token)) {
                 None => return Err(format!("machine {} has no object", machine.id)),
                 Some((_, id)) if *id != machine.id => return Err(format!("machine {} is noted as {id:?}", machine.id)),
                 Some(_) => {}
