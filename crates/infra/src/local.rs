@@ -55,6 +55,12 @@ pub trait Agents: Send + Sync + 'static {
 
     /// Stops the agent of the machine in this folder, if it runs; returns once it has stopped.
     fn stop<'a>(&'a self, folder: &'a Path) -> BoxFuture<'a, ()>;
+
+    /// GPUs that pods have which run on this machine itself, in none of the provider's.
+    fn gpus_in_use(&self) -> BTreeSet<u32>;
+
+    /// Keeps such pods from these GPUs, and from no others. False, and nothing changes, where one of them has got one meanwhile.
+    fn keep_gpus(&self, gpus: BTreeSet<u32>) -> bool;
 }
 
 /// The provider.
@@ -127,20 +133,65 @@ impl Machines {
         Ok(all.pop())
     }
 
+    /// The GPUs of machines on which something runs, or may at any time. One that is stopped lets go of its own.
+    fn kept<'a>(&self, records: impl IntoIterator<Item = &'a (PathBuf, Record)>) -> BTreeSet<u32> {
+        let runs = |(folder, record): &&(PathBuf, Record)| record.goal == Goal::Running || self.agents.is_busy(folder);
+        records.into_iter().filter(runs).flat_map(|(_, record)| record.gpus.iter().copied()).collect()
+    }
+
+    /// Keeps pods of this machine itself from the GPUs of the provider's machines, as they are now. To be called once before such pods are started.
+    ///
+    /// # Errors
+    /// A machine's record cannot be read.
+    pub fn keep_gpus(&self) -> Result<(), Failure> {
+        if !self.host.gpus.is_empty() {
+            // no pod has any of them: they were kept from pods since the machine had them
+            self.agents.keep_gpus(self.kept(&self.records()?));
+        }
+        Ok(())
+    }
+
+    /// So many free GPUs that are meant by a name, kept from all others.
+    fn take_gpus(&self, name: &str, count: usize, others: &[(PathBuf, Record)]) -> Result<Vec<u32>, Failure> {
+        let mut taken = self.kept(others);
+        let in_use = self.agents.gpus_in_use();
+        let is_free = |index: &u32| !taken.contains(index) && !in_use.contains(index);
+        let free =
+            self.host.gpus.iter().filter(|(index, product)| placement::is_named(product, name) && is_free(index));
+        let free: Vec<u32> = free.map(|(index, _)| *index).take(count).collect();
+        if free.len() < count {
+            let what = format!("this machine has {} of {count} {name} free; `nvidia-smi` lists its GPUs", free.len());
+            return Err(Failure::new(Fate::NextCandidate, what));
+        }
+        taken.extend(free.iter().copied());
+        match count == 0 || self.agents.keep_gpus(taken) {
+            true => Ok(free),
+            false => Err(Failure::new(Fate::Retry, "a job has taken one of the GPUs meanwhile".to_owned())),
+        }
+    }
+
     fn gpus_for(&self, request: &Request, others: &[(PathBuf, Record)]) -> Result<Vec<u32>, Failure> {
         let Some(wanted) = &request.candidate.accelerators else { return Ok(Vec::new()) };
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped")]
         let count = wanted.count.ceil().clamp(0.0, 1e4) as usize;
-        let taken: BTreeSet<u32> = others.iter().flat_map(|(_, record)| record.gpus.iter().copied()).collect();
-        let is_meant = |product: &str| placement::is_named(product, &wanted.name);
-        let free = self.host.gpus.iter().filter(|(index, product)| is_meant(product) && !taken.contains(index));
-        let free: Vec<u32> = free.map(|(index, _)| *index).take(count).collect();
-        if free.len() < count {
-            let what =
-                format!("this machine has {} of {count} {} free; `nvidia-smi` lists its GPUs", free.len(), wanted.name);
-            return Err(Failure::new(Fate::NextCandidate, what));
+        self.take_gpus(&wanted.name, count, others)
+    }
+
+    /// GPUs for a machine that was stopped, of the kind that it had: its own, or others where somebody has these.
+    fn gpus_again(&self, folder: &Path, record: &Record) -> Result<Vec<u32>, Failure> {
+        let Some(first) = record.gpus.first() else { return Ok(Vec::new()) };
+        let mut others = self.records()?;
+        others.retain(|(other, _)| other != folder);
+        let mut all = self.kept(&others);
+        all.extend(record.gpus.iter().copied());
+        let is_free = self.kept(&others).is_disjoint(&record.gpus.iter().copied().collect());
+        if is_free && self.agents.keep_gpus(all) {
+            return Ok(record.gpus.clone());
         }
-        Ok(free)
+        let name = self.host.gpus.iter().find(|(index, _)| index == first).map_or("", |(_, product)| product);
+        let chosen = self.take_gpus(name, record.gpus.len(), &others);
+        // there is no other candidate for a machine that is there
+        chosen.map_err(|failure| Failure { fate: Fate::Retry, ..failure })
     }
 
     fn make(&self, request: &Request) -> Result<(PathBuf, Record), Failure> {
@@ -225,10 +276,15 @@ impl Machines {
         let Some((folder, mut record)) = self.find(machine)? else { return Ok(None) };
         // what is to go stays so
         if let Some(goal) = goal.filter(|goal| *goal != record.goal && record.goal != Goal::Gone) {
+            if goal == Goal::Running {
+                record.gpus = self.gpus_again(&folder, &record)?;
+            }
             record.goal = goal;
             write(&folder, &record)?;
         }
-        self.advance(folder, record).await
+        let seen = self.advance(folder, record).await;
+        self.keep_gpus()?;
+        seen
     }
 }
 
@@ -239,8 +295,9 @@ impl Provider for Machines {
 
     fn offers(&self) -> Answer<'_, Vec<Offer>> {
         async {
-            let taken: usize = self.records()?.iter().map(|(_, record)| record.gpus.len()).sum();
-            let count = self.host.gpus.len().saturating_sub(taken);
+            let mut taken = self.kept(&self.records()?);
+            taken.extend(self.agents.gpus_in_use());
+            let count = self.host.gpus.len().saturating_sub(taken.len());
             #[expect(clippy::cast_precision_loss, reason = "GPUs of one machine")]
             let accelerators = self
                 .host
@@ -396,7 +453,11 @@ async fn remove(folder: &Path) -> Result<(), Failure> {
 mod tests {
     use super::*;
 
-    struct Nothing;
+    #[derive(Default)]
+    struct Nothing {
+        in_use: std::sync::Mutex<BTreeSet<u32>>,
+        kept: std::sync::Mutex<BTreeSet<u32>>,
+    }
 
     impl Agents for Nothing {
         fn start<'a>(&'a self, _: &'a Local) -> BoxFuture<'a, Result<(), String>> {
@@ -409,6 +470,18 @@ mod tests {
 
         fn stop<'a>(&'a self, _: &'a Path) -> BoxFuture<'a, ()> {
             async {}.boxed()
+        }
+
+        fn gpus_in_use(&self) -> BTreeSet<u32> {
+            self.in_use.lock().unwrap().clone()
+        }
+
+        fn keep_gpus(&self, gpus: BTreeSet<u32>) -> bool {
+            let is_free = gpus.is_disjoint(&self.in_use.lock().unwrap());
+            if is_free {
+                *self.kept.lock().unwrap() = gpus;
+            }
+            is_free
         }
     }
 
@@ -424,6 +497,38 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn gpus_are_of_one_machine_or_of_a_pod() {
+        let root = tempfile::tempdir().unwrap();
+        let gpus = [0, 1, 2].map(|index| (index, "NVIDIA H100".to_owned())).to_vec();
+        let host = Host { cpus: 2.0, memory: 4.0, gpus };
+        let agents = Arc::new(Nothing::default());
+        let folder = root.path().join("machines");
+        let provider = Machines::new(folder.clone(), host.clone(), agents.clone());
+        let kept = || agents.kept.lock().unwrap().clone();
+        *agents.in_use.lock().unwrap() = [0].into();
+        let one = provider.create(&request("1111-aaaa", 1.0)).await.unwrap();
+        let two = provider.create(&request("2222-bbbb", 1.0)).await.unwrap();
+        assert_eq!(kept(), [1, 2].into());
+        let full = provider.create(&request("3333-cccc", 1.0)).await.unwrap_err();
+        assert_eq!(full.fate, Fate::NextCandidate, "a pod has the third");
+        let handle = |seen: &Seen| Handle { token: seen.token.clone(), id: None, generation: 0 };
+
+        provider.stop(&handle(&one)).await.unwrap();
+        assert_eq!(kept(), [2].into(), "a stopped machine lets go of its own");
+        *agents.in_use.lock().unwrap() = [0, 1].into();
+        assert_eq!(provider.start(&handle(&one)).await.unwrap_err().fate, Fate::Retry);
+        *agents.in_use.lock().unwrap() = [1].into();
+        provider.start(&handle(&one)).await.unwrap();
+        assert_eq!(kept(), [0, 2].into(), "another one of its kind");
+
+        *agents.kept.lock().unwrap() = BTreeSet::new();
+        Machines::new(folder, host, agents.clone()).keep_gpus().unwrap();
+        assert_eq!(kept(), [0, 2].into(), "the same after a restart");
+        provider.delete(&handle(&two)).await.unwrap();
+        assert_eq!(kept(), [0].into());
+    }
+
+    #[tokio::test]
     async fn a_machine_is_made_once_and_ends_when_nothing_runs_there() {
         let root = tempfile::tempdir().unwrap();
         let host = Host {
@@ -431,7 +536,7 @@ mod tests {
             memory: 4.0,
             gpus: vec![(0, "NVIDIA H100".into()), (1, "NVIDIA H100".into()), (2, "NVIDIA L40S".into())],
         };
-        let provider = Machines::new(root.path().join("machines"), host, Arc::new(Nothing));
+        let provider = Machines::new(root.path().join("machines"), host, Arc::new(Nothing::default()));
         let one = provider.create(&request("1111-aaaa", 1.0)).await.unwrap();
         let again = provider.create(&request("1111-aaaa", 1.0)).await.unwrap();
         assert_eq!(one, again);

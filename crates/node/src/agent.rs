@@ -61,6 +61,8 @@ pub struct Config {
     pub capacity: BTreeMap<String, String>,
     /// The GPUs to hand out; `None`: those of the machine.
     pub gpus: Option<Vec<gpus::Gpu>>,
+    /// Which of them others of this machine have for now.
+    pub share: gpus::Share,
     /// Labels of the Node object, beside those that tell what the machine is.
     pub labels: BTreeMap<String, String>,
     /// Taints of effect `NoSchedule` with which the Node object is made: keys and values.
@@ -95,6 +97,7 @@ impl Config {
             refresh: Duration::from_secs(60),
             capacity: BTreeMap::new(),
             gpus: None,
+            share: gpus::Share::default(),
             labels: BTreeMap::new(),
             taints: BTreeMap::new(),
             environment: Vec::new(),
@@ -184,7 +187,7 @@ impl<W: World> Agent<W> {
             stand_ins: config.stand_ins.clone(),
         };
         let indices: BTreeSet<u32> = gpus.iter().map(|gpu| gpu.index).collect();
-        let mut registry = Registry::new(&config.data, &settings.domain, indices);
+        let mut registry = Registry::new(&config.data, &settings.domain, indices, config.share.clone());
         if let Some(group) = &cgroups.group {
             cgroup::clear(group, |uid| PodDir::of(&config.data, uid).path().exists());
         }
@@ -240,13 +243,15 @@ impl<W: World> Agent<W> {
             }
         };
         let count = |logins: &Option<Sessions>| logins.is_some().then(sessions::count);
-        let mut told = count(&logins);
+        // what the Node object is to tell at once
+        let now = |logins: &Option<Sessions>| (count(logins), self.lent());
+        let mut told = now(&logins);
         loop {
             // A machine that slept has been given up meanwhile; monotonic clocks do not count that time.
             let slept = clock::now().duration_since(renewed).unsigned_abs() > LEASE_INTERVAL.saturating_mul(3);
             let anew = slept || registered.is_none();
-            if anew || registered.is_none_or(|at| at.elapsed() >= NODE_STATUS_INTERVAL) || told != count(&logins) {
-                told = count(&logins);
+            if anew || registered.is_none_or(|at| at.elapsed() >= NODE_STATUS_INTERVAL) || told != now(&logins) {
+                told = now(&logins);
                 registered = self.register(told).await;
             }
             match world.renew_lease().await {
@@ -270,18 +275,26 @@ impl<W: World> Agent<W> {
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
                 () = changed => {}
+                () = self.shared.config.share.changed() => {}
             }
         }
     }
 
-    /// Writes the Node object; when, or `None` where that failed.
-    async fn register(&self, sessions: Option<usize>) -> Option<Instant> {
+    /// How many of its GPUs others have.
+    fn lent(&self) -> usize {
+        let parts = self.shared.config.share.parts();
+        self.gpus.iter().filter(|gpu| parts.lent.contains(&gpu.index)).count()
+    }
+
+    /// Writes the Node object, with the sessions over SSH and the GPUs that are lent; when, or `None` where that failed.
+    async fn register(&self, (sessions, gpus_lent): (Option<usize>, usize)) -> Option<Instant> {
         let Shared { config, settings, cgroups, world, .. } = &*self.shared;
         let machine = Machine {
             name: &config.node_name,
             host_ip: config.host_ip,
             data: &config.data,
             gpus: &self.gpus,
+            gpus_lent,
             isolation: &settings.isolation,
             limits: &cgroups.why_not,
             capacity: &config.capacity,

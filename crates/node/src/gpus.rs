@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Stdio;
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
+use tokio::sync::Notify;
 
 /// The extended resource by which pods ask for GPUs.
 pub const RESOURCE: &str = "nvidia.com/gpu";
@@ -19,6 +21,46 @@ pub struct Gpu {
     /// `NVIDIA H200`; empty if not known.
     pub product: String,
     pub memory_mib: u64,
+}
+
+/// Who has which GPUs of a machine that runs several agents: the pods of the agent that carries this value, or others, to whom GPUs are lent.
+#[derive(Clone, Debug, Default)]
+pub struct Share(Arc<(Mutex<Parts>, Notify)>);
+
+/// GPUs by index.
+#[derive(Debug, Default)]
+pub(crate) struct Parts {
+    pub lent: BTreeSet<u32>,
+    pub held: BTreeSet<u32>,
+}
+
+impl Share {
+    pub(crate) fn parts(&self) -> MutexGuard<'_, Parts> {
+        self.0.0.lock().expect("invariant: nothing panics while it holds the lock")
+    }
+
+    /// Those that the agent's pods have.
+    pub fn held(&self) -> BTreeSet<u32> {
+        self.parts().held.clone()
+    }
+
+    /// Lends these, and takes back all others. False, and nothing changes, where a pod has one that was not lent before.
+    pub fn lend(&self, gpus: BTreeSet<u32>) -> bool {
+        let mut parts = self.parts();
+        if gpus.difference(&parts.lent).any(|gpu| parts.held.contains(gpu)) {
+            return false;
+        }
+        if parts.lent != gpus {
+            parts.lent = gpus;
+            self.0.1.notify_one();
+        }
+        true
+    }
+
+    /// Until GPUs were lent or taken back. For one that waits: the agent.
+    pub(crate) async fn changed(&self) {
+        self.0.1.notified().await;
+    }
 }
 
 /// The GPUs that pods may be given: those of the machine, or, if the agent itself was started with a
@@ -106,6 +148,17 @@ mod tests {
         assert_eq!(gpus[0], Gpu { index: 0, product: "NVIDIA H200".into(), memory_mib: 143_771 });
         assert_eq!(gpus[1].memory_mib, 0);
         assert_eq!(parse("No devices were found"), []);
+    }
+
+    #[test]
+    fn what_a_pod_has_is_not_lent() {
+        let share = Share::default();
+        assert!(share.lend([0].into()));
+        share.parts().held = [1].into();
+        assert!(!share.lend([0, 1].into()));
+        assert_eq!(share.parts().lent, [0].into());
+        assert!(share.lend([2].into()));
+        assert_eq!((&share.parts().lent, share.held()), (&[2].into(), [1].into()));
     }
 
     #[test]

@@ -24,6 +24,8 @@ pub struct Machine<'a> {
     pub host_ip: Ipv4Addr,
     pub data: &'a Path,
     pub gpus: &'a [Gpu],
+    /// How many of them others of this machine have for now: pods cannot have them.
+    pub gpus_lent: usize,
     pub isolation: &'a Isolation,
     /// Why limits of memory or processors are not enforced; empty where both are.
     pub limits: &'a str,
@@ -76,6 +78,11 @@ pub fn node(machine: &Machine<'_>, now: Timestamp) -> Value {
         why => format!("not enforced: {why}"),
     };
     let capacity = capacity(machine);
+    let mut allocatable = capacity.clone();
+    if machine.gpus_lent > 0 && !machine.capacity.contains_key(gpus::RESOURCE) {
+        let left = machine.gpus.len().saturating_sub(machine.gpus_lent);
+        allocatable.insert(gpus::RESOURCE.into(), json!(left.to_string()));
+    }
     let mut node = json!({
         "apiVersion": "v1",
         "kind": "Node",
@@ -86,7 +93,7 @@ pub fn node(machine: &Machine<'_>, now: Timestamp) -> Value {
         },
         "status": {
             "capacity": capacity,
-            "allocatable": capacity,
+            "allocatable": allocatable,
             "conditions": conditions(machine.sessions, now),
             "addresses": [
                 {"type": "InternalIP", "address": machine.host_ip.to_string()},
@@ -201,6 +208,7 @@ mod tests {
             host_ip: Ipv4Addr::LOCALHOST,
             data: Path::new("/"),
             gpus: &gpus,
+            gpus_lent: 0,
             isolation: &Isolation::Plain { why: "no".into() },
             limits: "no cgroup",
             capacity: &capacity,
@@ -220,6 +228,9 @@ mod tests {
         assert_eq!((&sessions["type"], &sessions["status"]), (&json!("SSHSessions"), &json!("True")));
         assert_eq!(new["status"]["capacity"]["cpu"], "64");
         assert_eq!(new["status"]["allocatable"]["nvidia.com/gpu"], "1");
+        let lent = node(&Machine { gpus_lent: 1, ..machine }, Timestamp::UNIX_EPOCH);
+        let of_gpus = |what: &str| lent["status"][what]["nvidia.com/gpu"].clone();
+        assert_eq!((of_gpus("capacity"), of_gpus("allocatable")), (json!("1"), json!("0")));
         assert_eq!(new["metadata"]["labels"]["l"], "v");
         assert_eq!(new["spec"]["taints"], json!([{"key": "t", "value": "v", "effect": "NoSchedule"}]));
         assert_eq!(new["metadata"]["labels"]["nvidia.com/gpu.product"], "NVIDIA-H200--x");

@@ -1,6 +1,7 @@
 //! What the pods of a node share: addresses and names, rendezvous ports, GPUs. One lock, held briefly.
 
 use crate::files;
+use crate::gpus::Share;
 use crate::identity::{self, OwnNames, Peer};
 use crate::poddir::PodDir;
 use crate::prepare;
@@ -26,6 +27,7 @@ pub struct Registry {
     data: PathBuf,
     domain: String,
     gpus: BTreeSet<u32>,
+    share: Share,
     members: BTreeMap<String, Member>,
 }
 
@@ -59,7 +61,7 @@ pub enum Lack {
 impl fmt::Display for Lack {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Gpus => f.write_str("waiting for GPUs that other pods still hold"),
+            Self::Gpus => f.write_str("waiting for GPUs that other pods, or clusters on this machine, still hold"),
             Self::Ports => write!(
                 f,
                 "waiting for {SLOT_PORTS} free ports in a row, which the pods of a job share: other jobs of this machine have all"
@@ -69,8 +71,8 @@ impl fmt::Display for Lack {
 }
 
 impl Registry {
-    pub fn new(data: &Path, domain: &str, gpus: BTreeSet<u32>) -> Self {
-        Self { data: data.to_owned(), domain: domain.to_owned(), gpus, members: BTreeMap::new() }
+    pub fn new(data: &Path, domain: &str, gpus: BTreeSet<u32>, share: Share) -> Self {
+        Self { data: data.to_owned(), domain: domain.to_owned(), gpus, share, members: BTreeMap::new() }
     }
 
     /// Takes over what a pod was given by an earlier agent.
@@ -85,6 +87,7 @@ impl Registry {
         let ports = launch.ports.clone();
         let member = Member { peer, names: OwnNames::default(), ports, slot: None, gpus: launch.gpus.clone() };
         self.members.insert(launch.uid.clone(), member);
+        self.share.parts().held = self.held();
     }
 
     /// The pod's identity; a new pod gets an address, and its peers learn its name.
@@ -107,6 +110,7 @@ impl Registry {
     /// Gives back everything; peers forget the name.
     pub fn leave(&mut self, uid: &str) {
         if let Some(member) = self.members.remove(uid) {
+            self.share.parts().held = self.held();
             self.tell_peers(&member.peer);
             self.hold_ports_of(&member.peer);
         }
@@ -119,18 +123,24 @@ impl Registry {
             member.ports.clear();
             member.slot = None;
             let peer = member.peer.clone();
+            self.share.parts().held = self.held();
             self.hold_ports_of(&peer);
         }
+    }
+
+    fn held(&self) -> BTreeSet<u32> {
+        self.members.values().flat_map(|member| member.gpus.values().flatten()).copied().collect()
     }
 
     /// Ports and GPUs for a pod that is about to start.
     pub fn give(&mut self, pod: &Pod) -> Result<Given, Lack> {
         let uid = pod.metadata.uid.clone().unwrap_or_default();
         let me = self.members.get(&uid).ok_or(Lack::Gpus)?.clone();
-        let mut free = self.gpus.clone();
-        for gpu in self.members.values().flat_map(|m| m.gpus.values().flatten()) {
-            free.remove(gpu);
-        }
+        // held until it is noted who has them
+        let share = self.share.clone();
+        let mut parts = share.parts();
+        let held = self.held();
+        let free = self.gpus.iter().filter(|gpu| !held.contains(gpu) && !parts.lent.contains(gpu)).copied().collect();
         let gpus =
             if me.gpus.is_empty() { prepare::allot_gpus(pod, &free).ok_or(Lack::Gpus)? } else { me.gpus.clone() };
         let (ports, slot) = self.choose_ports(pod, &uid, &me.peer)?;
@@ -138,6 +148,7 @@ impl Registry {
             member.ports.clone_from(&ports);
             member.slot = slot;
             member.gpus.clone_from(&gpus);
+            parts.held = self.held();
         }
         Ok(Given { ports, gpus })
     }
@@ -242,8 +253,8 @@ mod tests {
 
     #[test]
     fn jobs_share_nothing_pods_of_a_job_share_ports() {
-        let tmp = tempfile::tempdir().unwrap();
-        let mut registry = Registry::new(tmp.path(), "cluster.local", [0, 1].into());
+        let (tmp, share) = (tempfile::tempdir().unwrap(), Share::default());
+        let mut registry = Registry::new(tmp.path(), "cluster.local", [0, 1].into(), share.clone());
         let pods = [pod("a0", "a", 0, 1), pod("a1", "a", 1, 1), pod("b0", "b", 0, 0), pod("b1", "b", 1, 0)];
         let first = registry.enter(&pods[0]);
         PodDir::of(tmp.path(), "a0").create().unwrap();
@@ -261,6 +272,10 @@ mod tests {
         registry.enter(&pod("c0", "c", 0, 1));
         assert_eq!(registry.give(&pod("c0", "c", 0, 1)), Err(Lack::Gpus));
         registry.leave("a1");
+        assert_eq!(share.held(), [0].into());
+        assert!(share.lend([1].into()));
+        assert_eq!(registry.give(&pod("c0", "c", 0, 1)), Err(Lack::Gpus), "another agent has it");
+        assert!(share.lend([].into()));
         assert!(registry.give(&pod("c0", "c", 0, 1)).is_ok());
         let hosts = fs::read_to_string(PodDir::of(tmp.path(), "a0").hosts()).unwrap();
         assert!(!hosts.contains("a-node-0-1"), "{hosts}");

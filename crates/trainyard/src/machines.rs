@@ -9,10 +9,10 @@ use infra::{Keeper, Provider, kubernetes, ssh};
 use k8s_openapi::api::core::v1::Node;
 use kube::{Api, Client, ResourceExt};
 use node::agent::{Agent, Config};
-use node::gpus::Gpu;
+use node::gpus::{Gpu, Share};
 use node::poddir::PodDir;
 use serde_json::json;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,6 +27,8 @@ struct Here {
     client: Client,
     api_server: SocketAddr,
     gpus: Vec<Gpu>,
+    /// What this machine's own node has of them.
+    share: Share,
     running: Mutex<BTreeMap<PathBuf, (CancellationToken, JoinHandle<()>)>>,
 }
 
@@ -76,6 +78,14 @@ impl Agents for Here {
             }
         }
         .boxed()
+    }
+
+    fn gpus_in_use(&self) -> BTreeSet<u32> {
+        self.share.held()
+    }
+
+    fn keep_gpus(&self, gpus: BTreeSet<u32>) -> bool {
+        self.share.lend(gpus)
     }
 }
 
@@ -151,17 +161,27 @@ fn by_ssh(home: &Path, api_server: SocketAddr, door: Arc<Door>) -> std::io::Resu
     Ok(Arc::new(ssh::Machines::new(settings, door)))
 }
 
-/// The keeper of all machines that this control plane can make; `home` is its own.
-pub async fn keeper(client: &Client, home: &Path, api_server: SocketAddr) -> std::io::Result<Keeper> {
-    let gpus = node::gpus::detect().await;
+/// The keeper of all machines that this control plane can make; `home` is its own. `gpus` are this machine's, of which its own node, that must
+/// not run yet, has the part that `share` says.
+pub fn keeper(
+    client: &Client,
+    home: &Path,
+    api_server: SocketAddr,
+    gpus: Vec<Gpu>,
+    share: Share,
+) -> std::io::Result<Keeper> {
     #[expect(clippy::cast_precision_loss, reason = "sizes of one machine")]
     let host = Host {
         cpus: node::host::cpus() as f64,
         memory: node::host::memory_bytes() as f64 / GIB,
         gpus: gpus.iter().map(|gpu| (gpu.index, gpu.product.clone())).collect(),
     };
-    let agents = Arc::new(Here { client: client.clone(), api_server, gpus, running: Mutex::default() });
-    let local = Arc::new(Machines::new(home.join("machines"), host, agents)) as Arc<dyn Provider>;
+    let agents = Arc::new(Here { client: client.clone(), api_server, gpus, share, running: Mutex::default() });
+    let local = Machines::new(home.join("machines"), host, agents);
+    if let Err(failure) = local.keep_gpus() {
+        tracing::warn!(what = failure.what, "GPUs of clusters on this machine are not kept from other jobs");
+    }
+    let local = Arc::new(local) as Arc<dyn Provider>;
     let door = Arc::new(Door { client: client.clone(), home: home.to_owned(), api_server });
     Ok(Keeper::new(client.clone(), [local, by_ssh(home, api_server, door.clone())?, in_pods(home, door)?]))
 }

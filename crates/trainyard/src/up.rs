@@ -12,6 +12,7 @@ use crate::direct::Direct;
 use crate::ephemeral::NoEphemeralContainers;
 use crate::evidence::{self, Evidence};
 use crate::history::Histories;
+use crate::machines;
 use crate::parts::Part;
 use crate::pki::{self, PkiError};
 use crate::streams::NodeStreams;
@@ -202,15 +203,15 @@ pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
     let mut node = "none".to_owned();
     if !args.no_node {
         let keep = keeps.then(|| Arc::new(kept.clone()) as Arc<dyn Keep>);
-        let agent = agent(&client, node_data, address, keep).await?;
+        let (gpus, share) = (node::gpus::detect().await, node::gpus::Share::default());
+        if controllers.wants_clusters() {
+            let keeper = machines::keeper(&client, home.root(), reachable(address), gpus.clone(), share.clone());
+            tasks.spawn(keeper.map_err(UpError::Node)?.run(stop.clone()));
+        }
+        let agent = agent(&client, node_data, address, keep, (gpus, share)).await?;
         node = if agent.isolation().is_hosts() { "hosts" } else { "plain" }.to_owned();
         let stop = stop.clone();
         tasks.spawn(agent_part.run(async move { agent.run(stop).await }));
-    }
-    if !args.no_node && controllers.wants_clusters() {
-        let keeper = crate::machines::keeper(&client, home.root(), reachable(address)).await.map_err(UpError::Node)?;
-        let stop = stop.clone();
-        tasks.spawn(keeper.run(stop));
     }
     if keeps {
         tasks.spawn(evidence::follow(client.clone(), kept));

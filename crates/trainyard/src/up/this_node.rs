@@ -6,18 +6,20 @@ use jiff::SignedDuration;
 use kube::Client;
 use node::agent::{Agent, Config};
 use node::evidence::Keep;
+use node::gpus::{Gpu, Share};
 use node::kube_world::KubeWorld;
 use node::poddir::PodDir;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The node agent of this machine, over the in-process client.
+/// The node agent of this machine, over the in-process client; of the machine's GPUs it has the part that the share says.
 pub(super) async fn agent(
     client: &Client,
     data: PathBuf,
     api_server: SocketAddr,
     keep: Option<Arc<dyn Keep>>,
+    (gpus, share): (Vec<Gpu>, Share),
 ) -> Result<Agent<KubeWorld>, UpError> {
     let name = node_name(&data)?;
     let program = std::env::current_exe().map_err(UpError::Node)?;
@@ -25,6 +27,7 @@ pub(super) async fn agent(
     let mut config = Config::new(data, &name, vec![program.into(), "shim".into()]);
     config.stand_ins = stand_ins;
     config.keep = keep;
+    (config.gpus, config.share) = (Some(gpus), share);
     config.api_server = Some((api_server.ip().to_string(), api_server.port()));
     let world = KubeWorld::new(client.clone(), &name);
     Agent::new(config, world).await.map_err(UpError::Node)
