@@ -2,6 +2,7 @@
 
 use crate::args::{DownArgs, Format, Global, ListArgs};
 use crate::codes::ErrorCode;
+use crate::connect::Cluster;
 use crate::error::CliError;
 use crate::exit;
 use crate::home::{Home, Running};
@@ -16,6 +17,27 @@ use std::time::{Duration, Instant};
 
 /// How long `down` waits for the control plane to end before it says that it does not.
 const STOP_MAX: Duration = Duration::from_secs(20);
+/// How long one that has its lock may take to answer `up --detach`.
+const ANSWER_MAX: Duration = Duration::from_secs(10);
+
+/// The control plane that runs under this home and answers. One that was just killed holds its lock for some milliseconds more: this
+/// waits until one answers, whatever its answer, or none is there. One that is busy for longer than [`ANSWER_MAX`] counts as running.
+pub async fn answering(home: &Home, global: &Global) -> Option<Running> {
+    let deadline = api::time::after(Instant::now(), ANSWER_MAX);
+    loop {
+        let running = home.running()?;
+        let global = Global { home: Some(home.root().to_owned()), kubeconfig: None, context: None, ..global.clone() };
+        let asked = tokio::time::timeout(deadline.saturating_duration_since(Instant::now()), async {
+            let request =
+                http::Request::get("/readyz").body(kube::client::Body::empty()).expect("the path is well-formed");
+            Cluster::existing(&global).await.ok()?.client.send(request).await.ok()
+        });
+        match asked.await {
+            Ok(Some(_)) | Err(_) => return Some(running),
+            Ok(None) => tokio::time::sleep(Duration::from_millis(10)).await,
+        }
+    }
+}
 
 /// Starts `trainyard up` in the background and returns once it is ready.
 ///
