@@ -6,6 +6,7 @@ mod contexts;
 mod fit;
 mod git;
 mod hand;
+mod hosts;
 mod logs;
 mod settings;
 mod ssh;
@@ -79,6 +80,7 @@ pub fn main(words: &[String]) -> u8 {
         enabled: &enabled,
         makes: &MAKES,
         nodes: &known.nodes,
+        hosts: &[],
         pools: &known.pools,
         contexts: &known.contexts.all,
         unusable: &known.unusable,
@@ -95,7 +97,8 @@ pub fn main(words: &[String]) -> u8 {
     if let Some(call) = &call {
         verbs::look(call, &world, &mut at_hand);
     }
-    let printed = run(words, &World { nodes: &at_hand.nodes, unusable: &at_hand.unusable, ..world });
+    let hosts = call.as_ref().map_or_else(Vec::new, |call| verbs::look_for_gpus(call, &at_hand));
+    let printed = run(words, &World { nodes: &at_hand.nodes, hosts: &hosts, unusable: &at_hand.unusable, ..world });
     say(printed.out.as_bytes(), &(printed.err + &printed.note), printed.code)
 }
 

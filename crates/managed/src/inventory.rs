@@ -26,11 +26,12 @@ pub struct Gpus {
     /// The label that says what they are, and its value.
     pub label: String,
     pub product: String,
-    /// How many are free.
+    /// How many are free, and how many pods could have if nobody had any.
     pub free: f64,
+    pub all: f64,
 }
 
-/// What is left of a node that takes pods.
+/// What is left of a node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Free {
     pub node: String,
@@ -38,6 +39,10 @@ pub struct Free {
     /// GiB.
     pub memory: f64,
     pub gpus: Option<Gpus>,
+    /// Processors and GiB that pods could have if nobody had any.
+    pub all: (f64, f64),
+    /// Why pods that tolerate nothing but taints of GPUs cannot go there, in SkyPilot's words; empty where they can.
+    pub unfit: String,
 }
 
 #[expect(clippy::cast_precision_loss, reason = "sizes of machines")]
@@ -58,20 +63,37 @@ fn asked(pod: &Value, name: &str) -> f64 {
     together.max(before)
 }
 
-/// Whether pods that tolerate nothing but taints of GPUs can go there.
-fn takes_pods(node: &Value) -> bool {
+/// Why pods that tolerate nothing but taints of GPUs cannot go there: `NotReady, Cordoned, NoSchedule Taint [a, b]`.
+fn unfit(node: &Value) -> String {
     let conditions = node["status"]["conditions"].as_array();
     let is_ready = conditions.into_iter().flatten().any(|one| one["type"] == "Ready" && one["status"] == "True");
-    let keeps_off = |taint: &Value| {
-        let is_gpus = GPUS.iter().any(|gpu| taint["key"] == *gpu);
-        !is_gpus && (taint["effect"] == "NoSchedule" || taint["effect"] == "NoExecute")
-    };
-    let tainted = node["spec"]["taints"].as_array().is_some_and(|taints| taints.iter().any(keeps_off));
-    is_ready && node["spec"]["unschedulable"] != true && !tainted
+    let mut all = Vec::new();
+    if !is_ready {
+        all.push("NotReady".to_owned());
+    }
+    if node["spec"]["unschedulable"] == true {
+        all.push("Cordoned".to_owned());
+    }
+    let taints = node["spec"]["taints"].as_array().map_or(&[][..], Vec::as_slice);
+    for effect in ["NoSchedule", "NoExecute"] {
+        let of_it = taints.iter().filter(|taint| taint["effect"] == effect);
+        let keys = of_it.map(|taint| object::text(taint, "key")).filter(|key| !GPUS.contains(key)).collect::<Vec<_>>();
+        if !keys.is_empty() {
+            all.push(format!("{effect} Taint [{}]", keys.join(", ")));
+        }
+    }
+    all.join(", ")
 }
 
 /// What is free on each node that takes pods, in their order.
 pub fn free(nodes: &[Value], pods: &[Value]) -> Vec<Free> {
+    let mut all = every(nodes, pods);
+    all.retain(|node| node.unfit.is_empty());
+    all
+}
+
+/// The same of every node, whether it takes pods or not.
+pub fn every(nodes: &[Value], pods: &[Value]) -> Vec<Free> {
     let counts = |pod: &&Value| !matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
     let of = |node: &Value| {
         let name = object::meta(node, "name");
@@ -85,11 +107,19 @@ pub fn free(nodes: &[Value], pods: &[Value]) -> Vec<Free> {
         let resource = GPUS.iter().find(|gpu| amount(allocatable, gpu) > 0.0);
         let gpus = resource.and_then(|resource| {
             let (label, product) = PRODUCTS.iter().find_map(label)?;
-            Some(Gpus { resource: (*resource).to_owned(), label, product, free: left(resource) })
+            let all = amount(allocatable, resource);
+            Some(Gpus { resource: (*resource).to_owned(), label, product, free: left(resource), all })
         });
-        Free { node: name.to_owned(), cpus: left("cpu"), memory: left("memory") / GIB, gpus }
+        Free {
+            node: name.to_owned(),
+            cpus: left("cpu"),
+            memory: left("memory") / GIB,
+            gpus,
+            all: (amount(allocatable, "cpu"), amount(allocatable, "memory") / GIB),
+            unfit: unfit(node),
+        }
     };
-    nodes.iter().filter(|node| takes_pods(node)).map(of).collect()
+    nodes.iter().map(of).collect()
 }
 
 #[cfg(test)]
@@ -133,7 +163,12 @@ mod tests {
             label: "nvidia.com/gpu.product".into(),
             product: "NVIDIA-L4".into(),
             free: 1.0,
+            all: 2.0,
         };
-        assert_eq!(free(&nodes, &pods), [Free { node: "a".into(), cpus: 5.5, memory: 15.0, gpus: Some(gpus) }]);
+        let (node, unfit) = ("a".to_owned(), String::new());
+        let left = Free { node, cpus: 5.5, memory: 15.0, gpus: Some(gpus), all: (7.5, 16.0), unfit };
+        assert_eq!(free(&nodes, &pods), [left]);
+        let words: Vec<String> = every(&nodes, &pods).into_iter().map(|node| node.unfit).collect();
+        assert_eq!(words, ["", "NoSchedule Taint [mine]", "Cordoned", "NotReady"]);
     }
 }

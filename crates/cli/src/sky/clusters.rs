@@ -75,10 +75,20 @@ fn resource(gvk: &object::Gvk) -> ApiResource {
 impl Sky {
     /// The control plane that flags and environment lead to; it is started where it does not run.
     pub async fn connect() -> Result<Self, CliError> {
-        let home = std::env::var_os("TRAINYARD_HOME").filter(|home| !home.is_empty()).map(Into::into);
-        let global = Global { home, kubeconfig: None, context: None, namespace: None, verbose: 0, plugin: false };
-        let Connection { client, namespace, .. } = Connection::started(&global).await?;
+        let Connection { client, namespace, .. } = Connection::started(&Self::global()).await?;
         Ok(Self { client, namespace })
+    }
+
+    /// The same where it runs; nothing is started.
+    pub async fn running() -> Option<Self> {
+        let Connection { client, namespace, .. } = Connection::existing(&Self::global()).await.ok()?;
+        Some(Self { client, namespace })
+    }
+
+    /// Flags that lead to it.
+    pub fn global() -> Global {
+        let home = std::env::var_os("TRAINYARD_HOME").filter(|home| !home.is_empty()).map(Into::into);
+        Global { home, kubeconfig: None, context: None, namespace: None, verbose: 0, plugin: false }
     }
 
     fn api(&self, gvk: &object::Gvk) -> Api<DynamicObject> {

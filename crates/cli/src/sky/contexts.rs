@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::ListParams;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
-use managed::inventory::free;
+use managed::inventory::{Free, every};
 use placement::{Cloud, FreeNode};
 use serde_json::{Value as Json, json};
 use std::path::Path;
@@ -70,8 +70,25 @@ impl Contexts {
         list.iter().any(|one| one.infra.cloud.is_none_or(|cloud| cloud == Cloud::Kubernetes))
     }
 
-    /// What the nodes of each allowed context have free, or why a context is of no use.
+    /// What the nodes of each allowed context that take pods have free, or why a context is of no use.
     pub async fn look(&self) -> Vec<(String, Result<Vec<FreeNode>, String>)> {
+        let free = |context: &str, one: Free| FreeNode {
+            cloud: Cloud::Kubernetes,
+            region: context.to_owned(),
+            is_known: true,
+            cpus: one.cpus,
+            memory: one.memory,
+            accelerator: one.gpus.filter(|gpus| gpus.free > 0.0).map(|gpus| (gpus.product, gpus.free)),
+        };
+        let nodes = |context: &str, all: Vec<Free>| {
+            all.into_iter().filter(|one| one.unfit.is_empty()).map(|one| free(context, one)).collect()
+        };
+        let all = self.inventory().await.into_iter();
+        all.map(|(context, found)| (context.clone(), found.map(|all| nodes(&context, all)))).collect()
+    }
+
+    /// The nodes of each allowed context, or why a context is of no use.
+    pub async fn inventory(&self) -> Vec<(String, Result<Vec<Free>, String>)> {
         let asked = self.allowed.iter().map(|name| async move {
             let found = tokio::time::timeout(LOOK_MAX, nodes(name)).await;
             let late = |_| Err(format!("its API server has not answered within {} s", LOOK_MAX.as_secs()));
@@ -81,7 +98,7 @@ impl Contexts {
     }
 }
 
-async fn nodes(context: &str) -> Result<Vec<FreeNode>, String> {
+async fn nodes(context: &str) -> Result<Vec<Free>, String> {
     let said = |error: &dyn std::error::Error| api::error_chain(error);
     let kubeconfig = Kubeconfig::read().map_err(|error| said(&error))?;
     let options = KubeConfigOptions { context: Some(context.to_owned()), ..KubeConfigOptions::default() };
@@ -89,21 +106,17 @@ async fn nodes(context: &str) -> Result<Vec<FreeNode>, String> {
     // a program may be asked for credentials meanwhile
     let client = tokio::task::spawn_blocking(move || Client::try_from(config)).await;
     let client = client.map_err(|error| said(&error))?.map_err(|error| said(&error))?;
-    let (nodes, pods) = (Api::<Node>::all(client.clone()), Api::<Pod>::all(client));
+    inventory(&client).await.map_err(|error| said(&error))
+}
+
+/// All nodes of a cluster.
+pub(super) async fn inventory(client: &Client) -> Result<Vec<Free>, kube::Error> {
+    let (nodes, pods) = (Api::<Node>::all(client.clone()), Api::<Pod>::all(client.clone()));
     let everything = ListParams::default();
-    let listed = tokio::try_join!(nodes.list(&everything), pods.list(&everything));
-    let (nodes, pods) = listed.map_err(|error| said(&error))?;
+    let (nodes, pods) = tokio::try_join!(nodes.list(&everything), pods.list(&everything))?;
     let nodes: Vec<Json> = nodes.iter().filter_map(|one| serde_json::to_value(one).ok()).collect();
     let pods: Vec<Json> = pods.iter().filter_map(|one| serde_json::to_value(one).ok()).collect();
-    let node = |one: managed::inventory::Free| FreeNode {
-        cloud: Cloud::Kubernetes,
-        region: context.to_owned(),
-        is_known: true,
-        cpus: one.cpus,
-        memory: one.memory,
-        accelerator: one.gpus.filter(|gpus| gpus.free > 0.0).map(|gpus| (gpus.product, gpus.free)),
-    };
-    Ok(free(&nodes, &pods).into_iter().map(node).collect())
+    Ok(every(&nodes, &pods))
 }
 
 /// How the pods of a task's machines are made in a context: by `kubernetes` of `~/.sky/config.yaml`, its block for the context, and the task's

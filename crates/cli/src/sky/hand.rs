@@ -3,6 +3,7 @@
 use super::clusters::Sky;
 use super::contexts::Contexts;
 use crate::error::CliError;
+use crate::home::Home;
 use ::sky::pools;
 use ::sky::resources::Resources;
 use ::sky::value::{Map, Value};
@@ -30,7 +31,7 @@ pub(super) struct AtHand {
 }
 
 /// The region of a pool, as task files have it.
-fn region(pool: &str) -> String {
+pub(super) fn region(pool: &str) -> String {
     format!("ssh-{pool}")
 }
 
@@ -38,8 +39,7 @@ impl AtHand {
     /// This machine, the pools of a home's file, and the contexts of the kubeconfig. `config`: `~/.sky/config.yaml`.
     pub fn of(home: &Path, config: Option<&Map>) -> Self {
         let kubernetes = config.and_then(|config| config.get("kubernetes")).and_then(Value::as_map).cloned();
-        let own = std::env::var_os("TRAINYARD_HOME").filter(|own| !own.is_empty());
-        let own = own.map_or_else(|| home.join(".trainyard"), Into::into).join("kubeconfig");
+        let own = Home::find(&Sky::global()).map(|own| own.kubeconfig()).unwrap_or_default();
         let contexts = Contexts::read(kubernetes.as_ref(), &own);
         let mut found = Self { nodes: vec![this_machine()], contexts, kubernetes, ..Self::default() };
         match std::fs::read_to_string(home.join(POOLS)) {

@@ -3,6 +3,7 @@
 
 use super::clusters::{Found, Sky};
 use crate::error::CliError;
+use crate::home::Home;
 use ::sky::pools::{self, Host};
 use api::object;
 use api::sky::keys;
@@ -40,8 +41,8 @@ impl Entries {
     /// Those of the control plane that the environment leads to.
     pub fn here() -> Self {
         let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
-        let of = std::env::var("TRAINYARD_HOME").ok().filter(|of| !of.is_empty());
-        let first_line = format!("{OURS}{}\n", of.unwrap_or_else(|| "~/.trainyard".to_owned()));
+        let of = Home::find(&Sky::global()).map(|of| of.root().display().to_string()).unwrap_or_default();
+        let first_line = format!("{OURS}{of}\n");
         Self { home, first_line }
     }
 

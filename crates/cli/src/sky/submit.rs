@@ -170,6 +170,7 @@ enum Ready {
 /// It was ended meanwhile, or no place has room for it.
 pub(super) async fn up(sky: &Sky, shown: &str, generation: i64) -> Result<Found, Trouble> {
     let name = object_name(shown);
+    let mut told = String::new();
     let ready = sky
         .until(sky.clusters(), &name, |object| {
             let Some(found) = object.and_then(Found::of) else { return Some(Ready::Gone) };
@@ -187,6 +188,11 @@ pub(super) async fn up(sky: &Sky, shown: &str, generation: i64) -> Result<Found,
                 return Some(Ready::Up(Box::new(found)));
             }
             let failed = status.conditions.iter().any(|one| one.type_ == "Failed" && one.status == "True");
+            let is_news = status.message != told && !status.rejected.contains(&status.message);
+            if !failed && is_news && !status.message.is_empty() {
+                eprintln!("Waiting: {}", status.message);
+                told.clone_from(&status.message);
+            }
             failed.then(|| Ready::Failed(Box::new(found)))
         })
         .await?;

@@ -14,7 +14,7 @@ use super::hand::AtHand;
 use super::logs;
 use super::submit::Trouble;
 use ::sky::commands::Call;
-use ::sky::console::{Prepared, Printed, World, prepared};
+use ::sky::console::{Host, Prepared, Printed, World, prepared};
 use api::sky::{ClusterPhase, Power};
 use std::io::{IsTerminal, Write};
 
@@ -91,6 +91,17 @@ pub(super) fn look(call: &Call, world: &World<'_>, at_hand: &mut AtHand) {
         runtime.block_on(at_hand.look_at_contexts(&list));
         runtime.shutdown_background();
     }
+}
+
+/// The GPUs of machines that are there, for the command that lists them.
+pub(super) fn look_for_gpus(call: &Call, at_hand: &AtHand) -> Vec<Host> {
+    if !matches!(call.path.as_str(), "sky gpus list" | "sky show-gpus") || call.value("output_format") == Some("json") {
+        return Vec::new();
+    }
+    let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return Vec::new() };
+    let found = runtime.block_on(super::hosts::hosts(at_hand));
+    runtime.shutdown_background();
+    found
 }
 
 /// Carries out a command, and returns the exit code.

@@ -239,7 +239,10 @@ mod tests {
                 label: "l".into(),
                 product: product.into(),
                 free: 8.0,
+                all: 8.0,
             }),
+            all: (1.0, 1.0),
+            unfit: String::new(),
         };
         let nodes = [free("NVIDIA-L40S"), free("NVIDIA-L4"), free("NVIDIA-L4")];
         let accelerators = Some(Accelerators { name: "L4".into(), count: 0.5 });

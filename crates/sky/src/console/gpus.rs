@@ -1,16 +1,16 @@
-//! `sky gpus list`: accelerators of the price lists.
+//! `sky gpus list`: accelerators of machines that are there, and of the price lists.
 
 use std::collections::BTreeMap;
 
 use placement::Cloud;
 use placement::list::{Listed, Wish, accelerators};
 
-use super::{Printed, World, table};
+use super::{Printed, World, hosts, table};
 use crate::commands::Call;
 use crate::infra::Infra;
 
 /// Names that are listed first.
-const COMMON: [&str; 14] = [
+pub(super) const COMMON: [&str; 14] = [
     "A10",
     "A10G",
     "A100",
@@ -90,6 +90,25 @@ pub(super) fn list(call: &Call, world: &World<'_>) -> Printed {
     if call.value("output_format") == Some("json") {
         printed.line(json(&groups));
         return printed;
+    }
+    let wish = hosts::Wish {
+        named: &named,
+        is_one: asked.is_some(),
+        count,
+        cloud: place.cloud,
+        place: place.region.as_deref(),
+    };
+    let tables = hosts::tables(world.hosts, &wish, world.catalogue);
+    if let Some(cloud) = place.cloud.filter(|cloud| matches!(cloud, Cloud::Local | Cloud::Ssh | Cloud::Kubernetes)) {
+        let none = || hosts::none_found(cloud, name.as_deref(), count);
+        printed.line(tables.into_iter().next().unwrap_or_else(none));
+        return printed;
+    }
+    for table in &tables {
+        printed.line(format!("{table}\n"));
+    }
+    if !tables.is_empty() {
+        printed.line("Cloud GPUs");
     }
     if asked.is_none() {
         counts(&mut printed, &groups, all);

@@ -2,6 +2,7 @@
 
 mod explain;
 mod gpus;
+mod hosts;
 mod launch;
 mod options;
 mod source;
@@ -9,6 +10,7 @@ mod table;
 mod usable;
 mod variables;
 
+pub use hosts::Host;
 pub use launch::{Planned, Prepared, check_name, planned, prepared};
 pub use table::{plain, ruled};
 
@@ -37,6 +39,8 @@ pub struct World<'a> {
     pub makes: &'a [Cloud],
     /// Machines that are there already: this one, those of SSH pools, and nodes of Kubernetes clusters.
     pub nodes: &'a [FreeNode],
+    /// GPUs of such machines, for commands that list them.
+    pub hosts: &'a [Host],
     /// SSH pools by name.
     pub pools: &'a [String],
     /// Contexts of the kubeconfig.

@@ -249,6 +249,7 @@ fn world(catalogue: &Catalogue) -> World<'_> {
         enabled: &[Cloud::Aws, Cloud::Gcp, Cloud::Azure, Cloud::Lambda, Cloud::RunPod],
         makes: &[],
         nodes: &[],
+        hosts: &[],
         pools: &[],
         contexts: &[],
         unusable: &[],

@@ -1,0 +1,103 @@
+//! What machines that are there have of GPUs, and what of them is free: for `gpus list`. Nothing is started to find out.
+
+use super::clusters::Sky;
+use super::contexts::inventory;
+use super::hand::{AtHand, region};
+use ::sky::console::Host;
+use api::object;
+use api::sky::keys;
+use kube::api::ListParams;
+use managed::inventory::Free;
+use placement::Cloud;
+
+/// Why a host of a pool says nothing of itself.
+const UNSEEN: &str = "Unknown until a cluster has run there";
+
+fn host(cloud: Cloud, place: &str, free: Free) -> Host {
+    let (cpus, memory) = free.all;
+    Host {
+        cloud,
+        place: place.to_owned(),
+        node: free.node,
+        cpus: Some((free.cpus, cpus)),
+        memory: Some((free.memory, memory)),
+        gpus: free.gpus.map(|gpus| (gpus.product, gpus.free, gpus.all)),
+        unfit: free.unfit,
+    }
+}
+
+/// This machine, the contexts of the kubeconfig and the pools. What cannot be asked is left out, and said.
+pub(super) async fn hosts(at_hand: &AtHand) -> Vec<Host> {
+    let mut all = Vec::new();
+    let sky = Sky::running().await;
+    let own = match &sky {
+        Some(sky) => inventory(&sky.client).await.unwrap_or_default(),
+        None => Vec::new(),
+    };
+    let clusters = match &sky {
+        Some(sky) => sky.nodes().list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default(),
+        None => Vec::new(),
+    };
+    let is_clusters = |node: &str| {
+        let found = clusters.iter().find(|one| one.metadata.name.as_deref() == Some(node));
+        found.and_then(|one| one.metadata.labels.as_ref()).is_some_and(|labels| labels.contains_key(keys::CLUSTER))
+    };
+    all.extend(this_machine(at_hand, own.iter().find(|node| !is_clusters(&node.node)).cloned()));
+    for (context, found) in at_hand.contexts.inventory().await {
+        match found {
+            Ok(nodes) => all.extend(nodes.into_iter().map(|node| host(Cloud::Kubernetes, &context, node))),
+            Err(why) => eprintln!("The nodes of {context} are left out: {why}"),
+        }
+    }
+    let machines = match &sky {
+        Some(sky) => sky.machines().list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default(),
+        None => Vec::new(),
+    };
+    for pool in &at_hand.pools {
+        let of_it =
+            machines.iter().filter(|one| object::text(&one.data["spec"]["candidate"], "region") == region(pool));
+        let names = of_it.filter_map(|one| one.data["status"]["node"].as_str());
+        let seen: Vec<Host> = names
+            .filter_map(|name| own.iter().find(|node| node.node == name))
+            // one cluster has all of it
+            .map(|node| {
+                let mut host = host(Cloud::Ssh, pool, node.clone());
+                host.unfit.clear();
+                host.gpus = host.gpus.map(|(name, _, all)| (name, 0.0, all));
+                host
+            })
+            .collect();
+        let hosts = at_hand.nodes.iter().filter(|node| node.cloud == Cloud::Ssh && node.region == region(pool)).count();
+        let unseen = hosts.saturating_sub(seen.len());
+        all.extend(seen);
+        if unseen > 0 {
+            let node = if unseen == 1 { "1 host".to_owned() } else { format!("{unseen} hosts") };
+            let (place, unfit) = (pool.clone(), UNSEEN.to_owned());
+            all.push(Host { cloud: Cloud::Ssh, place, node, cpus: None, memory: None, gpus: None, unfit });
+        }
+    }
+    all
+}
+
+/// This machine: by its Node where the control plane runs, else all of it is free. GPUs that clusters have are not free.
+fn this_machine(at_hand: &AtHand, node: Option<Free>) -> Option<Host> {
+    let here = at_hand.nodes.iter().find(|node| node.cloud == Cloud::Local)?;
+    let gpus = here.accelerator.clone();
+    Some(match node {
+        Some(node) => {
+            let free = node.gpus.as_ref().map_or(0.0, |gpus| gpus.free);
+            let gpus = gpus.map(|(name, all)| (name, free, all));
+            Host { gpus, ..host(Cloud::Local, "", node) }
+        }
+        None => Host {
+            cloud: Cloud::Local,
+            place: String::new(),
+            node: nix::unistd::gethostname()
+                .map_or_else(|_| "-".to_owned(), |name| name.to_string_lossy().into_owned()),
+            cpus: Some((here.cpus, here.cpus)),
+            memory: Some((here.memory, here.memory)),
+            gpus: gpus.map(|(name, all)| (name, all, all)),
+            unfit: String::new(),
+        },
+    })
+}
