@@ -1,6 +1,6 @@
 # Thin: what each target does is written here, how is in xtask, e2e/ and benches/.
 .DEFAULT_GOAL := help
-.PHONY: help ahead install uninstall wheel deb example example-mpijob test fast quick check unit sdk sdk-pythons sim e2e pytest skypilot soak release bench fmt tools mpi sshd shells kubernetes mpijob-live mpijob-starts clouds clean
+.PHONY: help ahead install uninstall wheel deb example example-mpijob test fast quick check unit sdk sdk-pythons sim e2e pytest skypilot soak release bench fmt tools mpi sshd shells kubernetes gpu mpijob-live mpijob-starts clouds clean
 
 TRAINYARD := target/release/trainyard
 PREFIX ?= $(if $(HOME),$(HOME)/.local)
@@ -165,6 +165,10 @@ kubernetes: # upstream's control plane and controllers, to compare with; built o
 	@if command -v go >/dev/null; then { $(XTASK) kubernetes build --trainer >/dev/null && $(XTASK) helm >/dev/null \
 		&& $(XTASK) kubernetes build --kueue >/dev/null; } || $(call lacking,upstream's programs were not built,comparisons with them); \
 		else $(call lacking,Go is not installed,comparisons with upstream's live controllers); fi
+
+# Asks nothing of Python but pytest and PyYAML, and a `python3` that has PyTorch.
+gpu: release ## a machine with NVIDIA GPUs as its user: jobs, their use, sky; no machine of the gate has one
+	TRAINYARD_BIN=$(CURDIR)/$(TRAINYARD) python3 -m pytest --noconftest -q -s e2e/live_gpu.py
 
 mpijob-live: release $(VENV)/e2e ## MPIJOBS=100 SEED=1: random MPIJobs under mpi-operator 0.8.2 and under our operator, on two real API servers
 	@cargo xtask kubernetes build --mpi >/dev/null
