@@ -342,6 +342,9 @@ class Maker:
         rng, group = self.rng, self.path.split("/namespaces/")[0].rsplit("/", 1)[0] if "/namespaces/" not in self.path else self.path.split("/namespaces/")[0]
         path = rng.choice([group, group + "/nothings", group + "/namespaces/absent/" + self.path.rsplit("/", 1)[1], "/apis/none.example.com",
                            "/apis/none.example.com/v1/x", self.path + "/a/b/c", self.path + "/", "/api/v2", self.path + "/Invalid%20Name"])  # fmt: skip
+        if path == self.path + "/" and "/namespaces/" not in path:
+            # all objects of a kind without namespaces are other scenarios', too
+            path += "a/b"
         return Step(rng.choice(["GET", "GET", "POST", "DELETE", "PATCH", "PUT"]), path, None)
 
     # -- changing an object

@@ -250,6 +250,10 @@ impl Budgets {
 }
 
 impl Strategy for Budgets {
+    fn looks_at_metadata(&self) -> bool {
+        false
+    }
+
     fn qualified_finalizers(&self) -> bool {
         false
     }

@@ -67,6 +67,6 @@ fn list(items: Schema) -> Schema {
 }
 
 fn keyed(key: &str, items: Schema) -> Schema {
-    let patch = PatchStrategy { merge: true, merge_key: Some(key.to_owned()), retain_keys: false };
+    let patch = PatchStrategy { merge: true, merge_key: Some(key.to_owned()), ..PatchStrategy::default() };
     Schema { patch, ..list(items) }
 }

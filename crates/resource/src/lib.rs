@@ -372,6 +372,11 @@ pub trait Strategy: Send + Sync {
         api::names::subdomain_faults(name, prefix)
     }
 
+    /// Whether the kind's own rules look at the metadata of a new object; of others it is looked at once those hold.
+    fn looks_at_metadata(&self) -> bool {
+        true
+    }
+
     /// Whether the names of finalizers must have a domain or be Kubernetes' own, as most built-in kinds ask.
     fn qualified_finalizers(&self) -> bool {
         true

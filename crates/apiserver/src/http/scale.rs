@@ -214,8 +214,8 @@ impl Server {
             apply::apply(None, &body, &writer, true, &*schema, self.core.world.now())
                 .map_err(|error| crate::registry::apply_refused(&error))?;
         }
-        // an apply that says nothing of the replicas leaves them to whom they are
-        let takes_over = apply && body["spec"].get("replicas").is_some_and(|replicas| !replicas.is_null());
+        // an apply that does not mention the replicas leaves them to whom they are
+        let takes_over = apply && body["spec"].get("replicas").is_some();
         let other_name = |scale: &Value| {
             let named = api::object::meta(scale, "name");
             let why = format!("the name of the object ({named}) does not match the name on the URL ({})", target.name);
@@ -253,9 +253,10 @@ impl Server {
                             .map_err(|why| crate::registry::unconverted(&patched, &body, &why))?;
                         (String::new(), Ok(()))
                     }
-                    Some(PatchKind::Strategic) => {
-                        (strategic::shown(&scale, &body), merge::builtin::convert(decode::SCALE, &mut patched))
-                    }
+                    Some(PatchKind::Strategic) => (
+                        strategic::shown(&scale, &body, &merge::builtin::schema(decode::SCALE)),
+                        merge::builtin::convert(decode::SCALE, &mut patched),
+                    ),
                     _ => (patched.to_string(), merge::builtin::decode(decode::SCALE, &mut patched)),
                 };
                 let unfit = |why: String| {
@@ -279,7 +280,6 @@ impl Server {
             if !uid.is_empty() && uid != there {
                 return Err(other_uid(target, uid, there, options.dry_run));
             }
-            same_revision(target, &wanted, &entry)?;
             let replicas = wanted["spec"].get("replicas").and_then(Value::as_i64).unwrap_or(0);
             if builtin && replicas < 0 {
                 // a custom resource's own rules say so of their field
@@ -287,6 +287,7 @@ impl Server {
                 let error = Error::invalid(&path, replicas, "must be greater than or equal to 0");
                 return Err(Status::invalid("autoscaling", "Scale", &target.name, &vec![error]));
             }
+            same_revision(target, &wanted, &entry)?;
             let mut new = (*old).clone();
             set(&mut new, text(paths, "specReplicasPath"), replicas.into());
             // The fields of the object itself change, so its own rules apply; their manager is recorded as one of `scale`.

@@ -377,6 +377,8 @@ impl Outlet {
 
     /// The last lines: whether the client takes them is its own affair.
     async fn finish(mut self, line: Option<Bytes>) {
+        // an error is no object that would have a form
+        self.ends_at_event &= !self.lines.is_empty();
         self.lines.extend(line);
         self.hand_over(None).await;
     }

@@ -197,12 +197,9 @@ fn types(name: &str, schemas: &mut Map<String, Value>) {
         if let Some(default) = &field.default {
             schema["default"] = default.clone();
         }
-        if field.patch.merge || field.patch.retain_keys {
-            let words: Vec<&str> = [(field.patch.merge, "merge"), (field.patch.retain_keys, "retainKeys")]
-                .into_iter()
-                .filter_map(|(set, word)| set.then_some(word))
-                .collect();
-            schema["x-kubernetes-patch-strategy"] = words.join(",").into();
+        let strategies = field.patch.words();
+        if !strategies.is_empty() {
+            schema["x-kubernetes-patch-strategy"] = strategies.into();
         }
         if let Some(key) = &field.patch.merge_key {
             schema["x-kubernetes-patch-merge-key"] = key.clone().into();

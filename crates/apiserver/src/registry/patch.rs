@@ -54,7 +54,7 @@ impl Core {
         let mut new = patched().map_err(|error| refused(&error))?;
         // A strategic patch is shown itself, of the others what they make of the object.
         let shown = || match kind {
-            PatchKind::Strategic => strategic::shown(&old, patch),
+            PatchKind::Strategic => strategic::shown(&old, patch, served.schema()),
             PatchKind::Json | PatchKind::Merge | PatchKind::Apply => {
                 patched().map(|made| made.to_string()).unwrap_or_default()
             }
@@ -70,6 +70,9 @@ impl Core {
                 return Err(unfit(decode::not_registered(kind, version)));
             }
             return Err(unfit(unconvertible(version, kind, resource)));
+        }
+        if served.custom.is_some() && new.get("kind").is_none_or(|kind| kind.is_null() || kind == "") {
+            return Err(unfit(format!("Object 'Kind' is missing in '{new}'")));
         }
         match resource.type_name {
             Some(name) if kind == PatchKind::Strategic => merge::builtin::convert(name, &mut new),
@@ -110,9 +113,6 @@ impl Core {
             return Err(not_found(target));
         }
         let live = entry.as_ref().map(|entry| served.present_value(entry));
-        if let Some(entry) = &entry {
-            same_revision(target, applied, entry)?;
-        }
         let api_version = served.api_version();
         let ignored = resource.strategy.ignored(&target.subresource);
         let writer = Writer {
@@ -143,7 +143,10 @@ impl Core {
             enforce_namespace(&mut merged, target)?;
             same_name(target, &merged)?;
             match entry {
-                Some(entry) => self.replace(call, merged, &entry, true),
+                Some(entry) => {
+                    same_revision(target, applied, &entry)?;
+                    self.replace(call, merged, &entry, true)
+                }
                 None => {
                     // There is nothing that the version could be of.
                     if let Some(meta) = merged.get_mut("metadata").and_then(Value::as_object_mut) {

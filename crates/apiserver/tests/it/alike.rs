@@ -9,6 +9,7 @@ use tower::Service;
 const BASE: &str = "/api/v1/namespaces/default";
 const JSON: &str = "application/json";
 const MERGE: &str = "application/merge-patch+json";
+const APPLY: &str = "application/apply-patch+yaml";
 
 /// Code, warnings and body.
 async fn ask(hostile: &Hostile, method: &str, path: &str, media: &str, body: Value) -> (u16, Vec<String>, Value) {
@@ -103,7 +104,7 @@ async fn a_scale_takes_null_for_a_value_and_warns_of_unknown_fields() {
     let applied =
         json!({"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": {"name": "a"}, "spec": {"replicas": null}});
     let by_other = format!("{path}/a/scale?fieldManager=other");
-    let (code, _, answer) = ask(&hostile, "PATCH", &by_other, "application/apply-patch+yaml", applied).await;
+    let (code, _, answer) = ask(&hostile, "PATCH", &by_other, APPLY, applied).await;
     assert_eq!(code, 409, "{answer}");
     let scale = json!({"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": {"name": "a"}, "spec": {"odd": 1}});
     let at = format!("{path}/a/scale");
@@ -156,4 +157,106 @@ async fn a_service_that_gets_a_selector_has_one_fault() {
         json!({"metadata": {"name": "a"}, "spec": {"clusterIP": "None", "ports": ports, "selector": {"a": "b"}}});
     let (code, _, answer) = ask(&hostile, "PUT", &format!("{services}/a"), JSON, selecting).await;
     assert_eq!((code, answer["details"]["causes"].as_array().map(Vec::len)), (422, Some(1)), "{answer}");
+}
+
+#[tokio::test]
+async fn a_service_keeps_the_ports_of_its_nodes_by_name() {
+    let hostile = Hostile::start(None).await;
+    let services = format!("{BASE}/services");
+    let ports = json!([{"name": "a", "port": 80}, {"name": "b", "port": 81}]);
+    let service = |spec: Value| json!({"metadata": {"name": "a"}, "spec": spec});
+    let there = made(&hostile, &services, service(json!({"type": "NodePort", "ports": ports}))).await;
+    let on_node = |service: &Value, i: usize| service["spec"]["ports"][i]["nodePort"].clone();
+    let trial = format!("{services}/a?dryRun=All");
+    let swapped = json!([{"name": "b", "port": 80}, {"name": "a", "port": 82}]);
+    let (_, _, answer) =
+        ask(&hostile, "PUT", &trial, JSON, service(json!({"type": "NodePort", "ports": swapped}))).await;
+    assert_eq!([on_node(&answer, 0), on_node(&answer, 1)], [on_node(&there, 1), on_node(&there, 0)], "{answer}");
+    // a load balancer has ports on the nodes whether or not it is given new ones
+    let balanced = json!({"spec": {"type": "LoadBalancer", "allocateLoadBalancerNodePorts": false}});
+    let (_, _, answer) = ask(&hostile, "PATCH", &trial, MERGE, balanced).await;
+    assert_eq!(on_node(&answer, 0), on_node(&there, 0), "{answer}");
+    let inside = json!({"type": "ExternalName", "externalName": "e.x", "internalTrafficPolicy": "Local"});
+    let (_, _, answer) = ask(&hostile, "POST", &format!("{services}?dryRun=All"), JSON, service(inside)).await;
+    assert_eq!(answer["spec"].get("internalTrafficPolicy"), None, "{answer}");
+}
+
+#[tokio::test]
+async fn of_several_faults_the_first_is_told_that_upstream_meets() {
+    let hostile = Hostile::start(None).await;
+    hostile.define().await;
+    let sets = "/apis/apps/v1/namespaces/default/replicasets";
+    let template = json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let spec = json!({"replicas": 2, "selector": {"matchLabels": {"a": "b"}}, "template": template});
+    made(&hostile, sets, json!({"metadata": {"name": "a"}, "spec": spec})).await;
+    let custom = "/apis/test.io/v1/namespaces/default/things";
+    made(&hostile, custom, json!({"apiVersion": "test.io/v1", "kind": "Thing", "metadata": {"name": "a"}})).await;
+    let scale = |meta: Value, replicas: i64| json!({"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": meta, "spec": {"replicas": replicas}});
+    let applied =
+        |meta: Value| json!({"kind": "ReplicaSet", "apiVersion": "apps/v1", "metadata": meta, "spec": {"replicas": 1}});
+    let budget = json!({"metadata": {}, "spec": {"minAvailable": 1, "maxUnavailable": 1}});
+    let controller =
+        json!({"metadata": {"generateName": "Bad_"}, "spec": {"selector": {"a": "b"}, "template": template}});
+    let (by_scale, by_apply) = (format!("{sets}/a/scale"), format!("{sets}/a?fieldManager=other"));
+    let (budgets, controllers) =
+        ("/apis/policy/v1/namespaces/default/poddisruptionbudgets", format!("{BASE}/replicationcontrollers"));
+    let cases = [
+        (
+            "PUT",
+            &*by_scale,
+            JSON,
+            scale(json!({"name": "a", "uid": "x", "resourceVersion": "1"}), -1),
+            "Precondition failed",
+        ),
+        (
+            "PUT",
+            &*by_scale,
+            JSON,
+            scale(json!({"name": "a", "resourceVersion": "1"}), -1),
+            "greater than or equal to 0",
+        ),
+        ("PUT", &*by_scale, JSON, scale(json!({"name": "a", "resourceVersion": "1"}), 1), "has been modified"),
+        (
+            "PATCH",
+            &*by_apply,
+            APPLY,
+            applied(json!({"name": "a", "resourceVersion": "1"})),
+            "Apply failed with 1 conflict",
+        ),
+        ("POST", budgets, JSON, budget, "\"\" is invalid: spec: Invalid value"),
+        ("POST", &*controllers, JSON, controller, "is invalid: metadata.name: Invalid value"),
+        (
+            "PATCH",
+            "/apis/test.io/v1/namespaces/default/things/a",
+            "application/json-patch+json",
+            json!([{"op": "replace", "path": "", "value": {}}]),
+            "Object 'Kind' is missing in '{}'",
+        ),
+    ];
+    for (method, path, media, body, part) in cases {
+        let (_, _, answer) = ask(&hostile, method, path, media, body).await;
+        assert!(api::object::text(&answer, "message").contains(part), "{path}: {answer} instead of {part}");
+    }
+}
+
+#[tokio::test]
+async fn an_eviction_with_options_that_are_refused_spends_no_budget() {
+    let hostile = Hostile::start(None).await;
+    made(&hostile, &format!("{BASE}/serviceaccounts"), json!({"metadata": {"name": "default"}})).await;
+    let pod =
+        json!({"metadata": {"name": "p", "labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    made(&hostile, &format!("{BASE}/pods"), pod).await;
+    let running = json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}});
+    ask(&hostile, "PATCH", &format!("{BASE}/pods/p/status"), MERGE, running).await;
+    let budgets = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
+    let budget =
+        json!({"metadata": {"name": "b"}, "spec": {"minAvailable": 0, "selector": {"matchLabels": {"a": "b"}}}});
+    made(&hostile, budgets, budget).await;
+    let counts = json!({"status": {"observedGeneration": 1, "disruptionsAllowed": 1, "currentHealthy": 1, "desiredHealthy": 0, "expectedPods": 1}});
+    ask(&hostile, "PATCH", &format!("{budgets}/b/status"), MERGE, counts).await;
+    let odd = json!({"metadata": {"name": "p"}, "deleteOptions": {"dryRun": ["Some"]}});
+    let (code, _, answer) = ask(&hostile, "POST", &format!("{BASE}/pods/p/eviction"), JSON, odd).await;
+    assert!(code >= 400, "{answer}");
+    let (_, _, budget) = ask(&hostile, "GET", &format!("{budgets}/b"), JSON, json!(null)).await;
+    assert_eq!(budget["status"]["disruptionsAllowed"], 1, "{budget}");
 }

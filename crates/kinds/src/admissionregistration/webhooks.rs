@@ -39,23 +39,49 @@ pub fn client_faults(client: &Value, path: &Path, errors: &mut ErrorList) {
 }
 
 fn url_faults(url: &str, path: &Path, errors: &mut ErrorList) {
-    let Some((scheme, rest)) = url.split_once("://") else {
-        let detail = "must be a valid URL: desired format: https://host[/path]";
-        errors.push(Error::invalid(path, url, detail));
-        return;
-    };
     let form = "desired format: https://host[/path]";
+    if let Some(why) = unreadable(url) {
+        errors.push(Error::required(path, format!("url must be a valid URL: parse {url:?}: {why}; {form}")));
+        return;
+    }
+    let (url, fragment) = url.split_once('#').unwrap_or((url, ""));
+    let (url, query) = url.split_once('?').unwrap_or((url, ""));
+    let is_scheme = |text: &&str| text.starts_with(|c: char| c.is_ascii_alphabetic());
+    let (scheme, rest) = match url.split_once(':').filter(|(scheme, _)| is_scheme(scheme) && !scheme.contains('/')) {
+        Some((scheme, rest)) => (scheme.to_lowercase(), rest),
+        None => (String::new(), url),
+    };
     if scheme != "https" {
         errors.push(Error::invalid(path, scheme, format!("'https' is the only allowed URL scheme; {form}")));
     }
-    if rest.split('/').next().unwrap_or_default().is_empty() {
+    let authority = rest.strip_prefix("//").and_then(|rest| rest.split('/').next()).unwrap_or_default();
+    let (user, host) = authority.rsplit_once('@').map_or((None, authority), |(user, host)| (Some(user), host));
+    if host.is_empty() {
         errors.push(Error::invalid(path, "", format!("host must be specified; {form}")));
     }
-    for (mark, what) in [('#', "fragments"), ('?', "query parameters")] {
-        if let Some((_, part)) = url.split_once(mark) {
-            let detail = format!("{what} are not permitted in the URL");
-            errors.push(Error::invalid(path, part, detail));
+    for (part, what) in
+        [(user, "user information is"), (Some(fragment), "fragments are"), (Some(query), "query parameters are")]
+    {
+        if let Some(part) = part.filter(|part| !part.is_empty()) {
+            errors.push(Error::invalid(path, part, format!("{what} not permitted in the URL")));
         }
+    }
+}
+
+/// Why a text is no URL at all, in Go's words.
+fn unreadable(url: &str) -> Option<&'static str> {
+    let first = url.split(['/', '?', '#']).next().unwrap_or_default();
+    let is_scheme = |text: &str| {
+        let rest = |c: char| c.is_ascii_alphanumeric() || "+-.".contains(c);
+        text.starts_with(|c: char| c.is_ascii_alphabetic()) && text.chars().all(rest)
+    };
+    if url.contains(|c: char| c.is_ascii_control()) {
+        return Some("net/url: invalid control character in URL");
+    }
+    match first.split_once(':') {
+        Some(("", _)) => Some("missing protocol scheme"),
+        Some((scheme, _)) if !is_scheme(scheme) => Some("first path segment in URL cannot contain colon"),
+        Some(_) | None => None,
     }
 }
 

@@ -151,8 +151,16 @@ impl Strategy for Workload {
             }
             warnings.push(format!("this control plane keeps {kind}s but runs none: no pods will come of this one"));
         }
-        if old.is_none_or(|old| at(old, "spec") != at(new, "spec")) {
-            warnings.extend(super::pod::warnings_of_template(at(new, "spec.template"), "spec.template."));
+        let part = if *self == DaemonSet { "spec.template" } else { "spec" };
+        let warned_of = match old {
+            None => Some(new),
+            Some(old) if at(old, part) == at(new, part) => None,
+            // upstream takes one for the other
+            Some(old) if *self == ReplicationController => Some(old),
+            Some(_) => Some(new),
+        };
+        if let Some(object) = warned_of {
+            warnings.extend(super::pod::warnings_of_template(at(object, "spec.template"), "spec.template."));
         }
         if *self == StatefulSet && int(new, "spec.revisionHistoryLimit").is_some_and(|n| n < 0) {
             let text = "spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is \
@@ -168,7 +176,12 @@ impl Strategy for Workload {
     }
 
     fn name_faults(&self, name: &str, prefix: bool) -> Vec<String> {
-        if *self == StatefulSet { names::label_faults(name, prefix) } else { names::subdomain_faults(name, prefix) }
+        match self {
+            StatefulSet => names::label_faults(name, prefix),
+            // only the name that was made of it is looked at
+            ReplicationController if prefix => Vec::new(),
+            _ => names::subdomain_faults(name, prefix),
+        }
     }
 
     fn default_orphans(&self) -> bool {

@@ -134,7 +134,8 @@ impl Secrets {
 fn json_value(object: &Value, key: &str, errors: &mut ErrorList) {
     let Some(encoded) = at(object, "data").get(key).and_then(Value::as_str) else { return };
     let bytes = base64::engine::general_purpose::STANDARD.decode(encoded).unwrap_or_default();
-    if let Err(error) = serde_json::from_slice::<serde_json::Map<String, Value>>(&bytes) {
+    // null is an object without members
+    if let Err(error) = serde_json::from_slice::<Option<serde_json::Map<String, Value>>>(&bytes) {
         let why = in_go(&error, &bytes);
         errors.push(Error::invalid(&Path::new("data").key(key), "<secret contents redacted>", why));
     }

@@ -26,7 +26,8 @@ pub fn evict(cx: &Context<'_>, pod: &Value, body: &Value) -> Result<Outcome, Sta
     if !options.is_object() {
         options = json!({});
     }
-    let dry = cx.dry_run || items(&options, "dryRun").iter().any(|d| d == "All");
+    // whatever it says: what it says wrong is found when the pod is deleted
+    let dry = cx.dry_run || !items(&options, "dryRun").is_empty();
     let reply = success();
     let mut beside = Vec::new();
     let ignorable = matches!(text(pod, "status.phase"), "Succeeded" | "Failed" | "Pending" | "")
@@ -60,7 +61,7 @@ pub fn evict(cx: &Context<'_>, pod: &Value, body: &Value) -> Result<Outcome, Sta
         let mut marked = pod.clone();
         update::mark_evicted(&mut marked, cx.now);
         beside.push(Beside { group: "", plural: "pods", object: marked });
-    } else {
+    } else if items(&options, "dryRun").is_empty() {
         map(&mut options).insert("dryRun".to_owned(), json!(["All"]));
     }
     Ok(Outcome::Delete { options, reply, beside })

@@ -17,6 +17,8 @@ pub struct Scene<'a> {
     pub restart_policy: &'a str,
     /// `terminationGracePeriodSeconds` of the pod.
     pub grace: Option<i64>,
+    /// Whether the pod has the users of its machine.
+    pub host_users: bool,
 }
 
 /// Which of a pod's lists a container stands in.
@@ -133,7 +135,7 @@ fn common(container: &Value, scene: &Scene<'_>, path: &Path, errors: &mut ErrorL
             errors.push(Error::invalid(&path, restart, detail));
         }
     }
-    container_security(at(container, "securityContext"), &path.child("securityContext"), errors);
+    container_security(at(container, "securityContext"), scene.host_users, &path.child("securityContext"), errors);
 }
 
 fn ports(ports: &[Value], path: &Path, errors: &mut ErrorList) {
@@ -297,12 +299,13 @@ fn devices(container: &Value, scene: &Scene<'_>, path: &Path, errors: &mut Error
     }
 }
 
+const POLICY_OF_RULES: &str = "must specify restartPolicy when restart rules are used";
+
 fn restart_rules(container: &Value, path: &Path, errors: &mut ErrorList) {
     let rules = items(container, "restartPolicyRules");
     let policy = at(container, "restartPolicy").as_str();
     if policy.is_none() && !rules.is_empty() {
-        let detail = "must specify restartPolicy when restart rules are used";
-        errors.push(Error::required(&path.child("restartPolicy"), detail));
+        errors.push(Error::required(&path.child("restartPolicy"), POLICY_OF_RULES));
     }
     if let Some(policy) = policy
         && !["Always", "Never", "OnFailure"].contains(&policy)
@@ -337,13 +340,12 @@ fn restart_rules(container: &Value, path: &Path, errors: &mut ErrorList) {
 }
 
 fn init_rules(container: &Value, scene: &Scene<'_>, path: &Path, errors: &mut ErrorList) {
-    restart_rules(container, path, errors);
-    let sidecar = text(container, "restartPolicy") == "Always";
-    if sidecar {
-        if !items(container, "restartPolicyRules").is_empty() {
-            let detail = "restartPolicyRules are not allowed for init containers with restart policy Always";
-            errors.push(Error::forbidden(&path.child("restartPolicyRules"), detail));
-        }
+    if at(container, "restartPolicy").is_null() && !items(container, "restartPolicyRules").is_empty() {
+        errors.push(Error::required(&path.child("restartPolicy"), POLICY_OF_RULES));
+    } else {
+        restart_rules(container, path, errors);
+    }
+    if text(container, "restartPolicy") == "Always" {
         probes(container, scene, path, errors);
         return;
     }

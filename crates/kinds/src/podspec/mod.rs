@@ -4,6 +4,7 @@
 
 mod containers;
 mod environment;
+mod os;
 mod probes;
 mod resources;
 mod scheduling;
@@ -19,7 +20,7 @@ pub use resources::{resource_name, resource_requirements};
 pub use scheduling::label_selector;
 pub use validate::{app_armor, node_name_faults, spec as validate};
 
-use super::kit::{at, child, child_if, default, default_number, is_true, items_mut, map, text, unset};
+use super::kit::{at, child, child_if, default, default_number, is_true, items_mut, map, text};
 use regex::Regex;
 use serde_json::{Value, json};
 use std::sync::LazyLock;
@@ -82,23 +83,39 @@ pub fn pod_defaults(spec: &mut Value) {
     }
 }
 
-/// Resources that a pod can have as a whole.
+/// Resources that a pod can have as a whole, beside huge pages.
 const OF_PODS: [&str; 2] = ["cpu", "memory"];
+const HUGE_PAGES: &str = "hugepages-";
 
-/// A pod that says what it needs as a whole asks for what its containers ask for together, else for what it is limited to.
+fn is_of_pods(name: &str) -> bool {
+    OF_PODS.contains(&name) || name.starts_with(HUGE_PAGES)
+}
+
+/// A pod that is limited as a whole asks for what its containers ask for together, else for what it is limited to; huge pages that
+/// only containers are limited to limit the pod.
 fn requests_of_pod(spec: &mut Value) {
-    if !at(spec, "resources").is_object() {
+    let given = |spec: &Value, part: &str| at(spec, part).as_object().cloned().unwrap_or_default();
+    let asked = given(spec, "resources.requests");
+    if asked.is_empty() && given(spec, "resources.limits").is_empty() {
         return;
     }
-    let together = super::limits::of_containers(spec, "requests");
-    let limits = at(spec, "resources.limits").as_object().cloned().unwrap_or_default();
-    let wanted: Vec<(&str, Value)> = OF_PODS
-        .into_iter()
-        .filter_map(|name| {
-            let sum = together.get(name).map(|sum| Value::from(sum.to_string()));
-            Some((name, sum.or_else(|| limits.get(name).cloned())?))
-        })
-        .collect();
+    let mut wanted = super::limits::of_containers(spec, "limits");
+    wanted.retain(|name, _| name.starts_with(HUGE_PAGES) && !asked.contains_key(name));
+    if !wanted.is_empty() {
+        let limits = map(child(child(spec, "resources"), "limits"));
+        for (name, sum) in wanted {
+            limits.entry(name).or_insert_with(|| sum.to_string().into());
+        }
+    }
+    let limits = given(spec, "resources.limits");
+    if limits.is_empty() {
+        return;
+    }
+    let mut together = super::limits::of_containers(spec, "requests");
+    together.retain(|name, _| OF_PODS.contains(&name.as_str()));
+    let sums = together.into_iter().map(|(name, sum)| (name, Value::from(sum.to_string())));
+    let rest = limits.into_iter().filter(|(name, _)| is_of_pods(name));
+    let wanted: Vec<(String, Value)> = sums.chain(rest).collect();
     if wanted.is_empty() {
         return;
     }
@@ -263,7 +280,7 @@ pub fn qos_class(spec: &Value) -> &'static str {
     let mut guaranteed = true;
     let (mut requests, mut limits) = ([Quantity::ZERO; 2], [Quantity::ZERO; 2]);
     let pod_level = at(spec, "resources");
-    let lists: Vec<&Value> = if unset(pod_level) {
+    let lists: Vec<&Value> = if pod_level.is_null() {
         ["containers", "initContainers"]
             .iter()
             .flat_map(|list| super::kit::items(spec, list))
@@ -299,6 +316,7 @@ pub fn qos_class(spec: &Value) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use api::field::{ErrorList, Path};
 
     #[test]
     fn pull_policy_follows_the_tag() {
@@ -362,5 +380,43 @@ mod tests {
         assert_eq!(qos_class(&spec(json!({"requests": {"cpu": "1"}}))), "Burstable");
         let full = json!({"cpu": "1", "memory": "1Gi"});
         assert_eq!(qos_class(&spec(json!({"requests": full, "limits": full}))), "Guaranteed");
+        let pod = json!({"containers": [{"resources": {"requests": full}}], "resources": {}});
+        assert_eq!(qos_class(&pod), "BestEffort");
+    }
+
+    #[test]
+    fn pods_have_resources_of_their_own() {
+        let of_pod = |resources: Value| {
+            let asked = json!({"requests": {"cpu": "1"}, "limits": {"hugepages-2Mi": "2Mi", "cpu": "2"}});
+            let mut spec = json!({"containers": [{"resources": asked}], "resources": resources});
+            requests_of_pod(&mut spec);
+            spec["resources"].clone()
+        };
+        assert_eq!(of_pod(json!({})), json!({}));
+        let limited = of_pod(json!({"limits": {"memory": "1Gi"}}));
+        assert_eq!(limited["requests"], json!({"cpu": "1", "memory": "1Gi", "hugepages-2Mi": "2Mi"}));
+        assert_eq!(limited["limits"], json!({"memory": "1Gi", "hugepages-2Mi": "2Mi"}));
+        let asked = of_pod(json!({"requests": {"hugepages-2Mi": "4Mi"}}));
+        assert_eq!(asked, json!({"requests": {"hugepages-2Mi": "4Mi"}}));
+
+        let faults = |resources: Value, os: &str| {
+            let container = json!({"name": "a", "image": "b", "resources": {"limits": {"hugepages-2Mi": "4Mi"}}});
+            let spec = json!({"containers": [container], "resources": resources, "os": {"name": os}});
+            let mut errors = ErrorList::new();
+            resources::pod_resources(&spec, &Path::new("spec"), &mut errors);
+            errors.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        let limits = json!({"limits": {"hugepages-2Mi": "3Mi", "storage": "1"}});
+        assert_eq!(
+            faults(limits.clone(), "linux"),
+            [
+                "spec.resources.limits[hugepages-2Mi]: Invalid value: \"3Mi\": 3Mi is not positive integer multiple of hugepages-2Mi",
+                "spec.resources.limits[storage]: Unsupported value: \"storage\": supported values: \"cpu\", \"hugepages-\", \"memory\"",
+                "spec.resources: Forbidden: HugePages require cpu or memory",
+                "spec.resources.limits[hugepages-2Mi]: Invalid value: \"3Mi\": must be greater than or equal to aggregate container limits of 4Mi",
+                "spec.resources.containers[0][hugepages-2Mi].limits: Invalid value: \"4Mi\": must be less than or equal to pod limits of 3Mi",
+            ]
+        );
+        assert_eq!(faults(limits, "windows"), ["spec.resources: Forbidden: may not be set for a windows pod"]);
     }
 }

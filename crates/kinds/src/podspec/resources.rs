@@ -1,6 +1,8 @@
-//! Validation of a container's requests, limits and claims.
+//! Validation of requests and limits, a container's and a pod's.
 
-use crate::kit::at;
+use super::HUGE_PAGES;
+use crate::kit::{at, items, text};
+use crate::limits;
 use api::field::{Error, ErrorList, Path};
 use api::names;
 use api::quantity::Quantity;
@@ -13,9 +15,16 @@ fn native(name: &str) -> bool {
     !name.contains('/') || name.contains("kubernetes.io/")
 }
 
+/// The name of a resource that is not Kubernetes' own, as it must be.
+fn is_extended(name: &str) -> bool {
+    !native(name)
+        && !name.starts_with("requests.")
+        && names::qualified_name_faults(&format!("requests.{name}")).is_empty()
+}
+
 /// Extended resources, and huge pages, are whole and cannot be promised twice.
 fn overcommit(name: &str) -> bool {
-    native(name) && !name.starts_with("hugepages-")
+    native(name) && !name.starts_with(HUGE_PAGES)
 }
 
 pub fn resource_name(name: &str, path: &Path, errors: &mut ErrorList) {
@@ -23,7 +32,7 @@ pub fn resource_name(name: &str, path: &Path, errors: &mut ErrorList) {
     let bad = !faults.is_empty();
     errors.extend(faults.into_iter().map(|fault| Error::invalid(path, name, fault)));
     if !name.contains('/') {
-        let standard = STANDARD.contains(&name) || name.starts_with("hugepages-");
+        let standard = STANDARD.contains(&name) || name.starts_with(HUGE_PAGES);
         if !bad
             && !standard
             && !["storage", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory", "pods"].contains(&name)
@@ -34,8 +43,55 @@ pub fn resource_name(name: &str, path: &Path, errors: &mut ErrorList) {
         if !standard {
             errors.push(Error::invalid(path, name, "must be a standard resource for containers"));
         }
-    } else if !native(name) && (name.starts_with("requests.") || bad) {
+    } else if !native(name) && !is_extended(name) {
         errors.push(Error::invalid(path, name, "doesn't follow extended resource name standard"));
+    }
+}
+
+/// The name of a resource that a pod can have as a whole.
+fn resource_name_of_pod(name: &str, path: &Path, errors: &mut ErrorList) {
+    let mut faults = ErrorList::new();
+    resource_name(name, path, &mut faults);
+    faults.retain(|fault| !fault.detail.ends_with("for containers") && !fault.detail.starts_with("doesn't follow"));
+    if faults.is_empty() && !super::is_of_pods(name) {
+        faults.push(Error::not_supported(path, name, &["cpu", HUGE_PAGES, "memory"]));
+    }
+    errors.extend(faults);
+}
+
+/// What a pod has as a whole: valid itself, and no less than its containers have.
+pub(super) fn pod_resources(spec: &Value, path: &Path, errors: &mut ErrorList) {
+    let resources = at(spec, "resources");
+    if resources.is_null() {
+        return;
+    }
+    let path = path.child("resources");
+    if text(spec, "os.name") == "windows" {
+        errors.push(Error::forbidden(&path, "may not be set for a windows pod"));
+        return;
+    }
+    if !at(resources, "claims").is_null() {
+        errors.push(Error::forbidden(&path.child("claims"), "claims may not be set for Resources at pod-level"));
+    }
+    errors.extend(requirements(resources, resource_name_of_pod, &path));
+    for (part, what) in [("requests", ""), ("limits", HUGE_PAGES)] {
+        let given = limits::amounts(at(resources, part));
+        for (name, sum) in limits::of_containers(spec, part) {
+            if let Some(own) = given.get(&name).filter(|own| name.starts_with(what) && **own < sum) {
+                let why = format!("must be greater than or equal to aggregate container {part} of {sum}");
+                errors.push(Error::invalid(&path.child(part).key(&name), own.to_string(), why));
+            }
+        }
+    }
+    let most = limits::amounts(at(resources, "limits"));
+    for (i, container) in items(spec, "containers").iter().enumerate() {
+        for (name, limit) in limits::amounts(at(container, "resources.limits")) {
+            if let Some(most) = most.get(&name).filter(|most| limit > **most) {
+                let path = path.child("containers").index(i).key(&name).child("limits");
+                let why = format!("must be less than or equal to pod limits of {most}");
+                errors.push(Error::invalid(&path, limit.to_string(), why));
+            }
+        }
     }
 }
 
@@ -44,20 +100,35 @@ fn amount(name: &str, value: &Value, path: &Path, errors: &mut ErrorList) -> Opt
     if quantity.is_negative() {
         errors.push(Error::invalid(path, quantity.to_string(), "must be greater than or equal to 0"));
     }
-    if !native(name) && !quantity.is_whole() {
+    if is_extended(name) && !quantity.is_whole() {
         errors.push(Error::invalid(path, quantity.to_string(), "must be an integer"));
+    }
+    if let Some(size) = name.strip_prefix(HUGE_PAGES)
+        && !are_pages(quantity, size)
+    {
+        let detail = format!("{quantity} is not positive integer multiple of {name}");
+        errors.push(Error::invalid(path, quantity.to_string(), detail));
     }
     Some(quantity)
 }
 
+/// Whether an amount is a whole number of pages of a size.
+fn are_pages(amount: Quantity, size: &str) -> bool {
+    Quantity::parse(size).is_ok_and(|size| size.is_whole() && size.value() > 0 && amount.value() % size.value() == 0)
+}
+
 /// Limits and requests of a container.
 pub fn resource_requirements(resources: &Value, path: &Path) -> ErrorList {
+    requirements(resources, resource_name, path)
+}
+
+fn requirements(resources: &Value, resource_name: fn(&str, &Path, &mut ErrorList), path: &Path) -> ErrorList {
     let mut errors = ErrorList::new();
     let (limits, requests) = (path.child("limits"), path.child("requests"));
     let (mut compute, mut huge) = (false, false);
     let mut seen = |name: &str| {
         compute |= name == "cpu" || name == "memory";
-        huge |= name.starts_with("hugepages-");
+        huge |= name.starts_with(HUGE_PAGES);
     };
     for (name, value) in at(resources, "limits").as_object().into_iter().flatten() {
         resource_name(name, &limits.key(name), &mut errors);

@@ -1,7 +1,7 @@
 //! Validation of a whole pod spec.
 
 use super::containers::{Kind, Scene};
-use super::{containers, resources, scheduling, volumes};
+use super::{containers, os, resources, scheduling, volumes};
 use crate::kit::{at, int, is_true, items, text};
 use api::field::{Error, ErrorList, Path};
 use api::names;
@@ -29,10 +29,12 @@ pub fn spec(spec: &Value, path: &Path) -> ErrorList {
         volumes: &known,
         restart_policy: text(spec, "restartPolicy"),
         grace: int(spec, "terminationGracePeriodSeconds"),
+        host_users: at(spec, "hostUsers") != &Value::Bool(false),
     };
     containers::validate(spec, &scene, Kind::Main, &path.child("containers"), &mut errors);
     containers::validate(spec, &scene, Kind::Init, &path.child("initContainers"), &mut errors);
     containers::validate(spec, &scene, Kind::Ephemeral, &path.child("ephemeralContainers"), &mut errors);
+    resources::pod_resources(spec, path, &mut errors);
     host_network(spec, path, &mut errors);
     resource_claims(items(spec, "resourceClaims"), &path.child("resourceClaims"), &mut errors);
     references(spec, path, &mut errors);
@@ -68,6 +70,7 @@ pub fn spec(spec: &Value, path: &Path) -> ErrorList {
         gates.insert(name);
     }
     scheduling::topology_spread(spec, &path.child("topologySpreadConstraints"), &mut errors);
+    os::host_process(spec, path, &mut errors);
     host_users(spec, path, &mut errors);
     host_name(spec, path, &mut errors);
     for (field, faults) in [
@@ -115,39 +118,7 @@ pub fn spec(spec: &Value, path: &Path) -> ErrorList {
         let at = path.child("overhead");
         errors.extend(resources::resource_requirements(&overhead, &at));
     }
-    if !at(spec, "resources").is_null() {
-        let path = path.child("resources");
-        errors.extend(resources::resource_requirements(at(spec, "resources"), &path));
-        let most = crate::limits::amounts(at(spec, "resources.limits"));
-        for (i, container) in items(spec, "containers").iter().enumerate() {
-            for (name, limit) in crate::limits::amounts(at(container, "resources.limits")) {
-                if let Some(most) = most.get(&name).filter(|most| limit > **most) {
-                    let path = path.child("containers").index(i).key(&name).child("limits");
-                    let why = format!("must be less than or equal to pod limits of {most}");
-                    errors.push(Error::invalid(&path, limit.to_string(), why));
-                }
-            }
-        }
-        let together = crate::limits::of_containers(spec, "requests");
-        for (name, sum) in &together {
-            match crate::limits::amounts(at(spec, "resources.requests")).get(name) {
-                Some(asked) if asked < sum => {
-                    let why = format!("must be greater than or equal to aggregate container requests of {sum}");
-                    errors.push(Error::invalid(&path.child("requests").key(name), asked.to_string(), why));
-                }
-                Some(_) | None => {}
-            }
-        }
-    }
-    if !at(spec, "os").is_null() {
-        let name = text(spec, "os.name");
-        let at = path.child("os").child("name");
-        if name.is_empty() {
-            errors.push(Error::required(&at, ""));
-        } else if !["linux", "windows"].contains(&name) {
-            errors.push(Error::not_supported(&path.child("os"), name, &["linux", "windows"]));
-        }
-    }
+    os::system(spec, path, &mut errors);
     errors
 }
 
@@ -214,6 +185,14 @@ fn host_users(spec: &Value, path: &Path, errors: &mut ErrorList) {
             errors.push(Error::forbidden(&path.child(shown), "when `hostUsers` is false"));
         }
     }
+    for list in ["initContainers", "containers", "ephemeralContainers"] {
+        for (i, container) in items(spec, list).iter().enumerate() {
+            if !items(container, "volumeDevices").is_empty() {
+                let at = path.child(list).index(i).child("volumeDevices");
+                errors.push(Error::forbidden(&at, "when `hostUsers` is false"));
+            }
+        }
+    }
 }
 
 fn host_name(spec: &Value, path: &Path, errors: &mut ErrorList) {
@@ -257,17 +236,7 @@ fn security_context(spec: &Value, path: &Path, errors: &mut ErrorList) {
         let at = path.child("shareProcessNamespace");
         errors.push(Error::invalid(&at, true, "ShareProcessNamespace and HostPID cannot both be enabled"));
     }
-    let mut seen: BTreeSet<&str> = BTreeSet::new();
-    for (i, sysctl) in items(context, "sysctls").iter().enumerate() {
-        let name = text(sysctl, "name");
-        let at = path.child("sysctls").index(i).child("name");
-        if name.is_empty() {
-            errors.push(Error::required(&at, ""));
-        } else if seen.contains(&name) {
-            errors.push(Error::duplicate(&at, name));
-        }
-        seen.insert(name);
-    }
+    os::sysctls(spec, path, errors);
     if !at(context, "fsGroupChangePolicy").is_null() {
         choice(
             text(context, "fsGroupChangePolicy"),
@@ -284,6 +253,7 @@ fn security_context(spec: &Value, path: &Path, errors: &mut ErrorList) {
         }
     }
     seccomp(context, path, errors);
+    os::windows_options(context, path, errors);
     app_armor(context, path, errors);
 }
 
@@ -346,11 +316,9 @@ fn references(spec: &Value, path: &Path, errors: &mut ErrorList) {
         }
         claims_of(at(container, "resources"), &claims, &path.child("resources").child("claims"), errors);
     }
-    let of_pod = path.child("resources").child("claims");
-    if !at(spec, "resources.claims").is_null() {
-        errors.push(Error::forbidden(&of_pod, "claims may not be set for Resources at pod-level"));
+    if text(spec, "os.name") != "windows" {
+        claims_of(at(spec, "resources"), &claims, &path.child("resources").child("claims"), errors);
     }
-    claims_of(at(spec, "resources"), &claims, &of_pod, errors);
 }
 
 /// The claims of resources that a pod names, each of a claim that is there or made from a template.
@@ -454,15 +422,23 @@ pub fn app_armor(context: &Value, path: &Path, errors: &mut ErrorList) {
 }
 
 /// A container's own security context.
-pub(super) fn container_security(context: &Value, path: &Path, errors: &mut ErrorList) {
+pub(super) fn container_security(context: &Value, host_users: bool, path: &Path, errors: &mut ErrorList) {
     if context.is_null() {
         return;
     }
     ids(context, &["runAsUser", "runAsGroup"], path, errors);
-    if !at(context, "procMount").is_null() {
-        choice(text(context, "procMount"), &["Default", "Unmasked"], &path.child("procMount"), errors);
+    match at(context, "procMount").as_str() {
+        Some("Unmasked") if host_users => {
+            let detail = "`hostUsers` must be false to use `Unmasked`";
+            errors.push(Error::invalid(&path.child("procMount"), "Unmasked", detail));
+        }
+        None | Some("Default" | "Unmasked") => {}
+        Some(other) => {
+            errors.push(Error::not_supported(&path.child("procMount"), other, &["Default", "Unmasked"]));
+        }
     }
     seccomp(context, path, errors);
+    os::windows_options(context, path, errors);
     app_armor(context, path, errors);
     if at(context, "allowPrivilegeEscalation") == &Value::Bool(false) {
         if is_true(context, "privileged") {

@@ -167,6 +167,9 @@ fn one(kind: &str, value: &Value, path: &Path, errors: &mut ErrorList) {
         "csi" => {
             driver(value, path, errors);
             secret(value, "nodePublishSecretRef", path, errors);
+            let name = text(value, "nodePublishSecretRef.name");
+            let faults = if name.is_empty() { Vec::new() } else { names::subdomain_faults(name, false) };
+            errors.extend(faults.into_iter().map(|fault| Error::invalid(&path.child("name"), name, fault)));
         }
         "image" => {
             required(value, &["reference"], path, errors);

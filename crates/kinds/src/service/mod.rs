@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use resource::status::Status;
 use resource::{Context, Strategy};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 
 mod addresses;
 mod faults;
@@ -32,6 +33,11 @@ fn needs_node_ports(spec: &Value) -> bool {
         "LoadBalancer" => at(spec, "allocateLoadBalancerNodePorts") != &Value::Bool(false),
         _ => false,
     }
+}
+
+/// The numbers that its ports have on the nodes.
+fn node_ports_of(spec: &Value) -> BTreeSet<i64> {
+    items(spec, "ports").iter().filter_map(|port| int(port, "nodePort").filter(|number| *number != 0)).collect()
 }
 
 /// Whether load balancers ask the nodes at a port of its own.
@@ -66,12 +72,19 @@ fn give_back(spec: &mut Value, old: &Value) {
             kit::map(spec).remove(field);
         }
     }
-    let ports = |spec: &Value| items(spec, "ports").iter().map(|port| at(port, "nodePort").clone()).collect::<Vec<_>>();
-    let same = ports(spec) == ports(old);
-    if ended(needs_node_ports(old), needs_node_ports(spec)) && same {
+    let kinds = (has_nodes(text(old, "type")), has_nodes(text(spec, "type")));
+    if ended(kinds.0, kinds.1) && node_ports_of(spec).is_subset(&node_ports_of(old)) {
         for port in items_mut(spec, "ports") {
             kit::map(port).remove("nodePort");
         }
+    }
+}
+
+/// What only names something outside has no traffic inside. A policy that is none is refused.
+fn no_policy_inside(service: &mut Value) {
+    let is_policy = matches!(text(service, "spec.internalTrafficPolicy"), "Cluster" | "Local");
+    if text(service, "spec.type") == "ExternalName" && is_policy {
+        kit::map(child(service, "spec")).remove("internalTrafficPolicy");
     }
 }
 
@@ -127,6 +140,7 @@ impl Strategy for Services {
 
     fn prepare_create(&self, _cx: &Context<'_>, new: &mut Value) {
         new["status"] = json!({"loadBalancer": {}});
+        no_policy_inside(new);
     }
 
     fn validate_create(&self, _cx: &Context<'_>, new: &Value) -> ErrorList {
@@ -162,13 +176,13 @@ impl Strategy for Services {
             if unset(at(spec, "ipFamilyPolicy")) {
                 keep(spec, old_spec, "ipFamilyPolicy");
             }
-            if has_nodes(&kind) && has_nodes(before) {
+            if needs_node_ports(spec) && needs_node_ports(old_spec) {
+                let known = &node_ports_of(spec) & &node_ports_of(old_spec);
                 for port in items_mut(spec, "ports") {
-                    let same = items(old_spec, "ports")
-                        .iter()
-                        .find(|p| int(p, "port") == int(port, "port") && text(p, "protocol") == text(port, "protocol"));
+                    // by name; of several without one the last counts
+                    let same = items(old_spec, "ports").iter().rfind(|p| text(p, "name") == text(port, "name"));
                     if int(port, "nodePort").unwrap_or_default() == 0
-                        && let Some(number) = same.and_then(|p| int(p, "nodePort"))
+                        && let Some(number) = same.and_then(|p| int(p, "nodePort")).filter(|n| !known.contains(n))
                     {
                         port["nodePort"] = number.into();
                     }
@@ -182,6 +196,7 @@ impl Strategy for Services {
             keep(child(new, "spec"), at(old, "spec"), "healthCheckNodePort");
         }
         give_back(child(new, "spec"), at(old, "spec"));
+        no_policy_inside(new);
         // what is wrong there is said when the update is validated
         let _ = addresses::allocate(cx, new, Some(old));
     }

@@ -198,6 +198,12 @@ fn is_stored(object: &Value) -> bool {
     !api::object::uid(object).is_empty()
 }
 
+/// An object as messages name it.
+fn about(object: &Value) -> String {
+    let meta = |name: &str| api::object::meta(object, name);
+    format!("{}/{}; {}", meta("namespace"), meta("name"), kind_text(object))
+}
+
 /// The object that results from applying `applied` onto `live`, with `metadata.managedFields`.
 ///
 /// `live` is `None` where the apply creates. The result has neither been defaulted nor validated yet. Where the apply
@@ -221,20 +227,27 @@ pub fn apply<'a>(
     }
     let faults = typed::faults(schema, applied, false);
     if !faults.is_empty() {
-        let meta = |name: &str| api::object::meta(applied, name);
         return Err(ApplyError::Untypable(format!(
-            "failed to create typed patch object ({}/{}; {}): {}",
-            meta("namespace"),
-            meta("name"),
-            kind_text(applied),
+            "failed to create typed patch object ({}): {}",
+            about(applied),
             typed::fault_text(&faults)
         )));
     }
     let empty = empty_object(writer);
     let stored = live.map_or_else(|| empty.clone(), without_managed_fields);
+    let unfit = typed::faults(schema, &stored, true);
     let recorded = live.and_then(managed_fields).unwrap_or(&Value::Null);
     let mut managed = Managed::decode(recorded)
         .map_err(|why| ApplyError::Untypable(format!("failed to decode managed fields: {why}")))?;
+    if !unfit.is_empty() {
+        let (about, why) = (about(&stored), typed::fault_text(&unfit));
+        return Err(ApplyError::Untypable(match managed.entries.is_empty() {
+            true => format!(
+                "failed to create manager for existing fields: failed to convert new object ({about}) to smd typed: {why}"
+            ),
+            false => format!("failed to create typed live object ({about}): {why}"),
+        }));
+    }
     if managed.entries.is_empty() {
         // What was there before the first apply belongs to the managers from before.
         let before = Writer { manager: BEFORE_FIRST_APPLY, ..*writer };

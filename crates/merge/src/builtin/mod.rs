@@ -178,6 +178,7 @@ fn type_facts(rows: &[Value]) -> TypeFacts {
                 merge: strategies.contains(&"merge"),
                 merge_key: text("k").map(str::to_owned),
                 retain_keys: strategies.contains(&"retainKeys"),
+                replace: strategies.contains(&"replace"),
             },
             go: text("g").map(str::to_owned),
         });

@@ -50,7 +50,7 @@ static OBJECT_META: LazyLock<Arc<Schema>> = LazyLock::new(|| {
     let merged = |merge_key: Option<&str>| PatchStrategy {
         merge: true,
         merge_key: merge_key.map(str::to_owned),
-        retain_keys: false,
+        ..PatchStrategy::default()
     };
     Arc::new(object([
         ("annotations", texts()),

@@ -73,6 +73,16 @@ pub struct PatchStrategy {
     pub merge: bool,
     pub merge_key: Option<String>,
     pub retain_keys: bool,
+    /// `replace`: an object is replaced as a whole.
+    pub replace: bool,
+}
+
+impl PatchStrategy {
+    /// As `x-kubernetes-patch-strategy` has it; empty where there is none.
+    pub fn words(&self) -> String {
+        let words = [(self.merge, "merge"), (self.retain_keys, "retainKeys"), (self.replace, "replace")];
+        words.into_iter().filter_map(|(on, word)| on.then_some(word)).collect::<Vec<_>>().join(",")
+    }
 }
 
 /// One node of a structural schema.

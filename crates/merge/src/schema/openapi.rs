@@ -173,12 +173,9 @@ impl Schema {
                 put("x-kubernetes-list-map-keys", keys.clone().into());
             }
         }
-        let strategies: Vec<&str> = [(self.patch.merge, "merge"), (self.patch.retain_keys, "retainKeys")]
-            .into_iter()
-            .filter_map(|(on, name)| on.then_some(name))
-            .collect();
+        let strategies = self.patch.words();
         if !strategies.is_empty() {
-            put("x-kubernetes-patch-strategy", strategies.join(",").into());
+            put("x-kubernetes-patch-strategy", strategies.into());
         }
         if let Some(key) = &self.patch.merge_key {
             put("x-kubernetes-patch-merge-key", key.as_str().into());
@@ -199,6 +196,7 @@ fn patch_strategy(node: &Map<String, Value>) -> PatchStrategy {
     PatchStrategy {
         merge: has("merge"),
         retain_keys: has("retainKeys"),
+        replace: has("replace"),
         merge_key: text(node, "x-kubernetes-patch-merge-key"),
     }
 }

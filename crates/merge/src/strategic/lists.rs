@@ -7,16 +7,15 @@ pub(super) fn list_kind(a: &[Value], b: &[Value]) -> Result<bool, PatchError> {
     let mut seen: Option<&'static str> = None;
     for item in a.iter().chain(b) {
         let name = gotext::type_name(item);
-        if item.is_array() {
-            return Err(PatchError::Unprocessable("lists of lists are not supported".to_owned()));
-        }
         match seen {
             Some(before) if before != name => {
                 let shown = [a, b].map(|list| gotext::plain(&Value::from(list)));
                 return internal(format!("list element types are not identical: [{}]", shown.join(" ")));
             }
-            Some(_) => {}
-            None => seen = Some(name),
+            None if item.is_array() => {
+                return Err(PatchError::Unprocessable("lists of lists are not supported".to_owned()));
+            }
+            Some(_) | None => seen = Some(name),
         }
     }
     Ok(a.iter().chain(b).next().is_some_and(Value::is_object))
@@ -155,8 +154,7 @@ pub(super) fn merge_in_order(
     order: &Value,
     schema: &Schema,
 ) -> Result<bool, PatchError> {
-    let wrong =
-        |value: &Value| internal(format!("expected a []interface {{}}, but received a {}", gotext::type_name(value)));
+    let wrong = |value: &Value| unexpected("[]interface {}", value);
     let Value::Array(order) = order else { return wrong(order) };
     let live = match original.get(name) {
         Some(Value::Array(live)) => Some(live.clone()),
@@ -251,12 +249,7 @@ pub(super) fn check_order(patch: &[Value], order: &[Value], key: Option<&str>) -
                     match holder.as_object() {
                         Some(members) if !members.contains_key(key) => return no_merge_key(members, key),
                         Some(_) => {}
-                        None => {
-                            return internal(format!(
-                                "expected a map[string]interface {{}}, but received a {}",
-                                gotext::type_name(holder)
-                            ));
-                        }
+                        None => return unexpected("map[string]interface {}", holder),
                     }
                 }
                 next.get(key) == item.get(key)

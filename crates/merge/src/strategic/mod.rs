@@ -6,6 +6,7 @@
 //! dropped where there is nothing to delete.
 
 mod lists;
+mod shown;
 #[cfg(test)]
 mod tests;
 
@@ -14,6 +15,7 @@ use crate::schema::Schema;
 use crate::{PatchError, gotext};
 use lists::*;
 use serde_json::{Map, Value};
+pub use shown::shown;
 use std::collections::{BTreeMap, BTreeSet};
 
 const DIRECTIVE: &str = "$patch";
@@ -39,29 +41,15 @@ pub fn apply(doc: &Value, patch: &Value, schema: &Schema) -> Result<Value, Patch
     Ok(Value::Object(merge_object(doc.clone(), patch, schema)?))
 }
 
-/// A patch of `doc` as messages show it: upstream takes directives out of it where it merges, and nulls where there is nothing
-/// to merge with.
-pub fn shown(doc: &Value, patch: &Value) -> String {
-    fn bare(there: Option<&Value>, value: &Value) -> Value {
-        match value {
-            Value::Object(members) => {
-                let kept = members.iter().filter(|(name, value)| match there {
-                    Some(_) => !name.starts_with('$') || name.starts_with(DELETE_FROM_LIST),
-                    None => !value.is_null(),
-                });
-                // elements of a list are merged with those that are there
-                let below = |name: &str| there.and_then(|at| if at.is_array() { Some(at) } else { at.get(name) });
-                Value::Object(kept.map(|(name, value)| (name.clone(), bare(below(name), value))).collect())
-            }
-            Value::Array(items) => Value::Array(items.iter().map(|item| bare(there, item)).collect()),
-            scalar => scalar.clone(),
-        }
-    }
-    gotext::plain(&bare(Some(doc), patch))
-}
-
 fn internal<T>(message: String) -> Result<T, PatchError> {
     Err(PatchError::Internal(message))
+}
+
+/// A value is of another type than it must be.
+fn unexpected<T>(wanted: &str, value: &Value) -> Result<T, PatchError> {
+    // Go's words for a type that is not there
+    let found = if value.is_null() { "%!s(<nil>)" } else { gotext::type_name(value) };
+    internal(format!("expected a {wanted}, but received a {found}"))
 }
 
 fn malformed<T>(what: &str) -> Result<T, PatchError> {
@@ -162,6 +150,10 @@ fn merge_object(
         match (current, change) {
             (Value::Object(current), Value::Object(change)) => {
                 known(schema, name)?;
+                if field.patch.replace {
+                    *current = change.clone();
+                    continue;
+                }
                 *current = merge_object(std::mem::take(current), change, field)?;
             }
             (Value::Array(current), Value::Array(change)) => {

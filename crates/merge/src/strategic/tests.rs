@@ -18,7 +18,7 @@ fn list(key: Option<&str>, items: Schema) -> Schema {
     Schema {
         kind: Type::Array,
         items: Some(Arc::new(items)),
-        patch: PatchStrategy { merge: true, merge_key: key.map(str::to_owned), retain_keys: false },
+        patch: PatchStrategy { merge: true, merge_key: key.map(str::to_owned), ..PatchStrategy::default() },
         ..<Schema as Default>::default()
     }
 }
@@ -138,7 +138,8 @@ fn refuses() {
         (json!({"n":{}}), json!({"n":{"$patch":"merge"}}), 500),
         (json!({"n":{"a":1}}), json!({"n":{"$retainKeys":["b"],"c":1}}), 400),
         (json!({"n":{"a":1}}), json!({"n":{"$retainKeys":"b"}}), 400),
-        (json!({"finalizers":["a"]}), json!({"finalizers":[["b"]]}), 422),
+        (json!({"finalizers":["a"]}), json!({"finalizers":[["b"]]}), 500),
+        (json!({"finalizers":[]}), json!({"finalizers":[["b"]]}), 422),
         (json!({}), json!({"finalizers":[],"$setElementOrder/finalizers":["a"]}), 500),
         (
             json!({"containers":[{"name":"a"}]}),
@@ -234,13 +235,22 @@ proptest! {
 
 #[test]
 fn a_patch_is_shown_as_it_was_used() {
-    let doc = json!({"spec": {"a": {"x": 1}, "l": [{"name": "v"}]}});
+    let element = list(Some("name"), object(&[]));
+    let whole = Schema { patch: PatchStrategy { replace: true, ..PatchStrategy::default() }, ..object(&[]) };
+    let schema = object(&[("spec", object(&[("a", object(&[])), ("l", element)])), ("whole", whole)]);
+    let doc = json!({"spec": {"a": {"x": 1}, "l": [{"name": "v"}]}, "whole": {"a": 1}});
+    assert_eq!(apply(&doc, &json!({"whole": {"b": null}}), &schema).expect("a patch")["whole"], json!({"b": null}));
     let cases = [
         (json!({"spec": {"$patch": "replace", "a": {"x": null}}}), "map[spec:map[a:map[x:<nil>]]]"),
         (json!({"spec": {"l": [{"$retainKeys": ["name"], "name": "v"}]}}), "map[spec:map[l:[map[name:v]]]]"),
+        (json!({"spec": {"l": [{"name": "v", "$patch": "delete"}]}}), "map[spec:map[l:[map[$patch:delete name:v]]]]"),
+        (json!({"spec": {"b": 1, "l": [{"name": "v"}], "$setElementOrder/l": [{"name": "v"}]}}), "map[spec:map[b:1]]"),
+        (json!({"whole": {"b": null}, "n": null}), "map[n:<nil> whole:map[b:<nil>]]"),
         (json!({"new": {"$patch": "replace", "b": null, "c": 1}}), "map[new:map[$patch:replace c:1]]"),
+        (json!({"new": {"l": [{"name": "v", "$patch": "delete"}, {"n": null}]}}), "map[new:map[l:[map[]]]]"),
+        (json!({"spec": 5, "l": [{"name": "v", "$patch": "delete"}]}), "map[l:[map[$patch:delete name:v]] spec:5]"),
     ];
     for (patch, text) in cases {
-        assert_eq!(shown(&doc, &patch), text);
+        assert_eq!(shown(&doc, &patch, &schema), text);
     }
 }

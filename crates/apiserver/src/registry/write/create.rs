@@ -113,7 +113,7 @@ impl Core {
             let name = names.find(is_free).unwrap_or_else(|| base.clone() + &self.world.suffix());
             meta_mut(&mut new).insert("name".to_owned(), name.into());
         }
-        kind_fits(target, &new)?;
+        kind_fits(target, &new, true)?;
         self.with_context(user, target, options.dry_run, |cx| strategy.prepare_create(cx, &mut new));
         if strategy.generation_changed(&new, &new).is_some() {
             meta_mut(&mut new).insert("generation".to_owned(), 1.into());
@@ -121,8 +121,12 @@ impl Core {
         served.normalize(&mut new);
         let name = api::object::meta(&new, "name").to_owned();
         let qualified = served.custom.is_none() && strategy.qualified_finalizers();
-        let mut errors = meta::validate(&new, resource.namespaced, qualified, strategy, &Path::new("metadata"));
+        let metadata = || meta::validate(&new, resource.namespaced, qualified, strategy, &Path::new("metadata"));
+        let mut errors = if strategy.looks_at_metadata() { metadata() } else { Vec::new() };
         errors.extend(self.with_context(user, target, options.dry_run, |cx| strategy.validate_create(cx, &new)));
+        if errors.is_empty() && !strategy.looks_at_metadata() {
+            errors = metadata();
+        }
         if served.custom.is_some() {
             let found = served.schema().validate_new(&new, &errors);
             errors.extend(found);

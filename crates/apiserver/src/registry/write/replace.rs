@@ -22,7 +22,7 @@ impl Core {
         let target = call.target;
         let resource = &target.served.resource;
         let mut new = body;
-        kind_fits(target, &new)?;
+        kind_fits(target, &new, false)?;
         enforce_namespace(&mut new, target)?;
         match api::object::meta(&new, "name") {
             "" => {
@@ -80,7 +80,10 @@ impl Core {
         let now = self.world.now();
 
         bounded(&new)?;
-        fill_in(served, &mut new, tracked);
+        // what only the scale's path makes gets no defaults
+        if target.subresource != "scale" {
+            fill_in(served, &mut new, tracked);
+        }
         strategy.default(&mut new);
         carry_meta(&mut new, &old);
         let empty = empty_parts(&new);
@@ -228,15 +231,18 @@ pub(in crate::registry) fn expect_version(target: &Target, new: &Value, entry: &
     same_revision(target, new, entry)
 }
 
-/// A custom resource of another kind is invalid, not undecodable.
-pub(super) fn kind_fits(target: &Target, object: &Value) -> Result<(), Status> {
+/// A custom resource of another kind is invalid, not undecodable. A new one is still looked at where its types and bounds do not matter.
+pub(super) fn kind_fits(target: &Target, object: &Value, created: bool) -> Result<(), Status> {
     let resource = &target.served.resource;
     let kind = api::object::text(object, "kind");
     if kind == resource.kind {
         return Ok(());
     }
-    let error = api::field::Error::invalid(&Path::new("kind"), kind, format!("must be {}", resource.kind));
-    Err(Status::invalid(&resource.group, kind, api::object::meta(object, "name"), &vec![error]))
+    let mut errors = vec![api::field::Error::invalid(&Path::new("kind"), kind, format!("must be {}", resource.kind))];
+    if created {
+        errors.extend(target.served.schema().invariants(object));
+    }
+    Err(Status::invalid(&resource.group, kind, api::object::meta(object, "name"), &errors))
 }
 
 /// Where upstream keeps the object in etcd: its messages show it.

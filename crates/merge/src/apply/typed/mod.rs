@@ -156,7 +156,8 @@ pub(super) fn faults(schema: &Schema, value: &Value, duplicates: bool) -> Vec<Fa
     faults_at(schema, value, duplicates, false)
 }
 
-/// `open`: a node above keeps unknown fields, which to server-side apply holds for all that is below it.
+/// `open`: a node above keeps unknown fields, which to server-side apply holds for all that is below it but the metadata of
+/// embedded objects.
 fn faults_at(schema: &Schema, value: &Value, duplicates: bool, open: bool) -> Vec<Fault> {
     let open = open || schema.preserve_unknown;
     let wrong = |wanted: &str| vec![Fault::new(format!("expected {wanted}, got &{{{}}}", gotext::plain(value)))];
@@ -170,6 +171,7 @@ fn faults_at(schema: &Schema, value: &Value, duplicates: bool, open: bool) -> Ve
             };
             let mut out = Vec::new();
             for (name, value) in members {
+                let open = open && !(schema.embedded && name == "metadata");
                 let Some(schema) = member(schema, name).or(open.then_some(&**OPEN)) else {
                     let fault = Fault::new("field not declared in schema".to_owned());
                     out.push(fault.under(&Element::Field(name.clone())));

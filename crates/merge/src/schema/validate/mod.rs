@@ -38,6 +38,14 @@ impl Schema {
         self.check_after(before, value, None, &Path::root()).errors
     }
 
+    /// Faults of a new object beside its types and bounds: of embedded objects, sets, maps and rules.
+    pub fn invariants(&self, value: &Value) -> ErrorList {
+        let mut found = Findings::default();
+        self.embedded_faults(value, &Path::root(), &mut found.errors);
+        self.check_lists_and_rules(&[], value, None, &Path::root(), &mut found);
+        found.errors
+    }
+
     /// As [`Schema::validate`], with the warnings about what is let be.
     ///
     /// `value` has been pruned and defaulted. `old` is the object that an update replaces, `None` on create.
