@@ -436,7 +436,11 @@ impl Strategy for EndpointSlices {
                 (false, more) => format!("{shown} + {more} more..."),
             }
         };
-        let ports = items(object, "ports").iter().map(|p| int(p, "port").map_or("*".to_owned(), |n| n.to_string()));
+        let port = |port: &Value| match (int(port, "port"), at(port, "name").as_str()) {
+            (Some(number), _) => number.to_string(),
+            (None, name) => name.unwrap_or("*").to_owned(),
+        };
+        let ports = items(object, "ports").iter().map(port);
         let addresses = items(object, "endpoints")
             .iter()
             .flat_map(|e| items(e, "addresses"))

@@ -241,35 +241,65 @@ pub(super) fn macros(expr: &mut IdedExpr) -> BTreeMap<u64, u64> {
     macros.copies
 }
 
-/// Calls `change` for each part, those below it first.
-fn visit(expr: &mut IdedExpr, change: &mut impl FnMut(&mut IdedExpr)) {
+/// Makes failures of the members of variables that are null: the library has `false` for a member of what has none.
+pub(super) fn without_members(expr: &mut IdedExpr, nulls: &[&str]) {
     match &mut expr.expr {
-        Expr::Unspecified | Expr::Literal(_) | Expr::Ident(_) => {}
-        Expr::Select(select) => visit(&mut select.operand, change),
-        Expr::Call(call) => {
-            call.target.iter_mut().for_each(|target| visit(target, change));
-            call.args.iter_mut().for_each(|arg| visit(arg, change));
-        }
-        Expr::List(list) => list.elements.iter_mut().for_each(|item| visit(item, change)),
-        Expr::Map(map) => map.entries.iter_mut().for_each(|entry| visit_entry(entry, change)),
-        Expr::Struct(object) => object.entries.iter_mut().for_each(|entry| visit_entry(entry, change)),
         Expr::Comprehension(inner) => {
             let inner = inner.as_mut();
-            let once = [&mut inner.iter_range, &mut inner.accu_init];
-            let turns = [&mut inner.loop_cond, &mut inner.loop_step, &mut inner.result];
-            once.into_iter().chain(turns).for_each(|part| visit(part, change));
+            for once in [&mut inner.iter_range, &mut inner.accu_init] {
+                without_members(once, nulls);
+            }
+            let of_macro = [Some(&inner.iter_var), inner.iter_var2.as_ref(), Some(&inner.accu_var)];
+            let left: Vec<&str> =
+                nulls.iter().copied().filter(|name| !of_macro.iter().flatten().any(|own| own == name)).collect();
+            for turn in [&mut inner.loop_cond, &mut inner.loop_step, &mut inner.result] {
+                without_members(turn, &left);
+            }
         }
+        other => parts(other).into_iter().for_each(|part| without_members(part, nulls)),
     }
+    if let Expr::Select(select) = &expr.expr
+        && let Expr::Ident(name) = &select.operand.expr
+        && !select.test
+        && nulls.contains(&name.as_str())
+    {
+        let member = Expr::Literal(LiteralValue::String(select.field.clone().into()));
+        *expr = meter::call(expr.id, meter::NO_MEMBER, vec![meter::node(expr.id, member)]);
+    }
+}
+
+/// Calls `change` for each part, those below it first.
+fn visit(expr: &mut IdedExpr, change: &mut impl FnMut(&mut IdedExpr)) {
+    parts(&mut expr.expr).into_iter().for_each(|part| visit(part, change));
     change(expr);
 }
 
-fn visit_entry(entry: &mut IdedEntryExpr, change: &mut impl FnMut(&mut IdedExpr)) {
-    match &mut entry.expr {
-        EntryExpr::StructField(field) => visit(&mut field.value, change),
-        EntryExpr::MapEntry(entry) => {
-            visit(&mut entry.key, change);
-            visit(&mut entry.value, change);
+/// The parts of an expression, one level down.
+fn parts(expr: &mut Expr) -> Vec<&mut IdedExpr> {
+    match expr {
+        Expr::Unspecified | Expr::Literal(_) | Expr::Ident(_) => Vec::new(),
+        Expr::Select(select) => vec![&mut select.operand],
+        Expr::Call(call) => call.target.iter_mut().map(AsMut::as_mut).chain(&mut call.args).collect(),
+        Expr::List(list) => list.elements.iter_mut().collect(),
+        Expr::Map(map) => map.entries.iter_mut().flat_map(parts_of_entry).collect(),
+        Expr::Struct(object) => object.entries.iter_mut().flat_map(parts_of_entry).collect(),
+        Expr::Comprehension(inner) => {
+            let inner = inner.as_mut();
+            vec![
+                &mut inner.iter_range,
+                &mut inner.accu_init,
+                &mut inner.loop_cond,
+                &mut inner.loop_step,
+                &mut inner.result,
+            ]
         }
+    }
+}
+
+fn parts_of_entry(entry: &mut IdedEntryExpr) -> Vec<&mut IdedExpr> {
+    match &mut entry.expr {
+        EntryExpr::StructField(field) => vec![&mut field.value],
+        EntryExpr::MapEntry(entry) => vec![&mut entry.key, &mut entry.value],
     }
 }
 

@@ -24,6 +24,9 @@ const GATHER: &str = "@gather";
 const PUT: &str = "@put";
 const GATHERED: &str = "@gathered";
 
+/// Fails as a member that is not there does.
+pub(super) const NO_MEMBER: &str = "@no_member";
+
 /// cel-go's words.
 pub(crate) const EXCEEDED: &str = "operation cancelled: actual cost limit exceeded";
 
@@ -56,6 +59,9 @@ pub(super) fn add_functions(context: &mut Context<'_>) {
     guard::add_functions(context);
     context.add_function(SPEND, |units: i64| -> Result<bool, ExecutionError> {
         spend(units.unsigned_abs()).map(|()| true)
+    });
+    context.add_function(NO_MEMBER, |name: Arc<String>| -> Result<bool, ExecutionError> {
+        Err(ExecutionError::NoSuchKey(name))
     });
     context.add_function(GROWN, |value: Cel| -> Result<Cel, ExecutionError> {
         spend(guard::copied(&value))?;

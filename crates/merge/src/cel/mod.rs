@@ -329,7 +329,15 @@ impl Expression {
         if let Some((authorizer, own)) = given.rights {
             scope.extend(authorizer::variables(authorizer, own.clone()));
         }
-        let (result, cost) = self.resolve(scope);
+        let nulls = given.values.iter().filter(|(_, value)| value.is_null());
+        let nulls: Vec<&str> = nulls.map(|(name, _)| *name).filter(|name| self.mentions(name)).collect();
+        let (result, cost) = if nulls.is_empty() {
+            self.resolve(scope)
+        } else {
+            let mut metered = (*self.metered).clone();
+            depth::with_enough_stack(self.deep, || expand::without_members(&mut metered, &nulls));
+            Self { metered: Arc::new(metered), ..self.clone() }.resolve(scope)
+        };
         (result.map(Computed), cost)
     }
 

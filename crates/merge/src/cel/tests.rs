@@ -171,3 +171,24 @@ fn faults_of_versions_have_upstream_s_words() {
         assert_eq!(semver_fault(text), fault, "{text:?}");
     }
 }
+
+#[test]
+fn null_has_no_members() {
+    let cases = [
+        ("has(object.metadata.labels)", Err("no such key: metadata")),
+        ("object.x == 1", Err("no such key: x")),
+        ("has(object.metadata)", Ok(json!(false))),
+        ("object == null || object.x == 1", Ok(json!(true))),
+        ("other.all(object, object.x == 1)", Ok(json!(true))),
+    ];
+    let other = json!([{"x": 1}]);
+    for (source, expected) in cases {
+        let given = Given { values: &[("object", &Value::Null), ("other", &other)], variables: None, rights: None };
+        let result = Expression::compile(source).expect(source).evaluate_policy(&given).0;
+        assert_eq!(
+            result.map(|value| value.json()).map_err(|error| error.0),
+            expected.map_err(str::to_owned),
+            "{source}"
+        );
+    }
+}
