@@ -34,7 +34,7 @@ impl Kind {
                 columns,
                 strategy: Arc::new(strategy),
                 custom: false,
-                rechecks: rechecks(kind),
+                rechecks: rechecks(group, kind),
             },
         }
     }
@@ -122,9 +122,10 @@ impl Kind {
 }
 
 /// What upstream's validation of an update checks again (`ValidateObjectMetaUpdate` and `ValidateObjectMeta`).
-fn rechecks(kind: &str) -> Rechecks {
+fn rechecks(group: &str, kind: &str) -> Rechecks {
     let (update, whole) = match kind {
         "PodDisruptionBudget" => (false, false),
+        "Event" if group.is_empty() => (false, false),
         "EndpointSlice" | "LimitRange" | "PersistentVolume" => (false, true),
         "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration" => (false, true),
         "ValidatingAdmissionPolicy" | "ValidatingAdmissionPolicyBinding" => (false, true),
@@ -133,7 +134,7 @@ fn rechecks(kind: &str) -> Rechecks {
             (true, false)
         }
         "PodTemplate" | "PriorityClass" | "ReplicaSet" | "ReplicationController" | "ResourceQuota" => (true, false),
-        "RuntimeClass" | "Service" | "StorageClass" | "CustomResourceDefinition" => (true, false),
+        "RuntimeClass" | "Service" | "CustomResourceDefinition" => (true, false),
         _ => (true, true),
     };
     Rechecks { update, whole }

@@ -13,6 +13,17 @@ const PATH_TYPES: [&str; 3] = ["Exact", "ImplementationSpecific", "Prefix"];
 /// The kind `Ingress`.
 pub struct Ingresses;
 
+/// What is wrong with the names of the secrets of an Ingress: where there were wrong ones, there may be.
+fn secret_faults(object: &Value) -> ErrorList {
+    let mut errors = ErrorList::new();
+    for (i, tls) in items(object, "spec.tls").iter().enumerate() {
+        let (name, path) = (text(tls, "secretName"), Path::new("spec").child("tls").index(i).child("secretName"));
+        let faults = if name.is_empty() { Vec::new() } else { names::subdomain_faults(name, false) };
+        errors.extend(faults.into_iter().map(|fault| Error::invalid(&path, name, fault)));
+    }
+    errors
+}
+
 fn faults(object: &Value) -> ErrorList {
     let (spec, path, mut errors) = (at(object, "spec"), Path::new("spec"), ErrorList::new());
     let rules = items(spec, "rules");
@@ -208,15 +219,21 @@ impl Strategy for Ingresses {
     }
 
     fn validate_create(&self, _cx: &Context<'_>, new: &Value) -> ErrorList {
-        faults(new)
+        let mut errors = faults(new);
+        errors.extend(secret_faults(new));
+        errors
     }
 
     fn prepare_update(&self, _cx: &Context<'_>, new: &mut Value, old: &Value) {
         keep(new, old, "status");
     }
 
-    fn validate_update(&self, _cx: &Context<'_>, new: &Value, _old: &Value) -> ErrorList {
-        faults(new)
+    fn validate_update(&self, _cx: &Context<'_>, new: &Value, old: &Value) -> ErrorList {
+        let mut errors = faults(new);
+        if secret_faults(old).is_empty() {
+            errors.extend(secret_faults(new));
+        }
+        errors
     }
 
     fn prepare_subresource(&self, _cx: &Context<'_>, _subresource: &str, new: &mut Value, old: &Value) {

@@ -84,6 +84,9 @@ fn unreadable() -> Status {
     Status::bad_request("no kind is registered for the type v1.Scale in scheme \"pkg/runtime/scheme.go:111\"")
 }
 
+/// What upstream shows to the patch of a custom resource that has no number of replicas: the least of 32 bits.
+const UNSET: i64 = i32::MIN as i64;
+
 impl Server {
     /// Upstream cannot apply to the scale of a custom resource: it has no form in which both have the same fields. It
     /// finds that out after it has looked for conflicts.
@@ -229,7 +232,12 @@ impl Server {
         let attempt = || -> Result<Attempt, Status> {
             let entry = self.core.entry(target).ok_or_else(|| crate::registry::not_found(target))?;
             let old = target.served.present_value(&entry);
-            let scale = view(&target.served, &old, paths, true)?;
+            let mut scale = view(&target.served, &old, paths, true)?;
+            let has_number = jsonpath::simple(&old, text(paths, "specReplicasPath")).is_some();
+            if !builtin && !has_number {
+                scale["spec"]["replicas"] = UNSET.into();
+            }
+            let scale = scale;
             let mut warnings = warnings.clone();
             let wanted = if ask.method == Method::PATCH {
                 let made = match kind {
@@ -281,6 +289,10 @@ impl Server {
                 return Err(other_uid(target, uid, there, options.dry_run));
             }
             let replicas = wanted["spec"].get("replicas").and_then(Value::as_i64).unwrap_or(0);
+            if !builtin && replicas == UNSET {
+                let path = text(paths, "specReplicasPath");
+                return Err(Status::bad_request(format!("the spec replicas field {path:?} cannot be empty")));
+            }
             if builtin && replicas < 0 {
                 // a custom resource's own rules say so of their field
                 let path = Path::new("spec").child("replicas");

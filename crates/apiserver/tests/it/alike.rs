@@ -240,6 +240,28 @@ async fn of_several_faults_the_first_is_told_that_upstream_meets() {
 }
 
 #[tokio::test]
+async fn a_patch_sees_a_number_of_replicas_that_is_not_there() {
+    let hostile = Hostile::start(None).await;
+    let schema =
+        json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {"n": {"type": "integer"}}}}});
+    let scale = json!({"specReplicasPath": ".spec.n", "statusReplicasPath": ".status.n"});
+    let definition = json!({"metadata": {"name": "things.scaled.test.io"}, "spec": {"group": "scaled.test.io", "scope": "Cluster",
+        "names": {"plural": "things", "kind": "Thing"}, "versions": [{"name": "v1", "served": true, "storage": true,
+            "schema": {"openAPIV3Schema": schema}, "subresources": {"status": {}, "scale": scale}}]}});
+    made(&hostile, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition).await;
+    let things = "/apis/scaled.test.io/v1/things";
+    made(&hostile, things, json!({"apiVersion": "scaled.test.io/v1", "kind": "Thing", "metadata": {"name": "a"}}))
+        .await;
+    let at = format!("{things}/a/scale");
+    let (code, _, answer) = ask(&hostile, "PATCH", &at, MERGE, json!({"metadata": {}})).await;
+    let why = "the spec replicas field \".spec.n\" cannot be empty";
+    assert_eq!((code, api::object::text(&answer, "message")), (400, why), "{answer}");
+    let remove = json!([{"op": "remove", "path": "/spec/replicas"}]);
+    let (code, _, answer) = ask(&hostile, "PATCH", &at, "application/json-patch+json", remove).await;
+    assert_eq!((code, &answer["spec"]), (200, &json!({})), "{answer}");
+}
+
+#[tokio::test]
 async fn an_eviction_with_options_that_are_refused_spends_no_budget() {
     let hostile = Hostile::start(None).await;
     made(&hostile, &format!("{BASE}/serviceaccounts"), json!({"metadata": {"name": "default"}})).await;

@@ -1,6 +1,6 @@
 //! What is wrong with a Service (`ValidateService`).
 
-use super::{addresses, has_nodes, is_reached_from_outside, needs_check_port};
+use super::{addresses, is_reached_from_outside, needs_check_port};
 use crate::kit::{at, int, items, text};
 use crate::network::cidr_faults;
 use crate::podspec;
@@ -109,7 +109,7 @@ fn ports(spec: &Value, path: &Path, errors: &mut ErrorList) {
         }
         target(at(port, "targetPort"), &path.child("targetPort"), errors);
         let on_node = int(port, "nodePort").unwrap_or_default();
-        if !has_nodes(text(spec, "type")) && on_node != 0 {
+        if text(spec, "type") == "ClusterIP" && on_node != 0 {
             let detail = "may not be used when `type` is 'ClusterIP'";
             errors.push(Error::forbidden(&path.child("nodePort"), detail));
         }

@@ -23,7 +23,8 @@ pub fn faults(status: &Value) -> ErrorList {
     }
     let resizing = path.child("allocatedResourceStatuses");
     for (name, state) in members(status, "allocatedResourceStatuses") {
-        if name_faults(name, &resizing, &mut errors) && !RESIZING.contains(&state.as_str().unwrap_or_default()) {
+        name_faults(name, &resizing, &mut errors);
+        if !RESIZING.contains(&state.as_str().unwrap_or_default()) {
             // upstream shows the name where it means the value
             errors.push(Error::not_supported(&resizing, name.as_str(), &RESIZING));
         }

@@ -70,7 +70,7 @@ fn one_source(spec: &mut Value) {
         (text(source, "apiGroup"), text(source, "kind")),
         ("", "PersistentVolumeClaim") | ("snapshot.storage.k8s.io", "VolumeSnapshot")
     );
-    if !source.is_null() && !known {
+    if !source.is_null() && !known && at(spec, "dataSourceRef").is_null() {
         map(spec).remove("dataSource");
     }
     let (source, reference) = (at(spec, "dataSource").clone(), at(spec, "dataSourceRef").clone());

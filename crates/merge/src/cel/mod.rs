@@ -391,6 +391,10 @@ fn error_text(error: &ExecutionError) -> String {
             let given = message.strip_prefix("invalid semver '").and_then(|rest| rest.rsplit_once("': "));
             given.map_or_else(|| message.clone(), |(text, _)| semver_fault(text))
         }
+        ExecutionError::FunctionError { function, message } if ["charAt", "substring"].contains(&&**function) => {
+            let index = message.split_once("index ").and_then(|(_, rest)| rest.split_once(" out of range"));
+            index.map_or_else(|| message.clone(), |(index, _)| format!("index out of range: {index}"))
+        }
         ExecutionError::FunctionError { message, .. } => message.clone(),
         ExecutionError::UndeclaredReference(name) => format!("undeclared reference to '{name}'"),
         other => other.to_string(),

@@ -97,6 +97,9 @@ fn fails_in_cel_gos_words() {
              from string: netip.ParsePrefix(\"x\"): no '/'",
         ),
         ("ip(object.none).isLoopback()", "no such key: none"),
+        ("'a'.charAt(2) == ''", "index out of range: 2"),
+        ("'a'.substring(2) == ''", "index out of range: 2"),
+        ("'a'.substring(0, 3) == ''", "index out of range: 3"),
         ("size(object.none) + double(object.none) == 0", "no such key: none"),
     ];
     for (source, expected) in cases {
