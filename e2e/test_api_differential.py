@@ -309,8 +309,9 @@ def play(scenario: Scenario, sides: list[Side]) -> tuple[int, list[tuple[str, st
 def awaits_a_controller(answer: dict) -> bool:
     """Whether what was deleted is there until a controller takes its finalizers off: upstream's is stopped, ours is not."""
     body = answer.get("body")
-    finalizers = (body.get("metadata") or {}).get("finalizers") if isinstance(body, dict) else None
-    return any(not f.startswith("example.com/") for f in finalizers or [])
+    objects = [body, *(body.get("items") or [])] if isinstance(body, dict) else []
+    finalizers = [f for o in objects for f in (o.get("metadata") or {}).get("finalizers") or []]
+    return any(not f.startswith("example.com/") for f in finalizers)
 
 
 def leaves_orphans(step: Step) -> bool:
