@@ -6,6 +6,8 @@ use cli::args::{Global, NodeArgs};
 use cli::codes::ErrorCode;
 use cli::exit;
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{ApiResource, DynamicObject};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use nix::fcntl::{Flock, FlockArg};
 use node::agent::{Agent, Config};
@@ -217,7 +219,7 @@ pub async fn kubeconfig(
     days: u16,
 ) -> Result<String, UpError> {
     let name = api::object::meta(node, "name");
-    let nodes: kube::Api<k8s_openapi::api::core::v1::Node> = kube::Api::all(client.clone());
+    let nodes = nodes(client);
     let failed = |error: &dyn std::error::Error| UpError::Agent(other(error));
     let there = match nodes.get_opt(name).await.map_err(|error| failed(&error))? {
         Some(there) => there,
@@ -233,6 +235,11 @@ pub async fn kubeconfig(
     let authority = pki::authority_certificate(home)?;
     let user = format!("{USER_PREFIX}{name}");
     Ok(pki::kubeconfig_of(&user, server, &authority, &pki::Credential::Token(&token)))
+}
+
+/// Nodes, as they come.
+pub fn nodes(client: &kube::Client) -> kube::Api<DynamicObject> {
+    kube::Api::all_with(client.clone(), &ApiResource::erase::<Node>(&()))
 }
 
 /// A Node object without anything that only its agent knows.

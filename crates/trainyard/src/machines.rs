@@ -6,8 +6,8 @@ use futures::future::BoxFuture;
 use infra::access::{Access, Duplex, Identity, Pass};
 use infra::local::{Agents, Host, Local, Machines};
 use infra::{Keeper, Provider, kubernetes, ssh};
-use k8s_openapi::api::core::v1::Node;
-use kube::{Api, Client, ResourceExt};
+use kube::api::DynamicObject;
+use kube::{Client, ResourceExt};
 use node::agent::{Agent, Config};
 use node::gpus::{Gpu, Share};
 use node::poddir::PodDir;
@@ -102,8 +102,8 @@ struct Door {
 
 impl Door {
     async fn pass_of(&self, machine: &Identity, port: u16) -> Result<Pass, String> {
-        let nodes: Api<Node> = Api::all(self.client.clone());
-        let token = |node: &Node| node.labels().get(keys::TOKEN).cloned();
+        let nodes = crate::agent::nodes(&self.client);
+        let token = |node: &DynamicObject| node.labels().get(keys::TOKEN).cloned();
         let found = nodes.get_opt(&machine.node).await.map_err(|error| api::error_chain(&error))?;
         if found.is_some_and(|node| token(&node).as_deref() != Some(&machine.token)) {
             return Err(format!("there is another node {0} already; remove it: kubectl delete node {0}", machine.node));

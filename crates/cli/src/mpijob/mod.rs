@@ -17,9 +17,7 @@ use crate::error::CliError;
 use api::mpi::Reason;
 use api::object;
 use args::{MpiJobArgs, MpiJobCommand};
-use k8s_openapi::api::core::v1::Event;
-use kube::Api;
-use kube::api::ListParams;
+use kube::api::{DynamicObject, ListParams};
 use serde_json::Value;
 
 /// Carries out a command of `mpijob`.
@@ -53,15 +51,15 @@ async fn refusal(cluster: &Cluster, job: &Value) -> Option<String> {
     if state::deciding(job).is_some() {
         return None;
     }
-    let events: Api<Event> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
     let about = format!("involvedObject.kind={},involvedObject.name={}", api::mpi::KIND, object::meta(job, "name"));
     // who may not read events is told nothing
-    let told = events.list(&ListParams::default().fields(&about)).await.ok()?;
-    let is_refused = |event: &Event| {
-        event.reason.as_deref() == Some(Reason::ValidationError.as_str())
-            && event.involved_object.uid.as_deref() == Some(object::uid(job))
+    let told = cluster.api(Kind::Event).list(&ListParams::default().fields(&about)).await.ok()?;
+    let is_refused = |event: &DynamicObject| {
+        event.data["reason"] == Reason::ValidationError.as_str()
+            && event.data["involvedObject"]["uid"] == object::uid(job)
     };
-    told.items.into_iter().rev().find(is_refused)?.message
+    let event = told.items.into_iter().rev().find(is_refused)?;
+    event.data["message"].as_str().map(str::to_owned)
 }
 
 /// What `mpijob/NAME` asks of a command for TrainJobs; `None` where the job is one, `Some(Err)` where that cannot be asked.

@@ -119,11 +119,12 @@ impl Sky {
         Api::all_with(self.client.clone(), &resource(&object::Gvk::new("", "v1", "Node")))
     }
 
-    /// Pods, as `until` waits for them.
+    /// Pods, as they come.
     pub fn untyped_pods(&self) -> Api<DynamicObject> {
         self.api(&object::Gvk::new("", "v1", "Pod"))
     }
 
+    /// The same for logs and commands alone: a reader of all that a typed pod may hold costs the binary half a megabyte.
     pub fn pods(&self) -> Api<k8s_openapi::api::core::v1::Pod> {
         Api::namespaced(self.client.clone(), &self.namespace)
     }

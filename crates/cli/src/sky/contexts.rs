@@ -5,7 +5,7 @@ use ::sky::value::{Map, Value};
 use api::sky::PodOptions;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::api::ListParams;
+use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
 use managed::inventory::{Free, every};
@@ -111,7 +111,8 @@ async fn nodes(context: &str) -> Result<Vec<Free>, String> {
 
 /// All nodes of a cluster.
 pub(super) async fn inventory(client: &Client) -> Result<Vec<Free>, kube::Error> {
-    let (nodes, pods) = (Api::<Node>::all(client.clone()), Api::<Pod>::all(client.clone()));
+    let all = |kind: ApiResource| Api::<DynamicObject>::all_with(client.clone(), &kind);
+    let (nodes, pods) = (all(ApiResource::erase::<Node>(&())), all(ApiResource::erase::<Pod>(&())));
     let everything = ListParams::default();
     let (nodes, pods) = tokio::try_join!(nodes.list(&everything), pods.list(&everything))?;
     let nodes: Vec<Json> = nodes.iter().filter_map(|one| serde_json::to_value(one).ok()).collect();

@@ -8,9 +8,8 @@ use api::object;
 use api::sky::ClusterPhase;
 use futures::io::{AsyncBufReadExt, AsyncRead};
 use futures::{StreamExt, TryStreamExt};
-use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
-use kube::api::{ListParams, LogParams, WatchEvent, WatchParams};
+use kube::api::{DynamicObject, ListParams, LogParams, WatchEvent, WatchParams};
 use managed::jobs::{Job, Status, jobs, log_file, stages};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -66,12 +65,11 @@ pub(super) async fn follow(
         Some(tail) => last_lines(sky, &selector, worker, tail).await?,
     };
     'watch: loop {
-        let there = sky.pods().list(&ListParams::default().labels(&selector)).await?;
+        let there = sky.untyped_pods().list(&ListParams::default().labels(&selector)).await?;
         let version = there.metadata.resource_version.clone().unwrap_or_default();
-        let start = |pod: Pod, readers: &mut JoinSet<()>, read: &mut BTreeSet<String>| {
+        let start = |pod: DynamicObject, readers: &mut JoinSet<()>, read: &mut BTreeSet<String>| {
             let uid = pod.uid().unwrap_or_default();
-            let begun =
-                pod.status.as_ref().and_then(|status| status.phase.as_deref()).is_some_and(|phase| phase != "Pending");
+            let begun = !matches!(object::text(&pod.data["status"], "phase"), "" | "Pending");
             if begun && is_of(&pod, worker) && read.insert(uid.clone()) {
                 let skip = told.get(&uid).copied().unwrap_or(0);
                 let (pods, lines, name) = (sky.pods(), lines.clone(), pod.name_any());
@@ -85,7 +83,7 @@ pub(super) async fn follow(
         };
         there.items.into_iter().for_each(|pod| start(pod, &mut readers, &mut read));
         let wanted = WatchParams::default().labels(&selector);
-        let mut events = sky.pods().watch(&wanted, &version).await?.boxed();
+        let mut events = sky.untyped_pods().watch(&wanted, &version).await?.boxed();
         loop {
             tokio::select! {
                 Some(line) = printed.recv() => say(&line),
@@ -124,7 +122,7 @@ pub(super) async fn follow(
     Ok(Some(now.status))
 }
 
-fn is_of(pod: &Pod, worker: Option<u32>) -> bool {
+fn is_of(pod: &DynamicObject, worker: Option<u32>) -> bool {
     let Some(worker) = worker else { return true };
     let name = managed::jobs::name_of_rank(worker);
     pod.labels().get(api::jobset::keys::REPLICATED_JOB_NAME).is_some_and(|held| *held == name)
@@ -139,7 +137,7 @@ async fn last_lines(
 ) -> Result<BTreeMap<String, usize>, CliError> {
     let mut all: Vec<String> = Vec::new();
     let mut told = BTreeMap::new();
-    for pod in sky.pods().list(&ListParams::default().labels(selector)).await? {
+    for pod in sky.untyped_pods().list(&ListParams::default().labels(selector)).await? {
         if !is_of(&pod, worker) {
             continue;
         }
@@ -196,7 +194,7 @@ pub(super) async fn download(sky: &Sky, found: &Found, job: &Job, worker: Option
 /// What the ranks of a job have written so far, each with the name of its file below a home directory.
 async fn written(sky: &Sky, found: &Found, job: &Job, worker: Option<u32>) -> Result<Vec<(String, String)>, CliError> {
     let mut all = Vec::new();
-    let pods = sky.pods().list(&ListParams::default().labels(&pods_of(job))).await?;
+    let pods = sky.untyped_pods().list(&ListParams::default().labels(&pods_of(job))).await?;
     for stage in stages(job) {
         let name = object::meta(stage, "name");
         let is_setup = object::label(stage, api::sky::keys::STAGE) == Some("setup");

@@ -1,8 +1,10 @@
 //! A cluster by its context of the kubeconfig, and what its API server's refusals mean.
 
 use crate::fault::Fault;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{ApiResource, DynamicObject};
 use kube::config::{KubeConfigOptions, Kubeconfig, NamedContext};
-use kube::{Client, Config};
+use kube::{Api, Client, Config};
 use std::path::Path;
 use std::time::Duration;
 
@@ -16,6 +18,13 @@ pub struct Cluster {
     pub context: String,
     /// The context's namespace.
     pub namespace: String,
+}
+
+impl Cluster {
+    /// Pods, as they come: a reader of all that a typed one may hold costs the binary a megabyte.
+    pub fn pods(&self, namespace: &str) -> Api<DynamicObject> {
+        Api::namespaced_with(self.client.clone(), namespace, &ApiResource::erase::<Pod>(&()))
+    }
 }
 
 /// The kubeconfig of this file; without one, of `KUBECONFIG`, else of the home directory.

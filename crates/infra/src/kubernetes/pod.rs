@@ -2,8 +2,9 @@
 
 use super::record::Record;
 use crate::fault::Fault;
+use api::object::text;
 use api::sky::{Candidate, keys};
-use k8s_openapi::api::core::v1::{ContainerStateWaiting, Pod};
+use kube::api::DynamicObject;
 use managed::inventory::{Free, GPUS};
 use serde_json::{Map, Value, json};
 
@@ -149,32 +150,26 @@ pub enum Stand {
 }
 
 /// Where the pod stands.
-pub fn stand(pod: &Pod) -> Stand {
-    let status = pod.status.clone().unwrap_or_default();
-    let phase = status.phase.as_deref().unwrap_or_default();
+pub fn stand(pod: &DynamicObject) -> Stand {
+    let (spec, status) = (&pod.data["spec"], &pod.data["status"]);
+    let phase = text(status, "phase");
     if pod.metadata.deletion_timestamp.is_some() || matches!(phase, "Succeeded" | "Failed") {
         return Stand::Ends;
     }
-    let containers = status.container_statuses.unwrap_or_default();
-    if phase == "Running" && containers.iter().any(|one| one.name == CONTAINER && one.ready) {
+    let list = |member: &str| status[member].as_array().map_or(&[][..], Vec::as_slice);
+    let containers = list("containerStatuses");
+    if phase == "Running" && containers.iter().any(|one| one["name"] == CONTAINER && one["ready"] == true) {
         return Stand::Runs;
     }
-    let waits = |waiting: &ContainerStateWaiting| {
-        let reason = waiting.reason.clone().unwrap_or_default();
-        let message = waiting.message.clone().unwrap_or_default();
-        NEVER.contains(&reason.as_str()).then(|| Stand::Never(format!("{reason}: {message}")))
-    };
-    let waiting = containers.iter().filter_map(|one| one.state.as_ref()?.waiting.as_ref());
-    if let Some(never) = waiting.filter_map(waits).next() {
-        return never;
+    let mut waiting = containers.iter().map(|one| &one["state"]["waiting"]);
+    if let Some(never) = waiting.find(|waiting| NEVER.contains(&text(waiting, "reason"))) {
+        return Stand::Never(format!("{}: {}", text(never, "reason"), text(never, "message")));
     }
-    let has_node = pod.spec.as_ref().is_some_and(|spec| spec.node_name.as_ref().is_some_and(|name| !name.is_empty()));
-    if has_node {
+    if !text(spec, "nodeName").is_empty() {
         return Stand::Starts;
     }
-    let conditions = status.conditions.unwrap_or_default();
-    let scheduled = conditions.into_iter().find(|one| one.type_ == "PodScheduled" && one.status == "False");
-    Stand::Waits(scheduled.and_then(|one| one.message).unwrap_or_default())
+    let scheduled = list("conditions").iter().find(|one| one["type"] == "PodScheduled" && one["status"] == "False");
+    Stand::Waits(scheduled.map(|one| text(one, "message").to_owned()).unwrap_or_default())
 }
 
 #[cfg(test)]

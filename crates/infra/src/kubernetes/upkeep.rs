@@ -1,15 +1,13 @@
 //! Machines that are there: how they are looked at, stopped, started and ended.
 
 use super::cluster::fault;
-use super::line::Line;
 use super::pod::{OWNER, Stand, stand};
 use super::record::{Goal, Record, id, parts};
 use super::work::{Inner, QUICK, its_pod, locked, uid};
 use crate::fault::Fault;
 use api::sky::keys;
-use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
 use kube::api::{DeleteParams, ListParams};
-use kube::{Api, ResourceExt};
 use managed::provider::{Failure, Handle, Seen, State};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -44,7 +42,7 @@ impl Inner {
             .map(|link| link.port);
         let Some(port) = port else { return self.bring(&machine, &mut record, &pod).await.map(Some).map_err(failed) };
         // an agent that ended by itself is started again
-        let line = Line { pods, pod: record.pod() };
+        let line = self.line(&record).await.map_err(failed)?;
         self.start_agent(&line, &record, port).await.map_err(failed)?;
         Ok(Some(record.seen(State::Running)))
     }
@@ -82,8 +80,7 @@ impl Inner {
         let Some((context, namespace, name)) = handle.id.as_deref().and_then(parts) else { return Ok(None) };
         let place = id(context, namespace, name);
         let cluster = self.cluster(context).await.map_err(|fault| fault.failure(&place))?;
-        let pods: Api<Pod> = Api::namespaced(cluster.client, namespace);
-        match pods.delete(name, &DeleteParams::default()).await {
+        match cluster.pods(namespace).delete(name, &DeleteParams::default()).await {
             Ok(_) => {}
             Err(kube::Error::Api(status)) if status.code == 404 => {}
             Err(error) => return Err(fault("delete the pod", &error).failure(&place)),
@@ -100,7 +97,7 @@ impl Inner {
             record.goal = Goal::Stopped;
             self.records.write(&record)?;
         }
-        let line = Line { pods: self.pods(&record).await.map_err(|fault| fault.failure(&place))?, pod: record.pod() };
+        let line = self.line(&record).await.map_err(|fault| fault.failure(&place))?;
         // jobs end as they should, where the pod can be reached
         let _ = line.call("stop", &[("token", token)], None, QUICK).await;
         let gone = self.remove(&machine, &record).await.map_err(|fault| fault.failure(&place))?;
@@ -130,8 +127,7 @@ impl Inner {
         let ours = ListParams::default().labels(&format!("{OWNER}={}", self.settings.owner_hash()));
         for (context, namespace) in places {
             let Ok(cluster) = self.cluster(&context).await else { continue };
-            let pods: Api<Pod> = Api::namespaced(cluster.client, &namespace);
-            let Ok(list) = pods.list(&ours).await else { continue };
+            let Ok(list) = cluster.pods(&namespace).list(&ours).await else { continue };
             for pod in list {
                 let place = id(&context, &namespace, &pod.name_any());
                 let token = pod.labels().get(keys::TOKEN).cloned().unwrap_or_default();

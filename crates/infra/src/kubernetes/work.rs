@@ -11,11 +11,12 @@ use crate::host::first;
 use crate::making::Making;
 use crate::program::Program;
 use crate::records::Records;
+use api::object::text;
 use api::sky::keys;
 use futures::future::BoxFuture;
 use futures::{FutureExt, TryStreamExt};
 use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::api::{DeleteParams, ListParams, PostParams, Preconditions};
+use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, PostParams, Preconditions};
 use kube::runtime::watcher::watch_object;
 use kube::{Api, ResourceExt};
 use managed::inventory::{Free, free};
@@ -71,12 +72,12 @@ pub fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-pub fn uid(pod: &Pod) -> String {
+pub fn uid(pod: &DynamicObject) -> String {
     pod.metadata.uid.clone().unwrap_or_default()
 }
 
 /// The pod of a machine, where there is one; not somebody else's that is called so.
-pub async fn its_pod(pods: &Api<Pod>, record: &Record) -> Result<Option<Pod>, Fault> {
+pub async fn its_pod(pods: &Api<DynamicObject>, record: &Record) -> Result<Option<DynamicObject>, Fault> {
     let found = pods.get_opt(&record.pod()).await.map_err(|error| fault("look for the pod", &error))?;
     Ok(found.filter(|pod| pod.labels().get(keys::TOKEN).is_some_and(|token| *token == record.token)))
 }
@@ -96,14 +97,21 @@ impl Inner {
         connect(kubeconfig(self.settings.kubeconfig.as_deref())?, context).await
     }
 
-    pub async fn pods(&self, record: &Record) -> Result<Api<Pod>, Fault> {
-        Ok(Api::namespaced(self.cluster(&record.context).await?.client, &record.namespace))
+    pub async fn pods(&self, record: &Record) -> Result<Api<DynamicObject>, Fault> {
+        Ok(self.cluster(&record.context).await?.pods(&record.namespace))
+    }
+
+    /// Commands in the pod of a machine.
+    pub async fn line(&self, record: &Record) -> Result<Line, Fault> {
+        let client = self.cluster(&record.context).await?.client;
+        Ok(Line { pods: Api::namespaced(client, &record.namespace), pod: record.pod() })
     }
 
     /// What the cluster's nodes have free; nothing where nobody may look.
     pub async fn free(&self, cluster: &Cluster) -> Result<Vec<Free>, kube::Error> {
-        let nodes = Api::<Node>::all(cluster.client.clone()).list(&ListParams::default()).await?;
-        let pods = Api::<Pod>::all(cluster.client.clone()).list(&ListParams::default()).await?;
+        let all = |kind: ApiResource| Api::<DynamicObject>::all_with(cluster.client.clone(), &kind);
+        let nodes = all(ApiResource::erase::<Node>(&())).list(&ListParams::default()).await?;
+        let pods = all(ApiResource::erase::<Pod>(&())).list(&ListParams::default()).await?;
         let values = |list: Vec<Result<Value, serde_json::Error>>| list.into_iter().filter_map(Result::ok).collect();
         let nodes: Vec<Value> = values(nodes.iter().map(serde_json::to_value).collect());
         let pods: Vec<Value> = values(pods.iter().map(serde_json::to_value).collect());
@@ -150,9 +158,9 @@ impl Inner {
     }
 
     /// Sees to it that the pod is there, and waits until it runs.
-    async fn hold(&self, record: &Record) -> Result<Pod, Fault> {
+    async fn hold(&self, record: &Record) -> Result<DynamicObject, Fault> {
         let cluster = self.cluster(&record.context).await?;
-        let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), &record.namespace);
+        let pods = cluster.pods(&record.namespace);
         if its_pod(&pods, record).await?.is_none() {
             let nodes = match record.candidate.accelerators {
                 None => Vec::new(),
@@ -160,7 +168,7 @@ impl Inner {
             };
             let object = manifest(record, &self.settings.owner_hash(), &nodes)?;
             let object = serde_json::from_value(object);
-            let object: Pod =
+            let object: DynamicObject =
                 object.map_err(|error| Fault::Refused(format!("pod_config makes no pod of it: {error}")))?;
             match pods.create(&PostParams::default(), &object).await {
                 Ok(_) => {}
@@ -180,7 +188,7 @@ impl Inner {
     }
 
     /// Waits until the pod runs.
-    async fn runs(&self, pods: Api<Pod>, record: &Record) -> Result<Pod, Fault> {
+    async fn runs(&self, pods: Api<DynamicObject>, record: &Record) -> Result<DynamicObject, Fault> {
         let name = record.pod();
         let seconds = match record.candidate.pod.wait_seconds {
             0 => WAIT_SECONDS,
@@ -243,14 +251,14 @@ impl Inner {
         self: &Arc<Self>,
         machine: &Arc<Machine>,
         record: &mut Record,
-        pod: &Pod,
+        pod: &DynamicObject,
     ) -> Result<Seen, Fault> {
-        let line = Line { pods: self.pods(record).await?, pod: record.pod() };
+        let line = self.line(record).await?;
         let (sha256, size) = self.program.digest().await?;
         let token = ("token", record.token.as_str());
         let claim = serde_json::json!({"owner": self.settings.owner, "node": record.node}).to_string();
         line.call("claim", &[token, ("record", &claim)], None, QUICK).await?;
-        let address = pod.status.as_ref().and_then(|status| status.pod_ip.clone()).unwrap_or_default();
+        let address = text(&pod.data["status"], "podIP").to_owned();
         let said = line.call("look", &[token, ("address", &address)], None, QUICK).await?;
         if first(&said, "sha256") != sha256 {
             let adopted = line.call("adopt", &[token, ("sha256", sha256)], None, QUICK).await?;
@@ -341,7 +349,7 @@ impl Inner {
             return Ok(true);
         };
         if stand(&pod) == Stand::Runs {
-            let line = Line { pods: pods.clone(), pod: record.pod() };
+            let line = self.line(record).await?;
             // what does not end by itself ends with the pod
             if let Err(fault) = line.call("end", &[("token", &record.token)], None, ENDING).await
                 && fault != Fault::Absent

@@ -76,7 +76,7 @@ pub(in crate::sky) async fn send(
         }
     }
     // one that stays ends by itself
-    let _ = sky.pods().delete(&pod, &DeleteParams::default().grace_period(0)).await;
+    let _ = sky.untyped_pods().delete(&pod, &DeleteParams::default().grace_period(0)).await;
     done
 }
 
@@ -159,7 +159,7 @@ pub(in crate::sky) async fn read_file(
         Ok(is_there.then(|| String::from_utf8_lossy(&text).into_owned()))
     };
     let done = read.await;
-    let _ = sky.pods().delete(&pod, &DeleteParams::default().grace_period(0)).await;
+    let _ = sky.untyped_pods().delete(&pod, &DeleteParams::default().grace_period(0)).await;
     done
 }
 
