@@ -29,8 +29,11 @@ class Sky:
         self.env.pop("KUBECONFIG", None)
 
     def __call__(self, *words: str, code: int | None = 0) -> str:
+        return self.trainyard("sky", *words, code=code)
+
+    def trainyard(self, *words: str, code: int | None = 0) -> str:
         done = subprocess.run(
-            [BINARY, "sky", *words], env=self.env, cwd=self.work, capture_output=True, text=True, timeout=WAIT
+            [BINARY, *words], env=self.env, cwd=self.work, capture_output=True, text=True, timeout=WAIT
         )
         assert code is None or done.returncode == code, f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done.stdout + done.stderr
@@ -180,6 +183,33 @@ def test_the_next_place_is_taken_where_the_first_has_no_room(sky):
     assert "Failed to provision all possible launchable resources" in out and "0 of 1 T4 free" in out
     assert [one["name"] for one in sky.clusters()] == ["first", "second"]
     sky("down", "-y", "first", "second")
+
+
+def test_a_gpu_is_a_clusters_or_a_jobs(sky):
+    free = lambda: sky("gpus", "list", "T4").split(" free")[0].split("  ")[-1].strip()
+    waits = lambda job: "nvidia.com/gpu is in use" in sky.trainyard("explain", job)
+    job = lambda name: sky.trainyard("run", "-d", "--name", name, "--runtime", "plain", "--gpus", "1", str(script))
+    script = sky.work / "holds.sh"
+    script.write_text("until [ -e go ]; do sleep 0.1; done\n")
+    assert "T4" in sky("gpus", "list") and free() == "1 of 1"
+    sky("launch", "-y", "-c", "has", "--gpus", "T4")
+    assert free() == "0 of 1"
+    job("one")
+    sky.until("the job waits for the cluster", lambda: waits("one"))
+    assert "0 of 1 free" in sky("gpus", "list", "--infra", "local")
+
+    sky("stop", "-y", "has")
+    sky.trainyard("wait", "one", "--for", "running", "--timeout", f"{WAIT}s")
+    outs: list[str] = []
+    start = threading.Thread(target=lambda: outs.append(sky("start", "-y", "has")))
+    start.start()
+    machines = ["kubectl", "--kubeconfig", sky.home / "kubeconfig", "get", "machines", "-o", "json"]
+    sky.until("the cluster waits for the job", lambda: b"0 of 1 NVIDIA T4 free" in subprocess.run(machines, capture_output=True, env=sky.env).stdout)
+    (sky.work / "go").touch()
+    start.join()
+    assert "Waiting: this machine has 0 of 1 NVIDIA T4 free" in outs[0] and "Cluster has started" in outs[0] and free() == "0 of 1"
+    sky("down", "-y", "has")
+    sky.until("nobody has it", lambda: free() == "1 of 1")
 
 
 def test_a_repository_is_a_working_directory(sky):
