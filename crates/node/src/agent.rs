@@ -126,6 +126,52 @@ impl<W> Shared<W> {
     }
 }
 
+/// What a machine has for pods.
+#[derive(Clone, Debug)]
+struct Found {
+    isolation: Isolation,
+    gpus: Vec<gpus::Gpu>,
+    cgroups: Support,
+}
+
+/// Makes the data directory, and finds out what the configuration leaves open.
+async fn look(config: Config) -> io::Result<(Config, Found)> {
+    for dir in ["pods", "claims", "probe"] {
+        fs::create_dir_all(config.data.join(dir))?;
+    }
+    use std::os::unix::fs::PermissionsExt;
+    fs::set_permissions(config.data.join("pods"), fs::Permissions::from_mode(0o700))?;
+    let data = config.data.canonicalize()?;
+    let config = Config { data, ..config };
+    let isolation = async {
+        match &config.isolation {
+            Some(isolation) => Ok(isolation.clone()),
+            None => link::probe(&config.shim, &config.data.join("probe")).await,
+        }
+    };
+    let gpus = async {
+        match &config.gpus {
+            Some(gpus) => gpus.clone(),
+            None => gpus::detect().await,
+        }
+    };
+    let (isolation, gpus) = tokio::join!(isolation, gpus);
+    let cgroups = match &config.cgroups {
+        Some(cgroups) => cgroups.clone(),
+        None => cgroup::detect(&config.data),
+    };
+    Ok((config, Found { isolation: isolation?, gpus, cgroups }))
+}
+
+/// Finds out what the configuration leaves open, and notes it there: a start that has other work meanwhile need not wait for it.
+///
+/// # Errors
+/// The data directory cannot be used, or the shim program does not run.
+pub async fn looked(config: Config) -> io::Result<Config> {
+    let (config, Found { isolation, gpus, cgroups }) = look(config).await?;
+    Ok(Config { isolation: Some(isolation), gpus: Some(gpus), cgroups: Some(cgroups), ..config })
+}
+
 /// A node agent, ready to run.
 #[derive(Debug)]
 pub struct Agent<W> {
@@ -140,19 +186,9 @@ impl<W: World> Agent<W> {
     /// # Errors
     /// The data directory cannot be used, or the shim program does not run.
     pub async fn new(config: Config, world: W) -> io::Result<Self> {
-        for dir in ["pods", "claims", "probe"] {
-            fs::create_dir_all(config.data.join(dir))?;
-        }
-        use std::os::unix::fs::PermissionsExt;
-        fs::set_permissions(config.data.join("pods"), fs::Permissions::from_mode(0o700))?;
-        let data = config.data.canonicalize()?;
-        let config = Config { data, ..config };
+        let (config, Found { isolation, gpus, cgroups }) = look(config).await?;
         let bin = config.data.join("bin");
         programs::make(&bin, &config.shim)?;
-        let isolation = match &config.isolation {
-            Some(isolation) => isolation.clone(),
-            None => link::probe(&config.shim, &config.data.join("probe")).await?,
-        };
         if let Isolation::Plain { why } = &isolation
             && !why.is_empty()
         {
@@ -162,14 +198,6 @@ impl<W: World> Agent<W> {
                  127.0.0.1, and mount paths are rewritten in commands and environments"
             );
         }
-        let gpus = match &config.gpus {
-            Some(gpus) => gpus.clone(),
-            None => gpus::detect().await,
-        };
-        let cgroups = match &config.cgroups {
-            Some(cgroups) => cgroups.clone(),
-            None => cgroup::detect(&config.data),
-        };
         let own = std::env::vars().chain(config.environment.iter().cloned());
         let settings = Settings {
             cgroup: cgroups.group.clone(),

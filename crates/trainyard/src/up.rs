@@ -102,6 +102,12 @@ pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
 
     let stop = CancellationToken::new();
     let mut tasks = JoinSet::new();
+    let node_data = home.root().join("node");
+    let node = match args.no_node {
+        true => None,
+        false => Some(node_name(&node_data)?),
+    };
+    let machine = node.clone().map(|name| tokio::spawn(this_node::config(node_data.clone(), name)));
     let (listener, address) = listen(&args.listen, &home).await?;
     let reports = match reports_to(args, &controllers) {
         Some(address) => Some(bind(address, &home.root().join("status-port")).await?),
@@ -127,13 +133,10 @@ pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
         None => pki::to_hex(&pki::secret(&home.root().join("token"))?),
     };
     let signing_key = pki::secret(&home.root().join("serviceaccounts.key"))?;
-    let node_data = home.root().join("node");
     keep_clock(&node_data, None)?;
     let machines = home.root().join("machines");
-    let usage: Option<Arc<dyn Usage>> =
-        if args.no_node { None } else { Some(Arc::new(NodeUsage::new(&node_name(&node_data)?, node_data.clone()))) };
-    let own =
-        if args.no_node { None } else { Some((node_name(&node_data)?, NodeStreams::new(node_data.clone(), machines))) };
+    let usage = node.as_ref().map(|name| Arc::new(NodeUsage::new(name, node_data.clone())) as Arc<dyn Usage>);
+    let own = node.map(|name| (name, NodeStreams::new(node_data.clone(), machines)));
     let tunnels = Open::default();
     let streams: Arc<dyn PodStreams> = Arc::new(AllStreams { own, open: tunnels.clone() });
     let series = Series::new(home.root().join("metrics"));
@@ -201,14 +204,15 @@ pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
     let serving = tokio::spawn(server.clone().serve(listener, Some(tls.clone()), shutdown));
 
     let mut node = "none".to_owned();
-    if !args.no_node {
-        let keep = keeps.then(|| Arc::new(kept.clone()) as Arc<dyn Keep>);
-        let (gpus, share) = (node::gpus::detect().await, node::gpus::Share::default());
+    if let Some(machine) = machine {
+        let config = machine.await.expect("looking at the machine does not panic")?;
         if controllers.wants_clusters() {
-            let keeper = machines::keeper(&client, home.root(), reachable(address), gpus.clone(), share.clone());
+            let (gpus, share) = (config.gpus.clone().unwrap_or_default(), config.share.clone());
+            let keeper = machines::keeper(&client, home.root(), reachable(address), gpus, share);
             tasks.spawn(keeper.map_err(UpError::Node)?.run(stop.clone()));
         }
-        let agent = agent(&client, node_data, address, keep, (gpus, share)).await?;
+        let keep = keeps.then(|| Arc::new(kept.clone()) as Arc<dyn Keep>);
+        let agent = agent(&client, config, address, keep).await?;
         node = if agent.isolation().is_hosts() { "hosts" } else { "plain" }.to_owned();
         let stop = stop.clone();
         tasks.spawn(agent_part.run(async move { agent.run(stop).await }));

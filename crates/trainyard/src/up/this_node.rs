@@ -4,32 +4,33 @@ use super::UpError;
 use crate::pki;
 use jiff::SignedDuration;
 use kube::Client;
-use node::agent::{Agent, Config};
+use node::agent::{Agent, Config, looked};
 use node::evidence::Keep;
-use node::gpus::{Gpu, Share};
 use node::kube_world::KubeWorld;
 use node::poddir::PodDir;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The node agent of this machine, over the in-process client; of the machine's GPUs it has the part that the share says.
-pub(super) async fn agent(
-    client: &Client,
-    data: PathBuf,
-    api_server: SocketAddr,
-    keep: Option<Arc<dyn Keep>>,
-    (gpus, share): (Vec<Gpu>, Share),
-) -> Result<Agent<KubeWorld>, UpError> {
-    let name = node_name(&data)?;
+/// How the node agent of this machine runs. What it finds out of the machine takes as long as to open a store, and needs none.
+pub(super) async fn config(data: PathBuf, name: String) -> Result<Config, UpError> {
     let program = std::env::current_exe().map_err(UpError::Node)?;
     let stand_ins = crate::initialize::stand_ins(&program.to_string_lossy());
     let mut config = Config::new(data, &name, vec![program.into(), "shim".into()]);
     config.stand_ins = stand_ins;
+    looked(config).await.map_err(UpError::Node)
+}
+
+/// The node agent of this machine, over the in-process client.
+pub(super) async fn agent(
+    client: &Client,
+    mut config: Config,
+    api_server: SocketAddr,
+    keep: Option<Arc<dyn Keep>>,
+) -> Result<Agent<KubeWorld>, UpError> {
     config.keep = keep;
-    (config.gpus, config.share) = (Some(gpus), share);
     config.api_server = Some((api_server.ip().to_string(), api_server.port()));
-    let world = KubeWorld::new(client.clone(), &name);
+    let world = KubeWorld::new(client.clone(), &config.node_name);
     Agent::new(config, world).await.map_err(UpError::Node)
 }
 
