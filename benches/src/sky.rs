@@ -1,5 +1,6 @@
 //! `trainyard sky` beside SkyPilot 0.14.1 with its API server (`make .venv/skypilot/done`): until the server answers, its memory when idle, `status`,
-//! `launch --dryrun`; and of ours, `exec` to the first line on a cluster of an SSH pool, whose host is an sshd on the loopback.
+//! `launch --dryrun`; and of ours, `exec` to the first line on a cluster of an SSH pool, whose hosts are sshds on the loopback, and the same after
+//! an edit of a working directory of 10,000 files, to the line of the second of two machines.
 //!
 //! SkyPilot cannot run anything here: its clouds want accounts, its Kubernetes a cluster that pulls images, and a machine of an SSH pool is taken
 //! over as root and gets k3s from the network. `exec` is therefore not timed there. Its `launch --dryrun` chooses a machine and then fails, as
@@ -21,6 +22,8 @@ use tempfile::TempDir;
 const RUNS: usize = 11;
 const QUICK_RUNS: usize = 3;
 const STARTS: usize = 3;
+/// Folders of the working directory, and files in each.
+const FILES: (usize, usize) = (100, 100);
 /// How long SkyPilot's server may take to answer, on a machine that has other work.
 const LIMIT: Duration = Duration::from_secs(600);
 const PRICES: &str = "crates/sky/golden/catalog/v8";
@@ -40,13 +43,15 @@ for of in cloud.CloudCapability:
 
 pub async fn measure(setting: &Setting) -> Result<Vec<Figure>> {
     let (runs, starts) = if setting.shrink > 1 { (QUICK_RUNS, 1) } else { (RUNS, STARTS) };
+    // commands run in the folder of their user
+    let trainyard = std::path::absolute(&setting.trainyard)?;
     let mut ready = Vec::new();
     for _ in 0..starts {
-        ready.push(Peer::trainyard(&setting.trainyard, &[])?.ready.as_secs_f64() * 1e3);
+        ready.push(Peer::trainyard(&trainyard, &[])?.ready.as_secs_f64() * 1e3);
     }
-    let servers = Servers::start(1);
+    let servers = Servers::start(3);
     let home = Home::new(servers.as_ref().ok())?;
-    let ours = Peer::trainyard_with(&setting.trainyard, &[], |command| home.of(command))?;
+    let ours = Peer::trainyard_with(&trainyard, &[], |command| home.of(command))?;
     let theirs = match setting.peers.then(|| SkyPilot::start(&home)).transpose() {
         Ok(theirs) => theirs,
         Err(error) => {
@@ -65,7 +70,6 @@ pub async fn measure(setting: &Setting) -> Result<Vec<Figure>> {
         figure("sky: idle memory", "MB resident", ours.memory_mb(), theirs.as_ref().map(SkyPilot::memory_mb)),
     ];
     fs::write(home.folder.path().join("task.yaml"), TASK)?;
-    let trainyard = std::path::absolute(&setting.trainyard)?;
     let sky = |words: &[&str]| {
         let mut command = Command::new(&trainyard);
         home.of(&mut command);
@@ -94,6 +98,8 @@ pub async fn measure(setting: &Setting) -> Result<Vec<Figure>> {
         Ok(_) => {
             let lines = first_lines(&sky, runs)?;
             figures.push(figure("sky exec to first line, SSH", "ms (median)", median(lines), None));
+            let edits = edits(&sky, home.folder.path(), runs)?;
+            figures.push(figure("sky exec after an edit, 2 machines", "ms (median)", median(edits), None));
         }
         Err(error) => eprintln!("sky exec is left out: {error:#}"),
     }
@@ -102,29 +108,66 @@ pub async fn measure(setting: &Setting) -> Result<Vec<Figure>> {
 
 /// From `exec` to the first line, on a cluster that is there, in milliseconds.
 fn first_lines(sky: &dyn Fn(&[&str]) -> Command, runs: usize) -> Result<Vec<f64>> {
-    let launched =
-        sky(&["launch", "-y", "-c", "bench", "--infra", "ssh/bench", "true"]).stdin(Stdio::null()).output()?;
-    let said = String::from_utf8_lossy(&launched.stderr).into_owned();
-    ensure!(launched.status.success(), "sky launch on the SSH pool: {}; {said}", launched.status);
+    to_end(&mut sky(&["launch", "-y", "-c", "bench", "--infra", "ssh/bench", "true"]))?;
     let mut all = Vec::new();
     for _ in 0..runs {
-        let start = Instant::now();
-        let mut child = sky(&["exec", "bench", "echo hello"]).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
-        let stdout = child.stdout.take().context("stdout is piped")?;
-        let mut at = None;
-        for line in BufReader::new(stdout).lines() {
-            // behind who says it
-            if line?.ends_with(") hello") {
-                at.get_or_insert_with(|| start.elapsed().as_secs_f64() * 1e3);
-            }
-        }
-        ensure!(child.wait()?.success(), "sky exec failed");
-        all.push(at.context("sky exec printed no line of the job")?);
+        all.push(until_lines(&mut sky(&["exec", "bench", "echo hello"]), "hello", 1)?);
     }
     eprintln!("sky exec: {all:.0?} ms");
-    let ended = sky(&["down", "-y", "bench"]).stdin(Stdio::null()).output()?;
-    ensure!(ended.status.success(), "sky down: {}", String::from_utf8_lossy(&ended.stderr));
+    to_end(&mut sky(&["down", "-y", "bench"]))?;
     Ok(all)
+}
+
+/// From `exec` to the last line of two machines, after one file of the working directory was changed, in milliseconds.
+fn edits(sky: &dyn Fn(&[&str]) -> Command, home: &Path, runs: usize) -> Result<Vec<f64>> {
+    let work = home.join("work");
+    let (folders, files) = FILES;
+    for folder in 0..folders {
+        let folder = work.join(folder.to_string());
+        fs::create_dir_all(&folder)?;
+        for file in 0..files {
+            fs::write(folder.join(file.to_string()), format!("{file}\n").repeat(300))?;
+        }
+    }
+    let on_both = ["-y", "-c", "pair", "--num-nodes", "2", "--workdir", "work"];
+    to_end(sky(&["launch"]).args(on_both).args(["--infra", "ssh/pair", "true"]))?;
+    let mut all = Vec::new();
+    for run in 0..runs {
+        let said = format!("edited {run}");
+        fs::write(work.join("50/50"), &said)?;
+        let words = ["exec", "pair", "--num-nodes", "2", "--workdir", "work", "cat 50/50; echo"];
+        all.push(until_lines(&mut sky(&words), &said, 2)?);
+    }
+    eprintln!("sky exec after an edit: {all:.0?} ms");
+    to_end(&mut sky(&["down", "-y", "pair"]))?;
+    Ok(all)
+}
+
+/// Runs a command that must succeed.
+fn to_end(command: &mut Command) -> Result<()> {
+    let ended = command.stdin(Stdio::null()).output()?;
+    ensure!(ended.status.success(), "{command:?}: {}; {}", ended.status, String::from_utf8_lossy(&ended.stderr));
+    Ok(())
+}
+
+/// How long it takes until a job has printed a line so often, in milliseconds; the command must succeed.
+fn until_lines(command: &mut Command, line: &str, count: usize) -> Result<f64> {
+    let start = Instant::now();
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
+    let stdout = child.stdout.take().context("stdout is piped")?;
+    // behind who says it
+    let meant = format!(") {line}");
+    let (mut seen, mut at) = (0, None);
+    for printed in BufReader::new(stdout).lines() {
+        if printed?.ends_with(&meant) {
+            seen += 1;
+            if seen == count {
+                at = Some(start.elapsed().as_secs_f64() * 1e3);
+            }
+        }
+    }
+    ensure!(child.wait()?.success(), "{command:?} failed");
+    at.with_context(|| format!("{command:?} printed {line:?} {seen} times"))
 }
 
 /// How long a command takes, in milliseconds; it says so much, whatever its exit code.
@@ -150,9 +193,12 @@ impl Home {
         copy(Path::new(PRICES), &at.join(".sky/catalogs/v8"))?;
         let mut path = std::env::var("PATH")?;
         if let Some(servers) = servers {
-            let (key, host) = (servers.key().display().to_string(), servers.hosts()[0]);
-            let pool = format!("bench:\n  user: root\n  identity_file: {key}\n  hosts:\n  - ip: {host}\n");
-            fs::write(at.join(".sky/ssh_node_pools.yaml"), pool)?;
+            let pool = |name: &str, hosts: &[&str]| {
+                let head = format!("{name}:\n  user: root\n  identity_file: {}\n  hosts:\n", servers.key().display());
+                hosts.iter().fold(head, |text, host| format!("{text}  - ip: {host}\n"))
+            };
+            let (first, others) = servers.hosts().split_at(1);
+            fs::write(at.join(".sky/ssh_node_pools.yaml"), pool("bench", first) + &pool("pair", others))?;
             fs::create_dir(at.join("bin"))?;
             servers.write_ssh(&at.join("bin/ssh"))?;
             path = format!("{}:{path}", at.join("bin").display());

@@ -10,7 +10,7 @@ use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-const HOSTS: [&str; 2] = ["127.0.0.2", "127.0.0.3"];
+const HOSTS: [&str; 3] = ["127.0.0.2", "127.0.0.3", "127.0.0.4"];
 const LIMIT: Duration = Duration::from_secs(60);
 
 pub fn write_program(path: &Path, text: &str) -> Result<()> {
@@ -36,7 +36,7 @@ impl Drop for Servers {
 }
 
 impl Servers {
-    /// So many hosts, each with an address of its own, and root as their user.
+    /// So many hosts, each with an address and a home directory of its own, and root as their user.
     pub fn start(count: usize) -> Result<Self> {
         let hosts: Vec<&str> = HOSTS.iter().copied().take(count).collect();
         let unpacked = fs::canonicalize("target/sshd/usr").ok();
@@ -52,9 +52,7 @@ impl Servers {
         let passwd = fs::read_to_string("/etc/passwd")?;
         // what a session leaves at home stays here
         let users: Vec<String> = passwd.lines().filter(|line| !line.starts_with("root:")).map(str::to_owned).collect();
-        fs::create_dir(at.join("home"))?;
-        let passwd = format!("root:x:0:0::{}:/bin/bash\n{}\n", at.join("home").display(), users.join("\n"));
-        fs::write(at.join("passwd"), format!("{passwd}sshd:x:101:65534::/run/sshd:/usr/sbin/nologin\n"))?;
+        let users = format!("{}\nsshd:x:101:65534::/run/sshd:/usr/sbin/nologin\n", users.join("\n"));
         let port = std::net::TcpListener::bind((HOSTS[0], 0))?.local_addr()?.port();
         let shown = at.display();
         fs::write(
@@ -66,6 +64,10 @@ impl Servers {
         write_program(&at.join("ssh"), &format!("#!/bin/sh\nexec /usr/bin/ssh -F {shown}/config \"$@\"\n"))?;
         let mut servers = Self { hosts: hosts.clone(), running: Vec::new(), folder };
         for host in hosts {
+            let file = |kind: &str| servers.folder.path().join(format!("{host}.{kind}"));
+            let (home, passwd) = (file("home"), file("passwd"));
+            fs::create_dir(&home)?;
+            fs::write(&passwd, format!("root:x:0:0::{}:/bin/bash\n{users}", home.display()))?;
             let config = servers.folder.path().join(host);
             fs::write(
                 &config,
@@ -80,7 +82,7 @@ impl Servers {
             }
             let script = "mount --bind \"$1\" /etc/passwd && mount -t tmpfs tmpfs /run && mkdir /run/sshd && exec \"$2\" -D -f \"$3\"";
             command.args(["--mount", "sh", "-c", script, "sh"]);
-            command.arg(servers.folder.path().join("passwd")).arg(&sshd).arg(&config);
+            command.arg(passwd).arg(&sshd).arg(&config);
             servers.running.push(command.spawn().context("unshare is missing")?);
             let start = Instant::now();
             while TcpStream::connect((host, port)).is_err() {
