@@ -35,8 +35,10 @@ const CONSIDERED: &str = "Considered resources";
 const AGAINST: &str = "SkyPilot 0.14.1";
 /// The clouds count as enabled, without accounts.
 const ENABLE: &str = "
-from sky import global_user_state
+from sky import check, global_user_state
 from sky.clouds import cloud
+# else the list counts as one of other settings, and is made anew
+global_user_state.set_allowed_clouds(check._get_workspace_allowed_clouds('default'), 'default')
 for of in cloud.CloudCapability:
     global_user_state.set_enabled_clouds(['aws', 'gcp'], of, 'default')
 ";
@@ -83,6 +85,8 @@ pub async fn measure(setting: &Setting) -> Result<Vec<Figure>> {
         let (mut mine, mut peers) = (Vec::new(), Vec::new());
         for run in 0..=runs {
             let own = until_end(&mut sky(words), says)?;
+            // it looks at accounts again whenever it likes, and finds none
+            theirs.as_ref().map(SkyPilot::enable).transpose()?;
             let other = theirs.as_ref().map(|one| until_end(&mut one.command(words), says));
             let other = other.transpose().map_err(|error| eprintln!("{name} of SkyPilot is left out: {error:#}"));
             // the first finds nothing in memory
@@ -270,12 +274,16 @@ impl<'a> SkyPilot<'a> {
             std::thread::sleep(Duration::from_millis(20));
         }
         this.ready = start.elapsed();
-        let mut enable = Command::new(folder.join("python"));
-        home.of(&mut enable);
-        // behind its own look at accounts, with which it starts and of which it finds none
-        let enabled = enable.args(["-c", ENABLE]).output()?;
-        ensure!(enabled.status.success(), "enabling clouds: {}", String::from_utf8_lossy(&enabled.stderr));
         Ok(this)
+    }
+
+    /// Its clouds count as enabled, until it looks again.
+    fn enable(&self) -> Result<()> {
+        let mut command = Command::new(self.program.with_file_name("python"));
+        self.home.of(&mut command);
+        let enabled = command.args(["-c", ENABLE]).output()?;
+        ensure!(enabled.status.success(), "enabling clouds: {}", String::from_utf8_lossy(&enabled.stderr));
+        Ok(())
     }
 
     fn command(&self, words: &[&str]) -> Command {
