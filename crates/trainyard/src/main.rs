@@ -12,6 +12,7 @@ mod evidence;
 mod history;
 mod initialize;
 mod machines;
+mod memory;
 mod mpi_wait;
 mod operator;
 mod parts;

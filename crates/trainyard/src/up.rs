@@ -13,6 +13,7 @@ use crate::ephemeral::NoEphemeralContainers;
 use crate::evidence::{self, Evidence};
 use crate::history::Histories;
 use crate::machines;
+use crate::memory::Work;
 use crate::parts::Part;
 use crate::pki::{self, PkiError};
 use crate::streams::NodeStreams;
@@ -185,9 +186,11 @@ pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
     tasks.spawn(server.clone().expire_events());
     let resting = server.clone();
     tasks.spawn(async move {
+        let mut work = Work::default();
         loop {
             api::packed::rest();
             resting.rest();
+            work.look(TREES_STAY);
             tokio::time::sleep(TREES_STAY).await;
         }
     });

@@ -1,0 +1,107 @@
+//! Memory that a burst of work leaves behind: given back to the system once the process rests.
+
+use nix::sys::mman::{MmapAdvise, madvise};
+use nix::time::{ClockId, clock_gettime};
+use std::ffi::c_void;
+use std::path::Path;
+use std::ptr::NonNull;
+use std::time::Duration;
+
+/// A process that works less than one in so many parts of the time rests.
+const RESTS: u32 = 50;
+
+/// Whether this process works, by its processor time.
+#[derive(Debug, Default)]
+pub struct Work {
+    before: Duration,
+    /// Nothing has happened since memory was given back.
+    is_done: bool,
+}
+
+impl Work {
+    /// To be called regularly, with the time since the last call: gives memory back when work is over, once.
+    pub fn look(&mut self, passed: Duration) {
+        let Ok(now) = clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).map(Duration::from) else { return };
+        if self.rests(now, passed) {
+            give_back();
+            // the time that this took is no work
+            self.before = clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).map_or(now, Duration::from);
+        }
+    }
+
+    /// Whether work has ended since the last call.
+    fn rests(&mut self, now: Duration, passed: Duration) -> bool {
+        let worked = now.saturating_sub(self.before);
+        self.before = now;
+        let was_done = self.is_done;
+        self.is_done = worked.saturating_mul(RESTS) < passed;
+        self.is_done && !was_done
+    }
+}
+
+/// Gives back what the allocator keeps for later, and unmaps the program's code: most of what is mapped was run once, at the start. What is run
+/// again is mapped again from the page cache, where it stays.
+fn give_back() {
+    #[expect(unsafe_code, reason = "a call of C that takes no pointer")]
+    // SAFETY: may be called at any time, by any thread
+    unsafe {
+        libmimalloc_sys::mi_collect(true);
+    }
+    let Ok(program) = std::fs::read_link("/proc/self/exe") else { return };
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    for (start, length) in maps.lines().filter_map(|line| code(line, &program)) {
+        let Some(start) = NonNull::new(std::ptr::with_exposed_provenance_mut::<c_void>(start)) else { continue };
+        #[expect(unsafe_code, reason = "no other call lets go of mapped pages")]
+        // SAFETY: code is mapped from a file and never written, so a page that is let go comes back as it was
+        let done = unsafe { madvise(start, length, MmapAdvise::MADV_DONTNEED) };
+        if let Err(error) = done {
+            tracing::debug!(%error, "the program's code stays mapped");
+        }
+    }
+}
+
+/// Where a line of `/proc/self/maps` has code of the program, and how many bytes.
+fn code(line: &str, program: &Path) -> Option<(usize, usize)> {
+    let mut parts = line.splitn(6, ' ');
+    let (range, rights) = (parts.next()?, parts.next()?);
+    let path = parts.nth(3)?.trim_start();
+    if rights != "r-xp" || Path::new(path) != program {
+        return None;
+    }
+    let (start, end) = range.split_once('-')?;
+    let (start, end) = (usize::from_str_radix(start, 16).ok()?, usize::from_str_radix(end, 16).ok()?);
+    Some((start, end.checked_sub(start)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_given_back_when_work_has_ended() {
+        let mut work = Work::default();
+        let ms = Duration::from_millis;
+        let looks = [(300, false), (301, true), (302, false), (400, false), (450, false), (451, true)];
+        for (now, ends) in looks {
+            assert_eq!(work.rests(ms(now), ms(2000)), ends, "at {now} ms of work");
+        }
+    }
+
+    #[test]
+    fn code_is_what_is_run_and_never_written() {
+        let program = Path::new("/opt/train yard/trainyard");
+        let line = |rights: &str, path: &str| format!("55ef77c67000-55ef795f0000 {rights} 00b4e000 fe:00 123   {path}");
+        let path = "/opt/train yard/trainyard";
+        assert_eq!(code(&line("r-xp", path), program), Some((0x55ef_77c6_7000, 0x0198_9000)));
+        // relocated pages are not in the file
+        assert_eq!(code(&line("r--p", path), program), None);
+        assert_eq!(code(&line("r-xp", "/lib/libc.so.6"), program), None);
+        assert_eq!(code("7ffc-7ffd r-xp 00000000 00:00 0", program), None);
+    }
+
+    #[test]
+    fn a_program_goes_on_without_its_pages() {
+        give_back();
+        assert_eq!(code("", Path::new("/")), None);
+    }
+}
