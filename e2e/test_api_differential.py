@@ -47,8 +47,8 @@ from random_api import Scenario, Step
 sys.path.insert(0, str(ROOT / "e2e/golden"))
 import replay
 
-# Scenarios in the gate, of each of the two makers: objects that are changed anywhere, and topics that are gone through.
-GATE = {"case": 500, "topic": 195}
+# Scenarios in the gate, 10,000 requests in all, of each of the two makers: objects that are changed anywhere, and topics that are gone through.
+GATE = {"case": 690, "topic": 195}
 SEED = os.environ.get("SEED", "1")
 NUMBERS = {about: [int(os.environ["CASE"])] if "CASE" in os.environ else range(int(os.environ.get("CASES", gate))) for about, gate in GATE.items()}
 MAKERS = {"case": random_api.make, "topic": random_topics.make}
