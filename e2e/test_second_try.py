@@ -1,4 +1,4 @@
-"""The tests' own harness (conftest.py): a test that failed is tried again with new fixtures of its module, and leaves nothing behind."""
+"""The tests' own harness (conftest.py): a test that is tried again has new fixtures of its module, and leaves nothing behind."""
 
 import json
 import os
@@ -39,6 +39,18 @@ def test_a_second_try_starts_clean(tmp_path: pathlib.Path):
     assert "2 passed, 1 rerun" in done.stdout, done.stdout + done.stderr
     first, ended, second = map(done.stdout.index, ("tried in module 0", "module 0 ended", "tried in module 1"))
     assert first < ended < second, done.stdout
+
+
+def test_only_an_abort_of_torch_is_tried_again(tmp_path: pathlib.Path):
+    """As the gate runs tests."""
+    (options,) = (line for line in (ROOT / "Makefile").read_text().splitlines() if "--only-rerun" in line)
+    (pattern,) = (line.partition(" = ")[2] for line in (ROOT / "Makefile").read_text().splitlines() if line.startswith("TORCH_ABORTED"))
+    assert '--reruns 1 --only-rerun "$(TORCH_ABORTED)"' in options
+    probe = tmp_path / "test_probe.py"
+    probe.write_text(f"def test_aborts():\n    out = 'rank 1: {pattern}'\n    assert 'trained' in out, out\n\ndef test_fails():\n    assert False, 'no prompt'\n")
+    words = ["-m", "pytest", "-p", "no:cacheprovider", "-q", "--rootdir", str(tmp_path), "--reruns", "1", "--only-rerun", pattern, str(probe)]
+    done = subprocess.run([sys.executable, *words], cwd=tmp_path, capture_output=True, text=True, timeout=100)
+    assert "2 failed, 1 rerun" in done.stdout, done.stdout + done.stderr
 
 
 def commands(text: str) -> list[str]:
