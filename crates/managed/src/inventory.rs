@@ -2,6 +2,7 @@
 
 use api::object;
 use api::quantity::Quantity;
+use api::sky::keys;
 use serde_json::Value;
 
 /// Labels that say what a node's GPUs are, in the order in which they are believed.
@@ -43,6 +44,8 @@ pub struct Free {
     pub all: (f64, f64),
     /// Why pods that tolerate nothing but taints of GPUs cannot go there, in SkyPilot's words; empty where they can.
     pub unfit: String,
+    /// Whether it is a machine of one of our clusters.
+    pub is_of_cluster: bool,
 }
 
 #[expect(clippy::cast_precision_loss, reason = "sizes of machines")]
@@ -117,6 +120,7 @@ pub fn every(nodes: &[Value], pods: &[Value]) -> Vec<Free> {
             gpus,
             all: (amount(allocatable, "cpu"), amount(allocatable, "memory") / GIB),
             unfit: unfit(node),
+            is_of_cluster: object::label(node, keys::CLUSTER).is_some(),
         }
     };
     nodes.iter().map(of).collect()
@@ -141,7 +145,7 @@ mod tests {
         let taint = |key: &str| json!({"taints": [{"key": key, "effect": "NoSchedule"}]});
         let mut lost = node("lost", json!({}));
         lost["status"]["conditions"][0]["status"] = "Unknown".into();
-        let nodes = [
+        let mut nodes = [
             node("a", taint("nvidia.com/gpu")),
             node("b", taint("mine")),
             node("c", json!({"unschedulable": true})),
@@ -166,8 +170,11 @@ mod tests {
             all: 2.0,
         };
         let (node, unfit) = ("a".to_owned(), String::new());
-        let left = Free { node, cpus: 5.5, memory: 15.0, gpus: Some(gpus), all: (7.5, 16.0), unfit };
+        let left =
+            Free { node, cpus: 5.5, memory: 15.0, gpus: Some(gpus), all: (7.5, 16.0), unfit, is_of_cluster: false };
         assert_eq!(free(&nodes, &pods), [left]);
+        nodes[0]["metadata"]["labels"][keys::CLUSTER] = "dev".into();
+        assert!(free(&nodes, &pods)[0].is_of_cluster);
         let words: Vec<String> = every(&nodes, &pods).into_iter().map(|node| node.unfit).collect();
         assert_eq!(words, ["", "NoSchedule Taint [mine]", "Cordoned", "NotReady"]);
     }

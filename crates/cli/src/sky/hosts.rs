@@ -5,7 +5,6 @@ use super::contexts::inventory;
 use super::hand::{AtHand, region};
 use ::sky::console::Host;
 use api::object;
-use api::sky::keys;
 use kube::api::ListParams;
 use managed::inventory::Free;
 use placement::Cloud;
@@ -34,15 +33,7 @@ pub(super) async fn hosts(at_hand: &AtHand) -> Vec<Host> {
         Some(sky) => inventory(&sky.client).await.unwrap_or_default(),
         None => Vec::new(),
     };
-    let clusters = match &sky {
-        Some(sky) => sky.nodes().list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default(),
-        None => Vec::new(),
-    };
-    let is_clusters = |node: &str| {
-        let found = clusters.iter().find(|one| one.metadata.name.as_deref() == Some(node));
-        found.and_then(|one| one.metadata.labels.as_ref()).is_some_and(|labels| labels.contains_key(keys::CLUSTER))
-    };
-    all.extend(this_machine(at_hand, own.iter().find(|node| !is_clusters(&node.node)).cloned()));
+    all.extend(this_machine(at_hand, own.iter().find(|node| !node.is_of_cluster).cloned()));
     for (context, found) in at_hand.contexts.inventory().await {
         match found {
             Ok(nodes) => all.extend(nodes.into_iter().map(|node| host(Cloud::Kubernetes, &context, node))),

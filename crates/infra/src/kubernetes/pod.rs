@@ -238,6 +238,7 @@ mod tests {
             }),
             all: (1.0, 1.0),
             unfit: String::new(),
+            is_of_cluster: false,
         };
         let nodes = [free("NVIDIA-L40S"), free("NVIDIA-L4"), free("NVIDIA-L4")];
         let accelerators = Some(Accelerators { name: "L4".into(), count: 0.5 });
