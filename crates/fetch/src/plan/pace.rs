@@ -20,7 +20,7 @@ const HOPE: u32 = 4;
 /// Streams to begin with, where parts of large files fill the line.
 const FIRST: usize = 8;
 /// Streams to begin with, where small files keep the line waiting for a round trip each.
-const FIRST_OF_MANY: usize = 64;
+const FIRST_OF_MANY: usize = 128;
 /// A stream more at the beginning for so many small files.
 const FILES: usize = 16;
 
@@ -159,13 +159,13 @@ mod tests {
 
     #[test]
     fn many_small_files_begin_in_many_streams() {
-        for (most, small, first) in [(128, 1, 8), (128, 160, 10), (128, 20_000, 64), (40, 20_000, 40), (0, 0, 1)] {
+        for (most, small, first) in [(256, 1, 8), (256, 160, 10), (256, 20_000, 128), (40, 20_000, 40), (0, 0, 1)] {
             assert_eq!(Streams::new(most, small).now(), first, "{small} files, {most} streams");
         }
-        let mut streams = Streams::new(128, 20_000);
+        let mut streams = Streams::new(256, 20_000);
         streams.pushed_back();
         streams.measured(9000.0);
-        assert_eq!(streams.now(), 32, "the server asks for less");
+        assert_eq!(streams.now(), 64, "the server asks for less");
     }
 
     #[test]

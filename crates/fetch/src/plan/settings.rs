@@ -31,7 +31,7 @@ const SECRET: [&str; 17] = [
     "KUBEFLOW_TRAINER_SERVER_TOKEN",
 ];
 
-const STREAMS: usize = 128;
+const STREAMS: usize = 256;
 const PART: u64 = 16 << 20;
 const STALL: Duration = Duration::from_secs(30);
 

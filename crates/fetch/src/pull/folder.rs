@@ -50,9 +50,36 @@ pub fn failed(path: &Path, error: &io::Error) -> Error {
     }
 }
 
-/// What the state file of a folder tells; nothing where there is none.
-pub fn read_state(target: &Path) -> State {
-    fs::read(target.join(STATE).join("state")).map(|text| State::read(&text)).unwrap_or_default()
+/// What the state file of a folder told when it was read; nothing where there was none.
+#[derive(Default)]
+pub struct Seen {
+    pub state: State,
+    /// What tells one content of the state file from another: its inode, length and time.
+    mark: Option<(u64, u64, i128)>,
+}
+
+impl Seen {
+    pub fn read(target: &Path) -> Self {
+        let path = target.join(STATE).join("state");
+        let read = || -> io::Result<Self> {
+            let mut file = File::open(&path)?;
+            let mark = mark(&file.metadata()?);
+            let mut text = Vec::new();
+            file.read_to_end(&mut text)?;
+            Ok(Self { state: State::read(&text), mark: Some(mark) })
+        };
+        read().unwrap_or_default()
+    }
+
+    /// What the file tells now: read again if it is another.
+    pub fn now(self, target: &Path) -> State {
+        let facts = fs::metadata(target.join(STATE).join("state")).ok();
+        if facts.as_ref().map(mark) == self.mark { self.state } else { Self::read(target).state }
+    }
+}
+
+fn mark(facts: &fs::Metadata) -> (u64, u64, i128) {
+    (facts.ino(), facts.len(), modified(facts))
 }
 
 /// The file of that name, if one is there.

@@ -126,7 +126,7 @@ async fn filled(settings: &Settings, target: &Path, mode: Mode, client: &Client,
 async fn fetch(
     settings: &Settings,
     target: &Path,
-    wanted: Wanted,
+    mut wanted: Wanted,
     say: &Say,
     status: Option<&Status>,
 ) -> Result<Report, Error> {
@@ -143,7 +143,8 @@ async fn fetch(
             lock.ok_or_else(|| Error::new(Kind::Other, "the lock of the folder was lost"))?
         }
     };
-    let mut state = folder::read_state(target);
+    // read before the lock was ours; another run may have written since
+    let mut state = std::mem::take(&mut wanted.seen).now(target);
     let stands = needs(target, &wanted.items, &state, false).await?;
     let missing = wanted.items.iter().zip(&stands).filter(|(_, stand)| **stand == Stand::Missing);
     let todo: Vec<Item> = missing.map(|(item, _)| item.clone()).collect();

@@ -1,5 +1,6 @@
 //! What is wanted, what of it is there, and what is missing: nothing is written here.
 
+use super::folder::Seen;
 use super::piece::Origin;
 use super::{FileReport, Mode, Report, Said, Say, folder};
 use crate::http::{Client, Fault};
@@ -11,7 +12,7 @@ use crate::plan::verify::Check;
 use crate::source::Source;
 use std::path::Path;
 use std::sync::Arc;
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 
 /// A wanted file.
 #[derive(Clone)]
@@ -48,21 +49,29 @@ pub struct Wanted {
     /// Locations with a pin, and their files' names.
     pub pinned: Vec<Complete>,
     pub present: Vec<Present>,
+    /// What the folder's state told meanwhile.
+    pub seen: Seen,
 }
 
 /// Asks all locations what they hold; one that is pinned and complete is not asked.
 pub async fn look(settings: &Settings, target: &Path, mode: Mode, client: &Client, say: &Say) -> Result<Wanted, Error> {
-    // of a folder with many files a long read, for hubs alone
-    let is_hub = |one: &crate::plan::settings::Wanted| matches!(one.location, Location::Hub(_));
-    let state = if settings.wanted.iter().any(is_hub) { folder::read_state(target) } else { State::default() };
-    let mut wanted = Wanted { items: Vec::new(), pinned: Vec::new(), present: Vec::new() };
+    let path = target.to_owned();
+    // of a folder with many files a long read: hubs need what it tells, others ask their source meanwhile
+    let mut reading = Some(tokio::task::spawn_blocking(move || Seen::read(&path)));
+    let mut seen = Seen::default();
+    let mut wanted = Wanted { items: Vec::new(), pinned: Vec::new(), present: Vec::new(), seen: Seen::default() };
     for one in &settings.wanted {
         let source = Arc::new(Source::new(one, settings, client, target)?);
-        let known =
-            state.complete.iter().find(|known| known.location == one.name && known.settings == settings.fingerprint());
+        if matches!(one.location, Location::Hub(_))
+            && let Some(reading) = reading.take()
+        {
+            seen = read(reading).await?;
+        }
+        let is_it = |known: &&Complete| known.location == one.name && known.settings == settings.fingerprint();
+        let known = seen.state.complete.iter().find(is_it);
         if let Some(known) = known.filter(|_| mode != Mode::Verify) {
             let pin = source.pin().await.map_err(Fault::into_error);
-            let present = all_there(&state, known, target);
+            let present = all_there(&seen.state, known, target);
             let count = present.as_ref().map_or(0, Vec::len);
             match (pin, present) {
                 (Ok(pin), Some(present)) if pin.as_deref() == Some(&known.pin) => {
@@ -95,7 +104,15 @@ pub async fn look(settings: &Settings, target: &Path, mode: Mode, client: &Clien
             .items
             .extend(listing.entries.into_iter().map(|entry| Item { entry: Arc::new(entry), origin: origin.clone() }));
     }
+    wanted.seen = match reading {
+        Some(reading) => read(reading).await?,
+        None => seen,
+    };
     Ok(wanted)
+}
+
+async fn read(reading: JoinHandle<Seen>) -> Result<Seen, Error> {
+    reading.await.map_err(|e| Error::new(Kind::Other, e.to_string()))
 }
 
 /// Whether the source was not asked, or did not answer: its network is away, or the settings forbid to go there.
@@ -114,23 +131,45 @@ fn all_there(state: &State, known: &Complete, target: &Path) -> Option<Vec<Prese
     known.files.iter().map(one).collect()
 }
 
-/// How each file stands. Contents are compared on threads of their own, a few at a time.
-pub async fn needs(target: &Path, items: &[Item], state: &State, every_byte: bool) -> Result<Vec<Stand>, Error> {
-    const AT_ONCE: usize = 4;
-    let mut stands = vec![Stand::Known; items.len()];
-    let mut running: JoinSet<(usize, Stand)> = JoinSet::new();
-    for (index, item) in items.iter().enumerate() {
+/// Files that one thread looks at.
+const LOOKED_AT: usize = 1024;
+
+/// What each file needs, by what is recorded and what is there.
+fn looks(target: &Path, items: &[Item], state: &State, every_byte: bool) -> Result<Vec<Need>, Error> {
+    let one = |item: &Item| {
         // what a verification does not find is told with all else; a run must not begin
         let found = match every_byte {
             true => folder::found(target, &item.entry.target),
             false => folder::free(target, &item.entry.target)?,
         };
         let record = state.files.get(&item.entry.target);
-        let mut what = need(&item.entry, &item.origin.name(&item.entry), record, found);
+        let what = need(&item.entry, &item.origin.name(&item.entry), record, found);
         if every_byte && what == Need::Nothing {
             let recorded = record.map(|(record, _)| record.check.clone());
-            what = item.entry.check.clone().or(recorded).map_or(Need::Nothing, Need::Compare);
+            return Ok(item.entry.check.clone().or(recorded).map_or(Need::Nothing, Need::Compare));
         }
+        Ok(what)
+    };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let share = items.len().div_ceil(threads).max(LOOKED_AT);
+    std::thread::scope(|scope| {
+        let some = |items: &[Item]| items.iter().map(one).collect::<Result<Vec<Need>, Error>>();
+        let running: Vec<_> = items.chunks(share).map(|items| scope.spawn(move || some(items))).collect();
+        let mut all = Vec::with_capacity(items.len());
+        for looked in running {
+            all.extend(looked.join().map_err(|_| Error::new(Kind::Other, "a thread that looks at files was lost"))??);
+        }
+        Ok(all)
+    })
+}
+
+/// How each file stands. Contents are compared on threads of their own, a few at a time.
+pub async fn needs(target: &Path, items: &[Item], state: &State, every_byte: bool) -> Result<Vec<Stand>, Error> {
+    const AT_ONCE: usize = 4;
+    let mut stands = vec![Stand::Known; items.len()];
+    let mut running: JoinSet<(usize, Stand)> = JoinSet::new();
+    let looked = looks(target, items, state, every_byte)?;
+    for (index, (item, what)) in items.iter().zip(looked).enumerate() {
         match what {
             Need::Nothing => {}
             Need::Fetch => stands[index] = Stand::Missing,
@@ -160,8 +199,8 @@ pub fn total(items: &[Item]) -> u64 {
 }
 
 pub async fn compare(target: &Path, wanted: &Wanted, mode: Mode) -> Result<Report, Error> {
-    let state = folder::read_state(target);
-    let stands = needs(target, &wanted.items, &state, mode == Mode::Verify).await?;
+    let state = &wanted.seen.state;
+    let stands = needs(target, &wanted.items, state, mode == Mode::Verify).await?;
     let files = wanted.items.iter().zip(&stands).map(|(item, stand)| FileReport {
         path: item.entry.target.clone(),
         size: item.entry.size,
