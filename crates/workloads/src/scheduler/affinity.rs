@@ -152,10 +152,10 @@ pub(super) struct Neighbourhood {
 
 impl Neighbourhood {
     /// What follows from the pods that have a node, those of them that keep others away, and the nodes' labels.
-    pub(super) fn of<'a>(
+    pub(super) fn of(
         pod: &Value,
-        placed: &[(&'a Value, &'a str)],
-        guards: &[(&'a Value, &'a str)],
+        placed: &[(Arc<Value>, &str)],
+        guards: &[(Arc<Value>, &str)],
         nodes: &BTreeMap<Arc<str>, Node>,
         namespaces: &Namespaces,
     ) -> Self {

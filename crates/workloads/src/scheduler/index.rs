@@ -9,6 +9,7 @@ use super::gang::{self, Group, Job, Plan, Seat};
 use super::line::{Line, Place, Shape, Unit};
 use super::node::{self, Node};
 use super::owned::{Needs, Rule};
+use super::pod::Pod;
 use super::preempt::Holders;
 use super::reserve::{Heads, Reservation, runs_for_ever};
 use super::{core, has_ended, node_of, waits};
@@ -31,16 +32,6 @@ pub(super) enum State {
     Ended,
     /// It never had one and gets none from here.
     Apart,
-}
-
-#[derive(Debug)]
-pub(super) struct Pod {
-    pub object: Arc<Value>,
-    pub state: State,
-    pub shape: Arc<Shape>,
-    pub group: Group,
-    /// It holds the room of a pod that is to come, and is nowhere but here.
-    pub is_room: bool,
 }
 
 /// A group's pods.
@@ -85,7 +76,7 @@ impl Members {
         let stay = self.bound.difference(&self.leaving).filter_map(|key| pods.get(key));
         let mut started = BTreeMap::new();
         for pod in stay {
-            *started.entry(gang::replicated_job(&pod.object).to_owned()).or_default() += 1;
+            *started.entry(pod.role.to_string()).or_default() += 1;
         }
         Cow::Owned(started)
     }
@@ -110,7 +101,8 @@ pub(super) struct Index {
     /// Pods that name a PodGroup, which need not be there.
     of_pod_group: BTreeMap<Key, BTreeSet<Key>>,
     pod_groups: BTreeMap<Key, i64>,
-    plans: BTreeMap<Key, (Value, Plan)>,
+    /// What JobSets say, and the text of what hangs on.
+    plans: BTreeMap<Key, (Box<str>, Plan)>,
     jobs: BTreeMap<Key, BTreeMap<String, Job>>,
     jobset_of_job: BTreeMap<Key, Key>,
     pub rules: Vec<Rule>,
@@ -169,19 +161,20 @@ impl Index {
 
     /// Whether a pod's old and new state differ in anything that counts here.
     fn is_same(old: &Pod, new: &Value) -> bool {
-        let (was, has) = (&old.object["metadata"], &new["metadata"]);
+        let object = old.object();
+        let (was, has) = (&object["metadata"], &new["metadata"]);
         let members = ["uid", "labels", "annotations", "creationTimestamp", "deletionTimestamp"];
         old.state == State::from(new)
-            && old.object["status"]["phase"] == new["status"]["phase"]
+            && object["status"]["phase"] == new["status"]["phase"]
             && members.iter().all(|member| was.get(member) == has.get(member))
-            && old.object["spec"] == new["spec"]
+            && object["spec"] == new["spec"]
     }
 
     fn take_pod(&mut self, key: &Key, object: Option<&Arc<Value>>) {
         if let (Some(pod), Some(object)) = (self.pods.get_mut(key), object)
             && Self::is_same(pod, object)
         {
-            pod.object = object.clone();
+            pod.keep(object);
             return;
         }
         self.remove_pod(key);
@@ -189,14 +182,9 @@ impl Index {
         if let Some(pod_group) = gang::pod_group_of(object) {
             self.of_pod_group.entry(pod_group).or_default().insert(key.clone());
         }
-        let pod = Pod {
-            state: State::from(&**object),
-            shape: Arc::new(Shape::of(object)),
-            group: Group::of(object, &self.pod_groups, &self.rules),
-            object: object.clone(),
-            is_room: false,
-        };
-        self.add_pod(key, pod);
+        let group = Group::of(object, &self.pod_groups, &self.rules);
+        let shape = self.line.known(Shape::of(object));
+        self.add_pod(key, Pod::new(object, State::from(&**object), shape, group));
     }
 
     /// Takes in what a pod was told; if more of it has changed, that is for a pass.
@@ -204,38 +192,39 @@ impl Index {
         if let (Some(pod), Some(object)) = (self.pods.get_mut(key), object)
             && Self::is_same(pod, object)
         {
-            pod.object = object.clone();
+            pod.keep(object);
         }
     }
 
     pub(super) fn add_pod(&mut self, key: &Key, pod: Pod) {
+        let object = pod.object();
         let members = self.groups.entry(pod.group.clone()).or_default();
         match &pod.state {
-            State::Waits => _ = members.waiting.insert((gang::rank(&pod.object), key.clone())),
+            State::Waits => _ = members.waiting.insert((pod.rank, key.clone())),
             State::On(_) | State::Ended => {
                 members.bound.insert(key.clone());
                 members.live += usize::from(pod.state != State::Ended);
-                if object::is_terminating(&pod.object) {
+                if object::is_terminating(&object) {
                     members.leaving.insert(key.clone());
                     members.live_leaving += usize::from(pod.state != State::Ended);
                 }
-                members.failed += usize::from(pod.object["status"]["phase"] == "Failed");
-                *members.started.entry(gang::replicated_job(&pod.object).to_owned()).or_default() += 1;
+                members.failed += usize::from(object["status"]["phase"] == "Failed");
+                *members.started.entry(pod.role.to_string()).or_default() += 1;
             }
             State::Apart => {}
         }
         if let State::On(node) = &pod.state {
             self.on_node.entry(node.clone()).or_default().insert(key.clone());
-            if affinity::keeps_away(&pod.object) {
+            if affinity::keeps_away(&object) {
                 self.guards.insert(key.clone());
             }
             self.holders.come(key, &pod);
             if let Some(held) = self.nodes.get_mut(node) {
-                held.take(&pod.object, &pod.shape.needs);
+                held.take(&object, &pod.shape.needs);
             }
             self.touched_nodes.insert(node.clone());
         }
-        if let Some(jobset) = gang::jobset_of(&pod.object) {
+        if let Some(jobset) = gang::jobset_of(&object) {
             members.jobsets.insert(jobset.clone());
             self.of_jobset.entry(jobset).or_default().insert(pod.group.clone());
         }
@@ -245,17 +234,18 @@ impl Index {
 
     pub(super) fn remove_pod(&mut self, key: &Key) -> Option<Pod> {
         let pod = self.pods.remove(key)?;
+        let object = pod.object();
         if let Some(members) = self.groups.get_mut(&pod.group) {
             match &pod.state {
-                State::Waits => _ = members.waiting.remove(&(gang::rank(&pod.object), key.clone())),
+                State::Waits => _ = members.waiting.remove(&(pod.rank, key.clone())),
                 State::On(_) | State::Ended => {
                     members.bound.remove(key);
                     members.live -= usize::from(pod.state != State::Ended);
                     if members.leaving.remove(key) {
                         members.live_leaving -= usize::from(pod.state != State::Ended);
                     }
-                    members.failed -= usize::from(pod.object["status"]["phase"] == "Failed");
-                    let name = gang::replicated_job(&pod.object);
+                    members.failed -= usize::from(object["status"]["phase"] == "Failed");
+                    let name = &*pod.role;
                     if let Some(count) = members.started.get_mut(name) {
                         *count -= 1;
                         if *count == 0 {
@@ -268,17 +258,17 @@ impl Index {
         }
         if let State::On(node) = &pod.state {
             if let Some(held) = self.nodes.get_mut(node) {
-                held.give_back(&pod.object, &pod.shape.needs);
+                held.give_back(&object, &pod.shape.needs);
             }
             remove_from(&mut self.on_node, node, key);
             self.guards.remove(key);
             self.holders.go(key, &pod);
-            if runs_for_ever(&pod.object) {
+            if runs_for_ever(&object) {
                 self.heads.look_anew();
             }
             self.touched_nodes.insert(node.clone());
         }
-        if let Some(pod_group) = gang::pod_group_of(&pod.object) {
+        if let Some(pod_group) = gang::pod_group_of(&object) {
             remove_from(&mut self.of_pod_group, &pod_group, key);
         }
         self.touched_groups.insert(pod.group.clone());
@@ -288,10 +278,10 @@ impl Index {
     /// A pod is going to have a node.
     pub(super) fn assume(&mut self, key: &Key, node: &Arc<str>) {
         if let Some(pod) = self.remove_pod(key) {
-            if let Some(pod_group) = gang::pod_group_of(&pod.object) {
+            if let Some(pod_group) = gang::pod_group_of(&pod.object()) {
                 self.of_pod_group.entry(pod_group).or_default().insert(key.clone());
             }
-            self.add_pod(key, Pod { state: State::On(node.clone()), ..pod });
+            self.add_pod(key, pod.on(node));
         }
     }
 
@@ -311,7 +301,7 @@ impl Index {
         if let Some(object) = object {
             let mut node = Node::new(object.clone());
             for pod in self.on_node.get(&name).into_iter().flatten().filter_map(|key| self.pods.get(key)) {
-                node.take(&pod.object, &pod.shape.needs);
+                node.take(&pod.object(), &pod.shape.needs);
             }
             let seated = self.seated.iter().filter_map(|group| self.groups.get(group));
             let seats = seated.flat_map(|members| &members.seats);
@@ -327,7 +317,8 @@ impl Index {
         // what it says hangs on little of it: reading it whole is dear
         let facts = |object: &Value| {
             let meta = &object["metadata"];
-            serde_json::json!([object["spec"], object["status"]["restarts"], meta["deletionTimestamp"], meta["uid"]])
+            let parts = [&object["spec"], &object["status"]["restarts"], &meta["deletionTimestamp"], &meta["uid"]];
+            parts.map(Value::to_string).join(" ").into_boxed_str()
         };
         let now = object.map(|object| facts(object));
         if now.as_ref() == self.plans.get(key).map(|(facts, _)| facts) {
@@ -378,7 +369,7 @@ impl Index {
             None => self.pod_groups.remove(key),
         };
         for key in self.of_pod_group.get(key).cloned().unwrap_or_default() {
-            if let Some(pod) = self.pods.get(&key).map(|pod| pod.object.clone()) {
+            if let Some(pod) = self.pods.get(&key).map(Pod::object) {
                 let state = self.remove_pod(&key).map(|pod| pod.state);
                 self.take_pod(&key, Some(&pod));
                 // it may have a node that the world has not told of yet
@@ -438,7 +429,7 @@ impl Index {
                 let pods = &self.pods;
                 let sample = |shape: &Shape| {
                     let pods = unit.pods.iter().filter_map(|key| pods.get(key));
-                    let mut suited = pods.filter(|pod| *pod.shape == *shape).map(|pod| pod.object.clone());
+                    let mut suited = pods.filter(|pod| *pod.shape == *shape).map(Pod::object);
                     suited.next().unwrap_or_default()
                 };
                 self.line.join(&unit, &self.nodes, sample);
@@ -465,8 +456,9 @@ impl Index {
         if members.staying() == 0 || members.failed == 0 {
             return Vec::new();
         }
-        let bound: Vec<&Arc<Value>> =
-            members.bound.iter().filter_map(|key| self.pods.get(key)).map(|pod| &pod.object).collect();
+        let bound: Vec<Arc<Value>> =
+            members.bound.iter().filter_map(|key| self.pods.get(key)).map(Pod::object).collect();
+        let bound: Vec<&Arc<Value>> = bound.iter().collect();
         let jobsets: BTreeSet<Key> = bound.iter().filter_map(|pod| gang::jobset_of(pod)).collect();
         let of_jobset = |jobset: &Key| {
             let plan = self.plans.get(jobset).map(|(_, plan)| plan);
@@ -511,7 +503,7 @@ impl Index {
                 let started = members.started(&self.pods);
                 let follows = |key: &Key| {
                     let pod = self.pods.get(key);
-                    pod.is_some_and(|pod| started.contains_key(gang::replicated_job(&pod.object)))
+                    pod.is_some_and(|pod| started.contains_key(&*pod.role))
                 };
                 let (following, first): (Vec<Key>, Vec<Key>) = match started.is_empty() {
                     true => (Vec::new(), waiting().collect()),
@@ -534,16 +526,16 @@ impl Index {
 
     /// How many pods of the JobSet that these belong to may start by now; `None` where they belong to none.
     fn startable(&self, members: &Members) -> Option<usize> {
-        let pod = &self.pods.get(&members.waiting.first()?.1)?.object;
-        let attempt = object::label(pod, keys::RESTART_ATTEMPT)?.parse().ok()?;
-        Some(self.expected(&gang::jobset_of(pod)?, attempt)?.values().sum())
+        let pod = self.pods.get(&members.waiting.first()?.1)?.object();
+        let attempt = object::label(&pod, keys::RESTART_ATTEMPT)?.parse().ok()?;
+        Some(self.expected(&gang::jobset_of(&pod)?, attempt)?.values().sum())
     }
 
     fn unit(&self, group: &Group, name: &str, pods: Vec<Key>, wanted: usize, replaces: bool) -> Unit {
         let (needed, missing) = (wanted.min(pods.len()), wanted.saturating_sub(pods.len()));
         let objects = || pods.iter().filter_map(|key| self.pods.get(key));
-        let priority = objects().map(|pod| pod.object["spec"]["priority"].as_i64().unwrap_or_default()).max();
-        let created = objects().map(|pod| object::meta(&pod.object, "creationTimestamp")).min();
+        let priority = objects().map(|pod| pod.priority).max();
+        let created = objects().map(|pod| pod.created).min();
         let mut wants: BTreeMap<Arc<Shape>, u64> = BTreeMap::new();
         for pod in objects().take(needed).filter(|_| missing == 0) {
             *wants.entry(pod.shape.clone()).or_default() += 1;
@@ -551,7 +543,7 @@ impl Index {
         let place = Place {
             is_new: !replaces,
             priority: Reverse(priority.unwrap_or_default()),
-            created: created.and_then(|created| created.parse().ok()),
+            created: created.flatten(),
             name: name.to_owned(),
             unit: pods.first().cloned().unwrap_or_default(),
         };
@@ -567,11 +559,11 @@ impl Index {
     }
 
     /// Pods that have a node, and where.
-    pub(super) fn placed(&self) -> impl Iterator<Item = (&Value, &str)> {
+    pub(super) fn placed(&self) -> impl Iterator<Item = (Arc<Value>, &str)> {
         let on_node = self.on_node.iter();
         let here = |key: &&Key| !self.holders.thought_away.contains(*key);
         on_node.flat_map(move |(node, keys)| {
-            keys.iter().filter(here).filter_map(|key| Some((&*self.pods.get(key)?.object, &**node)))
+            keys.iter().filter(here).filter_map(|key| Some((self.pods.get(key)?.object(), &**node)))
         })
     }
 

@@ -152,6 +152,11 @@ impl Line {
         }
     }
 
+    /// The shape as those that wait have it: one for all of them.
+    pub(super) fn known(&self, shape: Shape) -> Arc<Shape> {
+        self.families.get_key_value(&shape).map_or_else(|| Arc::new(shape), |(known, _)| known.clone())
+    }
+
     fn wait(&mut self, place: &Arc<Place>, (shape, count): &(Arc<Shape>, u64)) {
         self.stop_waiting(place);
         let Some(family) = self.families.get_mut(shape) else { return };

@@ -25,6 +25,7 @@ mod owned;
 #[cfg(test)]
 mod owned_tests;
 mod placing;
+mod pod;
 mod preempt;
 #[cfg(test)]
 mod preempt_tests;
@@ -241,8 +242,8 @@ impl Memory {
         if passed.is_cut {
             decision.next = Next::After(SOON);
         }
-        let bound = passed.placements.iter().filter_map(|(key, node)| Some((&index.pods.get(key)?.object, node)));
-        decision.writes = bound.map(|(pod, node)| binding(pod, node)).collect();
+        let bound = passed.placements.iter().filter_map(|(key, node)| Some((index.pods.get(key)?.object(), node)));
+        decision.writes = bound.map(|(pod, node)| binding(&pod, node)).collect();
         self.assumed = passed.placements.into_iter().map(|(key, _)| key).collect();
         if let Some(preemption) = passed.preemption {
             decision.writes.extend(preemption.writes(index, now));

@@ -5,8 +5,9 @@
 //! what the other still needs.
 
 use super::gang::Group;
-use super::index::{Index, Members, Pod, State};
+use super::index::{Index, Members, State};
 use super::line::Shape;
+use super::pod::Pod;
 use api::object::{self, Gvk, Key};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -84,7 +85,7 @@ impl Index {
         let wanted = self.owned.get(&(*at, owner.clone())).and_then(|needs| needs.as_ref()?.kept.as_ref());
         let wanted = wanted.and_then(|kept| {
             let first = self.is_missing(members, self.rules[*at].role_label, kept)?;
-            Some((key_of(owner, kept), kept.template.clone(), object::meta(first, "creationTimestamp").to_owned()))
+            Some((key_of(owner, kept), kept.template.clone(), object::meta(&first, "creationTimestamp").to_owned()))
         });
         let held: Vec<Key> = members.keys().filter(|key| self.is_room(key)).cloned().collect();
         for key in &held {
@@ -101,35 +102,37 @@ impl Index {
                 "labels": template["metadata"]["labels"]},
             "spec": template["spec"],
         }));
-        let shape = Arc::new(Shape::of(&object));
-        self.add_pod(&key, Pod { state: State::Waits, shape, group: group.clone(), object, is_room: true });
+        let shape = self.line.known(Shape::of(&object));
+        let mut pod = Pod::new(&object, State::Waits, shape, group.clone());
+        pod.is_room = true;
+        self.add_pod(&key, pod);
     }
 
     /// Whether a place-holder is called for; then one of the pods that it is for.
-    fn is_missing<'a>(&'a self, members: &Members, role_label: &str, kept: &Kept) -> Option<&'a Value> {
+    fn is_missing(&self, members: &Members, role_label: &str, kept: &Kept) -> Option<Arc<Value>> {
         let real = || members.keys().filter_map(|key| self.pods.get(key)).filter(|pod| !pod.is_room);
-        let is_here = |pod: &&Pod| pod.state != State::Ended && !object::is_terminating(&pod.object);
-        let is_it = |pod: &Pod| object::label(&pod.object, role_label) == Some(kept.role);
+        let is_here = |pod: &&Pod| pod.state != State::Ended && !object::is_terminating(&pod.object());
+        let is_it = |pod: &Pod| object::label(&pod.object(), role_label) == Some(kept.role);
         if real().filter(is_here).any(is_it) {
             return None;
         }
         let holds = |pod: &&Pod| is_here(pod) && matches!(pod.state, State::On(_));
         let waits = |pod: &&Pod| kept.is_late && pod.state == State::Waits;
-        real().find(|pod| holds(pod) || waits(pod)).map(|pod| &*pod.object)
+        real().find(|pod| holds(pod) || waits(pod)).map(Pod::object)
     }
 
     /// Whether real pods of a gang hold nodes, and are to go on.
     fn runs(&self, members: Option<&Members>) -> bool {
         let mut pods = members.into_iter().flat_map(|members| &members.bound).filter_map(|key| self.pods.get(key));
-        pods.any(|pod| !pod.is_room && matches!(pod.state, State::On(_)) && !object::is_terminating(&pod.object))
+        pods.any(|pod| !pod.is_room && matches!(pod.state, State::On(_)) && !object::is_terminating(&pod.object()))
     }
 
     /// How many of a gang have ended and stay as they are.
     fn ended(&self, at: usize, members: &Members, needs: &Needs) -> usize {
-        let role = |pod: &Pod| object::label(&pod.object, self.rules[at].role_label).map(str::to_owned);
+        let role = |pod: &Pod| object::label(&pod.object(), self.rules[at].role_label).map(str::to_owned);
         let comes_again = |pod: &Pod| needs.kept.as_ref().is_some_and(|kept| role(pod).as_deref() == Some(kept.role));
         let pods = members.bound.iter().filter_map(|key| self.pods.get(key));
-        let stays = |pod: &&Pod| pod.state == State::Ended && !object::is_terminating(&pod.object);
+        let stays = |pod: &&Pod| pod.state == State::Ended && !object::is_terminating(&pod.object());
         pods.filter(stays).filter(|pod| !comes_again(pod)).count()
     }
 

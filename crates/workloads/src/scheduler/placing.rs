@@ -72,7 +72,7 @@ struct Candidates {
 }
 
 impl Candidates {
-    fn suit(&self, pod: &super::index::Pod) -> bool {
+    fn suit(&self, pod: &super::pod::Pod) -> bool {
         self.shape == pod.shape
     }
 }
@@ -115,7 +115,7 @@ impl Index {
         for place in replacements {
             let Some(unit) = self.units.get(&place.unit) else { continue };
             let pod = unit.pods.first().and_then(|key| self.pods.get(key));
-            let is_seated = |seat: &Seat| pod.is_some_and(|pod| seat.suits(&pod.object).is_some());
+            let is_seated = |seat: &Seat| pod.is_some_and(|pod| seat.suits(&pod.object()).is_some());
             if self.seats_for(unit).iter().any(is_seated) {
                 self.attempt(&place, passed);
             }
@@ -169,7 +169,7 @@ impl Index {
         let mut refused = None;
         for key in unit.pods.iter().take(unit.needed) {
             let Some(pod) = self.pods.get(key) else { continue };
-            let (object, shape) = (pod.object.clone(), pod.shape.clone());
+            let (object, shape) = (pod.open(), pod.shape.clone());
             if let Some(claim) = self.missing_claim(&object) {
                 let count = self.nodes.len();
                 let why = format!("0/{count} nodes are available: persistentvolumeclaim {claim:?} not found.");
@@ -227,7 +227,7 @@ impl Index {
         }
         for (key, name) in &placements {
             if let (Some(pod), Some(node)) = (self.pods.get(key), self.nodes.get_mut(name)) {
-                node.give_back(&pod.object, &pod.shape.needs);
+                node.give_back(&pod.open(), &pod.shape.needs);
                 node.spend(&pod.shape.needs, -1);
             }
         }
@@ -249,17 +249,18 @@ impl Index {
     /// What the pod's neighbours say; `None` where none of them has a say.
     fn neighbourhood(&self, pod: &Value, more: &[Placement]) -> Option<Neighbourhood> {
         let asks = affinity::asks_for_neighbours(pod);
-        let also = || more.iter().filter_map(|(key, node)| Some((&*self.pods.get(key)?.object, &**node)));
+        let also = || more.iter().filter_map(|(key, node)| Some((self.pods.get(key)?.open(), &**node)));
         let guards = self.guards.iter().filter(|key| !self.holders.thought_away.contains(*key)).filter_map(|key| {
             let pod = self.pods.get(key)?;
             let super::index::State::On(node) = &pod.state else { return None };
-            Some((&*pod.object, &**node))
+            Some((pod.object(), &**node))
         });
-        let guards: Vec<(&Value, &str)> = guards.chain(also().filter(|(pod, _)| affinity::keeps_away(pod))).collect();
+        let guards: Vec<(Arc<Value>, &str)> =
+            guards.chain(also().filter(|(pod, _)| affinity::keeps_away(pod))).collect();
         if !asks && guards.is_empty() {
             return None;
         }
-        let placed: Vec<(&Value, &str)> = if asks { self.placed().chain(also()).collect() } else { Vec::new() };
+        let placed: Vec<(Arc<Value>, &str)> = if asks { self.placed().chain(also()).collect() } else { Vec::new() };
         Some(Neighbourhood::of(pod, &placed, &guards, &self.nodes, &self.namespaces))
     }
 

@@ -6,10 +6,11 @@
 //! finds one pod of a gang marked and not deleted, after a crash for instance, deletes the whole gang.
 
 use super::gang::Group;
-use super::index::{Index, Pod, State};
+use super::index::{Index, State};
 use super::line::{Shape, Unit};
 use super::node::Node;
 use super::placing::{Aim, Placement};
+use super::pod::Pod;
 use super::reserve::Reservation;
 use super::{REPORTER, event};
 use api::object::{self, Key, Target};
@@ -83,12 +84,12 @@ fn is_marked(pod: &Value) -> bool {
 impl Holders {
     /// A pod has got a node.
     pub(super) fn come(&mut self, key: &Key, pod: &Pod) {
-        if object::is_terminating(&pod.object) {
+        if object::is_terminating(&pod.object()) {
             self.leaving.insert(key.clone());
             return;
         }
         self.count(pod, true);
-        if is_marked(&pod.object) {
+        if is_marked(&pod.object()) {
             self.marked.insert(key.clone());
         }
     }
@@ -104,14 +105,14 @@ impl Holders {
 
     /// Counts a pod that stays, or has stayed until now.
     fn count(&mut self, pod: &Pod, is_more: bool) {
-        let priority = priority(&pod.object);
+        let priority = pod.priority;
         count(&mut self.priorities, priority, is_more);
         let mut holding = self.gangs.remove(&pod.group).unwrap_or_default();
         if let Some(rank) = holding.rank(&pod.group) {
             self.order.remove(&rank);
         }
         count(&mut holding.priorities, priority, is_more);
-        count(&mut holding.created, object::meta(&pod.object, "creationTimestamp").to_owned(), is_more);
+        count(&mut holding.created, object::meta(&pod.object(), "creationTimestamp").to_owned(), is_more);
         if let Some(rank) = holding.rank(&pod.group) {
             self.order.insert(rank);
             self.gangs.insert(pod.group.clone(), holding);
@@ -149,29 +150,29 @@ impl Preemption {
             "message": format!("{REPORTER}: preempting to accommodate a higher priority pod"),
             "lastTransitionTime": at,
         }]});
-        let unmarked = victims().filter(|pod| !is_marked(&pod.object));
-        let mut writes: Vec<Write> = unmarked.map(|pod| status(&pod.object, mark.clone()).into()).collect();
+        let unmarked = victims().filter(|pod| !is_marked(&pod.object()));
+        let mut writes: Vec<Write> = unmarked.map(|pod| status(&pod.object(), mark.clone()).into()).collect();
         let mut nominated = self.nominated.iter().filter_map(|(key, node)| Some((real(key)?, node))).peekable();
         let first = nominated.peek().map(|(pod, _)| *pod);
         for pod in victims() {
             let State::On(node) = &pod.state else { continue };
             let op = Op::Delete {
-                target: Target::of(&pod.object),
+                target: Target::of(&pod.object()),
                 propagation: Propagation::Background,
-                uid: Some(object::uid(&pod.object).to_owned()),
+                uid: Some(object::uid(&pod.object()).to_owned()),
                 resource_version: None,
                 grace_secs: None,
             };
-            let text = first.map(|first| format!("Preempted by pod {} on node {node}", object::uid(&first.object)));
-            let event = text.map(|text| event(&pod.object, EventType::Normal, "Preempted", text, "Preempting"));
+            let text = first.map(|first| format!("Preempted by pod {} on node {node}", object::uid(&first.object())));
+            let event = text.map(|text| event(&pod.object(), EventType::Normal, "Preempted", text, "Preempting"));
             writes.push(Write { op, on_error: OnError::Continue, on_success: event });
         }
         let gangs: BTreeSet<String> = victims().map(|pod| name_of(&pod.group)).collect();
         let (count, gangs) = (self.victims.len(), Vec::from_iter(gangs).join(", "));
         for (at, (pod, node)) in nominated.enumerate() {
             let text = format!("Ends {count} pod(s) of lower priority to make room: {gangs}");
-            let event = event(&pod.object, EventType::Normal, "Preempting", text, "Preempting");
-            let op = status(&pod.object, json!({"nominatedNodeName": &**node}));
+            let event = event(&pod.object(), EventType::Normal, "Preempting", text, "Preempting");
+            let op = status(&pod.object(), json!({"nominatedNodeName": &**node}));
             writes.push(Write { op, on_error: OnError::Continue, on_success: (at == 0).then_some(event) });
         }
         writes
@@ -220,13 +221,13 @@ impl Index {
     /// Whether a unit's pods say that nobody is to go for them.
     pub(super) fn never_preempts(&self, unit: &Unit) -> bool {
         let mut pods = unit.pods.iter().filter_map(|key| self.pods.get(key));
-        pods.any(|pod| pod.object["spec"]["preemptionPolicy"] == "Never")
+        pods.any(|pod| pod.never_preempts)
     }
 
     /// The pods of a group that hold nodes and are not being deleted.
     fn staying(&self, group: &Group) -> Vec<Key> {
         let bound = self.groups.get(group).into_iter().flat_map(|members| &members.bound);
-        let stays = |pod: &Pod| matches!(pod.state, State::On(_)) && !object::is_terminating(&pod.object);
+        let stays = |pod: &Pod| matches!(pod.state, State::On(_)) && !object::is_terminating(&pod.object());
         bound.filter(|key| self.pods.get(*key).is_some_and(stays)).cloned().collect()
     }
 
@@ -313,7 +314,7 @@ impl Index {
             let State::On(name) = &pod.state else { continue };
             if let Some(node) = self.nodes.get_mut(name) {
                 let act = if is_away { Node::give_back } else { Node::take };
-                act(node, &pod.object, &pod.shape.needs);
+                act(node, &pod.object(), &pod.shape.needs);
             }
             match is_away {
                 true => self.holders.thought_away.insert(key.clone()),
@@ -344,20 +345,20 @@ mod tests {
         }
         let shape = Arc::new(Shape::of(&object));
         let (group, state) = (Group::Alone(Key::new("ns", group)), State::On("node".into()));
-        (key, Pod { object: Arc::new(object), state, shape, group, is_room: false })
+        (key, Pod::new(&Arc::new(object), state, shape, group))
     }
 
     /// As it is worked out from all pods at once.
     fn whole(held: &BTreeMap<Key, Pod>) -> Vec<Rank> {
         let mut found: BTreeMap<&Group, Vec<&Pod>> = BTreeMap::new();
-        for pod in held.values().filter(|pod| !object::is_terminating(&pod.object)) {
+        for pod in held.values().filter(|pod| !object::is_terminating(&pod.object())) {
             found.entry(&pod.group).or_default().push(pod);
         }
         let mut order: Vec<Rank> = found
             .into_iter()
             .map(|(group, pods)| {
-                let highest = pods.iter().map(|pod| priority(&pod.object)).max().unwrap();
-                let created = pods.iter().map(|pod| object::meta(&pod.object, "creationTimestamp").to_owned()).min();
+                let highest = pods.iter().map(|pod| priority(&pod.object())).max().unwrap();
+                let created = pods.iter().map(|pod| object::meta(&pod.object(), "creationTimestamp").to_owned()).min();
                 (highest, Reverse(created), group.clone())
             })
             .collect();

@@ -6,10 +6,11 @@
 //! for ever is never waited for, and a unit that no emptied nodes could hold gets no reservation.
 
 use super::affinity;
-use super::index::{Index, Pod};
+use super::index::Index;
 use super::line::{Place, Shape, Unit};
 use super::node::{Node, Spare};
-use super::{preempt, request};
+use super::pod::Pod;
+use super::request;
 use api::object;
 use serde_json::Value;
 use std::cmp::Reverse;
@@ -80,9 +81,8 @@ pub(super) fn runs_for_ever(pod: &Value) -> bool {
 
 /// Whether a pod comes after a unit in the queue.
 fn comes_after(pod: &Pod, head: &Place) -> bool {
-    let priority = Reverse(pod.object["spec"]["priority"].as_i64().unwrap_or_default());
-    let created = object::meta(&pod.object, "creationTimestamp").parse().ok();
-    (priority, created) > (head.priority, head.created)
+    let priority = Reverse(pod.priority);
+    (priority, pod.created) > (head.priority, head.created)
 }
 
 impl Index {
@@ -165,13 +165,13 @@ impl Index {
         let pods = self.on_node.get(name).into_iter().flatten().filter_map(|key| self.pods.get(key));
         for pod in pods {
             let stays = match stay {
-                Stay::Endless => runs_for_ever(&pod.object),
-                Stay::Behind(head) => runs_for_ever(&pod.object) || comes_after(pod, head),
-                Stay::EndlessFrom(least) => runs_for_ever(&pod.object) && preempt::priority(&pod.object) >= *least,
+                Stay::Endless => runs_for_ever(&pod.object()),
+                Stay::Behind(head) => runs_for_ever(&pod.object()) || comes_after(pod, head),
+                Stay::EndlessFrom(least) => runs_for_ever(&pod.object()) && pod.priority >= *least,
             };
             // one that is being deleted is as good as gone
-            if stays && !object::is_terminating(&pod.object) {
-                emptied.take(&pod.object, &pod.shape.needs);
+            if stays && !object::is_terminating(&pod.object()) {
+                emptied.take(&pod.object(), &pod.shape.needs);
             }
         }
         emptied
@@ -181,7 +181,11 @@ impl Index {
     fn shares(&self, unit: &Unit, may_preempt: bool) -> Option<BTreeMap<Arc<str>, Vec<Arc<Shape>>>> {
         let pods = || unit.pods.iter().take(unit.needed).filter_map(|key| self.pods.get(key));
         // what others are near is not known beforehand
-        if pods().any(|pod| affinity::asks_for_neighbours(&pod.object) || self.missing_claim(&pod.object).is_some()) {
+        let is_unknown = |pod: &Pod| {
+            let object = pod.open();
+            affinity::asks_for_neighbours(&object) || self.missing_claim(&object).is_some()
+        };
+        if pods().any(is_unknown) {
             return None;
         }
         let at_last = if may_preempt { Stay::EndlessFrom(unit.place.priority.0) } else { Stay::Endless };
@@ -195,18 +199,16 @@ impl Index {
             nodes.sort_by(|a, b| (a.0, a.1).cmp(&(b.0, b.1)));
             let mut shares: BTreeMap<Arc<str>, Vec<Arc<Shape>>> = BTreeMap::new();
             for (shape, count) in &unit.wants {
-                let sample = pods().find(|pod| pod.shape == *shape)?;
+                let sample = pods().find(|pod| pod.shape == *shape)?.open();
                 let mut left = *count;
                 for (_, name, node) in &mut nodes {
-                    let takes = |node: &Node| {
-                        affinity::selects(&sample.object, node) && node.keeps_out(&sample.object).is_none()
-                    };
+                    let takes = |node: &Node| affinity::selects(&sample, node) && node.keeps_out(&sample).is_none();
                     let here = node.room_for(&shape.needs).min(left).min(shape.most());
                     if here == 0 || !takes(node) || !node.has_ports(&shape.ports, false) {
                         continue;
                     }
                     for _ in 0..here {
-                        node.take(&sample.object, &shape.needs);
+                        node.take(&sample, &shape.needs);
                         shares.entry((*name).clone()).or_default().push(shape.clone());
                     }
                     left -= here;

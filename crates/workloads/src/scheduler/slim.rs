@@ -115,16 +115,35 @@ fn job(job: &Value) -> Value {
 }
 
 fn jobset(jobset: &Value) -> Value {
-    let mut slim = members(jobset, &["apiVersion", "kind", "spec"]);
+    let mut slim = members(jobset, &["apiVersion", "kind"]);
     put(&mut slim, "metadata", metadata(jobset, &[]));
+    put(&mut slim, "spec", jobset_spec(&jobset["spec"]));
     put(&mut slim, "status", members(&jobset["status"], &["restarts"]));
-    let replicated = slim.get_mut("spec").and_then(|spec| spec.get_mut("replicatedJobs")).and_then(Value::as_array_mut);
-    for replicated in replicated.into_iter().flatten() {
-        if let Some(template) = replicated.get_mut("template") {
-            *template = Map::from_iter([("spec".to_owned(), job_spec(&template["spec"]).into())]).into();
-        }
-    }
     slim.into()
+}
+
+/// A JobSet's spec without the templates of its pods, which are most of it.
+fn jobset_spec(spec: &Value) -> Map<String, Value> {
+    let cut = |(name, value): (&String, &Value)| {
+        let value = match (name.as_str(), value) {
+            ("replicatedJobs", Value::Array(list)) => list.iter().map(replicated_job).collect(),
+            _ => value.clone(),
+        };
+        (name.clone(), value)
+    };
+    spec.as_object().into_iter().flatten().map(cut).collect()
+}
+
+fn replicated_job(replicated: &Value) -> Value {
+    let Value::Object(members) = replicated else { return replicated.clone() };
+    let cut = |(name, value): (&String, &Value)| {
+        let value = match name.as_str() {
+            "template" => Map::from_iter([("spec".to_owned(), job_spec(&value["spec"]).into())]).into(),
+            _ => value.clone(),
+        };
+        (name.clone(), value)
+    };
+    Value::Object(members.iter().map(cut).collect())
 }
 
 #[cfg(test)]

@@ -54,7 +54,7 @@ impl Counted {
 
 impl Spread {
     /// What follows from the pods that have a node and the nodes' labels.
-    pub(super) fn of(pod: &Value, placed: &[(&Value, &str)], nodes: &BTreeMap<Arc<str>, Node>) -> Self {
+    pub(super) fn of(pod: &Value, placed: &[(Arc<Value>, &str)], nodes: &BTreeMap<Arc<str>, Node>) -> Self {
         let list = || pod["spec"]["topologySpreadConstraints"].as_array().into_iter().flatten();
         let is_required = |constraint: &Value| constraint["whenUnsatisfiable"] != "ScheduleAnyway";
         // a node counts if it has the labels of all constraints of its sort

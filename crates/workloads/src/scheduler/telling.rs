@@ -38,7 +38,8 @@ impl Teller {
         // what was refused is written again
         for (place, key, text) in std::mem::take(&mut self.told) {
             let is_told = index.pods.get(&key).is_none_or(|pod| {
-                pod.state != State::Waits || said(&pod.object).is_some_and(|said| object::text(said, "message") == text)
+                pod.state != State::Waits
+                    || said(&pod.object()).is_some_and(|said| object::text(said, "message") == text)
             });
             if !is_told && index.queue.contains(&place) {
                 index.fresh.insert(place);
@@ -119,7 +120,7 @@ impl Teller {
             decision.report.note(format!("{}: {text}", place.unit.name));
             for key in &unit.pods {
                 let Some(pod) = index.pods.get(key).filter(|pod| !pod.is_room) else { continue };
-                match tell(&pod.object, &text, is_first, now) {
+                match tell(&pod.object(), &text, is_first, now) {
                     Told::Already => {}
                     Told::Later(at) => _ = self.later.insert(place.clone(), at),
                     Told::Now(write) => {
