@@ -42,8 +42,9 @@ impl Entry {
 struct Kind {
     objects: BTreeMap<Key, Entry>,
     packed: bool,
-    /// Keys by the uid of each owner; under the empty uid those without any.
-    by_owner: BTreeMap<Arc<str>, BTreeSet<Key>>,
+    /// Uids of owners with the keys of what they own; the empty uid with those that nobody owns. One set for all owners: most own one
+    /// or two, and a set of its own takes half a kilobyte.
+    by_owner: BTreeSet<(Arc<str>, Key)>,
     /// What the watch last told of objects that a write of ours has replaced since: it knows owners and labels of before.
     displaced: BTreeMap<Key, Held>,
     /// The newest revision that the watch has told of.
@@ -65,20 +66,29 @@ fn owner_uids(object: &Value) -> impl Iterator<Item = &str> {
 impl Kind {
     /// `object` is the tree of `held`.
     fn put(&mut self, held: &Held, object: &Value) -> Option<Held> {
-        let key = Key::of(object);
+        let (key, packed) = (Key::of(object), self.packed);
+        // most changes leave owners as they are
+        if let Some(old) = self.objects.get_mut(&key)
+            && old.owners.iter().map(|uid| &**uid).eq(owner_uids(object))
+        {
+            let owners = std::mem::take(&mut old.owners);
+            let old = std::mem::replace(old, Entry::new(held, object, packed, owners));
+            return Some(old.held);
+        }
         // one text of an uid for all that name it
-        let owners = owner_uids(object).map(|uid| match self.by_owner.get_key_value(uid) {
-            Some((known, _)) => known.clone(),
-            None => Arc::from(uid),
+        let owners = owner_uids(object).map(|uid| {
+            let uid: Arc<str> = uid.into();
+            let known = self.owned_from(uid.clone(), Key::default()).next().map(|(known, _)| known.clone());
+            known.unwrap_or(uid)
         });
         let owners: Box<[Arc<str>]> = owners.collect();
-        let new = Entry::new(held, object, self.packed, owners.clone());
+        let new = Entry::new(held, object, packed, owners.clone());
         let old = self.objects.insert(key.clone(), new);
         if let Some(old) = &old {
             self.forget_owners(&key, &old.owners);
         }
         for uid in owners {
-            self.by_owner.entry(uid).or_default().insert(key.clone());
+            self.by_owner.insert((uid, key.clone()));
         }
         old.map(|old| old.held)
     }
@@ -91,13 +101,13 @@ impl Kind {
 
     fn forget_owners(&mut self, key: &Key, owners: &[Arc<str>]) {
         for uid in owners {
-            if let Some(keys) = self.by_owner.get_mut(uid) {
-                keys.remove(key);
-                if keys.is_empty() {
-                    self.by_owner.remove(uid);
-                }
-            }
+            self.by_owner.remove(&(uid.clone(), key.clone()));
         }
+    }
+
+    /// What has an owner of this uid, from a key on.
+    fn owned_from(&self, uid: Arc<str>, first: Key) -> impl Iterator<Item = &(Arc<str>, Key)> {
+        self.by_owner.range((uid.clone(), first)..).take_while(move |(owner, _)| *owner == uid)
     }
 }
 
@@ -237,8 +247,8 @@ impl World for Cache {
         let held: Vec<Held> = match self.read().get(gvk) {
             None => Vec::new(),
             Some(kind) => {
-                let keys = kind.by_owner.get(owner_uid).into_iter().flatten();
-                keys.filter_map(|key| kind.objects.get(key).map(|entry| entry.held.clone())).collect()
+                let owned = kind.owned_from(owner_uid.into(), Key::default());
+                owned.filter_map(|(_, key)| kind.objects.get(key).map(|entry| entry.held.clone())).collect()
             }
         };
         held.iter().map(Held::open).collect()
@@ -248,9 +258,9 @@ impl World for Cache {
         let held: Vec<Held> = match self.read().get(gvk) {
             None => Vec::new(),
             Some(kind) => {
-                let keys = kind.by_owner.get("").into_iter().flat_map(|keys| keys.range(Key::new(namespace, "")..));
-                let here = keys.take_while(|key| key.namespace == namespace);
-                here.filter_map(|key| kind.objects.get(key).map(|entry| entry.held.clone())).collect()
+                let unowned = kind.owned_from("".into(), Key::new(namespace, ""));
+                let here = unowned.take_while(|(_, key)| key.namespace == namespace);
+                here.filter_map(|(_, key)| kind.objects.get(key).map(|entry| entry.held.clone())).collect()
             }
         };
         held.iter().map(Held::open).collect()
@@ -322,6 +332,36 @@ mod tests {
             wrote(&cache, pod("a", 10, "s"));
             assert_eq!(owner(cache.tell_deleted(&gvk(), &pod("a", 11, "s"))), Some(json!("r")));
             assert!(cache.list(&gvk(), None).is_empty());
+        }
+    }
+
+    #[test]
+    fn what_an_owner_has_follows_each_change() {
+        let of = |name: &str, version: u64, owners: &[&str]| {
+            let mut object = (*pod(name, version, "")).clone();
+            object["metadata"]["ownerReferences"] = owners.iter().map(|uid| json!({"uid": uid})).collect();
+            Arc::new(object)
+        };
+        for cache in caches() {
+            listed(&cache, &[of("a", 1, &["o"]), of("b", 2, &["o", "p"]), of("c", 3, &[])], 3);
+            let names = |objects: Vec<Arc<Value>>| -> Vec<String> {
+                objects.iter().map(|object| object::meta(object, "name").to_owned()).collect()
+            };
+            let owned = |uid: &str| names(cache.owned_by(&gvk(), uid));
+            assert_eq!(
+                (owned("o"), owned("p"), owned("")),
+                (vec!["a".into(), "b".into()], vec!["b".into()], vec!["c".into()])
+            );
+            tell(&cache, of("b", 4, &["o", "p"]));
+            assert_eq!((owned("o").len(), owned("p").len()), (2, 1), "a change of something else");
+            tell(&cache, of("b", 5, &["p"]));
+            tell(&cache, of("c", 6, &["o"]));
+            assert_eq!((owned("o"), owned("p"), owned("")), (vec!["a".into(), "c".into()], vec!["b".into()], vec![]));
+            cache.tell_deleted(&gvk(), &of("b", 7, &["p"]));
+            assert_eq!((owned("o").len(), owned("p").len()), (2, 0));
+            tell(&cache, of("d", 8, &[]));
+            assert_eq!(names(cache.unowned(&gvk(), "ns")), ["d"]);
+            assert_eq!(cache.unowned(&gvk(), "n").len() + cache.unowned(&gvk(), "nt").len(), 0);
         }
     }
 
