@@ -3,7 +3,9 @@
 use crate::field_selector::FieldSelector;
 use api::field::{Error, ErrorList, Path};
 use api::selector::Selector;
+use resource::admission::Operation;
 use resource::status::Status;
+use serde_json::{Map, Value};
 
 /// The pairs of a query string, in order, decoded. `+` is a space; pairs that do not decode are dropped.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -233,6 +235,25 @@ pub struct WriteOptions {
     pub validation: FieldValidation,
     /// Apply only.
     pub force: bool,
+    /// What the client gave, by the names of the fields of `CreateOptions`.
+    given: Map<String, Value>,
+}
+
+/// How a request was asked for, as admission is told of it.
+#[derive(Clone, Debug)]
+pub struct Manner {
+    pub dry_run: bool,
+    /// The options, as an object; null of a request that has none.
+    pub options: Value,
+}
+
+impl Manner {
+    /// `given`: the fields of options of this kind.
+    pub fn of(kind: &str, dry_run: bool, mut given: Map<String, Value>) -> Self {
+        given.insert("kind".to_owned(), kind.into());
+        given.insert("apiVersion".to_owned(), "meta.k8s.io/v1".into());
+        Self { dry_run, options: Value::Object(given) }
+    }
 }
 
 impl WriteOptions {
@@ -269,8 +290,23 @@ impl WriteOptions {
         if !errors.is_empty() {
             return Err(Status::invalid("meta.k8s.io", kind, "", &errors));
         }
+        let mut given = Map::new();
+        for field in ["fieldManager", "fieldValidation"] {
+            if !query.text(field).is_empty() {
+                given.insert(field.to_owned(), query.text(field).into());
+            }
+        }
+        if dry_run {
+            given.insert("dryRun".to_owned(), query.all("dryRun").collect());
+        }
         let manager = if manager.is_empty() { client_name(agent) } else { manager };
-        Ok(Self { dry_run, manager: manager.to_owned(), validation, force: query.flag("force") })
+        Ok(Self { dry_run, manager: manager.to_owned(), validation, force: query.flag("force"), given })
+    }
+
+    /// As admission is told of them: a patch is an update, or makes the object.
+    pub fn manner(&self, operation: Operation) -> Manner {
+        let kind = if operation == Operation::Create { "CreateOptions" } else { "UpdateOptions" };
+        Manner::of(kind, self.dry_run, self.given.clone())
     }
 }
 

@@ -39,6 +39,10 @@ pub struct CoreEvents;
 pub struct Events;
 
 impl Strategy for CoreEvents {
+    fn cached(&self) -> bool {
+        false
+    }
+
     /// Whatever fits in a path: only the newer shape asks for more.
     fn name_faults(&self, name: &str, prefix: bool) -> Vec<String> {
         names::path_segment_faults(name, prefix)
@@ -74,6 +78,10 @@ impl Strategy for CoreEvents {
 }
 
 impl Strategy for Events {
+    fn cached(&self) -> bool {
+        false
+    }
+
     fn validate_create(&self, _cx: &Context<'_>, new: &Value) -> ErrorList {
         let event = as_core(new);
         let mut errors = legacy(&event, "reportingController");

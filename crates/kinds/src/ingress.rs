@@ -31,7 +31,7 @@ fn faults(object: &Value) -> ErrorList {
     if rules.is_empty() && standard.is_null() {
         let detail = "either `defaultBackend` or `rules` must be specified";
         // the message shows the rules
-        errors.push(Error::invalid(&path, Value::Null, detail).shown_as("null"));
+        errors.push(Error::invalid(&path, Value::Null, detail));
     }
     if !standard.is_null() {
         backend(standard, &path.child("defaultBackend"), &mut errors);
@@ -214,6 +214,10 @@ pub(crate) fn balanced(entries: &[Value], modes: bool) -> ErrorList {
 }
 
 impl Strategy for Ingresses {
+    fn shown_at(&self, field: &str) -> Option<&'static str> {
+        (field == "spec").then_some("spec.rules")
+    }
+
     fn prepare_create(&self, _cx: &Context<'_>, new: &mut Value) {
         new["status"] = json!({"loadBalancer": {}});
     }

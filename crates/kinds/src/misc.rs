@@ -250,6 +250,11 @@ impl Budgets {
 }
 
 impl Strategy for Budgets {
+    /// Whatever fits in a path: upstream's rules of budgets do not look at metadata.
+    fn name_faults(&self, name: &str, prefix: bool) -> Vec<String> {
+        api::names::path_segment_faults(name, prefix)
+    }
+
     fn looks_at_metadata(&self) -> bool {
         false
     }

@@ -260,6 +260,14 @@ impl Strategy for ResourceQuotas {
         errors
     }
 
+    fn validate_subresource(&self, _cx: &Context<'_>, _subresource: &str, new: &Value, _old: &Value) -> ErrorList {
+        let mut errors = ErrorList::new();
+        for field in ["hard", "used"] {
+            amount_faults(at(new, "status"), field, &Path::new("status"), &mut errors);
+        }
+        errors
+    }
+
     fn warnings(&self, new: &Value, old: Option<&Value>) -> Vec<String> {
         if old.is_some() {
             return Vec::new();
@@ -305,8 +313,16 @@ impl Strategy for ResourceQuotas {
 
 fn validate(quota: &Value) -> ErrorList {
     let mut errors = ErrorList::new();
-    let path = Path::new("spec").child("hard");
-    for (name, value) in members(quota, "spec.hard") {
+    amount_faults(at(quota, "spec"), "hard", &Path::new("spec"), &mut errors);
+    scope_faults(quota, &mut errors);
+    errors
+}
+
+/// Adds the faults of amounts of resources that a quota counts (`ValidateResourceQuotaResourceName`,
+/// `ValidateResourceQuantityValue`).
+fn amount_faults(of: &Value, field: &str, path: &Path, errors: &mut ErrorList) {
+    let path = path.child(field);
+    for (name, value) in members(of, field) {
         let path = path.key(name);
         let faults = names::qualified_name_faults(name);
         let bad = !faults.is_empty();
@@ -343,8 +359,6 @@ fn validate(quota: &Value) -> ErrorList {
             }
         }
     }
-    scope_faults(quota, &mut errors);
-    errors
 }
 
 /// Most scopes of a quota; there are six.

@@ -246,6 +246,17 @@ pub trait Strategy: Send + Sync {
         Some(new.get("spec") != old.get("spec"))
     }
 
+    /// The part of an object that a fault of this field shows, where that is another one.
+    fn shown_at(&self, _field: &str) -> Option<&'static str> {
+        None
+    }
+
+    /// Whether upstream reads the kind from a cache (`DefaultWatchCacheSizes` of its storage factory: all but events). Versions
+    /// that cannot be read, or are not there yet, are refused in another way where it does not.
+    fn cached(&self) -> bool {
+        true
+    }
+
     /// Fields that field selectors may name beside `metadata.name` and `metadata.namespace`, with their values.
     fn selectable(&self, _object: &Value) -> Vec<(&'static str, String)> {
         Vec::new()

@@ -90,12 +90,14 @@ pub fn object(
     }
     expect_kind(&Expected::of(served), &mut value, body)
         .map_err(|refused| of_another_version(served, &mut value.clone(), refused, validation))?;
-    if served.custom.is_some() {
+    // on its way to JSON, YAML loses the fractions of whole numbers
+    if served.custom.is_some() && format == Format::Yaml {
         whole_numbers(&mut value);
     }
-    let cannot = |why: String| {
+    let given = api::object::text(&value, "kind").to_owned();
+    let cannot = |wanted: &str, why: String| {
         let version = &served.resource.version;
-        Status::bad_request(format!("{kind} in version \"{version}\" cannot be handled as a {kind}: {why}"))
+        Status::bad_request(format!("{given} in version \"{version}\" cannot be handled as a {wanted}: {why}"))
     };
     if let Err(why) = served.decode(&mut value) {
         // which of several faults is reported depends on the order of the text, which is looked at only then
@@ -106,7 +108,7 @@ pub fn object(
             merge::builtin::decode_in(name, &mut value, Some(&order)).err()
         };
         let told = served.resource.type_name.filter(|_| format == Format::Json).and_then(read_again);
-        return Err(cannot(told.unwrap_or(why)));
+        return Err(cannot(kind, told.unwrap_or(why)));
     }
     let dropped = served.prune(&mut value);
     let mut texts: Vec<String> = match format {
@@ -135,7 +137,9 @@ pub fn object(
         let mut told = BTreeSet::new();
         texts.retain(|text| told.insert(text.clone()));
     }
-    let mut warnings = judge(validation, texts).map_err(cannot)?;
+    // one that was read is named by what it is
+    let wanted = if served.custom.is_some() { given.as_str() } else { kind };
+    let mut warnings = judge(validation, texts).map_err(|why| cannot(wanted, why))?;
     warnings.extend(repeated_owners(&mut value, ""));
     Ok((value, warnings))
 }

@@ -57,15 +57,20 @@ pub fn patch(
         let repeated = repeated.iter().map(|text| text.trim_start_matches("yaml: unmarshal errors:\n  ").to_owned());
         return Ok((value, if validation == FieldValidation::Ignore { Vec::new() } else { repeated.collect() }));
     }
-    let (value, repeated) = body.json().map_err(|why| {
+    let (mut value, repeated) = body.json().map_err(|why| {
         // a strategic patch is read only once for all
         let prefix = if kind == PatchKind::Strategic { "" } else { "error decoding patch: " };
         match (kind, validation) {
             // upstream does not read this one itself: the library that applies it finds the fault
             (PatchKind::Merge, FieldValidation::Ignore) => Status::bad_request("Invalid JSON Patch"),
+            (PatchKind::Json, FieldValidation::Ignore) => Status::bad_request(why),
             _ => Status::bad_request(format!("{prefix}{why}")),
         }
     })?;
+    if kind == PatchKind::Json && value.is_null() {
+        // no list has no operations
+        value = Value::Array(Vec::new());
+    }
     if kind == PatchKind::Json && validation != FieldValidation::Ignore {
         // read twice: first to judge its fields
         let elements = value.as_array().map(Vec::as_slice).unwrap_or_default();
@@ -95,16 +100,6 @@ pub fn patch(
             "{prefix}json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
             go_type(&value)
         )));
-    }
-    let mut value = value;
-    if served.custom.is_some() {
-        match (kind, &mut value) {
-            // a test compares texts
-            (PatchKind::Json, Value::Array(steps)) => {
-                steps.iter_mut().filter(|step| api::object::text(step, "op") != "test").for_each(whole_numbers);
-            }
-            (_, value) => whole_numbers(value),
-        }
     }
     let found = match kind {
         PatchKind::Json | PatchKind::Apply => Vec::new(),

@@ -4,7 +4,7 @@ use super::Server;
 use super::answer::{Body, response};
 use super::handle::Ask;
 use super::{proxy, upgrade};
-use crate::query::Query;
+use crate::query::{Manner, Query};
 use crate::registry::{Target, internal};
 use crate::streams::{self, LogOptions, Socket, StreamKind, StreamOptions};
 use bytes::Bytes;
@@ -117,7 +117,8 @@ impl Server {
                 }
             }
         }
-        self.core.admit_body(target, Operation::Connect, &options, &ask.user, false, &mut Vec::new())
+        let manner = Manner { dry_run: false, options: Value::Null };
+        self.core.admit_body(target, Operation::Connect, &options, &ask.user, &manner, &mut Vec::new())
     }
 
     /// The pod's node must exist. Where it does not, upstream says that a *pod* of the node's name is not found.

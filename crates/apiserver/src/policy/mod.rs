@@ -4,6 +4,7 @@ mod evaluation;
 mod mutating;
 mod validating;
 
+use crate::query::Manner;
 use crate::registry::{Core, Target, listed};
 use api::selector::Selector;
 use merge::cel::{Attributes, Authorizer, Question, Subject};
@@ -31,6 +32,7 @@ fn without_empty(mut object: Value) -> Value {
                 Value::String(text) => text.is_empty(),
                 Value::Array(elements) => elements.is_empty(),
                 Value::Object(inner) => inner.is_empty(),
+                Value::Null => true,
                 _ => false,
             };
             !is_empty
@@ -161,7 +163,7 @@ impl Core {
         object: Option<&'a Value>,
         old: Option<&'a Value>,
         user: &User,
-        dry_run: bool,
+        manner: &Manner,
     ) -> Option<Facts<'a>> {
         let resource = &target.served.resource;
         if resource.group == GROUP && resource.plural.contains("admissionpolic") {
@@ -200,9 +202,10 @@ impl Core {
             namespace,
             // members that are empty are left out, as Go writes it
             request: without_empty(json!({
+                "options": manner.options,
                 "kind": kind, "resource": plural, "subResource": target.subresource,
                 "requestKind": kind, "requestResource": plural, "requestSubResource": target.subresource,
-                "name": name, "namespace": target.namespace, "operation": operation.as_str(), "dryRun": dry_run,
+                "name": name, "namespace": target.namespace, "operation": operation.as_str(), "dryRun": manner.dry_run,
                 "userInfo": without_empty(json!({
                     "username": user.name, "uid": user.uid, "groups": user.groups, "extra": user.extra,
                 })),

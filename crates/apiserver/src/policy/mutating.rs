@@ -6,7 +6,7 @@
 use super::evaluation::Evaluation;
 use super::{Facts, GROUP, Unconfigured, items, text};
 use crate::decode;
-use crate::query::FieldValidation;
+use crate::query::{FieldValidation, Manner};
 use crate::registry::write::bounded;
 use crate::registry::{Core, Target, internal};
 use merge::PatchError;
@@ -58,7 +58,7 @@ impl Core {
         object: &mut Value,
         old: Option<&Value>,
         user: &User,
-        dry_run: bool,
+        manner: &Manner,
         again: Option<&Invoked>,
     ) -> Result<Option<Invoked>, Status> {
         let bindings = Objects::list(self, GROUP, "mutatingadmissionpolicybindings", "");
@@ -67,7 +67,7 @@ impl Core {
             return Ok(None);
         }
         let first = object.clone();
-        let Some(facts) = self.policy_facts(target, operation, Some(&first), old, user, dry_run) else {
+        let Some(facts) = self.policy_facts(target, operation, Some(&first), old, user, manner) else {
             return Ok(None);
         };
         let mut failures = Vec::new();

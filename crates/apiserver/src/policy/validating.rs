@@ -2,6 +2,7 @@
 
 use super::evaluation::Evaluation;
 use super::{GROUP, Unconfigured, items, text};
+use crate::query::Manner;
 use crate::registry::{Core, Target, scale};
 use resource::User;
 use resource::admission::{Objects, Operation};
@@ -27,13 +28,17 @@ impl Evaluation<'_> {
         let mut out = Vec::new();
         for validation in items(spec, "validations") {
             let source = text(validation, "expression");
-            let message = match self.evaluate(source) {
+            let failure = match self.evaluate(source) {
                 Ok(Value::Bool(true)) => continue,
-                Ok(_) => self.message(validation),
+                Ok(_) => Failure { reason: text(validation, "reason").to_owned(), message: self.message(validation) },
                 Err(_) if ignores => continue,
-                Err(error) => format!("expression '{source}' resulted in error: {error}"),
+                // the reason is that of a validation that fails, not of one that cannot be asked
+                Err(error) => Failure {
+                    reason: String::new(),
+                    message: format!("expression '{source}' resulted in error: {error}"),
+                },
             };
-            out.push(Failure { reason: text(validation, "reason").to_owned(), message });
+            out.push(failure);
         }
         out
     }
@@ -65,10 +70,10 @@ impl Core {
         operation: Operation,
         body: &Value,
         user: &User,
-        dry_run: bool,
+        manner: &Manner,
         warnings: &mut Vec<String>,
     ) -> Result<(), Status> {
-        let admitted = self.admit_policies(target, operation, Some(body), None, user, dry_run, warnings);
+        let admitted = self.admit_policies(target, operation, Some(body), None, user, manner, warnings);
         admitted.map_err(|status| status.with_warnings(warnings))
     }
 
@@ -84,7 +89,7 @@ impl Core {
         object: Option<&Value>,
         old: Option<&Value>,
         user: &User,
-        dry_run: bool,
+        manner: &Manner,
         warnings: &mut Vec<String>,
     ) -> Result<(), Status> {
         let bindings = Objects::list(self, GROUP, "validatingadmissionpolicybindings", "");
@@ -98,7 +103,7 @@ impl Core {
         };
         let scales = (scaled(object), scaled(old));
         let (object, old) = (scales.0.as_ref().or(object), scales.1.as_ref().or(old));
-        let Some(facts) = self.policy_facts(target, operation, object, old, user, dry_run) else { return Ok(()) };
+        let Some(facts) = self.policy_facts(target, operation, object, old, user, manner) else { return Ok(()) };
         for binding in &bindings {
             let policy_name = text(&binding["spec"], "policyName");
             let Some(policy) = Objects::get(self, GROUP, "validatingadmissionpolicies", "", policy_name) else {

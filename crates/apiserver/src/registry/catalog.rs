@@ -178,13 +178,22 @@ impl Served {
                 if let Some(meta) = value.get_mut("metadata").filter(|meta| !meta.is_null()) {
                     merge::builtin::decode(OBJECT_META, meta)?;
                 }
-                embedded(self.schema(), value, "", true)
+                if self.is_other_kind(value) { Ok(()) } else { embedded(self.schema(), value, "", true) }
             }
         }
     }
 
+    /// Whether a custom resource says that it is of another kind: the schema is not its, until it is refused for that.
+    fn is_other_kind(&self, value: &Value) -> bool {
+        self.custom.is_some() && api::object::text(value, "kind") != self.resource.kind
+    }
+
     /// Drops what the kind does not know, and returns the paths dropped.
     pub(crate) fn prune(&self, value: &mut Value) -> Vec<String> {
+        if self.is_other_kind(value) {
+            let unknown = value.get_mut("metadata").map(|meta| merge::schema::object_meta().prune(meta));
+            return unknown.into_iter().flatten().map(|path| format!("metadata.{path}")).collect();
+        }
         let mut dropped = self.schema().prune(value);
         if let Some(name) = self.resource.type_name {
             dropped.extend(merge::builtin::prune_schemas(name, value));
@@ -291,7 +300,13 @@ fn embedded(schema: &Schema, value: &mut Value, path: &str, root: bool) -> Resul
                         return Err(Error::invalid(&at, value.clone(), "must be a string").to_string());
                     }
                 }
-                if let Some(meta) = members.get_mut("metadata").filter(|meta| !meta.is_null()) {
+                if let Some(meta) = members.get_mut("metadata").filter(|meta| meta.is_null()) {
+                    // a null that the schema does not drop says that there is metadata, with nothing in it
+                    let stated = schema.properties.get("metadata");
+                    if stated.is_none_or(|stated| Arc::ptr_eq(stated, &merge::schema::object_meta())) {
+                        *meta = serde_json::json!({});
+                    }
+                } else if let Some(meta) = members.get_mut("metadata") {
                     let shown = meta.to_string();
                     merge::builtin::decode(OBJECT_META, meta)
                         .map_err(|why| format!("{path}.metadata: Invalid value: {shown}: {why}"))?;

@@ -3,13 +3,13 @@
 use super::read::not_found;
 use super::write::{meta_mut, time};
 use super::{Answer, Attempt, Core, Object, Pending, Served, Target};
-use crate::query::{self, Query};
+use crate::query::{self, Manner, Query};
 use api::field::{Error, ErrorList, Path};
 use jiff::Timestamp;
 use resource::admission::Operation;
 use resource::status::Status;
 use resource::{Deletion, User};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use store::{Expect, Op, Txn};
 
@@ -34,6 +34,8 @@ pub struct DeleteOptions {
     pub cascades: bool,
     /// With the rest of its collection: what is asked whether it may be deleted is not told its name.
     pub nameless: bool,
+    /// What the client gave.
+    pub(crate) given: Map<String, Value>,
 }
 
 /// The type of a body.
@@ -62,12 +64,23 @@ impl DeleteOptions {
                 out.resource_version = precondition("resourceVersion");
                 let all = body.get("dryRun").and_then(Value::as_array).into_iter().flatten();
                 out.dry_run = query::dry_run(all.map(|value| value.as_str().unwrap_or_default()), &mut errors);
+                if let Value::Object(fields) = body {
+                    out.given = fields;
+                }
             }
             None => {
                 out.grace_secs = query.int("gracePeriodSeconds")?;
                 orphan = query.get("orphanDependents").map(|_| query.flag("orphanDependents"));
                 policy = query.get("propagationPolicy").filter(|p| !p.is_empty()).map(str::to_owned);
                 out.dry_run = query::dry_run(query.all("dryRun"), &mut errors);
+                let all: Vec<Value> = query.all("dryRun").map(Value::from).collect();
+                let fields = [
+                    ("gracePeriodSeconds", out.grace_secs.map(Value::from)),
+                    ("orphanDependents", orphan.map(Value::from)),
+                    ("propagationPolicy", policy.clone().map(Value::from)),
+                    ("dryRun", (!all.is_empty()).then(|| all.into())),
+                ];
+                out.given = fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect();
             }
         }
         out.cascades = orphan == Some(false);
@@ -126,7 +139,8 @@ impl Core {
             true => &Target { name: String::new(), ..target.clone() },
             false => target,
         };
-        self.validate(asked, Operation::Delete, None, Some(&old), user, options.dry_run, &mut warnings)?;
+        let manner = Manner::of("DeleteOptions", options.dry_run, options.given.clone());
+        self.validate(asked, Operation::Delete, None, Some(&old), user, &manner, &mut warnings)?;
 
         let now = self.world.now();
         let begun = self.with_context(user, target, options.dry_run, |cx| strategy.begin_delete(cx, &old))?;

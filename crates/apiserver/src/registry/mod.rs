@@ -28,6 +28,7 @@ pub(crate) use patch::{apply_refused, refused, unconverted};
 pub(crate) use read::{not_found, parse_revision, too_large};
 pub(crate) use write::{enforce_namespace, other_uid, same_revision, time};
 
+use crate::query::Manner;
 use api::packed::Packed;
 use jiff::Timestamp;
 use resource::User;
@@ -367,20 +368,20 @@ impl Core {
         object: Option<&Value>,
         old: Option<&Value>,
         user: &User,
-        dry_run: bool,
+        manner: &Manner,
         warnings: &mut Vec<String>,
     ) -> Result<(), Status> {
         let resource = &target.served.resource;
         for plugin in &self.plugins {
             if plugin.handles(operation, &resource.group, &resource.plural, &target.subresource) {
-                let request = self.request(target, operation, object, old, user, dry_run);
+                let request = self.request(target, operation, object, old, user, manner.dry_run);
                 let more = plugin.validate(&request);
                 let denied = |status| admission::denied(plugin.validator(), status).with_warnings(warnings);
                 let more = more.map_err(denied)?;
                 warnings.extend(more);
             }
         }
-        let allowed = self.admit_policies(target, operation, object, old, user, dry_run, warnings);
+        let allowed = self.admit_policies(target, operation, object, old, user, manner, warnings);
         allowed.map_err(|status| status.with_warnings(warnings))
     }
 

@@ -69,6 +69,11 @@ impl Core {
             if !merge::builtin::is_registered(&resource.group, version, kind) {
                 return Err(unfit(decode::not_registered(kind, version)));
             }
+            // it is read as what it says it is, then turned into what it is to be
+            let group = version.rsplit_once('/').map_or("", |(group, _)| group);
+            if let Some(name) = merge::builtin::type_name(group, kind) {
+                merge::builtin::decode(name, &mut new.clone()).map_err(unfit)?;
+            }
             return Err(unfit(unconvertible(version, kind, resource)));
         }
         if served.custom.is_some() && new.get("kind").is_none_or(|kind| kind.is_null() || kind == "") {
@@ -137,7 +142,11 @@ impl Core {
             Some(name) => {
                 merge::builtin::convert(name, &mut merged).map_err(|why| unconverted(&merged, applied, &why))?
             }
-            None => served.decode(&mut merged).map_err(Status::bad_request)?,
+            None => {
+                served.decode(&mut merged).map_err(Status::bad_request)?;
+                // what is unknown is an error, unless it is null
+                served.prune(&mut merged);
+            }
         }
         let write = || {
             enforce_namespace(&mut merged, target)?;

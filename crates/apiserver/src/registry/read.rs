@@ -234,7 +234,8 @@ impl Core {
         if revision > 0 {
             let current = self.store.revision();
             if revision > current {
-                return Err(too_large(revision, current));
+                let cached = target.served.resource.strategy.cached();
+                return Err(too_large(revision, current, cached.then_some(1)));
             }
             let exact = options.version_match == Some(VersionMatch::Exact)
                 || (options.version_match.is_none() && options.limit > 0);
@@ -266,12 +267,15 @@ pub(crate) fn parse_revision(text: &str) -> Result<Revision, String> {
         .map_err(|why| format!("resourceVersion: Invalid value: {}: {why}", merge::gotext::quoted(text)))
 }
 
-pub(crate) fn too_large(asked: Revision, current: Revision) -> Status {
+/// A version that is not there yet. `again`: after how many seconds the client is asked to come again, as a cache may lag behind.
+pub(crate) fn too_large(asked: Revision, current: Revision, again: Option<u32>) -> Status {
     let mut status =
         Status::new(504, "Timeout", format!("Timeout: Too large resource version: {asked}, current: {current}"));
-    status.details = Some(json!({
-        "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
-        "retryAfterSeconds": 1,
-    }));
+    let mut details =
+        json!({"causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]});
+    if let Some(secs) = again {
+        details["retryAfterSeconds"] = secs.into();
+    }
+    status.details = Some(details);
     status
 }

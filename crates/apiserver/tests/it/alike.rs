@@ -12,7 +12,7 @@ const MERGE: &str = "application/merge-patch+json";
 const APPLY: &str = "application/apply-patch+yaml";
 
 /// Code, warnings and body.
-async fn ask(hostile: &Hostile, method: &str, path: &str, media: &str, body: Value) -> (u16, Vec<String>, Value) {
+pub async fn ask(hostile: &Hostile, method: &str, path: &str, media: &str, body: Value) -> (u16, Vec<String>, Value) {
     let request = http::Request::builder().method(method).uri(path).header("content-type", media);
     let request = request.body(Full::new(bytes::Bytes::from(body.to_string()))).unwrap();
     let response = hostile.server.service(User::admin()).call(request).await.unwrap();

@@ -5,6 +5,7 @@
 mod alike;
 mod apart;
 mod applied;
+mod asked;
 mod audit;
 mod definitions;
 mod documents;

@@ -162,6 +162,14 @@ impl Strategy for Workload {
         if let Some(object) = warned_of {
             warnings.extend(super::pod::warnings_of_template(at(object, "spec.template"), "spec.template."));
         }
+        if *self == StatefulSet {
+            // on updates upstream writes one part more of the path, by the name that it has in Go
+            let part = if old.is_some() { ".Spec" } else { "" };
+            for (i, claim) in items(new, "spec.volumeClaimTemplates").iter().enumerate() {
+                let path = format!("spec.volumeClaimTemplates[{i}]{part}");
+                warnings.extend(super::pod::warnings_of_claim(at(claim, "spec"), &path));
+            }
+        }
         if *self == StatefulSet && int(new, "spec.revisionHistoryLimit").is_some_and(|n| n < 0) {
             let text = "spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is \
                         recommended";

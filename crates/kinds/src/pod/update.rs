@@ -76,11 +76,18 @@ pub fn prepare_resize(new: &mut Value, old: &Value) {
     }
 }
 
+/// Whether there are as many containers as before. As far as that is so, what is asked of every pod is asked again: an image.
 fn containers_kept(new: &Value, old: &Value, path: &Path, errors: &mut ErrorList) -> bool {
     for list in ["containers", "initContainers"] {
-        if items(at(new, "spec"), list).len() != items(at(old, "spec"), list).len() {
+        let containers = items(at(new, "spec"), list);
+        if containers.len() != items(at(old, "spec"), list).len() {
             errors.push(Error::forbidden(&path.child(list), "pod updates may not add or remove containers"));
             return false;
+        }
+        for (i, container) in containers.iter().enumerate() {
+            if text(container, "image").trim().is_empty() {
+                errors.push(Error::required(&path.child(list).index(i).child("image"), ""));
+            }
         }
     }
     true
@@ -98,14 +105,6 @@ pub fn validate(new: &Value, old: &Value, errors: &mut ErrorList) {
     let path = Path::new("spec");
     if !containers_kept(new, old, &path, errors) {
         return;
-    }
-    // upstream asks again what is asked of every pod
-    for list in ["containers", "initContainers"] {
-        for (i, container) in items(at(new, "spec"), list).iter().enumerate() {
-            if text(container, "image").trim().is_empty() {
-                errors.push(Error::required(&path.child(list).index(i).child("image"), ""));
-            }
-        }
     }
     let deadline = |pod| int(pod, "spec.activeDeadlineSeconds");
     let at_deadline = path.child("activeDeadlineSeconds");

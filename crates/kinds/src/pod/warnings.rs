@@ -62,7 +62,12 @@ pub fn of_template(template: &Value, prefix: &str) -> Vec<String> {
     }
     annotations(template, prefix, &mut out);
     for (i, volume) in items(spec, "volumes").iter().enumerate() {
-        out.extend(of_sources(volume, &format!("{path}.volumes[{i}].")));
+        let place = format!("{path}.volumes[{i}]");
+        out.extend(of_sources(volume, &format!("{place}.")));
+        out.extend(of_claim(
+            at(volume, "ephemeral.volumeClaimTemplate.spec"),
+            &format!("{place}.ephemeral.volumeClaimTemplate.spec"),
+        ));
     }
     repeated(spec, "hostAliases", "ip", &path, &mut out);
     repeated(spec, "imagePullSecrets", "name", &path, &mut out);
@@ -200,6 +205,13 @@ fn fraction(amount: Option<&Value>) -> Option<String> {
     let shown = amount?.as_str()?;
     let quantity = Quantity::parse(shown).ok()?;
     (!quantity.is_whole()).then(|| format!("fractional byte value {shown:?} is invalid, must be an integer"))
+}
+
+/// Warnings about the spec of a claim, which stands at `path`.
+pub fn of_claim(spec: &Value, path: &str) -> Vec<String> {
+    let lists = ["requests", "limits"].into_iter();
+    let told = |list: &str| Some((list.to_owned(), fraction(at(spec, "resources").get(list)?.get("storage"))?));
+    lists.filter_map(told).map(|(list, why)| format!("{path}.resources.{list}[storage]: {why}")).collect()
 }
 
 fn amounts(of: &Value, path: &str, out: &mut Vec<String>) {

@@ -216,10 +216,9 @@ pub fn topology_spread(spec: &Value, path: &Path, errors: &mut ErrorList) {
             errors.push(Error::invalid(&path.child("maxSkew"), skew, "must be greater than zero"));
         }
         let key = text(constraint, "topologyKey");
+        // any text will do
         if key.is_empty() {
             errors.push(Error::required(&path.child("topologyKey"), "can not be empty"));
-        } else {
-            qualified(key, &path.child("topologyKey"), errors);
         }
         let unsatisfiable = text(constraint, "whenUnsatisfiable");
         if !["DoNotSchedule", "ScheduleAnyway"].contains(&unsatisfiable) {

@@ -155,6 +155,10 @@ pub struct Claims;
 const PROTECTION: &str = "kubernetes.io/pvc-protection";
 
 impl Strategy for Claims {
+    fn warnings(&self, new: &Value, _old: Option<&Value>) -> Vec<String> {
+        crate::pod::warnings_of_claim(at(new, "spec"), "spec")
+    }
+
     fn admit_valid(&self, cx: &Context<'_>, new: &Value) -> Result<(), Status> {
         crate::limits::check(cx, "persistentvolumeclaims", new)
     }

@@ -135,8 +135,10 @@ pub fn convert(name: &str, value: &mut Value) -> Result<(), String> {
     }
 }
 
-/// What the converter finds first. `go`: the name of the type of single values, where they have one.
-fn misfit(shape: &Shape, go: Option<&str>, value: &Value) -> Option<String> {
+/// What the converter finds first, of a value of this field.
+fn misfit(shape: &Shape, field: Option<&Field>, value: &Value) -> Option<String> {
+    // the name of the type of single values, where they have one
+    let go = field.and_then(|field| field.go.as_deref());
     let kind = match value {
         Value::Null => return None,
         Value::Bool(_) => "bool",
@@ -148,13 +150,17 @@ fn misfit(shape: &Shape, go: Option<&str>, value: &Value) -> Option<String> {
     };
     let scalar = |name: &str| Some(format!("unrecognized type: {name}"));
     match (shape, value) {
-        (Shape::Message(name), Value::Object(members)) => fields(name)
-            .into_iter()
-            .find_map(|field| misfit(&field.shape, field.go.as_deref(), members.get(&field.name)?)),
+        (Shape::Message(name), Value::Object(members)) => {
+            fields(name).into_iter().find_map(|field| misfit(&field.shape, Some(field), members.get(&field.name)?))
+        }
         (Shape::Message(_), _) => Some(format!("cannot restore struct from: {kind}")),
-        (Shape::List(items), Value::Array(elements)) => elements.iter().find_map(|element| misfit(items, go, element)),
+        (Shape::List(items), Value::Array(elements)) => {
+            elements.iter().find_map(|element| misfit(items, field, element))
+        }
         (Shape::List(_), _) => Some(format!("cannot restore slice from {kind}")),
-        (Shape::Map(values), Value::Object(members)) => members.values().find_map(|member| misfit(values, go, member)),
+        (Shape::Map(values), Value::Object(members)) => {
+            members.values().find_map(|member| misfit(values, field, member))
+        }
         (Shape::Map(_), _) => Some(format!("cannot restore map from {kind}")),
         (Shape::Byte, Value::String(text)) => decoded(text).err().map(|why| format!("error decoding from json: {why}")),
         (Shape::Byte, Value::Array(bytes)) if bytes.iter().all(|byte| byte.as_u64().is_some_and(|byte| byte < 256)) => {
@@ -172,6 +178,11 @@ fn misfit(shape: &Shape, go: Option<&str>, value: &Value) -> Option<String> {
         }
         (Shape::Int32, _) => scalar("int32"),
         (Shape::Int64, _) => scalar("int64"),
+        // types that read by themselves
+        (Shape::Quantity | Shape::IntOrString | Shape::Time | Shape::MicroTime, _) => {
+            let spot = Spot { field: field?, owner: "", path: "" };
+            Decoder { plain: true, saved: None }.shape(shape, &mut value.clone(), spot, None).err()
+        }
         _ => None,
     }
 }

@@ -121,8 +121,13 @@ fn type_faults(members: &Map<String, Value>, path: &Path, out: &mut ErrorList) {
             Some(other) => out.push(Error::invalid(&at, other.clone(), "must be a string")),
         }
     }
-    if let Some(Value::Object(meta)) = members.get("metadata") {
-        metadata_faults(meta, &path.child("metadata"), out);
+    let Some(meta) = members.get("metadata").filter(|meta| !meta.is_null()) else { return };
+    let at = path.child("metadata");
+    // that of an object which says that it is of another kind has not been read yet
+    if let Err(why) = crate::builtin::decode("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta", &mut meta.clone()) {
+        out.push(Error::invalid(&at, meta.clone(), why));
+    } else if let Value::Object(meta) = meta {
+        metadata_faults(meta, &at, out);
     }
 }
 

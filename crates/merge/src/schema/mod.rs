@@ -17,6 +17,7 @@ pub(crate) use formats::is_go_duration;
 pub use formats::is_supported as is_supported_format;
 pub use meta::object_meta;
 pub use openapi::SchemaError;
+pub use prune::written;
 pub(crate) use rules::field_path;
 pub use rules::{Rule, Rules};
 pub use validate::Findings;

@@ -177,6 +177,12 @@ impl Walk {
     }
 }
 
+/// Brings the numbers of an object into the form in which Go writes them: whole ones have no fraction (`2.0`). What is sent is
+/// judged as it was sent, and read as integers once it is stored.
+pub fn written(object: &mut Value) {
+    normalize(object);
+}
+
 fn normalize(value: &mut Value) {
     match value {
         Value::Number(number) => {

@@ -7,7 +7,7 @@ mod rules;
 mod shape;
 use crate::cel::cost::Cardinality;
 use crate::pattern;
-use crate::schema::{Schema, Steps, Type, field_path};
+use crate::schema::{Schema, Steps, field_path};
 use api::field::{Error, ErrorList, Path};
 use serde_json::{Map, Value};
 
@@ -51,6 +51,7 @@ pub fn check(openapi: &Value, path: &Path) -> ErrorList {
         inside_metadata: false,
         uncorrelated: None,
         cardinality: Cardinality::once(),
+        untyped: false,
     };
     let mut walk = Walk { errors: ErrorList::new(), rule_errors: ErrorList::new(), costs: Vec::new(), rules: sound };
     walk.node(root, path, true, &place);
@@ -225,7 +226,12 @@ struct Place {
     /// The list or map above whose parts have no old value to compare with.
     uncorrelated: Option<Path>,
     cardinality: Cardinality,
+    /// Whether a node above is of no type that CEL knows: the rules below it cannot be compiled, either.
+    untyped: bool,
 }
+
+/// The types of JSON that a schema may name.
+const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
 
 struct Walk {
     errors: ErrorList,
@@ -252,7 +258,6 @@ impl Walk {
     }
 
     fn plain(&mut self, node: &Node, path: &Path, place: &Place) {
-        const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
         let kind = text(node, "type");
         if !kind.is_empty() && !TYPES.contains(&kind) {
             self.errors.push(Error::not_supported(&path.child("type"), kind, &TYPES));
@@ -280,7 +285,8 @@ impl Walk {
     }
 
     fn below(&mut self, node: &Node, path: &Path, root: bool, place: &Place) {
-        let inside = Place { cardinality: place.cardinality.times(parts_max(node)), ..place.clone() };
+        let untyped = place.untyped || !rules::is_typed(node, root);
+        let inside = Place { cardinality: place.cardinality.times(parts_max(node)), untyped, ..place.clone() };
         if let Some(additional) = node.get("additionalProperties") {
             if object(node, "properties").is_some_and(|p| !p.is_empty()) && additional != &Value::Bool(true) {
                 let why = "additionalProperties and properties are mutual exclusive";

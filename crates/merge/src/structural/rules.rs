@@ -42,7 +42,7 @@ impl Walk {
             if broken(field) {
                 self.errors.push(Error::invalid(&here, field, "must not contain line breaks"));
             }
-            let schema = Schema::node_from_openapi(&Value::Object(node.clone()));
+            let schema = Schema::node_from_openapi(&without_odd_types(&Value::Object(node.clone())));
             if is_readable(node) && schema.is_ok_and(|schema| field_path(field, &schema).is_none()) {
                 self.errors.push(Error::invalid(&here, field, "must be a valid path"));
             }
@@ -76,7 +76,7 @@ impl Walk {
         let json = Value::Object(node.clone());
         let read = if root { Schema::from_openapi(&json) } else { Schema::node_from_openapi(&json) };
         let Ok(schema) = read else { return };
-        if schema.kind == Type::Any {
+        if place.untyped || !is_typed(node, root) {
             let why = "internal error: failed to construct type information for x-kubernetes-validations rules: unable to \
                        convert structural schema to CEL declarations";
             self.rule_errors.push(Error::internal(&path.child("x-kubernetes-validations"), why));
@@ -110,5 +110,35 @@ impl Walk {
                 self.rule_errors.push(Error::invalid(&at.child("optionalOldSelf"), optional, why));
             }
         }
+    }
+}
+
+/// Whether CEL has a type for the values of a node (`SchemaDeclType` of `k8s.io/apiserver/pkg/cel/common`). `root`: it is that of
+/// a resource, which is an object whatever it says.
+pub(super) fn is_typed(node: &Node, root: bool) -> bool {
+    if flag(node, "x-kubernetes-int-or-string") {
+        return true;
+    }
+    let kind = if root || flag(node, "x-kubernetes-embedded-resource") { "object" } else { text(node, "type") };
+    match kind {
+        "array" => object(node, "items").is_some_and(|items| is_typed(items, false)),
+        "object" => object(node, "additionalProperties").is_none_or(|values| is_typed(values, false)),
+        "string" | "boolean" | "number" | "integer" => true,
+        _ => false,
+    }
+}
+
+/// A schema without the types that do not exist, which are no reason not to look where its fields are.
+fn without_odd_types(schema: &Value) -> Value {
+    match schema {
+        Value::Object(members) => {
+            let is_odd = |name: &str, value: &Value| {
+                name == "type" && value.as_str().is_some_and(|kind| !kind.is_empty() && !TYPES.contains(&kind))
+            };
+            let kept = members.iter().filter(|(name, value)| !is_odd(name, value));
+            Value::Object(kept.map(|(name, value)| (name.clone(), without_odd_types(value))).collect())
+        }
+        Value::Array(items) => items.iter().map(without_odd_types).collect(),
+        other => other.clone(),
     }
 }

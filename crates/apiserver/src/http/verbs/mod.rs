@@ -306,7 +306,8 @@ impl Server {
             let entry = self.core.entry(target).ok_or_else(|| crate::registry::not_found(target))?;
             let parent = target.served.present_value(&entry);
             let mut told = Vec::new();
-            self.core.admit_body(target, Operation::Create, &body, &ask.user, options.dry_run, &mut told)?;
+            let manner = options.manner(Operation::Create);
+            self.core.admit_body(target, Operation::Create, &body, &ask.user, &manner, &mut told)?;
             *warned.lock().unwrap_or_else(PoisonError::into_inner) = told;
             let outcome = self.core.with_context(&ask.user, target, options.dry_run, |cx| {
                 strategy.post(cx, &target.subresource, &parent, &body)

@@ -10,12 +10,15 @@ impl Server {
 
     pub(in crate::http) fn get(&self, ask: &Ask, target: &Target) -> Result<Response<Body>, Status> {
         let accepted = ask.negotiate(Self::offer(&target.served))?;
-        let wanted = crate::registry::parse_revision(ask.query.text("resourceVersion"))
+        let cached = target.served.resource.strategy.cached();
+        let wanted = parse_revision(ask.query.text("resourceVersion")).map_err(|why| match cached {
             // as upstream answers
-            .map_err(|why| Status::new(500, "", why))?;
+            true => Status::new(500, "", why),
+            false => Status::bad_request(format!("invalid resource version: {why}")),
+        })?;
         let current = self.core.store.revision();
         if wanted > current {
-            return Err(crate::registry::too_large(wanted, current));
+            return Err(crate::registry::too_large(wanted, current, cached.then_some(1)));
         }
         let object = self.core.get(target)?;
         self.one(ask, target, &Answer { code: 200, object, warnings: Vec::new() }, &accepted)

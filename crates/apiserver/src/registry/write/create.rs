@@ -94,11 +94,12 @@ impl Core {
         }
         self.with_context(user, target, options.dry_run, |cx| strategy.admit_create(cx, &mut new))?;
         let create = Operation::Create;
-        let by_policies = self.mutate_by_policies(target, create, &mut new, None, user, options.dry_run, None)?;
+        let manner = options.manner(create);
+        let by_policies = self.mutate_by_policies(target, create, &mut new, None, user, &manner, None)?;
         let ran = self.mutate(target, create, &mut new, None, user, options.dry_run)? || by_policies.is_some();
         if let Some(invoked) = &by_policies {
             self.with_context(user, target, options.dry_run, |cx| strategy.admit_create(cx, &mut new))?;
-            self.mutate_by_policies(target, create, &mut new, None, user, options.dry_run, Some(invoked))?;
+            self.mutate_by_policies(target, create, &mut new, None, user, &manner, Some(invoked))?;
         }
         if ran {
             served.prune(&mut new);
@@ -113,7 +114,7 @@ impl Core {
             let name = names.find(is_free).unwrap_or_else(|| base.clone() + &self.world.suffix());
             meta_mut(&mut new).insert("name".to_owned(), name.into());
         }
-        kind_fits(target, &new, true)?;
+        kind_fits(target, &new)?;
         self.with_context(user, target, options.dry_run, |cx| strategy.prepare_create(cx, &mut new));
         if strategy.generation_changed(&new, &new).is_some() {
             meta_mut(&mut new).insert("generation".to_owned(), 1.into());
@@ -135,13 +136,16 @@ impl Core {
         if !errors.is_empty() {
             return Err(self.invalid(target, &name, errors, &empty).with_warnings(&early));
         }
+        if served.custom.is_some() {
+            merge::schema::written(&mut new);
+        }
         let mut more = early;
         more.extend(strategy.warnings(&new, None));
         let warned = |status: Status| status.with_warnings(&more);
         let admitted = self.with_context(user, target, options.dry_run, |cx| strategy.admit_valid(cx, &new));
         admitted.map_err(warned)?;
         let hold = self.admit_quotas(target, &new, None, options.dry_run).map_err(warned)?;
-        self.validate(target, Operation::Create, Some(&new), None, user, options.dry_run, &mut more)?;
+        self.validate(target, Operation::Create, Some(&new), None, user, &manner, &mut more)?;
         let warnings = [warnings, &more].concat();
         // upstream's storage refuses it, which a trial does not reach
         if !options.dry_run && !api::object::resource_version(&new).is_empty() {

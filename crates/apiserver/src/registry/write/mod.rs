@@ -115,7 +115,9 @@ impl Core {
     fn invalid(&self, target: &Target, name: &str, mut errors: ErrorList, empty: &[(String, Value)]) -> Status {
         let resource = &target.served.resource;
         for error in errors.iter_mut().filter(|error| error.value == Some(Value::Null)) {
-            if let Some((_, value)) = empty.iter().find(|(path, _)| path == error.field.as_str()) {
+            let field = error.field.as_str();
+            let shown = resource.strategy.shown_at(field).unwrap_or(field);
+            if let Some((_, value)) = empty.iter().find(|(path, _)| path == shown) {
                 error.value = Some(value.clone());
             }
         }

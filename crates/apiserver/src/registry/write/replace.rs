@@ -22,7 +22,6 @@ impl Core {
         let target = call.target;
         let resource = &target.served.resource;
         let mut new = body;
-        kind_fits(target, &new, false)?;
         enforce_namespace(&mut new, target)?;
         match api::object::meta(&new, "name") {
             "" => {
@@ -61,6 +60,7 @@ impl Core {
             return Err(not_found(target));
         };
         expect_version(target, &new, &entry)?;
+        kind_fits(target, &new)?;
         self.replace(call, new, &entry, false)
     }
 
@@ -116,10 +116,11 @@ impl Core {
             apply::track_update(Some(&old), &mut new, &writer, served.schemas(), now);
         }
         let update = Operation::Update;
-        let by_policies = self.mutate_by_policies(target, update, &mut new, Some(&old), user, options.dry_run, None)?;
+        let manner = options.manner(update);
+        let by_policies = self.mutate_by_policies(target, update, &mut new, Some(&old), user, &manner, None)?;
         let ran = self.mutate(target, update, &mut new, Some(&old), user, options.dry_run)? || by_policies.is_some();
         if let Some(invoked) = &by_policies {
-            self.mutate_by_policies(target, update, &mut new, Some(&old), user, options.dry_run, Some(invoked))?;
+            self.mutate_by_policies(target, update, &mut new, Some(&old), user, &manner, Some(invoked))?;
         }
         if ran {
             served.prune(&mut new);
@@ -178,6 +179,13 @@ impl Core {
             self.with_context(user, target, options.dry_run, |cx| strategy.admit_subresource(cx, sub, &new, &old))
                 .map_err(|status| status.with_warnings(&let_be))?;
         }
+        if served.custom.is_some() {
+            merge::schema::written(&mut new);
+        }
+        // and those of its scale only now: upstream fills them in when it reads what it stored
+        if target.subresource == "scale" {
+            served.schema().default_again(&mut new);
+        }
         let mut more = let_be;
         if target.subresource.is_empty() {
             more.extend(strategy.warnings(&new, Some(&old)));
@@ -188,7 +196,7 @@ impl Core {
         } else {
             None
         };
-        self.validate(target, Operation::Update, Some(&new), Some(&old), user, options.dry_run, &mut more)?;
+        self.validate(target, Operation::Update, Some(&new), Some(&old), user, &manner, &mut more)?;
         let warnings = [warnings, &more].concat();
 
         let version = api::object::resource_version(&old).to_owned();
@@ -231,15 +239,15 @@ pub(in crate::registry) fn expect_version(target: &Target, new: &Value, entry: &
     same_revision(target, new, entry)
 }
 
-/// A custom resource of another kind is invalid, not undecodable. A new one is still looked at where its types and bounds do not matter.
-pub(super) fn kind_fits(target: &Target, object: &Value, created: bool) -> Result<(), Status> {
+/// A custom resource of another kind is invalid, not undecodable. It is still looked at where its types and bounds do not matter.
+pub(super) fn kind_fits(target: &Target, object: &Value) -> Result<(), Status> {
     let resource = &target.served.resource;
     let kind = api::object::text(object, "kind");
     if kind == resource.kind {
         return Ok(());
     }
     let mut errors = vec![api::field::Error::invalid(&Path::new("kind"), kind, format!("must be {}", resource.kind))];
-    if created {
+    if target.served.custom.is_some() {
         errors.extend(target.served.schema().invariants(object));
     }
     Err(Status::invalid(&resource.group, kind, api::object::meta(object, "name"), &errors))

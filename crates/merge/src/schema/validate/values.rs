@@ -219,5 +219,9 @@ pub(super) fn enumeration(constraints: Option<&Constraints>, value: &Value, at: 
         .map(|allowed| allowed.as_str().map_or_else(|| allowed.to_string(), str::to_owned))
         .collect();
     let supported: Vec<&str> = texts.iter().map(String::as_str).collect();
-    out.add(Error::not_supported(&at.path(), value.clone(), &supported));
+    let mut value = value.clone();
+    if let Value::Number(number) = &mut value {
+        prune::normalize_number(number);
+    }
+    out.add(Error::not_supported(&at.path(), value, &supported));
 }
