@@ -83,6 +83,25 @@ pub fn parse(path: &str) -> Route {
     })
 }
 
+/// The path of a subresource whose object has no name: `/api/v1/namespaces/a/pods//log`.
+pub fn nameless(path: &str) -> Option<Path> {
+    let named = path.trim_start_matches('/').split('/').collect::<Vec<_>>();
+    let start = if named.first() == Some(&"api") { 2 } else { 3 };
+    let inside = named.get(start) == Some(&"namespaces") && named.get(start + 1).is_some_and(|name| !name.is_empty());
+    let start = if inside { start + 2 } else { start };
+    let [plural, "", subresource] = named.get(start..)? else { return None };
+    // what follows an empty namespace are the kinds in it
+    if subresource.is_empty() || (*plural == "namespaces" && !matches!(*subresource, "status" | "finalize")) {
+        return None;
+    }
+    let mut filled = named.clone();
+    filled[start + 1] = "-";
+    match parse(&format!("/{}", filled.join("/"))) {
+        Route::Resource(path) => Some(Path { name: String::new(), ..path }),
+        Route::Discovery(_) | Route::Other(_) => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -106,6 +125,17 @@ mod tests {
             ("/api/v1/namespaces//pods", "|v1||pods||"),
         ] {
             assert_eq!(path(text), parts, "{text}");
+        }
+        for (text, subresource) in [
+            ("/api/v1/namespaces/a/pods//log", Some("log")),
+            ("/apis/apps/v1/namespaces/a/deployments//scale", Some("scale")),
+            ("/api/v1/nodes//status", Some("status")),
+            ("/api/v1/namespaces//status", Some("status")),
+            ("/api/v1/namespaces//pods", None),
+            ("/api/v1/namespaces//pods/x", None),
+            ("/api/v1/namespaces/a/pods/x//log", None),
+        ] {
+            assert_eq!(nameless(text).map(|path| path.subresource).as_deref(), subresource, "{text}");
         }
         assert_eq!(parse("/version/"), Route::Other("/version".to_owned()));
         assert_eq!(parse("/apis/batch"), Route::Discovery(Discovery::Group("batch".to_owned())));

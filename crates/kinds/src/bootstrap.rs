@@ -236,7 +236,7 @@ pub fn bootstrap() -> Vec<Value> {
             .map(|group| json!({"kind": "Group", "apiGroup": "rbac.authorization.k8s.io", "name": group}))
             .collect();
         objects.push(json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
-            "metadata": {"name": role, "labels": {"kubernetes.io/bootstrapping": "rbac-defaults"}}, "subjects": subjects,
+            "metadata": bootstrap_metadata(role), "subjects": subjects,
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role}}));
     }
     objects
@@ -264,9 +264,15 @@ pub fn own_service(address: SocketAddr) -> [Value; 3] {
     ]
 }
 
+/// The metadata of a role or binding that every cluster has, as those who keep them up to date look for it.
+fn bootstrap_metadata(name: &str) -> Value {
+    json!({"name": name, "labels": {"kubernetes.io/bootstrapping": "rbac-defaults"},
+        "annotations": {"rbac.authorization.kubernetes.io/autoupdate": "true"}})
+}
+
 fn cluster_role(name: &str, rules: Vec<Value>) -> Value {
     json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
-        "metadata": {"name": name, "labels": {"kubernetes.io/bootstrapping": "rbac-defaults"}}, "rules": rules})
+        "metadata": bootstrap_metadata(name), "rules": rules})
 }
 
 #[cfg(test)]

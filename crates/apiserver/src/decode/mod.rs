@@ -354,6 +354,15 @@ fn expect_kind(expected: &Expected<'_>, value: &mut Value, body: &Content) -> Re
                 "the API version in the data ({given_version}) does not match the expected API version ({version})"
             )));
         }
+        // it is read as what it says it is, then turned into what it is to be
+        let (group_of_given, _) = given_version.rsplit_once('/').unwrap_or_default();
+        if let Some(name) = merge::builtin::type_name(group_of_given, &given_kind) {
+            let order = merge::builtin::Order::of(body.text());
+            let mut read = Value::Object(map.clone());
+            merge::builtin::decode_in(name, &mut read, order.as_ref()).map_err(|why| {
+                Status::bad_request(format!("{given_kind} in version \"{short}\" cannot be handled as a {kind}: {why}"))
+            })?;
+        }
         return Err(Status::bad_request(format!(
             "{given_kind} in version \"{short}\" cannot be handled as a {kind}: converting ({short}.{given_kind}) to ({}.{kind}): unknown conversion",
             go_package(group)

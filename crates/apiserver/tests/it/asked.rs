@@ -256,6 +256,50 @@ async fn of_built_in_kinds() {
             422,
             message("cannot unmarshal number into Go struct field ServiceSpec.spec.ports of type []v1.ServicePort"),
         ),
+        (
+            "POST",
+            format!("{BASE}/configmaps"),
+            JSON,
+            json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "labels": []}}),
+            400,
+            message(
+                "Pod in version \"v1\" cannot be handled as a ConfigMap: json: cannot unmarshal array into Go struct field ObjectMeta.metadata.labels",
+            ),
+        ),
+        // what belongs to features that are not turned on
+        (
+            "POST",
+            format!("{BASE}/pods?dryRun=All"),
+            JSON,
+            json!({"metadata": {"name": "new"}, "spec": {"schedulingGroup": {"podGroupName": "x"},
+                "containers": [{"name": "a", "image": "i", "lifecycle": {"stopSignal": "SIGTERM"}}]}}),
+            201,
+            vec![("/body/spec/schedulingGroup", json!(null)), ("/body/spec/containers/0/lifecycle", json!(null))],
+        ),
+        (
+            "PATCH",
+            format!("{BASE}/pods/p/status"),
+            MERGE,
+            json!({"status": {"containerStatuses": [{"name": "a", "allocatedResourcesStatus": [{"name": "gpu", "resources": [{"resourceID": "0"}]}]}]}}),
+            422,
+            vec![
+                ("/body/details/causes/0/message", "must match one of the container's resource requests".into()),
+                ("/body/details/causes/1/message", "Unsupported value: \"\"".into()),
+            ],
+        ),
+        // paths with empty parts
+        ("GET", format!("{BASE}/pods//log"), JSON, json!(null), 400, message("name must be provided")),
+        ("GET", "/api/v1/namespaces//pods/p".into(), JSON, json!(null), 400, message("Namespace parameter required.")),
+        ("GET", "/api/v1/namespaces//pods".into(), JSON, json!(null), 200, vec![]),
+        ("GET", "/apis//apps/v1".into(), JSON, json!(null), 404, vec![]),
+        (
+            "GET",
+            "/apis/rbac.authorization.k8s.io/v1/clusterroles/view".into(),
+            JSON,
+            json!(null),
+            200,
+            vec![("/body/metadata/annotations", json!({"rbac.authorization.kubernetes.io/autoupdate": "true"}))],
+        ),
         // claims
         (
             "POST",
@@ -314,7 +358,18 @@ async fn of_definitions() {
     let once = json!({"type": "string", "x-kubernetes-validations": [{"rule": "self == oldSelf"}]});
     let untyped = json!({"properties": {"once": once}, "x-kubernetes-preserve-unknown-fields": true});
     let odd = json!({"type": "object", "properties": {"odd": {"type": "what"}}, "x-kubernetes-validations": [{"rule": "true", "fieldPath": ".none"}]});
+    let mut bare = definition(json!({}));
+    let second = json!({"name": "v2", "served": true, "storage": false, "selectableFields": [{"jsonPath": ".spec.a"}]});
+    bare["spec"]["versions"].as_array_mut().expect("versions").push(second);
     let rows: Vec<Row> = vec![
+        (
+            "POST",
+            path.into(),
+            JSON,
+            bare,
+            422,
+            message("spec.versions[1].selectableFields: Invalid value: \"\": may only be set when `version.schema"),
+        ),
         (
             "POST",
             path.into(),

@@ -34,6 +34,14 @@ impl Strategy for PodTemplates {
         podspec::defaults(child(child(object, "template"), "spec"));
     }
 
+    fn prepare_create(&self, _cx: &Context<'_>, new: &mut Value) {
+        podspec::drop_disabled(child(child(new, "template"), "spec"));
+    }
+
+    fn prepare_update(&self, _cx: &Context<'_>, new: &mut Value, _old: &Value) {
+        podspec::drop_disabled(child(child(new, "template"), "spec"));
+    }
+
     fn validate_create(&self, _cx: &Context<'_>, new: &Value) -> ErrorList {
         let mut errors = ErrorList::new();
         super::job::pod_template(at(new, "template"), &Path::new("template"), &mut errors);

@@ -105,7 +105,11 @@ pub(super) fn all_versions(definition: &Value, path: &Path, errors: &mut ErrorLi
     }
     for (i, version) in all.iter().enumerate() {
         let place = if hoisted { path.child("selectableFields") } else { at.index(i).child("selectableFields") };
-        if !hoisted || i == 0 {
+        let fields = version["selectableFields"].as_array().is_some_and(|fields| !fields.is_empty());
+        if !hoisted && fields && version["schema"]["openAPIV3Schema"].is_null() {
+            let why = "may only be set when `version.schema.openAPIV3Schema` is not included";
+            errors.push(Error::invalid(&place, "", why));
+        } else if !hoisted || i == 0 {
             selectable(&version["selectableFields"], &version["schema"]["openAPIV3Schema"], &place, errors);
         }
     }

@@ -103,6 +103,8 @@ impl Strategy for CronJobs {
     }
 
     fn prepare_create(&self, _cx: &Context<'_>, new: &mut Value) {
+        let job = child(child(child(new, "spec"), "jobTemplate"), "spec");
+        crate::podspec::drop_disabled(child(child(job, "template"), "spec"));
         new["status"] = json!({});
     }
 
@@ -117,6 +119,8 @@ impl Strategy for CronJobs {
     }
 
     fn prepare_update(&self, _cx: &Context<'_>, new: &mut Value, old: &Value) {
+        let job = child(child(child(new, "spec"), "jobTemplate"), "spec");
+        crate::podspec::drop_disabled(child(child(job, "template"), "spec"));
         keep(new, old, "status");
     }
 

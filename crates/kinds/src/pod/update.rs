@@ -295,11 +295,79 @@ pub fn validate_status(new: &Value, old: &Value) -> ErrorList {
         let place = path.child("hostIPs").index(0).child("ip");
         errors.push(Error::invalid(&place, text(first, "ip"), "must be equal to `hostIP`"));
     }
+    for (statuses, containers) in [("containerStatuses", "containers"), ("initContainerStatuses", "initContainers")] {
+        allocated(
+            items(new, &format!("status.{statuses}")),
+            items(spec, containers),
+            &path.child(statuses),
+            &mut errors,
+        );
+    }
+    for (i, status) in items(new, "status.ephemeralContainerStatuses").iter().enumerate() {
+        if !items(status, "allocatedResourcesStatus").is_empty() {
+            let at = path.child("ephemeralContainerStatuses").index(i).child("allocatedResourcesStatus");
+            errors.push(Error::forbidden(&at, "must not be specified in container status"));
+        }
+    }
     if let Some(generation) = int(new, "status.observedGeneration").filter(|generation| *generation < 0) {
         let place = path.child("observedGeneration");
         errors.push(Error::invalid(&place, generation, "must be a non-negative integer"));
     }
     errors
+}
+
+/// Adds the faults of what containers were given: resources that they ask for, each thing once
+/// (`validateContainerStatusAllocatedResourcesStatus`).
+fn allocated(statuses: &[Value], containers: &[Value], path: &Path, errors: &mut ErrorList) {
+    const MESSAGE_MAX: usize = 256;
+    for (i, status) in statuses.iter().enumerate() {
+        let path = path.index(i).child("allocatedResourcesStatus");
+        let container = containers.iter().find(|container| text(container, "name") == text(status, "name"));
+        for (j, given) in items(status, "allocatedResourcesStatus").iter().enumerate() {
+            let (path, name) = (path.index(j), text(given, "name"));
+            if let Some(container) = container {
+                let claims = || {
+                    items(container, "resources.claims").iter().map(|claim| match text(claim, "request") {
+                        "" => format!("claim:{}", text(claim, "name")),
+                        request => format!("claim:{}/{request}", text(claim, "name")),
+                    })
+                };
+                let (found, why) = match name.starts_with("claim:") {
+                    true => (
+                        claims().any(|claim| claim == name),
+                        "must match one of the container's resource claims in a format 'claim:<claimName>/<request>' or \
+                         'claim:<claimName>' if request is empty",
+                    ),
+                    false => (
+                        at(container, "resources.requests").get(name).is_some(),
+                        "must match one of the container's resource requests",
+                    ),
+                };
+                if !found {
+                    errors.push(Error::invalid(&path.child("name"), name, why));
+                }
+            }
+            let mut seen = BTreeSet::new();
+            for (k, resource) in items(given, "resources").iter().enumerate() {
+                let path = path.child("resources").index(k);
+                let (health, id) = (text(resource, "health"), text(resource, "resourceID"));
+                let known = ["Healthy", "Unhealthy", "Unknown"];
+                if !known.contains(&health) {
+                    errors.push(Error::not_supported(&path.child("health"), health, &known));
+                }
+                match at(resource, "message").as_str() {
+                    Some("") => errors.push(Error::required(&path.child("message"), "must be non-empty if specified")),
+                    Some(message) if message.len() > MESSAGE_MAX => {
+                        errors.push(Error::too_long(&path.child("message"), MESSAGE_MAX));
+                    }
+                    Some(_) | None => {}
+                }
+                if !seen.insert(id) {
+                    errors.push(Error::duplicate(&path.child("resourceID"), id));
+                }
+            }
+        }
+    }
 }
 
 /// Adds the faults of a status's addresses: what was there before may stay, and there is one of each family at most.

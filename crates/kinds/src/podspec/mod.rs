@@ -28,6 +28,21 @@ use std::sync::LazyLock;
 /// Lists of containers in a pod's spec.
 pub const CONTAINER_LISTS: [&str; 3] = ["containers", "initContainers", "ephemeralContainers"];
 
+/// Takes out what belongs to features that Kubernetes 1.36 does not turn on by itself (`dropDisabledFields`).
+pub fn drop_disabled(spec: &mut Value) {
+    if let Value::Object(members) = spec {
+        members.remove("schedulingGroup");
+    }
+    for list in CONTAINER_LISTS {
+        for container in items_mut(spec, list) {
+            let Some(Value::Object(lifecycle)) = container.get_mut("lifecycle") else { continue };
+            if lifecycle.remove("stopSignal").is_some() && lifecycle.is_empty() {
+                map(container).remove("lifecycle");
+            }
+        }
+    }
+}
+
 /// Fills in what every pod spec gets, template or pod.
 pub fn defaults(spec: &mut Value) {
     if !spec.is_object() {

@@ -47,17 +47,12 @@ pub(super) fn probes(container: &Value, scene: &Scene<'_>, path: &Path, errors: 
 
 fn lifecycle(container: &Value, scene: &Scene<'_>, path: &Path, errors: &mut ErrorList) {
     let lifecycle = at(container, "lifecycle");
-    let before = errors.len();
     for hook in ["postStart", "preStop"] {
         let value = at(lifecycle, hook);
         if !value.is_null() {
             let path = path.child("lifecycle").child(hook);
             handler(value, &["exec", "httpGet", "tcpSocket", "sleep"], scene, &path, errors);
         }
-    }
-    if !at(lifecycle, "stopSignal").is_null() && errors.len() == before {
-        let detail = "may not be set for containers with empty `spec.os.name`";
-        errors.push(Error::forbidden(&path.child("lifecycle").child("stopSignal"), detail));
     }
 }
 

@@ -445,11 +445,12 @@ struct Step {
 }
 
 impl Step {
-    fn between(live: &Value, new: &Value, writer: &Writer<'_>, schema: &Schema) -> Self {
+    /// `ignored`: the fields that the request does not write.
+    fn between(live: &Value, new: &Value, ignored: &Ignored, schema: &Schema) -> Self {
         let changes = typed::compare(schema, live, new);
         Self {
-            touched: writer.ignored.filter(changes.modified.union(changes.added)),
-            removed: writer.ignored.filter(changes.removed),
+            touched: ignored.filter(changes.modified.union(changes.added)),
+            removed: ignored.filter(changes.removed),
         }
     }
 }
@@ -468,7 +469,7 @@ fn give_up(
     schemas: Schemas<'_>,
     force: bool,
 ) -> Result<Step, ApplyError> {
-    let own = Step::between(live, new, writer, schemas.own());
+    let own = Step::between(live, new, writer.ignored, schemas.own());
     let mut others: BTreeMap<String, Step> = BTreeMap::new();
     for (_, entry) in managed.entries.iter().filter(|(identity, _)| *identity != writer_id) {
         let version = &entry.api_version;
@@ -479,7 +480,8 @@ fn give_up(
             };
             let schema = convert(live, "old")?;
             convert(new, "new")?;
-            others.insert(version.clone(), Step::between(live, new, writer, &schema));
+            // upstream says of the version that is written which fields it does not write, and of no other
+            others.insert(version.clone(), Step::between(live, new, &Ignored::Nothing, &schema));
         }
     }
     let mut conflicts = Vec::new();

@@ -337,6 +337,18 @@ fn fields_are_judged_by_the_schema_of_the_version_that_they_were_written_in() {
     let one = apply_in(None, "old", "g.example/v1", json!({"tags": ["x"]})).expect("creates");
     apply_in(Some(&one), "new", "g.example/v1", json!({"tags": ["y"]})).expect("adds to the set");
 
+    // what a request does not write is taken from those who wrote it in another version, where the request leaves it out
+    for (version, taken) in [("g.example/v1alpha1", true), ("g.example/v1", false)] {
+        let mut live = old.clone();
+        live["metadata"]["managedFields"][0]["apiVersion"] = version.into();
+        let mut new = json!({"apiVersion": "g.example/v1", "kind": "Widget", "metadata": {"name": "w", "labels": {"a": "b"}}, "spec": {}});
+        let ignored = Ignored::paths(&["spec"]);
+        let writer =
+            Writer { manager: "new", api_version: "g.example/v1", kind: "Widget", subresource: "", ignored: &ignored };
+        track_update(Some(&live), &mut new, &writer, Schemas::by_version(&schema, &versions), now());
+        assert_eq!(entries(&new).iter().all(|entry| entry.0 != "old"), taken, "{version}: {new}");
+    }
+
     old["metadata"]["managedFields"][0]["apiVersion"] = "g.example/v9".into();
     let refused = apply_in(Some(&old), "new", "g.example/v1", json!({"tags": ["x"]})).expect_err("no such version");
     assert!(refused.to_string().contains("invalid group/version: g.example/v9"), "{refused}");

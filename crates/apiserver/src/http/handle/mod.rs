@@ -202,8 +202,18 @@ impl Server {
                 if text.is_empty() { "invalid duration \"\"".to_owned() } else { format!("invalid duration {text:?}") }
             )));
         }
+        if ask.path.contains("//")
+            && let Some(path) = route::nameless(&ask.path)
+            && let Some(served) = self.core.catalog().get(&path.group, &path.version, &path.plural)
+            && served.custom.is_none()
+            && served.subresource(&path.subresource).is_some()
+        {
+            self.authorize(&ask, &path, verb(&ask, &path))?;
+            return Err(Status::bad_request("name must be provided"));
+        }
         match route::parse(&ask.path) {
             Route::Resource(_) if ask.path.starts_with("//") => Ok(nothing_here()),
+            Route::Discovery(_) if ask.path.trim_end_matches('/').contains("//") => Ok(nothing_here()),
             // an empty namespace stands for all of them
             Route::Resource(_) if ask.path.replacen("/namespaces//", "/", 1).contains("//") => Err(no_resource()),
             Route::Resource(path) => self.resource(ask, path).await,
@@ -243,6 +253,9 @@ impl Server {
         let custom = served.custom.is_some();
         let placed = !(scoped && namespace.is_empty());
         let reads_all = matches!(ask.method, Method::GET) && name.is_empty();
+        if !custom && !placed && !name.is_empty() && ask.path.contains("/namespaces//") {
+            return Err(Status::bad_request("Namespace parameter required."));
+        }
         if (!scoped && !namespace.is_empty()) || (!placed && !name.is_empty()) {
             return if custom { Ok(nothing_here()) } else { Err(no_resource()) };
         }
