@@ -129,7 +129,7 @@ fn typed(reference: &Value, place: &Path, errors: &mut ErrorList) {
     for field in ["kind", "name"] {
         let (value, place) = (text(reference, field), place.child(field));
         if value.is_empty() {
-            errors.push(Error::required(&place, format!("{field} is required")));
+            errors.push(Error::required(&place, ""));
         } else {
             let faults = names::path_segment_faults(value, false);
             errors.extend(faults.into_iter().map(|fault| Error::invalid(&place, value, fault)));

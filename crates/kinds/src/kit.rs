@@ -217,10 +217,11 @@ pub fn has_condition(object: &Value, kind: &str) -> bool {
     condition(object, kind).is_some_and(|c| text(c, "status") == "True")
 }
 
-/// Equality in which absence, null and an empty text or list are one, as for Go's semantic equality. An empty object is
-/// something: after normalisation only structs that somebody wrote are empty objects.
+/// Equality in which absence, null and an empty list are one, as for Go's semantic equality. An empty object and an empty text are
+/// something: after normalisation only structs that somebody wrote are empty objects, and only values of maps and what stands
+/// behind a pointer are empty texts.
 pub fn same(a: &Value, b: &Value) -> bool {
-    let nothing = |value: &Value| !value.is_object() && unset(value);
+    let nothing = |value: &Value| value.is_null() || value.as_array().is_some_and(Vec::is_empty);
     match (a, b) {
         (Value::Object(x), Value::Object(y)) => {
             let null = Value::Null;

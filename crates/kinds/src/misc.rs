@@ -318,6 +318,10 @@ impl Strategy for Budgets {
 pub struct NetworkPolicies;
 
 impl Strategy for NetworkPolicies {
+    fn counts_empty(&self) -> Option<&'static str> {
+        Some("spec")
+    }
+
     fn default(&self, object: &mut Value) {
         let spec = child(object, "spec");
         for rules in ["ingress", "egress"] {

@@ -257,6 +257,12 @@ pub trait Strategy: Send + Sync {
         true
     }
 
+    /// The part of an object whose empty lists and maps raise `metadata.generation` whenever somebody sends them: upstream keeps
+    /// none, and compares with `reflect.DeepEqual`.
+    fn counts_empty(&self) -> Option<&'static str> {
+        None
+    }
+
     /// Fields that field selectors may name beside `metadata.name` and `metadata.namespace`, with their values.
     fn selectable(&self, _object: &Value) -> Vec<(&'static str, String)> {
         Vec::new()

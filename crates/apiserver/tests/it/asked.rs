@@ -174,6 +174,13 @@ async fn of_built_in_kinds() {
         "reportingInstance": "i", "action": "a", "reason": "r", "type": "Normal", "regarding": {"kind": "Pod", "namespace": "default", "name": "p"}});
     let claim = json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "500m"}}});
     let quota = json!({"metadata": {"name": "q"}, "spec": {"hard": {"pods": "1"}}});
+    let cron = |terms: Value| {
+        let affinity = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}});
+        let spec = json!({"restartPolicy": "Never", "affinity": affinity, "containers": [container("a", "i")]});
+        json!({"metadata": {"name": "c"}, "spec": {"schedule": "@daily", "suspend": true, "jobTemplate": {"spec": {"template": {"spec": spec}}}}})
+    };
+    let policies = "/apis/networking.k8s.io/v1/namespaces/default/networkpolicies";
+    let policy = |selector: Value| json!({"metadata": {"name": "n"}, "spec": {"podSelector": selector}});
     let ingresses = "/apis/networking.k8s.io/v1/namespaces/default/ingresses";
     let rows: Vec<Row> = vec![
         ("POST", format!("{BASE}/serviceaccounts"), JSON, account, 201, vec![]),
@@ -300,6 +307,68 @@ async fn of_built_in_kinds() {
             200,
             vec![("/body/metadata/annotations", json!({"rbac.authorization.kubernetes.io/autoupdate": "true"}))],
         ),
+        // an empty map changes what is owned as a whole, although nobody writes it
+        (
+            "POST",
+            "/apis/batch/v1/namespaces/default/cronjobs?fieldManager=maker".into(),
+            JSON,
+            cron(json!({"nodeSelectorTerms": [{"matchExpressions": [{"key": "k", "operator": "Exists"}]}]})),
+            201,
+            vec![],
+        ),
+        (
+            "PUT",
+            "/apis/batch/v1/namespaces/default/cronjobs/c?fieldManager=other".into(),
+            JSON,
+            cron(
+                json!({"nodeSelectorTerms": [{"matchExpressions": [{"key": "k", "operator": "Exists"}], "matchFields": []}]}),
+            ),
+            200,
+            vec![("/body/metadata/managedFields/1/manager", "other".into())],
+        ),
+        // but not where only one part of it is empty
+        ("POST", format!("{policies}?fieldManager=maker"), JSON, policy(json!({})), 201, vec![]),
+        (
+            "PUT",
+            format!("{policies}/n?fieldManager=other"),
+            JSON,
+            policy(json!({"matchLabels": {}})),
+            200,
+            vec![("/body/metadata/managedFields/1", json!(null)), ("/body/metadata/generation", json!(2))],
+        ),
+        (
+            "PUT",
+            format!("{policies}/n?fieldManager=other"),
+            JSON,
+            policy(json!({})),
+            200,
+            vec![("/body/metadata/generation", json!(2))],
+        ),
+        (
+            "POST",
+            format!("{BASE}/replicationcontrollers"),
+            JSON,
+            json!({"metadata": {"name": "r"}, "spec": {"selector": {"a": "b"}}}),
+            422,
+            vec![("/body/message", "\"r\" is invalid: spec.template: Required value".into())],
+        ),
+        // an empty text is a label
+        (
+            "POST",
+            "/apis/batch/v1/namespaces/default/jobs".into(),
+            JSON,
+            json!({"metadata": {"name": "j"}, "spec": {"template": {"metadata": {"labels": {"a": "b"}}, "spec": {"restartPolicy": "Never", "containers": [container("a", "i")]}}}}),
+            201,
+            vec![],
+        ),
+        (
+            "PATCH",
+            "/apis/batch/v1/namespaces/default/jobs/j".into(),
+            MERGE,
+            json!({"spec": {"template": {"metadata": {"labels": {"c": ""}}}}}),
+            422,
+            message("field is immutable"),
+        ),
         // claims
         (
             "POST",
@@ -356,7 +425,9 @@ async fn of_definitions() {
             "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}}}]}})
     };
     let once = json!({"type": "string", "x-kubernetes-validations": [{"rule": "self == oldSelf"}]});
-    let untyped = json!({"properties": {"once": once}, "x-kubernetes-preserve-unknown-fields": true});
+    let open = json!({"properties": {"once": once}, "x-kubernetes-preserve-unknown-fields": true});
+    let mut untyped = open.clone();
+    untyped["x-kubernetes-validations"] = json!([{"rule": "true"}]);
     let odd = json!({"type": "object", "properties": {"odd": {"type": "what"}}, "x-kubernetes-validations": [{"rule": "true", "fieldPath": ".none"}]});
     let mut bare = definition(json!({}));
     let second = json!({"name": "v2", "served": true, "storage": false, "selectableFields": [{"jsonPath": ".spec.a"}]});
@@ -370,6 +441,7 @@ async fn of_definitions() {
             422,
             message("spec.versions[1].selectableFields: Invalid value: \"\": may only be set when `version.schema"),
         ),
+        ("POST", path.into(), JSON, definition(open), 201, vec![]),
         (
             "POST",
             path.into(),

@@ -186,6 +186,10 @@ impl Strategy for Webhooks {
         self.faults(new)
     }
 
+    fn counts_empty(&self) -> Option<&'static str> {
+        Some("webhooks")
+    }
+
     fn generation_changed(&self, new: &Value, old: &Value) -> Option<bool> {
         Some(at(new, "webhooks") != at(old, "webhooks"))
     }

@@ -89,7 +89,7 @@ impl Strategy for Workload {
     }
 
     fn prepare_create(&self, _cx: &Context<'_>, new: &mut Value) {
-        super::podspec::drop_disabled(child(child(child(new, "spec"), "template"), "spec"));
+        super::podspec::drop_disabled(new, "/spec/template/spec");
         new["status"] = json!({});
         if *self == StatefulSet {
             drop_gated(new, None);
@@ -105,7 +105,7 @@ impl Strategy for Workload {
     }
 
     fn prepare_update(&self, _cx: &Context<'_>, new: &mut Value, old: &Value) {
-        super::podspec::drop_disabled(child(child(child(new, "spec"), "template"), "spec"));
+        super::podspec::drop_disabled(new, "/spec/template/spec");
         keep(new, old, "status");
         if *self == StatefulSet {
             drop_gated(new, Some(old));

@@ -35,11 +35,11 @@ impl Strategy for PodTemplates {
     }
 
     fn prepare_create(&self, _cx: &Context<'_>, new: &mut Value) {
-        podspec::drop_disabled(child(child(new, "template"), "spec"));
+        podspec::drop_disabled(new, "/template/spec");
     }
 
     fn prepare_update(&self, _cx: &Context<'_>, new: &mut Value, _old: &Value) {
-        podspec::drop_disabled(child(child(new, "template"), "spec"));
+        podspec::drop_disabled(new, "/template/spec");
     }
 
     fn validate_create(&self, _cx: &Context<'_>, new: &Value) -> ErrorList {

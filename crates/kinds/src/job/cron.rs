@@ -103,8 +103,7 @@ impl Strategy for CronJobs {
     }
 
     fn prepare_create(&self, _cx: &Context<'_>, new: &mut Value) {
-        let job = child(child(child(new, "spec"), "jobTemplate"), "spec");
-        crate::podspec::drop_disabled(child(child(job, "template"), "spec"));
+        crate::podspec::drop_disabled(new, "/spec/jobTemplate/spec/template/spec");
         new["status"] = json!({});
     }
 
@@ -119,8 +118,7 @@ impl Strategy for CronJobs {
     }
 
     fn prepare_update(&self, _cx: &Context<'_>, new: &mut Value, old: &Value) {
-        let job = child(child(child(new, "spec"), "jobTemplate"), "spec");
-        crate::podspec::drop_disabled(child(child(job, "template"), "spec"));
+        crate::podspec::drop_disabled(new, "/spec/jobTemplate/spec/template/spec");
         keep(new, old, "status");
     }
 

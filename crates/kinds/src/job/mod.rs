@@ -50,7 +50,7 @@ impl Strategy for Jobs {
     }
 
     fn prepare_create(&self, _cx: &Context<'_>, new: &mut Value) {
-        super::podspec::drop_disabled(child(child(child(new, "spec"), "template"), "spec"));
+        super::podspec::drop_disabled(new, "/spec/template/spec");
         new["status"] = json!({});
         // A template without labels has nothing yet that the Job could show: what is no label value is found there alone.
         let good = api::names::label_value_faults(text(new, "metadata.name")).is_empty();
@@ -78,7 +78,7 @@ impl Strategy for Jobs {
     }
 
     fn prepare_update(&self, _cx: &Context<'_>, new: &mut Value, old: &Value) {
-        super::podspec::drop_disabled(child(child(child(new, "spec"), "template"), "spec"));
+        super::podspec::drop_disabled(new, "/spec/template/spec");
         keep(new, old, "status");
     }
 

@@ -166,7 +166,7 @@ impl Strategy for Pods {
     }
 
     fn prepare_create(&self, cx: &Context<'_>, new: &mut Value) {
-        podspec::drop_disabled(child(new, "spec"));
+        podspec::drop_disabled(new, "/spec");
         let class = podspec::qos_class(at(new, "spec"));
         new["status"] = json!({"phase": "Pending", "qosClass": class});
         if !items(new, "spec.schedulingGates").is_empty() {
@@ -197,7 +197,7 @@ impl Strategy for Pods {
 
     fn prepare_update(&self, _cx: &Context<'_>, new: &mut Value, old: &Value) {
         admission::tolerations(new);
-        podspec::drop_disabled(child(new, "spec"));
+        podspec::drop_disabled(new, "/spec");
         keep(new, old, "status");
     }
 

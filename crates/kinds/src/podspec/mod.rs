@@ -29,10 +29,10 @@ use std::sync::LazyLock;
 pub const CONTAINER_LISTS: [&str; 3] = ["containers", "initContainers", "ephemeralContainers"];
 
 /// Takes out what belongs to features that Kubernetes 1.36 does not turn on by itself (`dropDisabledFields`).
-pub fn drop_disabled(spec: &mut Value) {
-    if let Value::Object(members) = spec {
-        members.remove("schedulingGroup");
-    }
+/// `path`: where in the object the spec of a pod stands, if there is one.
+pub fn drop_disabled(object: &mut Value, path: &str) {
+    let Some(spec) = object.pointer_mut(path).filter(|spec| spec.is_object()) else { return };
+    map(spec).remove("schedulingGroup");
     for list in CONTAINER_LISTS {
         for container in items_mut(spec, list) {
             let Some(Value::Object(lifecycle)) = container.get_mut("lifecycle") else { continue };

@@ -5,6 +5,7 @@
 //! Both keep `metadata.managedFields`. A manager's set is kept in the version that it was written in; where versions differ
 //! ([`Schemas`]), it is judged by the schema of that version.
 
+mod empty;
 mod managed;
 mod same;
 mod scale;
@@ -14,6 +15,7 @@ mod versions;
 use crate::builtin;
 use crate::fields::{Element, FieldSet};
 use crate::schema::Schema;
+pub use empty::{is_given_empty, with_empty};
 use jiff::Timestamp;
 use managed::{Entry, Identity, Managed, Operation, Rank};
 use same::same_but_managers;

@@ -51,6 +51,7 @@ pub fn check(openapi: &Value, path: &Path) -> ErrorList {
         inside_metadata: false,
         uncorrelated: None,
         cardinality: Cardinality::once(),
+        ruled: false,
         untyped: false,
     };
     let mut walk = Walk { errors: ErrorList::new(), rule_errors: ErrorList::new(), costs: Vec::new(), rules: sound };
@@ -226,7 +227,9 @@ struct Place {
     /// The list or map above whose parts have no old value to compare with.
     uncorrelated: Option<Path>,
     cardinality: Cardinality,
-    /// Whether a node above is of no type that CEL knows: the rules below it cannot be compiled, either.
+    /// Whether a node above has rules, so that types are looked at from there on.
+    ruled: bool,
+    /// Whether one of those is of no type that CEL knows: the rules below it cannot be compiled, either.
     untyped: bool,
 }
 
@@ -285,8 +288,9 @@ impl Walk {
     }
 
     fn below(&mut self, node: &Node, path: &Path, root: bool, place: &Place) {
-        let untyped = place.untyped || !rules::is_typed(node, root);
-        let inside = Place { cardinality: place.cardinality.times(parts_max(node)), untyped, ..place.clone() };
+        let ruled = place.ruled || !list(node, "x-kubernetes-validations").is_empty();
+        let untyped = place.untyped || (ruled && !rules::is_typed(node, root));
+        let inside = Place { cardinality: place.cardinality.times(parts_max(node)), ruled, untyped, ..place.clone() };
         if let Some(additional) = node.get("additionalProperties") {
             if object(node, "properties").is_some_and(|p| !p.is_empty()) && additional != &Value::Bool(true) {
                 let why = "additionalProperties and properties are mutual exclusive";

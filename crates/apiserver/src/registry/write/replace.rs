@@ -89,6 +89,8 @@ impl Core {
         let empty = empty_parts(&new);
         let managers = new["metadata"].get("managedFields");
         let no_managers = managers.filter(|list| served.custom.is_none() && **list == json!([])).cloned();
+        let counted = strategy.counts_empty();
+        let given = (served.custom.is_none() && (counted.is_some() || !empty.is_empty())).then(|| new.clone());
         served.normalize(&mut new);
         if let Some(list) = no_managers {
             // an empty list says something, that all is forgotten; of a custom resource upstream does not see it
@@ -113,7 +115,16 @@ impl Core {
                 catalog.scales(served, version)
             });
         } else if !tracked {
-            apply::track_update(Some(&old), &mut new, &writer, served.schemas(), now);
+            match given.as_ref().and_then(|given| apply::with_empty(served.schema(), given, &new)) {
+                Some(mut seen) => {
+                    apply::track_update(Some(&old), &mut seen, &writer, served.schemas(), now);
+                    let managers = seen["metadata"].get_mut("managedFields").map(Value::take);
+                    let meta = meta_mut(&mut new);
+                    meta.remove("managedFields");
+                    meta.extend(managers.map(|managers| ("managedFields".to_owned(), managers)));
+                }
+                None => apply::track_update(Some(&old), &mut new, &writer, served.schemas(), now),
+            }
         }
         let update = Operation::Update;
         let manner = options.manner(update);
@@ -138,6 +149,10 @@ impl Core {
         let generation = old["metadata"].get("generation").and_then(Value::as_i64);
         match (generation, strategy.generation_changed(&new, &old)) {
             (Some(generation), Some(changed)) if target.subresource != "status" => {
+                let sees = |part| {
+                    given.as_ref().is_some_and(|given| apply::is_given_empty(served.schema(), given, &new, part))
+                };
+                let changed = changed || counted.is_some_and(sees);
                 meta_mut(&mut new).insert("generation".to_owned(), (generation + i64::from(changed)).into());
             }
             (Some(generation), _) => {
