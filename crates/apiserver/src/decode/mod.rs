@@ -383,7 +383,10 @@ pub(crate) fn not_registered(kind: &str, version: &str) -> String {
 
 /// The Go package of a group's internal types.
 fn go_package(group: &str) -> &str {
-    if group.is_empty() { "core" } else { group.split('.').next().unwrap_or_default() }
+    match group {
+        "" | "events.k8s.io" => "core",
+        group => group.split('.').next().unwrap_or_default(),
+    }
 }
 
 fn go_type(value: &Value) -> &'static str {

@@ -273,6 +273,24 @@ async fn of_built_in_kinds() {
                 "Pod in version \"v1\" cannot be handled as a ConfigMap: json: cannot unmarshal array into Go struct field ObjectMeta.metadata.labels",
             ),
         ),
+        (
+            "POST",
+            events.into(),
+            JSON,
+            json!({"kind": "Status"}),
+            400,
+            message("converting (v1.Status) to (core.Event): unknown conversion"),
+        ),
+        ("PATCH", format!("{BASE}/endpoints/a"), "text/plain", json!({}), 415, vec![("/warnings/0", json!(null))]),
+        (
+            "POST",
+            format!("{BASE}/pods?dryRun=All"),
+            JSON,
+            json!({"metadata": {"name": "new"}, "spec": {"restartPolicy": "Never", "containers": [
+                {"name": "a", "image": "i", "resizePolicy": [{"resourceName": "cpu", "restartPolicy": "Odd"}]}]}}),
+            422,
+            vec![("/body/details/causes/1/message", "must be 'NotRequired' when pod".into())],
+        ),
         // what belongs to features that are not turned on
         (
             "POST",

@@ -130,7 +130,7 @@ fn common(container: &Value, scene: &Scene<'_>, path: &Path, errors: &mut ErrorL
         choice(resource, &["cpu", "memory"], &path, errors);
         let restart = text(policy, "restartPolicy");
         choice(restart, &["NotRequired", "RestartContainer"], &path, errors);
-        if scene.restart_policy == "Never" && restart == "RestartContainer" {
+        if scene.restart_policy == "Never" && restart != "NotRequired" {
             let detail = "must be 'NotRequired' when pod `restartPolicy` is 'Never'";
             errors.push(Error::invalid(&path, restart, detail));
         }

@@ -17,6 +17,7 @@ mod patch;
 mod quantity;
 mod signatures;
 mod types;
+mod url;
 
 use crate::schema::{Schema, Type};
 pub use authorizer::{Attributes, Authorizer, Question, Subject};
@@ -180,6 +181,7 @@ static ROOT: LazyLock<Context<'static>> = LazyLock::new(|| {
     meter::add_functions(&mut context);
     quantity::add_functions(&mut context);
     network::add_functions(&mut context);
+    url::add_functions(&mut context);
     patch::add_functions(&mut context);
     authorizer::add_functions(&mut context);
     for name in TYPE_NAMES {

@@ -71,7 +71,7 @@ fn network_fault(text: &str) -> Option<String> {
 }
 
 /// The address, or why there is none, as Go's `ParseAddr` tells it.
-fn unparsed(text: &str) -> Result<IpAddr, String> {
+pub(super) fn unparsed(text: &str) -> Result<IpAddr, String> {
     text.parse().map_err(|_| {
         let (why, at) = match text.find(['.', ':', '%']).and_then(|at| text[at..].chars().next()) {
             Some('.') => v4_fault(text),

@@ -456,9 +456,12 @@ fn no_resource() -> Status {
     status
 }
 
-/// Whether no handler of the kind has seen the request: it has no such path or method, or answers in no such format.
+/// Whether no handler of the kind has seen the request: it has no such path or method, or reads or answers in no such format.
 fn refused_by_router(status: &Status) -> bool {
-    status.code == 405 || status.message == no_resource().message || status.message.starts_with("406: Not Acceptable")
+    let formats = ["406: Not Acceptable", "415: Unsupported Media Type"];
+    status.code == 405
+        || status.message == no_resource().message
+        || formats.iter().any(|format| status.message.starts_with(format))
 }
 
 pub(crate) fn not_allowed() -> Status {
