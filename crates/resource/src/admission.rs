@@ -45,7 +45,7 @@ pub struct Request<'a> {
     pub namespace: &'a str,
     /// Empty while `generateName` has not been carried out.
     pub name: &'a str,
-    /// The object as it would be stored; `None` for deletes. For `mutate` this is what came in, before this plugin.
+    /// The object as it would be stored; `None` for deletes, and for `mutate`, which is given the object itself.
     pub object: Option<&'a Value>,
     /// The object as it is; `None` for creates.
     pub old_object: Option<&'a Value>,

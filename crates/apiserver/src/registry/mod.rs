@@ -351,8 +351,8 @@ impl Core {
             if !plugin.mutates() {
                 continue;
             }
-            let before = object.clone();
-            let request = self.request(target, operation, Some(&before), old, user, dry_run);
+            let name = api::object::meta(object, "name").to_owned();
+            let request = self.request(target, operation, &name, None, old, user, dry_run);
             plugin.mutate(&request, object).map_err(|status| admission::denied(plugin.mutator(), status))?;
         }
         Ok(ran)
@@ -374,7 +374,8 @@ impl Core {
         let resource = &target.served.resource;
         for plugin in &self.plugins {
             if plugin.handles(operation, &resource.group, &resource.plural, &target.subresource) {
-                let request = self.request(target, operation, object, old, user, manner.dry_run);
+                let name = object.map_or(target.name.as_str(), |o| api::object::meta(o, "name"));
+                let request = self.request(target, operation, name, object, old, user, manner.dry_run);
                 let more = plugin.validate(&request);
                 let denied = |status| admission::denied(plugin.validator(), status).with_warnings(warnings);
                 let more = more.map_err(denied)?;
@@ -385,10 +386,12 @@ impl Core {
         allowed.map_err(|status| status.with_warnings(warnings))
     }
 
+    #[expect(clippy::too_many_arguments, reason = "a request, spread out")]
     fn request<'a>(
         &'a self,
         target: &'a Target,
         operation: Operation,
+        name: &'a str,
         object: Option<&'a Value>,
         old_object: Option<&'a Value>,
         user: &'a User,
@@ -403,7 +406,7 @@ impl Core {
             resource: &resource.plural,
             subresource: &target.subresource,
             namespace: &target.namespace,
-            name: object.map_or(target.name.as_str(), |o| api::object::meta(o, "name")),
+            name,
             object,
             old_object,
             dry_run,

@@ -16,6 +16,7 @@ mod hostile;
 mod jobs;
 mod many;
 mod parsers;
+mod plugins;
 mod policies;
 mod rights;
 mod small;

@@ -4,7 +4,7 @@
 use crate::kit::{at, child, items, items_mut, members, text};
 use crate::podspec;
 use api::field::{ErrorList, Path};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 /// What the name of the container is appended to.
 pub const ANNOTATION: &str = "container.apparmor.security.beta.kubernetes.io/";
@@ -22,8 +22,8 @@ fn profile(annotation: &str) -> Option<Value> {
     faults.is_empty().then_some(profile)
 }
 
-fn annotation_of<'a>(pod: &'a Value, container: &Value) -> Option<&'a str> {
-    at(pod, "metadata.annotations").get(format!("{ANNOTATION}{}", text(container, "name")))?.as_str()
+fn annotation_of<'a>(annotations: &'a Value, container: &Value) -> Option<&'a str> {
+    annotations.get(format!("{ANNOTATION}{}", text(container, "name")))?.as_str()
 }
 
 /// Containers without a profile get that of their annotation, where the pod has another or none.
@@ -32,10 +32,14 @@ pub fn fill_in(pod: &mut Value) {
         return;
     }
     let of_pod = at(pod, "spec.securityContext.appArmorProfile").clone();
-    let whole = pod.clone();
+    let annotations = members(pod, "metadata.annotations").filter(|(name, _)| name.starts_with(ANNOTATION));
+    let annotations: Value = annotations.map(|(name, value)| (name.clone(), value.clone())).collect();
+    if annotations.as_object().is_none_or(Map::is_empty) {
+        return;
+    }
     for list in LISTS {
         for container in items_mut(child(pod, "spec"), list) {
-            let wanted = annotation_of(&whole, container).and_then(profile);
+            let wanted = annotation_of(&annotations, container).and_then(profile);
             if let Some(wanted) = wanted.filter(|wanted| *wanted != of_pod)
                 && at(container, "securityContext.appArmorProfile").is_null()
             {
@@ -53,7 +57,7 @@ pub fn warnings(pod: &Value) -> Vec<String> {
     let of_pod = at(pod, "spec.securityContext.appArmorProfile");
     let containers = LISTS.iter().flat_map(|list| items(pod, &format!("spec.{list}")).iter().map(move |c| (*list, c)));
     let told = containers.filter(|(list, container)| {
-        let wanted = annotation_of(pod, container).map(profile);
+        let wanted = annotation_of(at(pod, "metadata.annotations"), container).map(profile);
         wanted.is_some_and(|wanted| !is_given(pod, list, container) && wanted.as_ref() != Some(of_pod))
     });
     told.map(|(_, container)| {
@@ -70,4 +74,23 @@ fn is_given(pod: &Value, list: &str, container: &Value) -> bool {
     entries
         .filter_map(|entry| entry["fieldsV1"]["f:spec"][format!("f:{list}")].get(&key))
         .any(|fields| members(fields, "f:securityContext").any(|(name, _)| name == "f:appArmorProfile"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn containers_get_what_their_annotation_says() {
+        let pod = |annotations: Value| json!({"metadata": {"annotations": annotations}, "spec": {"containers": [{"name": "a"}, {"name": "b"}]}});
+        for other in [json!({}), json!({"a": "b"}), json!({format!("{ANNOTATION}c"): "unconfined"}), Value::Null] {
+            let (mut filled, before) = (pod(other.clone()), pod(other));
+            fill_in(&mut filled);
+            assert_eq!(filled, before);
+        }
+        let mut filled = pod(json!({"x": "y", format!("{ANNOTATION}b"): "runtime/default"}));
+        fill_in(&mut filled);
+        let profile = json!({"appArmorProfile": {"type": "RuntimeDefault"}});
+        assert_eq!(filled["spec"]["containers"], json!([{"name": "a"}, {"name": "b", "securityContext": profile}]));
+    }
 }
