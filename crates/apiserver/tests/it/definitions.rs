@@ -60,10 +60,11 @@ fn shown(text: &str) -> String {
 
 /// What a kube-apiserver, too, says with code 500: what is applied, or what was stored by an earlier schema, does not have the types that the
 /// schema states, nothing can be applied to the scale of a custom object, and one without replicas has none.
-const FIVE_HUNDREDS: [&str; 5] = [
+const FIVE_HUNDREDS: [&str; 6] = [
     "failed to create typed patch object",
     "failed to create typed live object",
     "failed to create manager for existing fields: failed to convert new object",
+    "failed to prune fields: failed to convert merged object",
     "request to convert CR to an invalid group/version: autoscaling/v1",
     "the spec replicas field",
 ];
