@@ -208,6 +208,10 @@ impl Registry {
 
     /// Writes the hosts file of a pod, in place: it may be mounted.
     pub fn write_hosts(&self, uid: &str) -> io::Result<()> {
+        self.put_hosts(uid, true)
+    }
+
+    fn put_hosts(&self, uid: &str, create: bool) -> io::Result<()> {
         let Some(member) = self.members.get(uid) else { return Ok(()) };
         let peers: Vec<Peer> = self.members.values().map(|m| m.peer.clone()).collect();
         let text = identity::hosts_file(&member.peer, &peers, &self.domain, &member.names);
@@ -215,7 +219,7 @@ impl Registry {
         if files::read(&path, HOSTS_BYTES_MAX).is_ok_and(|old| old == text.as_bytes()) {
             return Ok(());
         }
-        let mut file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o644).open(path)?;
+        let mut file = OpenOptions::new().write(true).create(create).truncate(false).mode(0o644).open(path)?;
         // One write of the whole, then the cut: a reader in between sees at worst old lines after the new ones.
         file.write_all(text.as_bytes())?;
         file.set_len(text.len() as u64)
@@ -224,10 +228,11 @@ impl Registry {
     fn tell_peers(&self, peer: &Peer) {
         let peers = self.members.iter().filter(|(_, m)| m.peer.is_peer_of(peer));
         for uid in peers.map(|(uid, _)| uid) {
-            if PodDir::of(&self.data, uid).hosts().exists()
-                && let Err(error) = self.write_hosts(uid)
-            {
-                tracing::warn!(pod.uid = uid, %error, "cannot refresh a hosts file");
+            match self.put_hosts(uid, false) {
+                // a pod that has none, or has just ended: what is kept of it gets none again
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => tracing::warn!(pod.uid = uid, %error, "cannot refresh a hosts file"),
+                Ok(()) => {}
             }
         }
     }
@@ -279,5 +284,10 @@ mod tests {
         assert!(registry.give(&pod("c0", "c", 0, 1)).is_ok());
         let hosts = fs::read_to_string(PodDir::of(tmp.path(), "a0").hosts()).unwrap();
         assert!(!hosts.contains("a-node-0-1"), "{hosts}");
+
+        // one that has ended stays without, whoever comes or goes
+        fs::remove_file(PodDir::of(tmp.path(), "a0").hosts()).unwrap();
+        registry.enter(&pods[1]);
+        assert!(!PodDir::of(tmp.path(), "a0").hosts().exists());
     }
 }
