@@ -52,7 +52,7 @@ def test_runtimes_are_listed(client):
 
 # torch aborts now and then when an interpreter ends after `destroy_process_group` ("terminate called without an active exception", once in
 # six runs here). Upstream's semantics start that rank again, and it waits for ranks that are done.
-@pytest.mark.flaky(reruns=3, only_rerun=".")
+@pytest.mark.flaky(reruns=3)
 @pytest.mark.timeout(120)
 def test_a_job_from_start_to_end(client):
     name = client.train(trainer=kubeflow.CustomTrainer(func=train_digits, func_args={"epochs": 4}, num_nodes=2))

@@ -6,7 +6,9 @@ import pathlib
 import subprocess
 import sys
 
-from conftest import ROOT, Yard, plain_runtime, stop, wait_for
+import pytest
+
+from conftest import ROOT, TORCH_ABORTED, Yard, plain_runtime, stop, wait_for
 
 PROBE = """
 import itertools
@@ -41,16 +43,20 @@ def test_a_second_try_starts_clean(tmp_path: pathlib.Path):
     assert first < ended < second, done.stdout
 
 
-def test_only_an_abort_of_torch_is_tried_again(tmp_path: pathlib.Path):
-    """As the gate runs tests."""
-    (options,) = (line for line in (ROOT / "Makefile").read_text().splitlines() if "--only-rerun" in line)
-    (pattern,) = (line.partition(" = ")[2] for line in (ROOT / "Makefile").read_text().splitlines() if line.startswith("TORCH_ABORTED"))
-    assert '--reruns 1 --only-rerun "$(TORCH_ABORTED)"' in options
-    probe = tmp_path / "test_probe.py"
-    probe.write_text(f"def test_aborts():\n    out = 'rank 1: {pattern}'\n    assert 'trained' in out, out\n\ndef test_fails():\n    assert False, 'no prompt'\n")
-    words = ["-m", "pytest", "-p", "no:cacheprovider", "-q", "--rootdir", str(tmp_path), "--reruns", "1", "--only-rerun", pattern, str(probe)]
-    done = subprocess.run([sys.executable, *words], cwd=tmp_path, capture_output=True, text=True, timeout=100)
-    assert "2 failed, 1 rerun" in done.stdout, done.stdout + done.stderr
+@pytest.mark.parametrize(("faults", "code"), [(["no prompt"], 0), (["no prompt", "no line"], 1), ([TORCH_ABORTED, "no prompt"], 0)])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_one_test_may_fail_once(tmp_path: pathlib.Path, faults: list[str], code: int, workers: int):
+    """A second makes the whole run fail, but for aborts of torch's own."""
+    for number, fault in enumerate(faults):
+        (tmp_path / f"test_{number}.py").write_text(
+            f"import pathlib\n\ndef test_it():\n    tried = pathlib.Path({str(tmp_path / str(number))!r})\n    was = tried.exists()\n"
+            f"    tried.touch()\n    assert was, {fault!r}\n"
+        )
+    words = ["-m", "pytest", "-p", "conftest", "-p", "no:cacheprovider", "-q", "--rootdir", str(tmp_path), "--reruns", "1", "-n", str(workers), str(tmp_path)]
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "e2e")}
+    done = subprocess.run([sys.executable, *words], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=100)
+    assert done.returncode == code, done.stdout + done.stderr
+    assert ("2 tests passed at a second try only" in done.stdout) == bool(code), done.stdout
 
 
 def commands(text: str) -> list[str]:
