@@ -240,19 +240,21 @@ pub struct WriteOptions {
 }
 
 /// How a request was asked for, as admission is told of it.
-#[derive(Clone, Debug)]
-pub struct Manner {
+#[derive(Clone, Copy, Debug)]
+pub struct Manner<'a> {
     pub dry_run: bool,
-    /// The options, as an object; null of a request that has none.
-    pub options: Value,
+    /// The kind of the request's options and the fields that the client gave; `None` of a request that has none.
+    pub given: Option<(&'static str, &'a Map<String, Value>)>,
 }
 
-impl Manner {
-    /// `given`: the fields of options of this kind.
-    pub fn of(kind: &str, dry_run: bool, mut given: Map<String, Value>) -> Self {
-        given.insert("kind".to_owned(), kind.into());
-        given.insert("apiVersion".to_owned(), "meta.k8s.io/v1".into());
-        Self { dry_run, options: Value::Object(given) }
+impl Manner<'_> {
+    /// The options, as an object; null of a request that has none.
+    pub fn options(&self) -> Value {
+        let Some((kind, given)) = self.given else { return Value::Null };
+        let mut options = given.clone();
+        options.insert("kind".to_owned(), kind.into());
+        options.insert("apiVersion".to_owned(), "meta.k8s.io/v1".into());
+        Value::Object(options)
     }
 }
 
@@ -304,9 +306,9 @@ impl WriteOptions {
     }
 
     /// As admission is told of them: a patch is an update, or makes the object.
-    pub fn manner(&self, operation: Operation) -> Manner {
+    pub fn manner(&self, operation: Operation) -> Manner<'_> {
         let kind = if operation == Operation::Create { "CreateOptions" } else { "UpdateOptions" };
-        Manner::of(kind, self.dry_run, self.given.clone())
+        Manner { dry_run: self.dry_run, given: Some((kind, &self.given)) }
     }
 }
 

@@ -354,18 +354,11 @@ fn expect_kind(expected: &Expected<'_>, value: &mut Value, body: &Content) -> Re
                 "the API version in the data ({given_version}) does not match the expected API version ({version})"
             )));
         }
-        // it is read as what it says it is, then turned into what it is to be
-        let (group_of_given, _) = given_version.rsplit_once('/').unwrap_or_default();
-        if let Some(name) = merge::builtin::type_name(group_of_given, &given_kind) {
-            let order = merge::builtin::Order::of(body.text());
-            let mut read = Value::Object(map.clone());
-            merge::builtin::decode_in(name, &mut read, order.as_ref()).map_err(|why| {
-                Status::bad_request(format!("{given_kind} in version \"{short}\" cannot be handled as a {kind}: {why}"))
-            })?;
-        }
+        let order = merge::builtin::Order::of(body.text());
+        let read = Value::Object(map.clone());
+        let why = of_another_kind(read, &given_version, &given_kind, order.as_ref(), (group, kind));
         return Err(Status::bad_request(format!(
-            "{given_kind} in version \"{short}\" cannot be handled as a {kind}: converting ({short}.{given_kind}) to ({}.{kind}): unknown conversion",
-            go_package(group)
+            "{given_kind} in version \"{short}\" cannot be handled as a {kind}: {why}"
         )));
     }
     map.insert("apiVersion".to_owned(), version.clone().into());
@@ -379,6 +372,25 @@ const OF_EVERY_GROUP: [&str; 5] = ["APIGroup", "APIGroupList", "APIResourceList"
 /// The complaint of upstream's registry of types.
 pub(crate) fn not_registered(kind: &str, version: &str) -> String {
     format!("no kind \"{kind}\" is registered for version \"{version}\" in scheme \"pkg/runtime/scheme.go:111\"")
+}
+
+/// Why an object that says that it is of another kind, which is registered, cannot be one of `wanted` (group and kind): it is read as what
+/// it says it is, then turned into what it is to be, and upstream shows the Go types between which it finds no way.
+pub(crate) fn of_another_kind(
+    mut object: Value,
+    api_version: &str,
+    kind: &str,
+    order: Option<&merge::builtin::Order>,
+    wanted: (&str, &str),
+) -> String {
+    let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
+    let read = merge::builtin::type_name(group, kind).map(|name| merge::builtin::decode_in(name, &mut object, order));
+    match read {
+        Some(Err(why)) => why,
+        Some(Ok(())) | None => {
+            format!("converting ({version}.{kind}) to ({}.{}): unknown conversion", go_package(wanted.0), wanted.1)
+        }
+    }
 }
 
 /// The Go package of a group's internal types.

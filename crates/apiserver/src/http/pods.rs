@@ -117,7 +117,7 @@ impl Server {
                 }
             }
         }
-        let manner = Manner { dry_run: false, options: Value::Null };
+        let manner = Manner { dry_run: false, given: None };
         self.core.admit_body(target, Operation::Connect, &options, &ask.user, &manner, &mut Vec::new())
     }
 

@@ -163,7 +163,7 @@ impl Core {
         object: Option<&'a Value>,
         old: Option<&'a Value>,
         user: &User,
-        manner: &Manner,
+        manner: &Manner<'_>,
     ) -> Option<Facts<'a>> {
         let resource = &target.served.resource;
         if resource.group == GROUP && resource.plural.contains("admissionpolic") {
@@ -202,7 +202,7 @@ impl Core {
             namespace,
             // members that are empty are left out, as Go writes it
             request: without_empty(json!({
-                "options": manner.options,
+                "options": manner.options(),
                 "kind": kind, "resource": plural, "subResource": target.subresource,
                 "requestKind": kind, "requestResource": plural, "requestSubResource": target.subresource,
                 "name": name, "namespace": target.namespace, "operation": operation.as_str(), "dryRun": manner.dry_run,

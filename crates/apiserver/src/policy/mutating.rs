@@ -58,7 +58,7 @@ impl Core {
         object: &mut Value,
         old: Option<&Value>,
         user: &User,
-        manner: &Manner,
+        manner: &Manner<'_>,
         again: Option<&Invoked>,
     ) -> Result<Option<Invoked>, Status> {
         let bindings = Objects::list(self, GROUP, "mutatingadmissionpolicybindings", "");

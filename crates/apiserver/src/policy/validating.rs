@@ -70,7 +70,7 @@ impl Core {
         operation: Operation,
         body: &Value,
         user: &User,
-        manner: &Manner,
+        manner: &Manner<'_>,
         warnings: &mut Vec<String>,
     ) -> Result<(), Status> {
         let admitted = self.admit_policies(target, operation, Some(body), None, user, manner, warnings);
@@ -89,7 +89,7 @@ impl Core {
         object: Option<&Value>,
         old: Option<&Value>,
         user: &User,
-        manner: &Manner,
+        manner: &Manner<'_>,
         warnings: &mut Vec<String>,
     ) -> Result<(), Status> {
         let bindings = Objects::list(self, GROUP, "validatingadmissionpolicybindings", "");

@@ -6,6 +6,7 @@ use api::packed::Packed;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use merge::apply::{Schemas, Versions};
+use merge::builtin::OBJECT_META;
 use merge::schema::Schema;
 use resource::Resource;
 use resource::admission::Objects;
@@ -14,8 +15,6 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use store::{Entry, Revision};
 use tokio_util::sync::CancellationToken;
-
-const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 
 /// Name of the store's bucket for a kind.
 pub(crate) fn bucket(group: &str, plural: &str) -> String {

@@ -139,7 +139,7 @@ impl Core {
             true => &Target { name: String::new(), ..target.clone() },
             false => target,
         };
-        let manner = Manner::of("DeleteOptions", options.dry_run, options.given.clone());
+        let manner = Manner { dry_run: options.dry_run, given: Some(("DeleteOptions", &options.given)) };
         self.validate(asked, Operation::Delete, None, Some(&old), user, &manner, &mut warnings)?;
 
         let now = self.world.now();

@@ -368,7 +368,7 @@ impl Core {
         object: Option<&Value>,
         old: Option<&Value>,
         user: &User,
-        manner: &Manner,
+        manner: &Manner<'_>,
         warnings: &mut Vec<String>,
     ) -> Result<(), Status> {
         let resource = &target.served.resource;

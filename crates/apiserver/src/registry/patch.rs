@@ -69,12 +69,8 @@ impl Core {
             if !merge::builtin::is_registered(&resource.group, version, kind) {
                 return Err(unfit(decode::not_registered(kind, version)));
             }
-            // it is read as what it says it is, then turned into what it is to be
-            let group = version.rsplit_once('/').map_or("", |(group, _)| group);
-            if let Some(name) = merge::builtin::type_name(group, kind) {
-                merge::builtin::decode(name, &mut new.clone()).map_err(unfit)?;
-            }
-            return Err(unfit(unconvertible(version, kind, resource)));
+            let wanted = (resource.group.as_str(), resource.kind.as_str());
+            return Err(unfit(decode::of_another_kind(new.clone(), version, kind, None, wanted)));
         }
         if served.custom.is_some() && new.get("kind").is_none_or(|kind| kind.is_null() || kind == "") {
             return Err(unfit(format!("Object 'Kind' is missing in '{new}'")));
@@ -168,17 +164,6 @@ impl Core {
         };
         write().map_err(|status| status.with_warnings(call.warnings))
     }
-}
-
-/// Why an object of another kind cannot become one of this: upstream shows the Go types between which it finds no way.
-fn unconvertible(api_version: &str, kind: &str, resource: &resource::Resource) -> String {
-    let version = api_version.rsplit_once('/').map_or(api_version, |(_, version)| version);
-    let package = match resource.group.as_str() {
-        "" | "events.k8s.io" => "core",
-        "rbac.authorization.k8s.io" => "rbac",
-        group => group.split('.').next().unwrap_or_default(),
-    };
-    format!("converting ({version}.{kind}) to ({package}.{}): unknown conversion", resource.kind)
 }
 
 /// What an apply made is no object of its kind.

@@ -58,20 +58,19 @@ pub async fn look(settings: &Settings, target: &Path, mode: Mode, client: &Clien
     let path = target.to_owned();
     // of a folder with many files a long read: hubs need what it tells, others ask their source meanwhile
     let mut reading = Some(tokio::task::spawn_blocking(move || Seen::read(&path)));
-    let mut seen = Seen::default();
     let mut wanted = Wanted { items: Vec::new(), pinned: Vec::new(), present: Vec::new(), seen: Seen::default() };
     for one in &settings.wanted {
         let source = Arc::new(Source::new(one, settings, client, target)?);
         if matches!(one.location, Location::Hub(_))
             && let Some(reading) = reading.take()
         {
-            seen = read(reading).await?;
+            wanted.seen = read(reading).await?;
         }
         let is_it = |known: &&Complete| known.location == one.name && known.settings == settings.fingerprint();
-        let known = seen.state.complete.iter().find(is_it);
+        let known = wanted.seen.state.complete.iter().find(is_it);
         if let Some(known) = known.filter(|_| mode != Mode::Verify) {
             let pin = source.pin().await.map_err(Fault::into_error);
-            let present = all_there(&seen.state, known, target);
+            let present = all_there(&wanted.seen.state, known, target);
             let count = present.as_ref().map_or(0, Vec::len);
             match (pin, present) {
                 (Ok(pin), Some(present)) if pin.as_deref() == Some(&known.pin) => {
@@ -104,10 +103,9 @@ pub async fn look(settings: &Settings, target: &Path, mode: Mode, client: &Clien
             .items
             .extend(listing.entries.into_iter().map(|entry| Item { entry: Arc::new(entry), origin: origin.clone() }));
     }
-    wanted.seen = match reading {
-        Some(reading) => read(reading).await?,
-        None => seen,
-    };
+    if let Some(reading) = reading {
+        wanted.seen = read(reading).await?;
+    }
     Ok(wanted)
 }
 

@@ -15,7 +15,7 @@ mod versions;
 use crate::builtin;
 use crate::fields::{Element, FieldSet};
 use crate::schema::Schema;
-pub use empty::{is_given_empty, with_empty};
+pub use empty::{holds_empty, is_given_empty, with_empty};
 use jiff::Timestamp;
 use managed::{Entry, Identity, Managed, Operation, Rank};
 use same::same_but_managers;

@@ -21,6 +21,9 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
+/// The type of every object's metadata.
+pub const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
+
 /// What a field holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Shape {

@@ -1,6 +1,7 @@
 //! What holds for a whole object beside its value constraints: embedded objects are objects, sets and maps are such.
 
 use super::{ListType, Schema};
+use crate::builtin;
 use crate::gotext;
 use crate::order::{self, Keyed, Ordered};
 use api::field::{Error, ErrorList, Path};
@@ -124,7 +125,7 @@ fn type_faults(members: &Map<String, Value>, path: &Path, out: &mut ErrorList) {
     let Some(meta) = members.get("metadata").filter(|meta| !meta.is_null()) else { return };
     let at = path.child("metadata");
     // that of an object which says that it is of another kind has not been read yet
-    if let Err(why) = crate::builtin::decode("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta", &mut meta.clone()) {
+    if let Err(why) = builtin::decode(builtin::OBJECT_META, &mut meta.clone()) {
         out.push(Error::invalid(&at, meta.clone(), why));
     } else if let Value::Object(meta) = meta {
         metadata_faults(meta, &at, out);

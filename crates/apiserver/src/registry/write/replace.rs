@@ -90,7 +90,9 @@ impl Core {
         let managers = new["metadata"].get("managedFields");
         let no_managers = managers.filter(|list| served.custom.is_none() && **list == json!([])).cloned();
         let counted = strategy.counts_empty();
-        let given = (served.custom.is_none() && (counted.is_some() || !empty.is_empty())).then(|| new.clone());
+        // seldom: few lists that are owned as a whole hold objects, and fewer have something empty in them
+        let is_counted = counted.is_some() || (!empty.is_empty() && apply::holds_empty(served.schema(), &new));
+        let given = (served.custom.is_none() && is_counted).then(|| new.clone());
         served.normalize(&mut new);
         if let Some(list) = no_managers {
             // an empty list says something, that all is forgotten; of a custom resource upstream does not see it
