@@ -13,7 +13,7 @@ use crate::registry::Registry;
 use crate::sessions::{self, Sessions};
 use crate::warm::{self, Zygotes};
 use crate::wire::Isolation;
-use crate::worker::{Desired, Worker};
+use crate::worker::{Desired, Ended, Worker};
 use crate::world::{PodEvent, World};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
@@ -344,6 +344,7 @@ impl<W: World> Agent<W> {
         let mut workers = Workers {
             shared: Arc::clone(&self.shared),
             known: BTreeMap::new(),
+            resting: BTreeSet::new(),
             tasks: JoinSet::new(),
             names: BTreeMap::new(),
         };
@@ -369,7 +370,9 @@ fn pod_dirs(config: &Config) -> io::Result<Vec<PodDir>> {
 struct Workers<W> {
     shared: Arc<Shared<W>>,
     known: BTreeMap<String, watch::Sender<Desired>>,
-    tasks: JoinSet<()>,
+    /// Pods that have ended and are told of: they keep their names, and get a worker again when they are to go.
+    resting: BTreeSet<String>,
+    tasks: JoinSet<Ended>,
     /// The pod that each task is for.
     names: BTreeMap<task::Id, String>,
 }
@@ -390,6 +393,10 @@ impl<W: World> Workers<W> {
                 pods.into_iter().for_each(|pod| self.apply(pod));
                 let lost: Vec<String> = self.known.keys().filter(|uid| !there.contains(*uid)).cloned().collect();
                 lost.iter().for_each(|uid| self.gone(uid, None));
+                // what is left of them is found in their directories
+                for uid in self.resting.extract_if(.., |uid| !there.contains(uid)) {
+                    self.shared.registry().leave(&uid);
+                }
                 self.clear_leftovers(&there);
             }
         }
@@ -412,20 +419,22 @@ impl<W: World> Workers<W> {
 
     fn apply(&mut self, pod: Arc<Pod>) {
         let uid = uid(&pod);
+        let desired = Desired { pod, gone: false };
         match self.known.get(&uid) {
-            Some(sender) => drop(sender.send(Desired { pod, gone: false })),
-            None if self.is_ours(&pod) => {
-                let peer = self.enter(&pod);
-                let (sender, receiver) = watch::channel(Desired { pod, gone: false });
-                self.known.insert(uid.clone(), sender);
-                self.spawn(uid, peer, receiver);
-            }
+            Some(sender) => drop(sender.send(desired)),
+            None if self.resting.contains(&uid) && !desired.is_ending() => {}
+            None if self.is_ours(&desired.pod) => self.spawn(uid, desired),
             None => {}
         }
     }
 
-    fn spawn(&mut self, uid: String, peer: Peer, desired: watch::Receiver<Desired>) {
-        let pod = Arc::clone(&desired.borrow().pod);
+    /// Gives the pod a worker.
+    fn spawn(&mut self, uid: String, desired: Desired) {
+        self.resting.remove(&uid);
+        let pod = Arc::clone(&desired.pod);
+        let peer = self.enter(&pod);
+        let (sender, desired) = watch::channel(desired);
+        self.known.insert(uid.clone(), sender);
         let span = tracing::info_span!(
             "pod",
             namespace = pod.metadata.namespace.as_deref().unwrap_or_default(),
@@ -446,6 +455,8 @@ impl<W: World> Workers<W> {
                     desired.pod = Arc::clone(last);
                 }
             });
+        } else if let Some(last) = last.filter(|_| self.resting.contains(uid)) {
+            self.spawn(uid.to_owned(), Desired { pod: Arc::clone(last), gone: true });
         }
     }
 
@@ -463,12 +474,7 @@ impl<W: World> Workers<W> {
             let stored = fs::read(dir.pod()).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
             let stored = stored.and_then(|pod: serde_json::Value| serde_json::from_value::<Pod>(pod).ok());
             match stored {
-                Some(pod) => {
-                    let peer = self.enter(&pod);
-                    let (sender, receiver) = watch::channel(Desired { pod: Arc::new(pod), gone: true });
-                    self.known.insert(uid.clone(), sender);
-                    self.spawn(uid, peer, receiver);
-                }
+                Some(pod) => self.spawn(uid, Desired { pod: Arc::new(pod), gone: true }),
                 None => {
                     // It never got as far as a shim.
                     if let Err(error) = dir.remove() {
@@ -479,9 +485,9 @@ impl<W: World> Workers<W> {
         }
     }
 
-    fn on_end(&mut self, ended: Result<(task::Id, ()), task::JoinError>) {
+    fn on_end(&mut self, ended: Result<(task::Id, Ended), task::JoinError>) {
         let id = match &ended {
-            Ok((id, ())) => *id,
+            Ok((id, _)) => *id,
             Err(error) => error.id(),
         };
         let Some(uid) = self.names.remove(&id) else { return };
@@ -490,11 +496,11 @@ impl<W: World> Workers<W> {
             (Err(error), Some(desired)) if error.is_panic() => {
                 // Whatever it was, it is one pod's trouble: a new worker looks at the directory afresh.
                 tracing::error!(pod.uid = uid, %error, "a pod's worker died");
-                let peer = self.enter(&desired.pod);
-                let (sender, receiver) = watch::channel(desired);
-                self.known.insert(uid.clone(), sender);
-                self.spawn(uid, peer, receiver);
+                self.spawn(uid, desired);
             }
+            // it is to go since the worker's last look
+            (Ok((_, Ended::Rests)), Some(desired)) if desired.is_ending() => self.spawn(uid, desired),
+            (Ok((_, Ended::Rests)), _) => _ = self.resting.insert(uid),
             _ => self.shared.registry().leave(&uid),
         }
     }

@@ -28,7 +28,79 @@ pub struct Registry {
     domain: String,
     gpus: BTreeSet<u32>,
     share: Share,
-    members: BTreeMap<String, Member>,
+    members: Members,
+}
+
+/// The pods by uid, and what is asked of all of them: thousands may have ended and still be there.
+#[derive(Debug, Default)]
+struct Members {
+    all: BTreeMap<String, Member>,
+    /// By namespace and subdomain, of those that have one.
+    services: BTreeMap<(String, String), BTreeSet<String>>,
+    addresses: BTreeSet<Ipv4Addr>,
+    /// Those that have GPUs or ports.
+    holders: BTreeSet<String>,
+}
+
+impl Members {
+    fn insert(&mut self, uid: String, member: Member) {
+        self.remove(&uid);
+        let Peer { namespace, subdomain, address, .. } = &member.peer;
+        if !subdomain.is_empty() {
+            let service = self.services.entry((namespace.clone(), subdomain.clone())).or_default();
+            service.insert(uid.clone());
+        }
+        self.addresses.insert(*address);
+        if member.has_something() {
+            self.holders.insert(uid.clone());
+        }
+        self.all.insert(uid, member);
+    }
+
+    fn remove(&mut self, uid: &str) -> Option<Member> {
+        let member = self.all.remove(uid)?;
+        let Peer { namespace, subdomain, address, .. } = &member.peer;
+        let service = (namespace.clone(), subdomain.clone());
+        if let Some(uids) = self.services.get_mut(&service) {
+            uids.remove(uid);
+            if uids.is_empty() {
+                self.services.remove(&service);
+            }
+        }
+        self.addresses.remove(address);
+        self.holders.remove(uid);
+        Some(member)
+    }
+
+    fn get(&self, uid: &str) -> Option<&Member> {
+        self.all.get(uid)
+    }
+
+    /// Changes what a pod has been given; `None` if it is not there.
+    fn change<T>(&mut self, uid: &str, change: impl FnOnce(&mut Member) -> T) -> Option<T> {
+        let member = self.all.get_mut(uid)?;
+        let changed = change(member);
+        match member.has_something() {
+            true => _ = self.holders.insert(uid.to_owned()),
+            false => _ = self.holders.remove(uid),
+        }
+        Some(changed)
+    }
+
+    /// The uids of the pods of a pod's headless service, its own among them; none for a pod without one.
+    fn service_of(&self, peer: &Peer) -> impl Iterator<Item = &String> {
+        self.services.get(&(peer.namespace.clone(), peer.subdomain.clone())).into_iter().flatten()
+    }
+
+    /// The same, with what they have.
+    fn peers_of(&self, peer: &Peer) -> impl Iterator<Item = (&String, &Member)> {
+        self.service_of(peer).filter_map(|uid| self.all.get_key_value(uid))
+    }
+
+    /// Those that have GPUs or ports.
+    fn holders(&self) -> impl Iterator<Item = &Member> {
+        self.holders.iter().filter_map(|uid| self.all.get(uid))
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -39,6 +111,12 @@ struct Member {
     /// Where its ports are from. `None` though it has ports: an earlier agent took them, and shims hold them.
     slot: Option<Arc<Slot>>,
     gpus: BTreeMap<String, Vec<u32>>,
+}
+
+impl Member {
+    fn has_something(&self) -> bool {
+        !self.ports.is_empty() || !self.gpus.is_empty()
+    }
 }
 
 /// What a pod was given to start with.
@@ -72,7 +150,7 @@ impl fmt::Display for Lack {
 
 impl Registry {
     pub fn new(data: &Path, domain: &str, gpus: BTreeSet<u32>, share: Share) -> Self {
-        Self { data: data.to_owned(), domain: domain.to_owned(), gpus, share, members: BTreeMap::new() }
+        Self { data: data.to_owned(), domain: domain.to_owned(), gpus, share, members: Members::default() }
     }
 
     /// Takes over what a pod was given by an earlier agent.
@@ -94,12 +172,11 @@ impl Registry {
     pub fn enter(&mut self, pod: &Pod) -> Peer {
         let uid = pod.metadata.uid.clone().unwrap_or_default();
         let names = OwnNames::of(pod);
-        if let Some(member) = self.members.get_mut(&uid) {
+        if let Some(member) = self.members.all.get_mut(&uid) {
             member.names = names;
             return member.peer.clone();
         }
-        let taken: BTreeSet<Ipv4Addr> = self.members.values().map(|m| m.peer.address).collect();
-        let peer = Peer::new(pod, identity::address(pod, &taken));
+        let peer = Peer::new(pod, identity::address(pod, &self.members.addresses));
         let peer_of = peer.clone();
         let member = Member { peer: peer_of, names, ports: BTreeMap::new(), slot: None, gpus: BTreeMap::new() };
         self.members.insert(uid, member);
@@ -118,18 +195,20 @@ impl Registry {
 
     /// Gives back GPUs and ports: the pod's processes are gone, its name may still be known.
     pub fn release(&mut self, uid: &str) {
-        if let Some(member) = self.members.get_mut(uid) {
+        let released = self.members.change(uid, |member| {
             member.gpus.clear();
             member.ports.clear();
             member.slot = None;
-            let peer = member.peer.clone();
+            member.peer.clone()
+        });
+        if let Some(peer) = released {
             self.share.parts().held = self.held();
             self.hold_ports_of(&peer);
         }
     }
 
     fn held(&self) -> BTreeSet<u32> {
-        self.members.values().flat_map(|member| member.gpus.values().flatten()).copied().collect()
+        self.members.holders().flat_map(|member| member.gpus.values().flatten()).copied().collect()
     }
 
     /// Ports and GPUs for a pod that is about to start.
@@ -144,10 +223,12 @@ impl Registry {
         let gpus =
             if me.gpus.is_empty() { prepare::allot_gpus(pod, &free).ok_or(Lack::Gpus)? } else { me.gpus.clone() };
         let (ports, slot) = self.choose_ports(pod, &uid, &me.peer)?;
-        if let Some(member) = self.members.get_mut(&uid) {
+        let noted = self.members.change(&uid, |member| {
             member.ports.clone_from(&ports);
             member.slot = slot;
             member.gpus.clone_from(&gpus);
+        });
+        if noted.is_some() {
             parts.held = self.held();
         }
         Ok(Given { ports, gpus })
@@ -164,8 +245,8 @@ impl Registry {
         if wanted.is_empty() {
             return Ok((BTreeMap::new(), None));
         }
-        let group = self.members.iter().filter(|(other, member)| *other == uid || member.peer.is_peer_of(me));
-        let group: Vec<&Member> = group.map(|(_, member)| member).collect();
+        let own = self.members.get(uid).into_iter().filter(|_| me.subdomain.is_empty());
+        let group: Vec<&Member> = self.members.peers_of(me).map(|(_, member)| member).chain(own).collect();
         let mut held: BTreeMap<u16, u16> = BTreeMap::new();
         held.extend(group.iter().flat_map(|member| &member.ports));
         let mut slot = group.iter().find_map(|member| member.slot.clone());
@@ -186,7 +267,7 @@ impl Registry {
                         subdomain => format!("{}/{subdomain}", me.namespace),
                     };
                     // shims of other versions may hold ports without holding their slot
-                    let given = self.members.values().flat_map(|member| member.ports.values().copied()).collect();
+                    let given = self.members.holders().flat_map(|member| member.ports.values().copied()).collect();
                     let new = Arc::new(Slot::take(&name, &given).ok_or(Lack::Ports)?);
                     slot = Some(new.clone());
                     new.ports().collect()
@@ -201,8 +282,13 @@ impl Registry {
 
     /// Takes over what only shims held until now: the last of them may have been the pod's that ended.
     fn hold_ports_of(&mut self, peer: &Peer) {
-        for member in self.members.values_mut().filter(|member| member.peer.is_peer_of(peer) && member.slot.is_none()) {
-            member.slot = member.ports.values().next().and_then(|port| Slot::of_port(*port)).map(Arc::new);
+        let without =
+            self.members.peers_of(peer).filter(|(_, member)| member.slot.is_none() && !member.ports.is_empty());
+        let without: Vec<String> = without.map(|(uid, _)| uid.clone()).collect();
+        for uid in without {
+            self.members.change(&uid, |member| {
+                member.slot = member.ports.values().next().and_then(|port| Slot::of_port(*port)).map(Arc::new);
+            });
         }
     }
 
@@ -213,7 +299,7 @@ impl Registry {
 
     fn put_hosts(&self, uid: &str, create: bool) -> io::Result<()> {
         let Some(member) = self.members.get(uid) else { return Ok(()) };
-        let peers: Vec<Peer> = self.members.values().map(|m| m.peer.clone()).collect();
+        let peers: Vec<Peer> = self.members.peers_of(&member.peer).map(|(_, member)| member.peer.clone()).collect();
         let text = identity::hosts_file(&member.peer, &peers, &self.domain, &member.names);
         let path = PodDir::of(&self.data, uid).hosts();
         if files::read(&path, HOSTS_BYTES_MAX).is_ok_and(|old| old == text.as_bytes()) {
@@ -226,8 +312,7 @@ impl Registry {
     }
 
     fn tell_peers(&self, peer: &Peer) {
-        let peers = self.members.iter().filter(|(_, m)| m.peer.is_peer_of(peer));
-        for uid in peers.map(|(uid, _)| uid) {
+        for uid in self.members.service_of(peer) {
             match self.put_hosts(uid, false) {
                 // a pod that has none, or has just ended: what is kept of it gets none again
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -289,5 +374,25 @@ mod tests {
         fs::remove_file(PodDir::of(tmp.path(), "a0").hosts()).unwrap();
         registry.enter(&pods[1]);
         assert!(!PodDir::of(tmp.path(), "a0").hosts().exists());
+    }
+
+    #[test]
+    fn what_is_asked_of_all_members_is_kept_in_step_with_each() {
+        let tmp = tempfile::tempdir().unwrap();
+        let mut registry = Registry::new(tmp.path(), "cluster.local", [0].into(), Share::default());
+        let pods = [pod("a0", "a", 0, 1), pod("a1", "a", 1, 0), pod("alone", "", 0, 0)];
+        let peers: Vec<Peer> = pods.iter().map(|pod| registry.enter(pod)).collect();
+        pods.iter().for_each(|pod| drop(registry.give(pod).unwrap()));
+        let members = &registry.members;
+        assert_eq!(members.service_of(&peers[0]).collect::<Vec<_>>(), ["a0", "a1"]);
+        assert_eq!(members.service_of(&peers[2]).count(), 0, "it has no service");
+        assert_eq!(members.addresses, peers.iter().map(|peer| peer.address).collect());
+        assert_eq!(members.holders.len(), 3, "all ask for a port");
+        registry.release("a0");
+        assert_eq!(registry.members.holders, ["a1".to_owned(), "alone".to_owned()].into());
+        assert_eq!(registry.members.service_of(&peers[0]).count(), 2, "one that has ended keeps its name");
+        pods.iter().for_each(|pod| registry.leave(pod.metadata.uid.as_deref().unwrap()));
+        let Members { all, services, addresses, holders } = &registry.members;
+        assert!(all.is_empty() && services.is_empty() && addresses.is_empty() && holders.is_empty());
     }
 }

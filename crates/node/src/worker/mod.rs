@@ -58,7 +58,7 @@ pub struct Desired {
 }
 
 impl Desired {
-    fn is_ending(&self) -> bool {
+    pub fn is_ending(&self) -> bool {
         self.gone || self.pod.metadata.deletion_timestamp.is_some()
     }
 
@@ -94,7 +94,16 @@ enum Stage {
 enum Round {
     Wait,
     Again,
-    Done,
+    End(Ended),
+}
+
+/// Why a worker has nothing to do any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// The pod is gone from the cluster and from this machine.
+    Gone,
+    /// The pod has ended and the cluster knows all of it; the next worker is for its end.
+    Rests,
 }
 
 pub struct Worker<W> {
@@ -168,8 +177,8 @@ impl<W: World> Worker<W> {
         }
     }
 
-    /// Runs until the pod is gone from the cluster and from this machine.
-    pub async fn run(mut self) {
+    /// Runs until there is nothing to do for the pod, for now or for ever.
+    pub async fn run(mut self) -> Ended {
         match self.dir.read_launch() {
             Ok(Some(launch)) => {
                 self.start_time = launch.start_time;
@@ -194,7 +203,7 @@ impl<W: World> Worker<W> {
             let desired = self.desired.borrow_and_update().clone();
             self.retry_at = None;
             match self.round(&desired).await {
-                Ok(Round::Done) => return,
+                Ok(Round::End(ended)) => return ended,
                 Ok(Round::Again) => continue,
                 Ok(Round::Wait) => {}
                 Err(why) => {
@@ -283,7 +292,7 @@ impl<W: World> Worker<W> {
     async fn round_new(&mut self, desired: &Desired) -> Result<Round, String> {
         if desired.gone {
             self.retire(desired)?;
-            return Ok(Round::Done);
+            return Ok(Round::End(Ended::Gone));
         }
         if desired.is_ending() || desired.is_over() {
             self.stage = Stage::Over;
@@ -400,7 +409,7 @@ impl<W: World> Worker<W> {
     async fn round_over(&mut self, desired: &Desired) -> Result<Round, String> {
         if desired.gone {
             self.retire(desired)?;
-            return Ok(Round::Done);
+            return Ok(Round::End(Ended::Gone));
         }
         self.report(desired).await?;
         self.send_events(desired).await;
@@ -410,8 +419,9 @@ impl<W: World> Worker<W> {
                 Ok(()) | Err(WorldError::NotFound) => {}
                 Err(e @ WorldError::Failed { .. }) => return Err(e.to_string()),
             }
+            return Ok(Round::Wait);
         }
-        Ok(Round::Wait)
+        Ok(Round::End(Ended::Rests))
     }
 }
 

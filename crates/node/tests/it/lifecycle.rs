@@ -235,6 +235,37 @@ async fn pods_outlive_the_agent() {
 }
 
 #[tokio::test]
+async fn what_is_left_of_pods_that_have_ended_goes_with_their_objects() {
+    let mut node = Node::new().await;
+    let names = ["deleted", "vanished", "vanished-later"];
+    names.iter().for_each(|name| node.cluster.create(name, script("exit 0")));
+    for name in names {
+        node.cluster.until_phase(name, "Succeeded").await;
+        node.cluster.until_event(name, |(reason, _)| reason == "Started").await;
+    }
+    let dirs = names.map(|name| node.dir(name));
+    assert!(dirs.iter().all(|dir| dir.path().exists()));
+    let [deleted, vanished, later] = &dirs;
+    node.cluster.delete("deleted", 30);
+    node.cluster.until("deleted", Value::is_null).await;
+    node.cluster.vanish("vanished");
+    while deleted.path().exists() || vanished.path().exists() {
+        tokio::task::yield_now().await;
+    }
+    node.kill_agent().await;
+    node.start().await;
+    node.cluster.create("other", script("exit 0"));
+    node.cluster.until_phase("other", "Succeeded").await;
+    assert!(later.path().exists());
+    node.cluster.vanish("vanished-later");
+    while later.path().exists() {
+        tokio::task::yield_now().await;
+    }
+    let events = |name: &str| node.cluster.events(name).into_iter().map(|(reason, _)| reason).collect::<Vec<_>>();
+    assert!(names.iter().all(|name| events(name) == ["Started"]), "each is told of once");
+}
+
+#[tokio::test]
 async fn pods_whose_objects_went_while_no_agent_ran_are_stopped() {
     let mut node = Node::new().await;
     node.cluster.create("p", script("sleep 98766"));

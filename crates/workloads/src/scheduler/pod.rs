@@ -1,7 +1,7 @@
 //! A pod as the scheduler keeps it.
 //!
-//! Of thousands that wait, a pass looks at those alone for whom there is room, so what is asked of all of them is beside the object, and the
-//! object is text: a fifth of its tree. A pod that holds a node is a tree, as others ask for their neighbours again and again.
+//! Of thousands that wait or have ended, a pass looks at those alone for whom there is room, so what is asked of all of them is beside the
+//! object, and the object is text: a fifth of its tree. A pod that holds a node is a tree, as others ask for their neighbours again and again.
 
 use super::gang::{self, Group};
 use super::index::State;
@@ -40,8 +40,10 @@ enum Held {
 impl Held {
     fn new(object: &Arc<Value>, state: &State) -> Self {
         match state {
-            State::On(_) | State::Ended => Self::Tree(object.clone()),
-            State::Waits | State::Apart => Self::Text(Packed::from_text(object.to_string().into_bytes())),
+            State::On(_) => Self::Tree(object.clone()),
+            State::Waits | State::Ended | State::Apart => {
+                Self::Text(Packed::from_text(object.to_string().into_bytes()))
+            }
         }
     }
 }
