@@ -102,6 +102,11 @@ impl Packed {
         self.held().unwrap_or_else(|| Arc::new(part::lean(&self.text)))
     }
 
+    /// Its tree, of which all but its kind and its metadata may be missing, for a reader of many objects, once each.
+    pub fn head(&self) -> Arc<Value> {
+        self.held().unwrap_or_else(|| Arc::new(part::head(&self.text)))
+    }
+
     /// Its tree, of which all but labels may be missing, for a reader of many objects, once each.
     pub fn labelled(&self) -> Arc<Value> {
         self.held().unwrap_or_else(|| Arc::new(part::labels(&self.text)))

@@ -40,8 +40,16 @@ pub fn member<'a>(text: &'a [u8], name: &str) -> Option<&'a [u8]> {
 /// The object without `metadata.managedFields`; null for a text that is no JSON object.
 pub fn lean(text: &[u8]) -> Value {
     without(text, |name, value| match name {
-        b"metadata" => Some(without(value, |name, value| (name != b"managedFields").then(|| parsed(value)))),
+        b"metadata" => Some(lean_metadata(value)),
         _ => Some(parsed(value)),
+    })
+}
+
+/// The object with nothing but its kind and its metadata, without managed fields.
+pub fn head(text: &[u8]) -> Value {
+    without(text, |name, value| match name {
+        b"metadata" => Some(lean_metadata(value)),
+        _ => matches!(name, b"apiVersion" | b"kind").then(|| parsed(value)),
     })
 }
 
@@ -52,6 +60,10 @@ pub fn labels(text: &[u8]) -> Value {
     };
     let metadata = member(text, "metadata").map(|value| without(value, only(b"labels", parsed)));
     Value::Object(metadata.map(|metadata| ("metadata".to_owned(), metadata)).into_iter().collect())
+}
+
+fn lean_metadata(text: &[u8]) -> Value {
+    without(text, |name, value| (name != b"managedFields").then(|| parsed(value)))
 }
 
 fn without(text: &[u8], mut read: impl FnMut(&[u8], &[u8]) -> Option<Value>) -> Value {
@@ -141,6 +153,10 @@ mod tests {
         expected["metadata"].as_object_mut().unwrap().remove("managedFields");
         assert_eq!(lean(text.as_bytes()), expected);
         assert_eq!(labels(text.as_bytes()), json!({"metadata": {"labels": {"k": "v\"}"}}}));
+        let mut named = object.clone();
+        named["kind"] = "K".into();
+        let expected_head = json!({"kind": "K", "metadata": expected["metadata"]});
+        assert_eq!(head(named.to_string().as_bytes()), expected_head);
         assert_eq!(member(text.as_bytes(), "spec").map(parsed), Some(object["spec"].clone()));
         assert_eq!(member(text.as_bytes(), "status"), None);
         assert_eq!(lean(serde_json::to_string_pretty(&object).unwrap().as_bytes()), expected);
@@ -188,7 +204,7 @@ mod tests {
 
         #[test]
         fn any_bytes_are_survived(bytes in prop::collection::vec(prop_oneof![Just(b'{'), Just(b'"'), Just(b'\\'), Just(b':'), Just(b']'), any::<u8>()], 0..40)) {
-            let _ = (lean(&bytes), labels(&bytes), elements(&bytes).count());
+            let _ = (lean(&bytes), head(&bytes), labels(&bytes), elements(&bytes).count());
         }
     }
 }

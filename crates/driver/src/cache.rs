@@ -229,6 +229,11 @@ impl World for Cache {
         held.map(|held| held.open())
     }
 
+    fn head(&self, gvk: &Gvk, key: &Key) -> Option<Arc<Value>> {
+        let held = self.read().get(gvk)?.objects.get(key).map(|entry| entry.held.clone());
+        held.map(|held| held.head())
+    }
+
     fn list(&self, gvk: &Gvk, namespace: Option<&str>) -> Vec<Arc<Value>> {
         self.held(gvk, namespace).iter().map(Held::open).collect()
     }

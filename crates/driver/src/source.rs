@@ -51,6 +51,14 @@ impl Held {
         }
     }
 
+    /// Its kind and its metadata, and perhaps more.
+    pub fn head(&self) -> Arc<Value> {
+        match self {
+            Self::Tree(object) => object.clone(),
+            Self::Packed(packed) => packed.head(),
+        }
+    }
+
     /// As [`Held::open`], for a caller that looks at many objects once.
     pub fn glance(&self) -> Arc<Value> {
         match self {

@@ -96,6 +96,11 @@ pub trait World {
     /// One object, where it exists.
     fn get(&self, gvk: &Gvk, key: &Key) -> Option<Arc<Value>>;
 
+    /// One object, where it exists, for a reader of many: its kind and its metadata (managed fields may be missing), and perhaps more.
+    fn head(&self, gvk: &Gvk, key: &Key) -> Option<Arc<Value>> {
+        self.get(gvk, key)
+    }
+
     /// All of a kind in a namespace (`None`: everywhere), ordered by namespace and name.
     fn list(&self, gvk: &Gvk, namespace: Option<&str>) -> Vec<Arc<Value>>;
 

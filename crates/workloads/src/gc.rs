@@ -66,7 +66,7 @@ fn known_kind(kinds: &[Gvk], named: &Gvk) -> Option<Gvk> {
 
 /// An owner of an object in a namespace: there, or in no namespace.
 fn find(world: &dyn World, gvk: &Gvk, namespace: &str, name: &str) -> Option<Arc<Value>> {
-    world.get(gvk, &Key::new(namespace, name)).or_else(|| world.get(gvk, &Key::new("", name)))
+    world.head(gvk, &Key::new(namespace, name)).or_else(|| world.head(gvk, &Key::new("", name)))
 }
 
 fn reference_gvk(reference: &Value) -> Gvk {
@@ -130,7 +130,7 @@ fn dependents(world: &dyn World, uid: &str) -> Vec<Arc<Value>> {
 
 /// Whom else a changed object concerns: its dependents, where it has gone or waits for them; its owners, where they wait.
 fn concerned(world: &dyn World, object: &Value) -> Vec<Target> {
-    let held = world.get(&Gvk::of(object), &Key::of(object)).filter(|held| object::uid(held) == object::uid(object));
+    let held = world.head(&Gvk::of(object), &Key::of(object)).filter(|held| object::uid(held) == object::uid(object));
     let mut targets = Vec::new();
     if held.is_none_or(|held| waits_for_dependents(&held)) {
         targets.extend(dependents(world, object::uid(object)).iter().map(|dependent| Target::of(dependent)));
@@ -167,7 +167,7 @@ impl Reconciler for GarbageCollector {
     }
 
     fn observe(&self, world: &dyn World, target: &Target) -> Option<Observed> {
-        let object = world.get(&target.gvk, &target.key)?;
+        let object = world.head(&target.gvk, &target.key)?;
         let waits = waits_for_dependents(&object);
         if !waits && (references(&object).is_empty() || object::is_terminating(&object)) {
             return None;
