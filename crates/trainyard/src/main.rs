@@ -77,7 +77,7 @@ fn main() -> ExitCode {
         // each thread keeps memory of its own, and a disk has no use for as many as there are streams
         builder.max_blocking_threads(initialize::WRITERS);
     }
-    let runtime = builder.enable_all().build().expect("the process may have threads");
+    let runtime = builder.enable_all().on_thread_park(memory::on_park).build().expect("the process may have threads");
     // boxed: else all of it is compiled once for each way in which a runtime can block
     let work: Pin<Box<dyn Future<Output = _>>> = Box::pin(async {
         match command {

@@ -2,10 +2,28 @@
 
 use nix::sys::mman::{MmapAdvise, madvise};
 use nix::time::{ClockId, clock_gettime};
+use std::cell::Cell;
 use std::ffi::c_void;
 use std::path::Path;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+
+/// Counts the times that memory was given back.
+static GIVEN_BACK: AtomicU64 = AtomicU64::new(0);
+
+thread_local! {
+    /// The last of them that this thread took part in.
+    static SEEN: Cell<u64> = const { Cell::new(0) };
+}
+
+/// To be called by each worker of a runtime when it has nothing to do: what a thread keeps, it alone can give back.
+pub fn on_park() {
+    let now = GIVEN_BACK.load(Ordering::Relaxed);
+    if SEEN.replace(now) != now {
+        collect();
+    }
+}
 
 /// A process that works less than one in so many parts of the time rests.
 const RESTS: u32 = 50;
@@ -24,6 +42,10 @@ impl Work {
         let Ok(now) = clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).map(Duration::from) else { return };
         if self.rests(now, passed) {
             give_back();
+            // each worker wakes once, and parks
+            GIVEN_BACK.fetch_add(1, Ordering::Relaxed);
+            let workers = tokio::runtime::Handle::current().metrics().num_workers();
+            (0..workers.saturating_mul(8)).for_each(|_| drop(tokio::spawn(tokio::task::yield_now())));
             // the time that this took is no work
             self.before = clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).map_or(now, Duration::from);
         }
@@ -39,14 +61,18 @@ impl Work {
     }
 }
 
-/// Gives back what the allocator keeps for later, and unmaps the program's code: most of what is mapped was run once, at the start. What is run
-/// again is mapped again from the page cache, where it stays.
-fn give_back() {
+fn collect() {
     #[expect(unsafe_code, reason = "a call of C that takes no pointer")]
     // SAFETY: may be called at any time, by any thread
     unsafe {
         libmimalloc_sys::mi_collect(true);
     }
+}
+
+/// Gives back what the allocator keeps for later, and unmaps the program's code: most of what is mapped was run once, at the start. What is run
+/// again is mapped again from the page cache, where it stays.
+fn give_back() {
+    collect();
     let Ok(program) = std::fs::read_link("/proc/self/exe") else { return };
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
     for (start, length) in maps.lines().filter_map(|line| code(line, &program)) {
