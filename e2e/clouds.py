@@ -178,6 +178,9 @@ class S3:
         self.allowed, self.tell, self.on_media = None, {}, lambda name, count: None
         self.refusal = "AccessDenied"
         self.media = 0
+        # where pages began, and whether they do where they are asked to
+        self.pages: list[str] = []
+        self.begins = True
         self.server = Server(self.route)
 
     def put(self, name: str, data: bytes) -> None:
@@ -198,7 +201,10 @@ class S3:
             return refused(404, "NoSuchBucket")
         if not found[1]:
             query = {**query, "maxResults": query.get("max-keys")}
-            names, folders, after = below(self.objects, query, query.get("continuation-token", ""))
+            start = query.get("start-after", "")
+            self.pages.append(query.get("continuation-token") or start)
+            marker = query.get("continuation-token") or (start + "\0" if start and self.begins else "")
+            names, folders, after = below(self.objects, query, marker)
             def quoted(name: str) -> str:
                 return urllib.parse.quote_plus(name, safe="/")
 

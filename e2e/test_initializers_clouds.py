@@ -70,6 +70,35 @@ def test_what_a_location_means(store, tmp_path: pathlib.Path, path: str, pattern
     assert ("warning" in done.stderr) == (patterns == "*"), done.stderr
 
 
+def test_a_long_listing_is_asked_for_at_once(tmp_path: pathlib.Path, monkeypatch):
+    """What an earlier run found tells where stretches of it may begin; it need not be right."""
+    monkeypatch.setattr(clouds, "PAGE", 1000)
+    store, into = clouds.S3(), tmp_path / "into"
+    for index in range(1200):
+        store.put(f"data/{index:06}+ü", b"%d" % index)
+    names = sorted(store.objects)
+
+    def run() -> tuple[list[str], int]:
+        store.pages.clear()
+        before = store.media
+        done = fetch(store, into, "/data/")
+        assert done.returncode == 0, done.stderr
+        found = listing(into)
+        assert {name: found[name.removeprefix("data/")] for name in store.objects} == store.objects
+        return sorted(store.pages), store.media - before
+
+    assert run() == (["", names[1000]], 1200), "the first run knows nothing"
+    assert run() == (["", names[899]], 0), "all pages at once"
+    store.put(names[899] + "a", b"new")
+    store.put("data/zz", b"new")
+    del store.objects[names[899]]
+    assert run() == (["", names[899]], 2), "a bound is gone, and what comes after it is new"
+    store.begins = False
+    pages, fetched = run()
+    assert pages.count("") > 1 and fetched == 0, "the server begins each page with the first key"
+    store.close()
+
+
 @pytest.mark.parametrize("path, words", [("/dat", "data/"), ("/data/sub/d.txt", "data/sub/"), ("/nothing", "nearest")])
 def test_a_prefix_without_a_key_names_the_nearest(store, tmp_path: pathlib.Path, path: str, words: str):
     done = fetch(store, tmp_path / "into", path)

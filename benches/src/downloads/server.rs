@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::fmt::Write as _;
 use std::net::SocketAddr;
-use std::ops::Range;
+use std::ops::{Bound, Range};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
@@ -140,9 +140,11 @@ impl Store {
 
     fn list(&self, query: &BTreeMap<&str, String>) -> Response<Body> {
         let prefix = query.get("prefix").map_or("", String::as_str);
-        let after = query.get("continuation-token").map_or("", String::as_str);
+        let rest = query.get("continuation-token").cloned().map(Bound::Included);
+        let after = query.get("start-after").cloned().map(Bound::Excluded);
+        let begin = rest.or(after).unwrap_or(Bound::Unbounded);
         let most = query.get("max-keys").and_then(|most| most.parse().ok()).unwrap_or(PAGE).min(PAGE);
-        let found = self.objects.range(after.to_owned()..).filter(|(key, _)| key.starts_with(prefix));
+        let found = self.objects.range((begin, Bound::Unbounded)).filter(|(key, _)| key.starts_with(prefix));
         let found: Vec<_> = found.take(most + 1).collect();
         let mut text = format!(
             "<?xml version=\"1.0\" encoding=\"UTF-8\"?><ListBucketResult xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"><Name>bucket</Name>\

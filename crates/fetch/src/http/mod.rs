@@ -271,7 +271,8 @@ impl Answer {
     /// # Errors
     /// It broke off, or is larger than any listing.
     pub async fn text(mut self) -> Result<String, Fault> {
-        self.peeked().await
+        let all = self.all().await?;
+        Ok(String::from_utf8(all).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned()))
     }
 
     /// The same, and the body can still be read.
@@ -279,6 +280,13 @@ impl Answer {
     /// # Errors
     /// As those of `text`.
     pub async fn peeked(&mut self) -> Result<String, Fault> {
+        let all = self.all().await?;
+        let text = String::from_utf8_lossy(&all).into_owned();
+        self.body.ahead = Some(Bytes::from(all));
+        Ok(text)
+    }
+
+    async fn all(&mut self) -> Result<Vec<u8>, Fault> {
         const MOST: usize = 256 << 20;
         let mut all = Vec::new();
         while let Some(chunk) = self.body.chunk().await? {
@@ -289,9 +297,7 @@ impl Answer {
             }
             all.extend_from_slice(&chunk);
         }
-        let text = String::from_utf8_lossy(&all).into_owned();
-        self.body.ahead = Some(Bytes::from(all));
-        Ok(text)
+        Ok(all)
     }
 
     /// What to do about a status that no source has a word of its own for.

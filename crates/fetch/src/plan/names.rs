@@ -1,7 +1,6 @@
 //! The names of files in the target: none may climb out of it, and none may stand where another needs a folder.
 
 use super::error::Error;
-use std::collections::BTreeMap;
 
 /// The folder of our own state in every target.
 pub const STATE: &str = ".trainyard";
@@ -25,21 +24,26 @@ pub fn check<'a>(names: impl Iterator<Item = Name<'a>> + Clone) -> Result<(), Er
             )));
         }
     }
-    let mut taken: BTreeMap<&str, &str> = BTreeMap::new();
-    for name in names.clone() {
-        if let Some(other) = taken.insert(name.target, name.source) {
-            return Err(conflict(other, name.source, &format!("would both be written to {:?}", name.target)));
+    let mut all: Vec<Name<'_>> = names.collect();
+    // most lists come in this order, which takes one look
+    all.sort_by_key(|name| name.target);
+    for (one, other) in all.iter().zip(all.iter().skip(1)) {
+        if one.target == other.target {
+            let why = format!("would both be written to {:?}", one.target);
+            return Err(conflict(one.source, other.source, &why));
         }
     }
-    for name in names {
-        let folders = name.target.match_indices('/').map(|(at, _)| &name.target[..at]);
-        for folder in folders {
-            if let Some(file) = taken.get(folder) {
-                return Err(conflict(
-                    file,
-                    name.source,
-                    &format!("cannot both be there: {folder:?} would be file and folder"),
-                ));
+    let mut above = "";
+    for name in &all {
+        let parent = name.target.rsplit_once('/').map_or("", |(parent, _)| parent);
+        if parent == above {
+            continue;
+        }
+        above = parent;
+        for folder in name.target.match_indices('/').map(|(at, _)| &name.target[..at]) {
+            if let Ok(at) = all.binary_search_by_key(&folder, |file| file.target) {
+                let why = format!("cannot both be there: {folder:?} would be file and folder");
+                return Err(conflict(all[at].source, name.source, &why));
             }
         }
     }
@@ -86,7 +90,7 @@ mod tests {
 
     #[test]
     fn names_that_exclude_each_other() {
-        for pair in [["a", "a/b"], ["a/b/c", "a/b"], ["x", "x"]] {
+        for pair in [["a", "a/b"], ["a/b/c", "a/b"], ["x", "x"], ["d/e/f", "d"]] {
             let text = of(&["0", pair[0], "a-b", pair[1]]).unwrap_err();
             assert!(text.contains(&format!("{:?}", pair[0])) && text.contains(&format!("{:?}", pair[1])), "{text}");
         }

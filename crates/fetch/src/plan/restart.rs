@@ -2,7 +2,6 @@
 
 use super::verify::Check;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 
 /// A file at its source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,9 +29,16 @@ pub struct Record {
     pub version: Option<String>,
     pub size: u64,
     /// Of the file in the target, in nanoseconds.
-    pub modified: i128,
+    pub modified: i64,
     /// Of its content: the source's, or one of our own.
     pub check: Check,
+}
+
+impl Record {
+    /// Its name at its source, if that is in this location.
+    fn source(&self, location: &str) -> Option<&str> {
+        self.origin.strip_prefix(location)?.strip_prefix(' ')
+    }
 }
 
 /// A location all of whose files are in place.
@@ -60,44 +66,91 @@ pub enum Line<F = Record, C = Complete> {
 
 pub const VERSION: u32 = 1;
 
+/// What is known of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Known {
+    pub record: Record,
+    /// It is on the disk, whatever happened since.
+    pub synced: bool,
+}
+
 /// A folder's state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct State {
-    /// By target; `true`: on the disk, whatever happened since.
-    pub files: BTreeMap<String, (Record, bool)>,
+    /// In the order of their targets, one of each.
+    files: Vec<Known>,
     pub complete: Vec<Complete>,
 }
 
 impl State {
+    /// `files` in any order; of several with one target the last counts.
+    fn new(mut files: Vec<Known>, complete: Vec<Complete>) -> Self {
+        // by what is first in them and differs, which is one number of each: then little is left to compare
+        let shared = shared(&files);
+        files.sort_by_cached_key(|known| head(&known.record.target, shared));
+        files.sort_by(|one, other| one.record.target.cmp(&other.record.target));
+        files.dedup_by(|next, kept| {
+            let is_same = next.record.target == kept.record.target;
+            if is_same {
+                std::mem::swap(next, kept);
+            }
+            is_same
+        });
+        Self { files, complete }
+    }
+
     /// What the state file tells. A state of another version, or none, tells nothing.
     pub fn read(text: &[u8]) -> Self {
-        let mut state = Self::default();
-        let mut lines = text.split_inclusive(|byte| *byte == b'\n');
+        let text = std::str::from_utf8(text).or_else(|e| std::str::from_utf8(&text[..e.valid_up_to()]));
+        let mut lines = text.unwrap_or_default().split_inclusive('\n');
         // a line without its end is torn
-        let mut next = || -> Option<Line> { serde_json::from_slice(lines.next()?.strip_suffix(b"\n")?).ok() };
+        let mut next = || -> Option<Line> { serde_json::from_str(lines.next()?.strip_suffix('\n')?).ok() };
         if next() != Some(Line::Version(VERSION)) {
-            return state;
+            return Self::default();
         }
+        let (mut files, mut complete): (Vec<Record>, Vec<Complete>) = Default::default();
+        let mut synced = 0;
         while let Some(line) = next() {
             match line {
                 Line::Version(_) => break,
-                Line::File(record) => _ = state.files.insert(record.target.clone(), (record, false)),
-                Line::Synced => state.files.values_mut().for_each(|(_, synced)| *synced = true),
-                Line::Complete(complete) => {
-                    state.complete.retain(|other| other.location != complete.location);
-                    state.complete.push(complete);
+                Line::File(record) => files.push(record),
+                Line::Synced => synced = files.len(),
+                Line::Complete(one) => {
+                    complete.retain(|other| other.location != one.location);
+                    complete.push(one);
                 }
             }
         }
-        state
+        let known = |(index, record)| Known { record, synced: index < synced };
+        Self::new(files.into_iter().enumerate().map(known).collect(), complete)
+    }
+
+    pub fn files(&self) -> &[Known] {
+        &self.files
+    }
+
+    /// Where a target is among `files`. `next`: where it may be, as they are looked for in their order; where the next may be.
+    pub fn find(&self, target: &str, next: &mut usize) -> Option<usize> {
+        let is_it = |known: &Known| known.record.target == target;
+        let at = match self.files.get(*next) {
+            Some(known) if is_it(known) => Some(*next),
+            _ => self.files.binary_search_by(|known| known.record.target.as_str().cmp(target)).ok(),
+        };
+        *next = at.map_or(*next, |at| at.saturating_add(1));
+        at
+    }
+
+    /// The names that files of a location have there.
+    pub fn sources(&self, location: &str) -> Vec<&str> {
+        self.files.iter().filter_map(|known| known.record.source(location)).collect()
     }
 
     /// The same in as few lines as possible. What was not known to be on the disk still is not.
     pub fn write(&self) -> Vec<u8> {
         let mut text = Vec::new();
         let files = |wanted: bool| {
-            let of = self.files.values().filter(move |(_, synced)| *synced == wanted);
-            of.map(|(record, _)| Line::File(record))
+            let of = self.files.iter().filter(move |known| known.synced == wanted);
+            of.map(|known| Line::File(&known.record))
         };
         let known = [Line::Version(VERSION)].into_iter().chain(files(true)).chain([Line::Synced]);
         let lines = known.chain(self.complete.iter().map(Line::Complete)).chain(files(false));
@@ -108,9 +161,29 @@ impl State {
     /// What a run begins with that has compared `compared`. Of the rest, what is not known to be on the disk is forgotten: a later
     /// `Synced` would vouch for content that nobody has looked at.
     pub fn begin(&mut self, compared: impl IntoIterator<Item = Record>) {
-        self.files.retain(|_, (_, synced)| *synced);
-        self.files.extend(compared.into_iter().map(|record| (record.target.clone(), (record, false))));
+        let Self { mut files, complete } = std::mem::take(self);
+        files.retain(|known| known.synced);
+        files.extend(compared.into_iter().map(|record| Known { record, synced: false }));
+        *self = Self::new(files, complete);
     }
+}
+
+/// How many bytes all targets begin with.
+fn shared(files: &[Known]) -> usize {
+    let Some((first, others)) = files.split_first() else { return 0 };
+    let first = first.record.target.as_bytes();
+    others.iter().fold(first.len(), |shared, known| {
+        let alike = first.iter().zip(known.record.target.as_bytes()).take(shared);
+        alike.take_while(|(one, other)| one == other).count()
+    })
+}
+
+/// Eight bytes of a target from `start` on, as a number that is in their order.
+fn head(target: &str, start: usize) -> u64 {
+    let mut head = [0; 8];
+    let bytes = target.as_bytes().get(start..).unwrap_or_default();
+    head.iter_mut().zip(bytes).for_each(|(byte, one)| *byte = *one);
+    u64::from_be_bytes(head)
 }
 
 fn add<F: Serialize, C: Serialize>(text: &mut Vec<u8>, line: &Line<F, C>) {
@@ -129,7 +202,7 @@ pub fn encode(line: &Line) -> Vec<u8> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
     pub size: u64,
-    pub modified: i128,
+    pub modified: i64,
 }
 
 /// What a file needs.
@@ -141,16 +214,20 @@ pub enum Need {
     Fetch,
 }
 
-/// What must be done for `entry` of `origin`, given what is recorded and what is there.
-pub fn need(entry: &Entry, origin: &str, record: Option<&(Record, bool)>, found: Option<Found>) -> Need {
+/// What must be done for `entry` of `location`, given what is recorded and what is there.
+pub fn need(entry: &Entry, location: &str, known: Option<&Known>, found: Option<Found>) -> Need {
     let Some(found) = found else { return Need::Fetch };
     if entry.size.is_some_and(|size| size != found.size) {
         return Need::Fetch;
     }
-    if let Some((record, synced)) = record {
+    if let Some(Known { record, synced }) = known {
         let same_content = match &entry.check {
             Some(check) if check.algorithm == record.check.algorithm => *check == record.check,
-            _ => record.origin == origin && entry.version.is_some() && entry.version == record.version,
+            _ => {
+                record.source(location) == Some(&entry.source)
+                    && entry.version.is_some()
+                    && entry.version == record.version
+            }
         };
         let untouched = record.size == found.size && record.modified == found.modified;
         match (same_content, untouched) {
@@ -185,9 +262,14 @@ mod tests {
         }
     }
 
+    fn known(target: &str, synced: bool) -> Known {
+        Known { record: record(target), synced }
+    }
+
     #[test]
     fn needs() {
         let entry = |own: Option<Check>, version: &str| Entry {
+            source: "a".into(),
             size: Some(3),
             version: Some(version.into()).filter(|v: &String| !v.is_empty()),
             check: own,
@@ -195,8 +277,8 @@ mod tests {
         };
         let found = |size, modified| Some(Found { size, modified });
         let crc = Check::from_hex("crc32", "00000000").unwrap();
-        let known = Some((record("a"), true));
-        let unsure = Some((record("a"), false));
+        let known = Some(known("a", true));
+        let unsure = Some(self::known("a", false));
         for (about, entry, record, found, expected) in [
             ("absent", entry(None, "e"), &known, None, Need::Fetch),
             ("known, untouched", entry(None, "e"), &known, found(3, 7), Need::Nothing),
@@ -217,22 +299,16 @@ mod tests {
             ("unknown, content told", entry(Some(crc.clone()), "e"), &None, found(3, 7), Need::Compare(crc)),
             ("unknown", entry(None, "e"), &None, found(3, 7), Need::Fetch),
         ] {
-            assert_eq!(need(&entry, "s3://b a", record.as_ref(), found), expected, "{about}");
+            assert_eq!(need(&entry, "s3://b", record.as_ref(), found), expected, "{about}");
         }
-        assert_eq!(need(&entry(None, "e"), "s3://c a", known.as_ref(), found(3, 7)), Need::Fetch, "another origin");
+        assert_eq!(need(&entry(None, "e"), "s3://c", known.as_ref(), found(3, 7)), Need::Fetch, "another origin");
     }
 
     #[test]
     fn a_state_survives_its_own_writing() {
-        let mut state = State::default();
-        state.files.insert("a".into(), (record("a"), true));
-        state.files.insert("b".into(), (record("b"), false));
-        state.complete.push(Complete {
-            location: "l".into(),
-            pin: "p".into(),
-            settings: String::new(),
-            files: vec!["a".into()],
-        });
+        let complete =
+            Complete { location: "l".into(), pin: "p".into(), settings: String::new(), files: vec!["a".into()] };
+        let state = State::new(vec![known("b", false), known("a", true)], vec![complete]);
         assert_eq!(State::read(&state.write()), state);
         assert_eq!(State::read(b"{\"version\":99}\n"), State::default());
         assert_eq!(State::read(b""), State::default());
@@ -241,14 +317,26 @@ mod tests {
     /// A power cut leaves `a` unsure; a run that looks at `b` alone syncs the disk. `a` is still unsure.
     #[test]
     fn what_nobody_compared_is_not_vouched_for() {
-        let mut state = State::default();
-        state.files.insert("a".into(), (record("a"), false));
-        state.files.insert("b".into(), (record("b"), false));
-        state.files.insert("c".into(), (record("c"), true));
+        let mut state = State::new(vec![known("a", false), known("b", false), known("c", true)], Vec::new());
         state.begin([record("b")]);
         let text = [state.write(), encode(&Line::Synced)].concat();
-        let told: Vec<(String, bool)> = State::read(&text).files.into_iter().map(|(name, (_, s))| (name, s)).collect();
-        assert_eq!(told, [("b".to_owned(), true), ("c".to_owned(), true)]);
+        assert_eq!(State::read(&text).files, [known("b", true), known("c", true)]);
+    }
+
+    #[test]
+    fn the_last_line_of_a_file_counts() {
+        let newer = Record { size: 4, ..record("a") };
+        let lines = [Line::File(record("b")), Line::File(record("a")), Line::Synced, Line::File(newer.clone())];
+        let text: Vec<u8> = [Line::Version(VERSION)].iter().chain(&lines).flat_map(encode).collect();
+        let state = State::read(&text);
+        assert_eq!(state.files, [Known { record: newer, synced: false }, known("b", true)]);
+        let mut next = 0;
+        let places = ["a", "b", "", "a", "c", "b"].map(|target| state.find(target, &mut next));
+        assert_eq!(places, [Some(0), Some(1), None, Some(0), None, Some(1)]);
+        assert_eq!(
+            (state.sources("s3://b"), state.sources("s3:"), state.sources("")),
+            (vec!["a", "a"], vec![], vec![])
+        );
     }
 
     proptest! {
@@ -259,7 +347,7 @@ mod tests {
             (0..count).for_each(|i| text.extend(encode(&Line::File(record(&i.to_string())))));
             text.truncate(cut);
             let told = State::read(&text);
-            prop_assert!(told.files.iter().enumerate().all(|(i, (name, (_, synced)))| *name == i.to_string() && !synced));
+            prop_assert!(told.files.iter().enumerate().all(|(i, one)| *one == known(&i.to_string(), false)));
         }
     }
 }

@@ -7,13 +7,14 @@ use crate::plan::parts::{Cut, Finished, read_journal};
 use crate::plan::restart::{Entry, Found, Line, Record, State, encode};
 use crate::plan::verify::{self, Algorithm, Check, Hasher};
 use nix::errno::Errno;
-use nix::fcntl::{FallocateFlags, Flock, FlockArg, fallocate};
+use nix::fcntl::{AtFlags, FallocateFlags, Flock, FlockArg, fallocate};
+use nix::sys::stat::{SFlag, fstatat, stat};
 use sha2::{Digest, Sha256};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// A target that is ours alone until this is dropped.
 pub struct Folder {
@@ -50,54 +51,98 @@ pub fn failed(path: &Path, error: &io::Error) -> Error {
     }
 }
 
-/// What the state file of a folder told when it was read; nothing where there was none.
-#[derive(Default)]
+/// What the state file of a folder told when it was read, nothing where there was none; and how its files were then.
 pub struct Seen {
     pub state: State,
+    pub target: Target,
+    /// Of each file of the state, what was found, if it has been looked at.
+    found: Vec<OnceLock<Option<Found>>>,
     /// What tells one content of the state file from another: its inode, length and time.
-    mark: Option<(u64, u64, i128)>,
+    mark: Option<(u64, u64, i64)>,
 }
 
 impl Seen {
     pub fn read(target: &Path) -> Self {
         let path = target.join(STATE).join("state");
-        let read = || -> io::Result<Self> {
+        let read = || -> io::Result<(State, _)> {
             let mut file = File::open(&path)?;
-            let mark = mark(&file.metadata()?);
-            let mut text = Vec::new();
+            let facts = file.metadata()?;
+            let mut text = Vec::with_capacity(usize::try_from(facts.len()).unwrap_or_default());
             file.read_to_end(&mut text)?;
-            Ok(Self { state: State::read(&text), mark: Some(mark) })
+            Ok((State::read(&text), Some(mark(&facts))))
         };
-        read().unwrap_or_default()
+        let (state, mark) = read().unwrap_or_default();
+        let found = state.files().iter().map(|_| OnceLock::new()).collect();
+        Self { state, target: Target::new(target), found, mark }
     }
 
-    /// What the file tells now: read again if it is another.
-    pub fn now(self, target: &Path) -> State {
-        let facts = fs::metadata(target.join(STATE).join("state")).ok();
-        if facts.as_ref().map(mark) == self.mark { self.state } else { Self::read(target).state }
+    /// Whether the state file is still that which was read.
+    pub fn is_current(&self) -> bool {
+        let facts = fs::metadata(self.target.path.join(STATE).join("state")).ok();
+        facts.as_ref().map(mark) == self.mark
+    }
+
+    /// The file that is `at` in the state, as it was when it was first looked at.
+    ///
+    /// # Errors
+    /// As those of `Target::free`.
+    pub fn free(&self, at: usize) -> Result<Option<Found>, Error> {
+        let Some((known, seen)) = self.state.files().get(at).zip(self.found.get(at)) else { return Ok(None) };
+        if let Some(found) = seen.get() {
+            return Ok(*found);
+        }
+        // what is in the way is not kept: it is told to who wants the file
+        let found = self.target.free(&known.record.target)?;
+        Ok(*seen.get_or_init(|| found))
+    }
+
+    /// Looks at all files of the state, the last first: who needs them comes from the other end.
+    pub fn look(&self) {
+        for at in (0..self.found.len()).rev() {
+            let _ = self.free(at);
+        }
     }
 }
 
-fn mark(facts: &fs::Metadata) -> (u64, u64, i128) {
-    (facts.ino(), facts.len(), modified(facts))
+fn mark(facts: &fs::Metadata) -> (u64, u64, i64) {
+    (facts.ino(), facts.len(), modified(facts.mtime(), facts.mtime_nsec()))
 }
 
-/// The file of that name, if one is there.
-pub fn found(target: &Path, name: &str) -> Option<Found> {
-    free(target, name).ok().flatten()
+/// The folder that is filled, for looks at its files: from the folder itself on, as the way there takes longer than the look.
+pub struct Target {
+    pub path: PathBuf,
+    folder: Option<File>,
 }
 
-/// The same, of a name under which a file is to be.
-///
-/// # Errors
-/// A folder is there, or a file where a folder of its path should be.
-pub fn free(target: &Path, name: &str) -> Result<Option<Found>, Error> {
-    let path = target.join(name);
-    match fs::metadata(&path) {
-        Ok(facts) if facts.is_file() => Ok(Some(Found { size: facts.len(), modified: modified(&facts) })),
-        Ok(facts) if facts.is_dir() => Err(taken(&path, &io::ErrorKind::IsADirectory.into())),
-        Err(e) if e.kind() == io::ErrorKind::NotADirectory => Err(taken(&path, &e)),
-        _ => Ok(None),
+impl Target {
+    pub fn new(path: &Path) -> Self {
+        Self { path: path.to_owned(), folder: File::open(path).ok() }
+    }
+
+    /// The file of that name, if one is there.
+    pub fn found(&self, name: &str) -> Option<Found> {
+        self.free(name).ok().flatten()
+    }
+
+    /// The same, of a name under which a file is to be.
+    ///
+    /// # Errors
+    /// A folder is there, or a file where a folder of its path should be.
+    pub fn free(&self, name: &str) -> Result<Option<Found>, Error> {
+        let looked = match &self.folder {
+            Some(folder) => fstatat(folder, name, AtFlags::empty()),
+            None => stat(&self.path.join(name)),
+        };
+        let in_the_way = |kind: io::ErrorKind| Err(taken(&self.path.join(name), &kind.into()));
+        match looked.map(|facts| (SFlag::from_bits_truncate(facts.st_mode & SFlag::S_IFMT.bits()), facts)) {
+            Ok((SFlag::S_IFREG, facts)) => Ok(Some(Found {
+                size: u64::try_from(facts.st_size).unwrap_or_default(),
+                modified: modified(facts.st_mtime, facts.st_mtime_nsec),
+            })),
+            Ok((SFlag::S_IFDIR, _)) => in_the_way(io::ErrorKind::IsADirectory),
+            Err(Errno::ENOTDIR) => in_the_way(io::ErrorKind::NotADirectory),
+            _ => Ok(None),
+        }
     }
 }
 
@@ -115,8 +160,8 @@ fn taken(path: &Path, error: &io::Error) -> Error {
     }
 }
 
-fn modified(facts: &fs::Metadata) -> i128 {
-    i128::from(facts.mtime()).saturating_mul(1_000_000_000).saturating_add(i128::from(facts.mtime_nsec()))
+fn modified(seconds: i64, nanoseconds: i64) -> i64 {
+    seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds)
 }
 
 /// The checksum of a file on the disk.
@@ -293,7 +338,7 @@ impl Folder {
             origin: origin.to_owned(),
             version: entry.version.clone(),
             size: facts.len(),
-            modified: modified(&facts),
+            modified: modified(facts.mtime(), facts.mtime_nsec()),
             check,
         };
         // first the record: a file in its place that nothing is known of would be fetched again, a record without its file costs nothing

@@ -15,7 +15,7 @@ use crate::plan::progress::bytes;
 use crate::plan::restart::{Line, Record};
 use crate::plan::settings::Settings;
 use crate::plan::verify::Check;
-use folder::Folder;
+use folder::{Folder, Seen, Target};
 use hyper_util::client::proxy::matcher::Matcher;
 use jobs::Jobs;
 use piece::Shared;
@@ -103,7 +103,7 @@ pub async fn run(
 async fn filled(settings: &Settings, target: &Path, mode: Mode, client: &Client, say: &Say) -> Result<Report, Error> {
     let start = Instant::now();
     settings.warnings.iter().for_each(|text| say(Said::Warning(text.clone())));
-    let wanted = look(settings, target, mode, client, say).await?;
+    let (wanted, seen) = look(settings, target, mode, client, say).await?;
     let present = wanted.present.iter().map(|there| Name { source: &there.target, target: &there.target });
     names::check(
         wanted.items.iter().map(|item| Name { source: &item.entry.source, target: &item.entry.target }).chain(present),
@@ -111,13 +111,13 @@ async fn filled(settings: &Settings, target: &Path, mode: Mode, client: &Client,
     let mut report = match mode {
         Mode::Fetch => {
             let status = Status::start(&settings.variables, &client.secrets, say);
-            let fetched = fetch(settings, target, wanted, say, status.as_ref()).await;
+            let fetched = fetch(settings, target, &wanted, seen, say, status.as_ref()).await;
             if let Some(status) = status {
                 status.close().await;
             }
             fetched?
         }
-        Mode::DryRun | Mode::Verify => compare(target, &wanted, mode).await?,
+        Mode::DryRun | Mode::Verify => compare(&seen, &wanted, mode).await?,
     };
     report.seconds = start.elapsed().as_secs_f64();
     Ok(report)
@@ -126,12 +126,13 @@ async fn filled(settings: &Settings, target: &Path, mode: Mode, client: &Client,
 async fn fetch(
     settings: &Settings,
     target: &Path,
-    mut wanted: Wanted,
+    wanted: &Wanted,
+    seen: Arc<Seen>,
     say: &Say,
     status: Option<&Status>,
 ) -> Result<Report, Error> {
     if wanted.items.is_empty() && !wanted.present.is_empty() {
-        return Ok(report(&wanted, &[], 0));
+        return Ok(report(wanted, &[], 0));
     }
     let lock = match folder::lock(target, false)? {
         Some(lock) => lock,
@@ -144,8 +145,8 @@ async fn fetch(
         }
     };
     // read before the lock was ours; another run may have written since
-    let mut state = std::mem::take(&mut wanted.seen).now(target);
-    let stands = needs(target, &wanted.items, &state, false).await?;
+    let seen = if seen.is_current() { seen } else { Arc::new(Seen::read(target)) };
+    let stands = needs(&seen, &wanted.items, false).await?;
     let missing = wanted.items.iter().zip(&stands).filter(|(_, stand)| **stand == Stand::Missing);
     let todo: Vec<Item> = missing.map(|(item, _)| item.clone()).collect();
     say(Said::Info(format!(
@@ -155,15 +156,17 @@ async fn fetch(
         bytes(total(&todo))
     )));
     let is_settled = stands.iter().all(|stand| *stand == Stand::Known)
-        && wanted.pinned.iter().all(|location| state.complete.contains(location));
+        && wanted.pinned.iter().all(|location| seen.state.complete.contains(location));
     if is_settled {
-        return Ok(report(&wanted, &stands, 0));
+        return Ok(report(wanted, &stands, 0));
     }
     // what was read and is right gets a record, so that the next run need not read it
     let compared = wanted.items.iter().zip(&stands).filter_map(|(item, stand)| match stand {
-        Stand::Compared(check) => record(target, item, check.clone()),
+        Stand::Compared(check) => record(&seen.target, item, check.clone()),
         Stand::Missing | Stand::Known => None,
     });
+    let compared: Vec<Record> = compared.collect();
+    let mut state = Arc::try_unwrap(seen).map_or_else(|seen| seen.state.clone(), |seen| seen.state);
     state.begin(compared);
     let folder = Folder::open(target, lock, &state)?;
     drop(state);
@@ -181,12 +184,12 @@ async fn fetch(
     if all > 0 {
         say(Said::Info(format!("done: {} files in {}", wanted.items.len(), target.display())));
     }
-    Ok(report(&wanted, &stands, shared.fetched.load(Ordering::Relaxed)))
+    Ok(report(wanted, &stands, shared.fetched.load(Ordering::Relaxed)))
 }
 
 /// Of a file that is in its place with this content.
-fn record(target: &Path, item: &Item, check: Check) -> Option<Record> {
-    let found = folder::found(target, &item.entry.target)?;
+fn record(target: &Target, item: &Item, check: Check) -> Option<Record> {
+    let found = target.found(&item.entry.target)?;
     Some(Record {
         target: item.entry.target.clone(),
         origin: item.origin.name(&item.entry),

@@ -6,7 +6,7 @@ use super::{FileReport, Mode, Report, Said, Say, folder};
 use crate::http::{Client, Fault};
 use crate::plan::error::{Error, Kind};
 use crate::plan::location::Location;
-use crate::plan::restart::{Complete, Entry, Need, State, need};
+use crate::plan::restart::{Complete, Entry, Known, Need, need};
 use crate::plan::settings::Settings;
 use crate::plan::verify::Check;
 use crate::source::Source;
@@ -49,28 +49,57 @@ pub struct Wanted {
     /// Locations with a pin, and their files' names.
     pub pinned: Vec<Complete>,
     pub present: Vec<Present>,
-    /// What the folder's state told meanwhile.
-    pub seen: Seen,
 }
 
-/// Asks all locations what they hold; one that is pinned and complete is not asked.
-pub async fn look(settings: &Settings, target: &Path, mode: Mode, client: &Client, say: &Say) -> Result<Wanted, Error> {
-    let path = target.to_owned();
-    // of a folder with many files a long read: hubs need what it tells, others ask their source meanwhile
-    let mut reading = Some(tokio::task::spawn_blocking(move || Seen::read(&path)));
-    let mut wanted = Wanted { items: Vec::new(), pinned: Vec::new(), present: Vec::new(), seen: Seen::default() };
+/// The folder's state, which is read and looked into while sources are asked.
+enum Reading {
+    Running(JoinHandle<Arc<Seen>>),
+    Done(Arc<Seen>),
+}
+
+impl Reading {
+    fn start(target: &Path) -> Self {
+        let path = target.to_owned();
+        Self::Running(tokio::task::spawn_blocking(move || {
+            let seen = Arc::new(Seen::read(&path));
+            let ahead = Arc::clone(&seen);
+            tokio::task::spawn_blocking(move || ahead.look());
+            seen
+        }))
+    }
+
+    async fn seen(&mut self) -> Result<Arc<Seen>, Error> {
+        let seen = match self {
+            Self::Running(running) => running.await.map_err(|e| Error::new(Kind::Other, e.to_string()))?,
+            Self::Done(seen) => Arc::clone(seen),
+        };
+        *self = Self::Done(Arc::clone(&seen));
+        Ok(seen)
+    }
+}
+
+/// Asks all locations what they hold; one that is pinned and complete is not asked. What the folder's state told meanwhile.
+pub async fn look(
+    settings: &Settings,
+    target: &Path,
+    mode: Mode,
+    client: &Client,
+    say: &Say,
+) -> Result<(Wanted, Arc<Seen>), Error> {
+    let mut reading = Reading::start(target);
+    let mut wanted = Wanted { items: Vec::new(), pinned: Vec::new(), present: Vec::new() };
     for one in &settings.wanted {
         let source = Arc::new(Source::new(one, settings, client, target)?);
-        if matches!(one.location, Location::Hub(_))
-            && let Some(reading) = reading.take()
-        {
-            wanted.seen = read(reading).await?;
-        }
+        // these ask for less, or for more at once, where an earlier run has been
+        let seen = match one.location {
+            Location::Hub(_) | Location::S3(_) => Some(reading.seen().await?),
+            Location::Google(_) | Location::Azure(_) | Location::Web(_) | Location::File(_) => None,
+        };
         let is_it = |known: &&Complete| known.location == one.name && known.settings == settings.fingerprint();
-        let known = wanted.seen.state.complete.iter().find(is_it);
-        if let Some(known) = known.filter(|_| mode != Mode::Verify) {
+        let known = seen.as_ref().and_then(|seen| Some((seen, seen.state.complete.iter().find(is_it)?)));
+        if let Some((seen, known)) = known.filter(|_| mode != Mode::Verify) {
             let pin = source.pin().await.map_err(Fault::into_error);
-            let present = all_there(&wanted.seen.state, known, target);
+            let present = all_there(seen, known);
             let count = present.as_ref().map_or(0, Vec::len);
             match (pin, present) {
                 (Ok(pin), Some(present)) if pin.as_deref() == Some(&known.pin) => {
@@ -92,7 +121,8 @@ pub async fn look(settings: &Settings, target: &Path, mode: Mode, client: &Clien
                 (pin, _) => _ = pin?,
             }
         }
-        let listing = source.list().await.map_err(Fault::into_error)?;
+        let known = seen.as_ref().map(|seen| seen.state.sources(&one.name)).unwrap_or_default();
+        let listing = source.list(known).await.map_err(Fault::into_error)?;
         listing.warnings.into_iter().for_each(|text| say(Said::Warning(text)));
         if let Some(pin) = listing.pin {
             let files = listing.entries.iter().map(|entry| entry.target.clone()).collect();
@@ -103,14 +133,7 @@ pub async fn look(settings: &Settings, target: &Path, mode: Mode, client: &Clien
             .items
             .extend(listing.entries.into_iter().map(|entry| Item { entry: Arc::new(entry), origin: origin.clone() }));
     }
-    if let Some(reading) = reading {
-        wanted.seen = read(reading).await?;
-    }
-    Ok(wanted)
-}
-
-async fn read(reading: JoinHandle<Seen>) -> Result<Seen, Error> {
-    reading.await.map_err(|e| Error::new(Kind::Other, e.to_string()))
+    Ok((wanted, reading.seen().await?))
 }
 
 /// Whether the source was not asked, or did not answer: its network is away, or the settings forbid to go there.
@@ -119,10 +142,12 @@ fn is_away(error: &Error) -> bool {
 }
 
 /// All files of a complete location, if each is on the disk as it was put there.
-fn all_there(state: &State, known: &Complete, target: &Path) -> Option<Vec<Present>> {
+fn all_there(seen: &Seen, known: &Complete) -> Option<Vec<Present>> {
+    let mut next = 0;
     let one = |name: &String| {
-        let (record, synced) = state.files.get(name)?;
-        let found = folder::found(target, name)?;
+        let at = seen.state.find(name, &mut next)?;
+        let Known { record, synced } = seen.state.files().get(at)?;
+        let found = seen.free(at).ok()??;
         let present = || Present { target: name.clone(), size: record.size };
         (*synced && found.size == record.size && found.modified == record.modified).then(present)
     };
@@ -133,17 +158,19 @@ fn all_there(state: &State, known: &Complete, target: &Path) -> Option<Vec<Prese
 const LOOKED_AT: usize = 1024;
 
 /// What each file needs, by what is recorded and what is there.
-fn looks(target: &Path, items: &[Item], state: &State, every_byte: bool) -> Result<Vec<Need>, Error> {
-    let one = |item: &Item| {
-        // what a verification does not find is told with all else; a run must not begin
-        let found = match every_byte {
-            true => folder::found(target, &item.entry.target),
-            false => folder::free(target, &item.entry.target)?,
+fn looks(seen: &Seen, items: &[Item], every_byte: bool) -> Result<Vec<Need>, Error> {
+    let one = |item: &Item, next: &mut usize| {
+        let at = seen.state.find(&item.entry.target, next);
+        let found = match at {
+            Some(at) => seen.free(at),
+            None => seen.target.free(&item.entry.target),
         };
-        let record = state.files.get(&item.entry.target);
-        let what = need(&item.entry, &item.origin.name(&item.entry), record, found);
+        // what a verification does not find is told with all else; a run must not begin
+        let found = if every_byte { found.unwrap_or_default() } else { found? };
+        let known = at.and_then(|at| seen.state.files().get(at));
+        let what = need(&item.entry, &item.origin.location, known, found);
         if every_byte && what == Need::Nothing {
-            let recorded = record.map(|(record, _)| record.check.clone());
+            let recorded = known.map(|known| known.record.check.clone());
             return Ok(item.entry.check.clone().or(recorded).map_or(Need::Nothing, Need::Compare));
         }
         Ok(what)
@@ -151,7 +178,10 @@ fn looks(target: &Path, items: &[Item], state: &State, every_byte: bool) -> Resu
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let share = items.len().div_ceil(threads).max(LOOKED_AT);
     std::thread::scope(|scope| {
-        let some = |items: &[Item]| items.iter().map(one).collect::<Result<Vec<Need>, Error>>();
+        let some = |items: &[Item]| {
+            let mut next = 0;
+            items.iter().map(|item| one(item, &mut next)).collect::<Result<Vec<Need>, Error>>()
+        };
         let running: Vec<_> = items.chunks(share).map(|items| scope.spawn(move || some(items))).collect();
         let mut all = Vec::with_capacity(items.len());
         for looked in running {
@@ -162,11 +192,11 @@ fn looks(target: &Path, items: &[Item], state: &State, every_byte: bool) -> Resu
 }
 
 /// How each file stands. Contents are compared on threads of their own, a few at a time.
-pub async fn needs(target: &Path, items: &[Item], state: &State, every_byte: bool) -> Result<Vec<Stand>, Error> {
+pub async fn needs(seen: &Seen, items: &[Item], every_byte: bool) -> Result<Vec<Stand>, Error> {
     const AT_ONCE: usize = 4;
     let mut stands = vec![Stand::Known; items.len()];
     let mut running: JoinSet<(usize, Stand)> = JoinSet::new();
-    let looked = looks(target, items, state, every_byte)?;
+    let looked = looks(seen, items, every_byte)?;
     for (index, (item, what)) in items.iter().zip(looked).enumerate() {
         match what {
             Need::Nothing => {}
@@ -177,7 +207,7 @@ pub async fn needs(target: &Path, items: &[Item], state: &State, every_byte: boo
                 {
                     stands[index] = stand;
                 }
-                let path = target.join(&item.entry.target);
+                let path = seen.target.path.join(&item.entry.target);
                 running.spawn_blocking(move || {
                     let is_same = folder::hash(&path, check.algorithm).is_ok_and(|found| found == check);
                     (index, if is_same { Stand::Compared(check) } else { Stand::Missing })
@@ -196,15 +226,14 @@ pub fn total(items: &[Item]) -> u64 {
     items.iter().fold(0, |sum: u64, item| sum.saturating_add(item.entry.size.unwrap_or(0)))
 }
 
-pub async fn compare(target: &Path, wanted: &Wanted, mode: Mode) -> Result<Report, Error> {
-    let state = &wanted.seen.state;
-    let stands = needs(target, &wanted.items, state, mode == Mode::Verify).await?;
+pub async fn compare(seen: &Seen, wanted: &Wanted, mode: Mode) -> Result<Report, Error> {
+    let stands = needs(seen, &wanted.items, mode == Mode::Verify).await?;
     let files = wanted.items.iter().zip(&stands).map(|(item, stand)| FileReport {
         path: item.entry.target.clone(),
         size: item.entry.size,
         state: match (stand, mode) {
             (Stand::Known | Stand::Compared(_), _) => "present",
-            (Stand::Missing, Mode::Verify) if folder::found(target, &item.entry.target).is_some() => "different",
+            (Stand::Missing, Mode::Verify) if seen.target.found(&item.entry.target).is_some() => "different",
             (Stand::Missing, _) => "missing",
         },
     });
@@ -215,7 +244,7 @@ pub async fn compare(target: &Path, wanted: &Wanted, mode: Mode) -> Result<Repor
         (Mode::Verify, [first, ..]) => {
             let text = format!(
                 "{}: {} of {} files are not as their source has them; the first is {:?} ({}). Run without --verify to mend them",
-                target.display(),
+                seen.target.path.display(),
                 wrong.len(),
                 report.files.len(),
                 first.path,

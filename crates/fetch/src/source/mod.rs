@@ -20,6 +20,7 @@ use crate::plan::verify::Check;
 use std::fs::File;
 use std::ops::Range;
 use std::path::Path;
+use std::sync::Arc;
 
 /// What a location holds.
 #[derive(Debug, Default)]
@@ -54,7 +55,7 @@ pub struct Opened {
 
 pub enum Source {
     Hub(Box<hub::Hub>),
-    S3(Box<s3::Bucket>),
+    S3(Arc<s3::Bucket>),
     Google(Box<google::Bucket>),
     Azure(Box<azure::Container>),
     Web(Box<web::Web>),
@@ -67,7 +68,7 @@ impl Source {
     pub fn new(wanted: &Wanted, settings: &Settings, client: &Client, target: &Path) -> Result<Self, Error> {
         Ok(match &wanted.location {
             Location::Hub(repository) => Source::Hub(Box::new(hub::Hub::new(repository.clone(), settings, client)?)),
-            Location::S3(objects) => Source::S3(Box::new(s3::Bucket::new(objects.clone(), settings, client)?)),
+            Location::S3(objects) => Source::S3(Arc::new(s3::Bucket::new(objects.clone(), settings, client)?)),
             Location::Google(objects) => {
                 Source::Google(Box::new(google::Bucket::new(objects.clone(), settings, client)?))
             }
@@ -88,14 +89,14 @@ impl Source {
         }
     }
 
-    /// All files that are wanted.
+    /// All files that are wanted. `known`: names of those that an earlier run found there, which is told where it is asked for.
     ///
     /// # Errors
     /// The location cannot be read, or holds nothing.
-    pub async fn list(&self) -> Result<Listing, Fault> {
+    pub async fn list(&self, known: Vec<&str>) -> Result<Listing, Fault> {
         match self {
             Source::Hub(hub) => hub.list().await,
-            Source::S3(bucket) => bucket.list().await,
+            Source::S3(bucket) => bucket.list(known).await,
             Source::Google(bucket) => bucket.list().await,
             Source::Azure(container) => container.list().await,
             Source::Web(web) => web.list().await,

@@ -23,6 +23,23 @@ pub struct Object {
     pub is_mark: bool,
 }
 
+/// One answer of a listing.
+#[derive(Default)]
+pub struct Page {
+    pub objects: Vec<Object>,
+    /// Prefixes that stand for all below them, where that was asked for.
+    pub folders: Vec<String>,
+    /// What asks for the rest.
+    pub next: Option<String>,
+}
+
+impl Page {
+    /// Keys and prefixes.
+    pub fn names(self) -> Vec<String> {
+        self.objects.into_iter().map(|object| object.key).chain(self.folders).collect()
+    }
+}
+
 /// What a prefix means. One that ends in a slash, or none: all below it. Another: the object of that key, and all below the folder
 /// of that name; never what merely begins alike.
 pub struct Prefix<'a> {

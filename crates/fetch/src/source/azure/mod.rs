@@ -2,8 +2,8 @@
 
 mod credentials;
 
-use super::objects::{Object, PATH, Prefix, SEGMENT, nothing};
-use super::xml::{self, Node};
+use super::objects::{Object, PATH, Page, Prefix, SEGMENT, nothing};
+use super::xml::{self, Document, Node};
 use super::{Content, Listing, Opened, Told, broken_off, patiently, range_header};
 use crate::http::{Answer, Client, Fault, Redirects, request, set};
 use crate::plan::error::{Error, Kind, shown};
@@ -131,7 +131,7 @@ impl Container {
         }
     }
 
-    async fn page(&self, prefix: &str, delimiter: bool, most: u32, marker: Option<&str>) -> Result<Node, Fault> {
+    async fn page(&self, prefix: &str, delimiter: bool, most: u32, marker: Option<&str>) -> Result<Page, Fault> {
         let encoded = |text: &str| utf8_percent_encode(text, &SEGMENT).to_string();
         let mut query = format!("restype=container&comp=list&include=metadata&maxresults={most}");
         if !prefix.is_empty() {
@@ -150,8 +150,9 @@ impl Container {
             }
             let text = answer.text().await?;
             // it begins with a byte order mark
-            let page = xml::parse(text.trim_start_matches('\u{feff}')).filter(|node| node.name == "EnumerationResults");
-            page.ok_or_else(|| {
+            let listing = xml::parse(text.trim_start_matches('\u{feff}'));
+            let listing = listing.as_ref().map(Document::root).filter(|root| root.name() == "EnumerationResults");
+            listing.map(page).ok_or_else(|| {
                 if text.contains("<EnumerationResults") {
                     return broken_off(&self.name());
                 }
@@ -171,27 +172,22 @@ impl Container {
         let mut exact = None;
         if let Some(key) = prefix.exact {
             // of all names that begin so, the one that is the prefix itself comes first
-            exact = objects(&self.page(key, false, 1, None).await?).into_iter().find(|object| object.key == key);
+            exact = self.page(key, false, 1, None).await?.objects.into_iter().find(|object| object.key == key);
         }
         let mut below = Vec::new();
         let mut marker: Option<String> = None;
         loop {
             let page = self.page(&prefix.folder, false, 5000, marker.as_deref()).await?;
-            below.extend(objects(&page));
-            match page.text("NextMarker") {
-                Some(next) if !next.is_empty() && marker.as_deref() != Some(next) => marker = Some(next.to_owned()),
+            below.extend(page.objects);
+            match page.next {
+                Some(next) if marker.as_ref() != Some(&next) => marker = Some(next),
                 _ => break,
             }
         }
         if let Some(listing) = prefix.listing(&self.name(), exact, below, &self.filter) {
             return Ok(listing);
         }
-        let keys = async |prefix: String, most: u32| {
-            let page = self.page(&prefix, true, most, None).await?;
-            let folders = page.child("Blobs").into_iter().flat_map(|blobs| blobs.all("BlobPrefix")).filter_map(name_of);
-            let folders: Vec<String> = folders.collect();
-            Ok(objects(&page).into_iter().map(|object| object.key).chain(folders).collect())
-        };
+        let keys = async |prefix: String, most: u32| Ok(self.page(&prefix, true, most, None).await?.names());
         Err(nothing(&self.name(), &self.prefix, keys).await?.into())
     }
 
@@ -239,7 +235,7 @@ impl Container {
         let code = match (code, answer.text().await) {
             (Some(code), _) => code,
             (None, Ok(text)) => xml::parse(text.trim_start_matches('\u{feff}'))
-                .and_then(|e| e.text("Code").map(str::to_owned))
+                .and_then(|e| e.root().text("Code").map(str::to_owned))
                 .unwrap_or_default(),
             (None, Err(fault)) => return fault,
         };
@@ -282,14 +278,14 @@ impl Container {
 }
 
 /// Names with characters that XML lacks are percent-encoded, and say so.
-fn name_of(node: &Node) -> Option<String> {
+fn name_of(node: Node<'_>) -> Option<String> {
     let name = node.text("Name")?;
-    let is_encoded = node.child("Name").is_some_and(|name| name.is_encoded);
+    let is_encoded = node.child("Name").is_some_and(Node::is_encoded);
     Some(if is_encoded { percent_decode_str(name).decode_utf8_lossy().into_owned() } else { name.to_owned() })
 }
 
-fn objects(page: &Node) -> Vec<Object> {
-    let object = |node: &Node| {
+fn page(listing: Node<'_>) -> Page {
+    let object = |node: Node<'_>| {
         let (key, properties) = (name_of(node)?, node.child("Properties")?);
         let size = properties.text("Content-Length")?.trim().parse().ok()?;
         let is_folder = properties.text("ResourceType") == Some("directory")
@@ -306,7 +302,12 @@ fn objects(page: &Node) -> Vec<Object> {
             size,
         })
     };
-    page.child("Blobs").into_iter().flat_map(|blobs| blobs.all("Blob")).filter_map(object).collect()
+    let blobs = listing.child("Blobs");
+    Page {
+        objects: blobs.into_iter().flat_map(|blobs| blobs.all("Blob")).filter_map(object).collect(),
+        folders: blobs.into_iter().flat_map(|blobs| blobs.all("BlobPrefix")).filter_map(name_of).collect(),
+        next: listing.text("NextMarker").filter(|next| !next.is_empty()).map(str::to_owned),
+    }
 }
 
 #[cfg(test)]
@@ -351,7 +352,7 @@ mod tests {
                     </ResourceType></Properties></Blob><Blob><Name>b</Name><Properties><Content-Length>0</Content-Length></Properties>\
                     <Metadata><hdi_isfolder>true</hdi_isfolder></Metadata></Blob><Blob><Name Encoded=\"true\">c%01</Name><Properties>\
                     <Content-Length>3</Content-Length><Etag>0x1</Etag></Properties></Blob></Blobs></EnumerationResults>";
-        let all = objects(&xml::parse(text).unwrap());
+        let all = page(xml::parse(text).unwrap().root()).objects;
         assert_eq!(all.iter().map(|object| object.is_mark).collect::<Vec<_>>(), [true, true, false]);
         assert_eq!((all[2].key.as_str(), all[2].version.as_deref()), ("c\u{1}", Some("\"0x1\"")));
     }

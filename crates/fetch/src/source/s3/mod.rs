@@ -1,9 +1,10 @@
 //! S3 and what speaks like it.
 
 mod credentials;
+mod stretches;
 
-use super::objects::{Object, PATH, Prefix, SEGMENT, nothing};
-use super::xml::{self, Node};
+use super::objects::{Object, PATH, Page, Prefix, SEGMENT, nothing};
+use super::xml::{self, Document, Node};
 use super::{Content, Listing, Opened, Told, broken_off, patiently, range_header};
 use crate::http::{Answer, Client, Fault, Redirects, request, set};
 use crate::plan::error::{Error, Kind, shown};
@@ -16,7 +17,8 @@ use credentials::Credentials;
 use http::Method;
 use percent_encoding::{percent_decode_str, utf8_percent_encode};
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
+use stretches::From;
 
 /// What servers call credentials that were valid once.
 const EXPIRED: [&str; 6] = [
@@ -120,7 +122,8 @@ impl Bucket {
             if is_signed && matches!(answer.status.as_u16(), 400 | 401 | 403) && !is_renewed {
                 let code = match method {
                     Method::HEAD => None,
-                    _ => xml::parse(&answer.peeked().await?).and_then(|error| error.text("Code").map(str::to_owned)),
+                    _ => xml::parse(&answer.peeked().await?)
+                        .and_then(|error| error.root().text("Code").map(str::to_owned)),
                 };
                 let may_be_old = match code {
                     Some(code) => EXPIRED.contains(&code.as_str()),
@@ -141,7 +144,7 @@ impl Bucket {
                 Some(other) => *self.region.lock().unwrap_or_else(PoisonError::into_inner) = other.to_owned(),
                 None if elsewhere && answer.status.as_u16() != 403 && method != Method::HEAD => {
                     let (status, text) = (answer.status, answer.text().await?);
-                    let said = xml::parse(&text).and_then(|error| error.text("Region").map(str::to_owned));
+                    let said = xml::parse(&text).and_then(|error| error.root().text("Region").map(str::to_owned));
                     match said.filter(|other| *other != region) {
                         Some(other) => *self.region.lock().unwrap_or_else(PoisonError::into_inner) = other,
                         None => return Err(self.refusal(status.as_u16(), &text, key)),
@@ -154,15 +157,20 @@ impl Bucket {
         Err(Error::new(Kind::Other, text).into())
     }
 
-    async fn page(&self, prefix: &str, delimiter: bool, most: u32, token: Option<&str>) -> Result<Node, Fault> {
+    async fn page(&self, prefix: &str, delimiter: bool, most: u32, from: &From) -> Result<Page, Fault> {
         let encoded = |text: &str| utf8_percent_encode(text, &SEGMENT).to_string();
         let mut query = Vec::new();
-        query.extend(token.map(|token| format!("continuation-token={}", encoded(token))));
+        if let From::Rest(token) = from {
+            query.push(format!("continuation-token={}", encoded(token)));
+        }
         query.extend(delimiter.then(|| "delimiter=%2F".to_owned()));
         query.push("encoding-type=url".to_owned());
         query.push("list-type=2".to_owned());
         query.push(format!("max-keys={most}"));
         query.push(format!("prefix={}", encoded(prefix)));
+        if let From::After(key) = from {
+            query.push(format!("start-after={}", encoded(key)));
+        }
         let query = query.join("&");
         patiently(|| async {
             let answer = self.ask(Method::GET, "", &query, &[]).await?;
@@ -170,8 +178,9 @@ impl Bucket {
                 return Err(self.refused(answer, prefix).await);
             }
             let text = answer.text().await?;
-            let page = xml::parse(&text).filter(|node| node.name == "ListBucketResult");
-            page.ok_or_else(|| {
+            let listing = xml::parse(&text);
+            let listing = listing.as_ref().map(Document::root).filter(|root| root.name() == "ListBucketResult");
+            listing.map(page).ok_or_else(|| {
                 if text.contains("<ListBucketResult") {
                     return broken_off(&self.name());
                 }
@@ -182,61 +191,28 @@ impl Bucket {
         .await
     }
 
-    fn objects(page: &Node) -> Vec<Object> {
-        let encoded = page.text("EncodingType") == Some("url");
-        let object = |node: &Node| {
-            let key = decoded(node.text("Key")?, encoded);
-            let size = node.text("Size")?.trim().parse().ok()?;
-            let etag = node.text("ETag").unwrap_or_default().trim_matches('"').to_owned();
-            Some(Object {
-                is_mark: key.ends_with('/') && size == 0,
-                // a multipart etag, or one of a service that makes its own, is no MD5 of the content
-                check: Check::from_hex("md5", &etag),
-                version: Some(format!("\"{etag}\"")).filter(|_| !etag.is_empty()),
-                key,
-                size,
-            })
-        };
-        page.all("Contents").filter_map(object).collect()
-    }
-
-    async fn below(&self, prefix: &str) -> Result<Vec<Object>, Fault> {
-        let mut all = Vec::new();
-        let mut token: Option<String> = None;
-        loop {
-            let page = self.page(prefix, false, 1000, token.as_deref()).await?;
-            all.extend(Self::objects(&page));
-            let next = page.text("NextContinuationToken").filter(|_| page.text("IsTruncated") == Some("true"));
-            match next {
-                Some(next) if token.as_deref() != Some(next) => token = Some(next.to_owned()),
-                _ => return Ok(all),
-            }
-        }
-    }
-
-    /// All objects that the prefix means.
+    /// All objects that the prefix means. `known`: keys that were there when it was listed last, or none.
     ///
     /// # Errors
     /// Nothing is there, or it cannot be read.
-    pub async fn list(&self) -> Result<Listing, Fault> {
+    pub async fn list(self: &Arc<Self>, known: Vec<&str>) -> Result<Listing, Fault> {
         let prefix = Prefix::new(&self.objects.prefix);
         let mut exact = None;
         if let Some(key) = prefix.exact {
             // of all keys that begin so, the one that is the prefix itself comes first
-            let first = self.page(key, false, 1, None).await?;
-            exact = Self::objects(&first).into_iter().find(|object| object.key == key);
+            let first = self.page(key, false, 1, &From::Start).await?;
+            exact = first.objects.into_iter().find(|object| object.key == key);
         }
-        let below = self.below(&prefix.folder).await?;
+        let (bucket, folder): (_, Arc<str>) = (Arc::clone(self), prefix.folder.as_str().into());
+        let page = move |from: From| {
+            let (bucket, folder) = (Arc::clone(&bucket), Arc::clone(&folder));
+            async move { bucket.page(&folder, false, 1000, &from).await }
+        };
+        let below = stretches::listed(page, stretches::bounds(known)).await?;
         if let Some(listing) = prefix.listing(&self.name(), exact, below, &self.filter) {
             return Ok(listing);
         }
-        let keys = async |prefix: String, most: u32| {
-            let page = self.page(&prefix, true, most, None).await?;
-            let encoded = page.text("EncodingType") == Some("url");
-            let folders = page.all("CommonPrefixes").filter_map(|node| node.text("Prefix"));
-            let folders: Vec<String> = folders.map(|folder| decoded(folder, encoded)).collect();
-            Ok(Self::objects(&page).into_iter().map(|object| object.key).chain(folders).collect())
-        };
+        let keys = async |prefix: String, most: u32| Ok(self.page(&prefix, true, most, &From::Start).await?.names());
         Err(nothing(&self.name(), &self.objects.prefix, keys).await?.into())
     }
 
@@ -299,7 +275,7 @@ impl Bucket {
 
     fn refusal(&self, status: u16, text: &str, key: &str) -> Fault {
         let error = xml::parse(text);
-        let said = |name: &str| error.as_ref().and_then(|error| error.text(name)).unwrap_or_default().to_owned();
+        let said = |name: &str| error.as_ref().and_then(|error| error.root().text(name)).unwrap_or_default().to_owned();
         let (name, code, message) = (self.name(), said("Code"), said("Message"));
         let object = format!("{name}/{key}");
         let has_keys = self.credentials.are_found();
@@ -373,9 +349,33 @@ fn told(answer: &Answer) -> Told {
     if kms || own { Told::NoChecksum } else { Told::Nothing }
 }
 
+fn page(listing: Node<'_>) -> Page {
+    let encoded = listing.text("EncodingType") == Some("url");
+    let object = |node: Node<'_>| {
+        let key = decoded(node.text("Key")?, encoded);
+        let size = node.text("Size")?.trim().parse().ok()?;
+        let etag = node.text("ETag").unwrap_or_default().trim_matches('"');
+        Some(Object {
+            is_mark: key.ends_with('/') && size == 0,
+            // a multipart etag, or one of a service that makes its own, is no MD5 of the content
+            check: Check::from_hex("md5", etag),
+            version: Some(etag).filter(|etag| !etag.is_empty()).map(|etag| format!("\"{etag}\"")),
+            key,
+            size,
+        })
+    };
+    let folders = listing.all("CommonPrefixes").filter_map(|node| node.text("Prefix"));
+    let next = listing.text("NextContinuationToken").filter(|_| listing.text("IsTruncated") == Some("true"));
+    Page {
+        objects: listing.all("Contents").filter_map(object).collect(),
+        folders: folders.map(|folder| decoded(folder, encoded)).collect(),
+        next: next.map(str::to_owned),
+    }
+}
+
 /// Listings encode keys as forms do.
 fn decoded(text: &str, encoded: bool) -> String {
-    if !encoded {
+    if !encoded || !text.contains(['%', '+']) {
         return text.to_owned();
     }
     percent_decode_str(&text.replace('+', " ")).decode_utf8_lossy().into_owned()
