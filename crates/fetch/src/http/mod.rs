@@ -288,7 +288,9 @@ impl Answer {
 
     async fn all(&mut self) -> Result<Vec<u8>, Fault> {
         const MOST: usize = 256 << 20;
-        let mut all = Vec::new();
+        const USUAL: u64 = 1 << 20;
+        let announced = self.length().unwrap_or_default().min(USUAL);
+        let mut all = Vec::with_capacity(usize::try_from(announced).unwrap_or_default());
         while let Some(chunk) = self.body.chunk().await? {
             if all.len().saturating_add(chunk.len()) > MOST {
                 return Err(

@@ -102,18 +102,21 @@ impl State {
     /// What the state file tells. A state of another version, or none, tells nothing.
     pub fn read(text: &[u8]) -> Self {
         let text = std::str::from_utf8(text).or_else(|e| std::str::from_utf8(&text[..e.valid_up_to()]));
-        let mut lines = text.unwrap_or_default().split_inclusive('\n');
+        let text = text.unwrap_or_default();
+        let mut lines = text.split_inclusive('\n');
         // a line without its end is torn
         let mut next = || -> Option<Line> { serde_json::from_str(lines.next()?.strip_suffix('\n')?).ok() };
         if next() != Some(Line::Version(VERSION)) {
             return Self::default();
         }
-        let (mut files, mut complete): (Vec<Record>, Vec<Complete>) = Default::default();
+        const SHORTEST: usize = 200;
+        let mut files: Vec<Known> = Vec::with_capacity(text.len() / SHORTEST);
+        let mut complete: Vec<Complete> = Vec::new();
         let mut synced = 0;
         while let Some(line) = next() {
             match line {
                 Line::Version(_) => break,
-                Line::File(record) => files.push(record),
+                Line::File(record) => files.push(Known { record, synced: false }),
                 Line::Synced => synced = files.len(),
                 Line::Complete(one) => {
                     complete.retain(|other| other.location != one.location);
@@ -121,8 +124,8 @@ impl State {
                 }
             }
         }
-        let known = |(index, record)| Known { record, synced: index < synced };
-        Self::new(files.into_iter().enumerate().map(known).collect(), complete)
+        files.iter_mut().take(synced).for_each(|known| known.synced = true);
+        Self::new(files, complete)
     }
 
     pub fn files(&self) -> &[Known] {

@@ -74,7 +74,8 @@ impl Algorithm {
 impl Check {
     pub fn from_hex(algorithm: &str, hex: &str) -> Option<Self> {
         let algorithm = Algorithm::parse(algorithm)?;
-        let right = hex.len() == algorithm.bytes().saturating_mul(2) && hex.chars().all(|c| c.is_ascii_hexdigit());
+        let right =
+            hex.len() == algorithm.bytes().saturating_mul(2) && hex.bytes().all(|byte| byte.is_ascii_hexdigit());
         right.then(|| Self { algorithm, value: hex.to_ascii_lowercase() })
     }
 

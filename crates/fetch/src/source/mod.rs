@@ -124,12 +124,13 @@ impl Source {
     /// # Errors
     /// It cannot be read, or is no longer this version.
     pub async fn open(&self, entry: &Entry, range: Option<Range<u64>>) -> Result<Opened, Fault> {
+        // boxed: hundreds of streams would each have room for the largest of these
         match self {
-            Source::Hub(hub) => hub.open(entry, range).await,
-            Source::S3(bucket) => bucket.open(entry, range).await,
-            Source::Google(bucket) => bucket.open(entry, range).await,
-            Source::Azure(container) => container.open(entry, range).await,
-            Source::Web(web) => web.open(entry, range).await,
+            Source::Hub(hub) => Box::pin(hub.open(entry, range)).await,
+            Source::S3(bucket) => Box::pin(bucket.open(entry, range)).await,
+            Source::Google(bucket) => Box::pin(bucket.open(entry, range)).await,
+            Source::Azure(container) => Box::pin(container.open(entry, range)).await,
+            Source::Web(web) => Box::pin(web.open(entry, range)).await,
             Source::Files(files) => files.open(entry, range),
         }
     }

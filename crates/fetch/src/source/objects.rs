@@ -59,7 +59,7 @@ impl<'a> Prefix<'a> {
 
     /// The files of it, by the patterns; `None`: nothing is there. `name`: the bucket's, for messages.
     pub fn listing(&self, name: &str, exact: Option<Object>, below: Vec<Object>, filter: &Filter) -> Option<Listing> {
-        let (mut entries, mut ignored, mut is_there) = (Vec::new(), Vec::new(), false);
+        let (mut entries, mut ignored, mut is_there) = (Vec::with_capacity(below.len()), Vec::new(), false);
         for object in exact.into_iter().filter(|object| !object.is_mark).chain(below) {
             is_there = true;
             if object.is_mark {

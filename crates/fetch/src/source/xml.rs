@@ -73,8 +73,11 @@ impl<'d> Node<'d> {
 /// `None`: it is not XML.
 pub fn parse(text: &str) -> Option<Document<'_>> {
     const DEEPEST: usize = 16;
+    // as many as a page of a listing has
+    const USUAL: usize = 8 << 10;
+    const SHORTEST: usize = 32;
     let mut reader = Reader::from_str(text);
-    let mut elements: Vec<Element<'_>> = Vec::new();
+    let mut elements: Vec<Element<'_>> = Vec::with_capacity(USUAL.min(text.len() / SHORTEST));
     // where those that have not ended are
     let mut open: Vec<usize> = Vec::new();
     loop {

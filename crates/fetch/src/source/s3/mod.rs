@@ -366,11 +366,9 @@ fn page(listing: Node<'_>) -> Page {
     };
     let folders = listing.all("CommonPrefixes").filter_map(|node| node.text("Prefix"));
     let next = listing.text("NextContinuationToken").filter(|_| listing.text("IsTruncated") == Some("true"));
-    Page {
-        objects: listing.all("Contents").filter_map(object).collect(),
-        folders: folders.map(|folder| decoded(folder, encoded)).collect(),
-        next: next.map(str::to_owned),
-    }
+    let mut objects = Vec::with_capacity(listing.all("Contents").count());
+    objects.extend(listing.all("Contents").filter_map(object));
+    Page { objects, folders: folders.map(|folder| decoded(folder, encoded)).collect(), next: next.map(str::to_owned) }
 }
 
 /// Listings encode keys as forms do.

@@ -22,10 +22,12 @@ pub enum From {
 /// Every so many keys, one: stretches end with these.
 pub fn bounds(mut known: Vec<&str>) -> Vec<Arc<str>> {
     known.sort_unstable();
-    known.dedup();
     // what comes after the last has no end
     let end = known.len().saturating_sub(1);
-    known.get(..end).unwrap_or_default().chunks_exact(KEYS).filter_map(|some| Some(Arc::from(*some.last()?))).collect()
+    let mut bounds: Vec<Arc<str>> =
+        known.iter().take(end).skip(KEYS - 1).step_by(KEYS).map(|key| Arc::from(*key)).collect();
+    bounds.dedup();
+    bounds
 }
 
 /// A part of a listing.
@@ -61,6 +63,7 @@ where
     let mut objects = Vec::new();
     loop {
         let Page { objects: some, next, .. } = page(from.clone()).await?;
+        objects.reserve(some.len());
         for object in some {
             if bound.is_some_and(|bound| *object.key > *bound) {
                 return Ok(Stretch { objects, end: End::Passed(Some(object.key)) });
@@ -94,7 +97,9 @@ fn joined(stretches: Vec<Stretch>, bounds: &[Arc<str>]) -> Option<Vec<Object>> {
         }
         next = stretch.first();
     }
-    Some(stretches.into_iter().flat_map(|stretch| stretch.objects).collect())
+    let mut all = Vec::with_capacity(stretches.iter().map(|stretch| stretch.objects.len()).sum());
+    stretches.into_iter().for_each(|stretch| all.extend(stretch.objects));
+    Some(all)
 }
 
 /// `None`: it takes another way.
