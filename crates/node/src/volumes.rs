@@ -1,67 +1,25 @@
-//! Fills a pod's volumes: directories below the pod's own, or directories of the host if the pod asks for them.
-//!
-//! Config maps, secrets, tokens and downward API files are written as the kubelet writes them: into a new directory that
-//! replaces the old one by the switch of one link (`..data`), so that a reader sees all of the old or all of the new.
+//! Fills a pod's volumes: directories below the pod's own, or directories of the host if the pod asks for them; and what of them its
+//! containers mount.
 
-use crate::env::{Environment, Sources, expand, find_container};
-use crate::fields::{self, Facts};
+mod contents;
+mod needs;
+mod switch;
+
+pub use needs::{Tokens, needs};
+
+use crate::env::{Environment, Sources, expand};
+use crate::fields::Facts;
 use crate::poddir::PodDir;
 use crate::wire::{Mount, Tmpfs};
 use api::quantity::Quantity;
-use k8s_openapi::api::core::v1::{
-    ConfigMap, ConfigMapProjection, ConfigMapVolumeSource, Container, DownwardAPIVolumeFile, KeyToPath, Pod, Secret,
-    SecretProjection, Volume,
-};
-use std::collections::{BTreeMap, BTreeSet};
+use contents::{Files, config_map_files, projected_files};
+use k8s_openapi::api::core::v1::{ConfigMap, Container, Pod, Volume};
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path, PathBuf};
-
-/// Mode of a projected file where the pod does not say.
-const FILE_MODE: u32 = 0o644;
-/// How long a service account token is valid where the pod does not say, in seconds.
-const TOKEN_SECS: i64 = 3600;
-
-/// Tokens that volumes need, by (audience, seconds).
-pub type Tokens = BTreeMap<(String, i64), String>;
-
-/// What the volumes of a pod refer to.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Needs {
-    pub config_maps: BTreeSet<String>,
-    pub secrets: BTreeSet<String>,
-    pub tokens: BTreeSet<(String, i64)>,
-}
-
-/// Everything the pod refers to, in volumes and environments.
-pub fn needs(pod: &Pod) -> Needs {
-    let mut needs = Needs::default();
-    let Some(spec) = &pod.spec else { return needs };
-    for volume in spec.volumes.iter().flatten() {
-        needs.config_maps.extend(volume.config_map.iter().map(|source| source.name.clone()));
-        needs.secrets.extend(volume.secret.iter().filter_map(|source| source.secret_name.clone()));
-        for source in volume.projected.iter().flat_map(|p| p.sources.iter().flatten()) {
-            needs.config_maps.extend(source.config_map.iter().map(|source| source.name.clone()));
-            needs.secrets.extend(source.secret.iter().map(|source| source.name.clone()));
-            let token = source.service_account_token.iter();
-            needs.tokens.extend(
-                token.map(|t| (t.audience.clone().unwrap_or_default(), t.expiration_seconds.unwrap_or(TOKEN_SECS))),
-            );
-        }
-    }
-    for container in spec.init_containers.iter().flatten().chain(&spec.containers) {
-        for from in container.env_from.iter().flatten() {
-            needs.config_maps.extend(from.config_map_ref.iter().map(|source| source.name.clone()));
-            needs.secrets.extend(from.secret_ref.iter().map(|source| source.name.clone()));
-        }
-        for from in container.env.iter().flatten().filter_map(|var| var.value_from.as_ref()) {
-            needs.config_maps.extend(from.config_map_key_ref.iter().map(|source| source.name.clone()));
-            needs.secrets.extend(from.secret_key_ref.iter().map(|source| source.name.clone()));
-        }
-    }
-    needs
-}
+use switch::write_atomically;
 
 /// The ConfigMap whose volume one of the containers mounts at this path.
 pub fn config_map_at(pod: &Pod, path: &str) -> Option<String> {
@@ -202,207 +160,6 @@ fn host_path(path: PathBuf, kind: &str) -> Result<PathBuf, String> {
         _ => {}
     }
     Ok(path)
-}
-
-/// Contents and mode by path in the volume.
-type Files = BTreeMap<String, (Vec<u8>, u32)>;
-
-/// The files of a volume that is made of objects; `None` for any other volume.
-fn projected_files(
-    pod: &Pod,
-    facts: &Facts,
-    sources: &Sources,
-    tokens: &Tokens,
-    volume: &Volume,
-) -> Option<Result<Files, String>> {
-    if let Some(source) = &volume.config_map {
-        let found = sources.config_map(&source.name, source.optional == Some(true));
-        return Some(found.and_then(|map| config_map_files(source, map)));
-    }
-    if let Some(source) = &volume.secret {
-        let mode = mode(source.default_mode);
-        let name = source.secret_name.as_deref().unwrap_or_default();
-        let found = sources.secret(name, source.optional == Some(true));
-        return Some(found.and_then(|secret| {
-            select(&secret_data(secret), source.items.as_deref(), source.optional == Some(true), mode, || {
-                format!("references non-existent secret key: {name}")
-            })
-        }));
-    }
-    if let Some(source) = &volume.downward_api {
-        return Some(downward_files(pod, facts, source.items.as_deref(), mode(source.default_mode)));
-    }
-    let source = volume.projected.as_ref()?;
-    let default = mode(source.default_mode);
-    let mut files = Files::new();
-    for part in source.sources.iter().flatten() {
-        let added = if let Some(map) = &part.config_map {
-            config_map_part(sources, map, default)
-        } else if let Some(secret) = &part.secret {
-            secret_part(sources, secret, default)
-        } else if let Some(downward) = &part.downward_api {
-            downward_files(pod, facts, downward.items.as_deref(), default)
-        } else if let Some(token) = &part.service_account_token {
-            let key = (token.audience.clone().unwrap_or_default(), token.expiration_seconds.unwrap_or(TOKEN_SECS));
-            match tokens.get(&key) {
-                Some(text) => Ok([(token.path.clone(), (text.clone().into_bytes(), default))].into()),
-                None => Err("no service account token".to_owned()),
-            }
-        } else {
-            Err("this kind of projection is not available to pods that run as processes".to_owned())
-        };
-        match added {
-            Ok(added) => files.extend(added),
-            Err(why) => return Some(Err(why)),
-        }
-    }
-    Some(Ok(files))
-}
-
-fn config_map_files(source: &ConfigMapVolumeSource, map: Option<&ConfigMap>) -> Result<Files, String> {
-    let (optional, mode) = (source.optional == Some(true), mode(source.default_mode));
-    select(&config_map_data(map), source.items.as_deref(), optional, mode, || {
-        format!("configmap references non-existent config key: {}", source.name)
-    })
-}
-
-fn mode(given: Option<i32>) -> u32 {
-    given.and_then(|m| u32::try_from(m).ok()).unwrap_or(FILE_MODE)
-}
-
-fn config_map_part(sources: &Sources, part: &ConfigMapProjection, mode: u32) -> Result<Files, String> {
-    let optional = part.optional == Some(true);
-    let map = sources.config_map(&part.name, optional)?;
-    select(&config_map_data(map), part.items.as_deref(), optional, mode, || {
-        format!("configmap references non-existent config key: {}", part.name)
-    })
-}
-
-fn secret_part(sources: &Sources, part: &SecretProjection, mode: u32) -> Result<Files, String> {
-    let optional = part.optional == Some(true);
-    let secret = sources.secret(&part.name, optional)?;
-    select(&secret_data(secret), part.items.as_deref(), optional, mode, || {
-        format!("references non-existent secret key: {}", part.name)
-    })
-}
-
-fn config_map_data(map: Option<&ConfigMap>) -> BTreeMap<String, Vec<u8>> {
-    let Some(map) = map else { return BTreeMap::new() };
-    let text = map.data.iter().flatten().map(|(k, v)| (k.clone(), v.clone().into_bytes()));
-    text.chain(map.binary_data.iter().flatten().map(|(k, v)| (k.clone(), v.0.clone()))).collect()
-}
-
-fn secret_data(secret: Option<&Secret>) -> BTreeMap<String, Vec<u8>> {
-    let Some(secret) = secret else { return BTreeMap::new() };
-    secret.data.iter().flatten().map(|(k, v)| (k.clone(), v.0.clone())).collect()
-}
-
-/// All keys, or those that `items` names, under the paths it gives them.
-fn select(
-    data: &BTreeMap<String, Vec<u8>>,
-    items: Option<&[KeyToPath]>,
-    optional: bool,
-    default: u32,
-    missing: impl Fn() -> String,
-) -> Result<Files, String> {
-    let Some(items) = items.filter(|items| !items.is_empty()) else {
-        return Ok(data.iter().map(|(key, bytes)| (key.clone(), (bytes.clone(), default))).collect());
-    };
-    let mut files = Files::new();
-    for item in items {
-        match data.get(&item.key) {
-            Some(bytes) => {
-                let mode = item.mode.and_then(|m| u32::try_from(m).ok()).unwrap_or(default);
-                files.insert(item.path.clone(), (bytes.clone(), mode));
-            }
-            None if optional => {}
-            None => return Err(missing()),
-        }
-    }
-    Ok(files)
-}
-
-fn downward_files(
-    pod: &Pod,
-    facts: &Facts,
-    items: Option<&[DownwardAPIVolumeFile]>,
-    default: u32,
-) -> Result<Files, String> {
-    let mut files = Files::new();
-    for item in items.unwrap_or_default() {
-        let text = if let Some(source) = &item.field_ref {
-            fields::field(pod, facts, &source.field_path)
-                .ok_or_else(|| format!("unsupported fieldPath: {}", source.field_path))?
-        } else if let Some(source) = &item.resource_field_ref {
-            let container = source.container_name.as_deref().and_then(|name| find_container(pod, name));
-            container
-                .and_then(|container| fields::resource(container, facts, source))
-                .ok_or_else(|| format!("unsupported resource: {}", source.resource))?
-        } else {
-            String::new()
-        };
-        let mode = item.mode.and_then(|m| u32::try_from(m).ok()).unwrap_or(default);
-        files.insert(item.path.clone(), (text.into_bytes(), mode));
-    }
-    Ok(files)
-}
-
-/// Replaces the contents of `dir` by these files, all at once; does nothing if they are there already.
-fn write_atomically(dir: &Path, files: &Files) -> io::Result<()> {
-    fs::create_dir_all(dir)?;
-    let data = dir.join("..data");
-    let old = fs::read_link(&data).ok();
-    if old.is_some() && is_there(&data, files)? {
-        return Ok(());
-    }
-    let now = clock::now();
-    let name = format!("..{}.{:09}", now.strftime("%Y_%m_%d_%H_%M_%S"), now.subsec_nanosecond());
-    let new = dir.join(&name);
-    fs::create_dir(&new)?;
-    for (path, (bytes, mode)) in files {
-        let path = new.join(safe(path)?);
-        if let Some(parent) = path.parent() {
-            fs::create_dir_all(parent)?;
-        }
-        fs::write(&path, bytes)?;
-        fs::set_permissions(&path, fs::Permissions::from_mode(*mode))?;
-    }
-    let switch = dir.join("..data_tmp");
-    let _ = fs::remove_file(&switch);
-    symlink(&name, &switch)?;
-    fs::rename(&switch, &data)?;
-    let tops: BTreeSet<&str> = files.keys().filter_map(|path| path.split('/').next()).collect();
-    for top in &tops {
-        let link = dir.join(top);
-        if fs::symlink_metadata(&link).is_err() {
-            symlink(Path::new("..data").join(top), &link)?;
-        }
-    }
-    for entry in fs::read_dir(dir)? {
-        let entry = entry?;
-        let file_name = entry.file_name();
-        let known = file_name.to_str().is_some_and(|n| n.starts_with("..") || tops.contains(n));
-        if !known {
-            fs::remove_file(entry.path())?;
-        }
-    }
-    if let Some(old) = old {
-        let _ = fs::remove_dir_all(dir.join(old));
-    }
-    Ok(())
-}
-
-fn is_there(data: &Path, files: &Files) -> io::Result<bool> {
-    fn count(dir: &Path) -> io::Result<usize> {
-        fs::read_dir(dir)?.try_fold(0, |sum, entry| {
-            let entry = entry?;
-            Ok(sum + if entry.file_type()?.is_dir() { count(&entry.path())? } else { 1 })
-        })
-    }
-    let same = |(path, (bytes, _)): (&String, &(Vec<u8>, u32))| {
-        crate::files::read(&data.join(path), u64::MAX).is_ok_and(|b| b == *bytes)
-    };
-    Ok(files.iter().all(same) && count(data).unwrap_or(usize::MAX) == files.len())
 }
 
 /// A path inside the volume; the API server refuses others, and so do we.
