@@ -7,11 +7,12 @@ use crate::plan::parts::{Cut, Finished, read_journal};
 use crate::plan::restart::{Entry, Found, Line, Record, State, encode};
 use crate::plan::verify::{self, Algorithm, Check, Hasher};
 use nix::errno::Errno;
-use nix::fcntl::{AtFlags, FallocateFlags, Flock, FlockArg, fallocate};
-use nix::sys::stat::{SFlag, fstatat, stat};
+use nix::fcntl::{AtFlags, FallocateFlags, Flock, FlockArg, OFlag, fallocate, open};
+use nix::sys::stat::{Mode, SFlag, fstatat, stat};
 use sha2::{Digest, Sha256};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -111,12 +112,14 @@ fn mark(facts: &fs::Metadata) -> (u64, u64, i64) {
 /// The folder that is filled, for looks at its files: from the folder itself on, as the way there takes longer than the look.
 pub struct Target {
     pub path: PathBuf,
-    folder: Option<File>,
+    folder: Option<OwnedFd>,
 }
 
 impl Target {
     pub fn new(path: &Path) -> Self {
-        Self { path: path.to_owned(), folder: File::open(path).ok() }
+        // a name for what is there, if that is a folder: it need not be readable
+        let folder = open(path, OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty());
+        Self { path: path.to_owned(), folder: folder.ok() }
     }
 
     /// The file of that name, if one is there.
