@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import json
+import os
 import pathlib
 import random
 import urllib.parse
@@ -53,7 +54,11 @@ MEANT = {
     "sideEffects": ["None", "Some"], "matchPolicy": ["Exact", "Equivalent"], "kind": ["Pod", "User", "Role", "Deployment"],
     "podManagementPolicy": ["OrderedReady", "Parallel"], "preemptionPolicy": ["Never", "PreemptLowerPriority"], "scheme": ["HTTP",
     "HTTPS"], "medium": ["Memory", "HugePages"], "mountPropagation": ["None", "Bidirectional"], "clusterIP": ["None", "", "10.96.3.4"],
-    "hostname": ["a", "A"], "whenDeleted": ["Retain", "Delete"], "whenScaled": ["Retain", "Delete"],
+    "reinvocationPolicy": ["Never", "IfNeeded"], "patchType": ["ApplyConfiguration", "JSONPatch"], "parameterNotFoundAction": ["Allow", "Deny"],
+    "validationActions": ["Deny", "Warn", "Audit"], "operations": ["CREATE", "UPDATE", "DELETE", "CONNECT", "*"], "scope": ["*", "Namespaced", "Cluster"],
+    "expression": ["true", "object.metadata.name == 'x'", "Object{}", "Object{metadata: Object.metadata{labels: {'a': 'b'}}}", "[JSONPatch{op: 'remove', path: '/x'}]",
+    "params.data.x == 'y'", "variables.v", "object.x ==", "[]"], "phase": ["Active", "Terminating", "Running"], "url": ["https://a.example.com/x", "http://a", "https://u@h",
+    "https://h#f", "%zz"], "finalizers": ["kubernetes", "example.com/other", "nodomain"], "hostname": ["a", "A"], "whenDeleted": ["Retain", "Delete"], "whenScaled": ["Retain", "Delete"],
 }  # fmt: skip
 LABELS = ["app=one", "app!=one", "app in (one,two)", "app notin (two)", "app", "!app", "app==one,x!=y", "app=", "app in ()", "a=b=c",
           "=x", "app>1", "Invalid Key!=a", "app=" + "x" * 64, "app in (one", "x/y/z=1"]  # fmt: skip
@@ -85,7 +90,7 @@ class Scenario:
 
 
 def make(seed: str, number: int) -> Scenario:
-    """The scenario of that number."""
+    """The scenario of that number; the kinds come by chance, but for `KIND=name`, which asks for one."""
     return Maker(random.Random(f"{seed}/{number}"), f"case-{number}").scenario()
 
 
@@ -97,6 +102,7 @@ class Maker:
         rng = self.rng
         kinds = [*OBJECTS, "Custom", "Definition"]
         self.kind = rng.choices(kinds, [OFTEN.get(k, 1) for k in kinds])[0]
+        self.kind = os.environ.get("KIND", self.kind)
         steps: list[Step] = []
         if self.kind == "Definition":
             path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions?dryRun=All"
@@ -331,6 +337,13 @@ class Maker:
             if rng.random() < 0.5:
                 return Step("PUT", self.one() + "/scale" + self.query(), scale)
             return Step("PATCH", self.one() + "/scale" + self.query(), {"spec": {"replicas": rng.choice([0, 3, -1, "x"])}}, {"Content-Type": PATCHES["merge"]})
+        if self.entry.get("finalize"):
+            o = copy.deepcopy(self.base)
+            o["metadata"] |= rng.choice([{}, {}, {"resourceVersion": rng.choice(["${own_rv}", "1"])}, {"uid": rng.choice(["${uid}", "wrong"])}, {"labels": {"n": "1"}}, {"name": "other"}])
+            o["spec"]["finalizers"] = rng.choice([[], ["kubernetes"], ["example.com/first"], ["bad one"], ["nodomain"], ["kubernetes", "kubernetes"], None])
+            if rng.random() < 0.2:
+                self.mutate(o)
+            return Step("PUT", self.one() + "/finalize" + self.query(), o)
         if bodies:
             name = rng.choice(list(bodies))
             if name in ("resize", "ephemeralcontainers"):

@@ -56,7 +56,7 @@ pub(crate) fn served(usage: &Arc<dyn Usage>) -> [Served; 2] {
             columns: ["Name", "cpu", "memory", "Window"].map(column).to_vec(),
             strategy: Arc::new(Rows),
             custom: false,
-            rechecks: Rechecks { update: true, whole: false },
+            rechecks: Rechecks { update: true, whole: false, of_parts: true },
         };
         Served::live(resource, Arc::new(metrics))
     };

@@ -130,14 +130,12 @@ fn rechecks(group: &str, kind: &str) -> Rechecks {
         "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration" => (false, true),
         "ValidatingAdmissionPolicy" | "ValidatingAdmissionPolicyBinding" => (false, true),
         "MutatingAdmissionPolicy" | "MutatingAdmissionPolicyBinding" => (false, true),
-        "CronJob" | "DaemonSet" | "Deployment" | "Event" | "Job" | "Lease" | "Namespace" | "NetworkPolicy" => {
-            (true, false)
-        }
+        "CronJob" | "DaemonSet" | "Deployment" | "Event" | "Job" | "Lease" | "NetworkPolicy" => (true, false),
         "PodTemplate" | "PriorityClass" | "ReplicaSet" | "ReplicationController" | "ResourceQuota" => (true, false),
         "RuntimeClass" | "Service" | "CustomResourceDefinition" => (true, false),
         _ => (true, true),
     };
-    Rechecks { update, whole }
+    Rechecks { update, whole, of_parts: kind != "Namespace" }
 }
 
 fn column(name: &str, kind: &str, format: &str, priority: i32) -> Column {

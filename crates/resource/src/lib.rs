@@ -58,6 +58,8 @@ pub struct Rechecks {
     pub update: bool,
     /// All that a new object's metadata may have wrong.
     pub whole: bool,
+    /// Whether updates of a part, such as the status, look at the whole again as those of the object do.
+    pub of_parts: bool,
 }
 
 impl Resource {

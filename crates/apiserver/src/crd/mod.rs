@@ -131,7 +131,7 @@ pub(crate) fn served(definition: &Value, text: &Bytes, fresh_from: Revision) -> 
                 strategy: Arc::new(CustomStrategy { has_status, scale: scale.clone() }),
                 type_name: None,
                 custom: true,
-                rechecks: Rechecks { update: true, whole: false },
+                rechecks: Rechecks { update: true, whole: false, of_parts: true },
             };
             let selectable = version["selectableFields"].as_array().into_iter().flatten();
             let deprecation = (version["deprecated"] == true).then(|| match version["deprecationWarning"].as_str() {

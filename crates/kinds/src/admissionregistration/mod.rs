@@ -165,12 +165,20 @@ fn expression(source: &str, scope: PolicyScope<'_>, wanted: &[&str]) -> Option<S
     }
 }
 
+/// Conditions of a policy or a webhook, at most.
+const CONDITIONS_MAX: usize = 64;
+
 fn conditions(object: &Value, path: &Path, params: bool, errors: &mut ErrorList) {
     let scope = PolicyScope { params, authorizer: true, variables: None, patch: false };
-    for (i, condition) in items(object, "matchConditions").iter().enumerate() {
+    let conditions = items(object, "matchConditions");
+    if conditions.len() > CONDITIONS_MAX {
+        errors.push(Error::too_many(&path.child("matchConditions"), conditions.len(), CONDITIONS_MAX));
+    }
+    let mut seen = BTreeSet::new();
+    for (i, condition) in conditions.iter().enumerate() {
         let path = path.child("matchConditions").index(i);
-        let (name, source) = (text(condition, "name"), text(condition, "expression"));
-        if source.trim().is_empty() {
+        let (name, source) = (text(condition, "name"), text(condition, "expression").trim());
+        if source.is_empty() {
             errors.push(Error::required(&path.child("expression"), ""));
         } else if let Some(why) = expression(source, scope, &["bool"]) {
             errors.push(Error::invalid(&path.child("expression"), source, why));
@@ -180,6 +188,9 @@ fn conditions(object: &Value, path: &Path, params: bool, errors: &mut ErrorList)
         } else {
             for fault in names::qualified_name_faults(name) {
                 errors.push(Error::invalid(&path.child("name"), name, fault));
+            }
+            if !seen.insert(name) {
+                errors.push(Error::duplicate(&path.child("name"), name));
             }
         }
     }
@@ -199,10 +210,12 @@ fn reserved_name(object: &Value) -> Vec<String> {
     )]
 }
 
-/// Faults of what all policies have. `operations`: those that its rules may name, where they may not name all. Returns the
-/// names of its variables, with the names of their types.
+/// Faults of what all policies have. `old`: the policy that is replaced; conditions that mean the same as before are not looked
+/// at. `operations`: those that its rules may name, where they may not name all. Returns the names of its variables, with the
+/// names of their types.
 fn policy_faults<'a>(
     spec: &'a Value,
+    old: Option<&Value>,
     path: &Path,
     operations: Option<&[&str]>,
     errors: &mut ErrorList,
@@ -221,14 +234,17 @@ fn policy_faults<'a>(
         only_operations(constraints, operations, &at_constraints, errors);
     }
     let params = at(spec, "paramKind").is_object();
-    conditions(spec, path, params, errors);
+    let same = |old: &Value, member| at(at(old, "spec"), member) == at(spec, member);
+    if !old.is_some_and(|old| ["paramKind", "matchConditions"].into_iter().all(|member| same(old, member))) {
+        conditions(spec, path, params, errors);
+    }
     let variables = items(spec, "variables");
     // a variable is of the type that its expression yields
     let mut typed: Vec<(&str, String)> = Vec::with_capacity(variables.len());
     for (i, variable) in variables.iter().enumerate() {
         let path = path.child("variables").index(i);
         let (name, source) = (text(variable, "name"), text(variable, "expression"));
-        if name.is_empty() {
+        if name.trim().is_empty() {
             errors.push(Error::required(&path.child("name"), "name is not specified"));
         } else if !is_identifier(name) {
             errors.push(Error::invalid(&path.child("name"), name, "must be a valid CEL identifier"));
@@ -238,6 +254,8 @@ fn policy_faults<'a>(
         let mut yields = "dyn".to_owned();
         if source.trim().is_empty() {
             errors.push(Error::required(&path.child("expression"), "expression is not specified"));
+            // there is nothing that others could use
+            continue;
         } else {
             match check_policy(source, scope) {
                 Ok(found) => yields = found.ty,

@@ -65,11 +65,11 @@ fn mutation(mutation: &Value, scope: PolicyScope<'_>, path: &Path, errors: &mut 
 }
 
 impl MutatingPolicies {
-    fn faults(policy: &Value) -> ErrorList {
+    fn faults(policy: &Value, old: Option<&Value>) -> ErrorList {
         let mut errors = ErrorList::new();
         let path = Path::new("spec");
         let spec = at(policy, "spec");
-        let typed = policy_faults(spec, &path, Some(&OPERATIONS), &mut errors);
+        let typed = policy_faults(spec, old, &path, Some(&OPERATIONS), &mut errors);
         let params = at(spec, "paramKind").is_object();
         let declared: Vec<(&str, &str)> = typed.iter().map(|(name, ty)| (*name, ty.as_str())).collect();
         let scope = PolicyScope { params, authorizer: true, variables: Some(&declared), patch: true };
@@ -104,11 +104,11 @@ impl Strategy for MutatingPolicies {
     }
 
     fn validate_create(&self, cx: &Context<'_>, new: &Value) -> ErrorList {
-        or_else(Self::faults(new), || rights::of_kind(cx, new, None))
+        or_else(Self::faults(new, None), || rights::of_kind(cx, new, None))
     }
 
     fn validate_update(&self, cx: &Context<'_>, new: &Value, old: &Value) -> ErrorList {
-        or_else(Self::faults(new), || rights::of_kind(cx, new, Some(old)))
+        or_else(Self::faults(new, Some(old)), || rights::of_kind(cx, new, Some(old)))
     }
 
     fn warnings(&self, new: &Value, _old: Option<&Value>) -> Vec<String> {

@@ -24,6 +24,9 @@ pub struct PolicyBindings;
 /// Audit annotations of a policy, at most.
 const ANNOTATIONS_MAX: usize = 20;
 
+/// Bytes of an expression that makes an audit annotation, at most.
+const ANNOTATION_BYTES_MAX: usize = 5 << 10;
+
 /// What a policy adds to the audit log.
 fn annotations(policy: &Value, scope: PolicyScope<'_>, path: &Path, errors: &mut ErrorList) {
     let path = path.child("auditAnnotations");
@@ -36,13 +39,20 @@ fn annotations(policy: &Value, scope: PolicyScope<'_>, path: &Path, errors: &mut
     for (i, annotation) in annotations.iter().enumerate() {
         let path = path.index(i);
         let (key, source) = (text(annotation, "key"), text(annotation, "valueExpression"));
-        let full = format!("{own}/{key}");
-        for fault in names::qualified_name_faults(&full) {
-            errors.push(Error::invalid(&path.child("key"), full.as_str(), fault));
+        if own.is_empty() {
+            errors.push(Error::invalid(&path.child("key"), key, "requires metadata.name be non-empty"));
+        } else {
+            let full = format!("{own}/{key}");
+            for fault in names::qualified_name_faults(&full) {
+                errors.push(Error::invalid(&path.child("key"), full.as_str(), fault));
+            }
         }
         let at_value = path.child("valueExpression");
         if source.trim().is_empty() {
             errors.push(Error::required(&at_value, "valueExpression is not specified"));
+        } else if source.trim().len() > ANNOTATION_BYTES_MAX {
+            let why = format!("must not exceed {ANNOTATION_BYTES_MAX} bytes in length");
+            errors.push(Error::required(&at_value, why));
         } else if let Some(why) = expression(source, scope, &["string", "null_type"]) {
             errors.push(Error::invalid(&at_value, source, why));
         }
@@ -53,11 +63,11 @@ fn annotations(policy: &Value, scope: PolicyScope<'_>, path: &Path, errors: &mut
 }
 
 impl Policies {
-    fn faults(policy: &Value) -> ErrorList {
+    fn faults(policy: &Value, old: Option<&Value>) -> ErrorList {
         let mut errors = ErrorList::new();
         let path = Path::new("spec");
         let spec = at(policy, "spec");
-        let typed = policy_faults(spec, &path, None, &mut errors);
+        let typed = policy_faults(spec, old, &path, None, &mut errors);
         let params = at(spec, "paramKind").is_object();
         let declared: Vec<(&str, &str)> = typed.iter().map(|(name, ty)| (*name, ty.as_str())).collect();
         let scope = PolicyScope { params, authorizer: true, variables: Some(&declared), patch: false };
@@ -152,11 +162,11 @@ impl Strategy for Policies {
     }
 
     fn validate_create(&self, cx: &Context<'_>, new: &Value) -> ErrorList {
-        or_else(Self::faults(new), || rights::of_kind(cx, new, None))
+        or_else(Self::faults(new, None), || rights::of_kind(cx, new, None))
     }
 
     fn validate_update(&self, cx: &Context<'_>, new: &Value, old: &Value) -> ErrorList {
-        or_else(Self::faults(new), || rights::of_kind(cx, new, Some(old)))
+        or_else(Self::faults(new, Some(old)), || rights::of_kind(cx, new, Some(old)))
     }
 
     fn warnings(&self, new: &Value, _old: Option<&Value>) -> Vec<String> {

@@ -24,9 +24,10 @@ pub fn client_faults(client: &Value, path: &Path, errors: &mut ErrorList) {
         (Some(url), _) => url_faults(url, &path.child("url"), errors),
         (None, service) => {
             let path = path.child("service");
-            for field in ["name", "namespace"] {
+            // upstream takes one for the other
+            for (field, named) in [("namespace", "name"), ("name", "namespace")] {
                 if text(service, field).is_empty() {
-                    errors.push(Error::required(&path.child(field), format!("service {field} is required")));
+                    errors.push(Error::required(&path.child(named), ""));
                 }
             }
             let port = int(service, "port").unwrap_or(443);
@@ -34,6 +35,33 @@ pub fn client_faults(client: &Value, path: &Path, errors: &mut ErrorList) {
                 let why = "port is not valid: must be between 1 and 65535, inclusive";
                 errors.push(Error::invalid(&path.child("port"), port, why));
             }
+            service_path_faults(text(service, "path"), &path.child("path"), errors);
+        }
+    }
+}
+
+/// What is wrong with the path at which a service answers: each of its parts is like a domain.
+fn service_path_faults(whole: &str, path: &Path, errors: &mut ErrorList) {
+    if whole.is_empty() || whole == "/" {
+        return;
+    }
+    if whole == "//" {
+        errors.push(Error::invalid(path, whole, "segment[0] may not be empty"));
+        return;
+    }
+    if !whole.starts_with('/') {
+        errors.push(Error::invalid(path, whole, "must start with a '/'"));
+    }
+    // whatever the first byte is, it counts as the slash
+    let rest = String::from_utf8_lossy(&whole.as_bytes()[1..]);
+    let rest = rest.strip_suffix('/').unwrap_or(&rest);
+    for (i, segment) in rest.split('/').enumerate() {
+        if segment.is_empty() {
+            errors.push(Error::invalid(path, whole, format!("segment[{i}] may not be empty")));
+            continue;
+        }
+        for fault in names::subdomain_faults(segment, false) {
+            errors.push(Error::invalid(path, whole, format!("segment[{i}]: {fault}")));
         }
     }
 }
@@ -59,10 +87,11 @@ fn url_faults(url: &str, path: &Path, errors: &mut ErrorList) {
     if host.is_empty() {
         errors.push(Error::invalid(path, "", format!("host must be specified; {form}")));
     }
+    let some = |text| Some(text).filter(|text: &&str| !text.is_empty());
     for (part, what) in
-        [(user, "user information is"), (Some(fragment), "fragments are"), (Some(query), "query parameters are")]
+        [(user, "user information is"), (some(fragment), "fragments are"), (some(query), "query parameters are")]
     {
-        if let Some(part) = part.filter(|part| !part.is_empty()) {
+        if let Some(part) = part {
             errors.push(Error::invalid(path, part, format!("{what} not permitted in the URL")));
         }
     }
@@ -86,22 +115,26 @@ fn unreadable(url: &str) -> Option<&'static str> {
 }
 
 impl Webhooks {
-    fn faults(&self, configuration: &Value) -> ErrorList {
+    /// `old`: what is replaced; conditions that stay as they were are not looked at.
+    fn faults(&self, configuration: &Value, old: Option<&Value>) -> ErrorList {
+        let of_each = |configuration| -> Vec<Value> {
+            items(configuration, "webhooks").iter().map(|hook| at(hook, "matchConditions").clone()).collect()
+        };
+        let checks_conditions = old.is_none_or(|old| of_each(old) != of_each(configuration));
         let mut errors = ErrorList::new();
         let mut seen: BTreeSet<&str> = BTreeSet::new();
         for (i, hook) in items(configuration, "webhooks").iter().enumerate() {
             let path = Path::new("webhooks").index(i);
-            self.hook(hook, &path, &mut errors);
+            self.hook(hook, checks_conditions, &path, &mut errors);
             let name = text(hook, "name");
-            if seen.contains(&name) {
+            if !name.is_empty() && !seen.insert(name) {
                 errors.push(Error::duplicate(&path.child("name"), name));
             }
-            seen.insert(name);
         }
         errors
     }
 
-    fn hook(&self, hook: &Value, path: &Path, errors: &mut ErrorList) {
+    fn hook(&self, hook: &Value, checks_conditions: bool, path: &Path, errors: &mut ErrorList) {
         let at_name = path.child("name");
         let name = text(hook, "name");
         let faults = names::subdomain_faults(name, false);
@@ -138,20 +171,27 @@ impl Webhooks {
         }
         let at_client = path.child("clientConfig");
         client_faults(at(hook, "clientConfig"), &at_client, errors);
+        if checks_conditions {
+            conditions(hook, path, false, errors);
+        }
         let versions = items(hook, "admissionReviewVersions");
         let at_versions = path.child("admissionReviewVersions");
         if versions.is_empty() {
             errors.push(Error::required(&at_versions, "must specify one of v1, v1beta1"));
-        } else if !versions.iter().any(|v| v == "v1" || v == "v1beta1") {
-            let detail = "must include at least one of v1, v1beta1";
-            errors.push(Error::invalid(&at_versions, versions.to_vec(), detail));
         }
         for (i, version) in versions.iter().filter_map(Value::as_str).enumerate() {
+            if versions[..i].iter().any(|other| other == version) {
+                errors.push(Error::invalid(&at_versions.index(i), version, "duplicate version"));
+                continue;
+            }
             for fault in api::names::dns1035_faults(version, false) {
                 errors.push(Error::invalid(&at_versions.index(i), version, fault));
             }
         }
-        conditions(hook, path, false, errors);
+        if !versions.is_empty() && !versions.iter().any(|v| v == "v1" || v == "v1beta1") {
+            let detail = "must include at least one of v1, v1beta1";
+            errors.push(Error::invalid(&at_versions, versions.to_vec(), detail));
+        }
     }
 }
 
@@ -179,11 +219,11 @@ impl Strategy for Webhooks {
     }
 
     fn validate_create(&self, _cx: &Context<'_>, new: &Value) -> ErrorList {
-        self.faults(new)
+        self.faults(new, None)
     }
 
-    fn validate_update(&self, _cx: &Context<'_>, new: &Value, _old: &Value) -> ErrorList {
-        self.faults(new)
+    fn validate_update(&self, _cx: &Context<'_>, new: &Value, old: &Value) -> ErrorList {
+        self.faults(new, Some(old))
     }
 
     fn counts_empty(&self) -> Option<&'static str> {

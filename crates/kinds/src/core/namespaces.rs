@@ -6,6 +6,9 @@ use resource::Deletion;
 /// The finalizer that namespaces are born with: their content goes before they do.
 const NAMESPACE_FINALIZER: &str = "kubernetes";
 
+/// Finalizers without a domain that any object may have.
+const STANDARD_FINALIZERS: [&str; 3] = [NAMESPACE_FINALIZER, "orphan", "foregroundDeletion"];
+
 /// Namespaces without which a cluster is none.
 const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
 
@@ -135,12 +138,12 @@ fn finalizer_faults(namespace: &Value, counted: bool) -> ErrorList {
         let name = finalizer.as_str().unwrap_or_default();
         let list = Path::new("spec").child("finalizers");
         let path = if counted { list.index(i) } else { list };
-        if !name.contains('/') && name != NAMESPACE_FINALIZER {
+        let faults = names::qualified_name_faults(name);
+        errors.extend(faults.into_iter().map(|fault| Error::invalid(&path, name, fault)));
+        if !name.contains('/') && !STANDARD_FINALIZERS.contains(&name) {
             let detail = "name is neither a standard finalizer name nor is it fully qualified";
             errors.push(Error::invalid(&path, name, detail));
         }
-        let faults = names::qualified_name_faults(name);
-        errors.extend(faults.into_iter().map(|fault| Error::invalid(&path, name, fault)));
     }
     errors
 }

@@ -1,6 +1,7 @@
 //! Objects are replaced: by updates, patches and applies.
 
 use super::*;
+use resource::Rechecks;
 
 /// The refusal of an update of an object that is another one than the client saw.
 pub(crate) fn other_uid(target: &Target, wanted: &str, there: &str, dry_run: bool) -> Status {
@@ -171,7 +172,9 @@ impl Core {
         // Faults of rules in parts that this update leaves as they were.
         let mut let_be = Vec::new();
         let qualified = served.custom.is_none() && strategy.qualified_finalizers();
-        let mut errors = meta::validate_update(&new, &old, qualified, strategy, resource.rechecks, &path);
+        let rechecks = resource.rechecks;
+        let rechecks = Rechecks { whole: rechecks.whole && (main || rechecks.of_parts), ..rechecks };
+        let mut errors = meta::validate_update(&new, &old, qualified, strategy, rechecks, &path);
         errors.extend(self.with_context(user, target, options.dry_run, |cx| {
             if main {
                 strategy.validate_update(cx, &new, &old)
