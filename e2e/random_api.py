@@ -174,7 +174,9 @@ class Maker:
                                            "application/cbor", "application/json;as=Table;g=meta.k8s.io;v=v9", "application/json, */*"])}  # fmt: skip
 
     def one(self) -> str:
-        return f"{self.path}/{self.name if self.rng.random() < 0.95 else 'absent'}"
+        # an apply may make it: what is in no namespace is each scenario's own
+        absent = "absent" if f"/namespaces/{self.namespace}/" in self.path else f"absent-{self.namespace}"
+        return f"{self.path}/{self.name if self.rng.random() < 0.95 else absent}"
 
     def life(self) -> list[Step]:
         """What happens to one object from its creation to the next of its name."""
@@ -355,7 +357,7 @@ class Maker:
         rng, group = self.rng, self.path.split("/namespaces/")[0].rsplit("/", 1)[0] if "/namespaces/" not in self.path else self.path.split("/namespaces/")[0]
         path = rng.choice([group, group + "/nothings", group + "/namespaces/absent/" + self.path.rsplit("/", 1)[1], "/apis/none.example.com",
                            "/apis/none.example.com/v1/x", self.path + "/a/b/c", self.path + "/", "/api/v2", self.path + "/Invalid%20Name"])  # fmt: skip
-        if path == self.path + "/" and "/namespaces/" not in path:
+        if path == self.path + "/" and f"/namespaces/{self.namespace}/" not in path:
             # all objects of a kind without namespaces are other scenarios', too
             path += "a/b"
         return Step(rng.choice(["GET", "GET", "POST", "DELETE", "PATCH", "PUT"]), path, None)

@@ -34,6 +34,7 @@ from cluster import start
 from conftest import ROOT, Yard, stop, wait_for
 import random_api
 import random_topics
+import random_topics_admission  # noqa: F401
 import random_topics_beside  # noqa: F401
 import random_topics_custom  # noqa: F401
 import random_topics_kinds  # noqa: F401

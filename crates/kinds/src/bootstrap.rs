@@ -156,10 +156,62 @@ const ADMIN: [(&[&str], &[&str], &[&str]); 2] = [
     (&["authorization.k8s.io"], &["localsubjectaccessreviews"], &["create"]),
     (&["rbac.authorization.k8s.io"], &["rolebindings", "roles"], &ALL),
 ];
+/// What programs that people install beside a cluster's own are bound to: servers of more APIs and proxies that ask who somebody
+/// is, second schedulers, provisioners of volumes.
+const FOR_OTHERS: [(&str, &[(&[&str], &[&str], &[&str])]); 4] = [
+    (
+        "system:auth-delegator",
+        &[
+            (&["authentication.k8s.io"], &["tokenreviews"], &["create"]),
+            (&["authorization.k8s.io"], &["subjectaccessreviews"], &["create"]),
+        ],
+    ),
+    (
+        "system:kubelet-api-admin",
+        &[
+            (&[""], &["nodes"], &READ),
+            (&[""], &["nodes"], &["proxy"]),
+            (&[""], &["nodes/log", "nodes/metrics", "nodes/proxy", "nodes/stats"], &["*"]),
+            (&[""], &["nodes/configz", "nodes/healthz", "nodes/pods"], &["*"]),
+        ],
+    ),
+    (
+        "system:persistent-volume-provisioner",
+        &[
+            (&[""], &["persistentvolumes"], &["create", "delete", "get", "list", "watch"]),
+            (&[""], &["persistentvolumeclaims"], &["get", "list", "update", "watch"]),
+            (&["storage.k8s.io"], &["storageclasses"], &READ),
+            (&[""], &["events"], &["watch"]),
+            (&["", "events.k8s.io"], &["events"], &["create", "patch", "update"]),
+        ],
+    ),
+    (
+        "system:volume-scheduler",
+        &[
+            (&[""], &["persistentvolumes"], &CLAIM),
+            (&["storage.k8s.io"], &["storageclasses"], &READ),
+            (&[""], &["persistentvolumeclaims"], &CLAIM),
+        ],
+    ),
+];
+/// What tells how a server does.
+const MONITORED: [&str; 10] = [
+    "/flagz",
+    "/healthz",
+    "/healthz/*",
+    "/livez",
+    "/livez/*",
+    "/metrics",
+    "/metrics/slis",
+    "/readyz",
+    "/readyz/*",
+    "/statusz",
+];
 /// Where those who take tokens of service accounts find whose they are.
 const ISSUER: [&str; 4] =
     ["/.well-known/openid-configuration", "/.well-known/openid-configuration/", "/openid/v1/jwks", "/openid/v1/jwks/"];
 const READ: [&str; 3] = ["get", "list", "watch"];
+const CLAIM: [&str; 5] = ["get", "list", "patch", "update", "watch"];
 const WRITE: [&str; 5] = ["create", "delete", "deletecollection", "patch", "update"];
 const ALL: [&str; 8] = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 
@@ -167,9 +219,8 @@ const ALL: [&str; 8] = ["create", "delete", "deletecollection", "get", "list", "
 pub fn bootstrap() -> Vec<Value> {
     let mut objects: Vec<Value> = ["default", "kube-system", "kube-public", api::node::LEASE_NAMESPACE]
         .map(|name| {
-            json!({"apiVersion": "v1", "kind": "Namespace",
-                "metadata": {"name": name, "labels": {"kubernetes.io/metadata.name": name}},
-                "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}})
+            let labels = json!({"kubernetes.io/metadata.name": name});
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
         })
         .into();
     for (name, value, what) in [
@@ -177,7 +228,7 @@ pub fn bootstrap() -> Vec<Value> {
         ("system-cluster-critical", 2_000_000_000, "Pods without which the cluster does not work."),
     ] {
         objects.push(json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name},
-            "value": value, "globalDefault": false, "description": what, "preemptionPolicy": "PreemptLowerPriority"}));
+            "value": value, "description": what, "preemptionPolicy": "PreemptLowerPriority"}));
     }
     let rule = |groups: &[&str], resources: &[&str], verbs: &[&str]| json!({"apiGroups": groups, "resources": resources, "verbs": verbs});
     let rules = |rules: &[(&[&str], &[&str], &[&str])]| -> Vec<Value> {
@@ -209,6 +260,13 @@ pub fn bootstrap() -> Vec<Value> {
         "system:service-account-issuer-discovery",
         vec![json!({"nonResourceURLs": ISSUER, "verbs": ["get"]})],
     ));
+    objects.extend(FOR_OTHERS.iter().map(|(name, of)| cluster_role(name, rules(of))));
+    let monitoring =
+        vec![json!({"nonResourceURLs": MONITORED, "verbs": ["get"]}), rule(&[""], &["nodes/metrics"], &["get"])];
+    objects.push(cluster_role("system:monitoring", monitoring));
+    let reader = "extension-apiserver-authentication-reader";
+    let read = json!({"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["extension-apiserver-authentication"], "verbs": READ});
+    objects.push(in_system("Role", reader, json!({"rules": [read]})));
     let view = VIEW.iter().map(|(groups, resources)| rule(groups, resources, &READ)).collect();
     objects.push(part("system:aggregate-to-view", "view", view));
     objects.push(part("system:aggregate-to-edit", "edit", rules(&EDIT)));
@@ -228,6 +286,7 @@ pub fn bootstrap() -> Vec<Value> {
         ("cluster-admin", &["system:masters"][..]),
         ("system:discovery", &["system:authenticated"]),
         ("system:basic-user", &["system:authenticated"]),
+        ("system:monitoring", &["system:monitoring"]),
         ("system:public-info-viewer", &["system:authenticated", "system:unauthenticated"]),
         ("system:service-account-issuer-discovery", &["system:serviceaccounts"]),
     ] {
@@ -273,6 +332,14 @@ fn bootstrap_metadata(name: &str) -> Value {
 fn cluster_role(name: &str, rules: Vec<Value>) -> Value {
     json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
         "metadata": bootstrap_metadata(name), "rules": rules})
+}
+
+fn in_system(kind: &str, name: &str, more: Value) -> Value {
+    let mut object =
+        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": bootstrap_metadata(name)});
+    object["metadata"]["namespace"] = "kube-system".into();
+    object.as_object_mut().expect("an object").extend(more.as_object().cloned().unwrap_or_default());
+    object
 }
 
 #[cfg(test)]

@@ -32,10 +32,11 @@ pub use serve::{ServeError, tls_config};
 use crate::auth::Authenticator;
 use crate::crd::Definitions;
 use crate::delegate::Delegate;
-use crate::registry::{Catalog, Core, RealWorld, Served};
+use crate::registry::{Catalog, Core, RealWorld, Served, Target};
 use crate::streams::{PodStreams, Tunnels};
 use crate::usage::{self, Usage};
 use crate::wire::ObjectCodec;
+use merge::apply::Writer;
 use resource::User;
 use resource::admission::Admission;
 use resource::definitions::DEFINITIONS;
@@ -102,6 +103,9 @@ impl Options {
         }
     }
 }
+
+/// The manager of what the server itself makes, by the name that clients know it under.
+const SERVER: &str = "kube-apiserver";
 
 /// The API server.
 pub struct Server {
@@ -197,6 +201,24 @@ impl Server {
             }
             served.schema().default(&mut object);
             served.resource.strategy.default(&mut object);
+            // whoever applies such an object later meets the server as its manager
+            let (ignored, api_version) = (served.resource.strategy.ignored(""), served.api_version());
+            let writer = Writer {
+                ignored: &ignored,
+                manager: SERVER,
+                api_version: &api_version,
+                kind: &served.resource.kind,
+                subresource: "",
+            };
+            merge::apply::track_update(None, &mut object, &writer, served.schemas(), self.core.world.now());
+            let strategy = &*served.resource.strategy;
+            let target = Target {
+                served: served.clone(),
+                namespace: key.namespace.clone(),
+                name: key.name.clone(),
+                subresource: String::new(),
+            };
+            self.core.with_context(&User::admin(), &target, false, |cx| strategy.prepare_create(cx, &mut object));
             object["metadata"]["uid"] = self.core.world.uid().into();
             object["metadata"]["creationTimestamp"] = now.clone().into();
             if served.resource.strategy.generation_changed(&object, &object).is_some() {

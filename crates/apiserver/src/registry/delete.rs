@@ -135,6 +135,13 @@ impl Core {
         let entry = self.entry(target).ok_or_else(|| not_found(target).with_warnings(&warnings))?;
         let old = served.present_value(&entry);
         self.check_preconditions(target, options, &old).map_err(|status| status.with_warnings(&warnings))?;
+        if strategy.deletion() == Deletion::OwnWithDependents
+            && api::object::is_terminating(&old)
+            && !strategy.may_vanish(&old)
+        {
+            // it goes already, and nobody is asked again
+            return Ok(Attempt::Done(Answer { code: options.waiting(), object: served.present(&entry), warnings }));
+        }
         let asked = match options.nameless {
             true => &Target { name: String::new(), ..target.clone() },
             false => target,

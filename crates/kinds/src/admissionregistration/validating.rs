@@ -70,7 +70,9 @@ impl Policies {
         let typed = policy_faults(spec, old, &path, None, &mut errors);
         let params = at(spec, "paramKind").is_object();
         let declared: Vec<(&str, &str)> = typed.iter().map(|(name, ty)| (*name, ty.as_str())).collect();
-        let scope = PolicyScope { params, authorizer: true, variables: Some(&declared), patch: false };
+        // a policy that has no variables does not know the word
+        let variables = Some(declared.as_slice()).filter(|_| !items(spec, "variables").is_empty());
+        let scope = PolicyScope { params, authorizer: true, variables, patch: false };
         let (validations, annotations) = (items(spec, "validations"), items(spec, "auditAnnotations"));
         if validations.is_empty() && annotations.is_empty() {
             let detail = "validations or auditAnnotations must contain at least one item";

@@ -6,6 +6,7 @@ use crate::podspec::label_selector;
 use api::field::{Error, ErrorList, Path};
 use api::names;
 use jiff::Timestamp;
+use merge::cel::Url;
 use resource::{Context, Strategy};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -68,49 +69,27 @@ fn service_path_faults(whole: &str, path: &Path, errors: &mut ErrorList) {
 
 fn url_faults(url: &str, path: &Path, errors: &mut ErrorList) {
     let form = "desired format: https://host[/path]";
-    if let Some(why) = unreadable(url) {
-        errors.push(Error::required(path, format!("url must be a valid URL: parse {url:?}: {why}; {form}")));
-        return;
-    }
-    let (url, fragment) = url.split_once('#').unwrap_or((url, ""));
-    let (url, query) = url.split_once('?').unwrap_or((url, ""));
-    let is_scheme = |text: &&str| text.starts_with(|c: char| c.is_ascii_alphabetic());
-    let (scheme, rest) = match url.split_once(':').filter(|(scheme, _)| is_scheme(scheme) && !scheme.contains('/')) {
-        Some((scheme, rest)) => (scheme.to_lowercase(), rest),
-        None => (String::new(), url),
+    let url = match Url::reference(url) {
+        Ok(url) => url,
+        Err(why) => {
+            errors.push(Error::required(path, format!("url must be a valid URL: parse {url:?}: {why}; {form}")));
+            return;
+        }
     };
-    if scheme != "https" {
-        errors.push(Error::invalid(path, scheme, format!("'https' is the only allowed URL scheme; {form}")));
+    if url.scheme != "https" {
+        errors.push(Error::invalid(path, url.scheme, format!("'https' is the only allowed URL scheme; {form}")));
     }
-    let authority = rest.strip_prefix("//").and_then(|rest| rest.split('/').next()).unwrap_or_default();
-    let (user, host) = authority.rsplit_once('@').map_or((None, authority), |(user, host)| (Some(user), host));
-    if host.is_empty() {
+    if url.host.is_empty() {
         errors.push(Error::invalid(path, "", format!("host must be specified; {form}")));
     }
-    let some = |text| Some(text).filter(|text: &&str| !text.is_empty());
+    let some = |text| Some(text).filter(|text: &String| !text.is_empty());
+    let (fragment, query) = (some(url.fragment), some(url.query));
     for (part, what) in
-        [(user, "user information is"), (some(fragment), "fragments are"), (some(query), "query parameters are")]
+        [(url.user, "user information is"), (fragment, "fragments are"), (query, "query parameters are")]
     {
         if let Some(part) = part {
             errors.push(Error::invalid(path, part, format!("{what} not permitted in the URL")));
         }
-    }
-}
-
-/// Why a text is no URL at all, in Go's words.
-fn unreadable(url: &str) -> Option<&'static str> {
-    let first = url.split(['/', '?', '#']).next().unwrap_or_default();
-    let is_scheme = |text: &str| {
-        let rest = |c: char| c.is_ascii_alphanumeric() || "+-.".contains(c);
-        text.starts_with(|c: char| c.is_ascii_alphabetic()) && text.chars().all(rest)
-    };
-    if url.contains(|c: char| c.is_ascii_control()) {
-        return Some("net/url: invalid control character in URL");
-    }
-    match first.split_once(':') {
-        Some(("", _)) => Some("missing protocol scheme"),
-        Some((scheme, _)) if !is_scheme(scheme) => Some("first path segment in URL cannot contain colon"),
-        Some(_) | None => None,
     }
 }
 

@@ -94,6 +94,9 @@ impl Strategy for Namespaces {
         if IMMORTAL.contains(&name) {
             return Err(Status::forbidden("", "namespaces", name, "this namespace may not be deleted"));
         }
+        if api::object::is_terminating(object) {
+            return Ok(None);
+        }
         let mut going = object.clone();
         child(&mut going, "status")["phase"] = "Terminating".into();
         Ok(Some(going))

@@ -38,6 +38,7 @@ use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, LazyLock};
+pub use url::Url;
 
 /// Why an expression does not compile or evaluate.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -247,8 +248,12 @@ fn type_marker(value: &Cel) -> Cel {
 /// A syntax error as cel-go shows it: the place (line and column from 1), the line, and a mark under the column.
 fn syntax_error(source: &str, (line, column): (isize, isize), message: &str) -> String {
     let text = usize::try_from(line - 1).ok().and_then(|line| source.lines().nth(line)).unwrap_or_default();
-    let dots = ".".repeat(usize::try_from(column - 1).unwrap_or_default());
-    format!("ERROR: <input>:{line}:{column}: {message}\n | {text}\n | {dots}^")
+    // characters beyond ASCII are taken for wide ones
+    let wide = |c: char| !c.is_ascii();
+    let column_chars = usize::try_from(column - 1).unwrap_or_default();
+    let dots: String = text.chars().take(column_chars).map(|c| if wide(c) { '．' } else { '.' }).collect();
+    let mark = if text.chars().nth(column_chars).is_some_and(wide) { '＾' } else { '^' };
+    format!("ERROR: <input>:{line}:{column}: {message}\n | {text}\n | {dots}{mark}")
 }
 
 fn syntax_errors(source: &str, errors: &ParseErrors) -> String {

@@ -11,17 +11,17 @@ use std::sync::Arc;
 
 /// A URL taken apart.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Url {
-    scheme: String,
-    user: Option<String>,
+pub struct Url {
+    pub scheme: String,
+    pub user: Option<String>,
     /// With its port.
-    host: String,
+    pub host: String,
     /// What follows a scheme without a slash.
     opaque: String,
     /// As it is written where that is valid, else escaped.
     path: String,
-    query: String,
-    fragment: String,
+    pub query: String,
+    pub fragment: String,
 }
 
 impl Opaque for Url {
@@ -74,9 +74,17 @@ enum Place {
 }
 
 impl Url {
-    /// `ParseRequestURI`, then `Parse`, which knows fragments.
+    /// `ParseRequestURI`, then `Parse`.
     fn parse(text: &str) -> Result<Self, String> {
         Self::read(text, true)?;
+        Self::reference(text)
+    }
+
+    /// `Parse`, which knows fragments.
+    ///
+    /// # Errors
+    /// Why the text is no URL, in Go's words.
+    pub fn reference(text: &str) -> Result<Self, String> {
         let (whole, fragment) = text.split_once('#').unwrap_or((text, ""));
         let mut url = Self::read(whole, false)?;
         unescape(fragment, Place::Fragment)?;
