@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 
 from random_api import TABLE, Step
-from random_topics import CORE, Rng, apply, config_map, container, crd, delete, deployment, get, patch, pod, post, put, some, topic, widget
+from random_topics import CORE, Rng, apply, config_map, container, delete, deployment, get, patch, pod, post, put, some, topic
 
 BASE = "/apis/admissionregistration.k8s.io/v1"
 
@@ -50,12 +50,12 @@ def terminations(rng: Rng, ns: str) -> list[Step]:
 
 
 @topic
-def parts_by_policy(rng: Rng, ns: str) -> list[Step]:
+def part_policies(rng: Rng, ns: str) -> list[Step]:
     """Policies, of both kinds, about subresources."""
     here = {"matchLabels": {"kubernetes.io/metadata.name": ns}}
     meta = lambda kind, name: {"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": f"{ns}-{name}"}}
     group, resources = rng.choice([("apps", ["deployments/scale"]), ("apps", ["deployments/status"]), ("apps", ["deployments/*"]), ("apps", ["*/scale", "*/status"]), ("", ["pods/status"]), ("", ["pods/binding"]), ("", ["pods/eviction"]), ("", ["pods/ephemeralcontainers", "pods/resize"]), ("", ["serviceaccounts/token"]),
-                                   ("*", ["*/*"]), ("", ["pods", "pods/*"]), (f"{ns}.example", ["widgets/status", "widgets/scale"]), (f"{ns}.example", ["widgets/*"]), ("apps", ["deployments"])])  # fmt: skip
+                                   ("*", ["*/*"]), ("", ["pods", "pods/*"]), ("", ["bindings"]), ("apps", ["deployments"])])  # fmt: skip
     rules = [{"apiGroups": [group], "apiVersions": ["*"], "operations": rng.choice([["*"], ["UPDATE"], ["CREATE", "UPDATE"]]), "resources": resources}]
     # a policy about all must let the last one become known
     spared = [{"apiGroups": ["coordination.k8s.io"], "apiVersions": ["v1"], "operations": ["*"], "resources": ["leases"]}]
@@ -85,12 +85,8 @@ def parts_by_policy(rng: Rng, ns: str) -> list[Step]:
     last = {"matchConstraints": {"namespaceSelector": here, "resourceRules": [{**spared[0], "operations": ["CREATE"]}]}, **refusal}
     lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "canary"}}
     sets, pods, accounts = f"/apis/apps/v1/namespaces/{ns}/deployments", CORE + ns + "/pods", CORE + ns + "/serviceaccounts"
-    any_object = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    things = f"/apis/{ns}.example/v1/namespaces/{ns}/widgets"
-    custom = group == f"{ns}.example"
-    steps = crd(ns, {"type": "object", "properties": {"spec": any_object, "status": any_object}}, subresources={"status": {}, "scale": {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}}) if custom else []
     labelled = lambda o: {**o, "metadata": {**o["metadata"], "labels": {"app": "a"}}}
-    steps += [post(sets, labelled(deployment("a"))), post(pods, pod("a")), post(accounts, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "a", "labels": {"app": "a"}}}), *([post(things, widget(ns, "a", {"replicas": 1}))] if custom else [])]
+    steps = [post(sets, labelled(deployment("a"))), post(pods, pod("a")), post(accounts, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "a", "labels": {"app": "a"}}})]
     steps += [
         post(plural + "ies", {**meta(kind, "p"), "spec": spec}), post(plural + "ybindings", {**meta(kind + "Binding", "p"), "spec": {"policyName": f"{ns}-p", **acts}}), post(plural + "ies", {**meta(kind, "z"), "spec": last}),
         post(plural + "ybindings", {**meta(kind + "Binding", "z"), "spec": {"policyName": f"{ns}-z", **({"validationActions": ["Deny"]} if acts else {})}}), Step("POST", f"/apis/coordination.k8s.io/v1/namespaces/{ns}/leases?dryRun=All", lease, until=403 if mutates else 422),
@@ -103,11 +99,7 @@ def parts_by_policy(rng: Rng, ns: str) -> list[Step]:
         post(pods + "/a/eviction", {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "a"}}, "?dryRun=All"), patch(pods + "/a/ephemeralcontainers", "strategic", {"spec": {"ephemeralContainers": [container("debug")]}}, query()), patch(pods + "/a/resize", "strategic", {"spec": {"containers": [{"name": "main", "resources": {"requests": {"cpu": "1"}}}]}}, query()),
         post(accounts + "/a/token", {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"audiences": ["x"]}}, "?dryRun=All"), get(pods + "/a"), patch(pods + "/a", "merge", {"metadata": {"annotations": {"q": "1"}}}), post(CORE + ns + "/bindings", {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "a"}, "target": {"kind": "Node", "name": "n"}}, "?dryRun=All"),
     ]  # fmt: skip
-    own = [
-        patch(things + "/a/status", "merge", {"status": {"replicas": rng.choice([1, 5]), "x": "y"}}, query()), put(things + "/a/scale", scale(3), query()), patch(things + "/a/scale", "merge", {"spec": {"replicas": 6}}, query()), get(things + "/a"), apply(things + "/a/status", {"apiVersion": f"{ns}.example/v1", "kind": "Widget", "metadata": {"name": "a"}, "status": {"n": 1}}, "st", True),
-        patch(things + "/a", "merge", {"spec": {"color": "red"}}), apply(things + "/a/scale", scale(4), "s", True), put(things + "/a/status", {**widget(ns, "a", {"replicas": 9}), "metadata": {"name": "a", "resourceVersion": "${own_rv}"}, "status": {"z": 1}}),
-    ]  # fmt: skip
-    return [*steps, *(own if custom else some(rng, asked, 9, 11)), get(sets + "/a"), delete(f"{plural}ybindings/{ns}-p"), delete(f"{plural}ies/{ns}-p")]
+    return [*steps, *some(rng, asked, 9, 11), get(sets + "/a"), delete(f"{plural}ybindings/{ns}-p"), delete(f"{plural}ies/{ns}-p")]
 
 
 @topic
@@ -115,7 +107,7 @@ def cluster_policies(rng: Rng, ns: str) -> list[Step]:
     """Policies about what is in no namespace, namespaces and policies among them."""
     meta = lambda kind, name: {"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": f"{ns}-{name}"}}
     marked = {"matchLabels": {"set": ns}}
-    group, resources = rng.choice([("", ["namespaces"]), ("", ["namespaces", "namespaces/*"]), ("", ["nodes"]), ("", ["persistentvolumes"]), ("rbac.authorization.k8s.io", ["clusterroles"]), ("*", ["*"]), ("admissionregistration.k8s.io", ["*"]), ("scheduling.k8s.io", ["priorityclasses"]), ("apiextensions.k8s.io", ["*"])])
+    group, resources = rng.choice([("", ["namespaces"]), ("", ["namespaces", "namespaces/*"]), ("storage.k8s.io", ["storageclasses"]), ("node.k8s.io", ["runtimeclasses"]), ("rbac.authorization.k8s.io", ["clusterroles"]), ("*", ["*"]), ("admissionregistration.k8s.io", ["*"]), ("scheduling.k8s.io", ["priorityclasses"]), ("apiextensions.k8s.io", ["*"])])
     rules = [{"apiGroups": [group], "apiVersions": ["*"], "operations": rng.choice([["*"], ["CREATE"], ["CREATE", "UPDATE"]]), "resources": resources, **rng.choice([{}, {"scope": "Cluster"}, {"scope": "Namespaced"}])}]
     constraints = {"objectSelector": marked, "resourceRules": rules, **rng.choice([{}, {}, {"namespaceSelector": marked}, {"namespaceSelector": {"matchExpressions": [{"key": "set", "operator": "DoesNotExist"}]}}])}
     expressions = ["object == null || !has(object.metadata.annotations)", "request.namespace == ''", "namespaceObject == null", "object == null || object.metadata.labels['set'] != 'x' && !('bad' in object.metadata.labels)", "request.operation != 'DELETE'", "oldObject == null || object == null || object.metadata.labels == oldObject.metadata.labels",
@@ -141,7 +133,7 @@ def cluster_policies(rng: Rng, ns: str) -> list[Step]:
     ]  # fmt: skip
     name = f"of-{ns}"
     made: dict[str, dict] = {
-        "/api/v1/namespaces": {"apiVersion": "v1", "kind": "Namespace"}, "/api/v1/persistentvolumes": {"apiVersion": "v1", "kind": "PersistentVolume", "spec": {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "hostPath": {"path": "/d"}}}, "/api/v1/nodes": {"apiVersion": "v1", "kind": "Node"},
+        "/api/v1/namespaces": {"apiVersion": "v1", "kind": "Namespace"}, "/apis/storage.k8s.io/v1/storageclasses": {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "provisioner": "example.com/d"}, "/apis/node.k8s.io/v1/runtimeclasses": {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "handler": "h"},
         "/apis/rbac.authorization.k8s.io/v1/clusterroles": {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "rules": []}, "/apis/scheduling.k8s.io/v1/priorityclasses": {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": 3},
         f"{BASE}/validatingadmissionpolicybindings": {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding", "spec": {"policyName": "none", "validationActions": ["Deny"]}},
         f"{CORE}{ns}/configmaps": config_map(name),

@@ -266,7 +266,7 @@ pub fn subresource(
 }
 
 /// Faults as warnings, or as one error under `Strict`.
-fn judge(validation: FieldValidation, texts: Vec<String>) -> Result<Vec<String>, String> {
+pub fn judge(validation: FieldValidation, texts: Vec<String>) -> Result<Vec<String>, String> {
     match validation {
         FieldValidation::Ignore => Ok(Vec::new()),
         FieldValidation::Strict if !texts.is_empty() => Err(format!("strict decoding error: {}", texts.join(", "))),

@@ -13,6 +13,7 @@ use api::field::{Error, Path};
 use http::{Method, Response};
 use merge::apply::{self, ApplyError, Ignored, Writer};
 use merge::{json_patch, merge_patch, strategic};
+use resource::admission::Operation;
 use resource::jsonpath;
 use resource::status::Status;
 use serde_json::{Value, json};
@@ -280,7 +281,11 @@ impl Server {
                 body.clone()
             };
             let mut wanted = wanted;
+            self.core.in_namespace(target)?;
             enforce_namespace(&mut wanted, target)?;
+            merge::builtin::schema(decode::SCALE).default(&mut wanted);
+            let manner = options.manner(Operation::Update);
+            self.core.mutate_body(target, Operation::Update, &mut wanted, Some(&scale), &ask.user, &manner)?;
             if let Some(refusal) = other_name(&wanted) {
                 return Err(refusal);
             }

@@ -47,8 +47,12 @@ struct Facts<'a> {
     operation: Operation,
     old: Option<&'a Value>,
     name: String,
-    /// The namespace that the object is in, or is.
+    /// The name of the namespace that the request says.
+    place: String,
+    /// The namespace that the object is in.
     namespace: Option<Arc<Value>>,
+    /// The labels of the namespace that the object is in, or is.
+    selected_by: Option<Value>,
     request: Value,
     /// `authorizer`, and what `authorizer.requestResource` is about.
     rights: (Arc<dyn Authorizer>, Attributes),
@@ -131,8 +135,8 @@ impl Facts<'_> {
             wanted.as_object().is_none_or(Map::is_empty)
                 || Selector::read(wanted).is_some_and(|selector| selector.matches(labels))
         };
-        if let Some(namespace) = &self.namespace
-            && !selects("namespaceSelector", &labels(Some(namespace)))
+        if let Some(labels) = &self.selected_by
+            && !selects("namespaceSelector", labels)
         {
             return false;
         }
@@ -169,15 +173,18 @@ impl Core {
         if resource.group == GROUP && resource.plural.contains("admissionpolic") {
             return None;
         }
-        let any = object.or(old);
-        let named = object.map(|o| api::object::meta(o, "name")).filter(|name| !name.is_empty());
-        let name = named.unwrap_or(&target.name);
+        let name = target.name.as_str();
         let is_namespace = resource.group.is_empty() && resource.plural == "namespaces";
         let namespace = match (is_namespace, target.namespace.as_str()) {
-            (true, _) => any.cloned().map(Arc::new),
-            (false, "") => None,
+            (true, _) | (false, "") => None,
             (false, namespace) => Objects::get(self, "", "namespaces", "", namespace),
         };
+        let labels = |object: &Value| object["metadata"].get("labels").cloned().unwrap_or(json!({}));
+        // a namespace is selected by what it is to be; its parts change no labels
+        let own = if target.subresource.is_empty() { object.or(old) } else { old };
+        let selected_by = if is_namespace { own.map(labels) } else { namespace.as_deref().map(labels) };
+        // upstream takes a namespace to be in itself, but for what of it is looked up
+        let place = if is_namespace { name } else { target.namespace.as_str() };
         // a subresource may be of a kind of its own
         let own = target.served.subresource(&target.subresource);
         let kind = own.map_or_else(
@@ -190,7 +197,7 @@ impl Core {
             group: resource.group.clone(),
             resource: resource.plural.clone(),
             subresource: target.subresource.clone(),
-            namespace: target.namespace.clone(),
+            namespace: place.to_owned(),
             name: name.to_owned(),
             fields: String::new(),
         };
@@ -200,22 +207,24 @@ impl Core {
             operation,
             old,
             namespace,
+            selected_by,
             // members that are empty are left out, as Go writes it
             request: without_empty(json!({
                 "options": manner.options(),
                 "kind": kind, "resource": plural, "subResource": target.subresource,
                 "requestKind": kind, "requestResource": plural, "requestSubResource": target.subresource,
-                "name": name, "namespace": target.namespace, "operation": operation.as_str(), "dryRun": manner.dry_run,
+                "name": name, "namespace": place, "operation": operation.as_str(), "dryRun": manner.dry_run,
                 "userInfo": without_empty(json!({
                     "username": user.name, "uid": user.uid, "groups": user.groups, "extra": user.extra,
                 })),
             })),
             name: name.to_owned(),
+            place: place.to_owned(),
         })
     }
 
     /// The parameter objects of a binding; one `null` for a policy without.
-    fn params(&self, policy: &Value, binding: &Value, target: &Target) -> Result<Vec<Value>, Unconfigured> {
+    fn params(&self, policy: &Value, binding: &Value, place: &str) -> Result<Vec<Value>, Unconfigured> {
         let wanted = &policy["spec"]["paramKind"];
         let reference = &binding["spec"]["paramRef"];
         if !wanted.is_object() || !reference.is_object() {
@@ -234,11 +243,11 @@ impl Core {
             (false, _) => {
                 return Err(of_binding("paramRef.namespace must not be provided for a cluster-scoped `paramKind`"));
             }
-            (true, "") if target.namespace.is_empty() => {
+            (true, "") if place.is_empty() => {
                 let why = "cannot use namespaced paramRef in policy binding that matches cluster-scoped resources";
                 return Err(of_binding(why));
             }
-            (true, "") => target.namespace.as_str(),
+            (true, "") => place,
             (true, namespace) => namespace,
         };
         let resource = &served.resource;

@@ -9,6 +9,7 @@ use crate::decode;
 use crate::query::{FieldValidation, Manner};
 use crate::registry::write::bounded;
 use crate::registry::{Core, Target, internal};
+use api::object::Gvk;
 use merge::PatchError;
 use merge::cel::Computed;
 use resource::User;
@@ -22,6 +23,21 @@ use std::sync::Arc;
 pub(crate) struct Invoked(Vec<Key>);
 
 type Key = (String, String, String);
+
+/// What policies change.
+enum Form {
+    /// An object of the kind that is asked about.
+    Own,
+    Body {
+        type_name: &'static str,
+        gvk: Gvk,
+        /// Whether upstream's document of the kind's own group and version describes it: a kind that only paths of another group
+        /// have has no type there by which something could be applied.
+        described: bool,
+        /// Of a custom resource, whose objects alone upstream can convert.
+        custom: bool,
+    },
+}
 
 /// A policy with a binding and a parameter.
 struct Invocation {
@@ -45,6 +61,39 @@ enum Refusal {
 }
 
 impl Core {
+    /// Lets policies change the body of a subresource, which is of a kind of its own.
+    ///
+    /// # Errors
+    /// As [`Core::mutate_by_policies`].
+    pub(crate) fn mutate_body(
+        &self,
+        target: &Target,
+        operation: Operation,
+        body: &mut Value,
+        old: Option<&Value>,
+        user: &User,
+        manner: &Manner<'_>,
+    ) -> Result<(), Status> {
+        let resource = &target.served.resource;
+        let sub = target.served.subresource(&target.subresource);
+        let (group, version, kind) = match sub {
+            Some(sub) => (&sub.group, &sub.version, &sub.kind),
+            None => (&resource.group, &resource.version, &resource.kind),
+        };
+        let Some(type_name) = merge::builtin::type_name(group, kind) else { return Ok(()) };
+        let form = Form::Body {
+            type_name,
+            gvk: Gvk::new(group, version, kind),
+            described: (group, version) == (&resource.group, &resource.version),
+            custom: target.served.custom.is_some(),
+        };
+        let invoked = self.run_policies(target, &form, operation, body, old, user, manner, None)?;
+        if let Some(invoked) = &invoked {
+            self.run_policies(target, &form, operation, body, old, user, manner, Some(invoked))?;
+        }
+        Ok(())
+    }
+
     /// Lets policies change `object`. `again`: those that have run before, the second time. Returns which policies ran, if any
     /// did: then the plugins before them run once more, and these policies.
     ///
@@ -61,9 +110,27 @@ impl Core {
         manner: &Manner<'_>,
         again: Option<&Invoked>,
     ) -> Result<Option<Invoked>, Status> {
+        // of a scale policies have seen what was sent
+        if target.subresource == "scale" {
+            return Ok(None);
+        }
+        self.run_policies(target, &Form::Own, operation, object, old, user, manner, again)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the facts of one request")]
+    fn run_policies(
+        &self,
+        target: &Target,
+        form: &Form,
+        operation: Operation,
+        object: &mut Value,
+        old: Option<&Value>,
+        user: &User,
+        manner: &Manner<'_>,
+        again: Option<&Invoked>,
+    ) -> Result<Option<Invoked>, Status> {
         let bindings = Objects::list(self, GROUP, "mutatingadmissionpolicybindings", "");
-        // what a scale changes is not the object that policies for it expect
-        if bindings.is_empty() || target.subresource == "scale" {
+        if bindings.is_empty() {
             return Ok(None);
         }
         let first = object.clone();
@@ -95,7 +162,7 @@ impl Core {
             }
             let ran = invoked.get_or_insert_with(Invoked::default);
             for mutation in items(spec, "mutations") {
-                match mutate(&facts, &invocation, mutation, object) {
+                match mutate(&facts, form, &invocation, mutation, object) {
                     Ok(()) => {}
                     Err(Refusal::Failed(why)) => fail(why),
                     Err(Refusal::Answered(status)) => return Err(status),
@@ -107,7 +174,11 @@ impl Core {
         }
         match failures.first() {
             None => Ok(invoked),
-            Some(first) => Err(denied(target, &facts.name, first, &failures)),
+            Some(first) => {
+                let prefix = || api::object::meta(object, "generateName");
+                let known = [facts.name.as_str(), prefix(), "Unknown"].into_iter().find(|name| !name.is_empty());
+                Err(denied(target, known.unwrap_or_default(), first, &failures))
+            }
         }
     }
 
@@ -127,7 +198,7 @@ impl Core {
                     continue;
                 }
                 let bound = api::object::meta(binding, "name");
-                match self.params(&policy, binding, facts.target) {
+                match self.params(&policy, binding, &facts.place) {
                     Ok(all) => out.extend(all.into_iter().map(|params| {
                         let parameter = format!(
                             "{}/{}",
@@ -156,7 +227,13 @@ impl Core {
 }
 
 /// Makes one mutation.
-fn mutate(facts: &Facts<'_>, invocation: &Invocation, mutation: &Value, object: &mut Value) -> Result<(), Refusal> {
+fn mutate(
+    facts: &Facts<'_>,
+    form: &Form,
+    invocation: &Invocation,
+    mutation: &Value,
+    object: &mut Value,
+) -> Result<(), Refusal> {
     let served = &facts.target.served;
     let before = object.clone();
     let mut evaluation = Evaluation::new(facts, Some(&before), &invocation.policy, &invocation.params);
@@ -185,11 +262,33 @@ fn mutate(facts: &Facts<'_>, invocation: &Invocation, mutation: &Value, object: 
         for field in ["apiVersion", "kind"] {
             patch[field] = before[field].clone();
         }
-        *object = merge::apply::merge_configuration(&before, &patch, served.schema())
+        if let Form::Body { gvk, described: false, .. } = form {
+            return Err(Refusal::Failed(format!(
+                "error applying patch: failed to convert patch object to typed object: no corresponding type for {}/{}, Kind={}",
+                gvk.group, gvk.version, gvk.kind
+            )));
+        }
+        let schema = match form {
+            Form::Own => None,
+            Form::Body { type_name, .. } => Some(merge::builtin::schema(type_name)),
+        };
+        let schema = schema.as_deref().unwrap_or_else(|| served.schema());
+        *object = merge::apply::merge_configuration(&before, &patch, schema)
             .map_err(|why| Refusal::Failed(format!("error applying patch: {why}")))?;
         FieldValidation::Ignore
     };
     let answered = |why: String| Refusal::Answered(internal(why));
+    if let Form::Body { type_name, gvk, custom, .. } = form {
+        if *custom {
+            let why = format!("request to convert CR to an invalid group/version: {}", gvk.api_version());
+            return Err(Refusal::Failed(why));
+        }
+        merge::builtin::decode(type_name, object).map_err(answered)?;
+        let unknown = merge::builtin::schema(type_name).prune(object);
+        decode::judge(strictly, unknown.iter().map(|path| format!("unknown field \"{path}\"")).collect())
+            .map_err(answered)?;
+        return bounded(object).map_err(Refusal::Answered);
+    }
     served.decode(object).map_err(answered)?;
     if served.custom.is_none() {
         decode::prune(served, object, &[], strictly).map_err(answered)?;

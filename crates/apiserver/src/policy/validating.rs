@@ -118,7 +118,7 @@ impl Core {
                 "ValidatingAdmissionPolicy '{policy_name}' with binding '{}'",
                 api::object::meta(binding, "name")
             );
-            let failures = match self.params(&policy, binding, target) {
+            let failures = match self.params(&policy, binding, &facts.place) {
                 Ok(all) => {
                     all.iter().flat_map(|params| Evaluation::new(&facts, object, &policy, params).failures()).collect()
                 }
@@ -132,7 +132,9 @@ impl Core {
                     warnings.push(format!("Validation failed for {who}: {}", failure.message));
                 }
                 if does("Deny") {
-                    return Err(denied(target, &facts.name, &failure, &who));
+                    let made = || object.map_or("", |object| api::object::meta(object, "name"));
+                    let name = Some(facts.name.as_str()).filter(|name| !name.is_empty()).unwrap_or_else(made);
+                    return Err(denied(target, name, &failure, &who));
                 }
             }
         }

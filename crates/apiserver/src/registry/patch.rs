@@ -96,6 +96,7 @@ impl Core {
             decode::prune(said.unwrap_or(served), &mut new, call.warnings, call.options.validation).map_err(unfit)?;
         // What the patch makes is an object: a refusal from here on takes along what was warned of.
         let write = || {
+            self.in_namespace(target)?;
             enforce_namespace(&mut new, target)?;
             same_name(target, &new)?;
             super::write::expect_version(target, &new, &entry)?;
@@ -145,6 +146,7 @@ impl Core {
             }
         }
         let write = || {
+            self.in_namespace(target)?;
             enforce_namespace(&mut merged, target)?;
             same_name(target, &merged)?;
             match entry {

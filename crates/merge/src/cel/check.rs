@@ -116,8 +116,10 @@ pub fn check_policy(source: &str, scope: PolicyScope<'_>) -> Result<Yields, Stri
         ((*name).to_owned(), Arc::new(Schema { kind, ..<Schema as Default>::default() }))
     });
     let variables = Schema { kind: Type::Object, properties: declared.collect(), ..<Schema as Default>::default() };
-    let mut names: Vec<(String, Ty<'_>)> =
-        ["object", "oldObject", "request", "namespaceObject"].map(|name| (name.to_owned(), Ty::Dyn)).to_vec();
+    let mut names: Vec<(String, Ty<'_>)> = ["object", "oldObject"].map(|name| (name.to_owned(), Ty::Dyn)).to_vec();
+    for (name, schema) in [("request", &*super::request::REQUEST), ("namespaceObject", &*super::request::NAMESPACE)] {
+        names.push((name.to_owned(), Ty::of(schema, false).unwrap_or(Ty::Dyn)));
+    }
     if scope.authorizer {
         names.push(("authorizer".to_owned(), Ty::Other("kubernetes.authorization.Authorizer")));
         let own = Ty::Other("kubernetes.authorization.ResourceCheck");

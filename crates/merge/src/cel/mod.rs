@@ -15,6 +15,7 @@ pub(crate) mod meter;
 mod network;
 mod patch;
 mod quantity;
+mod request;
 mod signatures;
 mod types;
 mod url;

@@ -120,7 +120,7 @@ impl<'s> Ty<'s> {
                     let value = Self::named(values, &format!("{name}.@elem"), Fields::of(values))?;
                     Self::Map(Box::new(Self::String), Box::new(value))
                 }
-                None => Self::Object(Object { schema, name: name.to_owned(), fields }),
+                None => Self::Object(Object { schema, name: schema.go.unwrap_or(name).to_owned(), fields }),
             },
         })
     }

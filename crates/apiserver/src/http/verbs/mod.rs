@@ -10,9 +10,12 @@ use crate::audit::Answered;
 use crate::decode::{self, Content, Format};
 use crate::negotiate::{self, Accepted, Form, Offer};
 use crate::query::{ListOptions, Query, WriteOptions};
-use crate::registry::{Answer, Call, DeleteOptions, Object, PatchKind, Served, Target, parse_revision};
+use crate::registry::{
+    Answer, Call, DeleteOptions, Object, PatchKind, Served, Target, enforce_namespace, parse_revision,
+};
 use crate::table::{self, Include, Shown};
 use crate::wire;
+use api::object::Gvk;
 use http::{Method, Response};
 pub(super) use read::include_for;
 use resource::Outcome;
@@ -106,7 +109,8 @@ impl Server {
 
     pub(super) async fn create(self: &Arc<Self>, ask: &Ask, target: &Target) -> Result<Response<Body>, Status> {
         if let Some(meant) = self.alias_target(ask, target)? {
-            return self.post_subresource(ask, &meant).await;
+            let alias = Target { name: meant.name.clone(), ..target.clone() };
+            return self.post_subresource(ask, &meant, &alias).await;
         }
         let accepted = ask.negotiate(Self::offer(&target.served))?;
         Self::readable(ask, &target.served)?;
@@ -120,7 +124,7 @@ impl Server {
             let resource = &served.resource;
             let (group, plural) = (&resource.group, &resource.plural);
             self.authorize_resource(&ask.user, "create", group, plural, subresource, namespace, name)?;
-            return self.post_subresource(ask, &parent).await;
+            return self.post_subresource(ask, &parent, &parent).await;
         }
         let strategy = &target.served.resource.strategy;
         let body = if target.served.resource.verbs.contains(&"get") { body } else { as_read(&target.served, body) };
@@ -255,7 +259,7 @@ impl Server {
             "log" | "exec" | "attach" | "portforward" => Some(self.pod_stream(ask, target).await),
             "proxy" if target.served.custom.is_none() => Some(self.pod_proxy(ask, target).await),
             "scale" if target.served.scale().is_some() => Some(self.scale(ask, target).await),
-            _ if ask.method == Method::POST => Some(self.post_subresource(ask, target).await),
+            _ if ask.method == Method::POST => Some(self.post_subresource(ask, target, target).await),
             _ => None,
         }
     }
@@ -277,8 +281,13 @@ impl Server {
         })
     }
 
-    /// POST to a subresource: the kind says what comes of it.
-    async fn post_subresource(self: &Arc<Self>, ask: &Ask, target: &Target) -> Result<Response<Body>, Status> {
+    /// POST to a subresource: the kind says what comes of it. `asked`: what admission takes the request for.
+    async fn post_subresource(
+        self: &Arc<Self>,
+        ask: &Ask,
+        target: &Target,
+        asked: &Target,
+    ) -> Result<Response<Body>, Status> {
         let accepted = ask.negotiate(PLAIN)?;
         let options = WriteOptions::parse(&ask.query, "CreateOptions", ask.agent(), false)?;
         let body = match ask.content_type().as_str() {
@@ -298,16 +307,36 @@ impl Server {
         let delete = |options: &Value, reply: &Value| {
             let mut parsed = DeleteOptions::parse(Some(options), &Query::default())?;
             parsed.dry_run |= dry_run;
+            // as what was posted
+            parsed.admitted = true;
             let main = Target { subresource: String::new(), ..target.clone() };
             Ok(self.core.delete(&main, &parsed, &ask.user)?.replying(201, reply.clone()))
         };
-        strategy.posted(&target.subresource, &target.name, &body)?;
+        if let Some(sub) = target.served.subresource(&target.subresource).filter(|_| body.is_object()) {
+            body["apiVersion"] = Gvk::new(&sub.group, &sub.version, &sub.kind).api_version().into();
+            body["kind"] = sub.kind.clone().into();
+            if body["metadata"].is_null() {
+                body["metadata"] = json!({});
+            }
+            if let Some(name) = merge::builtin::type_name(&sub.group, &sub.kind) {
+                merge::builtin::schema(name).default(&mut body);
+            }
+        }
         let attempt = || {
+            let mut body = body.clone();
+            if body["metadata"].is_object() {
+                enforce_namespace(&mut body, target)?;
+            }
+            if asked.served.resource.namespaced {
+                self.core.check_namespace(asked, &asked.name)?;
+            }
+            let manner = options.manner(Operation::Create);
+            self.core.mutate_body(asked, Operation::Create, &mut body, None, &ask.user, &manner)?;
+            strategy.posted(&target.subresource, &target.name, &body)?;
             let entry = self.core.entry(target).ok_or_else(|| crate::registry::not_found(target))?;
             let parent = target.served.present_value(&entry);
             let mut told = Vec::new();
-            let manner = options.manner(Operation::Create);
-            self.core.admit_body(target, Operation::Create, &body, &ask.user, &manner, &mut told)?;
+            self.core.admit_body(asked, Operation::Create, &body, &ask.user, &manner, &mut told)?;
             *warned.lock().unwrap_or_else(PoisonError::into_inner) = told;
             let outcome = self.core.with_context(&ask.user, target, options.dry_run, |cx| {
                 strategy.post(cx, &target.subresource, &parent, &body)

@@ -45,7 +45,9 @@ impl Core {
             return Err(Status::forbidden(&resource.group, &resource.plural, name, why));
         }
         if resource.namespaced {
-            self.check_namespace(target, api::object::meta(&new, "name"))?;
+            let prefix = || api::object::meta(&new, "generateName");
+            let name = Some(api::object::meta(&new, "name")).filter(|name| !name.is_empty()).unwrap_or_else(prefix);
+            self.check_namespace(target, name)?;
         }
         fill_in(served, &mut new, tracked);
         for field in NEVER_GIVEN {
@@ -93,13 +95,19 @@ impl Core {
             meta.insert("creationTimestamp".to_owned(), time(now).into());
         }
         self.with_context(user, target, options.dry_run, |cx| strategy.admit_create(cx, &mut new))?;
+        // a name that is generated is nothing that was asked for
+        let given = match target.name.as_str() {
+            "" => api::object::meta(&new, "name"),
+            name => name,
+        };
+        let asked = Target { name: given.to_owned(), ..target.clone() };
         let create = Operation::Create;
         let manner = options.manner(create);
-        let by_policies = self.mutate_by_policies(target, create, &mut new, None, user, &manner, None)?;
+        let by_policies = self.mutate_by_policies(&asked, create, &mut new, None, user, &manner, None)?;
         let ran = self.mutate(target, create, &mut new, None, user, options.dry_run)? || by_policies.is_some();
         if let Some(invoked) = &by_policies {
             self.with_context(user, target, options.dry_run, |cx| strategy.admit_create(cx, &mut new))?;
-            self.mutate_by_policies(target, create, &mut new, None, user, &manner, Some(invoked))?;
+            self.mutate_by_policies(&asked, create, &mut new, None, user, &manner, Some(invoked))?;
         }
         if ran {
             served.prune(&mut new);
@@ -145,7 +153,7 @@ impl Core {
         let admitted = self.with_context(user, target, options.dry_run, |cx| strategy.admit_valid(cx, &new));
         admitted.map_err(warned)?;
         let hold = self.admit_quotas(target, &new, None, options.dry_run).map_err(warned)?;
-        self.validate(target, Operation::Create, Some(&new), None, user, &manner, &mut more)?;
+        self.validate(&asked, Operation::Create, Some(&new), None, user, &manner, &mut more)?;
         let warnings = [warnings, &more].concat();
         // upstream's storage refuses it, which a trial does not reach
         if !options.dry_run && !api::object::resource_version(&new).is_empty() {
@@ -192,8 +200,20 @@ impl Core {
         (target.served.api_version(),)
     }
 
+    /// A namespace must exist for what is in it to be changed: content may be left of one that somebody has finalized too early.
+    pub(crate) fn in_namespace(&self, target: &Target) -> Result<(), Status> {
+        let is_there = || {
+            let bucket = catalog::bucket("", "namespaces");
+            self.store.get(&bucket, &Key::new("", &target.namespace)).is_some()
+        };
+        if !target.served.resource.namespaced || is_there() {
+            return Ok(());
+        }
+        Err(Status::not_found("", "namespaces", &target.namespace))
+    }
+
     /// A namespace must exist and not be on its way out to take new objects.
-    pub(super) fn check_namespace(&self, target: &Target, name: &str) -> Result<(), Status> {
+    pub(crate) fn check_namespace(&self, target: &Target, name: &str) -> Result<(), Status> {
         let resource = &target.served.resource;
         let found = self.store.get(&catalog::bucket("", "namespaces"), &Key::new("", &target.namespace));
         let Some(entry) = found else {

@@ -50,6 +50,9 @@ impl Core {
         }
         let Some(entry) = entry else {
             if resource.strategy.create_on_update() && target.subresource.is_empty() {
+                if resource.namespaced {
+                    self.check_namespace(target, &target.name)?;
+                }
                 named_revision(&new)?;
                 self.may_create(call)?;
                 // a trial, which stores nothing, leaves the one that was sent
@@ -60,6 +63,7 @@ impl Core {
             }
             return Err(not_found(target));
         };
+        self.in_namespace(target)?;
         expect_version(target, &new, &entry)?;
         kind_fits(target, &new)?;
         self.replace(call, new, &entry, false)
