@@ -67,7 +67,7 @@ def part_policies(rng: Rng, ns: str) -> list[Step]:
     ]  # fmt: skip
     patched = [
         '[JSONPatch{op: "replace", path: "/spec/replicas", value: 9}]', '[JSONPatch{op: "add", path: "/metadata/labels", value: {"l": "1"}}]', '[JSONPatch{op: "add", path: "/status/replicas", value: 4}]', 'has(object.status) ? [JSONPatch{op: "remove", path: "/status"}] : []', '[JSONPatch{op: "add", path: "/metadata/annotations", value: {"by": request.name}}]',
-        '[JSONPatch{op: "test", path: "/kind", value: "Scale"}]', '[JSONPatch{op: "replace", path: "/metadata/name", value: "renamed"}]', '[JSONPatch{op: "add", path: "/spec/template", value: {}}]', '[JSONPatch{op: "add", path: "/unknown", value: 1}]', '[]',
+        '[JSONPatch{op: "test", path: "/kind", value: "Scale"}]', '[JSONPatch{op: "add", path: "/spec/template", value: {}}]', '[JSONPatch{op: "add", path: "/unknown", value: 1}]', '[]',
     ]  # fmt: skip
     validated = ["request.subResource == 'scale' ? object.spec.replicas < 5 : true", "request.subResource != 'status'", "object.kind != 'Scale'", "!has(object.status) || !has(object.status.replicas) || object.status.replicas < 4", "oldObject == null || object.metadata.name == oldObject.metadata.name", "request.operation != 'CREATE'",
                  "has(object.metadata.labels)", "request.resource.resource != 'pods'", "request.options.kind == 'UpdateOptions'", "request.requestKind.kind == request.kind.kind"]  # fmt: skip

@@ -283,7 +283,6 @@ impl Server {
             let mut wanted = wanted;
             self.core.in_namespace(target)?;
             enforce_namespace(&mut wanted, target)?;
-            merge::builtin::schema(decode::SCALE).default(&mut wanted);
             let manner = options.manner(Operation::Update);
             self.core.mutate_body(target, Operation::Update, &mut wanted, Some(&scale), &ask.user, &manner)?;
             if let Some(refusal) = other_name(&wanted) {

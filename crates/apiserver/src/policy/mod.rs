@@ -6,6 +6,7 @@ mod validating;
 
 use crate::query::Manner;
 use crate::registry::{Core, Target, listed};
+use api::object::Gvk;
 use api::selector::Selector;
 use merge::cel::{Attributes, Authorizer, Question, Subject};
 use resource::admission::{Objects, Operation};
@@ -39,6 +40,15 @@ fn without_empty(mut object: Value) -> Value {
         });
     }
     object
+}
+
+/// The kind of what a request brings: a subresource may be of a kind of its own.
+fn kind_asked(target: &Target) -> Gvk {
+    let resource = &target.served.resource;
+    match target.served.subresource(&target.subresource) {
+        Some(own) => Gvk::new(&own.group, &own.version, &own.kind),
+        None => Gvk::new(&resource.group, &resource.version, &resource.kind),
+    }
 }
 
 /// One request, as match rules and expressions see it.
@@ -173,7 +183,8 @@ impl Core {
         if resource.group == GROUP && resource.plural.contains("admissionpolic") {
             return None;
         }
-        let name = target.name.as_str();
+        let made = || object.map_or("", |object| api::object::meta(object, "name"));
+        let name = Some(target.name.as_str()).filter(|name| !name.is_empty()).unwrap_or_else(made);
         let is_namespace = resource.group.is_empty() && resource.plural == "namespaces";
         let namespace = match (is_namespace, target.namespace.as_str()) {
             (true, _) | (false, "") => None,
@@ -184,20 +195,16 @@ impl Core {
         let own = if target.subresource.is_empty() { object.or(old) } else { old };
         let selected_by = if is_namespace { own.map(labels) } else { namespace.as_deref().map(labels) };
         // upstream takes a namespace to be in itself, but for what of it is looked up
-        let place = if is_namespace { name } else { target.namespace.as_str() };
-        // a subresource may be of a kind of its own
-        let own = target.served.subresource(&target.subresource);
-        let kind = own.map_or_else(
-            || json!({"group": resource.group, "version": resource.version, "kind": resource.kind}),
-            |own| json!({"group": own.group, "version": own.version, "kind": own.kind}),
-        );
+        let place = if is_namespace { &target.name } else { &target.namespace };
+        let kind = kind_asked(target);
+        let kind = json!({"group": kind.group, "version": kind.version, "kind": kind.kind});
         let plural = json!({"group": resource.group, "version": resource.version, "resource": resource.plural});
         let rights = Rights { store: self.store.clone(), access: self.access.clone(), user: user.clone() };
         let asked = Attributes {
             group: resource.group.clone(),
             resource: resource.plural.clone(),
             subresource: target.subresource.clone(),
-            namespace: place.to_owned(),
+            namespace: place.clone(),
             name: name.to_owned(),
             fields: String::new(),
         };
@@ -219,7 +226,7 @@ impl Core {
                 })),
             })),
             name: name.to_owned(),
-            place: place.to_owned(),
+            place: place.clone(),
         })
     }
 

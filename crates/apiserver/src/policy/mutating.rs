@@ -4,7 +4,7 @@
 //! changed an object; then the policies run again that say so (`reinvocationPolicy: IfNeeded`) and have run before.
 
 use super::evaluation::Evaluation;
-use super::{Facts, GROUP, Unconfigured, items, text};
+use super::{Facts, GROUP, Unconfigured, items, kind_asked, text};
 use crate::decode;
 use crate::query::{FieldValidation, Manner};
 use crate::registry::write::bounded;
@@ -75,18 +75,14 @@ impl Core {
         manner: &Manner<'_>,
     ) -> Result<(), Status> {
         let resource = &target.served.resource;
-        let sub = target.served.subresource(&target.subresource);
-        let (group, version, kind) = match sub {
-            Some(sub) => (&sub.group, &sub.version, &sub.kind),
-            None => (&resource.group, &resource.version, &resource.kind),
-        };
-        let Some(type_name) = merge::builtin::type_name(group, kind) else { return Ok(()) };
-        let form = Form::Body {
-            type_name,
-            gvk: Gvk::new(group, version, kind),
-            described: (group, version) == (&resource.group, &resource.version),
-            custom: target.served.custom.is_some(),
-        };
+        let gvk = kind_asked(target);
+        let Some(type_name) = merge::builtin::type_name(&gvk.group, &gvk.kind) else { return Ok(()) };
+        if Objects::list(self, GROUP, "mutatingadmissionpolicybindings", "").is_empty() {
+            return Ok(());
+        }
+        merge::builtin::normalize(type_name, body);
+        let described = (&gvk.group, &gvk.version) == (&resource.group, &resource.version);
+        let form = Form::Body { type_name, gvk, described, custom: target.served.custom.is_some() };
         let invoked = self.run_policies(target, &form, operation, body, old, user, manner, None)?;
         if let Some(invoked) = &invoked {
             self.run_policies(target, &form, operation, body, old, user, manner, Some(invoked))?;

@@ -1,7 +1,7 @@
 //! Policies that refuse requests, or warn of them (ValidatingAdmissionPolicy).
 
 use super::evaluation::Evaluation;
-use super::{GROUP, Unconfigured, items, text};
+use super::{GROUP, Unconfigured, items, kind_asked, text};
 use crate::query::Manner;
 use crate::registry::{Core, Target, scale};
 use resource::User;
@@ -73,7 +73,12 @@ impl Core {
         manner: &Manner<'_>,
         warnings: &mut Vec<String>,
     ) -> Result<(), Status> {
-        let admitted = self.admit_policies(target, operation, Some(body), None, user, manner, warnings);
+        let kind = kind_asked(target);
+        let mut body = body.clone();
+        if let Some(type_name) = merge::builtin::type_name(&kind.group, &kind.kind) {
+            merge::builtin::normalize(type_name, &mut body);
+        }
+        let admitted = self.admit_policies(target, operation, Some(&body), None, user, manner, warnings);
         admitted.map_err(|status| status.with_warnings(warnings))
     }
 
@@ -132,9 +137,7 @@ impl Core {
                     warnings.push(format!("Validation failed for {who}: {}", failure.message));
                 }
                 if does("Deny") {
-                    let made = || object.map_or("", |object| api::object::meta(object, "name"));
-                    let name = Some(facts.name.as_str()).filter(|name| !name.is_empty()).unwrap_or_else(made);
-                    return Err(denied(target, name, &failure, &who));
+                    return Err(denied(target, &facts.name, &failure, &who));
                 }
             }
         }

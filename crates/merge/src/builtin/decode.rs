@@ -318,10 +318,10 @@ impl Decoder {
             | (Shape::List(_) | Shape::Map(_), _) => false,
             _ => true,
         };
-        if let (true, Shape::Int32, Some(number)) = (self.plain, shape, value.as_i64()) {
+        if let (true, Shape::Int32 | Shape::Int64, Some(number)) = (self.plain, shape, whole(value)) {
             // the converter of trees keeps as many bits of a number as there is room for
             #[expect(clippy::cast_possible_truncation, reason = "as Go does")]
-            let kept = number as i32;
+            let kept = if *shape == Shape::Int32 { i64::from(number as i32) } else { number };
             *value = kept.into();
             return Ok(());
         }
@@ -484,4 +484,17 @@ pub fn canonical_time(text: &str, micro: bool) -> Result<String, String> {
         }
     };
     Ok(timestamp.strftime(if micro { "%Y-%m-%dT%H:%M:%S.%6fZ" } else { "%Y-%m-%dT%H:%M:%SZ" }).to_string())
+}
+
+/// A whole number, as the converter of trees takes it: beyond 64 bits it is the least of them.
+fn whole(value: &Value) -> Option<i64> {
+    if let Some(number) = value.as_i64() {
+        return Some(number);
+    }
+    let number = value.as_f64().filter(|number| number.fract() == 0.0)?;
+    // 2^63, the first that is too large
+    let bound = 9_223_372_036_854_775_808.0;
+    #[expect(clippy::cast_possible_truncation, reason = "it is whole, and in bounds")]
+    let kept = number as i64;
+    Some(if (-bound..bound).contains(&number) { kept } else { i64::MIN })
 }

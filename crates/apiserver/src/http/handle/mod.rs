@@ -89,6 +89,9 @@ impl Ask {
 
 pub(super) const PLAIN: Offer = Offer { protobuf: true, routed: true, forms: false, watch: false };
 
+/// An empty namespace in a path: upstream's router takes it for one, and its kinds for all of them.
+const IN_NONE: &str = "/namespaces//";
+
 impl Server {
     /// Answers a request, whatever kind of body it comes with.
     pub(crate) fn handle<B>(self: &Arc<Self>, request: Request<B>, caller: Caller) -> BoxFuture<'static, Response<Body>>
@@ -253,10 +256,11 @@ impl Server {
         let custom = served.custom.is_some();
         let placed = !(scoped && namespace.is_empty());
         let reads_all = matches!(ask.method, Method::GET) && name.is_empty();
-        if !custom && !placed && !name.is_empty() && ask.path.contains("/namespaces//") {
+        if !custom && !placed && !name.is_empty() && ask.path.contains(IN_NONE) {
             return Err(Status::bad_request("Namespace parameter required."));
         }
-        if (!scoped && !namespace.is_empty()) || (!placed && !name.is_empty()) {
+        let in_none = !custom && ask.path.contains(IN_NONE);
+        if (!scoped && (in_none || !namespace.is_empty())) || (!placed && !name.is_empty()) {
             return if custom { Ok(nothing_here()) } else { Err(no_resource()) };
         }
         if custom && !placed && !reads_all {
@@ -304,7 +308,7 @@ impl Server {
         }
         // The old form of a watch may name one object.
         let named_watch = path.watch;
-        if !named_watch && !self.allowed(&target, &ask.method, verb) {
+        if !named_watch && !self.allowed(&target, &ask.method, verb, ask.path.contains(IN_NONE)) {
             let resource = &target.served.resource;
             if custom && verb == "patch" && crate::registry::PatchKind::of(&ask.content_type()).is_none() {
                 return Err(super::verbs::custom_patches());
@@ -356,7 +360,7 @@ impl Server {
         answer
     }
 
-    fn allowed(&self, target: &Target, method: &Method, verb: &str) -> bool {
+    fn allowed(&self, target: &Target, method: &Method, verb: &str, in_none: bool) -> bool {
         if *method == Method::HEAD || *method == Method::OPTIONS {
             return false;
         }
@@ -376,7 +380,7 @@ impl Server {
             "create" => collection || !target.subresource.is_empty(),
             _ => !collection,
         };
-        let needs_namespace = resource.namespaced && target.namespace.is_empty();
+        let needs_namespace = resource.namespaced && target.namespace.is_empty() && !in_none;
         fits && verbs.contains(&verb) && !(needs_namespace && verb != "list" && resource.verbs.contains(&"get"))
     }
 }

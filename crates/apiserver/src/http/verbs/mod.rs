@@ -109,6 +109,9 @@ impl Server {
 
     pub(super) async fn create(self: &Arc<Self>, ask: &Ask, target: &Target) -> Result<Response<Body>, Status> {
         if let Some(meant) = self.alias_target(ask, target)? {
+            if target.namespace.is_empty() {
+                return Err(Status::bad_request("Namespace parameter required."));
+            }
             let alias = Target { name: meant.name.clone(), ..target.clone() };
             return self.post_subresource(ask, &meant, &alias).await;
         }
@@ -317,9 +320,6 @@ impl Server {
             body["kind"] = sub.kind.clone().into();
             if body["metadata"].is_null() {
                 body["metadata"] = json!({});
-            }
-            if let Some(name) = merge::builtin::type_name(&sub.group, &sub.kind) {
-                merge::builtin::schema(name).default(&mut body);
             }
         }
         let attempt = || {

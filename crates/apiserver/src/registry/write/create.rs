@@ -44,7 +44,7 @@ impl Core {
             let name = api::object::meta(&new, "name");
             return Err(Status::forbidden(&resource.group, &resource.plural, name, why));
         }
-        if resource.namespaced {
+        if resource.namespaced && !target.namespace.is_empty() {
             let prefix = || api::object::meta(&new, "generateName");
             let name = Some(api::object::meta(&new, "name")).filter(|name| !name.is_empty()).unwrap_or_else(prefix);
             self.check_namespace(target, name)?;
@@ -95,7 +95,7 @@ impl Core {
             meta.insert("creationTimestamp".to_owned(), time(now).into());
         }
         self.with_context(user, target, options.dry_run, |cx| strategy.admit_create(cx, &mut new))?;
-        // a name that is generated is nothing that was asked for
+        // a namespace with a generated name is in none while policies look at it
         let given = match target.name.as_str() {
             "" => api::object::meta(&new, "name"),
             name => name,
