@@ -190,6 +190,30 @@ pub fn slice_endpoints(object: &Value, errors: &mut ErrorList) {
             let faults = names::label_faults(host, false);
             errors.extend(faults.into_iter().map(|fault| Error::invalid(&path.child("hostname"), host, fault)));
         }
+        slice_hints(at(endpoint, "hints"), &path.child("hints"), errors);
+    }
+}
+
+/// Of what zones and nodes an endpoint is to be used.
+fn slice_hints(hints: &Value, path: &Path, errors: &mut ErrorList) {
+    const HINTS_MAX: usize = 8;
+    type Faults = fn(&str) -> Vec<String>;
+    let kinds: [(&str, Faults); 2] =
+        [("forZones", names::label_value_faults), ("forNodes", super::podspec::node_name_faults)];
+    for (list, faults) in kinds {
+        let (hints, path) = (items(hints, list), path.child(list));
+        if hints.len() > HINTS_MAX {
+            errors.push(Error::too_many(&path, hints.len(), HINTS_MAX));
+            return;
+        }
+        let mut seen = BTreeSet::new();
+        for (i, hint) in hints.iter().enumerate() {
+            let (name, path) = (text(hint, "name"), path.index(i).child("name"));
+            if !seen.insert(name) {
+                errors.push(Error::duplicate(&path, name));
+            }
+            errors.extend(faults(name).into_iter().map(|fault| Error::invalid(&path, name, fault)));
+        }
     }
 }
 

@@ -259,6 +259,9 @@ pub trait Strategy: Send + Sync {
         true
     }
 
+    /// What an object of the kind that is not there says beyond what Go always writes: upstream makes bookmarks of its internal form.
+    fn bookmark(&self, _object: &mut Value) {}
+
     /// The part of an object whose empty lists and maps raise `metadata.generation` whenever somebody sends them: upstream keeps
     /// none, and compares with `reflect.DeepEqual`.
     fn counts_empty(&self) -> Option<&'static str> {

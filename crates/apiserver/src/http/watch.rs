@@ -112,6 +112,7 @@ impl Encoder {
         let mut object = json!({"kind": served.resource.kind, "apiVersion": served.api_version(), "metadata": meta});
         // with what Go always writes of the kind
         served.normalize(&mut object);
+        served.resource.strategy.bookmark(&mut object);
         let line = self.line("BOOKMARK", &Object::Made(Arc::new(object)));
         self.columns_sent = true;
         line.into()

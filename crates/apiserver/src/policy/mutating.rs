@@ -80,12 +80,14 @@ impl Core {
         if Objects::list(self, GROUP, "mutatingadmissionpolicybindings", "").is_empty() {
             return Ok(());
         }
-        merge::builtin::normalize(type_name, body);
+        let mut seen = body.clone();
+        merge::builtin::normalize(type_name, &mut seen);
         let described = (&gvk.group, &gvk.version) == (&resource.group, &resource.version);
         let form = Form::Body { type_name, gvk, described, custom: target.served.custom.is_some() };
-        let invoked = self.run_policies(target, &form, operation, body, old, user, manner, None)?;
+        let invoked = self.run_policies(target, &form, operation, &mut seen, old, user, manner, None)?;
         if let Some(invoked) = &invoked {
-            self.run_policies(target, &form, operation, body, old, user, manner, Some(invoked))?;
+            self.run_policies(target, &form, operation, &mut seen, old, user, manner, Some(invoked))?;
+            *body = seen;
         }
         Ok(())
     }

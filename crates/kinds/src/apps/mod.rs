@@ -207,6 +207,14 @@ impl Strategy for Workload {
         }
     }
 
+    fn bookmark(&self, object: &mut Value) {
+        match self {
+            DaemonSet => object["metadata"]["annotations"]["deprecated.daemonset.template.generation"] = "0".into(),
+            Deployment | ReplicaSet | StatefulSet => object["spec"]["replicas"] = 0.into(),
+            ReplicationController => {}
+        }
+    }
+
     fn scale(&self) -> Option<Value> {
         (*self != DaemonSet)
             .then(|| json!({"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}))

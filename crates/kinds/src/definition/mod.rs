@@ -228,7 +228,12 @@ fn common(definition: &Value, errors: &mut ErrorList) {
     }
     all_versions(definition, &path, errors);
     accepted_names(&spec["names"], &path.child("names"), errors);
-    match text(&spec["conversion"], "strategy") {
+    let strategy = text(&spec["conversion"], "strategy");
+    if strategy != "None" && spec["preserveUnknownFields"] == true {
+        let why = "must be None if spec.preserveUnknownFields is true";
+        errors.push(Error::invalid(&path.child("conversion").child("strategy"), strategy, why));
+    }
+    match strategy {
         "None" | "" => {
             let (path, webhook) = (path.child("conversion"), &spec["conversion"]["webhook"]);
             let alone = "should not be set when strategy is not set to Webhook";

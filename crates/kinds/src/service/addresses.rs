@@ -16,6 +16,7 @@ const RANGE_BITS: u32 = 16;
 const NODE_PORTS: std::ops::Range<u32> = 30_000..32_768;
 const FAMILIES: [&str; 2] = ["IPv4", "IPv6"];
 const POLICIES: [&str; 3] = ["PreferDualStack", "RequireDualStack", "SingleStack"];
+const DUPLICATE: &str = "duplicate nodePort";
 const ALLOCATED: &str = "provided port is already allocated";
 const NO_NODE_PORT: &str = "provided port is not in the valid range. The range of valid ports is 30000-32767";
 
@@ -63,6 +64,15 @@ pub fn allocate(cx: &Context<'_>, service: &mut Value, old: Option<&Value>) -> E
 fn ports_of(service: &Value) -> Vec<i64> {
     let own = items(service, "spec.ports").iter().filter_map(|port| int(port, "nodePort"));
     own.chain(int(service, "spec.healthCheckNodePort")).collect()
+}
+
+/// One port of the nodes for two of a changed service's; upstream answers it as a failure.
+pub fn duplicate(cx: &Context<'_>, service: &Value, old: &Value) -> Result<(), Status> {
+    let errors = allocate(cx, &mut service.clone(), Some(old));
+    match errors.first().filter(|error| error.detail.starts_with(DUPLICATE)) {
+        Some(error) => Err(Status::new(500, "", error.detail.clone())),
+        None => Ok(()),
+    }
 }
 
 /// What is wrong with a port for health checks that was asked for; upstream answers it as a failure.
@@ -310,9 +320,10 @@ fn node_ports(
                 if !had.contains(&number) && claimed.insert(number) {
                     claim(i, number)?;
                 }
-                if !seen.insert((text(port, "protocol").to_owned(), number)) {
+                let protocol = text(port, "protocol").to_owned();
+                if !seen.insert((protocol.clone(), number)) {
                     let path = spec_path("ports").index(i).child("nodePort");
-                    return Err(Error::invalid(&path, number, ALLOCATED));
+                    return Err(Error::invalid(&path, number, format!("{DUPLICATE}: {{{protocol} {number}}}")));
                 }
             } else if allocates && let Some(number) = free() {
                 port["nodePort"] = number.into();

@@ -201,6 +201,10 @@ impl Strategy for Services {
         let _ = addresses::allocate(cx, new, Some(old));
     }
 
+    fn admit_update(&self, cx: &Context<'_>, new: &Value, old: &Value) -> Result<(), Status> {
+        addresses::duplicate(cx, new, old)
+    }
+
     fn validate_update(&self, cx: &Context<'_>, new: &Value, old: &Value) -> ErrorList {
         // addresses and ports are given before anything else is looked at
         let mut errors = addresses::allocate(cx, &mut new.clone(), Some(old));
