@@ -152,17 +152,15 @@ fn ip_block(block: &Value, path: &Path, errors: &mut ErrorList) {
         errors.push(Error::required(&path.child("cidr"), ""));
         return;
     }
-    let parsed = cidr(net);
     cidr_faults(net, &path.child("cidr"), errors);
+    let Some(net) = cidr(net) else { return };
     for (i, except) in items(block, "except").iter().enumerate() {
         let (path, except) = (path.child("except").index(i), except.as_str().unwrap_or_default());
-        match (parsed, cidr(except)) {
-            (_, None) => cidr_faults(except, &path, errors),
-            (_, Some(except_net)) if has_more_bits(except_net) => cidr_faults(except, &path, errors),
-            (Some(net), Some((address, bits))) if !contains(net, address) || net.1 >= bits => {
-                errors.push(Error::invalid(&path, except, "must be a strict subset of `cidr`"));
-            }
-            _ => {}
+        cidr_faults(except, &path, errors);
+        if let Some((address, bits)) = cidr(except)
+            && (!contains(net, address) || net.1 >= bits)
+        {
+            errors.push(Error::invalid(&path, except, "must be a strict subset of `cidr`"));
         }
     }
 }

@@ -830,6 +830,20 @@ async fn of_numbers_ports_and_hints() {
     let ports = json!({"spec": {"ports": [{"port": 80}, {"port": 81}]}});
     let slice = |hints: Value| json!({"metadata": {"name": "s"}, "addressType": "IPv4", "endpoints": [{"addresses": ["10.1.2.3"], "hints": hints}]});
     let slices = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices?dryRun=All";
+    let policy = json!({"metadata": {"name": "p"}, "spec": {"podSelector": {}, "ingress": [{"from": [{"ipBlock": {"cidr": "x", "except": ["y"]}}]}]}});
+    let spread = |more: Value| {
+        let mut constraint =
+            json!({"maxSkew": 1, "topologyKey": "z", "whenUnsatisfiable": "ScheduleAnyway", "matchLabelKeys": ["v"]});
+        constraint.as_object_mut().expect("a constraint").extend(more.as_object().cloned().unwrap_or_default());
+        json!({"metadata": {"name": "p", "labels": {"v": "1"}}, "spec": {"containers": [{"name": "c", "image": "i"}],
+            "topologySpreadConstraints": [constraint]}})
+    };
+    let chosen = json!({"matchExpressions": [{"key": "v", "operator": "Exists"}]});
+    let affinity = json!({"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+        {"topologyKey": "z", "labelSelector": {}, "matchLabelKeys": ["v"], "mismatchLabelKeys": ["v", "!"]}]}});
+    let mut near = spread(json!({"labelSelector": {}}));
+    near["spec"]["affinity"] = affinity;
+    let pods = format!("{BASE}/pods?dryRun=All");
     let many: Vec<Value> = (0..9).map(|n| json!({"name": n.to_string()})).collect();
     let rows: Vec<Row> = vec![
         ("POST", sets.into(), JSON, set, 201, vec![]),
@@ -867,6 +881,49 @@ async fn of_numbers_ports_and_hints() {
             slice(json!({"forNodes": [{"name": ""}]})),
             422,
             message("hints.forNodes[0].name: Invalid value: \"\""),
+        ),
+        (
+            "POST",
+            "/apis/networking.k8s.io/v1/namespaces/default/networkpolicies".into(),
+            JSON,
+            policy,
+            422,
+            vec![("/body/details/causes/0/field", "ipBlock.cidr".into()), ("/body/details/causes/1", Value::Null)],
+        ),
+        ("POST", format!("{BASE}/serviceaccounts"), JSON, json!({"metadata": {"name": "default"}}), 201, vec![]),
+        // keys of labels become expressions
+        (
+            "POST",
+            pods.clone(),
+            JSON,
+            spread(json!({"labelSelector": {}})),
+            201,
+            vec![("/body/spec/topologySpreadConstraints/0/labelSelector/matchExpressions/0/values/0", "1".into())],
+        ),
+        (
+            "POST",
+            pods.clone(),
+            JSON,
+            spread(json!({})),
+            422,
+            message("[0].matchLabelKeys: Forbidden: must not be specified when labelSelector is not set"),
+        ),
+        (
+            "POST",
+            pods.clone(),
+            JSON,
+            spread(json!({"labelSelector": chosen})),
+            422,
+            message("[0][0]: Invalid value: \"v\": exists in both matchLabelKeys and labelSelector"),
+        ),
+        ("POST", pods.clone(), JSON, near.clone(), 422, message("mismatchLabelKeys[1]: Invalid value: \"!\"")),
+        (
+            "POST",
+            pods,
+            JSON,
+            near,
+            422,
+            message("[0].matchLabelKeys[0]: Invalid value: \"v\": exists in both matchLabelKeys and mismatchLabelKeys"),
         ),
         (
             "POST",

@@ -67,7 +67,7 @@ fn join_addresses(pod: &mut Value) {
     }
 }
 
-fn affinity_keys(pod: &mut Value) {
+fn label_keys(pod: &mut Value) {
     // matchLabelKeys become expressions over the pod's own labels.
     let labels = at(pod, "metadata.labels").clone();
     let expand = |term: &mut Value, keys_field: &str, operator: &str| {
@@ -86,6 +86,9 @@ fn affinity_keys(pod: &mut Value) {
         }
     };
     let Some(spec) = pod.get_mut("spec") else { return };
+    for constraint in crate::kit::items_mut(spec, "topologySpreadConstraints") {
+        expand(constraint, "matchLabelKeys", "In");
+    }
     for kind in ["podAffinity", "podAntiAffinity"] {
         let Some(affinity) = spec.pointer_mut(&format!("/affinity/{kind}")) else { continue };
         if let Some(terms) =
@@ -178,7 +181,7 @@ impl Strategy for Pods {
             });
             set_condition(new, condition, cx.now);
         }
-        affinity_keys(new);
+        label_keys(new);
         apparmor::fill_in(new);
     }
 

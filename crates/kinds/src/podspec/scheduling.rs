@@ -5,7 +5,7 @@ use crate::kit::{at, int, items, text};
 use api::field::{Error, ErrorList, Path};
 use api::names;
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 fn qualified(key: &str, path: &Path, errors: &mut ErrorList) {
     errors.extend(names::qualified_name_faults(key).into_iter().map(|fault| Error::invalid(path, key, fault)));
@@ -160,6 +160,39 @@ fn pod_term(term: &Value, path: &Path, errors: &mut ErrorList) {
         errors.push(Error::required(&path.child("topologyKey"), "can not be empty"));
     }
     qualified(key, &path.child("topologyKey"), errors);
+    label_keys(term, path, errors);
+}
+
+/// Keys of labels by which pods like this one are selected, or others.
+fn label_keys(term: &Value, path: &Path, errors: &mut ErrorList) {
+    let selector = at(term, "labelSelector");
+    for list in ["matchLabelKeys", "mismatchLabelKeys"] {
+        let (keys, path) = (items(term, list), path.child(list));
+        if !keys.is_empty() && selector.is_null() {
+            errors.push(Error::forbidden(&path, "must not be specified when labelSelector is not set"));
+            continue;
+        }
+        for (i, key) in keys.iter().enumerate() {
+            qualified(key.as_str().unwrap_or_default(), &path.index(i), errors);
+        }
+    }
+    let keys = items(term, "matchLabelKeys");
+    let mut seen: BTreeSet<&str> =
+        at(selector, "matchLabels").as_object().into_iter().flatten().map(|(key, _)| key.as_str()).collect();
+    for key in items(selector, "matchExpressions").iter().map(|expression| text(expression, "key")) {
+        // what was made of the keys themselves is there once
+        if !seen.insert(key)
+            && let Some(i) = keys.iter().rposition(|other| other == key)
+        {
+            errors.push(Error::invalid(&path.index(i), key, "exists in both matchLabelKeys and labelSelector"));
+        }
+    }
+    for (i, key) in keys.iter().enumerate() {
+        if items(term, "mismatchLabelKeys").contains(key) {
+            let path = path.child("matchLabelKeys").index(i);
+            errors.push(Error::invalid(&path, key.clone(), "exists in both matchLabelKeys and mismatchLabelKeys"));
+        }
+    }
 }
 
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
@@ -250,6 +283,7 @@ pub fn topology_spread(spec: &Value, path: &Path, errors: &mut ErrorList) {
                 errors.push(Error::not_supported(&path.child(policy), value, &["Honor", "Ignore"]));
             }
         }
+        label_keys(constraint, &path, errors);
         errors.extend(label_selector(at(constraint, "labelSelector"), &path.child("labelSelector")));
     }
 }
