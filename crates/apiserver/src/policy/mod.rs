@@ -10,6 +10,7 @@ use api::object::Gvk;
 use api::selector::Selector;
 use merge::cel::{Attributes, Authorizer, Question, Subject};
 use resource::admission::{Objects, Operation};
+use resource::status::Status;
 use resource::{Access, Ask, User};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
@@ -61,8 +62,8 @@ struct Facts<'a> {
     place: String,
     /// The namespace that the object is in.
     namespace: Option<Arc<Value>>,
-    /// The labels of the namespace that the object is in, or is.
-    selected_by: Option<Value>,
+    /// The labels of the namespace that the object is in, or is; `Err`: why there are none, of an object that must have one.
+    selected_by: Option<Result<Value, String>>,
     request: Value,
     /// `authorizer`, and what `authorizer.requestResource` is about.
     rights: (Arc<dyn Authorizer>, Attributes),
@@ -129,14 +130,27 @@ impl Facts<'_> {
     }
 
     /// Whether a binding and its policy select the request, whose object is `object` now.
-    fn selected(&self, object: Option<&Value>, binding: &Value, policy: &Value) -> bool {
+    ///
+    /// # Errors
+    /// Why that cannot be said.
+    fn selected(&self, object: Option<&Value>, binding: &Value, policy: &Value) -> Result<bool, Unconfigured> {
+        let unconfigured = |what: &str, of_binding| {
+            let what = format!("failed to configure {what}: ");
+            move |why: String| Unconfigured { why: what + &why, of_binding }
+        };
+        let constraints = &policy["spec"]["matchConstraints"];
+        if !self.matched(object, constraints, true).map_err(unconfigured("policy", false))? {
+            return Ok(false);
+        }
         let bound = &binding["spec"]["matchResources"];
-        (bound.is_null() || self.matched(object, bound, false))
-            && self.matched(object, &policy["spec"]["matchConstraints"], true)
+        Ok(bound.is_null() || self.matched(object, bound, false).map_err(unconfigured("binding", true))?)
     }
 
     /// Whether `MatchResources` select the request; without rules of its own, a binding's select all.
-    fn matched(&self, object: Option<&Value>, matching: &Value, rules_needed: bool) -> bool {
+    ///
+    /// # Errors
+    /// The namespace by which it is selected is not there.
+    fn matched(&self, object: Option<&Value>, matching: &Value, rules_needed: bool) -> Result<bool, String> {
         let empty = json!({});
         let labels =
             |object: Option<&Value>| object.and_then(|o| o["metadata"].get("labels")).cloned().unwrap_or(json!({}));
@@ -145,18 +159,25 @@ impl Facts<'_> {
             wanted.as_object().is_none_or(Map::is_empty)
                 || Selector::read(wanted).is_some_and(|selector| selector.matches(labels))
         };
-        if let Some(labels) = &self.selected_by
-            && !selects("namespaceSelector", labels)
-        {
-            return false;
+        let mut missing = None;
+        match &self.selected_by {
+            Some(Ok(labels)) if !selects("namespaceSelector", labels) => return Ok(false),
+            Some(Err(why)) if matching["namespaceSelector"].as_object().is_some_and(|s| !s.is_empty()) => {
+                missing = Some(why);
+            }
+            _ => {}
         }
         let object_fits =
             [object, self.old].into_iter().flatten().any(|object| selects("objectSelector", &labels(Some(object))));
         if !object_fits || items(matching, "excludeResourceRules").iter().any(|rule| self.rule_matches(rule)) {
-            return false;
+            return Ok(false);
         }
         let rules = items(matching, "resourceRules");
-        if rules.is_empty() { !rules_needed } else { rules.iter().any(|rule| self.rule_matches(rule)) }
+        let matches = if rules.is_empty() { !rules_needed } else { rules.iter().any(|rule| self.rule_matches(rule)) };
+        match missing.filter(|_| matches) {
+            Some(why) => Err(why.clone()),
+            None => Ok(matches),
+        }
     }
 }
 
@@ -193,7 +214,12 @@ impl Core {
         let labels = |object: &Value| object["metadata"].get("labels").cloned().unwrap_or(json!({}));
         // a namespace is selected by what it is to be; its parts change no labels
         let own = if target.subresource.is_empty() { object.or(old) } else { old };
-        let selected_by = if is_namespace { own.map(labels) } else { namespace.as_deref().map(labels) };
+        let selected_by = match &namespace {
+            _ if is_namespace => own.map(labels).map(Ok),
+            Some(namespace) => Some(Ok(labels(namespace))),
+            None if target.namespace.is_empty() => None,
+            None => Some(Err(Status::not_found("", "namespaces", &target.namespace).message)),
+        };
         // upstream takes a namespace to be in itself, but for what of it is looked up
         let place = if is_namespace { &target.name } else { &target.namespace };
         let kind = kind_asked(target);

@@ -192,11 +192,13 @@ impl Core {
         for policy in Objects::list(self, GROUP, "mutatingadmissionpolicies", "") {
             let name = api::object::meta(&policy, "name");
             for binding in bindings.iter().filter(|binding| text(&binding["spec"], "policyName") == name) {
-                if !facts.selected(Some(object), binding, &policy) {
-                    continue;
-                }
                 let bound = api::object::meta(binding, "name");
-                match self.params(&policy, binding, &facts.place) {
+                let params = match facts.selected(Some(object), binding, &policy) {
+                    Ok(false) => continue,
+                    Ok(true) => self.params(&policy, binding, &facts.place),
+                    Err(why) => Err(why),
+                };
+                match params {
                     Ok(all) => out.extend(all.into_iter().map(|params| {
                         let parameter = format!(
                             "{}/{}",

@@ -114,16 +114,26 @@ impl Core {
             let Some(policy) = Objects::get(self, GROUP, "validatingadmissionpolicies", "", policy_name) else {
                 continue;
             };
-            if !facts.selected(object, binding, &policy) {
-                continue;
-            }
+            let selected = match facts.selected(object, binding, &policy) {
+                Ok(false) => continue,
+                Ok(true) => Ok(()),
+                Err(Unconfigured { of_binding: false, .. }) if text(&policy["spec"], "failurePolicy") == "Ignore" => {
+                    continue;
+                }
+                Err(Unconfigured { why, of_binding: false }) => {
+                    let failure = Failure { reason: String::new(), message: why };
+                    let who = format!("ValidatingAdmissionPolicy '{policy_name}'");
+                    return Err(denied(target, &facts.name, &failure, &who));
+                }
+                Err(why) => Err(why),
+            };
             let actions = items(&binding["spec"], "validationActions");
             let does = |action: &str| actions.iter().any(|a| a == action);
             let who = format!(
                 "ValidatingAdmissionPolicy '{policy_name}' with binding '{}'",
                 api::object::meta(binding, "name")
             );
-            let failures = match self.params(&policy, binding, &facts.place) {
+            let failures = match selected.and_then(|()| self.params(&policy, binding, &facts.place)) {
                 Ok(all) => {
                     all.iter().flat_map(|params| Evaluation::new(&facts, object, &policy, params).failures()).collect()
                 }

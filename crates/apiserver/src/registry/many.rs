@@ -17,7 +17,7 @@ const AT_ONCE: usize = 16;
 
 impl Core {
     /// Deletes objects, or starts to; says of each whether it was there. In batches: a batch that loses a race is carried out
-    /// one by one. `long`: looking at an object may take long. Those before one that must not be deleted are deleted, those after it are not.
+    /// one by one. And what clients are warned of. `long`: looking at an object may take long. Those before one that must not be deleted are deleted, those after it are not.
     ///
     /// # Errors
     /// What [`Core::delete`] says about the first object that cannot be deleted.
@@ -27,7 +27,15 @@ impl Core {
         targets: Vec<Target>,
         options: &DeleteOptions,
         user: &User,
-    ) -> Result<Vec<bool>, Status> {
+    ) -> Result<(Vec<bool>, Vec<String>), Status> {
+        let mut warnings: Vec<String> = Vec::new();
+        let mut warn = |more: Vec<String>| {
+            for warning in more {
+                if !warnings.contains(&warning) {
+                    warnings.push(warning);
+                }
+            }
+        };
         let mut deleted = Vec::with_capacity(targets.len());
         while deleted.len() < targets.len() {
             let rest = targets.get(deleted.len()..).unwrap_or_default();
@@ -35,8 +43,12 @@ impl Core {
             for target in rest.iter().take(TOGETHER) {
                 batch.bytes = batch.bytes.saturating_add(self.entry(target).map_or(0, |entry| entry.bytes().len()));
                 match self.apart(long, || self.delete(target, options, user)).await {
-                    Ok(Attempt::Done(_)) => batch.there.push(true),
-                    Ok(Attempt::Write(pending)) => {
+                    Ok(Attempt::Done(answer)) => {
+                        warn(answer.warnings);
+                        batch.there.push(true);
+                    }
+                    Ok(Attempt::Write(mut pending)) => {
+                        warn(std::mem::take(&mut pending.warnings));
                         let (txn, _) = pending.split()?;
                         batch.txn.ops.extend(txn.ops);
                         batch.there.push(true);
@@ -77,7 +89,7 @@ impl Core {
             }
             deleted.append(&mut batch.there);
         }
-        Ok(deleted)
+        Ok((deleted, warnings))
     }
 
     /// Deletes the events that nobody has written for `time`; returns how many there were. Those that are written meanwhile

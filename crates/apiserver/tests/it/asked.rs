@@ -936,3 +936,91 @@ async fn of_numbers_ports_and_hints() {
     ];
     all_are_answered(&hostile, rows).await;
 }
+
+#[tokio::test]
+async fn of_what_is_kept_and_warned_of() {
+    let hostile = Hostile::start(None).await;
+    let open = json!({"type": "object", "properties": {"spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}});
+    let closed =
+        json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {"a": {"type": "string"}}}}});
+    let version = |name: &str, storage: bool, schema: Value| json!({"name": name, "served": true, "storage": storage, "schema": {"openAPIV3Schema": schema}});
+    let definition = json!({"metadata": {"name": "things.kept.io"}, "spec": {"group": "kept.io", "scope": "Namespaced",
+        "names": {"plural": "things", "kind": "Thing"}, "versions": [version("v1", true, open), version("v2", false, closed)]}});
+    let thing =
+        json!({"apiVersion": "kept.io/v1", "kind": "Thing", "metadata": {"name": "a"}, "spec": {"a": "x", "b": 1}});
+    let things = |version: &str| format!("/apis/kept.io/{version}/namespaces/default/things");
+    let base = "/apis/admissionregistration.k8s.io/v1";
+    let rules =
+        json!([{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["DELETE"], "resources": ["configmaps"]}]);
+    let here = json!({"matchLabels": {"kubernetes.io/metadata.name": "default"}});
+    let constraints = json!({"resourceRules": rules, "namespaceSelector": here});
+    let policy = json!({"metadata": {"name": "p"}, "spec": {"matchConstraints": constraints, "validations": [{"expression": "false"}]}});
+    let binding = json!({"metadata": {"name": "p"}, "spec": {"policyName": "p", "validationActions": ["Warn"]}});
+    let map = json!({"metadata": {"name": "a", "labels": {"a": "b"}}});
+    let bad = json!({"metadata": {"labels": {"!": "x"}}});
+    let classes = "/apis/node.k8s.io/v1/runtimeclasses";
+    let rows: Vec<Row> = vec![
+        ("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions".into(), JSON, definition, 201, vec![]),
+        ("POST", things("v1"), JSON, thing, 201, vec![]),
+        // a version that knows less of an object keeps less of it, even by a write that changes nothing there
+        (
+            "PATCH",
+            format!("{}/a", things("v2")),
+            MERGE,
+            json!({"spec": {"e": 1}}),
+            200,
+            vec![("/body/spec", json!({"a": "x"}))],
+        ),
+        (
+            "PATCH",
+            format!("{}/a", things("v1")),
+            MERGE,
+            json!({"spec": {"q": 1}}),
+            200,
+            vec![("/body/spec", json!({"a": "x", "q": 1}))],
+        ),
+        ("POST", classes.into(), JSON, json!({"metadata": {"name": "r"}, "handler": "h"}), 201, vec![]),
+        (
+            "PATCH",
+            format!("{classes}/r"),
+            MERGE,
+            bad,
+            422,
+            vec![("/body/details/causes/3/field", "metadata.labels".into())],
+        ),
+        ("POST", format!("{base}/validatingadmissionpolicies"), JSON, policy, 201, vec![]),
+        ("POST", format!("{base}/validatingadmissionpolicybindings"), JSON, binding, 201, vec![]),
+        ("POST", format!("{BASE}/configmaps"), JSON, map.clone(), 201, vec![]),
+        (
+            "DELETE",
+            format!("{BASE}/configmaps?labelSelector=a%3Db"),
+            JSON,
+            json!({}),
+            200,
+            vec![("/warnings/0", "Validation failed for ValidatingAdmissionPolicy 'p' with binding 'p'".into())],
+        ),
+        ("POST", "/api/v1/namespaces".into(), JSON, json!({"metadata": {"name": "gone"}}), 201, vec![]),
+        ("POST", "/api/v1/namespaces/gone/configmaps".into(), JSON, map, 201, vec![]),
+        ("DELETE", "/api/v1/namespaces/gone".into(), JSON, json!({}), 200, vec![]),
+        (
+            "PUT",
+            "/api/v1/namespaces/gone/finalize".into(),
+            JSON,
+            json!({"metadata": {"name": "gone"}, "spec": {}}),
+            200,
+            vec![],
+        ),
+        // nobody can say whether it is selected
+        (
+            "DELETE",
+            "/api/v1/namespaces/gone/configmaps/a".into(),
+            JSON,
+            json!({}),
+            422,
+            message(
+                "ValidatingAdmissionPolicy 'p' denied request: failed to configure policy: namespaces \"gone\" not found",
+            ),
+        ),
+    ];
+    all_are_answered(&hostile, rows).await;
+}

@@ -240,7 +240,7 @@ fn stateful(spec: &Value, path: &Path, old: Option<&Value>, errors: &mut ErrorLi
 fn with_claims(spec: &Value) -> Value {
     let mut template = at(spec, "template").clone();
     let claims = super::super::kit::items(spec, "volumeClaimTemplates");
-    let names: Vec<&str> = claims.iter().map(|claim| text(claim, "metadata.name")).collect();
+    let names: std::collections::BTreeSet<&str> = claims.iter().map(|claim| text(claim, "metadata.name")).collect();
     let pod = child(&mut template, "spec");
     map(pod).remove("subdomain");
     map(pod).remove("hostname");

@@ -236,7 +236,7 @@ impl Server {
             namespace: api::object::meta(&object.glance(), "namespace").to_owned(),
             ..target.clone()
         });
-        let deleted = self.core.delete_all(long, targets.collect(), &delete, &ask.user).await?;
+        let (deleted, told) = self.core.delete_all(long, targets.collect(), &delete, &ask.user).await?;
         // The list shows what was deleted, as it was.
         let items: Vec<Object> =
             page.items.iter().zip(deleted).filter(|(_, gone)| *gone).map(|(o, _)| o.clone()).collect();
@@ -248,7 +248,9 @@ impl Server {
             meta["remainingItemCount"] = remaining.into();
         }
         let mut response = self.many(&target.served, &items, meta, &accepted, include)?;
-        answer::warn(&mut response, &delete.warnings(&target.served));
+        let own = delete.warnings(&target.served);
+        let told = told.into_iter().filter(|warning| !own.contains(warning)).collect();
+        answer::warn(&mut response, &[own.clone(), told].concat());
         Ok(response)
     }
 

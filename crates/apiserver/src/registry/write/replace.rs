@@ -226,7 +226,7 @@ impl Core {
         let version = api::object::resource_version(&old).to_owned();
         meta_mut(&mut new).insert("resourceVersion".to_owned(), version.into());
         let vanishes = self.vanishes(target, &new);
-        if !vanishes && apply::same_but_times(&new, &old) {
+        if !vanishes && apply::same_but_times(&new, &old) && kept_so(served, &new, entry) {
             return Ok(Attempt::Done(Answer { code: 200, object: served.present(entry), warnings }));
         }
         bounded(&new)?;
@@ -275,6 +275,17 @@ pub(super) fn kind_fits(target: &Target, object: &Value) -> Result<(), Status> {
         errors.extend(target.served.schema().invariants(object));
     }
     Err(Status::invalid(&resource.group, kind, api::object::meta(object, "name"), &errors))
+}
+
+/// Whether an object would be stored as it is: one that was written in another version, or when its schema had more in it, is
+/// written anew.
+fn kept_so(served: &Served, new: &Value, entry: &Entry) -> bool {
+    if served.custom.is_none() {
+        return true;
+    }
+    let mut stored = new.clone();
+    served.to_storage(&mut stored);
+    apply::same_but_times(&stored, &entry.value())
 }
 
 /// Where upstream keeps the object in etcd: its messages show it.
