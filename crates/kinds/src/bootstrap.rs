@@ -3,6 +3,9 @@
 use serde_json::{Value, json};
 use std::net::{Ipv4Addr, SocketAddr};
 
+/// Groups, resources and verbs.
+type Rule = (&'static [&'static str], &'static [&'static str], &'static [&'static str]);
+
 /// What every authenticated user may read.
 const DISCOVERY: [&str; 11] = [
     "/api",
@@ -158,7 +161,7 @@ const ADMIN: [(&[&str], &[&str], &[&str]); 2] = [
 ];
 /// What programs that people install beside a cluster's own are bound to: servers of more APIs and proxies that ask who somebody
 /// is, second schedulers, provisioners of volumes.
-const FOR_OTHERS: [(&str, &[(&[&str], &[&str], &[&str])]); 4] = [
+const FOR_OTHERS: [(&str, &[Rule]); 4] = [
     (
         "system:auth-delegator",
         &[

@@ -6,6 +6,7 @@ mod alike;
 mod apart;
 mod applied;
 mod asked;
+mod asked_more;
 mod audit;
 mod definitions;
 mod documents;
