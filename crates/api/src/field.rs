@@ -239,9 +239,10 @@ impl std::error::Error for Error {}
 /// Errors joined as upstream's aggregate: one alone as it is, several as `[a, b]`, duplicates once.
 pub fn aggregate(errors: &[Error]) -> String {
     let mut seen = BTreeSet::new();
-    let texts: Vec<String> = errors.iter().map(ToString::to_string).filter(|text| seen.insert(text.clone())).collect();
+    let all: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    let texts: Vec<&str> = all.iter().map(String::as_str).filter(|text| seen.insert(*text)).collect();
     match texts.as_slice() {
-        [one] => one.clone(),
+        [one] => (*one).to_owned(),
         many => format!("[{}]", many.join(", ")),
     }
 }

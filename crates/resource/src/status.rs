@@ -2,7 +2,7 @@
 //! (`k8s.io/apimachinery/pkg/api/errors`).
 
 use api::field::{self, ErrorList};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 /// A failed request: what the client gets as a `Status` body.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -14,10 +14,21 @@ pub struct Status {
     pub message: String,
     /// `details`, absent where upstream sends none.
     pub details: Option<Value>,
+    /// `details.causes` of a 422, apart: a list of a hundred thousand faulty elements has as many.
+    pub causes: Vec<Cause>,
     /// `metadata.continue`: where an expired list may go on.
     pub list_meta: Option<String>,
     /// Texts of `Warning: 299` headers that go with the failure.
     pub warnings: Vec<String>,
+}
+
+/// A fault of a field, as a `Status` tells it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cause {
+    /// `FieldValueInvalid` and the like.
+    pub reason: &'static str,
+    pub message: String,
+    pub field: String,
 }
 
 /// `name.group` as upstream's messages name a resource (`trainjobs.trainer.kubeflow.org`, `pods`).
@@ -44,7 +55,15 @@ impl Status {
     }
 
     pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { code, reason, message: message.into(), details: None, list_meta: None, warnings: Vec::new() }
+        Self {
+            code,
+            reason,
+            message: message.into(),
+            details: None,
+            causes: Vec::new(),
+            list_meta: None,
+            warnings: Vec::new(),
+        }
     }
 
     pub fn not_found(group: &str, plural: &str, name: &str) -> Self {
@@ -53,6 +72,7 @@ impl Status {
             reason: "NotFound",
             message: format!("{} \"{name}\" not found", qualified(group, plural)),
             details: Some(details(group, plural, name)),
+            causes: Vec::new(),
             list_meta: None,
             warnings: Vec::new(),
         }
@@ -64,6 +84,7 @@ impl Status {
             reason: "AlreadyExists",
             message: format!("{} \"{name}\" already exists", qualified(group, plural)),
             details: Some(details(group, plural, name)),
+            causes: Vec::new(),
             list_meta: None,
             warnings: Vec::new(),
         }
@@ -75,6 +96,7 @@ impl Status {
             reason: "Conflict",
             message: format!("Operation cannot be fulfilled on {} \"{name}\": {why}", qualified(group, plural)),
             details: Some(details(group, plural, name)),
+            causes: Vec::new(),
             list_meta: None,
             warnings: Vec::new(),
         }
@@ -92,6 +114,7 @@ impl Status {
             reason: "Forbidden",
             message,
             details: Some(details(group, plural, name)),
+            causes: Vec::new(),
             list_meta: None,
             warnings: Vec::new(),
         }
@@ -103,18 +126,14 @@ impl Status {
 
     /// 422: the causes of all field errors.
     pub fn invalid(group: &str, kind: &str, name: &str, errors: &ErrorList) -> Self {
-        let causes: Vec<Value> = errors
-            .iter()
-            .map(|e| json!({"reason": e.kind.as_str(), "message": e.body(), "field": e.field.to_string()}))
-            .collect();
-        let mut details = details(group, kind, name);
-        details["causes"] = causes.into();
+        let cause = |e: &field::Error| Cause { reason: e.kind.as_str(), message: e.body(), field: e.field.to_string() };
         let what = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
         Self {
             code: 422,
             reason: "Invalid",
             message: format!("{what} \"{name}\" is invalid: {}", field::aggregate(errors)),
-            details: Some(details),
+            details: Some(details(group, kind, name)),
+            causes: errors.iter().map(cause).collect(),
             list_meta: None,
             warnings: Vec::new(),
         }
@@ -122,38 +141,74 @@ impl Status {
 
     /// The wire form, in Go's field order.
     pub fn to_json(&self) -> String {
-        let meta = self
-            .list_meta
-            .as_ref()
-            .map_or_else(String::new, |token| format!("\"continue\":{}", Value::from(token.as_str())));
-        let mut out = format!(r#"{{"kind":"Status","apiVersion":"v1","metadata":{{{meta}}},"status":"Failure""#);
-        out += &format!(r#","message":{}"#, Value::from(self.message.as_str()));
+        let causes: usize = self
+            .causes
+            .iter()
+            .map(|cause| cause.message.len().saturating_add(cause.field.len()).saturating_add(80))
+            .sum();
+        let mut out = String::with_capacity(self.message.len().saturating_add(causes).saturating_add(256));
+        out += r#"{"kind":"Status","apiVersion":"v1","metadata":{"#;
+        if let Some(token) = &self.list_meta {
+            out += r#""continue":"#;
+            quote(&mut out, token);
+        }
+        out += r#"},"status":"Failure","message":"#;
+        quote(&mut out, &self.message);
         if !self.reason.is_empty() {
             out += &format!(r#","reason":"{}""#, self.reason);
         }
         if let Some(details) = &self.details {
             out += r#","details":"#;
-            out += &ordered_details(details);
+            self.put_details(&mut out, details);
         }
         out += &format!(",\"code\":{}}}\n", self.code);
         out
     }
+
+    /// `details` in Go's field order: name, group, kind, uid, causes, retryAfterSeconds.
+    fn put_details(&self, out: &mut String, details: &Value) {
+        out.push('{');
+        let mut separator = "";
+        for name in ["name", "group", "kind", "uid", "causes", "retryAfterSeconds"] {
+            let value = details.get(name);
+            if value.is_none() && (name != "causes" || self.causes.is_empty()) {
+                continue;
+            }
+            *out += separator;
+            separator = ",";
+            *out += &format!("\"{name}\":");
+            match value {
+                Some(Value::Array(causes)) => {
+                    let causes: Vec<String> = causes.iter().map(ordered_cause).collect();
+                    *out += &format!("[{}]", causes.join(","));
+                }
+                Some(value) => *out += &value.to_string(),
+                None => self.put_causes(out),
+            }
+        }
+        out.push('}');
+    }
+
+    fn put_causes(&self, out: &mut String) {
+        let mut separator = '[';
+        for Cause { reason, message, field } in &self.causes {
+            out.push(separator);
+            separator = ',';
+            *out += r#"{"reason":"#;
+            quote(out, reason);
+            *out += r#","message":"#;
+            quote(out, message);
+            *out += r#","field":"#;
+            quote(out, field);
+            out.push('}');
+        }
+        out.push(']');
+    }
 }
 
-/// `details` in Go's field order: name, group, kind, uid, causes, retryAfterSeconds.
-fn ordered_details(details: &Value) -> String {
-    let parts: Vec<String> = ["name", "group", "kind", "uid", "causes", "retryAfterSeconds"]
-        .iter()
-        .filter_map(|key| {
-            let value = details.get(*key)?;
-            let text = match value.as_array() {
-                Some(causes) => format!("[{}]", causes.iter().map(ordered_cause).collect::<Vec<_>>().join(",")),
-                None => value.to_string(),
-            };
-            Some(format!("\"{key}\":{text}"))
-        })
-        .collect();
-    format!("{{{}}}", parts.join(","))
+/// Writes a text as JSON.
+fn quote(out: &mut String, text: &str) {
+    *out += &serde_json::to_string(text).unwrap_or_default();
 }
 
 fn ordered_cause(cause: &Value) -> String {

@@ -41,6 +41,9 @@ pub fn client_faults(client: &Value, path: &Path, errors: &mut ErrorList) {
     }
 }
 
+/// Faults of a path that are shown: each shows the whole path, which may have as many faults as it has bytes.
+const PARTS_SHOWN: usize = 100;
+
 /// What is wrong with the path at which a service answers: each of its parts is like a domain.
 fn service_path_faults(whole: &str, path: &Path, errors: &mut ErrorList) {
     if whole.is_empty() || whole == "/" {
@@ -56,7 +59,11 @@ fn service_path_faults(whole: &str, path: &Path, errors: &mut ErrorList) {
     // whatever the first byte is, it counts as the slash
     let rest = String::from_utf8_lossy(&whole.as_bytes()[1..]);
     let rest = rest.strip_suffix('/').unwrap_or(&rest);
+    let known = errors.len();
     for (i, segment) in rest.split('/').enumerate() {
+        if errors.len().saturating_sub(known) > PARTS_SHOWN {
+            return;
+        }
         if segment.is_empty() {
             errors.push(Error::invalid(path, whole, format!("segment[{i}] may not be empty")));
             continue;
@@ -158,8 +165,9 @@ impl Webhooks {
         if versions.is_empty() {
             errors.push(Error::required(&at_versions, "must specify one of v1, v1beta1"));
         }
+        let mut seen = BTreeSet::new();
         for (i, version) in versions.iter().filter_map(Value::as_str).enumerate() {
-            if versions[..i].iter().any(|other| other == version) {
+            if !seen.insert(version) {
                 errors.push(Error::invalid(&at_versions.index(i), version, "duplicate version"));
                 continue;
             }
