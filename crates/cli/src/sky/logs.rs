@@ -56,7 +56,7 @@ pub(super) async fn follow(
         let Some(object) = object else { return Some(None) };
         let run = serde_json::to_value(object).ok()?;
         let job = jobs([&run]).pop()?;
-        job.status.has_ended().then_some(Some(()))
+        job.status.has_ended().then_some(Some(job.status))
     });
     let mut ended = std::pin::pin!(ended);
     let selector = pods_of(&now);
@@ -64,7 +64,7 @@ pub(super) async fn follow(
         None => BTreeMap::new(),
         Some(tail) => last_lines(sky, &selector, worker, tail).await?,
     };
-    'watch: loop {
+    let end = 'watch: loop {
         let there = sky.untyped_pods().list(&ListParams::default().labels(&selector)).await?;
         let version = there.metadata.resource_version.clone().unwrap_or_default();
         let start = |pod: DynamicObject, readers: &mut JoinSet<()>, read: &mut BTreeSet<String>| {
@@ -88,10 +88,7 @@ pub(super) async fn follow(
             tokio::select! {
                 Some(line) = printed.recv() => say(&line),
                 Some(_) = readers.join_next(), if !readers.is_empty() => {}
-                over = &mut ended => {
-                    over?;
-                    break 'watch;
-                }
+                over = &mut ended => break 'watch over?,
                 event = events.try_next() => match event {
                     Ok(Some(WatchEvent::Added(pod) | WatchEvent::Modified(pod))) => start(pod, &mut readers, &mut read),
                     Ok(Some(_)) => {}
@@ -99,7 +96,7 @@ pub(super) async fn follow(
                 },
             }
         }
-    }
+    };
     // what was written before the end is still on its way; readers end with their containers
     drop(lines);
     let rest = async {
@@ -113,7 +110,8 @@ pub(super) async fn follow(
     let _ = tokio::time::timeout(std::time::Duration::from_secs(10), rest).await;
     match job(sky, found, id).await? {
         Some(job) => now = job,
-        None => return Ok(None),
+        // a cluster that goes with its last job may have gone by now; how the job ended was told before
+        None => return Ok(end),
     }
     // a job so short that nobody saw its pods
     if read.is_empty() {
