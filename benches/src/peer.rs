@@ -164,6 +164,19 @@ fn status_kb(pid: u32, field: &str) -> f64 {
     line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0.0)
 }
 
+/// Watches a process for a while.
+///
+/// # Errors
+/// It has used more than `most` seconds of processor time in it.
+pub async fn idle(pid: u32, during: Duration, most: f64) -> Result<()> {
+    let before = cpu_seconds(pid);
+    tokio::time::sleep(during).await;
+    if cpu_seconds(pid) - before > most {
+        bail!("it is at work");
+    }
+    Ok(())
+}
+
 /// Processor time that a process has used, in seconds.
 pub fn cpu_seconds(pid: u32) -> f64 {
     // Linux reports it in hundredths of a second, whatever the kernel's own tick (proc(5), sysconf(3))

@@ -1,7 +1,7 @@
 //! Many short jobs, from the first creation until all are complete, with their output kept: ours beside Slurm and HyperQueue, on this
 //! machine, in the same run. Whichever of them is missing is said.
 
-use crate::peer::{Peer, cpu_seconds, until};
+use crate::peer::{Peer, cpu_seconds, idle, until};
 use crate::{Figure, Setting, load};
 use anyhow::{Context, Result, bail, ensure};
 use http::Request;
@@ -16,8 +16,8 @@ const JOBS: usize = 3000;
 const CLIENTS: usize = 32;
 const PATH: &str = "/apis/trainer.kubeflow.org/v1alpha1/namespaces/default/trainjobs";
 const HYPERQUEUE: &str = "hyperqueue==0.27.0";
-/// Processors that Slurm is told of. With as many as the machine has it ends a pair of jobs every two seconds, as jobs that wait are
-/// looked at that seldom; ours starts all jobs that ask for nothing, so Slurm is to start all that it is given, too.
+/// Processors that Slurm is told of. Told of two, it starts the next two jobs some two seconds after the last two, however short they are.
+/// Ours starts every job that asks for no processors at once, so Slurm gets room for all of them, too.
 const SLOTS: usize = 256;
 const LIMIT: Duration = Duration::from_secs(1800);
 
@@ -87,13 +87,7 @@ async fn measure_ours(peer: &Peer, jobs: usize) -> Result<Ours> {
 async fn rest(pid: u32) -> Result<()> {
     /// Seconds of processor time in ten of which a process counts as idle.
     const IDLE: f64 = 0.3;
-    until(Duration::from_secs(300), || async move {
-        let before = cpu_seconds(pid);
-        tokio::time::sleep(Duration::from_secs(10)).await;
-        ensure!(cpu_seconds(pid) - before < IDLE, "it is at work");
-        Ok(())
-    })
-    .await
+    until(Duration::from_secs(300), || idle(pid, Duration::from_secs(10), IDLE)).await
 }
 
 async fn all_complete(client: &Client, jobs: usize) -> Result<()> {

@@ -1,6 +1,6 @@
 //! What TrainJobs cost that wait for a node, with all of their children: memory, processor time, and what lists of them take.
 
-use crate::peer::{Peer, cpu_seconds, until};
+use crate::peer::{Peer, cpu_seconds, idle, until};
 use crate::{Figure, Setting, load};
 use anyhow::{Context, Result, bail};
 use http::Request;
@@ -57,12 +57,7 @@ async fn settle(client: &Client, pid: u32, jobs: usize) -> Result<()> {
         if found < jobs * NODES {
             bail!("{found} pods of {jobs} jobs");
         }
-        let before = cpu_seconds(pid);
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        if cpu_seconds(pid) - before > IDLE {
-            bail!("it is at work");
-        }
-        Ok(())
+        idle(pid, Duration::from_secs(1), IDLE).await
     })
     .await
 }

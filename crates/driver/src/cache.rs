@@ -122,6 +122,10 @@ impl Cache {
         self.held(gvk, None).iter().for_each(|held| look(&held.glance()));
     }
 
+    fn one(&self, gvk: &Gvk, key: &Key) -> Option<Held> {
+        Some(self.read().get(gvk)?.objects.get(key)?.held.clone())
+    }
+
     /// A kind's objects in a namespace (`None`: everywhere).
     fn held(&self, gvk: &Gvk, namespace: Option<&str>) -> Vec<Held> {
         match (self.read().get(gvk), namespace) {
@@ -225,13 +229,11 @@ impl Cache {
 
 impl World for Cache {
     fn get(&self, gvk: &Gvk, key: &Key) -> Option<Arc<Value>> {
-        let held = self.read().get(gvk)?.objects.get(key).map(|entry| entry.held.clone());
-        held.map(|held| held.open())
+        Some(self.one(gvk, key)?.open())
     }
 
     fn head(&self, gvk: &Gvk, key: &Key) -> Option<Arc<Value>> {
-        let held = self.read().get(gvk)?.objects.get(key).map(|entry| entry.held.clone());
-        held.map(|held| held.head())
+        Some(self.one(gvk, key)?.head())
     }
 
     fn list(&self, gvk: &Gvk, namespace: Option<&str>) -> Vec<Arc<Value>> {

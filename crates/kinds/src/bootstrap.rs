@@ -97,7 +97,7 @@ const VIEW: [(&[&str], &[&str]); 12] = [
     (&["resource.k8s.io"], &["resourceclaims", "resourceclaims/status", "resourceclaimtemplates"]),
 ];
 /// What `edit` adds to it.
-const EDIT: [(&[&str], &[&str], &[&str]); 15] = [
+const EDIT: [Rule; 15] = [
     (&[""], &["pods/attach", "pods/exec", "pods/portforward", "pods/proxy", "secrets", "services/proxy"], &READ),
     (&[""], &["serviceaccounts"], &["impersonate"]),
     (&[""], &["pods", "pods/attach", "pods/exec", "pods/portforward", "pods/proxy"], &WRITE),
@@ -155,7 +155,7 @@ const EDIT: [(&[&str], &[&str], &[&str]); 15] = [
     (&["resource.k8s.io"], &["resourceclaims", "resourceclaimtemplates"], &WRITE),
 ];
 /// What `admin` adds to that.
-const ADMIN: [(&[&str], &[&str], &[&str]); 2] = [
+const ADMIN: [Rule; 2] = [
     (&["authorization.k8s.io"], &["localsubjectaccessreviews"], &["create"]),
     (&["rbac.authorization.k8s.io"], &["rolebindings", "roles"], &ALL),
 ];
@@ -234,7 +234,7 @@ pub fn bootstrap() -> Vec<Value> {
             "value": value, "description": what, "preemptionPolicy": "PreemptLowerPriority"}));
     }
     let rule = |groups: &[&str], resources: &[&str], verbs: &[&str]| json!({"apiGroups": groups, "resources": resources, "verbs": verbs});
-    let rules = |rules: &[(&[&str], &[&str], &[&str])]| -> Vec<Value> {
+    let rules = |rules: &[Rule]| -> Vec<Value> {
         rules.iter().map(|(groups, resources, verbs)| rule(groups, resources, verbs)).collect()
     };
     let part = |name: &str, to: &str, rules: Vec<Value>| {
@@ -267,9 +267,12 @@ pub fn bootstrap() -> Vec<Value> {
     let monitoring =
         vec![json!({"nonResourceURLs": MONITORED, "verbs": ["get"]}), rule(&[""], &["nodes/metrics"], &["get"])];
     objects.push(cluster_role("system:monitoring", monitoring));
-    let reader = "extension-apiserver-authentication-reader";
     let read = json!({"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["extension-apiserver-authentication"], "verbs": READ});
-    objects.push(in_system("Role", reader, json!({"rules": [read]})));
+    let mut reader = bootstrap_metadata("extension-apiserver-authentication-reader");
+    reader["namespace"] = "kube-system".into();
+    objects.push(
+        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": reader, "rules": [read]}),
+    );
     let view = VIEW.iter().map(|(groups, resources)| rule(groups, resources, &READ)).collect();
     objects.push(part("system:aggregate-to-view", "view", view));
     objects.push(part("system:aggregate-to-edit", "edit", rules(&EDIT)));
@@ -335,14 +338,6 @@ fn bootstrap_metadata(name: &str) -> Value {
 fn cluster_role(name: &str, rules: Vec<Value>) -> Value {
     json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
         "metadata": bootstrap_metadata(name), "rules": rules})
-}
-
-fn in_system(kind: &str, name: &str, more: Value) -> Value {
-    let mut object =
-        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": bootstrap_metadata(name)});
-    object["metadata"]["namespace"] = "kube-system".into();
-    object.as_object_mut().expect("an object").extend(more.as_object().cloned().unwrap_or_default());
-    object
 }
 
 #[cfg(test)]

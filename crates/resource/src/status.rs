@@ -12,9 +12,9 @@ pub struct Status {
     /// Empty where upstream sends none.
     pub reason: &'static str,
     pub message: String,
-    /// `details`, absent where upstream sends none.
+    /// `details` but for its causes; absent where upstream sends none.
     pub details: Option<Value>,
-    /// `details.causes` of a 422, apart: a list of a hundred thousand faulty elements has as many.
+    /// `details.causes`. A list of a hundred thousand faulty elements has as many, so they are no JSON before they are sent.
     pub causes: Vec<Cause>,
     /// `metadata.continue`: where an expired list may go on.
     pub list_meta: Option<String>,
@@ -22,8 +22,8 @@ pub struct Status {
     pub warnings: Vec<String>,
 }
 
-/// A fault of a field, as a `Status` tells it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Why a request failed, or what is wrong with one of its fields. What is empty is not sent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cause {
     /// `FieldValueInvalid` and the like.
     pub reason: &'static str,
@@ -67,39 +67,18 @@ impl Status {
     }
 
     pub fn not_found(group: &str, plural: &str, name: &str) -> Self {
-        Self {
-            code: 404,
-            reason: "NotFound",
-            message: format!("{} \"{name}\" not found", qualified(group, plural)),
-            details: Some(details(group, plural, name)),
-            causes: Vec::new(),
-            list_meta: None,
-            warnings: Vec::new(),
-        }
+        let message = format!("{} \"{name}\" not found", qualified(group, plural));
+        Self { details: Some(details(group, plural, name)), ..Self::new(404, "NotFound", message) }
     }
 
     pub fn already_exists(group: &str, plural: &str, name: &str) -> Self {
-        Self {
-            code: 409,
-            reason: "AlreadyExists",
-            message: format!("{} \"{name}\" already exists", qualified(group, plural)),
-            details: Some(details(group, plural, name)),
-            causes: Vec::new(),
-            list_meta: None,
-            warnings: Vec::new(),
-        }
+        let message = format!("{} \"{name}\" already exists", qualified(group, plural));
+        Self { details: Some(details(group, plural, name)), ..Self::new(409, "AlreadyExists", message) }
     }
 
     pub fn conflict(group: &str, plural: &str, name: &str, why: &str) -> Self {
-        Self {
-            code: 409,
-            reason: "Conflict",
-            message: format!("Operation cannot be fulfilled on {} \"{name}\": {why}", qualified(group, plural)),
-            details: Some(details(group, plural, name)),
-            causes: Vec::new(),
-            list_meta: None,
-            warnings: Vec::new(),
-        }
+        let message = format!("Operation cannot be fulfilled on {} \"{name}\": {why}", qualified(group, plural));
+        Self { details: Some(details(group, plural, name)), ..Self::new(409, "Conflict", message) }
     }
 
     pub fn forbidden(group: &str, plural: &str, name: &str, why: &str) -> Self {
@@ -109,34 +88,28 @@ impl Status {
         } else {
             format!("{what} \"{name}\" is forbidden: {why}")
         };
-        Self {
-            code: 403,
-            reason: "Forbidden",
-            message,
-            details: Some(details(group, plural, name)),
-            causes: Vec::new(),
-            list_meta: None,
-            warnings: Vec::new(),
-        }
+        Self { details: Some(details(group, plural, name)), ..Self::new(403, "Forbidden", message) }
     }
 
     pub fn bad_request(message: impl Into<String>) -> Self {
         Self::new(400, "BadRequest", message)
     }
 
+    /// 500: something here is at fault.
+    pub fn internal(message: impl Into<String>) -> Self {
+        let message = message.into();
+        let told = format!("Internal error occurred: {message}");
+        let causes = vec![Cause { message, ..Cause::default() }];
+        Self { causes, ..Self::new(500, "InternalError", told) }
+    }
+
     /// 422: the causes of all field errors.
     pub fn invalid(group: &str, kind: &str, name: &str, errors: &ErrorList) -> Self {
         let cause = |e: &field::Error| Cause { reason: e.kind.as_str(), message: e.body(), field: e.field.to_string() };
         let what = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
-        Self {
-            code: 422,
-            reason: "Invalid",
-            message: format!("{what} \"{name}\" is invalid: {}", field::aggregate(errors)),
-            details: Some(details(group, kind, name)),
-            causes: errors.iter().map(cause).collect(),
-            list_meta: None,
-            warnings: Vec::new(),
-        }
+        let message = format!("{what} \"{name}\" is invalid: {}", field::aggregate(errors));
+        let causes = errors.iter().map(cause).collect();
+        Self { details: Some(details(group, kind, name)), causes, ..Self::new(422, "Invalid", message) }
     }
 
     /// The wire form, in Go's field order.
@@ -157,50 +130,50 @@ impl Status {
         if !self.reason.is_empty() {
             out += &format!(r#","reason":"{}""#, self.reason);
         }
-        if let Some(details) = &self.details {
+        if self.details.is_some() || !self.causes.is_empty() {
             out += r#","details":"#;
-            self.put_details(&mut out, details);
+            self.put_details(&mut out);
         }
         out += &format!(",\"code\":{}}}\n", self.code);
         out
     }
 
     /// `details` in Go's field order: name, group, kind, uid, causes, retryAfterSeconds.
-    fn put_details(&self, out: &mut String, details: &Value) {
-        out.push('{');
-        let mut separator = "";
+    fn put_details(&self, out: &mut String) {
+        let mut separator = '{';
         for name in ["name", "group", "kind", "uid", "causes", "retryAfterSeconds"] {
-            let value = details.get(name);
+            let value = self.details.as_ref().and_then(|details| details.get(name));
             if value.is_none() && (name != "causes" || self.causes.is_empty()) {
                 continue;
             }
-            *out += separator;
-            separator = ",";
+            out.push(separator);
+            separator = ',';
             *out += &format!("\"{name}\":");
             match value {
-                Some(Value::Array(causes)) => {
-                    let causes: Vec<String> = causes.iter().map(ordered_cause).collect();
-                    *out += &format!("[{}]", causes.join(","));
-                }
                 Some(value) => *out += &value.to_string(),
                 None => self.put_causes(out),
             }
         }
-        out.push('}');
+        *out += if separator == '{' { "{}" } else { "}" };
     }
 
     fn put_causes(&self, out: &mut String) {
-        let mut separator = '[';
+        let mut between = '[';
         for Cause { reason, message, field } in &self.causes {
-            out.push(separator);
-            separator = ',';
-            *out += r#"{"reason":"#;
-            quote(out, reason);
-            *out += r#","message":"#;
-            quote(out, message);
-            *out += r#","field":"#;
-            quote(out, field);
-            out.push('}');
+            out.push(between);
+            between = ',';
+            let mut separator = '{';
+            for (name, text) in [("reason", *reason), ("message", message), ("field", field)] {
+                if !text.is_empty() {
+                    out.push(separator);
+                    separator = ',';
+                    *out += "\"";
+                    *out += name;
+                    *out += "\":";
+                    quote(out, text);
+                }
+            }
+            *out += if separator == '{' { "{}" } else { "}" };
         }
         out.push(']');
     }
@@ -209,12 +182,4 @@ impl Status {
 /// Writes a text as JSON.
 fn quote(out: &mut String, text: &str) {
     *out += &serde_json::to_string(text).unwrap_or_default();
-}
-
-fn ordered_cause(cause: &Value) -> String {
-    let parts: Vec<String> = ["reason", "message", "field"]
-        .iter()
-        .filter_map(|key| Some(format!("\"{key}\":{}", cause.get(*key)?)))
-        .collect();
-    format!("{{{}}}", parts.join(","))
 }

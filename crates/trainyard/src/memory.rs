@@ -42,7 +42,7 @@ impl Work {
         let Ok(now) = clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).map(Duration::from) else { return };
         if self.rests(now, passed) {
             give_back();
-            // each worker wakes once, and parks
+            // so many tasks that each worker is woken, and parks again
             GIVEN_BACK.fetch_add(1, Ordering::Relaxed);
             let workers = tokio::runtime::Handle::current().metrics().num_workers();
             (0..workers.saturating_mul(8)).for_each(|_| drop(tokio::spawn(tokio::task::yield_now())));

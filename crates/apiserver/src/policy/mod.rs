@@ -43,6 +43,10 @@ fn without_empty(mut object: Value) -> Value {
     object
 }
 
+fn labels(object: &Value) -> Value {
+    object["metadata"].get("labels").cloned().unwrap_or(json!({}))
+}
+
 /// The kind of what a request brings: a subresource may be of a kind of its own.
 fn kind_asked(target: &Target) -> Gvk {
     let resource = &target.served.resource;
@@ -152,8 +156,6 @@ impl Facts<'_> {
     /// The namespace by which it is selected is not there.
     fn matched(&self, object: Option<&Value>, matching: &Value, rules_needed: bool) -> Result<bool, String> {
         let empty = json!({});
-        let labels =
-            |object: Option<&Value>| object.and_then(|o| o["metadata"].get("labels")).cloned().unwrap_or(json!({}));
         let selects = |field: &str, labels: &Value| {
             let wanted = matching.get(field).unwrap_or(&empty);
             wanted.as_object().is_none_or(Map::is_empty)
@@ -168,7 +170,7 @@ impl Facts<'_> {
             _ => {}
         }
         let object_fits =
-            [object, self.old].into_iter().flatten().any(|object| selects("objectSelector", &labels(Some(object))));
+            [object, self.old].into_iter().flatten().any(|object| selects("objectSelector", &labels(object)));
         if !object_fits || items(matching, "excludeResourceRules").iter().any(|rule| self.rule_matches(rule)) {
             return Ok(false);
         }
@@ -211,7 +213,6 @@ impl Core {
             (true, _) | (false, "") => None,
             (false, namespace) => Objects::get(self, "", "namespaces", "", namespace),
         };
-        let labels = |object: &Value| object["metadata"].get("labels").cloned().unwrap_or(json!({}));
         // a namespace is selected by what it is to be; its parts change no labels
         let own = if target.subresource.is_empty() { object.or(old) } else { old };
         let selected_by = match &namespace {

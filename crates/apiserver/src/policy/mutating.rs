@@ -14,8 +14,8 @@ use merge::PatchError;
 use merge::cel::Computed;
 use resource::User;
 use resource::admission::{Objects, Operation};
-use resource::status::Status;
-use serde_json::{Value, json};
+use resource::status::{Cause, Status};
+use serde_json::Value;
 use std::sync::Arc;
 
 /// The policies that have run, by policy, binding and parameter: those that may run again.
@@ -305,8 +305,6 @@ fn denied(target: &Target, name: &str, first: &Failure, all: &[Failure]) -> Stat
     let mut status = Status::forbidden(&resource.group, &resource.plural, name, "");
     status.message.clone_from(&first.message);
     status.reason = first.reason;
-    if let Some(details) = &mut status.details {
-        details["causes"] = all.iter().map(|failure| json!({"message": failure.message})).collect();
-    }
+    status.causes = all.iter().map(|failure| Cause { message: failure.message.clone(), ..Cause::default() }).collect();
     status
 }

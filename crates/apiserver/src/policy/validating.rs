@@ -6,8 +6,8 @@ use crate::query::Manner;
 use crate::registry::{Core, Target, scale};
 use resource::User;
 use resource::admission::{Objects, Operation};
-use resource::status::Status;
-use serde_json::{Value, json};
+use resource::status::{Cause, Status};
+use serde_json::Value;
 
 /// What became of one validation.
 struct Failure {
@@ -166,8 +166,6 @@ fn denied(target: &Target, name: &str, failure: &Failure, who: &str) -> Status {
         "RequestEntityTooLarge" => (413, "RequestEntityTooLarge"),
         _ => (422, "Invalid"),
     };
-    if let Some(details) = &mut status.details {
-        details["causes"] = json!([{"message": why}]);
-    }
+    status.causes.push(Cause { message: why, ..Cause::default() });
     status
 }

@@ -16,8 +16,9 @@ const TOGETHER_BYTES: usize = 4 << 20;
 const AT_ONCE: usize = 16;
 
 impl Core {
-    /// Deletes objects, or starts to; says of each whether it was there. In batches: a batch that loses a race is carried out
-    /// one by one. And what clients are warned of. `long`: looking at an object may take long. Those before one that must not be deleted are deleted, those after it are not.
+    /// Deletes objects, or starts to; says of each whether it was there, and what clients are warned of. In batches: a batch that loses
+    /// a race is carried out one by one. `long`: looking at an object may take long. Those before one that must not be deleted are
+    /// deleted, those after it are not.
     ///
     /// # Errors
     /// What [`Core::delete`] says about the first object that cannot be deleted.

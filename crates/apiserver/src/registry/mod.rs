@@ -466,8 +466,5 @@ pub(crate) fn not_written(error: &WriteError) -> Status {
 }
 
 pub(crate) fn internal(message: impl Into<String>) -> Status {
-    let message = message.into();
-    let mut status = Status::new(500, "InternalError", format!("Internal error occurred: {message}"));
-    status.details = Some(serde_json::json!({"causes": [{"message": message}]}));
-    status
+    Status::internal(message)
 }

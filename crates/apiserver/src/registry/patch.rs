@@ -7,7 +7,7 @@ use crate::decode;
 use crate::query::FieldValidation;
 use merge::apply::{self, ApplyError, Writer};
 use merge::{PatchError, json_patch, merge_patch, strategic};
-use resource::status::Status;
+use resource::status::{Cause, Status};
 use serde_json::{Value, json};
 
 /// By content type.
@@ -233,15 +233,13 @@ pub(crate) fn refused(error: &PatchError) -> Status {
 pub(crate) fn apply_refused(error: &ApplyError) -> Status {
     match error {
         ApplyError::Conflicts(conflicts) => {
-            let mut status = Status::new(409, "Conflict", error.to_string());
-            let causes: Vec<Value> = conflicts
-                .iter()
-                .map(|c| {
-                    json!({"reason": "FieldManagerConflict", "message": format!("conflict with {}", c.manager), "field": c.field})
-                })
-                .collect();
-            status.details = Some(json!({"causes": causes}));
-            status
+            let cause = |c: &merge::apply::Conflict| Cause {
+                reason: "FieldManagerConflict",
+                message: format!("conflict with {}", c.manager),
+                field: c.field.clone(),
+            };
+            let causes = conflicts.iter().map(cause).collect();
+            Status { causes, ..Status::new(409, "Conflict", error.to_string()) }
         }
         ApplyError::BadRequest(message) => Status::bad_request(message.clone()),
         ApplyError::Untypable(message) => Status::new(500, "", message.clone()),

@@ -7,7 +7,7 @@ use crate::registry::Served;
 use base64::Engine as _;
 use base64::alphabet::URL_SAFE as URL_SAFE_ALPHABET;
 use base64::engine::general_purpose::{GeneralPurpose, NO_PAD, URL_SAFE_NO_PAD};
-use resource::status::Status;
+use resource::status::{Cause, Status};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use store::{Entry, Key, Revision, Snapshot};
@@ -269,13 +269,11 @@ pub(crate) fn parse_revision(text: &str) -> Result<Revision, String> {
 
 /// A version that is not there yet. `again`: after how many seconds the client is asked to come again, as a cache may lag behind.
 pub(crate) fn too_large(asked: Revision, current: Revision, again: Option<u32>) -> Status {
-    let mut status =
-        Status::new(504, "Timeout", format!("Timeout: Too large resource version: {asked}, current: {current}"));
-    let mut details =
-        json!({"causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]});
-    if let Some(secs) = again {
-        details["retryAfterSeconds"] = secs.into();
+    let message = format!("Timeout: Too large resource version: {asked}, current: {current}");
+    let (reason, why) = ("ResourceVersionTooLarge", "Too large resource version".to_owned());
+    Status {
+        details: again.map(|secs| json!({"retryAfterSeconds": secs})),
+        causes: vec![Cause { reason, message: why, ..Cause::default() }],
+        ..Status::new(504, "Timeout", message)
     }
-    status.details = Some(details);
-    status
 }

@@ -103,10 +103,8 @@ fn url_faults(url: &str, path: &Path, errors: &mut ErrorList) {
 impl Webhooks {
     /// `old`: what is replaced; conditions that stay as they were are not looked at.
     fn faults(&self, configuration: &Value, old: Option<&Value>) -> ErrorList {
-        let of_each = |configuration| -> Vec<Value> {
-            items(configuration, "webhooks").iter().map(|hook| at(hook, "matchConditions").clone()).collect()
-        };
-        let checks_conditions = old.is_none_or(|old| of_each(old) != of_each(configuration));
+        let of_each = |of| items(of, "webhooks").iter().map(|hook| at(hook, "matchConditions"));
+        let checks_conditions = old.is_none_or(|old| !of_each(old).eq(of_each(configuration)));
         let mut errors = ErrorList::new();
         let mut seen: BTreeSet<&str> = BTreeSet::new();
         for (i, hook) in items(configuration, "webhooks").iter().enumerate() {

@@ -5,7 +5,7 @@
 use super::{stamp, success, update};
 use crate::kit::{at, child, has_condition, int, items, map, text};
 use api::selector::Selector;
-use resource::status::Status;
+use resource::status::{Cause, Status};
 use resource::{Beside, Context, Outcome};
 use serde_json::{Value, json};
 
@@ -13,10 +13,9 @@ use serde_json::{Value, json};
 const MAX_DISRUPTED: usize = 2000;
 
 fn too_many(cause: String) -> Status {
-    let mut status =
-        Status::new(429, "TooManyRequests", "Cannot evict pod as it would violate the pod's disruption budget.");
-    status.details = Some(json!({"causes": [{"reason": "DisruptionBudget", "message": cause}]}));
-    status
+    let why = "Cannot evict pod as it would violate the pod's disruption budget.";
+    let causes = vec![Cause { reason: "DisruptionBudget", message: cause, ..Cause::default() }];
+    Status { causes, ..Status::new(429, "TooManyRequests", why) }
 }
 
 /// The outcome of POST `eviction`.

@@ -4,8 +4,8 @@ use crate::kit::{at, int, text};
 use crate::limits;
 use api::quantity::Quantity;
 use resource::Context;
-use resource::status::Status;
-use serde_json::{Value, json};
+use resource::status::{Cause, Status};
+use serde_json::Value;
 
 /// Refuses sizes for which the node is missing, too small, or of a kind that cannot do it.
 ///
@@ -21,12 +21,8 @@ pub fn admit(cx: &Context<'_>, new: &Value, old: &Value) -> Result<(), Status> {
     let Some(node) = (cx.lookup)("", "nodes", "", name) else {
         return Err(forbidden(&format!("node {name:?} not found")));
     };
-    let refused = |why: &str, reason: &str| {
-        let mut status = forbidden(why);
-        if let Some(details) = &mut status.details {
-            details["causes"] = json!([{"reason": reason}]);
-        }
-        Err(status)
+    let refused = |why: &str, reason: &'static str| {
+        Err(Status { causes: vec![Cause { reason, ..Cause::default() }], ..forbidden(why) })
     };
     let system = at(&node, "metadata.labels").get("kubernetes.io/os").and_then(Value::as_str);
     if let Some(system) = system.filter(|system| *system != "linux") {

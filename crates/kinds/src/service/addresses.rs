@@ -92,9 +92,7 @@ pub fn check_port(cx: &Context<'_>, service: &mut Value) -> Result<(), Status> {
         true => return Ok(()),
     };
     let why = format!("failed to allocate requested HealthCheck NodePort {wanted}: {why}");
-    let mut status = Status::new(500, "InternalError", format!("Internal error occurred: {why}"));
-    status.details = Some(json!({"causes": [{"message": why}]}));
-    Err(status)
+    Err(Status::internal(why))
 }
 
 fn texts<'a>(spec: &'a Value, field: &str) -> Vec<&'a str> {

@@ -256,10 +256,10 @@ impl Server {
         let custom = served.custom.is_some();
         let placed = !(scoped && namespace.is_empty());
         let reads_all = matches!(ask.method, Method::GET) && name.is_empty();
-        if !custom && !placed && !name.is_empty() && ask.path.contains(IN_NONE) {
+        let in_none = !custom && ask.path.contains(IN_NONE);
+        if in_none && !placed && !name.is_empty() {
             return Err(Status::bad_request("Namespace parameter required."));
         }
-        let in_none = !custom && ask.path.contains(IN_NONE);
         if (!scoped && (in_none || !namespace.is_empty())) || (!placed && !name.is_empty()) {
             return if custom { Ok(nothing_here()) } else { Err(no_resource()) };
         }

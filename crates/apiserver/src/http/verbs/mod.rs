@@ -248,9 +248,13 @@ impl Server {
             meta["remainingItemCount"] = remaining.into();
         }
         let mut response = self.many(&target.served, &items, meta, &accepted, include)?;
-        let own = delete.warnings(&target.served);
-        let told = told.into_iter().filter(|warning| !own.contains(warning)).collect();
-        answer::warn(&mut response, &[own.clone(), told].concat());
+        let mut warnings = delete.warnings(&target.served);
+        for warning in told {
+            if !warnings.contains(&warning) {
+                warnings.push(warning);
+            }
+        }
+        answer::warn(&mut response, &warnings);
         Ok(response)
     }
 

@@ -202,21 +202,20 @@ impl Core {
 
     /// A namespace must exist for what is in it to be changed: content may be left of one that somebody has finalized too early.
     pub(crate) fn in_namespace(&self, target: &Target) -> Result<(), Status> {
-        let is_there = || {
-            let bucket = catalog::bucket("", "namespaces");
-            self.store.get(&bucket, &Key::new("", &target.namespace)).is_some()
-        };
-        if !target.served.resource.namespaced || is_there() {
-            return Ok(());
+        match !target.served.resource.namespaced || self.namespace_of(target).is_some() {
+            true => Ok(()),
+            false => Err(Status::not_found("", "namespaces", &target.namespace)),
         }
-        Err(Status::not_found("", "namespaces", &target.namespace))
+    }
+
+    fn namespace_of(&self, target: &Target) -> Option<Arc<Entry>> {
+        self.store.get(&catalog::bucket("", "namespaces"), &Key::new("", &target.namespace))
     }
 
     /// A namespace must exist and not be on its way out to take new objects.
     pub(crate) fn check_namespace(&self, target: &Target, name: &str) -> Result<(), Status> {
         let resource = &target.served.resource;
-        let found = self.store.get(&catalog::bucket("", "namespaces"), &Key::new("", &target.namespace));
-        let Some(entry) = found else {
+        let Some(entry) = self.namespace_of(target) else {
             // Reviews are asked in namespaces that need not exist.
             if !resource.verbs.contains(&"get") {
                 return Ok(());
@@ -233,13 +232,11 @@ impl Core {
             name,
             &format!("unable to create new content in namespace {namespace} because it is being terminated"),
         );
-        if let Some(details) = &mut status.details {
-            details["causes"] = json!([{
-                "reason": "NamespaceTerminating",
-                "message": format!("namespace {namespace} is being terminated"),
-                "field": "metadata.namespace",
-            }]);
-        }
+        status.causes.push(Cause {
+            reason: "NamespaceTerminating",
+            message: format!("namespace {namespace} is being terminated"),
+            field: "metadata.namespace".to_owned(),
+        });
         Err(status)
     }
 }

@@ -19,7 +19,7 @@ pub(crate) use replace::other_uid;
 use resource::Beside;
 use resource::User;
 use resource::admission::Operation;
-use resource::status::Status;
+use resource::status::{Cause, Status};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use store::{Entry, Expect, Key, Op, Revision, Txn};
