@@ -171,7 +171,15 @@ impl Core {
             return Ok(self.marked(target, &entry, new, options, warnings));
         }
         let mut new = (*old).clone();
-        let grace = strategy.grace_secs(&old, options.grace_secs).max(0);
+        let terminating = api::object::is_terminating(&old);
+        let left = old["metadata"].get("deletionGracePeriodSeconds").and_then(Value::as_i64);
+        let grace = match left.filter(|left| terminating && *left > 0) {
+            // what its state allows is not asked again, and who does not ask for less gets what is left
+            Some(left) if strategy.graceful() => {
+                options.grace_secs.map_or(left, |asked| if asked < 0 { 1 } else { asked })
+            }
+            _ => strategy.grace_secs(&old, options.grace_secs).max(0),
+        };
         let finalizers = if strategy.has_dependents() {
             finalizers_for(&old, options.propagation, strategy.default_orphans())
         } else {
@@ -187,16 +195,19 @@ impl Core {
                 meta.insert("finalizers".to_owned(), finalizers.clone().into());
             }
         }
-        let terminating = api::object::is_terminating(&old);
         let pending = !finalizers.is_empty() || !strategy.may_vanish(&new);
         let mut moved = changed;
         if terminating {
             // A second delete can only shorten the grace.
-            let left = old["metadata"].get("deletionGracePeriodSeconds").and_then(Value::as_i64);
             let shorter = left.is_none_or(|left| grace < left) && left != Some(0);
             if shorter && (grace > 0 || options.grace_secs.is_some() || pending) {
-                let started = deletion_start(&old).unwrap_or(now);
-                mark(&mut new, started.max(now), grace);
+                let due = api::time::later_secs(deletion_start(&old).unwrap_or(now), grace);
+                if due < now && grace > 0 {
+                    // over by now, and still for somebody else to end
+                    mark(&mut new, api::time::earlier_secs(now, 1), 1);
+                } else {
+                    mark(&mut new, api::time::earlier_secs(due.max(now), grace), grace);
+                }
                 moved = true;
             }
             if grace == 0 && !pending {

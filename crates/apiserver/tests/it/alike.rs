@@ -59,6 +59,31 @@ async fn a_pod_that_goes_at_once_is_changed_then_deleted() {
 }
 
 #[tokio::test]
+async fn a_pod_that_goes_goes_sooner_only_where_somebody_asks_for_less() {
+    let hostile = Hostile::start(None).await;
+    made(&hostile, &format!("{BASE}/serviceaccounts"), json!({"metadata": {"name": "default"}})).await;
+    let spec = json!({"nodeName": "n", "containers": [{"name": "c", "image": "i"}]});
+    made(&hostile, &format!("{BASE}/pods"), json!({"metadata": {"name": "a"}, "spec": spec})).await;
+    let path = format!("{BASE}/pods/a");
+    ask(&hostile, "DELETE", &path, JSON, json!({})).await;
+    ask(&hostile, "PATCH", &format!("{path}/status"), MERGE, json!({"status": {"phase": "Succeeded"}})).await;
+    for (options, left) in [
+        (json!({}), Some(30)),
+        (json!({"gracePeriodSeconds": 40}), Some(30)),
+        (json!({"gracePeriodSeconds": 20}), Some(20)),
+        (json!({}), Some(20)),
+        (json!({"gracePeriodSeconds": -1}), Some(1)),
+        (json!({"gracePeriodSeconds": 0}), None),
+    ] {
+        let (code, _, told) = ask(&hostile, "DELETE", &path, JSON, options.clone()).await;
+        let (there, _, pod) = ask(&hostile, "GET", &path, JSON, Value::Null).await;
+        let seconds = left.map(|_| &pod["metadata"]["deletionGracePeriodSeconds"]);
+        assert_eq!((code, there), (200, if left.is_some() { 200 } else { 404 }), "{options}: {told}");
+        assert_eq!(seconds, left.map(|left| json!(left)).as_ref(), "{options}");
+    }
+}
+
+#[tokio::test]
 async fn an_empty_list_of_managers_forgets_all_but_of_custom_resources() {
     let hostile = Hostile::start(None).await;
     hostile.define().await;
