@@ -692,3 +692,66 @@ fn no_number_of_seconds_is_too_large() {
         assert!(play.rest().is_some_and(|left| left.as_secs() > 1_000_000_000), "{seconds}");
     }
 }
+
+#[test]
+fn pods_that_end_together_decide_together() {
+    let indexed = |more: Value| {
+        let mut spec = json!({"completionMode": "Indexed", "completions": 4, "parallelism": 2});
+        merge(&mut spec, &more);
+        spec
+    };
+    let policy = json!({"successPolicy": {"rules": [{"succeededCount": 2}]}});
+    let cases = [
+        (json!({"backoffLimitPerIndex": 0, "backoffLimit": 1}), "Failed", "Failed", 2),
+        (json!({"backoffLimitPerIndex": 0, "maxFailedIndexes": 1}), "Failed", "Failed", 2),
+        (policy, "Succeeded", "SuccessCriteriaMet", 2),
+        // nothing is decided: the next index is made at once
+        (json!({}), "Succeeded", "Complete", 4),
+    ];
+    for (more, phase, condition, made) in cases {
+        let mut play = Play::of([job(indexed(more.clone()))]);
+        play.rest();
+        play.kubelet(&json!({"phase": phase, "limit": 1}));
+        let wait = play.rest();
+        assert_eq!(wait.is_some_and(|wait| wait.as_millis() <= 1250), made == 2, "{more}: {wait:?}");
+        play.kubelet(&json!({"phase": phase, "limit": 1}));
+        let done = (0..4).any(|_| {
+            play.wait(2, |_| false);
+            let done = play.condition("j", condition);
+            play.kubelet(&json!({"phase": phase, "count": 0}));
+            done
+        });
+        let created = play.model.events.iter().filter(|event| event.contains("SuccessfulCreate")).count();
+        assert_eq!((done, created), (true, made), "{more}: {:?}", play.model.events);
+    }
+    let mut play = Play::of([job(indexed(json!({"backoffLimitPerIndex": 0})))]);
+    play.rest();
+    play.kubelet(&json!({"phase": "Failed", "limit": 1}));
+    assert!(play.wait(2, |play| play.status("j")["active"] == 2), "the next index comes");
+}
+
+#[test]
+fn what_is_written_about_completed_indexes_counts_with_the_next_change() {
+    let mut play = Play::of([job(json!({"completionMode": "Indexed", "completions": 3, "parallelism": 2}))]);
+    play.rest();
+    patch(&mut play, json!({"status": {"completedIndexes": "0"}}));
+    play.rest();
+    let told = |play: &Play| play.status("j").get("succeeded").cloned();
+    assert_eq!(told(&play), None);
+    play.kubelet(&json!({"phase": "Running", "limit": 1}));
+    play.rest();
+    assert_eq!(told(&play), Some(json!(1)));
+}
+
+#[test]
+fn pods_of_an_ending_job_do_not_become_ready() {
+    let mut made = job(json!({"completions": 2, "parallelism": 2, "backoffLimit": 1}));
+    merge(&mut made, &json!({"spec": {"template": {"spec": {"restartPolicy": "OnFailure"}}}}));
+    let mut play = Play::of([made]);
+    play.rest();
+    play.kubelet(&json!({"phase": "Running", "restarts": 1}));
+    play.rest();
+    let status = play.status("j");
+    assert!(play.condition("j", "FailureTarget"), "{status}");
+    assert_eq!((&status["ready"], &status["active"]), (&json!(0), &json!(2)));
+}

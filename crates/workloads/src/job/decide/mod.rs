@@ -195,7 +195,10 @@ impl<'a> Sync<'a> {
         }
         self.status.active = active;
         let ready = |pod: &&&Pod| pod.ready && !self.deleted.contains(pod.uid.as_str());
-        self.status.ready = Some(self.active().iter().filter(ready).count() as u32);
+        let ready = self.active().iter().filter(ready).count() as u32;
+        // who waits for them to be ready is not told so of pods that go in a moment
+        let most = if ending.is_some() { self.before.ready.unwrap_or(0) } else { ready };
+        self.status.ready = Some(ready.min(most));
         let terminating = self.pods.iter().filter(|pod| pod.ending()).count() as u32 + self.deleted.len() as u32;
         self.status.terminating = Some(terminating);
         if let Some(ending) = ending {
@@ -222,7 +225,12 @@ impl<'a> Sync<'a> {
         let notes = [(backoff::ANNOTATION, self.record.render()), (ENDING_SINCE, self.ending_since.clone())];
         let stale = |(name, value): &(&str, Option<String>)| object::annotation(self.job, name) != value.as_deref();
         let stale = notes.iter().any(stale);
-        let changed = |status: &Status| stale || *status != self.before;
+        // what others wrote about successes of an Indexed Job is put right with the next change, as upstream does
+        let known = |status: &Status| match self.spec.indexed {
+            true => Status { succeeded: self.before.succeeded, ..status.clone() },
+            false => status.clone(),
+        };
+        let changed = |status: &Status| stale || known(status) != self.before;
         let write = |status: &Status| {
             let mut job = self.job.clone();
             job["status"] = status.write_over(&self.job["status"]);

@@ -2,7 +2,7 @@
 
 use super::super::backoff;
 use super::super::build::{self, Names};
-use super::super::pods::Pod;
+use super::super::pods::{Phase, Pod};
 use super::ending::{Ending, POD_FAILURE_POLICY};
 use super::{ENDING_SINCE, Sync, event};
 use api::object;
@@ -15,6 +15,9 @@ use reconcile::{EventType, OnError, Op, Write};
 const LAST_MOMENT: SignedDuration = SignedDuration::from_secs(1);
 /// The same where a pod failure policy ends the Job: it asks not to go on, and somebody waits for the end.
 const LAST_MOMENT_OF_POLICY: SignedDuration = SignedDuration::from_millis(250);
+/// How long after the end of a pod no new one is made, where the ends of others may decide the Job together with it. Ends are
+/// told in whole seconds: it is at least a quarter of one. (Upstream looks a second later.)
+const ENDS_TOGETHER: SignedDuration = SignedDuration::from_millis(1250);
 /// How many pods one decision creates or deletes.
 const PODS_MAX: usize = 500;
 
@@ -82,6 +85,10 @@ impl<'a> Sync<'a> {
                 return self.waits.push(wait);
             }
         }
+        if let Some(wait) = self.others_may_end() {
+            self.report.note("a pod has just ended, and others may end with it");
+            return self.waits.push(wait);
+        }
         let indexes = if self.spec.indexed { self.indexes_to_start(missing) } else { vec![None; missing] };
         let taken = self.pods.iter().map(|pod| pod.name.clone()).chain(self.ownerless.iter().cloned()).collect();
         let mut names = Names::new(self.job, self.before.succeeded + self.before.failed, taken);
@@ -99,6 +106,25 @@ impl<'a> Sync<'a> {
             });
             self.created += 1;
         }
+    }
+
+    /// What is left of the moment in which pods end together, where that may be the end of the Job: failures under limits for each
+    /// index, which no backoff of the Job holds back, and successes under a success policy.
+    fn others_may_end(&self) -> Option<SignedDuration> {
+        let by_failures = self.spec.indexed && self.spec.backoff_limit_per_index.is_some();
+        let by_successes = self.spec.indexed && !self.spec.success_policy().is_null();
+        if !(by_failures || by_successes) || self.active().is_empty() {
+            return None;
+        }
+        let decides = |pod: &&&Pod| match pod.phase {
+            Phase::Failed => by_failures,
+            Phase::Succeeded => by_successes,
+            _ => false,
+        };
+        let last = self.pods.iter().filter(decides).map(|pod| pod.finished_at()).max()?;
+        let left = left(ENDS_TOGETHER, last, self.now);
+        // somebody else's clock may be ahead
+        (left.is_positive() && left <= ENDS_TOGETHER).then_some(left)
     }
 
     /// The lowest indexes that have neither ended nor a pod, without those that must wait for their own backoff.
