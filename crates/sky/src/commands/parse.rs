@@ -159,16 +159,23 @@ impl<'a> Reader<'a> {
                     self.rest = &rest[1..];
                     return Ok(Stop::Word(rest[0].clone()));
                 }
-                "--" => {
-                    self.arguments.extend(self.rest.iter().cloned());
-                    self.rest = &[];
-                }
-                option if option.starts_with('-') && option.len() > 1 => self.option(option)?,
-                word if self.command.group => return Ok(Stop::Word(word.to_owned())),
-                word => self.arguments.push(word.to_owned()),
+                word if self.command.group && !is_like_an_option(word) => return Ok(Stop::Word(word.to_owned())),
+                word => self.word_of_command(word)?,
             }
         }
         Ok(Stop::End)
+    }
+
+    fn word_of_command(&mut self, word: &str) -> Result<(), UsageError> {
+        match word {
+            "--" => {
+                self.arguments.extend(self.rest.iter().cloned());
+                self.rest = &[];
+            }
+            option if is_like_an_option(option) => self.option(option)?,
+            word => self.arguments.push(word.to_owned()),
+        }
+        Ok(())
     }
 
     fn error<T>(&self, message: impl Into<String>) -> Result<T, UsageError> {
@@ -246,10 +253,15 @@ impl<'a> Reader<'a> {
 
     /// Whether what follows may be the value of an option that can do without.
     fn has_value(&self) -> bool {
-        self.rest.first().is_some_and(|next| next.len() < 2 || !next.starts_with('-'))
+        self.rest.first().is_some_and(|next| !is_like_an_option(next))
     }
 
     fn give(&mut self, param: &'a Param, on: bool, name: &str, attached: Option<String>) -> Result<(), UsageError> {
+        // what looks like an option is never the value of one that can do without, attached to it or not: it is read next
+        let (attached, next) = match attached {
+            Some(word) if param.bare.is_some() && is_like_an_option(&word) => (None, Some(word)),
+            attached => (attached, None),
+        };
         let value = if param.flag {
             if attached.is_some() {
                 return self.badly_given(format!("Option '{name}' does not take a value."));
@@ -257,7 +269,7 @@ impl<'a> Reader<'a> {
             on.to_string()
         } else if let Some(value) = attached {
             value
-        } else if let Some(value) = param.bare.as_ref().filter(|_| !self.has_value()) {
+        } else if let Some(value) = param.bare.as_ref().filter(|_| next.is_some() || !self.has_value()) {
             value.clone()
         } else if let Some((value, rest)) = self.rest.split_first() {
             self.rest = rest;
@@ -273,8 +285,12 @@ impl<'a> Reader<'a> {
             }
         }
         self.given.push((param, value));
-        Ok(())
+        next.map_or(Ok(()), |word| self.word_of_command(&word))
     }
+}
+
+fn is_like_an_option(word: &str) -> bool {
+    word.len() > 1 && word.starts_with('-')
 }
 
 /// Gives arguments their names, and looks at all values: of options in the order in which they stand first, then of arguments. Of an option
@@ -420,6 +436,12 @@ mod tests {
         assert_eq!(call("jobs queue -s running, -s FAILED,").values("statuses"), ["RUNNING", "FAILED"]);
         assert_eq!(call("logs dev --hook --status").value("hook_event"), Some(""));
         assert_eq!(call("logs dev --hook stop").value("hook_event"), Some("stop"));
+        // an option that is attached to one that can do without a value is an option
+        let attached = call("logs dev --hook=--status --worker 1");
+        assert_eq!((attached.value("hook_event"), attached.is_set("status")), (Some(""), true));
+        assert_eq!(call("logs dev --hook=-- --status").values("job_ids"), ["--status"]);
+        assert_eq!(call("logs dev --hook=- --worker 1").value("hook_event"), Some("-"));
+        assert_eq!(read("logs dev --worker 1.5 --hook=-5"), Err("No such option: -5".to_owned()));
         assert_eq!(call("jobs pool down p").path, "sky jobs pool down");
         assert_eq!(call("volume ls").path, "sky volume ls");
     }
