@@ -25,12 +25,6 @@ class Scenario:
     steps: list[dict]
 
 
-def make(seed: str, number: int, kind: str) -> Scenario:
-    """The scenario of that number."""
-    maker = {"job": Jobs, "jobset": JobSets}[kind]
-    return maker(random.Random(f"{kind}/{seed}/{number}"), f"{kind}-{number}").scenario()
-
-
 def without_none(**fields: object) -> dict:
     return {k: v for k, v in fields.items() if v is not None}
 
@@ -47,6 +41,13 @@ class Maker:
 
     def settle(self) -> dict:
         return {"settle": {"kinds": self.kinds}}
+
+    def alter(self, meta: dict, spec: dict, before: list[dict]) -> None:
+        """Where a wider maker changes what is made, or what is there before it."""
+
+    def more(self) -> dict:
+        """What else may happen, of a wider maker, with weights."""
+        return {}
 
     # -- Jobs, which are the template of JobSets as well
 
@@ -177,6 +178,8 @@ class Jobs(Maker):
             template["metadata"] = {**template.get("metadata", {}), "labels": {"app": "one"}}
             if rng.random() < 0.6:
                 before.append(self.stray())
+        self.alter(meta, spec, before)
+        self.name = meta["name"]
         self.made = {"create": {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": spec}}
         steps = [*before, self.made, self.settle()]
         if rng.random() < 0.07:
@@ -185,7 +188,7 @@ class Jobs(Maker):
         ways = {self.some_end: 8, self.some_run: 3, self.suspend: 2, self.scale: 2, self.edit: 1.5, self.delete_pods: 1.5,
                 self.delete: 1.5 if held else 0.3, self.unhold: 1 if held else 0, self.again: 0.2,
                 self.suspended_edit: 0.8, self.pods_edited: 0.5, self.stray: 0.3, self.orphan: 0.2, self.status: 0.2,
-                self.make_account: 4 if self.account else 0, self.terminated: 2 if "nodeName" in template["spec"] else 0}  # fmt: skip
+                self.make_account: 4 if self.account else 0, self.terminated: 2 if "nodeName" in template["spec"] else 0, **self.more()}  # fmt: skip
         for _ in range(rng.randint(3, 7)):
             way = rng.choices(list(ways), list(ways.values()))[0]()
             for step in way if isinstance(way, list) else [way]:
@@ -317,11 +320,12 @@ class JobSets(Maker):
             before.append(self.taken())
             # what upstream is refused first, for its name or for what is wrong with it, is not told apart here
             spec["replicatedJobs"][-1]["template"]["spec"].pop("podFailurePolicy", None)
+        self.alter(meta, spec, before)
         steps = [*before, self.made, self.settle()]
         held = "finalizers" in meta
         ways = {self.some_end: 8, self.some_run: 3, self.suspend: 2, self.edit: 2, self.delete_one: 1, self.delete: 1.5 if held else 0.3,
                 self.unhold: 1 if held else 0, self.again: 0.2, self.suspended_edit: 1, self.child: 1, self.pods_edited: 0.3, self.status: 0.2,
-                self.all_run: 1, self.one_fails: 3, self.terminated: 3 if placed else 0}  # fmt: skip
+                self.all_run: 1, self.one_fails: 3, self.terminated: 3 if placed else 0, **self.more()}  # fmt: skip
         for _ in range(rng.randint(3, 7)):
             way = rng.choices(list(ways), list(ways.values()))[0]()
             for step in way if isinstance(way, list) else [way]:
@@ -383,11 +387,11 @@ class JobSets(Maker):
     def child(self) -> dict:
         """Somebody edits a Job of the JobSet, or holds it."""
         rng = self.rng
-        # not its suspension: where the JobSet resumes it before the Job controller has seen that, it has no start time upstream
+        # not to some of its pods: which indexes go is chance. Not its suspension: where the JobSet resumes it before the Job controller has seen that, it has no start time upstream
         return self.patch("Job", rng.choice([
             {"metadata": {"finalizers": ["example.com/keep"]}}, {"metadata": {"finalizers": ["example.com/keep"]}}, {"metadata": {"finalizers": None}},
             {"metadata": {"finalizers": None}}, {"spec": {"suspend": False}}, {"metadata": {"labels": {"mine": "1"}}},
-            {"metadata": {"ownerReferences": None}}, {"spec": {"parallelism": rng.choice([0, 1, 2])}}, {"spec": {"activeDeadlineSeconds": 1}},
+            {"metadata": {"ownerReferences": None}}, {"spec": {"parallelism": rng.choice([0, 4])}}, {"spec": {"activeDeadlineSeconds": 1}},
             {"metadata": {"labels": {"jobset.sigs.k8s.io/restart-attempt": rng.choice([None, "0", "1", "x"])}}},
             {"metadata": {"labels": {REPLICATED: rng.choice([None, "ghost", self.names[-1]])}}}]),
             f"{self.name}-{rng.choice(self.names)}-{rng.choice([0, 0, 1])}")  # fmt: skip
@@ -443,9 +447,9 @@ class JobSets(Maker):
         return self.patch("JobSet", {"spec": {"suspend": self.rng.random() < 0.6}}, self.name)
 
     def edit(self) -> dict:
-        # not a success policy that goes: upstream's controller does not survive the first Job that then ends
+        # not a success policy that goes: upstream's controller does not survive the first Job that then ends, nor without a network a suspension
         return self.patch("JobSet", self.rng.choice([
-            {"spec": {"failurePolicy": {"maxRestarts": 3}}}, {"spec": {"failurePolicy": None}}, {"spec": {"network": None}},
+            {"spec": {"failurePolicy": {"maxRestarts": 3}}}, {"spec": {"failurePolicy": None}}, {"spec": {"network": {}}},
             {"spec": {"successPolicy": {"operator": "Any"}}}, {"spec": {"startupPolicy": None}}, {"spec": {"network": {"subdomain": "other"}}},
             {"spec": {"ttlSecondsAfterFinished": 100000}}, {"spec": {"managedBy": "example.com/other"}}, {"spec": {"coordinator": {"replicatedJob": "a"}}},
             {"spec": {"suspend": None}}, {"spec": {"volumeClaimPolicies": None}}, {"spec": {"ttlSecondsAfterFinished": 0}},

@@ -1,11 +1,13 @@
-"""Random Jobs and JobSets, given to Kubernetes with its Job and JobSet controllers and to `trainyard up`: both must make the same of them.
+"""Random Jobs, JobSets and lives of TrainJobs, given to Kubernetes with its own and upstream's controllers and to `trainyard up`: both must
+make the same of them.
 
     SEED=7 CASES=200 pytest e2e/test_jobs_differential.py            other scenarios, more of them
-    SEED=1 CASE=12 pytest e2e/test_jobs_differential.py -k jobset    one of them alone
+    SEED=1 CASE=12 pytest e2e/test_jobs_differential.py -k jobset    one of them alone (and of `wide-jobset`)
 
-`random_jobs.py` makes scenarios up in the form of the recordings. They are played on both sides step by step, with the player of
-the recordings: one step is taken on both, then the next; a settle waits until both stand still and show the same, or until they
-have stood still for longer than any backoff. Compared are answers, objects and events. Both run without a node, so pods that
+`random_jobs.py` makes scenarios up in the form of the recordings, `random_jobs_wide.py` those with what is rarer, and
+`random_train_lives.py` those of TrainJobs. They are played on both sides step by step, with the player of the recordings: one step
+is taken on both, then the next; a settle waits until both stand still and show the same, or until they have stood still for
+longer than any backoff. Compared are answers, objects and events. Both run without a node, so pods that
 are deleted are ended by garbage collection, for which each side has its own clock of 20 s: where it came in between and the sides differ,
 the scenario is played again, at most twice.
 `job_differences.yaml` names what may differ and why. REPORT names a file for all that differs. UPSTREAM and OURS name kubeconfigs of control planes that run already.
@@ -27,13 +29,15 @@ import yaml
 
 from cluster import Cluster
 from conftest import ROOT, Yard, stop
-from random_jobs import Scenario, make
+from random_jobs import Scenario
+from random_jobs_wide import make
 from test_api_differential import Side
+from test_differential import comparable, in_any_order
 
 sys.path.insert(0, str(ROOT / "e2e/golden"))
 import replay
 
-GATE = {"job": 40, "jobset": 40}
+GATE = {"job": 40, "jobset": 40, "wide-job": 12, "wide-jobset": 12, "trainjob": 12}
 SEED = os.environ.get("SEED", "1")
 NUMBERS = {kind: [int(os.environ["CASE"])] if "CASE" in os.environ else range(int(os.environ.get("CASES", gate))) for kind, gate in GATE.items()}
 NAMED: list[dict[str, str]] = yaml.safe_load((pathlib.Path(__file__).parent / "job_differences.yaml").read_text())
@@ -54,6 +58,7 @@ class Play(replay.Run):
         (folder / "scenario.yaml").write_text(yaml.safe_dump({"steps": scenario.steps}, sort_keys=False))
         super().__init__(server, folder)
         self.collected = False
+        self.is_train = scenario.kind == "TrainJob"
 
     def take(self, verb: str, arg: dict) -> tuple[object, dict]:
         """What a settle, or the events, show now: a mark that changes with them, and what is compared."""
@@ -67,8 +72,16 @@ class Play(replay.Run):
 
         self.settled = settled
         seen.append(getattr(self, f"step_{verb}")(arg, None))
+        if self.is_train:
+            seen = [{name: [*map(comparable, found)] if name == "objects" else found for name, found in seen[0].items()}]
         self.collected |= any(map(awaits_collection, self.server.list("Pod", self.name) or []))
         return marks[0], seen[0]
+
+    def outcome(self, answer: replay.Answer, show: bool = False) -> dict:
+        out = super().outcome(answer, show)
+        if self.is_train and "message" in out:
+            out["message"] = in_any_order(out["message"])
+        return out
 
     def step_pods(self, arg: dict) -> dict:
         """Like the recordings' step, but for pods that are there or not by now; of pods that are alike it takes any."""
@@ -77,13 +90,43 @@ class Play(replay.Run):
         found = [p for p in self.server.list("Pod", self.name, selector) or []
                  if bool(p["metadata"].get("deletionTimestamp")) == terminating and p.get("status", {}).get("phase") not in ("Succeeded", "Failed")]  # fmt: skip
         self.norm.learn(found)
-        ready = lambda pod: [c["status"] for c in pod["status"].get("conditions") or [] if c["type"] == "Ready"]
         codes = set()
-        for pod in sorted(found, key=lambda p: (p["status"].get("phase"), ready(p), p["metadata"]["name"]))[:limit]:
+        for pod in sorted(found, key=likeness)[:limit]:
             body = {"metadata": {"uid": pod["metadata"]["uid"]}, "status": replay.kubelet_status(pod, **arg)}
             codes.add(self.server.request("PATCH", self.path(pod, subresource="status"), body, replay.PATCH_TYPES["strategic"]).code)
         # of several that end, a controller may have deleted the last by the time that it ends
         return {"pods": min(len(found), limit or len(found)), "codes": sorted(codes - {404})}
+
+
+    def step_bind(self, arg: dict) -> dict:
+        """What a scheduler does: pods without a node get one."""
+        codes = self.each_pod(arg, lambda pod: not pod["spec"].get("nodeName"), lambda pod: ("POST", self.path(pod, subresource="binding"), {
+            "apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod["metadata"]["name"]}, "target": {"kind": "Node", "name": arg["node"]}}))  # fmt: skip
+        return {"codes": codes}
+
+    def step_leave(self, arg: dict) -> dict:
+        """Pods are evicted, deleted, or deleted at once."""
+        eviction = lambda pod: {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod["metadata"]["name"], "namespace": self.name}}
+        ways = {
+            "evict": lambda pod: ("POST", self.path(pod, subresource="eviction"), eviction(pod)),
+            "delete": lambda pod: ("DELETE", self.path(pod), {}),
+            "force": lambda pod: ("DELETE", self.path(pod), {"gracePeriodSeconds": 0}),
+        }
+        return {"codes": self.each_pod(arg, lambda pod: True, ways[arg["way"]])}
+
+    def each_pod(self, arg: dict, wanted, request) -> list[int]:
+        """One request for each of the live pods; of pods that are alike it takes any."""
+        found = [p for p in self.server.list("Pod", self.name, arg.get("selector")) or []
+                 if not p["metadata"].get("deletionTimestamp") and p.get("status", {}).get("phase") not in ("Succeeded", "Failed") and wanted(p)]  # fmt: skip
+        self.norm.learn(found)
+        found.sort(key=likeness)
+        return sorted({self.server.request(*request(pod)).code for pod in found[: arg.get("limit")]} - {404})
+
+
+def likeness(pod: dict) -> tuple:
+    """Pods that are alike by this are the same to the controllers, but for their names, which are chance."""
+    meta, ready = pod["metadata"], [c["status"] for c in pod["status"].get("conditions") or [] if c["type"] == "Ready"]
+    return pod["status"].get("phase"), ready, "ownerReferences" in meta, meta.get("labels", {}).get("app", ""), meta["name"]
 
 
 def awaits_collection(pod: dict) -> bool:
@@ -171,7 +214,7 @@ def test_random_jobs_fare_alike(sides: list[Side], kind: str):
         if any(re.search(entry["report"], report) and re.search(entry.get("kind", ""), kind) for entry in NAMED):
             named += 1
             continue
-        number = scenario.namespace.partition("-")[2]
+        number = scenario.namespace.rpartition("-")[2]
         wrong.append(f"=== SEED={SEED} CASE={number} {kind}\n{report}\n--- the scenario\n{yaml.safe_dump(scenario.steps, sort_keys=False, width=160)}")
     summary = (f"{kind}s of seed {SEED}: {len(scenarios)} scenarios, {steps} steps alike, {named} named differences, {len(wrong)} others, "
                f"in {time.monotonic() - begin:.0f} s")  # fmt: skip
