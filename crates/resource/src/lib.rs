@@ -17,7 +17,7 @@ pub use quotas::{Growth, Quotas};
 pub use user::{Access, Ask, Tokens, User, bearer};
 
 use crate::status::Status;
-use api::field::ErrorList;
+use api::field::{Error as FieldError, ErrorList};
 use jiff::Timestamp;
 use merge::apply::Ignored;
 use merge::schema::Schema;
@@ -265,6 +265,11 @@ pub trait Strategy: Send + Sync {
     /// The part of an object whose empty lists and maps raise `metadata.generation` whenever somebody sends them: upstream keeps
     /// none, and compares with `reflect.DeepEqual`.
     fn counts_empty(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// What is wrong with an empty list or map that was given at this path: what is validated has none of those that Go does not write.
+    fn refuses_empty(&self, _path: &str) -> Option<FieldError> {
         None
     }
 

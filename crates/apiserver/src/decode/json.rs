@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt;
 
-/// Parses JSON and returns the paths of fields given more than once (the last one counts, as in Go).
+/// Parses JSON and returns the paths of fields given more than once, each once (the last one counts, as in Go).
 ///
 /// # Errors
 /// What Go's decoder would say.
@@ -179,13 +179,14 @@ impl<'de> Visitor<'de> for Seed<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
         let mut out = Map::new();
+        let mut told = HashSet::new();
         while let Some(key) = map.next_key::<String>()? {
             let place = Place::Field(self.place, &key);
             if let Some(seen) = self.seen {
                 seen.borrow_mut().push(place.path());
             }
             let value = map.next_value_seed(Seed { place: &place, ..self.clone() })?;
-            if out.contains_key(&key) {
+            if out.contains_key(&key) && told.insert(key.clone()) {
                 self.repeated.borrow_mut().push(place.path());
             }
             out.insert(key, value);

@@ -33,7 +33,7 @@ fn faults_of_fields_are_told_where_they_stand() {
 
 #[test]
 fn reads_json_as_go_does() {
-    let (value, repeated) = json(br#"{"a":{"b":1,"b":2.0},"c":[{"d":1,"d":1}]}"#).unwrap();
+    let (value, repeated) = json(br#"{"a":{"b":1,"b":2.5,"b":2.0},"c":[{"d":1,"d":1}]}"#).unwrap();
     assert_eq!(value, serde_json::json!({"a": {"b": 2.0}, "c": [{"d": 1}]}));
     assert_eq!(repeated, ["a.b", "c[0].d"]);
     for (text, error) in [

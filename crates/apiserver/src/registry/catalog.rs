@@ -193,6 +193,9 @@ impl Served {
             let unknown = value.get_mut("metadata").map(|meta| merge::schema::object_meta().prune(meta));
             return unknown.into_iter().flatten().map(|path| format!("metadata.{path}")).collect();
         }
+        if self.custom.is_some() {
+            return self.schema().prune_sent(value);
+        }
         let mut dropped = self.schema().prune(value);
         if let Some(name) = self.resource.type_name {
             dropped.extend(merge::builtin::prune_schemas(name, value));
@@ -280,6 +283,14 @@ impl Served {
                 storage.default(value);
             }
             value["apiVersion"] = format!("{}/{}", self.resource.group, custom.storage_version).into();
+        }
+    }
+
+    /// A trial stores nothing, and is answered with what would have been read of what would have been stored.
+    pub(crate) fn through_storage(&self, value: &mut Value) {
+        if self.custom.as_ref().is_some_and(|custom| !self.is_storage_version(custom)) {
+            self.to_storage(value);
+            self.shape(value);
         }
     }
 

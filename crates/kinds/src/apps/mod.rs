@@ -9,7 +9,7 @@ pub use revision::ControllerRevisions;
 
 use super::kit::{age, at, child, default, int, items, keep, label_selector, labels, map, text, unset};
 use super::podspec;
-use api::field::ErrorList;
+use api::field::{Error, ErrorList};
 use api::names;
 use jiff::Timestamp;
 use merge::apply::Ignored;
@@ -50,6 +50,10 @@ impl Workload {
 }
 
 impl Strategy for Workload {
+    fn refuses_empty(&self, path: &str) -> Option<Error> {
+        podspec::refuses_empty(path, "spec.template.spec")
+    }
+
     fn default(&self, object: &mut Value) {
         if *self == ReplicationController {
             let own = at(object, "spec.template.metadata.labels").clone();

@@ -30,6 +30,10 @@ fn immutable(new: &Value, old: &Value, field: &str, path: &Path, errors: &mut Er
 pub struct PodTemplates;
 
 impl Strategy for PodTemplates {
+    fn refuses_empty(&self, path: &str) -> Option<Error> {
+        podspec::refuses_empty(path, "template.spec")
+    }
+
     fn default(&self, object: &mut Value) {
         podspec::defaults(child(child(object, "template"), "spec"));
     }

@@ -92,6 +92,10 @@ fn time_zone(zone: &Value, path: &Path, errors: &mut ErrorList) {
 }
 
 impl Strategy for CronJobs {
+    fn refuses_empty(&self, path: &str) -> Option<Error> {
+        podspec::refuses_empty(path, "spec.jobTemplate.spec.template.spec")
+    }
+
     fn default(&self, object: &mut Value) {
         let spec = child(object, "spec");
         default(spec, "concurrencyPolicy", "Allow");

@@ -14,7 +14,7 @@ use super::kit::{
     age, at, child, default, human, int, is_true, items, items_mut, keep, label_selector, map, text, time,
 };
 use super::podspec;
-use api::field::ErrorList;
+use api::field::{Error, ErrorList};
 use jiff::Timestamp;
 use resource::{Context, Strategy};
 use serde_json::{Value, json};
@@ -35,6 +35,10 @@ fn show_template_labels(job: &mut Value) {
 }
 
 impl Strategy for Jobs {
+    fn refuses_empty(&self, path: &str) -> Option<Error> {
+        podspec::refuses_empty(path, "spec.template.spec")
+    }
+
     fn default(&self, object: &mut Value) {
         // A new Job gets those of its template once they are complete (`prepare_create`).
         if !text(object, "metadata.uid").is_empty() {

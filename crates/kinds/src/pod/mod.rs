@@ -144,6 +144,10 @@ impl Strategy for Bindings {
 }
 
 impl Strategy for Pods {
+    fn refuses_empty(&self, path: &str) -> Option<Error> {
+        podspec::refuses_empty(path, "spec")
+    }
+
     fn admit_valid(&self, cx: &Context<'_>, new: &Value) -> Result<(), Status> {
         super::limits::check(cx, "pods", new)?;
         admission::overhead(cx, new)

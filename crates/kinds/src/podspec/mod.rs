@@ -16,7 +16,7 @@ pub(crate) use validate::{ip, labels};
 pub(crate) use volumes::volume_type;
 
 pub use containers::trimmed_images;
-pub use resources::{resource_name, resource_requirements};
+pub use resources::{refuses_empty, resource_name, resource_requirements};
 pub use scheduling::label_selector;
 pub use validate::{app_armor, node_name_faults, spec as validate};
 

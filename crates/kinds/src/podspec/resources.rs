@@ -59,6 +59,17 @@ fn resource_name_of_pod(name: &str, path: &Path, errors: &mut ErrorList) {
     errors.extend(faults);
 }
 
+fn claims_of_pod(path: &Path) -> Error {
+    Error::forbidden(&path.child("claims"), "claims may not be set for Resources at pod-level")
+}
+
+/// What is wrong with an empty list or map at `path` of an object with a pod's specification at `spec`.
+pub fn refuses_empty(path: &str, spec: &str) -> Option<Error> {
+    let resources = Path::new(spec).child("resources");
+    let claims = claims_of_pod(&resources);
+    (claims.field.as_str() == path).then_some(claims)
+}
+
 /// What a pod has as a whole: valid itself, and no less than its containers have.
 pub(super) fn pod_resources(spec: &Value, path: &Path, errors: &mut ErrorList) {
     let resources = at(spec, "resources");
@@ -71,7 +82,7 @@ pub(super) fn pod_resources(spec: &Value, path: &Path, errors: &mut ErrorList) {
         return;
     }
     if !at(resources, "claims").is_null() {
-        errors.push(Error::forbidden(&path.child("claims"), "claims may not be set for Resources at pod-level"));
+        errors.push(claims_of_pod(&path));
     }
     errors.extend(requirements(resources, resource_name_of_pod, &path));
     for (part, what) in [("requests", ""), ("limits", HUGE_PAGES)] {

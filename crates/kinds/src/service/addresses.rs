@@ -204,9 +204,11 @@ fn families(spec: &mut Value, old: Option<&Value>) -> ErrorList {
     }
     let known = items(spec, "ipFamilies").len();
     let addresses: Vec<IpAddr> = texts(spec, "clusterIPs").iter().filter_map(|address| address.parse().ok()).collect();
+    // written only once all holds: what is refused is looked at again, as it was sent
+    let mut inferred = false;
     for (i, address) in addresses.iter().enumerate().skip(known) {
         if address.is_ipv4() {
-            spec["ipFamilies"] = json!(["IPv4"]);
+            inferred = true;
         } else {
             let detail = format!("{} is not configured on this cluster", family(*address));
             let place = spec_path("clusterIPs").index(i);
@@ -239,7 +241,7 @@ fn families(spec: &mut Value, old: Option<&Value>) -> ErrorList {
         }
     }
     if errors.is_empty() {
-        if items(spec, "ipFamilies").is_empty() {
+        if inferred || items(spec, "ipFamilies").is_empty() {
             spec["ipFamilies"] = json!(["IPv4"]);
         }
         spec["ipFamilyPolicy"] = policy.unwrap_or_else(|| "SingleStack".to_owned()).into();

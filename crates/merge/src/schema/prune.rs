@@ -24,6 +24,8 @@ struct Walk {
     path: String,
     place: Place,
     dropped: Dropped,
+    /// Whole numbers with a fraction stay the floats as which they were sent.
+    as_sent: bool,
 }
 
 impl Schema {
@@ -33,7 +35,17 @@ impl Schema {
     /// Whole numbers written with a fraction (`2.0`) become integers where integers are wanted or nothing is said, as they
     /// do on their way through Go's JSON encoder.
     pub fn prune(&self, value: &mut Value) -> Vec<String> {
-        let mut walk = Walk { path: String::new(), place: Place::Body, dropped: Dropped::default() };
+        self.pruned(value, false)
+    }
+
+    /// As [`Self::prune`], of a custom object that somebody has sent: its numbers are those of the text until it is [`written`], and
+    /// differ from the integers that are stored.
+    pub fn prune_sent(&self, value: &mut Value) -> Vec<String> {
+        self.pruned(value, true)
+    }
+
+    fn pruned(&self, value: &mut Value, as_sent: bool) -> Vec<String> {
+        let mut walk = Walk { path: String::new(), place: Place::Body, dropped: Dropped::default(), as_sent };
         walk.prune(value, self);
         let Dropped { own_metadata, body, embedded_metadata } = walk.dropped;
         let mut all = Vec::new();
@@ -93,7 +105,7 @@ impl Walk {
             Value::Number(number) => {
                 narrow(number);
                 // Elsewhere a float is compared, or refused, as the float that it is.
-                if matches!(schema.kind, Type::Integer | Type::IntOrString | Type::Any) {
+                if !self.as_sent && matches!(schema.kind, Type::Integer | Type::IntOrString | Type::Any) {
                     normalize_number(number);
                 }
             }
@@ -107,7 +119,7 @@ impl Walk {
         for (name, member) in members.iter_mut() {
             let Some(known) = schema.member(name) else {
                 if schema.preserve_unknown {
-                    normalize(member);
+                    self.unknown(member);
                 } else {
                     unknown.push(name.clone());
                 }
@@ -150,7 +162,7 @@ impl Walk {
                             self.prune(member, known);
                             self.path.truncate(length);
                         }
-                        None => normalize(member),
+                        None => self.unknown(member),
                     }
                 }
             }
@@ -162,7 +174,14 @@ impl Walk {
                     self.path.truncate(length);
                 }
             }
-            (value, _) => normalize(value),
+            (value, _) => self.unknown(value),
+        }
+    }
+
+    /// What the schema says nothing of.
+    fn unknown(&self, value: &mut Value) {
+        if !self.as_sent {
+            normalize(value);
         }
     }
 

@@ -140,6 +140,9 @@ impl Core {
             let found = served.schema().validate_new(&new, &errors);
             errors.extend(found);
         }
+        if served.custom.is_none() {
+            errors.extend(empty.iter().filter_map(|(path, _)| strategy.refuses_empty(path)));
+        }
         let early = strategy.early_warnings(&new);
         if !errors.is_empty() {
             return Err(self.invalid(target, &name, errors, &empty).with_warnings(&early));
@@ -173,6 +176,7 @@ impl Core {
         }
         bounded(&new)?;
         if options.dry_run {
+            served.through_storage(&mut new);
             return Ok(Attempt::Done(Answer { code: 201, object: Object::Made(Arc::new(new)), warnings }));
         }
         served.to_storage(&mut new);

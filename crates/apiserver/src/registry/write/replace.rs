@@ -194,6 +194,9 @@ impl Core {
             errors.extend(found.errors);
             let_be = found.warnings;
         }
+        if main && served.custom.is_none() {
+            errors.extend(empty.iter().filter_map(|(path, _)| strategy.refuses_empty(path)));
+        }
         if !errors.is_empty() {
             let refused = self.invalid(target, api::object::meta(&new, "name"), errors, &empty);
             return Err(refused.with_warnings(&let_be));
@@ -231,6 +234,7 @@ impl Core {
         }
         bounded(&new)?;
         if options.dry_run {
+            served.through_storage(&mut new);
             return Ok(Attempt::Done(Answer { code: 200, object: Object::Made(Arc::new(new)), warnings }));
         }
         // clients expect the object that they asked for; watchers hear of the one that was stored
