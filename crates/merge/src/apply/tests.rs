@@ -1,6 +1,9 @@
 //! Applies and updates as data, and properties that hold for all of them.
 
+use super::configuration::LAST_APPLIED;
 use super::*;
+use crate::schema::Schema;
+use jiff::Timestamp;
 use proptest::prelude::*;
 use serde_json::json;
 use std::sync::Arc;
