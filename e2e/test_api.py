@@ -299,6 +299,21 @@ def test_a_jobs_pods_are_told_whole_at_any_moment(raw: Raw):
     raw.call(f"{TRAINJOBS}/polled-too", "DELETE")
 
 
+def test_fields_are_managed_by_the_programs_that_write_them_on_a_cluster(raw: Raw):
+    """As upstream's are with the images of Trainer and JobSet: of one process, each writer says which program it is."""
+    raw.call(TRAINJOBS, "POST", trainjob("managed", "true"))
+    wait_for("the job to end", lambda: finished(raw, "managed"))
+    managers = lambda path: {(m["manager"], m.get("subresource", "")) for m in raw.call(path)[1]["metadata"]["managedFields"]}
+    base = TRAINJOBS.partition("/trainer")[0]
+    assert ("manager", "status") in managers(f"{TRAINJOBS}/managed")
+    assert managers(f"{base}/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets/managed") == {("trainer", ""), ("manager", "status")}
+    job = f"{base}/batch/v1/namespaces/default/jobs/managed-node-0"
+    assert managers(job) == {("manager", ""), ("kube-controller-manager", "status")}
+    [pod] = raw.names(pods_of("managed"))
+    assert managers(f"{PODS}/{pod}") == {("kube-controller-manager", ""), ("kubelet", "status")}
+    assert managers(f"{CONFIGMAPS}/kube-root-ca.crt") == {("kube-controller-manager", "")}
+
+
 def test_logs_are_followed_as_they_are_written(raw: Raw):
     """4, 15: `follow=True` streams while the process runs; a last line without a newline gets one."""
     raw.call(TRAINJOBS, "POST", trainjob("followed", "echo one; echo two; sleep 3; printf three"))

@@ -84,6 +84,8 @@ pub(crate) struct Controller {
     /// Asked for once: every change of any object is held against them.
     primary: Primary,
     watches: Vec<Watch>,
+    /// The program as which it writes, where it is not the client's own.
+    agent: Option<&'static str>,
     requests: Arc<Requests>,
     cache: Arc<Cache>,
     recorder: Arc<Recorder>,
@@ -168,7 +170,22 @@ impl Controller {
     ) -> Self {
         let (primary, watches) = (reconciler.primary(), reconciler.watches());
         let reconciler = Box::new(reconciler);
-        Self { reconciler, primary, watches, requests, cache, recorder, queue: Arc::default(), metrics: None }
+        Self {
+            reconciler,
+            primary,
+            watches,
+            requests,
+            cache,
+            recorder,
+            queue: Arc::default(),
+            metrics: None,
+            agent: None,
+        }
+    }
+
+    /// The same, writing as a program of its own.
+    pub(crate) fn named(self, agent: Option<&'static str>) -> Self {
+        Self { agent, ..self }
     }
 
     /// The same, counting what it does; its series are called as upstream's controllers are.
@@ -249,7 +266,7 @@ impl Controller {
                 reporter: self.reconciler.name(),
                 action: "Reconciling",
             };
-            self.recorder.record(&object, &event).await;
+            self.recorder.record(&object, &event, self.agent).await;
         }
     }
 
@@ -286,7 +303,7 @@ impl Controller {
             tracing::debug!(controller = self.reconciler.name(), object = %target, report = ?decision.report.0, "decided");
         }
         let next = decision.next;
-        let outcome = execute(&self.requests, &self.cache, &self.recorder, target, decision).await;
+        let outcome = execute(&self.requests, &self.cache, &self.recorder, self.agent, target, decision).await;
         let settled = self.queue.settle(target, &outcome, next);
         if let (Outcome::Failed(errors, _), Settled::Failed(delay)) = (&outcome, settled) {
             tracing::warn!(controller = self.reconciler.name(), object = %target, ?delay, error = errors.join("; "), "could not carry out the decision; will try again");

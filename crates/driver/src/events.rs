@@ -1,7 +1,7 @@
 //! Core/v1 Events with first and last timestamps and a count: the form that `kubectl`, and the Kubeflow SDK's
 //! `get_job_events`, can read (events.k8s.io writers leave `firstTimestamp` empty, which hides them from both).
 
-use crate::requests::Requests;
+use crate::requests::{How, Requests};
 use api::error_chain;
 use api::object::{self, Gvk, Key};
 use futures::StreamExt;
@@ -27,6 +27,8 @@ const WRITERS: usize = 16;
 struct Entry {
     regarding: Value,
     event: Event,
+    /// The program whose event it is.
+    agent: Option<&'static str>,
 }
 
 /// Writes events beside the controllers' own work: an event is a durable write like any other, and no decision waits for
@@ -57,10 +59,10 @@ impl Recorder {
     }
 
     /// Hands the event over; about `primary` where it does not say about whom.
-    pub(crate) async fn record(&self, primary: &Value, event: &Event) {
+    pub(crate) async fn record(&self, primary: &Value, event: &Event, agent: Option<&'static str>) {
         let regarding = named(event.regarding.as_ref().unwrap_or(primary));
         // nobody writes any more once the driver has stopped
-        let _ = self.sender.send(Entry { regarding, event: event.clone() }).await;
+        let _ = self.sender.send(Entry { regarding, event: event.clone(), agent }).await;
     }
 
     /// Writes what is handed over, until cancelled. To be spawned once.
@@ -74,7 +76,8 @@ impl Recorder {
         entries.for_each_concurrent(WRITERS, |entry| async move { self.count_and_write(&entry).await }).await;
     }
 
-    async fn count_and_write(&self, Entry { regarding, event }: &Entry) {
+    async fn count_and_write(&self, entry: &Entry) {
+        let Entry { regarding, event, .. } = entry;
         let mut hasher = DefaultHasher::new();
         (object::uid(regarding), &event.reason, &event.message, event.kind.as_str(), event.reporter).hash(&mut hasher);
         let name = format!("{}.{:016x}", object::meta(regarding, "name"), hasher.finish());
@@ -87,7 +90,7 @@ impl Recorder {
             *count += 1;
             *count
         };
-        if let Err(error) = self.write(regarding, event, &name, count).await {
+        if let Err(error) = self.write(entry, &name, count).await {
             // one that nobody has seen does not count
             let mut counts = self.counts.lock().await;
             if let Some(count) = counts.get_mut(&format!("{}/{name}", object::meta(regarding, "namespace"))) {
@@ -100,11 +103,12 @@ impl Recorder {
 
     async fn write(
         &self,
-        regarding: &Value,
-        event: &Event,
+        Entry { regarding, event, agent }: &Entry,
         name: &str,
         count: u64,
     ) -> Result<(), crate::requests::RequestError> {
+        let (merge, json) = ("application/merge-patch+json", "application/json");
+        let [merge, json] = [merge, json].map(|content_type| How { content_type, agent: *agent });
         let gvk = Gvk::new("", "v1", "Event");
         let namespace = match object::meta(regarding, "namespace") {
             "" => "default",
@@ -114,7 +118,7 @@ impl Recorder {
         let now = clock::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         if count > 1 {
             let body = json!({"count": count, "lastTimestamp": now});
-            let patched = self.requests.send(Method::PATCH, &gvk, &key, "", "application/merge-patch+json", body).await;
+            let patched = self.requests.send(Method::PATCH, &gvk, &key, "", merge, body).await;
             match patched {
                 Ok(_) => return Ok(()),
                 Err(error) if error.code() == 404 => {}
@@ -136,14 +140,13 @@ impl Recorder {
             body["action"] = event.action.into();
         }
         let collection = Key::new(namespace, "");
-        match self.requests.send(Method::POST, &gvk, &collection, "", "application/json", body).await {
+        match self.requests.send(Method::POST, &gvk, &collection, "", json, body).await {
             // from before a restart: go on counting from what is there
             Err(error) if error.is("AlreadyExists") => {
-                let held =
-                    self.requests.send(Method::GET, &gvk, &key, "", "application/json", Value::Null).await?.open();
+                let held = self.requests.send(Method::GET, &gvk, &key, "", json, Value::Null).await?.open();
                 let count = held["count"].as_u64().unwrap_or(1) + 1;
                 let body = json!({"count": count, "lastTimestamp": now});
-                self.requests.send(Method::PATCH, &gvk, &key, "", "application/merge-patch+json", body).await?;
+                self.requests.send(Method::PATCH, &gvk, &key, "", merge, body).await?;
                 let held_name = format!("{namespace}/{name}");
                 self.counts.lock().await.insert(held_name, count);
                 Ok(())

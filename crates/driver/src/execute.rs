@@ -14,6 +14,7 @@ pub(crate) async fn execute(
     requests: &Requests,
     cache: &Cache,
     recorder: &Recorder,
+    agent: Option<&'static str>,
     target: &Target,
     decision: Decision,
 ) -> Outcome {
@@ -28,7 +29,7 @@ pub(crate) async fn execute(
             Step::End(outcome) => return outcome,
         };
         answer = Some(match request {
-            Request::Call(call) => match requests.call(call).await {
+            Request::Call(call) => match requests.call(call, agent).await {
                 Ok(held) => {
                     let object = held.open();
                     shown = Some(held);
@@ -48,7 +49,7 @@ pub(crate) async fn execute(
             Request::Record(event) => {
                 // unless there is nothing that it could be about: a controller's key need not name an object
                 if let Some(object) = primary.as_deref().or(event.regarding.as_ref()) {
-                    recorder.record(object, &event).await;
+                    recorder.record(object, &event, agent).await;
                 }
                 Answer::Noted
             }

@@ -65,6 +65,9 @@ pub struct Options {
     pub namespace: Option<String>,
     /// Objects worked on at a time, by the reconciler's name. Default: 32 each.
     pub workers: BTreeMap<&'static str, usize>,
+    /// As what program a reconciler writes, by its name: API servers take the field manager of a write from that. Default: as
+    /// what the client says.
+    pub agents: Option<fn(&str) -> &'static str>,
     /// Takes away what nobody reads, before an object is kept. Default: everything is kept.
     pub slim: Option<fn(&Gvk, &mut Value)>,
     /// Kinds of which there are many: held as text, a tenth of the memory, and parsed for each look. Default: none.
@@ -85,7 +88,7 @@ pub struct Events(Arc<Recorder>);
 impl Events {
     /// Hands an event over to be written; about `about` where it does not say about whom.
     pub async fn record(&self, about: &Value, event: &Event) {
-        self.0.record(about, event).await;
+        self.0.record(about, event, None).await;
     }
 }
 
@@ -128,7 +131,8 @@ impl Driver {
     pub fn add<R: Reconciler>(&mut self, reconciler: R) {
         let workers = self.options.workers.get(reconciler.name()).copied().unwrap_or(WORKERS);
         let requests = self.requests.clone();
-        let controller = Controller::new(reconciler, requests, self.cache.clone(), self.recorder.clone());
+        let agent = self.options.agents.map(|agents| agents(reconciler.name()));
+        let controller = Controller::new(reconciler, requests, self.cache.clone(), self.recorder.clone()).named(agent);
         let controller = Arc::new(controller.counted(self.options.metrics.clone(), workers));
         self.controllers.push(controller.clone());
         self.starts.push(Box::new(move |tasks, stop| {

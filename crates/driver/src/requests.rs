@@ -82,6 +82,14 @@ pub(crate) struct Served {
 /// How many objects are asked for at a time: what is read of them is large while it is read.
 const PART: usize = 500;
 
+/// How a request is made.
+#[derive(Clone, Copy)]
+pub(crate) struct How<'a> {
+    pub content_type: &'a str,
+    /// The program that asks, where it is not the client's own.
+    pub agent: Option<&'static str>,
+}
+
 /// A part of a list.
 #[derive(Default)]
 pub(crate) struct Part {
@@ -192,10 +200,10 @@ impl Requests {
     }
 
     /// One of a decision's calls.
-    pub(crate) async fn call(&self, call: Call) -> Result<Held, RequestError> {
+    pub(crate) async fn call(&self, call: Call, agent: Option<&'static str>) -> Result<Held, RequestError> {
         let method = Method::from_bytes(call.method().as_bytes()).expect("invariant: a constant of HTTP");
         let (tail, content_type) = (call.tail(), call.content_type());
-        self.send(method, &call.target.gvk, &call.target.key, &tail, content_type, call.body).await
+        self.send(method, &call.target.gvk, &call.target.key, &tail, How { content_type, agent }, call.body).await
     }
 
     /// One request; `tail` is what follows the object's path (`/status`, `?force=true`), and a body of null is none.
@@ -205,7 +213,7 @@ impl Requests {
         gvk: &Gvk,
         key: &Key,
         tail: &str,
-        content_type: &str,
+        how: How<'_>,
         body: Value,
     ) -> Result<Held, RequestError> {
         let path = self.path(gvk, key).await?;
@@ -214,9 +222,12 @@ impl Requests {
             .method(method)
             .uri(format!("{path}{tail}"))
             .header(http::header::ACCEPT, "application/json")
-            .header(http::header::CONTENT_TYPE, content_type)
+            .header(http::header::CONTENT_TYPE, how.content_type)
             .body(bytes)
             .map_err(RequestError::Form)?;
+        if let Some(agent) = how.agent {
+            request.headers_mut().insert(http::header::USER_AGENT, http::HeaderValue::from_static(agent));
+        }
         if self.hands {
             request.extensions_mut().insert(Handed(Arc::new(body)));
         }
@@ -266,7 +277,8 @@ impl Requests {
             tail += "&continue=";
             tail.extend(form_urlencoded::byte_serialize(after.as_bytes()));
         }
-        let list = self.send(Method::GET, gvk, &self.everywhere(), &tail, "application/json", Value::Null).await?;
+        let how = How { content_type: "application/json", agent: None };
+        let list = self.send(Method::GET, gvk, &self.everywhere(), &tail, how, Value::Null).await?;
         let mut list = Arc::unwrap_or_clone(list.open());
         let text = |name: &str| list["metadata"][name].as_str().unwrap_or_default().to_owned();
         let (revision, rest) = (text("resourceVersion"), text("continue"));

@@ -194,7 +194,8 @@ pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
             tokio::time::sleep(TREES_STAY).await;
         }
     });
-    let client = Client::new(server.service(User::admin()), "default");
+    let client_of = |program| Client::new(server.service(User::admin()).named(program), "default");
+    let client = client_of("trainyard");
     evidence.connect(&client);
     install::install(&client, &controllers).await?;
 
@@ -215,7 +216,7 @@ pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
             tasks.spawn(keeper.map_err(UpError::Node)?.run(stop.clone()));
         }
         let keep = keeps.then(|| Arc::new(kept.clone()) as Arc<dyn Keep>);
-        let agent = agent(&client, config, address, keep).await?;
+        let agent = agent(&client_of("kubelet"), config, address, keep).await?;
         node = if agent.isolation().is_hosts() { "hosts" } else { "plain" }.to_owned();
         let stop = stop.clone();
         tasks.spawn(agent_part.run(async move { agent.run(stop).await }));
@@ -238,7 +239,11 @@ pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
     });
     if !controllers.is_empty() {
         let source = Arc::new(Direct(server.core.clone()));
-        let options = driver::Options { source: Some(source), ..driver::Options::default() };
+        let options = driver::Options {
+            source: Some(source),
+            agents: Some(operator::controllers::program),
+            ..driver::Options::default()
+        };
         let mut driver = Driver::with(client.clone(), options);
         controllers.add_to(&mut driver, &around);
         tasks.spawn(controllers_part.run(driver.run(stop.clone())));

@@ -324,7 +324,7 @@ impl Server {
 
     /// The server as a service without a socket, for a client in the same process. `user`: the user of its requests.
     pub fn service(self: &Arc<Self>, user: User) -> Local {
-        Local { server: self.clone(), user: Arc::new(user) }
+        Local { server: self.clone(), user: Arc::new(user), agent: None }
     }
 }
 
@@ -333,6 +333,15 @@ impl Server {
 pub struct Local {
     server: Arc<Server>,
     user: Arc<User>,
+    agent: Option<&'static str>,
+}
+
+impl Local {
+    /// The same, as this program where a request does not say which one asks: it manages the fields that it writes.
+    #[must_use]
+    pub fn named(self, agent: &'static str) -> Self {
+        Self { agent: Some(agent), ..self }
+    }
 }
 
 impl<B> tower::Service<http::Request<B>> for Local
@@ -348,8 +357,12 @@ where
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: http::Request<B>) -> Self::Future {
+    fn call(&mut self, mut request: http::Request<B>) -> Self::Future {
         let (server, user) = (self.server.clone(), self.user.clone());
+        if let Some(agent) = self.agent {
+            let agent = http::HeaderValue::from_static(agent);
+            request.headers_mut().entry(http::header::USER_AGENT).or_insert(agent);
+        }
         Box::pin(async move { Ok(server.handle(request, handle::Caller::Local((*user).clone())).await) })
     }
 }

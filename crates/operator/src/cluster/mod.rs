@@ -348,6 +348,7 @@ impl Operator {
             limit: self.limit(),
             namespace: self.watch_namespace.clone(),
             workers,
+            agents: None,
             slim: Some(slim),
             packs: Some(is_many),
             selects: Some(selected),

@@ -91,6 +91,24 @@ const KNOWN: [Known; 18] = [
     known("aggregation", Side::Cluster, |driver, _| driver.add(aggregation::AggregationController)),
 ];
 
+/// The program that a reconciler is part of on a cluster, by its name: who looks at managed fields finds the writers that he finds there.
+pub fn program(reconciler: &str) -> &'static str {
+    match reconciler {
+        // the images of Trainer and JobSet call theirs so
+        "trainjob"
+        | "podfailure"
+        | "trainingruntime"
+        | "clustertrainingruntime"
+        | "optimizationjob"
+        | "jobset"
+        | "jobset-placement" => "manager",
+        "mpijob" => "mpi-operator",
+        "scheduler" => "kube-scheduler",
+        "cluster" => "trainyard",
+        _ => "kube-controller-manager",
+    }
+}
+
 const fn known(name: &'static str, side: Side, add: fn(&mut Driver, &Surroundings)) -> Known {
     Known { name, side, add }
 }
