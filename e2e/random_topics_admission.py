@@ -56,7 +56,7 @@ def part_policies(rng: Rng, ns: str) -> list[Step]:
     meta = lambda kind, name: {"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": f"{ns}-{name}"}}
     group, resources = rng.choice([("apps", ["deployments/scale"]), ("apps", ["deployments/status"]), ("apps", ["deployments/*"]), ("apps", ["*/scale", "*/status"]), ("", ["pods/status"]), ("", ["pods/binding"]), ("", ["pods/eviction"]), ("", ["pods/ephemeralcontainers", "pods/resize"]), ("", ["serviceaccounts/token"]),
                                    ("*", ["*/*"]), ("", ["pods", "pods/*"]), ("", ["bindings"]), ("apps", ["deployments"])])  # fmt: skip
-    rules = [{"apiGroups": [group], "apiVersions": ["*"], "operations": rng.choice([["*"], ["UPDATE"], ["CREATE", "UPDATE"]]), "resources": resources}]
+    rules = [{"apiGroups": [group], "apiVersions": ["*"], "operations": rng.choice([["*"], ["UPDATE"], ["CREATE", "UPDATE"]]), "resources": resources, "scope": "Namespaced"}]
     # a policy about all must let the last one become known
     spared = [{"apiGroups": ["coordination.k8s.io"], "apiVersions": ["v1"], "operations": ["*"], "resources": ["leases"]}]
     constraints = {"namespaceSelector": here, "resourceRules": rules, "excludeResourceRules": spared, **rng.choice([{}, {}, {"objectSelector": {"matchLabels": {"app": "a"}}}, {"matchPolicy": "Exact"}])}

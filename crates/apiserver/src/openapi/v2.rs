@@ -18,7 +18,12 @@ pub(super) fn document(parts: impl Iterator<Item = Value>) -> Value {
             paths.insert(path.clone(), Value::Object(operations.collect()));
         }
         for (name, part) in part["components"]["schemas"].as_object().into_iter().flatten() {
-            definitions.entry(name.clone()).or_insert_with(|| schema(part));
+            let is_custom = !name.starts_with("io.k8s.");
+            definitions.entry(name.clone()).or_insert_with(
+                || {
+                    if is_custom { schema(&told(part)) } else { schema(part) }
+                },
+            );
         }
     }
     json!({
@@ -92,6 +97,51 @@ fn schema(new: &Value) -> Value {
         old.insert(name.clone(), value);
     }
     Value::Object(old)
+}
+
+/// What is told of a custom kind (`apiextensions-apiserver/pkg/controller/openapi/v2`): nothing of what may be null or may hold what nobody
+/// knows, as kubectl would refuse that.
+fn told(new: &Value) -> Value {
+    let Value::Object(members) = new else { return new.clone() };
+    let is = |schema: &Value, member: &str| schema.get(member) == Some(&Value::Bool(true));
+    let (nullable, open) = (is(new, "nullable"), is(new, "x-kubernetes-preserve-unknown-fields"));
+    let mut old = Map::new();
+    for (name, value) in members {
+        let value = match name.as_str() {
+            "default" | "nullable" => continue,
+            "type" if nullable || (open && value == "object") => continue,
+            "items" | "properties" if nullable || open => continue,
+            "type" if value == "array" && !new["items"].is_object() => continue,
+            "properties" => {
+                let properties = value.as_object().into_iter().flatten();
+                Value::Object(properties.map(|(name, value)| (name.clone(), told(value))).collect())
+            }
+            "items" | "additionalProperties" => told(value),
+            "required" => {
+                let of_value = is(&new["additionalProperties"], "nullable");
+                let of_embedded = |field: &str| open && matches!(field, "apiVersion" | "kind");
+                let stays = |field: &&Value| {
+                    let field = field.as_str().unwrap_or_default();
+                    !of_value && !of_embedded(field) && !is(&new["properties"][field], "nullable")
+                };
+                let required: Vec<Value> = value.as_array().into_iter().flatten().filter(stays).cloned().collect();
+                if required.is_empty() {
+                    continue;
+                }
+                required.into()
+            }
+            _ => value.clone(),
+        };
+        old.insert(name.clone(), value);
+    }
+    if open && is_root(new) {
+        old.insert("type".to_owned(), "object".into());
+    }
+    Value::Object(old)
+}
+
+fn is_root(schema: &Value) -> bool {
+    schema.get("x-kubernetes-group-version-kind").is_some()
 }
 
 /// The document as a protobuf message. Numbers are those of gnostic's `OpenAPIv2.proto`; what kubectl does not read (bounds of
@@ -253,6 +303,23 @@ mod tests {
             "tags": {"type": "array", "items": {"$ref": "#/definitions/a.Tag"}},
         }});
         assert_eq!(schema(&new), old);
+    }
+
+    #[test]
+    fn what_may_be_null_or_unknown_is_not_told_of_custom_kinds() {
+        let new = json!({"type": "object", "required": ["a", "b"], "properties": {
+            "a": {"type": "array", "nullable": true, "items": {"type": "string"}},
+            "b": {"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": {"c": {"type": "string"}}},
+            "d": {"type": "integer", "default": 3, "minimum": 1},
+        }});
+        let old = json!({"type": "object", "required": ["b"], "properties": {
+            "a": {},
+            "b": {"x-kubernetes-preserve-unknown-fields": true},
+            "d": {"type": "integer", "minimum": 1},
+        }});
+        assert_eq!(told(&new), old);
+        let root = json!({"type": "object", "properties": {}, "x-kubernetes-preserve-unknown-fields": true, "x-kubernetes-group-version-kind": []});
+        assert_eq!(told(&root)["type"], "object");
     }
 
     #[test]

@@ -107,6 +107,8 @@ async fn of_policies_about_parts() {
         patch("[JSONPatch{op: 'replace', path: '/target/name', value: 'elsewhere'}]"),
     )
     .await;
+    let by = patch("[JSONPatch{op: 'add', path: '/metadata/annotations', value: {'by': 'policy'}}]");
+    mutates(&hostile, "tokens", ("", "serviceaccounts/token"), by).await;
     let labels = apply(
         "Object{metadata: Object.metadata{annotations: {'in': request.namespace, 'none': string(namespaceObject == null)}}}",
     );
@@ -133,6 +135,21 @@ async fn of_policies_about_parts() {
             ),
         ),
         ("POST", format!("{BASE}/serviceaccounts"), JSON, json!({"metadata": {"name": "default"}}), 201, vec![]),
+        // what a policy sets on what is answered and not stored is nobody's, either
+        (
+            "POST",
+            format!("{BASE}/serviceaccounts/default/token"),
+            JSON,
+            json!({"spec": {"audiences": ["x"]}}),
+            201,
+            vec![
+                ("/body/metadata/annotations/by", "policy".into()),
+                (
+                    "/body/metadata/managedFields/0/fieldsV1",
+                    json!({"f:spec": {"f:audiences": {}, "f:expirationSeconds": {}}}),
+                ),
+            ],
+        ),
         ("POST", format!("{BASE}/pods"), JSON, pod, 201, vec![]),
         (
             "POST",

@@ -142,6 +142,15 @@ async fn of_namespaces_that_go() {
             200,
             vec![("/body/kind", "ConfigMapList".into())],
         ),
+        ("POST", "/api/v1/namespaces/default/configmaps".into(), JSON, map("a"), 201, vec![]),
+        (
+            "DELETE",
+            "/api/v1/namespaces//configmaps?fieldSelector=metadata.name%3Da".into(),
+            JSON,
+            json!({}),
+            400,
+            message("Namespace parameter required."),
+        ),
     ];
     all_are_answered(&hostile, rows).await;
 }

@@ -43,16 +43,25 @@ pub fn count(list: &str, completions: i64) -> Result<i64, String> {
     Ok(total)
 }
 
-/// The first index that both lists name; parts that cannot be read name none.
+/// The first index that both lists name, as upstream walks through them, side by side: what stands after a greater one may be missed.
+/// Parts that cannot be read name none.
 pub fn overlap(a: &str, b: &str, completions: i64) -> Option<i64> {
     let read = |list: &str| -> Vec<(i64, i64)> {
         list.split(',').filter_map(|part| interval(part, completions).ok()).collect()
     };
-    let b = read(b);
-    read(a)
-        .into_iter()
-        .flat_map(|(x, y)| b.iter().filter(move |(low, high)| x <= *high && *low <= y).map(move |(low, _)| x.max(*low)))
-        .min()
+    let (a, b) = (read(a), read(b));
+    let (mut a, mut b) = (a.into_iter().peekable(), b.into_iter().peekable());
+    loop {
+        let (first, second) = (*a.peek()?, *b.peek()?);
+        if first.0 <= second.1 && second.0 <= first.1 {
+            return Some(first.0.max(second.0));
+        }
+        if first.0 <= second.0 {
+            a.next();
+        } else {
+            b.next();
+        }
+    }
 }
 
 #[cfg(test)]
@@ -69,5 +78,7 @@ mod tests {
         assert!(count("1-2-3", 5).is_err());
         assert_eq!(overlap("0,3-5", "1-2,4", 9), Some(4));
         assert_eq!(overlap("0", "1", 9), None);
+        assert_eq!(overlap("1,0", "0", 9), None);
+        assert_eq!(overlap("x,0", "0,y", 9), Some(0));
     }
 }

@@ -231,6 +231,11 @@ impl Server {
         let delete = DeleteOptions { nameless: true, ..self.delete_options(ask)? };
         let long = self.core.may_take_long(target, 0);
         let page = self.core.list(target, &options)?;
+        if target.served.resource.namespaced && target.namespace.is_empty() && !page.items.is_empty() {
+            // all namespaces are listed, and each object is then looked for in none
+            let refused = Status::bad_request("Namespace parameter required.");
+            return Err(refused.with_warnings(&delete.warnings(&target.served)));
+        }
         let targets = page.items.iter().map(|object| Target {
             name: api::object::meta(&object.glance(), "name").to_owned(),
             namespace: api::object::meta(&object.glance(), "namespace").to_owned(),
@@ -337,6 +342,7 @@ impl Server {
                 self.core.check_namespace(asked, &asked.name)?;
             }
             let manner = options.manner(Operation::Create);
+            let given = body["metadata"].clone();
             self.core.mutate_body(asked, Operation::Create, &mut body, None, &ask.user, &manner)?;
             strategy.posted(&target.subresource, &target.name, &body)?;
             let entry = self.core.entry(target).ok_or_else(|| crate::registry::not_found(target))?;
@@ -349,7 +355,9 @@ impl Server {
             });
             match outcome.ok_or_else(not_allowed)?? {
                 Outcome::Reply(reply) => Ok(crate::registry::Attempt::made(201, reply)),
-                Outcome::Made { sent, mut reply } => {
+                Outcome::Made { mut sent, mut reply } => {
+                    // nobody comes to manage what a policy has set
+                    sent["metadata"] = given;
                     let managed = self.core.managed_by(target, &options, sent);
                     reply["metadata"]["managedFields"] = managed;
                     Ok(crate::registry::Attempt::made(201, reply))
