@@ -270,6 +270,20 @@ async fn of_numbers_and_lists_as_they_were_sent() {
                 "is invalid: spec.template.spec.resources.claims: Forbidden: claims may not be set for Resources at pod-level",
             ),
         ),
+        // warnings of a Service stand in upstream's order
+        (
+            "POST",
+            services.clone() + "?dryRun=All",
+            JSON,
+            json!({"metadata": {"name": "w", "annotations": {"service.kubernetes.io/topology-aware-hints": "auto"}},
+                "spec": {"ports": [{"port": 80}], "externalIPs": ["1.2.3.4"], "externalName": "example.com"}}),
+            201,
+            vec![
+                ("/warnings/0", "annotation service.kubernetes.io/topology-aware-hints is deprecated".into()),
+                ("/warnings/1", "spec.externalIPs is deprecated".into()),
+                ("/warnings/2", "spec.externalName is ignored".into()),
+            ],
+        ),
         // families that were inferred of an address that is refused were never there
         ("POST", services.clone(), JSON, service("None"), 201, vec![]),
         (

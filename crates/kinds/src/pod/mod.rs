@@ -10,7 +10,8 @@ mod warnings;
 
 pub use admission::shown_name;
 pub use warnings::{
-    of_claim as warnings_of_claim, of_sources as warnings_of_sources, of_template as warnings_of_template,
+    not_canonical, of_claim as warnings_of_claim, of_sources as warnings_of_sources,
+    of_template as warnings_of_template,
 };
 
 use super::kit::{at, child, int, items, keep, map, members, text};

@@ -116,7 +116,7 @@ fn annotated(template: &Value, key: &str) -> bool {
 }
 
 /// Why an IPv6 address is not spelt as it should be.
-fn not_canonical(address: &str) -> Option<String> {
+pub fn not_canonical(address: &str) -> Option<String> {
     let canonical = address.parse::<std::net::Ipv6Addr>().ok()?.to_string();
     (canonical != address)
         .then(|| format!("IPv6 address {address:?} should be in RFC 5952 canonical format ({canonical:?})"))
