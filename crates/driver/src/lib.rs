@@ -65,9 +65,6 @@ pub struct Options {
     pub namespace: Option<String>,
     /// Objects worked on at a time, by the reconciler's name. Default: 32 each.
     pub workers: BTreeMap<&'static str, usize>,
-    /// As what program a reconciler writes, by its name: API servers take the field manager of a write from that. Default: as
-    /// what the client says.
-    pub agents: Option<fn(&str) -> &'static str>,
     /// Takes away what nobody reads, before an object is kept. Default: everything is kept.
     pub slim: Option<fn(&Gvk, &mut Value)>,
     /// Kinds of which there are many: held as text, a tenth of the memory, and parsed for each look. Default: none.
@@ -100,6 +97,7 @@ pub struct Driver {
     requests: Arc<Requests>,
     cache: Arc<Cache>,
     options: Options,
+    program: Option<&'static str>,
     troubles: Arc<informer::Troubles>,
     recorder: Arc<Recorder>,
     controllers: Vec<Arc<dyn Wake>>,
@@ -118,6 +116,7 @@ impl Driver {
         let cache = Arc::new(Cache::packing(options.packs));
         Self {
             options,
+            program: None,
             troubles: Arc::default(),
             recorder: Arc::new(Recorder::new(requests.clone())),
             requests,
@@ -127,12 +126,18 @@ impl Driver {
         }
     }
 
+    /// As what program the reconcilers write that are added from here on: API servers take the field manager of a write from that.
+    /// Until it is called they write as what the client says.
+    pub fn write_as(&mut self, program: &'static str) {
+        self.program = Some(program);
+    }
+
     /// Adds a reconciler. Its kinds are watched once `run` starts.
     pub fn add<R: Reconciler>(&mut self, reconciler: R) {
         let workers = self.options.workers.get(reconciler.name()).copied().unwrap_or(WORKERS);
         let requests = self.requests.clone();
-        let agent = self.options.agents.map(|agents| agents(reconciler.name()));
-        let controller = Controller::new(reconciler, requests, self.cache.clone(), self.recorder.clone()).named(agent);
+        let controller =
+            Controller::new(reconciler, requests, self.cache.clone(), self.recorder.clone()).named(self.program);
         let controller = Arc::new(controller.counted(self.options.metrics.clone(), workers));
         self.controllers.push(controller.clone());
         self.starts.push(Box::new(move |tasks, stop| {

@@ -239,13 +239,9 @@ pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
     });
     if !controllers.is_empty() {
         let source = Arc::new(Direct(server.core.clone()));
-        let options = driver::Options {
-            source: Some(source),
-            agents: Some(operator::controllers::program),
-            ..driver::Options::default()
-        };
+        let options = driver::Options { source: Some(source), ..driver::Options::default() };
         let mut driver = Driver::with(client.clone(), options);
-        controllers.add_to(&mut driver, &around);
+        controllers.add_as_programs_to(&mut driver, &around);
         tasks.spawn(controllers_part.run(driver.run(stop.clone())));
     }
 

@@ -19,11 +19,9 @@ pub(super) fn document(parts: impl Iterator<Item = Value>) -> Value {
         }
         for (name, part) in part["components"]["schemas"].as_object().into_iter().flatten() {
             let is_custom = !name.starts_with("io.k8s.");
-            definitions.entry(name.clone()).or_insert_with(
-                || {
-                    if is_custom { schema(&told(part)) } else { schema(part) }
-                },
-            );
+            definitions
+                .entry(name.clone())
+                .or_insert_with(|| if is_custom { schema(&published(part)) } else { schema(part) });
         }
     }
     json!({
@@ -101,7 +99,7 @@ fn schema(new: &Value) -> Value {
 
 /// What is told of a custom kind (`apiextensions-apiserver/pkg/controller/openapi/v2`): nothing of what may be null or may hold what nobody
 /// knows, as kubectl would refuse that.
-fn told(new: &Value) -> Value {
+fn published(new: &Value) -> Value {
     let Value::Object(members) = new else { return new.clone() };
     let is = |schema: &Value, member: &str| schema.get(member) == Some(&Value::Bool(true));
     let (nullable, open) = (is(new, "nullable"), is(new, "x-kubernetes-preserve-unknown-fields"));
@@ -114,9 +112,9 @@ fn told(new: &Value) -> Value {
             "type" if value == "array" && !new["items"].is_object() => continue,
             "properties" => {
                 let properties = value.as_object().into_iter().flatten();
-                Value::Object(properties.map(|(name, value)| (name.clone(), told(value))).collect())
+                Value::Object(properties.map(|(name, value)| (name.clone(), published(value))).collect())
             }
-            "items" | "additionalProperties" => told(value),
+            "items" | "additionalProperties" => published(value),
             "required" => {
                 let of_value = is(&new["additionalProperties"], "nullable");
                 let of_embedded = |field: &str| open && matches!(field, "apiVersion" | "kind");
@@ -317,9 +315,9 @@ mod tests {
             "b": {"x-kubernetes-preserve-unknown-fields": true},
             "d": {"type": "integer", "minimum": 1},
         }});
-        assert_eq!(told(&new), old);
+        assert_eq!(published(&new), old);
         let root = json!({"type": "object", "properties": {}, "x-kubernetes-preserve-unknown-fields": true, "x-kubernetes-group-version-kind": []});
-        assert_eq!(told(&root)["type"], "object");
+        assert_eq!(published(&root)["type"], "object");
     }
 
     #[test]

@@ -44,8 +44,24 @@ enum Side {
     JobSet,
     /// What a cluster brings along.
     Cluster,
-    /// Wants nodes to put pods on.
-    Node,
+    /// The scheduler's: wants nodes to put pods on.
+    Scheduler,
+    /// Ours, which no other system has: wants nodes, too, and starts some.
+    Machines,
+}
+
+impl Side {
+    /// The program that does this work on a cluster: who looks at managed fields finds the writers that he finds there.
+    fn program(self) -> &'static str {
+        match self {
+            // the images of both call theirs so
+            Self::Trainer | Self::JobSet => "manager",
+            Self::Mpi => "mpi-operator",
+            Self::Cluster => "kube-controller-manager",
+            Self::Scheduler => "kube-scheduler",
+            Self::Machines => "trainyard",
+        }
+    }
 }
 
 struct Known {
@@ -76,8 +92,8 @@ const KNOWN: [Known; 18] = [
         driver.add(job::JobController);
         driver.add(job::PodFinalizerController);
     }),
-    known("scheduler", Side::Node, |driver, _| driver.add(scheduler::Scheduler::with_rules(gangs::rules()))),
-    known("cluster", Side::Node, |driver, _| driver.add(managed::cluster::ClusterController)),
+    known("scheduler", Side::Scheduler, |driver, _| driver.add(scheduler::Scheduler::with_rules(gangs::rules()))),
+    known("cluster", Side::Machines, |driver, _| driver.add(managed::cluster::ClusterController)),
     known("gc", Side::Cluster, |driver, _| driver.add(gc::GarbageCollector)),
     known("podgc", Side::Cluster, |driver, _| driver.add(podgc::PodGcController)),
     known("namespace", Side::Cluster, |driver, _| driver.add(namespace::NamespaceController)),
@@ -90,24 +106,6 @@ const KNOWN: [Known; 18] = [
     known("disruption", Side::Cluster, |driver, _| driver.add(disruption::DisruptionController)),
     known("aggregation", Side::Cluster, |driver, _| driver.add(aggregation::AggregationController)),
 ];
-
-/// The program that a reconciler is part of on a cluster, by its name: who looks at managed fields finds the writers that he finds there.
-pub fn program(reconciler: &str) -> &'static str {
-    match reconciler {
-        // the images of Trainer and JobSet call theirs so
-        "trainjob"
-        | "podfailure"
-        | "trainingruntime"
-        | "clustertrainingruntime"
-        | "optimizationjob"
-        | "jobset"
-        | "jobset-placement" => "manager",
-        "mpijob" => "mpi-operator",
-        "scheduler" => "kube-scheduler",
-        "cluster" => "trainyard",
-        _ => "kube-controller-manager",
-    }
-}
 
 const fn known(name: &'static str, side: Side, add: fn(&mut Driver, &Surroundings)) -> Known {
     Known { name, side, add }
@@ -153,7 +151,12 @@ impl Controllers {
     /// Without those that want nodes: somebody else places pods, or nobody does.
     #[must_use]
     pub fn without_nodes(&self) -> Self {
-        Self(self.chosen().filter(|known| known.side != Side::Node).map(|known| known.name).collect())
+        Self(
+            self.chosen()
+                .filter(|known| !matches!(known.side, Side::Scheduler | Side::Machines))
+                .map(|known| known.name)
+                .collect(),
+        )
     }
 
     /// Whether all are Trainer's or mpi-operator's: the others' work is the cluster's own.
@@ -190,7 +193,7 @@ impl Controllers {
 
     /// Whether that of sky's clusters is among them: then its kinds are wanted, and a keeper of their machines.
     pub fn wants_clusters(&self) -> bool {
-        self.chosen().any(|known| known.name == "cluster")
+        self.chosen().any(|known| known.side == Side::Machines)
     }
 
     /// Whether none is.
@@ -201,6 +204,14 @@ impl Controllers {
     /// Adds the chosen ones to a driver.
     pub fn add_to(&self, driver: &mut Driver, around: &Surroundings) {
         self.chosen().for_each(|known| (known.add)(driver, around));
+    }
+
+    /// The same, and each writes as the program that does its work on a cluster.
+    pub fn add_as_programs_to(&self, driver: &mut Driver, around: &Surroundings) {
+        for known in self.chosen() {
+            driver.write_as(known.side.program());
+            (known.add)(driver, around);
+        }
     }
 }
 
