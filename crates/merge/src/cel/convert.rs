@@ -34,7 +34,7 @@ pub(crate) fn to_cel(value: &Value, schema: Option<&Schema>) -> Cel {
                     },
                     None => name.clone(),
                 };
-                if key != *name && RESERVED.contains(&name.as_str()) {
+                if key != *name && names::RESERVED.contains(&name.as_str()) {
                     // Rules that select a reserved word as it is written are admitted too (JobSet's `t.metadata.namespace`).
                     entries.push((Key::String(Arc::new(name.clone())), to_cel(member, field.map(AsRef::as_ref))));
                 }

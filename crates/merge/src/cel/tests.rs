@@ -171,7 +171,7 @@ fn faults_of_versions_have_upstream_s_words() {
         ("1.2.3+a_b", "Invalid character(s) found in build meta data \"a_b\""),
     ];
     for (text, fault) in cases {
-        assert_eq!(semver_fault(text), fault, "{text:?}");
+        assert_eq!(faults::semver_fault(text), fault, "{text:?}");
     }
 }
 

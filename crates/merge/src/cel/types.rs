@@ -67,7 +67,7 @@ impl<'s> Object<'s> {
     /// The type of a field by the name that CEL has for it, and its schema.
     pub fn field(&self, name: &str) -> Option<(Ty<'s>, &'s Schema)> {
         // a word that CEL keeps for itself may follow a dot
-        let kept = super::RESERVED.contains(&name);
+        let kept = super::names::RESERVED.contains(&name);
         let named = |known: &str| (kept && known == name) || super::escape_field(known).as_deref() == Some(name);
         let (known, schema) = self.schema.properties.iter().find(|(known, _)| named(known))?;
         if self.fields == Fields::Metadata && !METADATA.contains(&known.as_str()) {

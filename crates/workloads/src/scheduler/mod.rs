@@ -20,6 +20,7 @@ mod gang;
 mod gang_tests;
 mod index;
 mod line;
+mod members;
 mod node;
 mod owned;
 #[cfg(test)]

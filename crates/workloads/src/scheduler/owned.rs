@@ -5,8 +5,9 @@
 //! what the other still needs.
 
 use super::gang::Group;
-use super::index::{Index, Members, State};
+use super::index::{Index, State};
 use super::line::Shape;
+use super::members::Members;
 use super::pod::Pod;
 use api::object::{self, Gvk, Key};
 use serde_json::{Value, json};
