@@ -160,12 +160,18 @@ fn report(figures: &[Figure], as_json: bool) {
         return;
     }
     println!("{:<38} {:>12} {:>12} {:>8}  unit, peer", "figure", "ours", "peer", "ratio");
-    for figure in figures {
-        let peer = figure.peer.map_or("-".to_owned(), |peer| format!("{peer:.1}"));
-        let ratio = figure.ratio().map_or("-".to_owned(), |ratio| format!("{ratio:.2}x"));
-        println!(
-            "{:<38} {:>12.1} {peer:>12} {ratio:>8}  {}, {}",
-            figure.name, figure.ours, figure.unit, figure.against
-        );
-    }
+    figures.iter().for_each(|figure| println!("{}", row(figure)));
+}
+
+/// Tells figures as they come, of a benchmark that takes long.
+pub fn show(figures: &[Figure]) {
+    figures.iter().for_each(|figure| eprintln!("{}", row(figure)));
+}
+
+fn row(figure: &Figure) -> String {
+    let number = |number: f64| if number < 10.0 { format!("{number:.2}") } else { format!("{number:.1}") };
+    let peer = figure.peer.map_or("-".to_owned(), number);
+    let ratio = figure.ratio().map_or("-".to_owned(), |ratio| format!("{ratio:.2}x"));
+    let ours = number(figure.ours);
+    format!("{:<38} {ours:>12} {peer:>12} {ratio:>8}  {}, {}", figure.name, figure.unit, figure.against)
 }
