@@ -82,7 +82,7 @@ class Side:
             list(pool.map(make, namespaces))
         # metadata alone: thousands of certificates are many megabytes
         meta = {"Accept": "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"}
-        here = lambda path: {o["metadata"].get("namespace") for o in self.server.request("GET", path, headers=meta).json["items"]}
+        here = lambda path: {o["metadata"].get("namespace") for o in self.server.request("GET", path, headers=meta).json["items"] or []}
         wait_for("service accounts", lambda: set(namespaces) <= here("/api/v1/serviceaccounts"), PATIENCE)
         wait_for("root certificates", lambda: set(namespaces) <= here("/api/v1/configmaps?fieldSelector=metadata.name=kube-root-ca.crt"), PATIENCE)
 

@@ -8,7 +8,7 @@ pub const BASE: &str = "/api/v1/namespaces/default";
 pub const JSON: &str = "application/json";
 pub const MERGE: &str = "application/merge-patch+json";
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
-const PATCH: &str = "application/json-patch+json";
+pub const PATCH: &str = "application/json-patch+json";
 pub const APPLY: &str = "application/apply-patch+yaml";
 
 /// What is asked, as what, with what body; the code, and what the answer must be at these places (a text: it has that part; null: it

@@ -1,6 +1,6 @@
 //! Rows as those of `asked.rs` about values: numbers, ports and hints, and what is kept of what was sent.
 
-use crate::asked::{APPLY, BASE, JSON, MERGE, Row, all_are_answered, message};
+use crate::asked::{APPLY, BASE, JSON, MERGE, PATCH, Row, all_are_answered, message};
 use crate::hostile::Hostile;
 use serde_json::{Value, json};
 
@@ -206,6 +206,63 @@ async fn of_what_is_kept_and_warned_of() {
             message(
                 "ValidatingAdmissionPolicy 'p' denied request: failed to configure policy: namespaces \"gone\" not found",
             ),
+        ),
+    ];
+    all_are_answered(&hostile, rows).await;
+}
+
+#[tokio::test]
+async fn of_changed_and_evicted_pods() {
+    let hostile = Hostile::start(None).await;
+    let pods = format!("{BASE}/pods");
+    let pod =
+        json!({"metadata": {"name": "p", "labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let add = |toleration: Value| json!([{"op": "add", "path": "/spec/tolerations/0", "value": toleration}]);
+    let twice = |field: &str| {
+        vec![("/body/details/causes/0/field", field.into()), ("/body/details/causes/1/field", field.into())]
+    };
+    let budgets = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
+    let budget = json!({"metadata": {"name": "d"},
+        "spec": {"minAvailable": 0, "selector": {"matchLabels": {"a": "b"}}, "unhealthyPodEvictionPolicy": "AlwaysAllow"}});
+    let eviction = |preconditions: Value| json!({"metadata": {"name": "p"}, "deleteOptions": {"preconditions": preconditions, "dryRun": ["All"]}});
+    let rows: Vec<Row> = vec![
+        ("POST", format!("{BASE}/serviceaccounts"), JSON, json!({"metadata": {"name": "default"}}), 201, vec![]),
+        ("POST", pods.clone(), JSON, pod, 201, vec![]),
+        // new tolerations are looked at twice: as the spec's, and as those that were added
+        ("PATCH", format!("{pods}/p"), PATCH, add(json!({})), 422, twice("spec.tolerations[0].operator")),
+        (
+            "PATCH",
+            format!("{pods}/p"),
+            PATCH,
+            add(json!({"key": "k", "operator": "Exists", "effect": "NoSchedule", "tolerationSeconds": 1})),
+            422,
+            twice("spec.tolerations[0].effect"),
+        ),
+        ("POST", budgets.into(), JSON, budget, 201, vec![]),
+        (
+            "PATCH",
+            format!("{pods}/p/status"),
+            MERGE,
+            json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "False"}]}}),
+            200,
+            vec![],
+        ),
+        // any conflict over a pod that is spared its budget is taken for one about the pod's health
+        (
+            "POST",
+            format!("{pods}/p/eviction"),
+            JSON,
+            eviction(json!({"uid": "wrong"})),
+            429,
+            vec![("/body/details/causes/0/message", "The disruption budget d is still being processed".into())],
+        ),
+        (
+            "POST",
+            format!("{pods}/p/eviction"),
+            JSON,
+            eviction(json!({"uid": "wrong", "resourceVersion": "1"})),
+            409,
+            message("the UID in the precondition (wrong) does not match"),
         ),
     ];
     all_are_answered(&hostile, rows).await;

@@ -29,15 +29,30 @@ pub fn evict(cx: &Context<'_>, pod: &Value, body: &Value) -> Result<Outcome, Sta
     let dry = cx.dry_run || !items(&options, "dryRun").is_empty();
     let reply = success();
     let mut beside = Vec::new();
+    let mut spared = None;
     let ignorable = matches!(text(pod, "status.phase"), "Succeeded" | "Failed" | "Pending" | "")
         || api::object::is_terminating(pod);
     if !ignorable {
-        beside.extend(spend_budget(cx, pod, dry)?);
+        match spend_budget(cx, pod, dry)? {
+            Budget::None => {}
+            Budget::Spent(budget) => beside.extend(budget),
+            Budget::Spared(name) => spared = Some(name),
+        }
+    }
+    let wanted = text(&options, "preconditions.uid");
+    let uid = text(pod, "metadata.uid");
+    let is_another = !wanted.is_empty() && wanted != uid;
+    let dry_run = items(&options, "dryRun");
+    if let Some(budget) = spared
+        && is_another
+        && at(&options, "preconditions.resourceVersion").is_null()
+        && dry_run.iter().all(|what| what == "All")
+    {
+        // the version that upstream adds to the precondition makes it take any conflict for one about the pod's health
+        return Err(processing(&budget));
     }
     if !dry {
-        let wanted = text(&options, "preconditions.uid");
-        let uid = text(pod, "metadata.uid");
-        if !wanted.is_empty() && wanted != uid {
+        if is_another {
             let why = format!(
                 "the UID in the precondition ({wanted}) does not match the UID in record ({uid}). The object might have \
                  been deleted and then recreated"
@@ -66,15 +81,29 @@ pub fn evict(cx: &Context<'_>, pod: &Value, body: &Value) -> Result<Outcome, Sta
     Ok(Outcome::Delete { options, reply, beside })
 }
 
-/// Takes one disruption from the pod's budget; the budget as it is then, if there is one.
-fn spend_budget(cx: &Context<'_>, pod: &Value, dry: bool) -> Result<Option<Beside>, Status> {
+/// What an eviction takes from the pod's budget.
+enum Budget {
+    /// The pod has none.
+    None,
+    /// One disruption; the budget as it is then, unless nothing is written.
+    Spent(Option<Beside>),
+    /// Nothing, as the pod is not healthy anyway; the budget's name.
+    Spared(String),
+}
+
+fn processing(budget: &str) -> Status {
+    too_many(format!("The disruption budget {budget} is still being processed by the server."))
+}
+
+/// Takes one disruption from the pod's budget, if it has one.
+fn spend_budget(cx: &Context<'_>, pod: &Value, dry: bool) -> Result<Budget, Status> {
     let labels = at(pod, "metadata.labels");
     let budgets: Vec<_> = (cx.list)("policy", "poddisruptionbudgets", cx.namespace)
         .into_iter()
         .filter(|budget| Selector::read(at(budget, "spec.selector")).is_some_and(|selector| selector.matches(labels)))
         .collect();
     let budget = match budgets.as_slice() {
-        [] => return Ok(None),
+        [] => return Ok(Budget::None),
         [one] => one,
         _ => {
             return Err(Status::new(
@@ -88,13 +117,12 @@ fn spend_budget(cx: &Context<'_>, pod: &Value, dry: bool) -> Result<Option<Besid
     if !has_condition(pod, "Ready") {
         let healthy = count("currentHealthy") >= count("desiredHealthy") && count("desiredHealthy") > 0;
         if text(budget, "spec.unhealthyPodEvictionPolicy") == "AlwaysAllow" || healthy {
-            return Ok(None);
+            return Ok(Budget::Spared(text(budget, "metadata.name").to_owned()));
         }
     }
     let name = text(budget, "metadata.name");
-    let processing = || too_many(format!("The disruption budget {name} is still being processed by the server."));
     if count("observedGeneration") < int(budget, "metadata.generation").unwrap_or_default() {
-        return Err(processing());
+        return Err(processing(name));
     }
     let allowed = count("disruptionsAllowed");
     if allowed < 0 {
@@ -118,7 +146,7 @@ fn spend_budget(cx: &Context<'_>, pod: &Value, dry: bool) -> Result<Option<Besid
         return Err(too_many(cause));
     }
     if dry {
-        return Ok(None);
+        return Ok(Budget::Spent(None));
     }
     let mut spent = (**budget).clone();
     let left = allowed - 1;
@@ -134,5 +162,5 @@ fn spend_budget(cx: &Context<'_>, pod: &Value, dry: bool) -> Result<Option<Besid
         }
     }
     map(child(status, "disruptedPods")).insert(text(pod, "metadata.name").to_owned(), stamp(cx.now));
-    Ok(Some(Beside { group: "policy", plural: "poddisruptionbudgets", object: spent }))
+    Ok(Budget::Spent(Some(Beside { group: "policy", plural: "poddisruptionbudgets", object: spent })))
 }

@@ -93,11 +93,9 @@ fn containers_kept(new: &Value, old: &Value, path: &Path, errors: &mut ErrorList
     true
 }
 
-/// What of a toleration may not change: all but how long one of evictions holds.
-fn tolerated(toleration: &Value) -> ([&str; 4], i64) {
-    let parts = ["key", "operator", "value", "effect"].map(|part| text(toleration, part));
-    let seconds = if parts[3] == "NoExecute" { None } else { int(toleration, "tolerationSeconds") };
-    (parts, seconds.unwrap_or_default())
+/// What of a toleration may not change: all but how long it holds.
+fn tolerated(toleration: &Value) -> [&str; 4] {
+    ["key", "operator", "value", "effect"].map(|part| text(toleration, part))
 }
 
 /// Adds the faults of an update of the pod itself.
@@ -124,14 +122,13 @@ pub fn validate(new: &Value, old: &Value, errors: &mut ErrorList) {
         }
         _ => {}
     }
-    let tolerations: BTreeSet<_> = items(new, "spec.tolerations").iter().map(tolerated).collect();
-    for old in items(old, "spec.tolerations") {
-        let kept = tolerations.contains(&tolerated(old));
-        if !kept {
-            let detail = "existing toleration can not be modified except its tolerationSeconds";
-            errors.push(Error::forbidden(&path.child("tolerations"), detail));
-            break;
-        }
+    let tolerated_now: BTreeSet<_> = items(new, "spec.tolerations").iter().map(tolerated).collect();
+    if items(old, "spec.tolerations").iter().all(|old| tolerated_now.contains(&tolerated(old))) {
+        // once more than the spec's own faults
+        podspec::tolerations(items(new, "spec.tolerations"), &path.child("tolerations"), errors);
+    } else {
+        let detail = "existing toleration can not be modified except its tolerationSeconds";
+        errors.push(Error::forbidden(&path.child("tolerations"), detail));
     }
     let gates: BTreeSet<&str> = items(old, "spec.schedulingGates").iter().map(|g| text(g, "name")).collect();
     for (i, gate) in items(new, "spec.schedulingGates").iter().enumerate() {
