@@ -118,13 +118,16 @@ fn leader(pod: &Value, namespace: &str, lookup: &Lookup<'_>) -> Result<Arc<Value
     let (jobset, replicated) = (label(keys::JOBSET_NAME)?, label(keys::REPLICATED_JOB_NAME)?);
     let name = format!("{jobset}-{replicated}-{}-0", label(keys::JOB_INDEX)?);
     let is_it = |pod: &Arc<Value>| {
-        let ended = matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
         object::meta(pod, "name").rsplit_once('-').is_some_and(|(base, _)| base == name)
             && object::annotation(pod, keys::EXCLUSIVE_TOPOLOGY).is_some()
             && !object::is_terminating(pod)
-            && !ended
     };
     let mut found: Vec<Arc<Value>> = (lookup.pods)(namespace).into_iter().filter(is_it).collect();
+    // one that has ended leads on, unless another has come in its place; upstream then waits until the first is deleted
+    let lives = |pod: &Arc<Value>| !matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
+    if found.iter().any(lives) {
+        found.retain(lives);
+    }
     let leader = match found.len() {
         1 => found.remove(0),
         count => {
@@ -188,7 +191,15 @@ mod tests {
     fn followers_go_where_their_leader_is() {
         let rack = json!({"rack": "r7"});
         assert_eq!(follow(&[pod("0", Some("n"))], rack.clone()), Ok(json!("r7")));
+        let ended = |phase: &str| {
+            let mut leader = pod("0", Some("n"));
+            leader["status"]["phase"] = phase.into();
+            leader
+        };
+        assert_eq!(follow(&[ended("Succeeded")], rack.clone()), Ok(json!("r7")));
+        assert_eq!(follow(&[ended("Failed"), pod("0", Some("n"))], rack.clone()), Ok(json!("r7")));
         let refused = Err("follower pod node selector not set".to_owned());
+        assert_eq!(follow(&[ended("Failed"), ended("Failed")], rack.clone()), refused);
         assert_eq!(follow(&[pod("0", None)], rack.clone()), refused);
         assert_eq!(follow(&[], rack.clone()), refused);
         let mut foreign = pod("0", Some("n"));
