@@ -90,8 +90,8 @@ async fn rest(pid: u32) -> Result<()> {
     until(Duration::from_secs(300), || idle(pid, Duration::from_secs(10), IDLE)).await
 }
 
-/// Waits for one job after the other, in the order of their creation, in which they end for the most part: a list of all of them, five times
-/// a second, took a fifth of the machine from what is measured.
+/// Waits for one job after the other, in the order of their creation, in which they end for the most part: to list all of them again and
+/// again would take much of the machine from what is measured.
 async fn wait_for(client: &Client, names: impl Iterator<Item = String>) -> Result<()> {
     let start = Instant::now();
     for name in names {

@@ -5,7 +5,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use infra::access::{Access, Duplex, Identity, Pass};
 use infra::local::{Agents, Host, Local, Machines};
-use infra::{Keeper, Provider, kubernetes, ssh};
+use infra::{MachineController, Provider, kubernetes, ssh};
 use kube::api::DynamicObject;
 use kube::{Client, ResourceExt};
 use node::agent::{Agent, Config};
@@ -161,15 +161,15 @@ fn by_ssh(home: &Path, api_server: SocketAddr, door: Arc<Door>) -> std::io::Resu
     Ok(Arc::new(ssh::Machines::new(settings, door)))
 }
 
-/// The keeper of all machines that this control plane can make; `home` is its own. `gpus` are this machine's, of which its own node, that must
+/// The controller of all machines that this control plane can make; `home` is its own. `gpus` are this machine's, of which its own node, that must
 /// not run yet, has the part that `share` says.
-pub fn keeper(
+pub fn controller(
     client: &Client,
     home: &Path,
     api_server: SocketAddr,
     gpus: Vec<Gpu>,
     share: Share,
-) -> std::io::Result<Keeper> {
+) -> std::io::Result<MachineController> {
     #[expect(clippy::cast_precision_loss, reason = "sizes of one machine")]
     let host = Host {
         cpus: node::host::cpus() as f64,
@@ -183,5 +183,5 @@ pub fn keeper(
     }
     let local = Arc::new(local) as Arc<dyn Provider>;
     let door = Arc::new(Door { client: client.clone(), home: home.to_owned(), api_server });
-    Ok(Keeper::new(client.clone(), [local, by_ssh(home, api_server, door.clone())?, in_pods(home, door)?]))
+    Ok(MachineController::new(client.clone(), [local, by_ssh(home, api_server, door.clone())?, in_pods(home, door)?]))
 }

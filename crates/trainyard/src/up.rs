@@ -212,8 +212,8 @@ pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
         let config = machine.await.expect("looking at the machine does not panic")?;
         if controllers.wants_clusters() {
             let (gpus, share) = (config.gpus.clone().unwrap_or_default(), config.share.clone());
-            let keeper = machines::keeper(&client, home.root(), reachable(address), gpus, share);
-            tasks.spawn(keeper.map_err(UpError::Node)?.run(stop.clone()));
+            let controller = machines::controller(&client, home.root(), reachable(address), gpus, share);
+            tasks.spawn(controller.map_err(UpError::Node)?.run(stop.clone()));
         }
         let keep = keeps.then(|| Arc::new(kept.clone()) as Arc<dyn Keep>);
         let agent = agent(&client_of("kubelet"), config, address, keep).await?;

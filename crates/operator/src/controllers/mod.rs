@@ -191,7 +191,7 @@ impl Controllers {
         self.chosen().any(|known| known.side == Side::JobSet)
     }
 
-    /// Whether that of sky's clusters is among them: then its kinds are wanted, and a keeper of their machines.
+    /// Whether that of sky's clusters is among them: then its kinds are wanted, and a controller of their machines.
     pub fn wants_clusters(&self) -> bool {
         self.chosen().any(|known| known.side == Side::Machines)
     }

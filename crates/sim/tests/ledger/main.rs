@@ -1,4 +1,4 @@
-//! The ledger of machines, killed at every write and every call: the real controller of clusters and the real keeper of machines over a real
+//! The ledger of machines, killed at every write and every call: the real controller of clusters and the real controller of machines over a real
 //! API server in memory, and a provider on which things go wrong.
 //!
 //! Each scenario is run once, and its writes to the API server and calls of the provider are counted. Then it is run once more for each of

@@ -1,4 +1,4 @@
-//! A real API server in memory, the real controller of clusters and the real keeper of machines on it, the provider, and everybody else.
+//! A real API server in memory, the real controller of clusters and the real controller of machines on it, the provider, and everybody else.
 
 use crate::cloud::{Bug, Called, Cloud, NAME, Stands, object_of};
 use crate::life::{Life, Points, Side};
@@ -10,7 +10,7 @@ use apiserver::{Body, Local, Options, Server};
 use futures::future::BoxFuture;
 use http::{Method, Request, Response};
 use http_body_util::{BodyExt, Full};
-use infra::{Keeper, Provider};
+use infra::{MachineController, Provider};
 use jiff::Timestamp;
 use managed::cluster::ClusterController;
 use managed::jobs::Submission;
@@ -203,10 +203,10 @@ impl Scene {
                 let objects = core.clone();
                 let stands: Arc<Stands> = Arc::new(move |token| lines(&objects).iter().any(|(held, _)| held == token));
                 let provider = Called { cloud: cloud.clone(), life: life.clone(), stands };
-                let keeper = Keeper::new(client, [Arc::new(provider) as Arc<dyn Provider>]);
+                let controller = MachineController::new(client, [Arc::new(provider) as Arc<dyn Provider>]);
                 let mut parts = JoinSet::new();
                 parts.spawn(driver.run(CancellationToken::new()));
-                parts.spawn(keeper.run(CancellationToken::new()));
+                parts.spawn(controller.run(CancellationToken::new()));
                 life.death.notified().await;
                 parts.shutdown().await;
                 sleep(Duration::from_secs(1)).await;

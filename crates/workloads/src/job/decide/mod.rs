@@ -1,13 +1,13 @@
 //! What should happen to a Job: one look, one decision.
 //!
-//! In order: is it over already; which pods are its own; what they tell (`told`); has it come to an end by now (`ending`); if not, are
+//! In order: is it over already; which pods are its own; what they tell (`outcomes`); has it come to an end by now (`ending`); if not, are
 //! there too many or too few pods (`pods`); which pods are to be counted (`count`); and what does the status say after all that. Here
 //! are the order, and what each step hands to the next.
 
 mod count;
 mod ending;
+mod outcomes;
 mod pods;
-mod told;
 
 use super::backoff::{self, Record};
 use super::build;

@@ -1,4 +1,4 @@
-//! What a Job's pods tell of it: which have ended, how, and at which index.
+//! How the pods of a Job have ended, at which index, and what a failure policy makes of it.
 
 use super::super::indexes::Indexes;
 use super::super::pods::{Phase, Pod};

@@ -42,13 +42,13 @@ struct Fingerprint {
 
 /// Follows all Machines, and calls their providers.
 #[derive(Clone)]
-pub struct Keeper {
+pub struct MachineController {
     client: Client,
     providers: Arc<BTreeMap<String, Arc<dyn Provider>>>,
 }
 
-impl Keeper {
-    /// A keeper of these providers' machines.
+impl MachineController {
+    /// The controller of these providers' machines.
     pub fn new(client: Client, providers: impl IntoIterator<Item = Arc<dyn Provider>>) -> Self {
         let providers = providers.into_iter().map(|provider| (provider.name().to_owned(), provider)).collect();
         Self { client, providers: Arc::new(providers) }
@@ -63,12 +63,12 @@ impl Keeper {
         Api::namespaced_with(self.client.clone(), namespace, &Self::resource())
     }
 
-    /// Works until `stop`. A call that is under way then is dropped; the next keeper asks again.
+    /// Works until `stop`. A call that is under way then is dropped; the next run asks again.
     pub async fn run(self, stop: CancellationToken) {
         let mut tasks = JoinSet::new();
         for provider in self.providers.values().cloned() {
-            let keeper = self.clone();
-            tasks.spawn(async move { keeper.sweep(provider).await });
+            let controller = self.clone();
+            tasks.spawn(async move { controller.sweep(provider).await });
         }
         let all: Api<DynamicObject> = Api::all_with(self.client.clone(), &Self::resource());
         let mut events = pin!(watcher(all, watcher::Config::default()).boxed());
@@ -115,9 +115,9 @@ impl Keeper {
             }
             _ => {
                 let wake = Arc::new(Notify::new());
-                let (keeper, uid) = (self.clone(), now.uid.clone());
+                let (controller, uid) = (self.clone(), now.uid.clone());
                 known.insert(at.clone(), (now, wake.clone()));
-                tasks.spawn(async move { keeper.keep(&at.0, &at.1, &uid, &wake).await });
+                tasks.spawn(async move { controller.keep(&at.0, &at.1, &uid, &wake).await });
             }
         }
     }
