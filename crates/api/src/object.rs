@@ -126,6 +126,11 @@ pub fn is_terminating(object: &Value) -> bool {
     !meta(object, "deletionTimestamp").is_empty()
 }
 
+/// Whether a pod has ended, whichever way.
+pub fn has_ended(pod: &Value) -> bool {
+    matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"))
+}
+
 /// The owner reference with `controller: true`.
 pub fn controller_of(object: &Value) -> Option<&Value> {
     object

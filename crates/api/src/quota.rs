@@ -62,7 +62,7 @@ pub fn usage(group: &str, resource: &str, object: &Value, now: Timestamp) -> Amo
 
 /// Whether a pod uses nothing any more.
 fn is_over(pod: &Value, now: Timestamp) -> bool {
-    if matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed")) {
+    if object::has_ended(pod) {
         return true;
     }
     let deletion: Option<Timestamp> = object::meta(pod, "deletionTimestamp").parse().ok();

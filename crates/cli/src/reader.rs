@@ -210,7 +210,7 @@ struct Taken {
 fn stands(pod: Option<&Value>, container: &str, restarts: i64) -> Stands {
     let Some(pod) = pod else { return Stands::Lost };
     let Some(status) = statuses(pod).find(|status| status["name"] == *container) else { return Stands::Runs };
-    let is_over = matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
+    let is_over = api::object::has_ended(pod);
     let ended = |state: &str| status[state].get("terminated").is_some();
     let waits_again = status["state"].get("waiting").is_some() && ended("lastState");
     match status["restartCount"].as_i64().unwrap_or(0) - restarts {

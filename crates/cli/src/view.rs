@@ -87,7 +87,7 @@ impl RestartCounts {
 /// The containers of an unfinished pod that failed and are tried again, in sentences: `container node ended with exit code
 /// 1; it is tried again (restart 2)`.
 pub(crate) fn restarts(pod: &Value) -> Vec<String> {
-    let is_over = matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
+    let is_over = object::has_ended(pod);
     if is_over || pod["spec"]["restartPolicy"] == "Never" {
         return Vec::new();
     }

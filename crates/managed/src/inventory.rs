@@ -97,7 +97,7 @@ pub fn free(nodes: &[Value], pods: &[Value]) -> Vec<Free> {
 
 /// The same of every node, whether it takes pods or not.
 pub fn every(nodes: &[Value], pods: &[Value]) -> Vec<Free> {
-    let counts = |pod: &&Value| !matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
+    let counts = |pod: &&Value| !object::has_ended(pod);
     let of = |node: &Value| {
         let name = object::meta(node, "name");
         let here = pods.iter().filter(counts).filter(|pod| pod["spec"]["nodeName"] == name);

@@ -186,7 +186,7 @@ impl Model {
     pub fn delete(&mut self, target: &Target, propagation: Propagation, grace_secs: Option<i64>) {
         let Some(held) = self.get(&target.gvk, &target.key) else { return };
         let mut object = (*held).clone();
-        let ended = matches!(object["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
+        let ended = object::has_ended(&object);
         let bound = object["spec"].get("nodeName").is_some() && !ended;
         let grace = if target.gvk.kind == "Pod" && bound {
             grace_secs.or(object["spec"]["terminationGracePeriodSeconds"].as_i64()).unwrap_or(30)

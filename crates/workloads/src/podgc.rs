@@ -120,7 +120,7 @@ impl Reconciler for PodGcController {
     /// `None` for pods that a node sees to, and for those that have ended and stay.
     fn observe(&self, world: &dyn World, target: &Target) -> Option<Observed> {
         let pod = world.get(&target.gvk, &target.key)?;
-        let ended = matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
+        let ended = object::has_ended(&pod);
         let terminating = object::is_terminating(&pod);
         if ended && !terminating {
             return None;
@@ -218,7 +218,7 @@ impl Reconciler for PodGcController {
 /// Failed, and why; `None` where it has ended by itself.
 fn failed_status(pod: &Value, place: Place, now: Timestamp) -> Option<Value> {
     let status = &pod["status"];
-    if matches!(status["phase"].as_str(), Some("Succeeded" | "Failed")) {
+    if object::has_ended(pod) {
         return None;
     }
     let generation = &pod["metadata"]["generation"];

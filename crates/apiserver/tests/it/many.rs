@@ -176,7 +176,7 @@ async fn what_is_in_use_is_what_a_count_finds() {
 }
 
 fn counts(pod: &Value, now: Timestamp) -> bool {
-    let ended = matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
+    let ended = api::object::has_ended(pod);
     let deleted: Option<Timestamp> = pod["metadata"]["deletionTimestamp"].as_str().map(|at| at.parse().unwrap());
     let grace = pod["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
     !ended && deleted.is_none_or(|at| now.as_second() <= at.as_second() + grace)

@@ -112,7 +112,7 @@ impl Room {
         let nodes: Vec<&Value> = facts.nodes.iter().filter(usable).collect();
         let capacity: Vec<Amounts> = nodes.iter().map(|node| amounts(&node["status"]["allocatable"])).collect();
         let mut free = capacity.clone();
-        for pod in facts.pods.iter().filter(|pod| !has_ended(pod)) {
+        for pod in facts.pods.iter().filter(|pod| !object::has_ended(pod)) {
             let on = object::text(&pod["spec"], "nodeName");
             if let Some(at) = nodes.iter().position(|node| object::meta(node, "name") == on) {
                 take(&mut free[at], &of_pod(pod));
@@ -151,7 +151,7 @@ impl<'a> Others<'a> {
             if let Some(jobset) = jobset {
                 pods.entry((object::meta(pod, "namespace"), jobset)).or_default().push(pod);
             }
-            if has_ended(pod) || object::text(&pod["spec"], "nodeName").is_empty() {
+            if object::has_ended(pod) || object::text(&pod["spec"], "nodeName").is_empty() {
                 continue;
             }
             let holder = jobset.unwrap_or_else(|| object::meta(pod, "name"));
@@ -182,10 +182,6 @@ impl<'a> Others<'a> {
     }
 }
 
-fn has_ended(pod: &Value) -> bool {
-    matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"))
-}
-
 /// A job that may wait, with its pods that do.
 struct Candidate<'a> {
     job: &'a Value,
@@ -207,7 +203,7 @@ impl<'a> Candidate<'a> {
         let pods: Vec<&Value> = its
             .iter()
             .copied()
-            .filter(|pod| object::text(&pod["spec"], "nodeName").is_empty() && !has_ended(pod))
+            .filter(|pod| object::text(&pod["spec"], "nodeName").is_empty() && !object::has_ended(pod))
             .filter(|pod| !object::is_terminating(pod))
             .collect();
         let retry = Attempts::of(job).waits(now);

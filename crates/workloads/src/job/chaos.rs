@@ -117,7 +117,7 @@ impl Run {
 
     fn kubelet(&mut self) {
         for pod in self.model.all("Pod") {
-            if !self.dice.chance(30) || matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed")) {
+            if !self.dice.chance(30) || object::has_ended(&pod) {
                 continue;
             }
             let (key, uid, now) = (Key::of(&pod), object::uid(&pod).to_owned(), self.model.now.to_string());
@@ -163,7 +163,7 @@ impl Run {
         }
         // somebody tidies up pods that have ended
         for pod in self.model.all("Pod") {
-            let ended = matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
+            let ended = object::has_ended(&pod);
             if ended && self.dice.chance(5) {
                 self.model.delete(&Target::of(&pod), reconcile::Propagation::Background, None);
             }
@@ -176,9 +176,7 @@ impl Run {
             .model
             .all("Pod")
             .into_iter()
-            .filter(|pod| {
-                !object::is_terminating(pod) && !matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"))
-            })
+            .filter(|pod| !object::is_terminating(pod) && !object::has_ended(pod))
             .collect();
         assert!(live.len() <= parallelism, "{} live pods", live.len());
         let indexes: Vec<_> = live.iter().filter_map(|pod| object::annotation(pod, INDEX)).collect();

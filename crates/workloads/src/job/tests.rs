@@ -138,7 +138,7 @@ impl Play {
         let alive = |pod: &Value| {
             selected(pod, step["selector"].as_str().unwrap_or_default())
                 && object::is_terminating(pod) == terminating
-                && !matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"))
+                && !object::has_ended(pod)
         };
         let pods: Vec<_> = self.model.all("Pod").into_iter().filter(|pod| alive(pod)).collect();
         let count = step["count"].as_u64().unwrap_or(1) as usize;

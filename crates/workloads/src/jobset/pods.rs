@@ -124,7 +124,7 @@ fn leader(pod: &Value, namespace: &str, lookup: &Lookup<'_>) -> Result<Arc<Value
     };
     let mut found: Vec<Arc<Value>> = (lookup.pods)(namespace).into_iter().filter(is_it).collect();
     // one that has ended leads on, unless another has come in its place; upstream then waits until the first is deleted
-    let lives = |pod: &Arc<Value>| !matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
+    let lives = |pod: &Arc<Value>| !object::has_ended(pod);
     if found.iter().any(lives) {
         found.retain(lives);
     }

@@ -213,7 +213,7 @@ pub(super) fn seats(bound: &[&Arc<Value>], plan: Option<&Plan>, jobs: &BTreeMap<
         if object.is_suspended || object.is_terminating || has_moved_on {
             continue;
         }
-        let (ended, live): (Vec<&Arc<Value>>, Vec<_>) = pods.iter().partition(|pod| super::has_ended(pod));
+        let (ended, live): (Vec<&Arc<Value>>, Vec<_>) = pods.iter().partition(|pod| object::has_ended(pod));
         let held: BTreeSet<i64> = live.iter().filter_map(|pod| index(pod)).collect();
         let is_lost = |index: i64| u32::try_from(index).is_ok_and(|index| object.lost.has(index));
         let mut failed: Vec<&Arc<Value>> = ended

@@ -13,7 +13,7 @@ use super::owned::{Needs, Rule};
 use super::pod::Pod;
 use super::preempt::Holders;
 use super::reserve::{Heads, Reservation, runs_for_ever};
-use super::{core, has_ended, node_of, waits};
+use super::{core, node_of, waits};
 use api::object::{self, Gvk, Key, Target};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -414,7 +414,7 @@ impl Index {
 impl From<&Value> for State {
     fn from(pod: &Value) -> Self {
         match node_of(pod) {
-            Some(_) if has_ended(pod) => Self::Ended,
+            Some(_) if object::has_ended(pod) => Self::Ended,
             Some(node) => Self::On(node.into()),
             None if waits(pod) => Self::Waits,
             None => Self::Apart,

@@ -148,13 +148,9 @@ fn waits(pod: &Value) -> bool {
     let scheduler = spec["schedulerName"].as_str().unwrap_or("default-scheduler");
     SCHEDULERS.contains(&scheduler)
         && node_of(pod).is_none()
-        && !has_ended(pod)
+        && !object::has_ended(pod)
         && !object::is_terminating(pod)
         && spec["schedulingGates"].as_array().is_none_or(Vec::is_empty)
-}
-
-fn has_ended(pod: &Value) -> bool {
-    matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"))
 }
 
 fn node_of(pod: &Value) -> Option<&str> {

@@ -189,7 +189,7 @@ fn preemption_is_by_priority_and_by_gangs() {
                 let went = pods.iter().filter(|pod| object::is_terminating(pod)).count();
                 let stay = pods.iter().filter(holds).count() - went;
                 // those that are made anew after one has ended follow one by one
-                let has_begun = pods.iter().any(|pod| has_ended(pod));
+                let has_begun = pods.iter().any(|pod| object::has_ended(pod));
                 let is_whole = stay == 0 || stay + went == pods.len();
                 assert!(has_begun || is_whole, "seed {seed}, step {step}: {name} is half bound");
                 let newly = pods
@@ -197,7 +197,8 @@ fn preemption_is_by_priority_and_by_gangs() {
                     .filter(|pod| object::is_terminating(pod) && !before.contains(object::meta(pod, "name")));
                 for victim in newly {
                     preempted += 1;
-                    let left = pods.iter().filter(holds).any(|pod| !object::is_terminating(pod) && !has_ended(pod));
+                    let left =
+                        pods.iter().filter(holds).any(|pod| !object::is_terminating(pod) && !object::has_ended(pod));
                     assert!(!left, "seed {seed}, step {step}: {name} goes in part");
                     let highest = pods_that_wait(&pods_of(&gangs));
                     assert!(

@@ -420,7 +420,7 @@ fn everybody_is_served_and_no_reservation_is_delayed() {
             live.run();
             let pods = live.model.all("Pod");
             let running: Vec<Arc<Value>> =
-                pods.iter().filter(|pod| node_of(pod).is_some() && !has_ended(pod)).cloned().collect();
+                pods.iter().filter(|pod| node_of(pod).is_some() && !object::has_ended(pod)).cloned().collect();
             for pod in &pods {
                 let group = object::label(pod, "scheduling.x-k8s.io/pod-group").expect("a gang");
                 let same = |other: &&Arc<Value>| object::label(other, "scheduling.x-k8s.io/pod-group") == Some(group);
@@ -453,7 +453,7 @@ fn everybody_is_served_and_no_reservation_is_delayed() {
             }
         }
         let left: Vec<_> =
-            live.model.all("Pod").into_iter().filter(|pod| !has_ended(pod)).map(|pod| Key::of(&pod)).collect();
+            live.model.all("Pod").into_iter().filter(|pod| !object::has_ended(pod)).map(|pod| Key::of(&pod)).collect();
         assert_eq!((jobs, left), (25, Vec::new()), "seed {seed}");
     }
 }
