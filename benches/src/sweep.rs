@@ -72,11 +72,11 @@ async fn measure_ours(peer: &Peer, jobs: usize) -> Result<Ours> {
     let pid = *peer.pids.first().context("it has a process")?;
     let client = &peer.client().await?;
     until(Duration::from_secs(120), || load::create(client, PATH, trainjob("warm-up"))).await?;
-    wait_for(client, std::iter::once("warm-up".to_owned())).await?;
+    wait_for(client, std::iter::once("warm-up".to_owned()), Duration::from_secs(120)).await?;
     rest(pid).await?;
     let (memory, processor, start) = (peer.memory_mb(), cpu_seconds(pid), Instant::now());
     load::create_all(client, PATH, CLIENTS, jobs, trainjob).await?;
-    wait_for(client, (0..jobs).map(|job| format!("o{job}"))).await?;
+    wait_for(client, (0..jobs).map(|job| format!("o{job}")), LIMIT).await?;
     let (seconds, processor) = (start.elapsed().as_secs_f64(), cpu_seconds(pid) - processor);
     rest(pid).await?;
     let (memory, jobs) = (peer.memory_mb() - memory, jobs as f64);
@@ -92,24 +92,23 @@ async fn rest(pid: u32) -> Result<()> {
 
 /// Waits for one job after the other, in the order of their creation, in which they end for the most part: to list all of them again and
 /// again would take much of the machine from what is measured.
-async fn wait_for(client: &Client, names: impl Iterator<Item = String>) -> Result<()> {
+async fn wait_for(client: &Client, names: impl Iterator<Item = String>, limit: Duration) -> Result<()> {
     let start = Instant::now();
     for name in names {
-        while !is_complete(client, &name).await? {
-            ensure!(start.elapsed() < LIMIT, "{name} is not complete");
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        let left = limit.saturating_sub(start.elapsed());
+        ensure!(until(left, || has_succeeded(client, &name)).await?, "{name} has failed");
     }
     Ok(())
 }
 
-async fn is_complete(client: &Client, name: &str) -> Result<bool> {
+/// Of a job that has ended; an error, if it has not.
+async fn has_succeeded(client: &Client, name: &str) -> Result<bool> {
     let job: Value = client.request(Request::get(format!("{PATH}/{name}")).body(Vec::new())?).await?;
     let is = |kind: &str| {
         let mut conditions = job["status"]["conditions"].as_array().into_iter().flatten();
         conditions.any(|condition| condition["type"] == kind && condition["status"] == "True")
     };
-    ensure!(!is("Failed"), "{name} has failed");
+    ensure!(is("Complete") || is("Failed"), "{name} has not ended");
     Ok(is("Complete"))
 }
 

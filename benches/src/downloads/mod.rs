@@ -28,7 +28,7 @@ use tempfile::TempDir;
 const BLOCK: usize = (64 << 20) - 59;
 const LARGE: u64 = 1 << 20;
 const RUNS: usize = 3;
-/// Seconds after which a peer is not run once more.
+/// A peer whose runs have taken so many seconds together is not run again, so its median may be of one run.
 const PATIENCE: f64 = 30.0;
 /// Of runs into a folder that is whole.
 const AGAIN: usize = 9;

@@ -126,8 +126,8 @@ impl Driver {
         }
     }
 
-    /// As what program the reconcilers write that are added from here on: API servers take the field manager of a write from that.
-    /// Until it is called they write as what the client says.
+    /// Reconcilers that are added after this call write as `program`, from which API servers take the field manager. Without a call
+    /// they write as the program that the client names.
     pub fn write_as(&mut self, program: &'static str) {
         self.program = Some(program);
     }

@@ -492,35 +492,3 @@ async fn of_definitions() {
     ];
     all_are_answered(&hostile, rows).await;
 }
-
-#[tokio::test]
-async fn of_policies() {
-    let hostile = Hostile::start(None).await;
-    let base = "/apis/admissionregistration.k8s.io/v1";
-    let rules = json!([{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["configmaps"]}]);
-    let expression = "request.options.kind == 'DeleteOptions' ? request.options.gracePeriodSeconds == 0 : request.options.fieldManager == 'm'";
-    let validations = json!([{"expression": expression, "reason": "RequestEntityTooLarge"}]);
-    let policy = json!({"metadata": {"name": "p"}, "spec": {"matchConstraints": {"resourceRules": rules}, "validations": validations}});
-    let binding = json!({"metadata": {"name": "p"}, "spec": {"policyName": "p", "validationActions": ["Deny"]}});
-    let maps = format!("{BASE}/configmaps");
-    let map = json!({"metadata": {"name": "a"}});
-    let rows: Vec<Row> = vec![
-        ("POST", format!("{base}/validatingadmissionpolicies"), JSON, policy, 201, vec![]),
-        ("POST", format!("{base}/validatingadmissionpolicybindings"), JSON, binding, 201, vec![]),
-        (
-            "POST",
-            format!("{maps}?fieldManager=n"),
-            JSON,
-            map.clone(),
-            413,
-            vec![("/body/reason", "RequestEntityTooLarge".into())],
-        ),
-        // the reason is not that of an expression which cannot be asked
-        ("POST", maps.clone(), JSON, map.clone(), 422, message("no such key: fieldManager")),
-        ("POST", format!("{maps}?fieldManager=m"), JSON, map, 201, vec![]),
-        ("PATCH", format!("{maps}/a?fieldManager=m"), MERGE, json!({"data": {"k": "v"}}), 200, vec![]),
-        ("DELETE", format!("{maps}/a"), JSON, json!({"gracePeriodSeconds": 1}), 413, vec![]),
-        ("DELETE", format!("{maps}/a"), JSON, json!({"gracePeriodSeconds": 0}), 200, vec![]),
-    ];
-    all_are_answered(&hostile, rows).await;
-}

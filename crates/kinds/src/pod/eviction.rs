@@ -34,21 +34,20 @@ pub fn evict(cx: &Context<'_>, pod: &Value, body: &Value) -> Result<Outcome, Sta
         || api::object::is_terminating(pod);
     if !ignorable {
         match spend_budget(cx, pod, dry)? {
-            Budget::None => {}
-            Budget::Spent(budget) => beside.extend(budget),
+            Budget::Untouched => {}
+            Budget::Spent(budget) => beside.push(budget),
             Budget::Spared(name) => spared = Some(name),
         }
     }
     let wanted = text(&options, "preconditions.uid");
     let uid = text(pod, "metadata.uid");
     let is_another = !wanted.is_empty() && wanted != uid;
-    let dry_run = items(&options, "dryRun");
     if let Some(budget) = spared
         && is_another
         && at(&options, "preconditions.resourceVersion").is_null()
-        && dry_run.iter().all(|what| what == "All")
+        && items(&options, "dryRun").iter().all(|what| what == "All")
     {
-        // the version that upstream adds to the precondition makes it take any conflict for one about the pod's health
+        // upstream deletes a spared pod on condition that it has not changed, and takes every conflict for such a change
         return Err(processing(&budget));
     }
     if !dry {
@@ -83,10 +82,10 @@ pub fn evict(cx: &Context<'_>, pod: &Value, body: &Value) -> Result<Outcome, Sta
 
 /// What an eviction takes from the pod's budget.
 enum Budget {
-    /// The pod has none.
-    None,
-    /// One disruption; the budget as it is then, unless nothing is written.
-    Spent(Option<Beside>),
+    /// Nothing: the pod has none, or the eviction is a trial.
+    Untouched,
+    /// One disruption; the budget as it is then.
+    Spent(Beside),
     /// Nothing, as the pod is not healthy anyway; the budget's name.
     Spared(String),
 }
@@ -103,7 +102,7 @@ fn spend_budget(cx: &Context<'_>, pod: &Value, dry: bool) -> Result<Budget, Stat
         .filter(|budget| Selector::read(at(budget, "spec.selector")).is_some_and(|selector| selector.matches(labels)))
         .collect();
     let budget = match budgets.as_slice() {
-        [] => return Ok(Budget::None),
+        [] => return Ok(Budget::Untouched),
         [one] => one,
         _ => {
             return Err(Status::new(
@@ -146,7 +145,7 @@ fn spend_budget(cx: &Context<'_>, pod: &Value, dry: bool) -> Result<Budget, Stat
         return Err(too_many(cause));
     }
     if dry {
-        return Ok(Budget::Spent(None));
+        return Ok(Budget::Untouched);
     }
     let mut spent = (**budget).clone();
     let left = allowed - 1;
@@ -162,5 +161,5 @@ fn spend_budget(cx: &Context<'_>, pod: &Value, dry: bool) -> Result<Budget, Stat
         }
     }
     map(child(status, "disruptedPods")).insert(text(pod, "metadata.name").to_owned(), stamp(cx.now));
-    Ok(Budget::Spent(Some(Beside { group: "policy", plural: "poddisruptionbudgets", object: spent })))
+    Ok(Budget::Spent(Beside { group: "policy", plural: "poddisruptionbudgets", object: spent }))
 }

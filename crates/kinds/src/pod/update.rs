@@ -124,7 +124,7 @@ pub fn validate(new: &Value, old: &Value, errors: &mut ErrorList) {
     }
     let tolerated_now: BTreeSet<_> = items(new, "spec.tolerations").iter().map(tolerated).collect();
     if items(old, "spec.tolerations").iter().all(|old| tolerated_now.contains(&tolerated(old))) {
-        // once more than the spec's own faults
+        // the validation of the whole spec has told these faults before; upstream tells them twice, too
         podspec::tolerations(items(new, "spec.tolerations"), &path.child("tolerations"), errors);
     } else {
         let detail = "existing toleration can not be modified except its tolerationSeconds";

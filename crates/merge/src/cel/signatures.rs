@@ -212,7 +212,8 @@ fn signature(name: &'static str, text: &str) -> Signature {
     }
 }
 
-fn ty(text: &str) -> Ty<'static> {
+/// A type as signatures name it; anything where the name is none.
+pub(super) fn ty(text: &str) -> Ty<'static> {
     if let Some((outer, inner)) = text.strip_suffix(')').and_then(|text| text.split_once('(')) {
         let inside = |text: &str| Box::new(ty(text));
         return match (outer, inner.split_once(',')) {

@@ -46,12 +46,16 @@ enum Side {
     Cluster,
     /// The scheduler's: wants nodes to put pods on.
     Scheduler,
-    /// Ours, which no other system has: wants nodes, too, and starts some.
+    /// That of sky's clusters, which is our own: wants nodes, too.
     Machines,
 }
 
 impl Side {
-    /// The program that does this work on a cluster: who looks at managed fields finds the writers that he finds there.
+    fn wants_nodes(self) -> bool {
+        matches!(self, Self::Scheduler | Self::Machines)
+    }
+
+    /// The program that does this work on a cluster. Managed fields then name the same writers here as there.
     fn program(self) -> &'static str {
         match self {
             // the images of both call theirs so
@@ -151,12 +155,7 @@ impl Controllers {
     /// Without those that want nodes: somebody else places pods, or nobody does.
     #[must_use]
     pub fn without_nodes(&self) -> Self {
-        Self(
-            self.chosen()
-                .filter(|known| !matches!(known.side, Side::Scheduler | Side::Machines))
-                .map(|known| known.name)
-                .collect(),
-        )
+        Self(self.chosen().filter(|known| !known.side.wants_nodes()).map(|known| known.name).collect())
     }
 
     /// Whether all are Trainer's or mpi-operator's: the others' work is the cluster's own.

@@ -339,16 +339,7 @@ fn type_name<'s>(name: &str) -> Option<Ty<'s>> {
     if !TYPE_NAMES.contains(&name) {
         return None;
     }
-    let of = match name {
-        "bool" => Ty::Bool,
-        "int" => Ty::Int,
-        "uint" => Ty::Uint,
-        "double" => Ty::Double,
-        "string" => Ty::String,
-        "bytes" => Ty::Bytes,
-        "null_type" => Ty::Null,
-        _ => Ty::Dyn,
-    };
+    let of = if name == "null_type" { Ty::Null } else { signatures::ty(name) };
     Some(Ty::Type(Box::new(of)))
 }
 
