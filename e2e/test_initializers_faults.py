@@ -125,7 +125,7 @@ def test_a_network_that_gives_up_has_its_exit_code(servers, tmp_path: pathlib.Pa
     ends = {name: (run.ended(), listing(run.into) if run.into.exists() else {}) for name, run in runs.items()}
     silent.close()
     assert {name: (code, files) for name, ((code, _), files) in ends.items()} == dict.fromkeys(runs, (7, {})), ends
-    assert all("run this again: it goes on" in said for (_, said), _ in ends.values()), ends
+    assert all("run this again: it continues" in said for (_, said), _ in ends.values()), ends
     assert whole.requests == [], "the one that is torn was asked"
 
 

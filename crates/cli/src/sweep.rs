@@ -169,7 +169,7 @@ pub(crate) async fn run(prepared: &Prepared<'_>, search: &Search) -> Result<u8, 
     tokio::select! {
         code = follow(prepared, search, name) => code,
         _ = tokio::signal::ctrl_c() => {
-            eprintln!("\nsearch {name} goes on");
+            eprintln!("\nsearch {name} continues");
             eprintln!("  look at it: trainyard trials {name}{flags}");
             eprintln!("  end it:     kubectl delete optimizationjob {name} -n {}", cluster.namespace);
             Ok(exit::INTERRUPTED)

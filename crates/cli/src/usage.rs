@@ -47,7 +47,7 @@ Run distributed training from one binary, on a laptop and on Kubernetes.
   trainyard get                       list jobs
   trainyard logs -f JOB               print what its ranks print
   trainyard explain JOB               show why it waits or failed, and what to do
-  trainyard suspend JOB               stop it and keep it; resume goes on
+  trainyard suspend JOB               stop it and keep it; resume continues it
   trainyard delete JOB                stop it and remove it
   trainyard --help                    all commands and flags
 ";

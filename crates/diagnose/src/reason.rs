@@ -86,7 +86,7 @@ reasons! {
     TY1122 VersionMismatch: "A package is too old or too new for what is asked of it.",
     TY1123 CompileFailed: "An extension or kernel could not be compiled where the process ran.",
     TY1124 InstallFailed: "Packages could not be installed.",
-    TY1125 HangsAfterFailure: "The process has failed and does not end, because a thread or child process goes on.",
+    TY1125 HangsAfterFailure: "The process has failed and does not end, because a thread or child process still runs.",
     TY1126 MissingVariable: "An environment variable or key that the script needs is not set.",
     TY1127 Interrupted: "The process was interrupted (Ctrl-C, SIGINT).",
     TY1128 CommandNotFound: "The command, or one that a shell script calls, does not exist (exit code 127).",

@@ -376,7 +376,7 @@ impl Log {
         (self.settle)(&self.path)?;
         self.db = Some(match self.compare(revision, &entries) {
             Err(OpenError::Database(error)) if layout::is_damage(&error) => {
-                let what = format!("the database was damaged ({error}) and written anew from memory");
+                let what = format!("the database was damaged ({error}) and written again from memory");
                 replace(&self.path, revision, entries.iter().map(|(b, e)| (b.as_ref(), e.as_ref())), &what)?;
                 connect(&self.path)?
             }

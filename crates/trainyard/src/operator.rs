@@ -86,7 +86,7 @@ pub async fn operator(args: &OperatorArgs, global: &Global) -> Result<u8, UpErro
     let signalled = stop.clone();
     tokio::spawn(async move {
         crate::up::until_stopped().await;
-        tracing::info!("stopping; training goes on");
+        tracing::info!("stopping; training jobs keep running");
         signalled.cancel();
     });
     let operator = Operator {

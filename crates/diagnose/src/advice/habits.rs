@@ -35,7 +35,7 @@ fn files(reason: Reason) -> Option<Advice> {
             ],
             &[
                 ("look at its size and first bytes: an empty file, a Git LFS pointer and an HTML page are common", ""),
-                ("fetch or write it anew; write checkpoints to another name and rename them when they are whole", ""),
+                ("fetch or write it again; write checkpoints to another name and rename them when they are whole", ""),
                 MEND,
                 AGAIN,
             ],
@@ -178,8 +178,8 @@ fn programs(reason: Reason) -> Option<Advice> {
         ),
         Reason::HangsAfterFailure => say(
             &[
-                "{who} raised {exception} {silent} ago and has not ended: a thread or child of it goes on",
-                "{who} has failed and does not end: a thread or child of it goes on",
+                "{who} raised {exception} {silent} ago and has not ended: a thread or child of it still runs",
+                "{who} has failed and does not end: a thread or child of it still runs",
             ],
             &[
                 ("stop it; its settings are kept", "trainyard suspend {job}{flags}"),

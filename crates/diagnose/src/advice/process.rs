@@ -272,10 +272,7 @@ fn limits(reason: Reason) -> Option<Advice> {
         Reason::TooManyOpenFiles => say(
             &["{who} has as many open files as it may"],
             &[
-                (
-                    "@local allow more in the shell that starts the control plane (ulimit -n 65536), and start that anew",
-                    "",
-                ),
+                ("@local allow more in the shell that starts the control plane (ulimit -n 65536), and restart it", ""),
                 ("share tensors by file system: torch.multiprocessing.set_sharing_strategy('file_system')", ""),
             ],
         ),

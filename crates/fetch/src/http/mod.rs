@@ -111,6 +111,9 @@ pub struct Client {
 }
 
 const REDIRECTS_MAX: usize = 10;
+/// Bytes that a connection holds at most before they are taken from it, the head of an answer among them. What many streams hold is most of
+/// the memory of a download.
+const READ_MOST: usize = 128 << 10;
 /// What another host than the one that a request was for may be told. Whatever else a request carries may be a secret.
 const FOR_ALL: [HeaderName; 6] =
     [header::ACCEPT, header::ACCEPT_ENCODING, header::IF_MATCH, header::IF_RANGE, header::RANGE, header::USER_AGENT];
@@ -128,6 +131,7 @@ impl Client {
         let proxies = Arc::new(proxies);
         let pool = Pool::builder(TokioExecutor::new())
             .pool_idle_timeout(Duration::from_secs(30))
+            .http1_max_buf_size(READ_MOST)
             .build(Connector::new(Arc::clone(&proxies), authority));
         Self { pool, proxies, secrets, stall }
     }

@@ -40,7 +40,9 @@ pub fn failed(path: &Path, error: &io::Error) -> Error {
     match Errno::from_raw(error.raw_os_error().unwrap_or(0)) {
         Errno::ENOSPC | Errno::EDQUOT => Error::new(
             Kind::NoRoom,
-            format!("{name}: the disk is full ({error}); make room, then run this again: it goes on where it was"),
+            format!(
+                "{name}: the disk is full ({error}); make room, then run this again: it continues where it stopped"
+            ),
         ),
         Errno::EROFS => {
             Error::new(Kind::Other, format!("{name}: the volume is read-only; mount it so that it can be written"))

@@ -247,10 +247,10 @@ impl<'a> Jobs<'a> {
         if job.changed {
             return Err(Error::new(
                 Kind::Damaged,
-                format!("{why}, and again when it was fetched anew; fetch it when nobody writes to it"),
+                format!("{why}, and once more at the second attempt; fetch it when no other program writes to it"),
             ));
         }
-        (self.say)(Said::Warning(format!("{why}; it is fetched anew")));
+        (self.say)(Said::Warning(format!("{why}; it is fetched again")));
         job.changed = true;
         job.fetched = 0;
         job.begun = job.begun.saturating_add(1);
@@ -296,7 +296,7 @@ impl<'a> Jobs<'a> {
                 self.uncount(index);
                 let job = &mut self.jobs[index];
                 (self.say)(Said::Warning(format!(
-                    "{}: the checksum is wrong; it is fetched anew",
+                    "{}: the checksum is wrong; it is fetched again",
                     job.item.entry.source
                 )));
                 job.begun = job.begun.saturating_add(1);

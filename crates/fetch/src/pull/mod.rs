@@ -89,11 +89,11 @@ pub async fn run(
     let client = Client::new(Matcher::from_env(), settings.stall, secrets.clone(), None);
     let result = tokio::select! {
         result = filled(&settings, &target, mode, &client, &say) => result,
-        () = stop => Err(Error::new(Kind::Stopped, "stopped; what was fetched is kept, and the next run goes on from there")),
+        () = stop => Err(Error::new(Kind::Stopped, "stopped; what was fetched is kept, and the next run continues from there")),
     };
     result.map_err(|error| {
         let then = match error.kind {
-            Kind::Network => "; once that is over, run this again: it goes on where it was",
+            Kind::Network => "; once that is over, run this again: it continues where it stopped",
             _ => "",
         };
         Error::new(error.kind, format!("{}{then}", secrets.scrubbed(&error.text)))

@@ -12,7 +12,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use tokio::task::JoinHandle;
 
-/// Bytes that are gathered before they are written.
+/// Bytes that are gathered before a thread is woken to take them.
 const GATHERED: usize = 512 << 10;
 
 /// What happens to the bytes. They come in order.
@@ -91,6 +91,10 @@ impl Sink {
     }
 
     pub async fn push(&mut self, bytes: Bytes) -> Result<(), Fault> {
+        if let Some(core) = self.core.as_mut().filter(|core| core.is_quick()) {
+            // to the page cache and through a CRC: less than it takes to wake another thread
+            return core.take(&bytes).map_err(|e| failed(&self.part.path, &e).into());
+        }
         self.count = self.count.saturating_add(bytes.len());
         self.gathered.push(bytes);
         if self.count < GATHERED { Ok(()) } else { self.flush().await }
@@ -116,13 +120,6 @@ impl Sink {
         let mut core = self.idle().await?;
         let gathered = std::mem::take(&mut self.gathered);
         self.count = 0;
-        if core.is_quick() {
-            // to the page cache and through a CRC: less than it takes to wake another thread
-            let taken = gathered.iter().try_for_each(|bytes| core.take(bytes));
-            taken.map_err(|e| failed(&self.part.path, &e))?;
-            self.core = Some(core);
-            return Ok(());
-        }
         self.busy = Some(tokio::task::spawn_blocking(move || {
             gathered.iter().try_for_each(|bytes| core.take(bytes))?;
             Ok(core)

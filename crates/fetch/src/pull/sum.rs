@@ -9,6 +9,9 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
+/// Bytes that are read back at once: they are summed up while they are in the processor's cache.
+const BUFFER: usize = 128 << 10;
+
 pub struct Sum {
     cut: Cut,
     algorithm: Algorithm,
@@ -66,10 +69,10 @@ impl Sum {
 
     fn read(&self, file: &File, index: u32, hasher: &mut Hasher) -> io::Result<()> {
         let mut range = self.cut.range(index);
-        let mut buffer = vec![0; 1 << 20];
+        let mut buffer = vec![0; BUFFER];
         while !range.is_empty() {
             let count = (buffer.len() as u64).min(range.end.saturating_sub(range.start));
-            let some = buffer.get_mut(..usize::try_from(count).unwrap_or(1 << 20)).unwrap_or_default();
+            let some = buffer.get_mut(..usize::try_from(count).unwrap_or(BUFFER)).unwrap_or_default();
             file.read_exact_at(some, range.start)?;
             hasher.update(some);
             range.start = range.start.saturating_add(count);
