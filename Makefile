@@ -9,13 +9,14 @@ comma := ,
 XTASK ?= cargo xtask
 # virtual environments of the tests
 PACKAGES = $(VENV)/sdk $(VENV)/packaging $(VENV)/frameworks $(VENV)/mpi/mpich/done $(VENV)/mpi/intel/done $(VENV)/mpi/openmpi5/done
+# `make test` runs 600 of them, so that it ends within the hour, `make soak` 6,000
 SEEDS ?= 1000
 # of clusters whose user makes MPIJobs: a tenth and more; `make sim MPI_SEEDS=1000` runs as many as of TrainJobs
 MPI_SEEDS ?= 200
 PYTHONS ?= 3.9 3.10 3.11 3.12 3.13
 # files of end-to-end tests, and how many processes share them (0: none does)
 TESTS ?= e2e
-WORKERS ?= 3
+WORKERS ?= 2
 export CARGO_TERM_PROGRESS_WHEN := never
 # what Debian has and this machine has not: installed by root, named to everybody else
 # $(call lacking,WHAT,TESTS): tests that are left out on this machine; the gate leaves out nothing
@@ -45,7 +46,7 @@ example-mpijob: release mpi $(VENV)/mpijob ## an MPIJob on handwritten digits: 3
 	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" examples/mpijob/run.sh $(TRAINYARD)
 
 test: tools ## everything that CI runs, lane by lane, with the time of each
-	@.ci/lanes check 'ahead&' unit release sim ahead. sdk e2e XTASK=target/debug/xtask
+	@.ci/lanes check 'ahead&' unit release sim ahead. sdk e2e XTASK=target/debug/xtask SEEDS=600
 
 # What the last lanes need and cargo does not build. `check` has built xtask, which runs here without cargo: other lanes hold cargo's lock.
 ahead: mpi sshd shells kubernetes $(PACKAGES)
@@ -102,7 +103,7 @@ e2e: release wheel deb mpi sshd shells kubernetes $(PACKAGES) ## the binary thro
 	$(MAKE) --no-print-directory pytest
 
 # One test that fails may pass at a second try, and where two do the run has failed (e2e/conftest.py); the summary says why each first try failed.
-# Three processes share the files, as most tests wait for something most of the time; a file's tests, and all on real clusters, stay in one (e2e/conftest.py).
+# Two processes share the files, as most tests wait for something most of the time; a file's tests, and all on real clusters, stay in one (e2e/conftest.py).
 pytest:
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/python -m pytest $(TESTS) -q -ra --durations=15 --reruns 1 \
 		--numprocesses $(WORKERS) --dist loadgroup --no-loadscope-reorder $(if $(K),-k "$(K)")
@@ -122,6 +123,9 @@ soak: release $(VENV)/e2e sdk-pythons sshd ## what the gate does a tenth of: tho
 	@$(call some,TRAINYARD_LEDGER_SHARE=100 TRAINYARD_LEDGER_STORMS=$${LEDGER_STORMS:-20} cargo test --release --package sim --test ledger -- --nocapture)
 	SEED=$${SEED:-$$$$} CASES=$${CASES:-1200} PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/python -m pytest e2e/test_api_differential.py -q -s
 	SEED=$${SEED:-$$$$} RIGHTS=$${RIGHTS:-600} PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/python -m pytest e2e/test_rights_differential.py -q -s
+	SEED=$${SEED:-$$$$} CASES=$${CASES:-3000} PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/python -m pytest e2e/test_differential.py -q -s
+	SEED=$${SEED:-$$$$} CASES=$${CASES:-120} PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/python -m pytest e2e/test_jobs_differential.py -q -s
+	cargo run --release --quiet --package sim -- --seeds $${SIM_SEEDS:-6000}
 
 SEED ?= 1
 FILES ?= 5000

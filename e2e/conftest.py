@@ -276,7 +276,7 @@ def on_real_clusters(item: pytest.Item | None) -> bool:
 @pytest.hookimpl(tryfirst=True)  # xdist then looks at the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What is shared stays in one process: a module's control plane, and the real clusters. Tests on those come last, so that no
-    other test has them beside it, but first where processes share the tests, as they take longest; then comes the longest
+    other test has them beside it, but first where two processes share the tests, as they take longest; then comes the longest
     module. The swap, which ends upstream's Trainer, is the last on the clusters."""
     divided = "PYTEST_XDIST_WORKER" in os.environ
 

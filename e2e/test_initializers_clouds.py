@@ -148,7 +148,7 @@ def test_an_object_that_is_replaced_on_the_way_is_begun_anew(stub, tmp_path: pat
 def test_an_object_that_is_replaced_again_and_again_is_given_up(stub, tmp_path: pathlib.Path):
     stub.on_media = lambda name, count: stub.put(name, content(f"version {count}", 5 * PART + 11))
     done = fetch(stub, tmp_path / "into", "/data/a.bin", CONCURRENCY="1")
-    assert done.returncode == 5 and "replaced" in done.stderr and "nobody writes" in done.stderr, done.stderr
+    assert done.returncode == 5 and "replaced" in done.stderr and "no other program writes" in done.stderr, done.stderr
     assert listing(tmp_path / "into") == {}
 
 

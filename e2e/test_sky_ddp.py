@@ -91,7 +91,7 @@ run: |
   head=$(echo "$SKYPILOT_NODE_IPS" | head -n 1)
   echo "node $SKYPILOT_NODE_RANK of $SKYPILOT_NUM_NODES in ${PWD##*/}, $WORD, $(cat ~/in/epochs.txt) epochs"
   torchrun --nnodes "$SKYPILOT_NUM_NODES" --node-rank "$SKYPILOT_NODE_RANK" --nproc-per-node 2 \
-    --master-addr "$head" --master-port 29500 train.py --epochs "$(cat ~/epochs)"
+    --master-addr "$head" --master-port 29510 train.py --epochs "$(cat ~/epochs)"
   code=$?
   [ -z "$FAILS" ] || [ "$SKYPILOT_NODE_RANK" != "$FAILS" ] || exit 7
   exit $code
