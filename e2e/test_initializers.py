@@ -365,7 +365,7 @@ def test_a_placeholder_signs_for_those_alone_who_gave_no_credentials(web, tmp_pa
         ("nonsense", 2, "scheme"),
         ("gopher://x/y", 2, "gopher"),
         ("cache://a/b", 2, "data cache"),
-        ("file:///nowhere/at/all", 3, "/nowhere/at/all"),
+        ("file:///nowhere/at/all", 3, "file:///nowhere/at/all: there is no such file or folder on this machine; look for its name in /\n"),
         ("http://127.0.0.1:1/x#sha256=12", 2, "sha256"),
     ],
 )

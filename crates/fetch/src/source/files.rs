@@ -132,5 +132,14 @@ fn failed(path: &Path, error: &io::Error) -> Error {
         io::ErrorKind::PermissionDenied => Kind::NoAccess,
         _ => Kind::Other,
     };
-    Error::new(kind, format!("file://{}: {error}", path.display()))
+    let shown = path.display();
+    let text = match kind {
+        Kind::NotFound => {
+            let there = path.ancestors().skip(1).find(|folder| folder.is_dir()).unwrap_or(Path::new("/")).display();
+            format!("file://{shown}: there is no such file or folder on this machine; look for its name in {there}")
+        }
+        Kind::NoAccess => format!("file://{shown}: {error}; let the user of this process read it"),
+        _ => format!("file://{shown}: {error}"),
+    };
+    Error::new(kind, text)
 }
