@@ -1,6 +1,7 @@
 //! The cluster behind a `kube::Client`: the embedded API server in process, or a real one over the network.
 
 use crate::node_object;
+use crate::untyped::Untyped;
 use crate::world::{EventType, PodEvent, TokenAsk, World, WorldError};
 use api::node::{LEASE_NAMESPACE, LEASE_SECS};
 use futures::StreamExt;
@@ -82,11 +83,6 @@ fn object(value: Value) -> DynamicObject {
     serde_json::from_value(value).expect("invariant: made with a kind and metadata")
 }
 
-/// What came, as the kind that it is.
-fn typed<K: DeserializeOwned>(object: &DynamicObject) -> Result<K, serde_json::Error> {
-    serde_json::to_value(object).and_then(serde_json::from_value)
-}
-
 impl KubeWorld {
     pub fn new(client: Client, node: &str) -> Self {
         Self { client, node: node.to_owned(), counts: Arc::default() }
@@ -96,15 +92,20 @@ impl KubeWorld {
         Api::namespaced_with(self.client.clone(), namespace, kind)
     }
 
+    /// Objects of a namespace, to be read.
+    fn there(&self, namespace: &str, kind: &ApiResource) -> Api<Untyped> {
+        Api::namespaced_with(self.client.clone(), namespace, kind)
+    }
+
     fn all(&self, kind: &ApiResource) -> Api<DynamicObject> {
         Api::all_with(self.client.clone(), kind)
     }
 
     async fn read<K: DeserializeOwned>(&self, namespace: &str, kind: &str, name: &str) -> Result<K, WorldError> {
         let what = format!("reading {kind} {namespace}/{name}");
-        let found = self.namespaced(namespace, &core(kind)).get(name).await;
+        let found = self.there(namespace, &core(kind)).get(name).await;
         let found = found.map_err(|error| failed(&what, error))?;
-        typed(&found).map_err(|error| WorldError::Failed { what, why: error.to_string() })
+        found.typed().map_err(|error| WorldError::Failed { what, why: error.to_string() })
     }
 
     /// Creates the event, or counts it again.
@@ -178,7 +179,7 @@ fn node_time(at: Timestamp) -> String {
 
 impl World for KubeWorld {
     fn pods(&self) -> BoxStream<'static, PodEvent> {
-        let pods = self.all(&core("Pod"));
+        let pods: Api<Untyped> = Api::all_with(self.client.clone(), &core("Pod"));
         let config = watcher::Config::default().fields(&format!("spec.nodeName={}", self.node));
         // A relist comes as a bracket of single objects; it is handed on as one event when the bracket closes.
         let events = watcher(pods, config).backoff(Pauses::default());
@@ -192,11 +193,14 @@ impl World for KubeWorld {
                         continue;
                     }
                 };
-                let read = |pod: &DynamicObject| match typed(pod) {
-                    Ok(pod) => Some(Arc::new(pod)),
-                    Err(error) => {
-                        tracing::error!(%error, pod = pod.metadata.name, "a pod that cannot be read; left alone");
-                        None
+                let read = |pod: Untyped| {
+                    let name = pod.name().to_owned();
+                    match pod.typed() {
+                        Ok(pod) => Some(Arc::new(pod)),
+                        Err(error) => {
+                            tracing::error!(%error, pod = name, "a pod that cannot be read; left alone");
+                            None
+                        }
                     }
                 };
                 let event = match event {
@@ -205,15 +209,15 @@ impl World for KubeWorld {
                         continue;
                     }
                     watcher::Event::InitApply(pod) => {
-                        relisted.extend(read(&pod));
+                        relisted.extend(read(pod));
                         continue;
                     }
                     watcher::Event::InitDone => PodEvent::All(std::mem::take(&mut relisted)),
-                    watcher::Event::Apply(pod) => match read(&pod) {
+                    watcher::Event::Apply(pod) => match read(pod) {
                         Some(pod) => PodEvent::Applied(pod),
                         None => continue,
                     },
-                    watcher::Event::Delete(pod) => match read(&pod) {
+                    watcher::Event::Delete(pod) => match read(pod) {
                         Some(pod) => PodEvent::Deleted(pod),
                         None => continue,
                     },
@@ -226,7 +230,7 @@ impl World for KubeWorld {
 
     async fn patch_status(&self, pod: &Pod, status: Value) -> Result<(), WorldError> {
         let patch = json!({"metadata": {"uid": pod.metadata.uid}, "status": status});
-        let pods = self.namespaced(namespace(pod), &core("Pod"));
+        let pods = self.there(namespace(pod), &core("Pod"));
         match pods.patch_status(name(pod), &PatchParams::default(), &Patch::Strategic(patch)).await {
             Ok(_) => Ok(()),
             Err(error) if is_other_uid(&error) => Err(WorldError::NotFound),
@@ -241,7 +245,7 @@ impl World for KubeWorld {
             preconditions: Some(preconditions),
             ..DeleteParams::default()
         };
-        let pods = self.namespaced(namespace(pod), &core("Pod"));
+        let pods = self.there(namespace(pod), &core("Pod"));
         match pods.delete(name(pod), &params).await {
             Ok(_) => Ok(()),
             Err(error) if is_other_uid(&error) => Err(WorldError::NotFound),
@@ -255,10 +259,11 @@ impl World for KubeWorld {
 
     fn config_map_changes(&self, ns: &str, name: &str) -> BoxStream<'static, ConfigMap> {
         let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
-        let changes = watcher(self.namespaced(ns, &core("ConfigMap")), config).backoff(Pauses::default());
-        let there = |event: Result<watcher::Event<DynamicObject>, watcher::Error>| async move {
+        let changes = watcher(self.there(ns, &core("ConfigMap")), config).backoff(Pauses::default());
+        let there = |event: Result<watcher::Event<Untyped>, watcher::Error>| async move {
             match event {
-                Ok(watcher::Event::InitApply(found) | watcher::Event::Apply(found)) => typed(&found)
+                Ok(watcher::Event::InitApply(found) | watcher::Event::Apply(found)) => found
+                    .typed()
                     .inspect_err(|error| tracing::error!(%error, "a ConfigMap that cannot be read; left alone"))
                     .ok(),
                 Ok(watcher::Event::Init | watcher::Event::InitDone | watcher::Event::Delete(_)) => None,

@@ -40,6 +40,7 @@ pub mod shim;
 mod slots;
 pub mod status;
 pub mod tunnel;
+mod untyped;
 pub mod usage;
 mod volumes;
 mod warm;
