@@ -74,7 +74,14 @@ fn core(kind: &str) -> Gvk {
     Gvk::new("", "v1", kind)
 }
 
-/// A pod wakes the MPIJob that controls it, or controls its Job, whatever its labels say.
+/// Whether a pod carries the labels of a worker of a job.
+fn is_labelled(pod: &Value, job: &str) -> bool {
+    let labels = [(LABEL_OPERATOR_NAME, OPERATOR_NAME), (LABEL_JOB_NAME, job), (LABEL_JOB_ROLE, ROLE_WORKER)];
+    labels.iter().all(|(label, value)| object::label(pod, label) == Some(*value))
+}
+
+/// A pod wakes the MPIJob that controls it, or controls its Job, whatever its labels say; one that nothing controls wakes the MPIJob among
+/// whose workers its labels count it.
 fn wakes(world: &dyn World, pod: &Value) -> Vec<Target> {
     let namespace = object::meta(pod, "namespace");
     let owned = |object: &Value| {
@@ -85,7 +92,16 @@ fn wakes(world: &dyn World, pod: &Value) -> Vec<Target> {
         let owner = object::controller_of(pod).filter(|owner| object::text(owner, "kind") == "Job")?;
         owned(&*world.get(&jobs(), &Key::new(namespace, object::text(owner, "name")))?)
     };
-    owned(pod).or_else(job).into_iter().collect()
+    let stray = || {
+        let name = object::label(pod, LABEL_JOB_NAME).filter(|name| is_labelled(pod, name))?;
+        Some(Target { gvk: mpi::gvk(), key: Key::new(namespace, name) })
+    };
+    match object::controller_of(pod) {
+        Some(_) => owned(pod).or_else(job),
+        None => stray(),
+    }
+    .into_iter()
+    .collect()
 }
 
 impl Reconciler for MpiJobController {
@@ -125,10 +141,7 @@ impl Reconciler for MpiJobController {
             None => Vec::new(),
         };
         let uid = object::uid(&stored);
-        let labels =
-            [(LABEL_OPERATOR_NAME, OPERATOR_NAME), (LABEL_JOB_NAME, name.as_str()), (LABEL_JOB_ROLE, ROLE_WORKER)];
-        let of_worker =
-            |pod: &Arc<Value>| labels.iter().all(|(label, value)| object::label(pod, label) == Some(*value));
+        let of_worker = |pod: &Arc<Value>| is_labelled(pod, name);
         let worker_pods = world.owned_by(&pods(), uid).into_iter().filter(of_worker).collect();
         let strays = world.unowned(&pods(), namespace).into_iter().filter(of_worker).collect();
         let workers = match &job {

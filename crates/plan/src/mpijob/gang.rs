@@ -58,7 +58,10 @@ pub(super) fn pod_group(
     let mut group = child(key, api::object::uid(object), &gvk.api_version(), &gvk.kind, &key.name);
     let policy = job.spec.run_policy.as_ref().and_then(|policy| policy.scheduling_policy.clone()).unwrap_or_default();
     let members = Members::of(job, &policy, launcher_comes_later);
-    let mut spec = json!({"minMember": members.needed});
+    let mut spec = json!({});
+    if members.needed != 0 {
+        spec["minMember"] = json!(members.needed);
+    }
     let resources = min_resources(job, &policy, members, priorities);
     match scheduler {
         GangScheduler::Volcano => {
@@ -88,6 +91,7 @@ pub(super) fn pod_group(
 pub(super) fn asks_the_same(held: &Value, wanted: &Value) -> bool {
     let read = |group: &Value| {
         let mut spec = group["spec"].as_object().cloned().unwrap_or_default();
+        spec.entry("minMember").or_insert_with(|| json!(0));
         if group["apiVersion"] == json!(volcano::gvk().api_version()) {
             spec.entry("queue").or_insert_with(|| json!("default"));
         }

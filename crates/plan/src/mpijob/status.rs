@@ -74,15 +74,16 @@ impl Draft {
         if held.is_some_and(|held| held.status == status && held.reason.as_deref() == Some(reason)) {
             return false;
         }
-        let since = held.filter(|held| held.status == status).and_then(|held| held.last_transition_time.clone());
         let now = Time(self.now);
+        // kept as it is, also where whoever wrote the condition named no time
+        let since = held.filter(|held| held.status == status).map(|held| held.last_transition_time.clone());
         let set = JobCondition {
             condition_type: kind.as_str().to_owned(),
             status: status.to_owned(),
             reason: Some(reason.to_owned()),
             message: Some(message),
             last_update_time: Some(now.clone()),
-            last_transition_time: Some(since.unwrap_or(now)),
+            last_transition_time: since.unwrap_or(Some(now)),
         };
         let is = |condition: &JobCondition, kind: ConditionType| condition.condition_type == kind.as_str();
         self.status.conditions.retain(|held| {

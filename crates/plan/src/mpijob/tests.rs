@@ -294,12 +294,30 @@ fn pods_wake_the_job_that_owns_them_or_their_job() {
     };
     let mut worker = (*case.model.one("Pod", "train-worker-0").unwrap()).clone();
     let mut launcher = launcher_pod(&case, "Running", json!({}));
+    let mut stray = worker.clone();
+    stray["metadata"]["ownerReferences"] = json!([]);
+    assert_eq!(wakes(&case, &stray), 1, "the job's script names it while it runs");
+    stray["metadata"]["labels"]["training.kubeflow.org/job-role"] = json!("launcher");
+    assert_eq!(wakes(&case, &stray), 0);
     assert_eq!((wakes(&case, &worker), wakes(&case, &launcher)), (1, 1), "the launcher's has no label at all");
     worker["metadata"]["labels"] = json!({});
     assert_eq!(wakes(&case, &worker), 1);
     launcher["metadata"]["ownerReferences"][0]["name"] = json!("another");
     worker["metadata"]["ownerReferences"] = json!([]);
     assert_eq!((wakes(&case, &worker), wakes(&case, &launcher)), (0, 0));
+}
+
+#[test]
+fn a_condition_that_names_no_time_still_names_none_in_other_words() {
+    let mut case = Case::of(json!({}));
+    case.run();
+    let by_hand = json!([{"type": "Succeeded", "status": "True", "reason": "ByHand", "message": "so be it"}]);
+    case.change("MPIJob", "train", json!({"status": {"conditions": by_hand}}));
+    case.change("Job", "train-launcher", complete());
+    case.run();
+    let status = case.model.one("MPIJob", "train").unwrap()["status"].clone();
+    let held = status["conditions"].as_array().unwrap().iter().find(|held| held["type"] == "Succeeded").unwrap();
+    assert_eq!((held["reason"].as_str(), &held["lastTransitionTime"]), (Some("MPIJobSucceeded"), &Value::Null));
 }
 
 #[test]
@@ -523,6 +541,8 @@ fn pod_groups_ask_for_those_that_start_together() {
     let mut case = Case::with(waits(json!({})), settings);
     case.run();
     assert_eq!(case.model.one("PodGroup", "train").unwrap()["spec"]["minMember"], 2);
+    let (spec, _) = group(json!({"runPolicy": {"schedulingPolicy": {"minAvailable": 0}}}), "gangs");
+    assert_eq!(spec["minMember"], Value::Null, "a gang of none is not written");
     let (spec, _) = group(json!({"runPolicy": {"schedulingPolicy": {"minAvailable": 2}}}), "gangs");
     assert_eq!(spec, json!({"minMember": 2, "minResources": {"cpu": "1500m"}, "scheduleTimeoutSeconds": 0}));
 }
