@@ -80,8 +80,8 @@ fn is_labelled(pod: &Value, job: &str) -> bool {
     labels.iter().all(|(label, value)| object::label(pod, label) == Some(*value))
 }
 
-/// A pod wakes the MPIJob that controls it, or controls its Job, whatever its labels say; one that nothing controls wakes the MPIJob among
-/// whose workers its labels count it.
+/// A pod wakes the MPIJob that controls it, or controls its Job, whatever its labels say. One that nothing controls wakes none, as with
+/// mpi-operator: until the next look the job's script of hosts says of it what the last one found.
 fn wakes(world: &dyn World, pod: &Value) -> Vec<Target> {
     let namespace = object::meta(pod, "namespace");
     let owned = |object: &Value| {
@@ -92,16 +92,7 @@ fn wakes(world: &dyn World, pod: &Value) -> Vec<Target> {
         let owner = object::controller_of(pod).filter(|owner| object::text(owner, "kind") == "Job")?;
         owned(&*world.get(&jobs(), &Key::new(namespace, object::text(owner, "name")))?)
     };
-    let stray = || {
-        let name = object::label(pod, LABEL_JOB_NAME).filter(|name| is_labelled(pod, name))?;
-        Some(Target { gvk: mpi::gvk(), key: Key::new(namespace, name) })
-    };
-    match object::controller_of(pod) {
-        Some(_) => owned(pod).or_else(job),
-        None => stray(),
-    }
-    .into_iter()
-    .collect()
+    owned(pod).or_else(job).into_iter().collect()
 }
 
 impl Reconciler for MpiJobController {
