@@ -9,7 +9,7 @@ comma := ,
 XTASK ?= cargo xtask
 # virtual environments of the tests
 PACKAGES = $(VENV)/sdk $(VENV)/packaging $(VENV)/frameworks $(VENV)/mpi/mpich/done $(VENV)/mpi/intel/done $(VENV)/mpi/openmpi5/done
-# `make test` runs 600 of them, so that it ends within the hour, `make soak` 6,000
+# of the simulator: `make sim` runs so many, `make test` 600, as it is to end within an hour, and `make soak` 6,000
 SEEDS ?= 1000
 # of clusters whose user makes MPIJobs: a tenth and more; `make sim MPI_SEEDS=1000` runs as many as of TrainJobs
 MPI_SEEDS ?= 200

@@ -62,7 +62,7 @@ fn verbosity(text: &str) -> Result<Verbosity, String> {
             "debug" => Ok(Verbosity::Debug),
             "info" => Ok(Verbosity::Info),
             "error" | "panic" => Ok(Verbosity::Error),
-            _ => Err(format!("{text:?} is neither debug, info, error or panic nor a number from 0 to 255")),
+            _ => Err(format!("{text:?} is not debug, info, error or panic, nor a number from 0 to 255")),
         },
     }
 }

@@ -92,8 +92,8 @@ impl KubeWorld {
         Api::namespaced_with(self.client.clone(), namespace, kind)
     }
 
-    /// Objects of a namespace, to be read.
-    fn there(&self, namespace: &str, kind: &ApiResource) -> Api<Untyped> {
+    /// For objects that are read and not sent.
+    fn to_read(&self, namespace: &str, kind: &ApiResource) -> Api<Untyped> {
         Api::namespaced_with(self.client.clone(), namespace, kind)
     }
 
@@ -103,7 +103,7 @@ impl KubeWorld {
 
     async fn read<K: DeserializeOwned>(&self, namespace: &str, kind: &str, name: &str) -> Result<K, WorldError> {
         let what = format!("reading {kind} {namespace}/{name}");
-        let found = self.there(namespace, &core(kind)).get(name).await;
+        let found = self.to_read(namespace, &core(kind)).get(name).await;
         let found = found.map_err(|error| failed(&what, error))?;
         found.typed().map_err(|error| WorldError::Failed { what, why: error.to_string() })
     }
@@ -230,7 +230,7 @@ impl World for KubeWorld {
 
     async fn patch_status(&self, pod: &Pod, status: Value) -> Result<(), WorldError> {
         let patch = json!({"metadata": {"uid": pod.metadata.uid}, "status": status});
-        let pods = self.there(namespace(pod), &core("Pod"));
+        let pods = self.to_read(namespace(pod), &core("Pod"));
         match pods.patch_status(name(pod), &PatchParams::default(), &Patch::Strategic(patch)).await {
             Ok(_) => Ok(()),
             Err(error) if is_other_uid(&error) => Err(WorldError::NotFound),
@@ -245,7 +245,7 @@ impl World for KubeWorld {
             preconditions: Some(preconditions),
             ..DeleteParams::default()
         };
-        let pods = self.there(namespace(pod), &core("Pod"));
+        let pods = self.to_read(namespace(pod), &core("Pod"));
         match pods.delete(name(pod), &params).await {
             Ok(_) => Ok(()),
             Err(error) if is_other_uid(&error) => Err(WorldError::NotFound),
@@ -259,7 +259,7 @@ impl World for KubeWorld {
 
     fn config_map_changes(&self, ns: &str, name: &str) -> BoxStream<'static, ConfigMap> {
         let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
-        let changes = watcher(self.there(ns, &core("ConfigMap")), config).backoff(Pauses::default());
+        let changes = watcher(self.to_read(ns, &core("ConfigMap")), config).backoff(Pauses::default());
         let there = |event: Result<watcher::Event<Untyped>, watcher::Error>| async move {
             match event {
                 Ok(watcher::Event::InitApply(found) | watcher::Event::Apply(found)) => found

@@ -111,8 +111,8 @@ pub struct Client {
 }
 
 const REDIRECTS_MAX: usize = 10;
-/// Bytes that a connection holds at most before they are taken from it, the head of an answer among them. What many streams hold is most of
-/// the memory of a download.
+/// Bytes that a connection reads ahead at most, which also bounds the head of an answer. With many streams this is most of the memory of a
+/// download.
 const READ_MOST: usize = 128 << 10;
 /// What another host than the one that a request was for may be told. Whatever else a request carries may be a secret.
 const FOR_ALL: [HeaderName; 6] =

@@ -9,7 +9,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
-/// Bytes that are read back at once: they are summed up while they are in the processor's cache.
+/// Bytes that are read back at once: few enough to be in the processor's cache when they are summed up.
 const BUFFER: usize = 128 << 10;
 
 pub struct Sum {

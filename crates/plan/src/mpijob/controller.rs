@@ -74,14 +74,14 @@ fn core(kind: &str) -> Gvk {
     Gvk::new("", "v1", kind)
 }
 
-/// Whether a pod carries the labels of a worker of a job.
+/// Whether a pod carries the labels of a worker of the job with this name.
 fn is_labelled(pod: &Value, job: &str) -> bool {
     let labels = [(LABEL_OPERATOR_NAME, OPERATOR_NAME), (LABEL_JOB_NAME, job), (LABEL_JOB_ROLE, ROLE_WORKER)];
     labels.iter().all(|(label, value)| object::label(pod, label) == Some(*value))
 }
 
-/// A pod wakes the MPIJob that controls it, or controls its Job, whatever its labels say. One that nothing controls wakes none, as with
-/// mpi-operator: until the next look the job's script of hosts says of it what the last one found.
+/// A pod wakes the MPIJob that controls it, or controls its Job, whatever its labels say. As with mpi-operator, a pod without a controller
+/// wakes no job, although a job's `discover_hosts.sh` may list it: a change of such a pod is seen in the job's next pass.
 fn wakes(world: &dyn World, pod: &Value) -> Vec<Target> {
     let namespace = object::meta(pod, "namespace");
     let owned = |object: &Value| {

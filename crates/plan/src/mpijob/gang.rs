@@ -59,6 +59,7 @@ pub(super) fn pod_group(
     let policy = job.spec.run_policy.as_ref().and_then(|policy| policy.scheduling_policy.clone()).unwrap_or_default();
     let members = Members::of(job, &policy, launcher_comes_later);
     let mut spec = json!({});
+    // both schedulers' types leave a zero out
     if members.needed != 0 {
         spec["minMember"] = json!(members.needed);
     }

@@ -75,7 +75,7 @@ impl Draft {
             return false;
         }
         let now = Time(self.now);
-        // kept as it is, also where whoever wrote the condition named no time
+        // copied from the condition before, as upstream does, even if that has none
         let since = held.filter(|held| held.status == status).map(|held| held.last_transition_time.clone());
         let set = JobCondition {
             condition_type: kind.as_str().to_owned(),
