@@ -11,6 +11,7 @@
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))] // they panic on a full disk
 
 pub mod cache;
+mod changes;
 mod controller;
 mod events;
 mod execute;
@@ -37,6 +38,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+pub use changes::Feed;
 pub use source::{Held, Source, Told};
 
 /// Target of the spans: one for each look at an object, and in it one for each request. At level trace, so that nothing is

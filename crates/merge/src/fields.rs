@@ -64,6 +64,15 @@ impl Element {
         }
     }
 
+    /// Whether [`Element::encode`] writes equal elements alike: numbers are equal by value.
+    fn is_written_alike(&self) -> bool {
+        match self {
+            Self::Field(_) | Self::Index(_) => true,
+            Self::Key(keys) => keys.iter().all(|(_, value)| value.is_string()),
+            Self::Value(value) => value.is_string(),
+        }
+    }
+
     /// As messages show it: `.name`, `[name="a"]`, `[="x"]`, `[0]`.
     pub(crate) fn text(&self) -> String {
         match self {
@@ -301,6 +310,18 @@ impl FieldSet {
             }
         }
         out
+    }
+
+    /// Whether a member of it may be in `fields`, which [`FieldSet::to_json`] has written; `false` is certain.
+    pub(crate) fn may_meet(&self, fields: &Map<String, Value>) -> bool {
+        self.nodes.iter().any(|(element, node)| {
+            if !element.is_written_alike() {
+                return true;
+            }
+            let Some(Value::Object(below)) = fields.get(&element.encode()) else { return false };
+            let is_member = below.is_empty() || below.contains_key(".");
+            (node.member && is_member) || node.below.may_meet(below)
+        })
     }
 
     /// Calls `visit` with every member as messages show it, members of a node before those below its children.

@@ -1,6 +1,7 @@
 //! The node agent: follows the pods bound to its node, and runs a worker for each.
 
 use crate::cgroup::{self, Support};
+use crate::crowd::Starts;
 use crate::evidence::Keep;
 use crate::gpus;
 use crate::identity::Peer;
@@ -118,6 +119,7 @@ pub struct Shared<W> {
     pub cgroups: Support,
     pub world: W,
     registry: Mutex<Registry>,
+    pub(crate) starts: Starts,
 }
 
 impl<W> Shared<W> {
@@ -226,7 +228,8 @@ impl<W: World> Agent<W> {
                 Err(error) => tracing::warn!(dir = %dir.path().display(), %error, "cannot read a launch description"),
             }
         }
-        let shared = Shared { config, settings, cgroups, world, registry: Mutex::new(registry) };
+        let shared =
+            Shared { config, settings, cgroups, world, registry: Mutex::new(registry), starts: Starts::default() };
         Ok(Self { shared: Arc::new(shared), gpus })
     }
 

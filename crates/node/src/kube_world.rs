@@ -24,11 +24,16 @@ use std::time::Duration;
 /// Who events come from.
 const COMPONENT: &str = "trainyard-node";
 
+/// Follows the pods of a cluster, all of them, from the beginning; what fails is tried again.
+pub type Pods = Arc<dyn Fn() -> BoxStream<'static, watcher::Event<Arc<Value>>> + Send + Sync>;
+
 /// The cluster, for the agent of one node.
 #[derive(Clone)]
 pub struct KubeWorld {
     client: Client,
     node: String,
+    /// `None`: its pods are watched by requests.
+    pods: Option<Pods>,
     /// How often each event was recorded, by its name: a node may write events, but not read them.
     counts: Arc<Mutex<BTreeMap<String, u64>>>,
 }
@@ -85,7 +90,45 @@ fn object(value: Value) -> DynamicObject {
 
 impl KubeWorld {
     pub fn new(client: Client, node: &str) -> Self {
-        Self { client, node: node.to_owned(), counts: Arc::default() }
+        Self { client, node: node.to_owned(), pods: None, counts: Arc::default() }
+    }
+
+    /// Hears of pods from there.
+    #[must_use]
+    pub fn with_pods(mut self, pods: Pods) -> Self {
+        self.pods = Some(pods);
+        self
+    }
+
+    /// What becomes of the node's pods.
+    fn watched(&self) -> BoxStream<'static, watcher::Event<Arc<Value>>> {
+        if let Some(pods) = &self.pods {
+            let node = self.node.clone();
+            let is_ours = move |event: &watcher::Event<Arc<Value>>| match event {
+                watcher::Event::InitApply(pod) | watcher::Event::Apply(pod) | watcher::Event::Delete(pod) => {
+                    pod["spec"]["nodeName"] == *node
+                }
+                watcher::Event::Init | watcher::Event::InitDone => true,
+            };
+            return pods().filter(move |event| std::future::ready(is_ours(event))).boxed();
+        }
+        let pods: Api<Untyped> = Api::all_with(self.client.clone(), &core("Pod"));
+        let config = watcher::Config::default().fields(&format!("spec.nodeName={}", self.node));
+        let tree = |pod: Untyped| Arc::new(pod.into_tree());
+        let events = watcher(pods, config).backoff(Pauses::default()).filter_map(move |event| {
+            std::future::ready(match event {
+                Ok(watcher::Event::Init) => Some(watcher::Event::Init),
+                Ok(watcher::Event::InitApply(pod)) => Some(watcher::Event::InitApply(tree(pod))),
+                Ok(watcher::Event::InitDone) => Some(watcher::Event::InitDone),
+                Ok(watcher::Event::Apply(pod)) => Some(watcher::Event::Apply(tree(pod))),
+                Ok(watcher::Event::Delete(pod)) => Some(watcher::Event::Delete(tree(pod))),
+                Err(error) => {
+                    tracing::warn!(%error, "watching pods; trying again");
+                    None
+                }
+            })
+        });
+        events.boxed()
     }
 
     fn namespaced(&self, namespace: &str, kind: &ApiResource) -> Api<DynamicObject> {
@@ -179,23 +222,14 @@ fn node_time(at: Timestamp) -> String {
 
 impl World for KubeWorld {
     fn pods(&self) -> BoxStream<'static, PodEvent> {
-        let pods: Api<Untyped> = Api::all_with(self.client.clone(), &core("Pod"));
-        let config = watcher::Config::default().fields(&format!("spec.nodeName={}", self.node));
         // A relist comes as a bracket of single objects; it is handed on as one event when the bracket closes.
-        let events = watcher(pods, config).backoff(Pauses::default());
         let relisted: Vec<Arc<Pod>> = Vec::new();
-        futures::stream::unfold((events.boxed(), relisted), |(mut events, mut relisted)| async move {
+        futures::stream::unfold((self.watched(), relisted), |(mut events, mut relisted)| async move {
             loop {
-                let event = match events.next().await? {
-                    Ok(event) => event,
-                    Err(error) => {
-                        tracing::warn!(%error, "watching pods; trying again");
-                        continue;
-                    }
-                };
-                let read = |pod: Untyped| {
-                    let name = pod.name().to_owned();
-                    match pod.typed() {
+                let event = events.next().await?;
+                let read = |pod: Arc<Value>| {
+                    let name = api::object::meta(&pod, "name").to_owned();
+                    match serde_json::from_value(Arc::unwrap_or_clone(pod)) {
                         Ok(pod) => Some(Arc::new(pod)),
                         Err(error) => {
                             tracing::error!(%error, pod = name, "a pod that cannot be read; left alone");

@@ -13,6 +13,7 @@
 
 pub mod agent;
 pub mod cgroup;
+mod crowd;
 pub mod end;
 mod env;
 pub mod evidence;

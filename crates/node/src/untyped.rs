@@ -19,8 +19,8 @@ pub struct Untyped {
 }
 
 impl Untyped {
-    pub fn name(&self) -> &str {
-        self.meta.name.as_deref().unwrap_or_default()
+    pub fn into_tree(self) -> Value {
+        self.tree
     }
 
     /// The object as the kind that it is.
@@ -87,11 +87,12 @@ mod tests {
         let text = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {
             "name": "p", "namespace": "n", "uid": "u", "resourceVersion": "7", "labels": {"a": "b"}}, "spec": {"containers": []}});
         let object: Untyped = serde_json::from_str(&text.to_string()).unwrap();
-        assert_eq!((object.name(), object.meta().resource_version.as_deref()), ("p", Some("7")));
+        let meta = object.meta();
+        assert_eq!((meta.name.as_deref(), meta.resource_version.as_deref()), (Some("p"), Some("7")));
         let pod: Pod = object.typed().unwrap();
         assert_eq!(serde_json::to_value(pod).unwrap(), text);
         let wrong: Untyped = serde_json::from_value(json!({"metadata": {"name": "p"}, "spec": 7})).unwrap();
         assert!(wrong.typed::<Pod>().is_err());
-        assert_eq!(serde_json::from_value::<Untyped>(json!({})).unwrap().name(), "");
+        assert_eq!(serde_json::from_value::<Untyped>(json!({})).unwrap().meta().name, None);
     }
 }

@@ -31,7 +31,7 @@ use std::process::ExitCode;
 
 /// Objects are trees of many small parts, made and dropped by the thousand: a fifth of the work is the allocator's.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: memory::Allocator = memory::Allocator;
 
 fn main() -> ExitCode {
     // a shim is one thread and no runtime, from its first instruction on

@@ -32,7 +32,7 @@ use cli::error::CliError;
 use cli::exit;
 use cli::home::{Home, Running};
 use cli::usage::quoted;
-use driver::Driver;
+use driver::{Driver, Feed, Source};
 use jiff::Timestamp;
 use kube::Client;
 use listen::{bind, listen, reachable, reports_to};
@@ -207,6 +207,7 @@ pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
     let shutdown = stop.clone().cancelled_owned();
     let serving = tokio::spawn(server.clone().serve(listener, Some(tls.clone()), shutdown));
 
+    let source: Arc<dyn Source> = Arc::new(Direct(server.core.clone()));
     let mut node = "none".to_owned();
     if let Some(machine) = machine {
         let config = machine.await.expect("looking at the machine does not panic")?;
@@ -216,13 +217,13 @@ pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
             tasks.spawn(controller.map_err(UpError::Node)?.run(stop.clone()));
         }
         let keep = keeps.then(|| Arc::new(kept.clone()) as Arc<dyn Keep>);
-        let agent = agent(&client_of("kubelet"), config, address, keep).await?;
+        let agent = agent(&client_of("kubelet"), config, address, source.clone(), keep).await?;
         node = if agent.isolation().is_hosts() { "hosts" } else { "plain" }.to_owned();
         let stop = stop.clone();
         tasks.spawn(agent_part.run(async move { agent.run(stop).await }));
     }
     if keeps {
-        tasks.spawn(evidence::follow(client.clone(), kept));
+        tasks.spawn(evidence::follow(Feed::Source(source.clone()), kept));
     }
     let mut around = Surroundings { root_ca: identity.authority, ..Surroundings::default() };
     // images are ignored here: the node knows the command
@@ -233,12 +234,11 @@ pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
         let url = format!("https://{}", reachable(address));
         around.report_to(url.clone());
         status_server = Some(url);
-        let server = StatusServer::new(client.clone()).with_history(series);
+        let server = StatusServer::new(client.clone()).beside(source.clone()).with_history(series);
         let (tls, stop) = (tls.clone(), stop.clone());
         tokio::spawn(async move { server.serve(listener, &tls, stop).await })
     });
     if !controllers.is_empty() {
-        let source = Arc::new(Direct(server.core.clone()));
         let options = driver::Options { source: Some(source), ..driver::Options::default() };
         let mut driver = Driver::with(client.clone(), options);
         controllers.add_as_programs_to(&mut driver, &around);

@@ -60,6 +60,41 @@ async fn trees_go_to_a_source_that_takes_them_and_its_answers_are_held_as_they_a
     share(true).await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_reader_hears_what_there_is_and_what_becomes_of_it() {
+    use driver::Feed;
+    use kube::runtime::watcher::{Config, Event};
+    let server = Server::default();
+    server.user(Method::POST, "/ns/things", thing("a", 1));
+    let ((first, first_told), (second, second_told)) = (mpsc::unbounded(), mpsc::unbounded());
+    let things = Arc::new(Things {
+        server: server.clone(),
+        lists: Mutex::default(),
+        watches: Mutex::new(vec![first_told, second_told]),
+        takes_trees: false,
+    });
+    let mut changes = Feed::Source(things.clone()).changes(&gvk("Thing"), "things", Config::default());
+    let mut hear = async || match changes.next().await.expect("it never ends") {
+        Event::Init => "begins".to_owned(),
+        Event::InitApply(thing) => format!("there is {}", object::meta(&thing, "name")),
+        Event::InitDone => "listed".to_owned(),
+        Event::Apply(thing) => format!("is {}", object::meta(&thing, "name")),
+        Event::Delete(thing) => format!("was {}", object::meta(&thing, "name")),
+    };
+    let thing = |name: &str| Held::Packed(packed(json!({"metadata": {"name": name, "resourceVersion": "9"}})));
+    first.unbounded_send(Told::Is(thing("b"))).unwrap();
+    first.unbounded_send(Told::Nothing("12".to_owned())).unwrap();
+    drop(first);
+    second.unbounded_send(Told::Was(thing("b"))).unwrap();
+    second.unbounded_send(Told::Forgotten).unwrap();
+    for told in ["begins", "there is a", "listed", "is b", "was b", "begins", "there is a", "listed"] {
+        assert_eq!(hear().await, told);
+    }
+    // there is no third watch: all is listed again
+    assert_eq!(hear().await, "begins");
+    assert_eq!(server.heard(), Default::default());
+}
+
 async fn share(takes_trees: bool) {
     let server = Server::default();
     server.user(Method::POST, "/ns/things", thing("a", 1));

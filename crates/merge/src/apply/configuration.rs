@@ -38,7 +38,7 @@ pub fn apply<'a>(
     let schemas = schemas.into();
     let schema = schemas.own();
     check_kind(applied, writer.api_version, writer.kind)?;
-    if managed_fields(applied).is_some_and(|list| !list.is_null()) {
+    if !applied["metadata"]["managedFields"].is_null() {
         return Err(ApplyError::BadRequest("metadata.managedFields must be nil".to_owned()));
     }
     let faults = typed::faults(schema, applied, false);
@@ -52,8 +52,7 @@ pub fn apply<'a>(
     let empty = empty_object(writer);
     let stored = live.map_or_else(|| empty.clone(), without_managed_fields);
     let unfit = typed::faults(schema, &stored, true);
-    let recorded = live.and_then(managed_fields).unwrap_or(&Value::Null);
-    let mut managed = Managed::decode(recorded)
+    let mut managed = Managed::decode(live.map(managed_fields).unwrap_or_default())
         .map_err(|why| ApplyError::Untypable(format!("failed to decode managed fields: {why}")))?;
     if !unfit.is_empty() {
         let (about, why) = (about(&stored), typed::fault_text(&unfit));
@@ -140,7 +139,7 @@ impl Call<'_> {
         let identity = Identity::of(writer, Operation::Apply);
         let last = managed.entries.get(&identity).cloned();
         let entry = Entry {
-            fields: set,
+            fields: set.into(),
             api_version: writer.api_version.to_owned(),
             time: last.as_ref().and_then(|l| l.time.clone()),
         };
@@ -157,7 +156,7 @@ impl Call<'_> {
             give_up(&mut managed, live, &result, &identity, writer, schemas, force)?;
         }
         if let Some(entry) = managed.entries.get_mut(&identity) {
-            entry.fields = entry.fields.difference(&NEVER_MANAGED);
+            entry.fields = entry.fields.difference(&NEVER_MANAGED).into();
             if changed {
                 entry.time = Some(managed::time_text(now));
             }
@@ -184,7 +183,7 @@ impl Call<'_> {
         let mut owned: BTreeMap<&str, FieldSet> = BTreeMap::new();
         for entry in managed.entries.values() {
             let set = owned.entry(&entry.api_version).or_default();
-            *set = std::mem::take(set).union(entry.fields.clone());
+            *set = std::mem::take(set).union(FieldSet::clone(&entry.fields));
         }
         let all = owned.values().fold(FieldSet::default(), |all, set| all.union(set.clone()));
         // Somebody else manages all that this manager gave up: nothing goes.

@@ -1,5 +1,6 @@
 //! Managed fields: their form in objects, and the rules by which managers are recorded.
 
+use super::recorded::Recorded;
 use super::typed::by_time;
 use super::{Conflict, Writer};
 use crate::fields::{Element, FieldSet, path_text};
@@ -86,9 +87,9 @@ impl Identity {
 }
 
 /// What an entry records.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub(super) struct Entry {
-    pub fields: FieldSet,
+    pub fields: Recorded,
     pub api_version: String,
     /// As it stands in the object.
     pub time: Option<String>,
@@ -104,7 +105,7 @@ pub(super) fn time_text(now: Timestamp) -> String {
 }
 
 /// All entries of an object.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Managed {
     pub entries: BTreeMap<Identity, Entry>,
 }
@@ -114,9 +115,21 @@ impl Managed {
     ///
     /// # Errors
     /// What is wrong with the first entry that cannot be read.
-    pub fn decode(list: &Value) -> Result<Self, String> {
+    pub fn decode(list: &[Value]) -> Result<Self, String> {
+        Self::read(list, |fields| FieldSet::from_json(fields).map(Recorded::from))
+    }
+
+    /// Of a list that a write has stored: sets are read when they are looked at.
+    ///
+    /// # Errors
+    /// See [`Managed::decode`]; not those of sets, which count as empty.
+    pub fn of_stored(list: &[Value]) -> Result<Self, String> {
+        Self::read(list, |fields| Some(Recorded::stored(fields.clone())))
+    }
+
+    fn read(list: &[Value], set: impl Fn(&Value) -> Option<Recorded>) -> Result<Self, String> {
         let mut out = Self::default();
-        for (i, entry) in list.as_array().into_iter().flatten().enumerate() {
+        for (i, entry) in list.iter().enumerate() {
             let text = |member: &str| entry.get(member).and_then(Value::as_str).unwrap_or_default();
             let operation = match text("operation") {
                 "Apply" => Operation::Apply,
@@ -134,8 +147,8 @@ impl Managed {
                 }
             }
             let fields = match entry.get("fieldsV1") {
-                None | Some(Value::Null) => FieldSet::default(),
-                Some(fields) => FieldSet::from_json(fields).ok_or("error decoding set")?,
+                None | Some(Value::Null) => Recorded::default(),
+                Some(fields) => set(fields).ok_or("error decoding set")?,
             };
             let identity = Identity::new(text("manager"), operation, text("apiVersion"), text("subresource"));
             let time = Some(text("time")).filter(|t| !t.is_empty()).map(str::to_owned);
@@ -205,7 +218,7 @@ impl Managed {
             if let Some(entry) = self.entries.remove(&id)
                 && let Some(into) = self.entries.get_mut(&bucket)
             {
-                into.fields = std::mem::take(&mut into.fields).union(entry.fields);
+                into.fields = std::mem::take(&mut into.fields).into_set().union(entry.fields.into_set()).into();
                 into.time = entry.time;
                 count -= 1;
             }

@@ -8,6 +8,7 @@
 mod configuration;
 mod empty;
 mod managed;
+mod recorded;
 mod same;
 mod scale;
 mod typed;
@@ -172,8 +173,9 @@ fn builtin_type(writer: &Writer<'_>) -> Option<String> {
     builtin::facts(&name).is_some().then_some(name)
 }
 
-fn managed_fields(object: &Value) -> Option<&Value> {
-    object.get("metadata")?.get("managedFields")
+/// What stands in `metadata.managedFields`; nothing where that is no list.
+fn managed_fields(object: &Value) -> &[Value] {
+    object["metadata"]["managedFields"].as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
 fn without_managed_fields(object: &Value) -> Value {

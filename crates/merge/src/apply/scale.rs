@@ -25,7 +25,7 @@ pub fn track_scale(
     let path = elements(path);
     let mut replicas = FieldSet::default();
     replicas.insert(&path);
-    let before = managed_fields(live).and_then(|list| Managed::decode(list).ok()).unwrap_or_default();
+    let before = Managed::decode(managed_fields(live)).unwrap_or_default();
     let owners = || {
         let owners = before.entries.iter().filter(|(_, entry)| entry.fields.has(&path));
         owners.map(|(id, _)| Identity::new(&id.manager, id.operation, SCALE, &id.subresource))
@@ -57,16 +57,14 @@ pub fn track_scale(
         } else {
             let fields = entry.fields.difference(&replicas);
             if !fields.is_empty() {
-                kept.push((id, Entry { fields, ..entry }));
+                kept.push((id, Entry { fields: fields.into(), ..entry }));
             }
         }
     }
     // the scale's own times are lost on the way
-    kept.extend(
-        scalers
-            .into_iter()
-            .map(|id| (id, Entry { fields: replicas.clone(), api_version: writer.api_version.to_owned(), time: None })),
-    );
+    kept.extend(scalers.into_iter().map(|id| {
+        (id, Entry { fields: replicas.clone().into(), api_version: writer.api_version.to_owned(), time: None })
+    }));
     let list = managed::encode(kept.iter().map(|(id, entry)| (id, entry)));
     if let Some(Value::Object(meta)) = new.get_mut("metadata") {
         if list.is_empty() {
@@ -86,7 +84,7 @@ pub fn scale_managers(
     versions: impl Fn(&str) -> bool,
 ) -> Option<Vec<Conflict>> {
     let path = elements(path);
-    let managed = managed_fields(live).and_then(|list| Managed::decode(list).ok()).unwrap_or_default();
+    let managed = Managed::decode(managed_fields(live)).unwrap_or_default();
     let owners = managed.entries.iter().filter(|(_, entry)| versions(&entry.api_version) && entry.fields.has(&path));
     let owners: Vec<Identity> =
         owners.map(|(id, _)| Identity::new(&id.manager, id.operation, SCALE, &id.subresource)).collect();

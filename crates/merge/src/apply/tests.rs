@@ -500,6 +500,18 @@ proptest! {
     }
 
     #[test]
+    fn a_set_that_is_not_read_is_none_of_which_a_field_is_touched(first in some_spec(), second in some_spec()) {
+        let schema = widget();
+        let (a, b) = (typed::field_set(&schema, &first), typed::field_set(&schema, &second));
+        let json = b.to_json();
+        if !a.may_meet(json.as_object().expect("an object")) {
+            prop_assert!(a.intersection(&b).is_empty());
+        }
+        prop_assert!(b.is_empty() || b.may_meet(json.as_object().expect("an object")));
+        prop_assert_eq!(typed::is_outdated_json(&schema, &json), typed::is_outdated(&schema, &b));
+    }
+
+    #[test]
     fn force_takes_exactly_what_conflicts(first in some_spec(), second in some_spec()) {
         let live = apply_widget(None, "one", &first, false).expect("creates");
         let before = set_of(&live, "one");

@@ -24,8 +24,12 @@ pub(super) fn reconcile(
     managed.entries.retain(|_, entry| schemas.know(&entry.api_version, writer.api_version));
     for entry in managed.entries.values_mut() {
         let schema = schemas.fitting(&entry.api_version, writer.api_version, live)?;
-        if typed::is_outdated(&schema, &entry.fields) {
-            entry.fields = typed::reconcile(&schema, &entry.fields);
+        let outdated = match entry.fields.json() {
+            Some(json) => typed::is_outdated_json(&schema, json),
+            None => typed::is_outdated(&schema, &entry.fields),
+        };
+        if outdated {
+            entry.fields = typed::reconcile(&schema, &entry.fields).into();
         }
     }
     Ok(())
@@ -84,11 +88,14 @@ pub(super) fn give_up(
             continue;
         }
         let step = others.get(&entry.api_version).unwrap_or(&own);
+        if !entry.fields.may_meet(&step.touched) && !entry.fields.may_meet(&step.removed) {
+            continue;
+        }
         let taken = entry.fields.intersection(&step.touched);
         if !taken.is_empty() && !force {
             taken.visit(&mut |path| conflicts.push(identity.conflict(path)));
         }
-        entry.fields = entry.fields.difference(&taken).difference(&step.removed);
+        entry.fields = entry.fields.difference(&taken).difference(&step.removed).into();
     }
     if !conflicts.is_empty() {
         return Err(ApplyError::Conflicts(conflicts));
@@ -122,8 +129,8 @@ pub(super) fn record(
     if !set.is_empty() {
         let time = Some(managed::time_text(now));
         let api_version = writer.api_version.to_owned();
-        let before = managed.entries.remove(&identity).map(|entry| entry.fields).unwrap_or_default();
-        managed.entries.insert(identity, Entry { fields: before.union(set), api_version, time });
+        let before = managed.entries.remove(&identity).map(|entry| entry.fields.into_set()).unwrap_or_default();
+        managed.entries.insert(identity, Entry { fields: before.union(set).into(), api_version, time });
     }
     managed.cap();
     Ok(())
@@ -148,12 +155,15 @@ pub fn track_update<'a>(
         Some(Value::Object(meta)) => meta.remove("managedFields"),
         _ => None,
     };
-    let of_live = || live.and_then(managed_fields).and_then(|list| Managed::decode(list).ok()).unwrap_or_default();
+    let stored = live.map(managed_fields).unwrap_or_default();
+    let of_live = || Managed::of_stored(stored).unwrap_or_default();
     let mut managed = match &given {
         Some(Value::Array(list)) if writer.subresource.is_empty() => match list.as_slice() {
             [] => Managed::default(),
             [Value::Object(only)] if only.values().all(|v| v.is_null() || v.as_str() == Some("")) => Managed::default(),
-            _ => match Managed::decode(&Value::Array(list.clone())) {
+            // nearly all clients send what they have read
+            _ if list == stored => of_live(),
+            _ => match Managed::decode(list) {
                 Ok(managed) if !managed.entries.is_empty() => managed,
                 Ok(_) | Err(_) => of_live(),
             },

@@ -43,6 +43,10 @@ const RETRY_MAX: Duration = Duration::from_secs(3);
 /// pods run by then, and have one status to be written instead of three.
 const FIRST_PROCESS: Duration = Duration::from_millis(100);
 
+/// How long a pod of many that start at once runs before the cluster hears of it: a short one has ended by then, and one status to be written.
+/// A kubelet with many pods takes longer.
+const SETTLES: Duration = Duration::from_millis(100);
+
 /// Where launchers of MPI have the list of their hosts. A change of it is seen there at once.
 const MPI_HOSTS: &str = "/etc/mpi";
 
@@ -122,6 +126,10 @@ pub struct Worker<W> {
     retry_at: Option<Instant>,
     /// When the status of a pod without a process is reported.
     report_at: Instant,
+    /// How long a pod that has one is not.
+    settles: Duration,
+    /// When its first process was seen.
+    runs_since: Option<Instant>,
     refresh_at: Instant,
     /// How long a refresh that fails waits for the next try.
     refresh_retry: Duration,
@@ -167,6 +175,8 @@ impl<W: World> Worker<W> {
             retry: RETRY_MIN,
             retry_at: None,
             report_at: Instant::now(),
+            settles: Duration::ZERO,
+            runs_since: None,
             refresh_at,
             refresh_retry: RETRY_MIN,
             hosts,
@@ -303,6 +313,7 @@ impl<W: World> Worker<W> {
                 self.warn_of_plain_mode(&desired.pod).await;
                 self.stage = Stage::Launched;
                 self.report_at = after(Instant::now(), FIRST_PROCESS);
+                self.settles = if self.shared.starts.note(Instant::now()) { SETTLES } else { Duration::ZERO };
                 self.problem = None;
                 self.retry = RETRY_MIN;
                 Ok(Round::Again)
@@ -353,7 +364,12 @@ impl<W: World> Worker<W> {
         for (container, ready) in std::mem::take(&mut self.ready_before) {
             self.ready.insert(container, ready);
         }
-        match starts_until(&view, desired.is_ending(), Instant::now(), self.report_at) {
+        let now = Instant::now();
+        let due = match view.containers.is_empty() {
+            true => self.report_at,
+            false => after(*self.runs_since.get_or_insert(now), self.settles),
+        };
+        match waits_until(due, desired.is_ending(), now) {
             Some(at) => self.retry_at = Some(at),
             None => self.report(desired).await?,
         }
@@ -425,10 +441,9 @@ impl<W: World> Worker<W> {
     }
 }
 
-/// Until when nothing is to be told of a pod without a process; `None`: its status is due.
-fn starts_until(view: &PodView, is_ending: bool, now: Instant, report_at: Instant) -> Option<Instant> {
-    let has_process = !view.containers.is_empty();
-    (!has_process && !is_ending && now < report_at).then_some(report_at)
+/// Until when nothing is to be told of a pod that starts; `None`: its status is due.
+fn waits_until(due: Instant, is_ending: bool, now: Instant) -> Option<Instant> {
+    (!is_ending && now < due).then_some(due)
 }
 
 /// When to look again although nothing happened. Only rounds of a launched pod refresh its volumes and so move `refresh_at`:
@@ -445,15 +460,12 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_pod_is_told_of_with_its_first_process_or_after_a_moment() {
+    async fn a_pod_that_starts_is_told_of_after_a_moment_and_at_once_when_it_is_to_go() {
         let now = Instant::now();
         let due = now + FIRST_PROCESS;
-        let event = Event::Running { container: "c".to_owned(), attempt: 0, pid: 1 };
-        let running = PodView::of(&[Record::now(event)]);
-        assert_eq!(starts_until(&PodView::default(), false, now, due), Some(due));
-        assert_eq!(starts_until(&PodView::default(), false, due, due), None);
-        assert_eq!(starts_until(&PodView::default(), true, now, due), None);
-        assert_eq!(starts_until(&running, false, now, due), None);
+        assert_eq!(waits_until(due, false, now), Some(due));
+        assert_eq!(waits_until(due, false, due), None);
+        assert_eq!(waits_until(due, true, now), None);
     }
 
     #[tokio::test]

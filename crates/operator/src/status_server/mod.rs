@@ -21,6 +21,7 @@ pub use series::Series;
 use crate::serve::{self, Answer, Ends, Service};
 use api::object::Key;
 use api::trainer::{API_VERSION, UpdateTrainJobStatusRequest};
+use driver::{Feed, Source};
 use http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
@@ -46,7 +47,7 @@ pub struct StatusServer {
     client: Client,
     reviews: Reviews,
     reports: Reports,
-    namespace: Option<String>,
+    feed: Feed,
 }
 
 /// What becomes of a request that is refused: code, reason and message of a `Status`.
@@ -69,13 +70,21 @@ impl Refusal {
 impl StatusServer {
     /// A server that keeps no history.
     pub fn new(client: Client) -> Self {
-        Self { reviews: Reviews::new(client.clone()), reports: Reports::new(client.clone()), client, namespace: None }
+        let (reviews, reports) = (Reviews::new(client.clone()), Reports::new(client.clone()));
+        Self { reviews, reports, feed: Feed::Requests { client: client.clone(), namespace: None }, client }
     }
 
     /// Watches the TrainJobs and pods of this namespace alone; those of others are posted to without their ends being seen.
     #[must_use]
     pub fn within(mut self, namespace: Option<&str>) -> Self {
-        self.namespace = namespace.map(str::to_owned);
+        self.feed = Feed::Requests { client: self.client.clone(), namespace: namespace.map(str::to_owned) };
+        self
+    }
+
+    /// Follows TrainJobs and pods in the server in this process.
+    #[must_use]
+    pub fn beside(mut self, source: Arc<dyn Source>) -> Self {
+        self.feed = Feed::Source(source);
         self
     }
 
@@ -109,7 +118,7 @@ impl StatusServer {
     /// thousands of jobs report), or a newer one is; when the job ends, at once. With a history this holds after a crash
     /// too. Assumptions: the certificate is for the name that pods are told (`Settings::status_server`).
     pub async fn serve(self, listener: TcpListener, tls: &rustls::ServerConfig, ends: impl Into<Ends>) {
-        let Self { client, reviews, reports, namespace } = self;
+        let Self { client: _, reviews, reports, feed } = self;
         let reports = Arc::new(reports);
         let listening = Arc::new(Listening { reviews, reports: reports.clone() });
         let mut tls = tls.clone();
@@ -124,7 +133,7 @@ impl StatusServer {
             }
         });
         let (following, ended) = (reports.clone(), closed.clone());
-        let follower = tokio::spawn(async move { follow::follow(client, namespace, &following, ended).await });
+        let follower = tokio::spawn(async move { follow::follow(&feed, &following, ended).await });
         serve::serve(listener, Some(Arc::new(tls)), listening, ends).await;
         closed.cancel();
         drop((writer.await, follower.await, keeper.await));

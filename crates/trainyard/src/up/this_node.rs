@@ -2,11 +2,14 @@
 
 use super::UpError;
 use crate::pki;
+use api::object::Gvk;
+use driver::{Feed, Source};
 use jiff::SignedDuration;
 use kube::Client;
+use kube::runtime::watcher;
 use node::agent::{Agent, Config, looked};
 use node::evidence::Keep;
-use node::kube_world::KubeWorld;
+use node::kube_world::{KubeWorld, Pods};
 use node::poddir::PodDir;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -21,16 +24,19 @@ pub(super) async fn config(data: PathBuf, name: String) -> Result<Config, UpErro
     looked(config).await.map_err(UpError::Node)
 }
 
-/// The node agent of this machine, over the in-process client.
+/// The node agent of this machine, over the in-process client. Of pods it hears from the server itself.
 pub(super) async fn agent(
     client: &Client,
     mut config: Config,
     api_server: SocketAddr,
+    source: Arc<dyn Source>,
     keep: Option<Arc<dyn Keep>>,
 ) -> Result<Agent<KubeWorld>, UpError> {
     config.keep = keep;
     config.api_server = Some((api_server.ip().to_string(), api_server.port()));
-    let world = KubeWorld::new(client.clone(), &config.node_name);
+    let feed = Feed::Source(source);
+    let pods: Pods = Arc::new(move || feed.changes(&Gvk::new("", "v1", "Pod"), "pods", watcher::Config::default()));
+    let world = KubeWorld::new(client.clone(), &config.node_name).with_pods(pods);
     Agent::new(config, world).await.map_err(UpError::Node)
 }
 

@@ -11,7 +11,7 @@ use crate::schema::{ListType, Schema, Type};
 pub(super) use compare::compare;
 pub(super) use merge::merge;
 use serde_json::{Map, Value};
-pub(super) use sets::{is_outdated, reconcile, remove, with_named_parents};
+pub(super) use sets::{is_outdated, is_outdated_json, reconcile, remove, with_named_parents};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};

@@ -69,6 +69,18 @@ pub(in crate::apply) fn is_outdated(schema: &Schema, set: &FieldSet) -> bool {
     })
 }
 
+/// As [`is_outdated`], of a set as [`FieldSet::to_json`] has written it.
+pub(in crate::apply) fn is_outdated_json(schema: &Schema, set: &Value) -> bool {
+    set.as_object().into_iter().flatten().any(|(step, below)| {
+        let schema = match step.strip_prefix("f:") {
+            Some(name) => member(schema, name),
+            None => schema.items.as_deref(),
+        };
+        let is_above = below.as_object().is_some_and(|below| below.keys().any(|step| step != "."));
+        is_above && schema.is_some_and(|s| becomes_atomic(s) || is_outdated_json(s, below))
+    })
+}
+
 /// A set written under an older schema, brought to what the schema says now: where a node has become atomic, its fields are
 /// no longer owned, but the node is.
 pub(in crate::apply) fn reconcile(schema: &Schema, set: &FieldSet) -> FieldSet {

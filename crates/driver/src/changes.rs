@@ -1,0 +1,114 @@
+//! What becomes of a kind's objects, for readers that are no reconcilers and keep no cache: from the server in this process, or by
+//! requests.
+
+use crate::source::{Held, Source, Told};
+use api::object::Gvk;
+use api::packed::Packed;
+use futures::stream::{self, BoxStream};
+use futures::{Stream, StreamExt};
+use kube::Client;
+use kube::api::{Api, ApiResource, DynamicObject};
+use kube::core::GroupVersionKind;
+use kube::runtime::watcher::{Config, Event};
+use kube::runtime::{WatchStreamExt, watcher};
+use serde_json::Value;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Between two looks whether a server in this process has the kind by now.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Where changes come from.
+#[derive(Clone)]
+pub enum Feed {
+    /// The server in this process. It shows all objects of a kind; the reader passes over those that it does not want.
+    Source(Arc<dyn Source>),
+    /// Lists and watches; of one namespace, where one is named.
+    Requests { client: Client, namespace: Option<String> },
+}
+
+impl Feed {
+    /// Follows the objects of a kind for ever, first those that there are. What fails is tried again, with pauses up to half a minute.
+    ///
+    /// # Parameters
+    /// - `plural`: the kind's name in paths.
+    /// - `which`: spares requests what the reader would pass over.
+    pub fn changes(&self, gvk: &Gvk, plural: &str, which: Config) -> BoxStream<'static, Event<Arc<Value>>> {
+        match self {
+            Self::Source(source) => told(source.clone(), gvk.clone()).boxed(),
+            Self::Requests { client, namespace } => {
+                let kind = GroupVersionKind::gvk(&gvk.group, &gvk.version, &gvk.kind);
+                let kind = ApiResource::from_gvk_with_plural(&kind, plural);
+                let api: Api<DynamicObject> = match namespace {
+                    Some(namespace) => Api::namespaced_with(client.clone(), namespace, &kind),
+                    None => Api::all_with(client.clone(), &kind),
+                };
+                watched(api, which).boxed()
+            }
+        }
+    }
+}
+
+fn watched(api: Api<DynamicObject>, which: Config) -> impl Stream<Item = Event<Arc<Value>>> {
+    let tree = |object: DynamicObject| {
+        Arc::new(serde_json::to_value(object).expect("invariant: objects from the API are JSON"))
+    };
+    watcher(api, which).default_backoff().filter_map(move |change| {
+        std::future::ready(match change {
+            Ok(Event::Init) => Some(Event::Init),
+            Ok(Event::InitApply(object)) => Some(Event::InitApply(tree(object))),
+            Ok(Event::InitDone) => Some(Event::InitDone),
+            Ok(Event::Apply(object)) => Some(Event::Apply(tree(object))),
+            Ok(Event::Delete(object)) => Some(Event::Delete(tree(object))),
+            Err(error) => {
+                tracing::debug!(%error, "objects cannot be watched; trying again");
+                None
+            }
+        })
+    })
+}
+
+/// How far a reader is.
+enum At {
+    /// Nothing is known.
+    Start,
+    /// Up to this revision.
+    Revision(u64),
+    Following(BoxStream<'static, Told>, u64),
+}
+
+fn told(source: Arc<dyn Source>, gvk: Gvk) -> impl Stream<Item = Event<Arc<Value>>> {
+    stream::unfold(At::Start, move |at| next(source.clone(), gvk.clone(), at)).flatten()
+}
+
+/// The next portion, which may be none, and where it leaves the reader.
+async fn next(source: Arc<dyn Source>, gvk: Gvk, at: At) -> Option<(BoxStream<'static, Event<Arc<Value>>>, At)> {
+    let nothing = || stream::empty().boxed();
+    let one = |event| stream::iter([event]).boxed();
+    Some(match at {
+        At::Start => match source.list(&gvk) {
+            Some((objects, revision)) => (listed(objects).boxed(), At::Revision(revision)),
+            None => {
+                tokio::time::sleep(RETRY).await;
+                (nothing(), At::Start)
+            }
+        },
+        At::Revision(revision) => match source.watch(&gvk, revision) {
+            Some(following) => (nothing(), At::Following(following, revision)),
+            None => (nothing(), At::Start),
+        },
+        At::Following(mut following, revision) => match following.next().await {
+            Some(Told::Is(held)) => (one(Event::Apply(held.open())), At::Following(following, revision)),
+            Some(Told::Was(held)) => (one(Event::Delete(held.open())), At::Following(following, revision)),
+            Some(Told::Nothing(until)) => (nothing(), At::Following(following, until.parse().unwrap_or(revision))),
+            Some(Told::Forgotten) => (nothing(), At::Start),
+            None => (nothing(), At::Revision(revision)),
+        },
+    })
+}
+
+/// A list, whose trees are there one after the other.
+fn listed(objects: Vec<Arc<Packed>>) -> impl Stream<Item = Event<Arc<Value>>> {
+    let objects = objects.into_iter().map(|object| Event::InitApply(Held::Packed(object).glance()));
+    stream::iter(std::iter::once(Event::Init).chain(objects).chain(std::iter::once(Event::InitDone)))
+}
