@@ -508,6 +508,14 @@ pub struct ReplicatedJobStatus {
 }
 
 impl JobSet {
+    /// A stored object as what it is.
+    ///
+    /// # Errors
+    /// A field of it has another type.
+    pub fn read(object: &Value) -> Result<Self, serde_json::Error> {
+        Self::deserialize(object)
+    }
+
     /// Whether `spec.suspend` is true.
     pub fn is_suspended(&self) -> bool {
         self.spec.suspend.unwrap_or(false)

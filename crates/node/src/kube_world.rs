@@ -15,6 +15,7 @@ use kube::runtime::WatchStreamExt;
 use kube::runtime::utils::Backoff;
 use kube::runtime::watcher::{self, watcher};
 use kube::{Api, Client};
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -229,7 +230,7 @@ impl World for KubeWorld {
                 let event = events.next().await?;
                 let read = |pod: Arc<Value>| {
                     let name = api::object::meta(&pod, "name").to_owned();
-                    match serde_json::from_value(Arc::unwrap_or_clone(pod)) {
+                    match Pod::deserialize(&*pod) {
                         Ok(pod) => Some(Arc::new(pod)),
                         Err(error) => {
                             tracing::error!(%error, pod = name, "a pod that cannot be read; left alone");

@@ -74,6 +74,7 @@ impl Ignored {
             out
         };
         match self {
+            _ if set.is_empty() => set,
             Self::Nothing => set,
             Self::Paths(paths) => set.without_subtrees(&as_set(paths)),
             Self::AllBut(paths) => set.only_subtrees(&as_set(paths)),

@@ -59,6 +59,8 @@ struct Program {
     rule: Result<Expression, String>,
     message: Option<Expression>,
     uses_old: bool,
+    /// It forbids changes, and nothing else.
+    is_immutability: bool,
 }
 
 impl Rules {
@@ -82,7 +84,9 @@ impl Rules {
                     let compiled = Expression::compile(&rule.rule).map_err(|error| error.to_string());
                     let message = Expression::compile(&rule.message_expression).ok();
                     let uses_old = compiled.as_ref().is_ok_and(|e| e.mentions("oldSelf"));
-                    Program { rule: compiled, message: message.filter(|m| !m.source().is_empty()), uses_old }
+                    let message = message.filter(|m| !m.source().is_empty());
+                    let is_immutability = rule.rule.trim() == "self == oldSelf";
+                    Program { rule: compiled, message, uses_old, is_immutability }
                 })
                 .collect()
         })
@@ -235,8 +239,13 @@ impl Walk<'_> {
     ) {
         let kind = node.kind.as_str();
         let programs = stated.rules.programs();
-        let this = cel::to_cel(value, Some(node));
-        let before = old.filter(|_| programs.iter().any(|p| p.uses_old)).map(|old| cel::to_cel(old, Some(node)));
+        let (this, before) = (OnceCell::new(), OnceCell::new());
+        let this = || this.get_or_init(|| cel::to_cel(value, Some(node))).clone();
+        let uses_old = programs.iter().any(|p| p.uses_old);
+        let before = || {
+            let old = old.filter(|_| uses_old);
+            before.get_or_init(|| old.map(|old| cel::to_cel(old, Some(node)))).clone()
+        };
         for (rule, program) in stated.rules.iter().zip(programs) {
             if rule.rule.trim().is_empty() {
                 continue;
@@ -251,12 +260,16 @@ impl Walk<'_> {
             if program.uses_old && old.is_none() && !rule.optional_old_self {
                 continue;
             }
+            // most rules of most kinds, and most parts stay as they are
+            if program.is_immutability && !rule.optional_old_self && old == Some(value) {
+                continue;
+            }
             let scope = || {
-                let mut scope = vec![("self", this.clone())];
+                let mut scope = vec![("self", this())];
                 if rule.optional_old_self {
-                    scope.push(("oldSelf", cel::optional(before.clone())));
-                } else if let Some(before) = &before {
-                    scope.push(("oldSelf", before.clone()));
+                    scope.push(("oldSelf", cel::optional(before())));
+                } else if let Some(before) = before() {
+                    scope.push(("oldSelf", before));
                 }
                 scope
             };

@@ -20,6 +20,7 @@ use api::{mpi, object};
 use jiff::Timestamp;
 use pass::Pass;
 use reconcile::{Decision, EventType, Primary, Reconciler, Wakes, Watch, World};
+use serde::Deserialize;
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -123,7 +124,7 @@ impl Reconciler for MpiJobController {
 
     fn observe(&self, world: &dyn World, target: &Target) -> Option<Observed> {
         let stored = world.get(&target.gvk, &target.key)?;
-        let job: Result<MpiJob, String> = serde_json::from_value((*stored).clone()).map_err(|e| e.to_string());
+        let job: Result<MpiJob, String> = MpiJob::deserialize(&*stored).map_err(|e| e.to_string());
         let Key { namespace, name } = &target.key;
         let get = |gvk: &Gvk, name: &str| world.get(gvk, &Key::new(namespace, name));
         let launcher = get(&jobs(), &launcher(name));

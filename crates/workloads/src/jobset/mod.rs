@@ -86,7 +86,7 @@ impl Reconciler for JobSetController {
 
     fn observe(&self, world: &dyn World, target: &Target) -> Option<Observed> {
         let stored = world.get(&target.gvk, &target.key)?;
-        let jobset: Result<JobSet, String> = serde_json::from_value((*stored).clone()).map_err(|e| e.to_string());
+        let jobset: Result<JobSet, String> = JobSet::read(&stored).map_err(|e| e.to_string());
         let uid = object::uid(&stored);
         let controlled = |job: &Arc<Value>| {
             object::controller_of(job).is_some_and(|owner| {

@@ -33,7 +33,7 @@ fn fault(detail: impl Into<String>) -> Error {
 /// What is wrong with a JobSet that is being created, after defaulting and the schema's checks. `existing_claim` looks up a
 /// volume claim of its namespace by name.
 pub fn validate_create(stored: &Value, existing_claim: &dyn Fn(&str) -> Option<Arc<Value>>) -> ErrorList {
-    let mut jobset: JobSet = match serde_json::from_value(stored.clone()) {
+    let mut jobset = match JobSet::read(stored) {
         Ok(jobset) => jobset,
         Err(why) => return vec![fault(why.to_string())],
     };
