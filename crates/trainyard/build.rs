@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 fn main() {
-    if env::var("CARGO_CFG_TARGET_OS").is_ok_and(|system| system == "linux") {
+    let is = |what: &str, wanted: &str| env::var(format!("CARGO_CFG_TARGET_{what}")).is_ok_and(|is| is == wanted);
+    if is("OS", "linux") && is("ENV", "gnu") {
         println!("cargo:rustc-link-arg-bins=-no-pie");
     }
     let root = Path::new(&env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it")).join("../../manifests");

@@ -14,9 +14,12 @@ use kube::runtime::{WatchStreamExt, watcher};
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// Between two looks whether a server in this process has the kind by now.
 const RETRY: Duration = Duration::from_secs(1);
+/// The least that a reader follows before it asks anew: a server that stops ends what follows it as soon as it begins.
+const LASTS: Duration = Duration::from_millis(250);
 
 /// Where changes come from.
 #[derive(Clone)]
@@ -35,7 +38,7 @@ impl Feed {
     /// - `which`: spares requests what the reader would pass over.
     pub fn changes(&self, gvk: &Gvk, plural: &str, which: Config) -> BoxStream<'static, Event<Arc<Value>>> {
         match self {
-            Self::Source(source) => told(source.clone(), gvk.clone()).boxed(),
+            Self::Source(source) => followed(source.clone(), gvk.clone()).boxed(),
             Self::Requests { client, namespace } => {
                 let kind = GroupVersionKind::gvk(&gvk.group, &gvk.version, &gvk.kind);
                 let kind = ApiResource::from_gvk_with_plural(&kind, plural);
@@ -74,10 +77,14 @@ enum At {
     Start,
     /// Up to this revision.
     Revision(u64),
-    Following(BoxStream<'static, Told>, u64),
+    Following {
+        told: BoxStream<'static, Told>,
+        revision: u64,
+        since: Instant,
+    },
 }
 
-fn told(source: Arc<dyn Source>, gvk: Gvk) -> impl Stream<Item = Event<Arc<Value>>> {
+fn followed(source: Arc<dyn Source>, gvk: Gvk) -> impl Stream<Item = Event<Arc<Value>>> {
     stream::unfold(At::Start, move |at| next(source.clone(), gvk.clone(), at)).flatten()
 }
 
@@ -94,15 +101,21 @@ async fn next(source: Arc<dyn Source>, gvk: Gvk, at: At) -> Option<(BoxStream<'s
             }
         },
         At::Revision(revision) => match source.watch(&gvk, revision) {
-            Some(following) => (nothing(), At::Following(following, revision)),
+            Some(told) => (nothing(), At::Following { told, revision, since: Instant::now() }),
             None => (nothing(), At::Start),
         },
-        At::Following(mut following, revision) => match following.next().await {
-            Some(Told::Is(held)) => (one(Event::Apply(held.open())), At::Following(following, revision)),
-            Some(Told::Was(held)) => (one(Event::Delete(held.open())), At::Following(following, revision)),
-            Some(Told::Nothing(until)) => (nothing(), At::Following(following, until.parse().unwrap_or(revision))),
+        At::Following { mut told, revision, since } => match told.next().await {
+            Some(Told::Is(held)) => (one(Event::Apply(held.open())), At::Following { told, revision, since }),
+            Some(Told::Was(held)) => (one(Event::Delete(held.open())), At::Following { told, revision, since }),
+            Some(Told::Nothing(until)) => {
+                let revision = until.parse().unwrap_or(revision);
+                (nothing(), At::Following { told, revision, since })
+            }
             Some(Told::Forgotten) => (nothing(), At::Start),
-            None => (nothing(), At::Revision(revision)),
+            None => {
+                tokio::time::sleep(LASTS.saturating_sub(since.elapsed())).await;
+                (nothing(), At::Revision(revision))
+            }
         },
     })
 }
