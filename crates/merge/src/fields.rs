@@ -192,7 +192,11 @@ impl FieldSet {
     /// Adds the field at `path`; the empty path stands for the whole object, which nobody owns.
     pub fn insert(&mut self, path: &[Element]) {
         let Some((first, rest)) = path.split_first() else { return };
-        let node = self.nodes.entry(first.clone()).or_default();
+        // most nodes of a path are there already
+        let node = match self.nodes.get_mut(first) {
+            Some(node) => node,
+            None => self.nodes.entry(first.clone()).or_default(),
+        };
         if rest.is_empty() {
             node.member = true;
         } else {

@@ -59,12 +59,12 @@ impl Order {
         elements.get(index)
     }
 
-    /// The keys of an object, each once, in this order.
-    fn keys(order: Option<&Self>, members: &Map<String, Value>) -> Vec<String> {
-        let Some(Self::Map(ordered)) = order else { return members.keys().cloned().collect() };
+    /// The keys of an object, each once, in the order in which they stood; `None` where that is not known.
+    fn keys(order: Option<&Self>, members: &Map<String, Value>) -> Option<Vec<String>> {
+        let Some(Self::Map(ordered)) = order else { return None };
         let mut seen = std::collections::BTreeSet::new();
         let names = ordered.iter().map(|(name, _)| name).chain(members.keys());
-        names.filter(|name| members.contains_key(*name) && seen.insert(name.as_str())).cloned().collect()
+        Some(names.filter(|name| members.contains_key(*name) && seen.insert(name.as_str())).cloned().collect())
     }
 }
 
@@ -151,7 +151,7 @@ fn misfit(shape: &Shape, field: Option<&Field>, value: &Value) -> Option<String>
     let scalar = |name: &str| Some(format!("unrecognized type: {name}"));
     match (shape, value) {
         (Shape::Message(name), Value::Object(members)) => {
-            fields(name).into_iter().find_map(|field| misfit(&field.shape, Some(field), members.get(&field.name)?))
+            fields(name).iter().find_map(|field| misfit(&field.shape, Some(field), members.get(&field.name)?))
         }
         (Shape::Message(_), _) => Some(format!("cannot restore struct from: {kind}")),
         (Shape::List(items), Value::Array(elements)) => {
@@ -180,7 +180,7 @@ fn misfit(shape: &Shape, field: Option<&Field>, value: &Value) -> Option<String>
         (Shape::Int64, _) => scalar("int64"),
         // types that read by themselves
         (Shape::Quantity | Shape::IntOrString | Shape::Time | Shape::MicroTime, _) => {
-            let spot = Spot { field: field?, owner: "", path: "" };
+            let spot = Spot { field: field?, owner: "", path: Way::default() };
             Decoder { plain: true, saved: None }.shape(shape, &mut value.clone(), spot, None).err()
         }
         _ => None,
@@ -256,12 +256,29 @@ struct Decoder {
 struct Spot<'a> {
     field: &'a Field,
     owner: &'a str,
-    path: &'a str,
+    path: Way<'a>,
+}
+
+/// The names of fields on the way to a value. Only faults need them as a text.
+#[derive(Clone, Copy, Default)]
+struct Way<'a> {
+    above: Option<&'a Way<'a>>,
+    /// Names of inlined types.
+    through: &'a [&'static str],
+    key: &'a str,
+}
+
+impl Way<'_> {
+    fn text(self) -> String {
+        let above = self.above.map(|above| above.text());
+        let parts = above.as_deref().into_iter().chain(self.through.iter().copied()).chain([self.key]);
+        parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join(".")
+    }
 }
 
 impl Decoder {
     fn run(mut self, name: &str, value: &mut Value, order: Option<&Order>) -> Result<(), String> {
-        self.message(name, value, "", "", order)?;
+        self.message(name, value, "", Way::default(), order)?;
         match self.saved {
             Some(fault) => Err(fault),
             None => Ok(()),
@@ -277,32 +294,77 @@ impl Decoder {
         name: &str,
         value: &mut Value,
         owner: &str,
-        path: &str,
+        path: Way<'_>,
         order: Option<&Order>,
     ) -> Result<(), String> {
-        let kind = json_kind(value);
-        let Some(members) = value.as_object_mut() else {
-            self.save(mismatch(&kind, owner, path, &format!("v1.{}", last(name))));
+        let Value::Object(members) = value else {
+            self.save(mismatch(&json_kind(value), owner, &path.text(), &format!("v1.{}", last(name))));
             return Ok(());
         };
-        for key in Order::keys(order, members) {
-            let Some((field, through)) = field_of(name, &key) else { continue };
+        let Some(keys) = Order::keys(order, members) else {
+            let mut read = Ok(());
+            members.retain(|key, member| {
+                if read.is_err() {
+                    return true;
+                }
+                self.member(name, key, member, path, None).unwrap_or_else(|fault| {
+                    read = Err(fault);
+                    true
+                })
+            });
+            return read;
+        };
+        for key in keys {
             let Some(member) = members.get_mut(&key) else { continue };
-            if member.is_null() {
-                members.remove(&key);
-                continue;
-            }
-            let parts = [path].into_iter().chain(through).chain([key.as_str()]).filter(|part| !part.is_empty());
-            let path = parts.collect::<Vec<_>>().join(".");
             let order = order.and_then(|order| order.member(&key));
-            self.shape(&field.shape, member, Spot { field, owner: last(name), path: &path }, order)?;
+            if !self.member(name, &key, member, path, order)? {
+                members.remove(&key);
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads a member of an object of this type; whether it stays.
+    fn member(
+        &mut self,
+        name: &str,
+        key: &str,
+        member: &mut Value,
+        above: Way<'_>,
+        order: Option<&Order>,
+    ) -> Result<bool, String> {
+        let Some((field, through)) = field_of(name, key) else { return Ok(true) };
+        if member.is_null() {
+            return Ok(false);
+        }
+        let path = Way { above: Some(&above), through: &through, key };
+        self.shape(&field.shape, member, Spot { field, owner: last(name), path }, order)?;
+        Ok(true)
+    }
+
+    /// Reads a value of a map.
+    fn value(
+        &mut self,
+        shape: &Shape,
+        member: &mut Value,
+        spot: Spot<'_>,
+        order: Option<&Order>,
+    ) -> Result<(), String> {
+        if member.is_null() {
+            *member = zero(shape);
+        }
+        if !member.is_null() {
+            self.shape(shape, member, spot, order)?;
+        }
+        if *shape == Shape::Quantity {
+            whole_millis(member);
         }
         Ok(())
     }
 
     /// The fault of a type that reads by itself and wanted something else.
     fn own(&self, what: &str, spot: Spot<'_>, go: &str) -> String {
-        if self.plain { mismatch(what, "", "", go) } else { mismatch(what, spot.owner, spot.path, go) }
+        if self.plain { mismatch(what, "", "", go) } else { mismatch(what, spot.owner, &spot.path.text(), go) }
     }
 
     fn shape(&mut self, shape: &Shape, value: &mut Value, spot: Spot<'_>, order: Option<&Order>) -> Result<(), String> {
@@ -330,7 +392,7 @@ impl Decoder {
                 (Shape::Int32 | Shape::Int64, Value::Number(number)) => format!("number {number}"),
                 (_, other) => json_kind(other),
             };
-            self.save(mismatch(&what, spot.owner, spot.path, &go_type(shape, spot.field)));
+            self.save(mismatch(&what, spot.owner, &spot.path.text(), &go_type(shape, spot.field)));
             return Ok(());
         }
         match shape {
@@ -387,17 +449,12 @@ impl Decoder {
             }
             Shape::Map(values) => {
                 let Value::Object(members) = value else { return Ok(()) };
-                for key in Order::keys(order, members) {
+                let Some(keys) = Order::keys(order, members) else {
+                    return members.values_mut().try_for_each(|member| self.value(values, member, spot, None));
+                };
+                for key in keys {
                     let Some(member) = members.get_mut(&key) else { continue };
-                    if member.is_null() {
-                        *member = zero(values);
-                    }
-                    if !member.is_null() {
-                        self.shape(values, member, spot, order.and_then(|order| order.member(&key)))?;
-                    }
-                    if **values == Shape::Quantity {
-                        whole_millis(member);
-                    }
+                    self.value(values, member, spot, order.and_then(|order| order.member(&key)))?;
                 }
                 Ok(())
             }
@@ -422,13 +479,13 @@ impl Decoder {
                         None => {
                             let what =
                                 if element.is_number() { format!("number {element}") } else { json_kind(element) };
-                            self.save(mismatch(&what, spot.owner, spot.path, "uint8"));
+                            self.save(mismatch(&what, spot.owner, &spot.path.text(), "uint8"));
                         }
                     }
                 }
                 *value = base64::engine::general_purpose::STANDARD.encode(bytes).into();
             }
-            other => self.save(mismatch(&json_kind(other), spot.owner, spot.path, "[]uint8")),
+            other => self.save(mismatch(&json_kind(other), spot.owner, &spot.path.text(), "[]uint8")),
         }
     }
 }

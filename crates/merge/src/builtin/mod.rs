@@ -19,6 +19,7 @@ use crate::schema::{ListType, PatchStrategy, Schema, Type};
 use api::memo::Memo;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::sync::{Arc, OnceLock};
 
 /// The type of every object's metadata.
@@ -133,6 +134,8 @@ pub struct Field {
 #[derive(Clone, Debug, Default)]
 pub struct TypeFacts {
     pub fields: Vec<Field>,
+    /// See [`fields`]; worked out when they are first asked for.
+    shown: OnceLock<Vec<&'static Field>>,
     /// Server-side apply treats it as one value.
     pub atomic: bool,
 }
@@ -191,7 +194,10 @@ fn type_facts(rows: &[Value]) -> TypeFacts {
 
 /// The facts about a type, where the table has it.
 pub fn facts(name: &str) -> Option<&'static TypeFacts> {
-    table().get(name)
+    #[expect(clippy::disallowed_types, reason = "each write looks up hundreds of types; nobody goes through it")]
+    type Index = std::collections::HashMap<&'static str, &'static TypeFacts, BuildHasherDefault<DefaultHasher>>;
+    static INDEX: OnceLock<Index> = OnceLock::new();
+    INDEX.get_or_init(|| table().iter().map(|(name, facts)| (name.as_str(), facts)).collect()).get(name).copied()
 }
 
 /// Whether the table has kinds of that `apiVersion` of Kubernetes, but not this one.
@@ -239,17 +245,18 @@ fn knows(api_version: &str) -> bool {
 }
 
 /// The fields of a type as JSON shows them: those of inlined types in place.
-pub fn fields(name: &str) -> Vec<&'static Field> {
-    let mut out = Vec::new();
-    if let Some(facts) = facts(name) {
+pub fn fields(name: &str) -> &'static [&'static Field] {
+    let Some(facts) = facts(name) else { return &[] };
+    facts.shown.get_or_init(|| {
+        let mut out = Vec::with_capacity(facts.fields.len());
         for field in &facts.fields {
             match &field.shape {
                 Shape::Message(inner) if field.inline => out.extend(fields(inner)),
                 _ => out.push(field),
             }
         }
-    }
-    out
+        out
+    })
 }
 
 /// The schema of a type, which must be in the table.

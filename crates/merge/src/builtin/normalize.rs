@@ -112,7 +112,7 @@ fn write_out_shape(shape: &Shape, value: &mut Value) {
 /// the names that they have in Go (`{"Key":"a","Value":"","Effect":"NoSchedule","TimeAdded":null}`).
 pub fn as_internal(name: &str, value: &Value) -> String {
     let members: Vec<String> = fields(name)
-        .into_iter()
+        .iter()
         .map(|field| {
             let mut go = field.name.clone();
             if let Some(first) = go.get_mut(..1) {
