@@ -1,7 +1,7 @@
 //! Turns the manifests that the binary carries into compact JSON: reading them at a first start is then a matter of
 //! milliseconds. The YAML under `manifests/` stays the source.
 //!
-//! Links the program to a fixed address, as Go links Kubernetes' programs: otherwise 58,000 pointers are relocated at each start,
+//! Links the program to a fixed address, as Go does unless told otherwise: else 58,000 pointers are relocated at each start,
 //! also of each pod's shim, which takes 1.3 ms of processor time and a megabyte that no two processes share.
 
 use std::path::{Path, PathBuf};
