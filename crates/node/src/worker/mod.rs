@@ -365,11 +365,11 @@ impl<W: World> Worker<W> {
             self.ready.insert(container, ready);
         }
         let now = Instant::now();
-        let due = match view.containers.is_empty() {
-            true => self.report_at,
-            false => after(*self.runs_since.get_or_insert(now), self.settles),
-        };
-        match waits_until(due, desired.is_ending(), now) {
+        if !view.containers.is_empty() {
+            self.runs_since.get_or_insert(now);
+        }
+        let settled_at = self.runs_since.map(|since| after(since, self.settles));
+        match starts_until(&view, desired.is_ending(), now, self.report_at, settled_at) {
             Some(at) => self.retry_at = Some(at),
             None => self.report(desired).await?,
         }
@@ -441,8 +441,17 @@ impl<W: World> Worker<W> {
     }
 }
 
-/// Until when nothing is to be told of a pod that starts; `None`: its status is due.
-fn waits_until(due: Instant, is_ending: bool, now: Instant) -> Option<Instant> {
+/// Until when nothing is to be told of a pod that starts; `None`: its status is due. `report_at` is for one without a process,
+/// `settled_at` for one that has one.
+fn starts_until(
+    view: &PodView,
+    is_ending: bool,
+    now: Instant,
+    report_at: Instant,
+    settled_at: Option<Instant>,
+) -> Option<Instant> {
+    let has_process = !view.containers.is_empty();
+    let due = settled_at.filter(|_| has_process).unwrap_or(report_at);
     (!is_ending && now < due).then_some(due)
 }
 
@@ -460,12 +469,20 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_pod_that_starts_is_told_of_after_a_moment_and_at_once_when_it_is_to_go() {
+    async fn a_pod_is_told_of_with_its_first_process_or_after_a_moment() {
         let now = Instant::now();
         let due = now + FIRST_PROCESS;
-        assert_eq!(waits_until(due, false, now), Some(due));
-        assert_eq!(waits_until(due, false, due), None);
-        assert_eq!(waits_until(due, true, now), None);
+        let event = Event::Running { container: "c".to_owned(), attempt: 0, pid: 1 };
+        let running = PodView::of(&[Record::now(event)]);
+        assert_eq!(starts_until(&PodView::default(), false, now, due, None), Some(due));
+        assert_eq!(starts_until(&PodView::default(), false, due, due, None), None);
+        assert_eq!(starts_until(&PodView::default(), true, now, due, None), None);
+        assert_eq!(starts_until(&running, false, now, due, Some(now)), None);
+        // one of a crowd: once it has settled
+        let settled = now + SETTLES / 2;
+        assert_eq!(starts_until(&running, false, now, due, Some(settled)), Some(settled));
+        assert_eq!(starts_until(&running, false, settled, due, Some(settled)), None);
+        assert_eq!(starts_until(&running, true, now, due, Some(settled)), None);
     }
 
     #[tokio::test]
