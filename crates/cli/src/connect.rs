@@ -10,13 +10,16 @@ use crate::usage::quoted;
 use api::object::Gvk;
 use kube::api::{DynamicObject, ListParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::core::ApiResource;
+use kube::core::{ApiResource, Request};
 use kube::{Api, Client, Config};
+use serde::Deserialize;
 use serde_json::Value;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 /// How the command line names itself to API servers; what is before the slash is the field manager of its writes.
+/// Objects in a page of a list.
+const PAGE: u32 = 500;
 const USER_AGENT: &str = concat!("trainyard/", env!("CARGO_PKG_VERSION"));
 
 /// A client and the namespace to work in.
@@ -297,6 +300,32 @@ impl Cluster {
         Ok(self.api(kind).list(&parameters).await?.items.iter().map(value).collect())
     }
 
+    /// Shows the objects of a kind, of our namespace or of all, one by one: of thousands only a page is in memory. Their managed
+    /// fields are left out.
+    pub(crate) async fn each(
+        &self,
+        kind: Kind,
+        everywhere: bool,
+        selected: ListParams,
+        mut see: impl FnMut(Value),
+    ) -> Result<(), CliError> {
+        let api = if everywhere { self.api_all(kind) } else { self.api(kind) };
+        let pages = Request::new(api.resource_url());
+        let mut parameters = selected.limit(PAGE);
+        loop {
+            let request = pages.list(&parameters).map_err(kube::Error::BuildRequest)?;
+            let page: Page = self.client.request(request).await?;
+            for mut object in page.items {
+                object["metadata"].as_object_mut().map(|meta| meta.remove("managedFields"));
+                see(object);
+            }
+            match page.metadata.next {
+                Some(next) if !next.is_empty() => parameters = parameters.continue_token(&next),
+                _ => return Ok(()),
+            }
+        }
+    }
+
     /// The pods of a job.
     pub async fn pods(&self, job: &str) -> Result<Vec<Value>, CliError> {
         self.list(Kind::Pod, &pods_of(job)).await
@@ -356,6 +385,21 @@ pub fn pods_of(job: &str) -> String {
 /// An object as JSON.
 pub fn value(object: &DynamicObject) -> Value {
     serde_json::to_value(object).expect("objects from the API are JSON")
+}
+
+/// A page of a list.
+#[derive(Deserialize)]
+struct Page {
+    #[serde(default)]
+    metadata: PageMeta,
+    items: Vec<Value>,
+}
+
+#[derive(Default, Deserialize)]
+struct PageMeta {
+    /// What the next page is asked for with.
+    #[serde(rename = "continue")]
+    next: Option<String>,
 }
 
 /// The kinds that the command line looks at.

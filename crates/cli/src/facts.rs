@@ -261,7 +261,7 @@ async fn read(cluster: &Cluster, job: history::Job<'_>, run: &Wanted) -> Option<
 }
 
 /// The facts that a list of jobs is judged by: no events, no logs.
-pub(crate) fn of_list(cluster: &Cluster, job: &Value, jobset: &Value, pods: &[&Value], now: Timestamp) -> Facts {
-    let pods = pods.iter().map(|pod| PodFacts { pod: (*pod).clone(), live: true, attempt: 1 }).collect();
+pub(crate) fn of_list(cluster: &Cluster, job: &Value, jobset: &Value, pods: &[Value], now: Timestamp) -> Facts {
+    let pods = pods.iter().map(|pod| PodFacts { pod: pod.clone(), live: true, attempt: 1 }).collect();
     Facts { job: job.clone(), jobset: jobset.clone(), pods, now, home: home(cluster), ..Facts::default() }
 }

@@ -2,7 +2,7 @@
 
 use crate::args::{DeleteArgs, Format, GetArgs, JobArgs, ListArgs, WaitArgs, WaitFor};
 use crate::codes::ErrorCode;
-use crate::connect::{Cluster, Kind, value};
+use crate::connect::{Cluster, Kind, pods_of, value};
 use crate::error::CliError;
 use crate::exit;
 use crate::facts;
@@ -12,15 +12,21 @@ use crate::progress;
 use crate::view::{Attempts, Phase, RestartCounts, age, final_message};
 use api::object;
 use api::trainer::names::LABEL_JOBSET_NAME;
-use diagnose::Reason;
+use diagnose::{Reason, Signs};
 use futures::{StreamExt, TryStreamExt};
 use jiff::Timestamp;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::runtime::{WatchStreamExt, watcher};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 
 /// Lists jobs, or shows one.
 pub(crate) async fn get(cluster: &Cluster, args: &GetArgs) -> Result<u8, CliError> {
+    match args.output.output {
+        Format::Table | Format::Wide => return table(cluster, args).await,
+        Format::Json | Format::Yaml | Format::Name => {}
+    }
+    let format = args.output.output;
     let (jobs, one) = match &args.job {
         Some(name) => (vec![cluster.job(name).await?], true),
         None if args.all_namespaces => {
@@ -29,86 +35,128 @@ pub(crate) async fn get(cluster: &Cluster, args: &GetArgs) -> Result<u8, CliErro
         }
         None => (cluster.list(Kind::TrainJob, "").await?, false),
     };
-    let format = args.output.output;
     match format {
-        Format::Json | Format::Yaml if one => output::print(&jobs[0], format),
-        Format::Json | Format::Yaml => output::print(&list_of(&jobs), format),
         Format::Name => jobs.iter().for_each(|job| println!("trainjob.trainer.kubeflow.org/{}", name(job))),
-        Format::Table | Format::Wide if jobs.is_empty() => {
-            let mpijobs = cluster.list(Kind::MpiJob, "").await.unwrap_or_default();
-            let next = match mpijobs.len() {
-                0 => "start one with: trainyard run SCRIPT",
-                _ => "for its MPIJobs: trainyard mpijob get",
-            };
-            eprintln!("no jobs in namespace {}; {next}", cluster.namespace);
-        }
-        Format::Table | Format::Wide => {
-            let now = Timestamp::now();
-            let mut header = vec!["NAME", "STATE", "NODES", "PROGRESS", "AGE", "RUNTIME"];
-            if args.all_namespaces {
-                header.insert(0, "NAMESPACE");
-            }
-            if format == Format::Wide {
-                header.extend(["ATTEMPT", "RESTARTS", "MESSAGE"]);
-            }
-            let beside = Beside::read(cluster, args.all_namespaces).await;
-            let rows = jobs.iter().map(|job| {
-                let (jobset, pods) = beside.of(job);
-                let mut row = vec![
-                    name(job).to_owned(),
-                    diagnose::standing(job, jobset, pods.iter().copied(), now).to_string(),
-                    job["spec"]["trainer"]["numNodes"].as_i64().map_or("-".to_owned(), |n| n.to_string()),
-                    progress::percentage(job).map_or("-".to_owned(), |p| format!("{p}%")),
-                    age(job, now),
-                    object::text(&job["spec"]["runtimeRef"], "name").to_owned(),
-                ];
-                if args.all_namespaces {
-                    row.insert(0, object::meta(job, "namespace").to_owned());
-                }
-                if format == Format::Wide {
-                    row.extend(wide(cluster, job, jobset, &pods, now));
-                }
-                row
-            });
-            output::table(&header, rows.collect());
-        }
+        _ if one => output::print(&jobs[0], format),
+        _ => output::print(&list_of(&jobs), format),
     }
     Ok(exit::OK)
 }
 
-/// What tables read beside the jobs: what restarts is not said by a job itself.
-struct Beside {
-    jobsets: Vec<Value>,
+/// A row for each job.
+async fn table(cluster: &Cluster, args: &GetArgs) -> Result<u8, CliError> {
+    let now = Timestamp::now();
+    let (everywhere, is_wide) = (args.all_namespaces, args.output.output == Format::Wide);
+    let mut header = vec!["NAME", "STATE", "NODES", "PROGRESS", "AGE", "RUNTIME"];
+    if everywhere {
+        header.insert(0, "NAMESPACE");
+    }
+    if is_wide {
+        header.extend(["ATTEMPT", "RESTARTS", "MESSAGE"]);
+    }
+    let one = args.job.as_deref();
+    let beside = Beside::read(cluster, one, everywhere, is_wide, now).await;
+    let unknown = Its::default();
+    let row = |job: &Value| {
+        let its = beside.0.get(&key(job, name(job))).unwrap_or(&unknown);
+        let mut row = vec![
+            name(job).to_owned(),
+            diagnose::standing_by(job, its.restarts, &its.signs, now).to_string(),
+            job["spec"]["trainer"]["numNodes"].as_i64().map_or("-".to_owned(), |n| n.to_string()),
+            progress::percentage(job).map_or("-".to_owned(), |p| format!("{p}%")),
+            age(job, now),
+            object::text(&job["spec"]["runtimeRef"], "name").to_owned(),
+        ];
+        if everywhere {
+            row.insert(0, object::meta(job, "namespace").to_owned());
+        }
+        if is_wide {
+            row.extend(wide(cluster, job, its, now));
+        }
+        row
+    };
+    let mut rows = Vec::new();
+    match one {
+        Some(name) => rows.push(row(&cluster.job(name).await?)),
+        None => cluster.each(Kind::TrainJob, everywhere, ListParams::default(), |job| rows.push(row(&job))).await?,
+    }
+    if rows.is_empty() {
+        let mpijobs = cluster.list(Kind::MpiJob, "").await.unwrap_or_default();
+        let next = match mpijobs.len() {
+            0 => "start one with: trainyard run SCRIPT",
+            _ => "for its MPIJobs: trainyard mpijob get",
+        };
+        eprintln!("no jobs in namespace {}; {next}", cluster.namespace);
+    } else {
+        output::table(&header, rows);
+    }
+    Ok(exit::OK)
+}
+
+/// What tables read beside the jobs, by namespace and name of the job: what restarts is not said by a job itself.
+struct Beside(BTreeMap<(String, String), Its>);
+
+/// What belongs to a job.
+#[derive(Default)]
+struct Its {
+    /// How often its JobSet has restarted all pods.
+    restarts: i64,
+    signs: Signs,
+    /// Of a wide table alone.
+    jobset: Value,
     pods: Vec<Value>,
 }
 
 impl Beside {
-    async fn read(cluster: &Cluster, everywhere: bool) -> Self {
-        let list = async |kind: Kind, labels: &str| -> Vec<Value> {
-            let api = if everywhere { cluster.api_all(kind) } else { cluster.api(kind) };
-            // nobody has to be allowed to read JobSets and pods to see his jobs
-            let list = api.list(&ListParams::default().labels(labels)).await;
-            list.map(|list| list.items.iter().map(value).collect()).unwrap_or_default()
+    /// Of one job, or of all. `whole`: with the objects themselves, and also with pods that have no node.
+    async fn read(cluster: &Cluster, one: Option<&str>, everywhere: bool, whole: bool, now: Timestamp) -> Self {
+        let mut read: BTreeMap<(String, String), Its> = BTreeMap::new();
+        let selected = ListParams::default();
+        let jobsets = match one {
+            Some(name) => selected.clone().fields(&format!("metadata.name={name}")),
+            None => selected.clone(),
         };
-        let (jobsets, pods) = futures::join!(list(Kind::JobSet, ""), list(Kind::Pod, LABEL_JOBSET_NAME));
-        Self { jobsets, pods }
-    }
-
-    /// The JobSet and the pods of a job.
-    fn of(&self, job: &Value) -> (&Value, Vec<&Value>) {
-        let namespace = object::meta(job, "namespace");
-        let of_job = |object: &&Value, of: &str| object::meta(object, "namespace") == namespace && of == name(job);
-        let is_its = |pod: &&Value| of_job(pod, object::label(pod, LABEL_JOBSET_NAME).unwrap_or_default());
-        let jobset = self.jobsets.iter().find(|jobset| of_job(jobset, name(jobset))).unwrap_or(&Value::Null);
-        (jobset, self.pods.iter().filter(is_its).collect())
+        // nobody has to be allowed to read JobSets and pods to see his jobs
+        let _unreadable = cluster
+            .each(Kind::JobSet, everywhere, jobsets, |jobset| {
+                let restarts = jobset["status"]["restarts"].as_i64().unwrap_or(0);
+                if whole || restarts > 0 {
+                    let its = read.entry(key(&jobset, name(&jobset))).or_default();
+                    its.restarts = restarts;
+                    its.jobset = if whole { jobset } else { Value::Null };
+                }
+            })
+            .await;
+        let pods = match one {
+            Some(name) => selected.labels(&pods_of(name)),
+            None => selected.labels(LABEL_JOBSET_NAME),
+        };
+        // a pod without a node has nothing to tell, but why it has none
+        let pods = if whole { pods } else { pods.fields("spec.nodeName!=") };
+        let _unreadable = cluster
+            .each(Kind::Pod, everywhere, pods, |pod| {
+                let its =
+                    read.entry(key(&pod, object::label(&pod, LABEL_JOBSET_NAME).unwrap_or_default())).or_default();
+                its.signs.see(&pod, now);
+                if whole {
+                    its.pods.push(pod);
+                }
+            })
+            .await;
+        Self(read)
     }
 }
 
+/// The job of this name in an object's namespace.
+fn key(object: &Value, job: &str) -> (String, String) {
+    (object::meta(object, "namespace").to_owned(), job.to_owned())
+}
+
 /// Attempt, restarts (of all pods at once, and of containers) and what there is to say: how it ended, or why it waits.
-fn wide(cluster: &Cluster, job: &Value, jobset: &Value, pods: &[&Value], now: Timestamp) -> [String; 3] {
-    let counts = RestartCounts::of(jobset, pods.iter().copied());
+fn wide(cluster: &Cluster, job: &Value, its: &Its, now: Timestamp) -> [String; 3] {
+    let counts = RestartCounts::of(&its.jobset, &its.pods);
     let attempts = Attempts::of(job);
-    let diagnosis = diagnose::diagnose(&facts::of_list(cluster, job, jobset, pods, now));
+    let diagnosis = diagnose::diagnose(&facts::of_list(cluster, job, &its.jobset, &its.pods, now));
     let message = match diagnosis.reason {
         // what the job itself says of its end says more than that nothing is known
         Reason::Complete | Reason::Unknown => final_message(job).to_owned(),

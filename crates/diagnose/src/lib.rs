@@ -25,7 +25,7 @@ mod waiting;
 pub use events::of_job as events_of_job;
 pub use facts::{Facts, Home, Line, LogTail, PodFacts};
 pub use reason::{Reason, State};
-pub use standing::{Standing, standing};
+pub use standing::{Signs, Standing, standing, standing_by};
 pub use tell::{Diagnosis, Evidence, Process, Remedy};
 
 use pods::Phase;

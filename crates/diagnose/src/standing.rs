@@ -32,6 +32,32 @@ impl fmt::Display for Standing {
     }
 }
 
+/// What the pods of a job say of failures and restarts.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Signs {
+    restarts: i64,
+    failed: i64,
+    is_failing: bool,
+    loops: bool,
+    runs: bool,
+}
+
+impl Signs {
+    /// Takes in one more pod.
+    pub fn see(&mut self, pod: &Value, now: Timestamp) {
+        self.restarts = self.restarts.saturating_add(container_restarts(pod));
+        if object::text(&pod["status"], "phase") == "Failed" && !object::is_terminating(pod) {
+            self.failed = self.failed.saturating_add(1);
+            return;
+        }
+        for status in statuses(pod) {
+            self.loops |= status["state"]["waiting"]["reason"] == "CrashLoopBackOff";
+            self.is_failing |= is_failing(status, now);
+            self.runs |= status["state"].get("running").is_some();
+        }
+    }
+}
+
 /// Of a job, its JobSet (null where it is not known) and its pods.
 pub fn standing<'a>(
     job: &Value,
@@ -39,34 +65,29 @@ pub fn standing<'a>(
     pods: impl IntoIterator<Item = &'a Value>,
     now: Timestamp,
 ) -> Standing {
+    let mut signs = Signs::default();
+    pods.into_iter().for_each(|pod| signs.see(pod, now));
+    standing_by(job, jobset["status"]["restarts"].as_i64().unwrap_or(0), &signs, now)
+}
+
+/// Of a job, how often its JobSet has restarted all pods, and what its pods say.
+pub fn standing_by(job: &Value, all_again: i64, signs: &Signs, now: Timestamp) -> Standing {
     let phase = Phase::of(job);
     if phase.is_finished() || phase == Phase::Suspended {
         return Standing::Phase(phase);
     }
     let attempt = object::annotation(job, ATTEMPT).and_then(|text| text.parse::<i64>().ok()).unwrap_or(1);
     let again = object::annotation(job, RETRY_AT).and_then(|text| text.parse::<Timestamp>().ok());
-    let all_again = jobset["status"]["restarts"].as_i64().unwrap_or(0);
-    let mut times = all_again.saturating_add(attempt.saturating_sub(1).max(0));
     // an attempt that has failed is counted on the job before its pods go
     let is_counted = again.is_some_and(|again| again > now);
-    let (mut fails, mut loops, mut runs) = (is_counted, false, false);
-    for pod in pods {
-        times = times.saturating_add(container_restarts(pod));
-        if object::text(&pod["status"], "phase") == "Failed" && !object::is_terminating(pod) {
-            times = times.saturating_add(i64::from(!is_counted));
-            fails = true;
-            continue;
-        }
-        for status in statuses(pod) {
-            loops |= status["state"]["waiting"]["reason"] == "CrashLoopBackOff";
-            fails |= is_failing(status, now);
-            runs |= status["state"].get("running").is_some();
-        }
-    }
-    match (fails || loops, loops) {
+    let failed = if is_counted { 0 } else { signs.failed };
+    let counts = [all_again, attempt.saturating_sub(1).max(0), signs.restarts, failed];
+    let times = counts.into_iter().fold(0, i64::saturating_add);
+    let fails = is_counted || signs.failed > 0 || signs.is_failing;
+    match (fails || signs.loops, signs.loops) {
         (true, true) => Standing::CrashLoop(times),
         (true, false) => Standing::Restarting(times),
-        (false, _) if all_again > 0 && !runs => Standing::Restarting(times),
+        (false, _) if all_again > 0 && !signs.runs => Standing::Restarting(times),
         (false, _) => Standing::Phase(phase),
     }
 }

@@ -30,7 +30,8 @@ pub(crate) trait Wake: Send + Sync {
     fn every(&self) -> bool;
     /// The kinds that it names, its own included.
     fn kinds(&self) -> Vec<Gvk>;
-    fn wake(&self, gvk: &Gvk, object: &Value);
+    /// `listed`: nothing is known to have changed, a list has shown the object.
+    fn wake(&self, gvk: &Gvk, object: &Value, listed: bool);
 }
 
 /// A reconciler whose observations nobody needs to name. Everything around the decision is then compiled once, not once for
@@ -146,12 +147,13 @@ impl Wake for Controller {
         primary.into_iter().chain(named).cloned().collect()
     }
 
-    fn wake(&self, gvk: &Gvk, object: &Value) {
-        self.primary.woken_by(gvk, object).into_iter().for_each(|target| self.queue.add(target));
+    fn wake(&self, gvk: &Gvk, object: &Value, listed: bool) {
+        let add = |target| if listed { self.queue.add_listed(target) } else { self.queue.add(target) };
+        self.primary.woken_by(gvk, object).into_iter().for_each(add);
         for watch in &self.watches {
             // the watch of a kind, which all controllers share, must not end with it
             match catch_unwind(AssertUnwindSafe(|| watch.woken_by(&self.primary, &*self.cache, gvk, object))) {
-                Ok(targets) => targets.into_iter().for_each(|target| self.queue.add(target)),
+                Ok(targets) => targets.into_iter().for_each(add),
                 Err(panic) => {
                     let (controller, panic) = (self.reconciler.name(), words(&*panic));
                     tracing::error!(controller, %gvk, object = %Key::of(object), panic, "bug: a watch panicked");
@@ -423,6 +425,7 @@ mod tests {
                     controller.wake(
                         &Gvk::new("", "v1", "Pod"),
                         &serde_json::json!({"metadata": {"name": "p", "namespace": "ns"}}),
+                        false,
                     );
                     tokio::time::sleep(Duration::from_millis(10)).await;
                 }
@@ -456,8 +459,8 @@ mod tests {
             })
             .collect();
         let pod = |name: &str| serde_json::json!({"metadata": {"name": name, "namespace": "ns"}});
-        let wake = |name: &str| controller.wake(&Gvk::new("", "v1", "Pod"), &pod(name));
-        controller.wake(&Gvk::new("", "v1", "Node"), &pod("node"));
+        let wake = |name: &str| controller.wake(&Gvk::new("", "v1", "Pod"), &pod(name), false);
+        controller.wake(&Gvk::new("", "v1", "Node"), &pod("node"), false);
         for second in 0..60 {
             for i in 0..20 {
                 wake(&format!("observe-{i}"));

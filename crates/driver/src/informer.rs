@@ -223,7 +223,9 @@ impl Shared {
         let mut take_in = |items: Vec<(Held, Arc<Value>)>| {
             there.extend(items.iter().map(|(_, item)| Key::of(item)));
             let past = self.cache.list_part(gvk, &items);
-            items.iter().map(|(_, item)| item).chain(&past).for_each(|object| self.wake(gvk, object));
+            // states of objects that have changed since the last list
+            past.iter().for_each(|object| self.wake(gvk, object, false));
+            items.iter().for_each(|(_, item)| self.wake(gvk, item, true));
         };
         let mut revision = match self.source().and_then(|source| source.list(gvk)) {
             Some((items, revision)) => {
@@ -248,7 +250,7 @@ impl Shared {
             }
         };
         let past = self.cache.list_end(gvk, &there, revision.parse().unwrap_or(0));
-        past.iter().for_each(|object| self.wake(gvk, object));
+        past.iter().for_each(|object| self.wake(gvk, object, false));
         listed.send_replace(true);
         loop {
             let began = Instant::now();
@@ -310,12 +312,12 @@ impl Shared {
     fn wake_all(&self, gvk: &Gvk, old: Option<&Held>, held: &Held, object: &Value) {
         // most of the time the texts tell that the old tree is not needed
         let old = old.filter(|old| old.may_concern_others(held)).map(Held::open);
-        states(old.as_deref(), object).for_each(|state| self.wake(gvk, state));
+        states(old.as_deref(), object).for_each(|state| self.wake(gvk, state, false));
     }
 
-    fn wake(&self, gvk: &Gvk, object: &Value) {
+    fn wake(&self, gvk: &Gvk, object: &Value, listed: bool) {
         for controller in &self.controllers {
-            controller.wake(gvk, object);
+            controller.wake(gvk, object, listed);
         }
     }
 

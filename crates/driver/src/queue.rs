@@ -36,9 +36,15 @@ impl Queue {
         (state.depth(), state.adds())
     }
 
-    /// Makes the key ready.
+    /// Makes the key ready: something has changed.
     pub(crate) fn add(&self, target: Target) {
         self.state().add(target, self.now());
+        self.changed.notify_one();
+    }
+
+    /// See [`queue::Queue::add_listed`].
+    pub(crate) fn add_listed(&self, target: Target) {
+        self.state().add_listed(target, self.now());
         self.changed.notify_one();
     }
 

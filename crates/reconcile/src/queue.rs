@@ -17,14 +17,28 @@ pub const BACKOFF_MAX: Duration = Duration::from_secs(120);
 /// The longest that an object rests, however long the look at it took.
 pub const REST_MAX: Duration = Duration::from_millis(500);
 
+/// While both lanes have keys, every so manieth is a listed one.
+const LISTED_TURN: u64 = 4;
+
+/// What made a key ready. After a start everything is listed: thousands of objects of which few have anything to do. What changes
+/// meanwhile goes before them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lane {
+    Changed,
+    Listed,
+}
+
 /// Bounded by the number of objects: a key is ready at most once and has at most one timer.
 #[derive(Debug, Default)]
 pub struct Queue {
     /// With the time since when.
-    ready: VecDeque<(Target, Duration)>,
-    /// How many were ever made ready.
+    changed: VecDeque<(Target, Duration)>,
+    /// The same. Keys that have changed since they were listed stay here and are passed over.
+    listed: VecDeque<(Target, Duration)>,
+    /// How many were ever made ready, and how many were handed out.
     adds: u64,
-    queued: BTreeSet<Target>,
+    pops: u64,
+    queued: BTreeMap<Target, Lane>,
     working: BTreeSet<Target>,
     /// Woken while a worker had it: ready again once that worker is done.
     again: BTreeSet<Target>,
@@ -48,8 +62,17 @@ pub enum Settled {
 }
 
 impl Queue {
-    /// Makes the key ready.
+    /// Makes the key ready, as something has changed.
     pub fn add(&mut self, target: Target, now: Duration) {
+        self.make_ready(target, Lane::Changed, now);
+    }
+
+    /// Makes the key ready, as a list has shown it: keys of changes go before it, but for each fourth.
+    pub fn add_listed(&mut self, target: Target, now: Duration) {
+        self.make_ready(target, Lane::Listed, now);
+    }
+
+    fn make_ready(&mut self, target: Target, lane: Lane, now: Duration) {
         if let Some(at) = self.barred.get(&target).copied() {
             if at > now {
                 return self.add_at(target, at);
@@ -58,9 +81,17 @@ impl Queue {
         }
         if self.working.contains(&target) {
             self.again.insert(target);
-        } else if self.queued.insert(target.clone()) {
-            self.adds = self.adds.saturating_add(1);
-            self.ready.push_back((target, now));
+            return;
+        }
+        match self.queued.get(&target) {
+            None => self.adds = self.adds.saturating_add(1),
+            Some(Lane::Listed) if lane == Lane::Changed => {}
+            Some(_) => return,
+        }
+        self.queued.insert(target.clone(), lane);
+        match lane {
+            Lane::Changed => self.changed.push_back((target, now)),
+            Lane::Listed => self.listed.push_back((target, now)),
         }
     }
 
@@ -145,10 +176,24 @@ impl Queue {
             self.timers.remove(&target);
             self.add(target, now);
         }
-        let (target, since) = self.ready.pop_front()?;
+        let (target, since) = self.pop_ready()?;
         self.queued.remove(&target);
         self.working.insert(target.clone());
+        self.pops = self.pops.saturating_add(1);
         Some((target, now.saturating_sub(since)))
+    }
+
+    fn pop_ready(&mut self) -> Option<(Target, Duration)> {
+        let has_turn = self.pops % LISTED_TURN == LISTED_TURN - 1;
+        if !has_turn && let Some(key) = self.changed.pop_front() {
+            return Some(key);
+        }
+        while let Some((target, since)) = self.listed.pop_front() {
+            if self.queued.get(&target) == Some(&Lane::Listed) {
+                return Some((target, since));
+            }
+        }
+        self.changed.pop_front()
     }
 
     /// A worker is through with the key, and no change of anything wakes it before it has rested so long: what comes in a burst is
@@ -175,7 +220,7 @@ impl Queue {
 
     /// How many keys wait for a worker.
     pub fn depth(&self) -> usize {
-        self.ready.len()
+        self.queued.len()
     }
 
     /// How many keys were ever made ready.
@@ -215,6 +260,23 @@ mod tests {
         assert_eq!(pop(&mut queue, secs(3)), Some(target("a")));
         assert!(!queue.done(&target("a"), secs(3), Duration::ZERO));
         assert_eq!((queue.depth(), queue.adds(), pop(&mut queue, secs(9))), (0, 3, None));
+    }
+
+    #[test]
+    fn changes_go_before_what_was_listed() {
+        let mut queue = Queue::default();
+        for name in ["l1", "l2", "l3", "l4"] {
+            queue.add_listed(target(name), secs(0));
+        }
+        for name in ["c1", "l3", "c2", "c3"] {
+            queue.add(target(name), secs(1));
+        }
+        queue.add_listed(target("c3"), secs(1));
+        assert_eq!((queue.depth(), queue.adds()), (7, 7));
+        let order: Vec<String> =
+            std::iter::from_fn(|| pop(&mut queue, secs(2))).map(|target| target.key.name).collect();
+        assert_eq!(order, ["c1", "l3", "c2", "l1", "c3", "l2", "l4"], "each fourth was listed, and none comes twice");
+        assert_eq!(queue.depth(), 0);
     }
 
     #[test]

@@ -14,6 +14,9 @@ pub(super) const KUEUE_QUEUE: &str = "kueue.x-k8s.io/queue-name";
 /// How many of the jobs that hold what is missing are named.
 const HOLDERS_MAX: usize = 3;
 
+/// How many of the jobs ahead of one the JSON names: of thousands that wait each has thousands ahead of it.
+const AHEAD_MAX: usize = 100;
+
 /// What the queue is read from.
 #[derive(Debug, Default)]
 pub(super) struct Facts {
@@ -61,9 +64,7 @@ pub(super) struct Queue {
 impl Queue {
     pub(super) fn of(facts: &Facts, now: Timestamp) -> Self {
         let (nodes, others) = (Room::of(facts), Others::of(facts));
-        let mut waiting: Vec<Candidate<'_>> =
-            facts.jobs.iter().filter_map(|job| Candidate::of(job, &others, now)).collect();
-        waiting.sort_by(|a, b| a.order().cmp(&b.order()));
+        let waiting = candidates(facts, &others, now);
         let mut line: Vec<String> = Vec::new();
         let mut entries = Vec::new();
         for candidate in &waiting {
@@ -92,12 +93,26 @@ impl Queue {
         let waiting = self.waiting.iter().map(|waiting| {
             json!({
                 "namespace": waiting.namespace, "name": waiting.name, "position": waiting.position,
-                "ahead": self.ahead(waiting), "pods": waiting.pods, "needs": text(&waiting.needs), "heldBy": waiting.by,
+                "ahead": self.ahead(waiting).iter().take(AHEAD_MAX).collect::<Vec<_>>(), "pods": waiting.pods, "needs": text(&waiting.needs), "heldBy": waiting.by,
                 "why": waiting.why, "wouldLetItRun": waiting.would,
             })
         });
         json!({"waiting": waiting.collect::<Vec<_>>(), "free": text(&self.free), "capacity": text(&self.capacity)})
     }
+}
+
+/// Jobs that the scheduler is to place, in the order in which it tries them: `Queue::line`, for which jobs and those of their pods that
+/// have no node are enough.
+pub(super) fn of(facts: &Facts, now: Timestamp) -> Vec<String> {
+    let others = Others::of(facts);
+    let waiting = candidates(facts, &others, now);
+    waiting.iter().filter(|candidate| candidate.by() == "scheduler").map(Candidate::title).collect()
+}
+
+fn candidates<'a>(facts: &'a Facts, others: &Others<'a>, now: Timestamp) -> Vec<Candidate<'a>> {
+    let mut waiting: Vec<Candidate<'_>> = facts.jobs.iter().filter_map(|job| Candidate::of(job, others, now)).collect();
+    waiting.sort_by(|a, b| a.order().cmp(&b.order()));
+    waiting
 }
 
 /// What nodes have, and what is left of it.
@@ -376,6 +391,7 @@ mod tests {
         assert_eq!((late.position, queue.ahead(late)), (Some(2), &["first".to_owned()][..]));
         assert!(late.would[0].starts_with("there is room for it"), "{late:?}");
         assert_eq!(queue.json()["free"]["cpu"], "1");
+        assert_eq!(of(&facts(), now()), ["first", "late"]);
     }
 
     #[test]

@@ -4,11 +4,12 @@ mod line;
 
 use crate::amounts::{Amounts, GPU, shown};
 use crate::args::{Format, ListArgs};
-use crate::connect::{Cluster, Kind, value};
+use crate::connect::{Cluster, Kind};
 use crate::error::CliError;
 use crate::exit;
 use crate::output;
 use api::object;
+use api::trainer::names::LABEL_JOBSET_NAME;
 use jiff::Timestamp;
 use kube::api::ListParams;
 use line::{Facts, KUEUE_QUEUE, Queue};
@@ -76,9 +77,29 @@ impl Standing {
 
 /// Where a job of the namespace stands; `None` where it is not for the scheduler to place.
 pub(crate) async fn standing(cluster: &Cluster, job: &str) -> Result<Option<Standing>, CliError> {
-    let queue = Queue::of(&read(cluster).await?, Timestamp::now());
-    let waiting = queue.waiting.iter().find(|waiting| waiting.name == job && waiting.by == "scheduler");
-    Ok(waiting.and_then(|waiting| Some(Standing { position: waiting.position?, ahead: queue.ahead(waiting).to_vec() })))
+    let mut facts = Facts::default();
+    // of thousands only what the order is made of
+    let keeps = |object: &mut Value, members: &[&str]| {
+        if let Some(spec) = object["spec"].as_object_mut() {
+            spec.retain(|member, _| members.contains(&member.as_str()));
+        }
+    };
+    let add = |mut job| {
+        keeps(&mut job, &["suspend"]);
+        facts.jobs.push(job);
+    };
+    cluster.each(Kind::TrainJob, false, ListParams::default(), add).await?;
+    let have_no_node = ListParams::default().labels(LABEL_JOBSET_NAME).fields("spec.nodeName=");
+    let add = |mut pod| {
+        keeps(&mut pod, &["priority"]);
+        facts.pods.push(pod);
+    };
+    cluster.each(Kind::Pod, false, have_no_node, add).await?;
+    let mut ahead = line::of(&facts, Timestamp::now());
+    Ok(ahead.iter().position(|name| name == job).map(|place| {
+        ahead.truncate(place);
+        Standing { position: place as i64 + 1, ahead }
+    }))
 }
 
 /// `2 CPUs, 1 GPU`: what people count.
@@ -101,8 +122,9 @@ fn free(queue: &Queue) -> String {
 /// Jobs must be readable; all else is read as far as it may be.
 async fn read(cluster: &Cluster) -> Result<Facts, CliError> {
     let everywhere = async |kind: Kind| -> Option<Vec<Value>> {
-        let listed = cluster.api_all(kind).list(&ListParams::default()).await.ok()?;
-        Some(listed.items.iter().map(value).collect())
+        let mut listed = Vec::new();
+        cluster.each(kind, true, ListParams::default(), |object| listed.push(object)).await.ok()?;
+        Some(listed)
     };
     let (jobs, pods, nodes) =
         tokio::join!(cluster.list(Kind::TrainJob, ""), everywhere(Kind::Pod), everywhere(Kind::Node));
