@@ -112,6 +112,11 @@ impl Packed {
         self.held().unwrap_or_else(|| Arc::new(part::labels(&self.text)))
     }
 
+    /// Its tree, in which lists may be missing, for a reader of many objects, once each.
+    pub fn scalars(&self) -> Arc<Value> {
+        self.held().unwrap_or_else(|| Arc::new(part::scalars(&self.text)))
+    }
+
     fn held(&self) -> Option<Arc<Value>> {
         match &*self.tree.lock().unwrap_or_else(PoisonError::into_inner) {
             Tree::Lent(tree) => tree.upgrade(),

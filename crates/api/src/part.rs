@@ -62,6 +62,15 @@ pub fn labels(text: &[u8]) -> Value {
     Value::Object(metadata.map(|metadata| ("metadata".to_owned(), metadata)).into_iter().collect())
 }
 
+/// The object without what is in lists: what fields that select are read from.
+pub fn scalars(text: &[u8]) -> Value {
+    without(text, |_, value| match value.first() {
+        Some(b'{') => Some(scalars(value)),
+        Some(b'[') => None,
+        _ => Some(parsed(value)),
+    })
+}
+
 fn lean_metadata(text: &[u8]) -> Value {
     without(text, |name, value| (name != b"managedFields").then(|| parsed(value)))
 }
@@ -188,6 +197,16 @@ mod tests {
         })
     }
 
+    fn without_lists(value: &Value) -> Option<Value> {
+        match value {
+            Value::Array(_) => None,
+            Value::Object(members) => {
+                Some(members.iter().filter_map(|(name, value)| Some((name.clone(), without_lists(value)?))).collect())
+            }
+            scalar => Some(scalar.clone()),
+        }
+    }
+
     proptest! {
         #[test]
         fn members_are_those_of_the_tree(object in prop::collection::btree_map("\\PC{0,4}|[\"\\\\\n]{1,3}", json(), 0..6), pretty: bool) {
@@ -197,6 +216,7 @@ mod tests {
                 members(text.as_bytes()).map(|(name, value)| (unescaped(name), parsed(value))).collect();
             prop_assert_eq!(Value::Object(read), object.clone());
             prop_assert_eq!(lean(text.as_bytes()), object.clone());
+            prop_assert_eq!(Some(scalars(text.as_bytes())), without_lists(&object));
             let list: Value = object.as_object().into_iter().flatten().map(|(_, value)| value.clone()).collect();
             let text = if pretty { serde_json::to_string_pretty(&list) } else { serde_json::to_string(&list) }.unwrap();
             prop_assert_eq!(elements(text.as_bytes()).map(parsed).collect::<Value>(), list);
@@ -204,7 +224,7 @@ mod tests {
 
         #[test]
         fn any_bytes_are_survived(bytes in prop::collection::vec(prop_oneof![Just(b'{'), Just(b'"'), Just(b'\\'), Just(b':'), Just(b']'), any::<u8>()], 0..40)) {
-            let _ = (lean(&bytes), head(&bytes), labels(&bytes), elements(&bytes).count());
+            let _ = (lean(&bytes), head(&bytes), labels(&bytes), scalars(&bytes), elements(&bytes).count());
         }
     }
 }

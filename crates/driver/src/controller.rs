@@ -39,6 +39,7 @@ pub(crate) trait Wake: Send + Sync {
 trait Decide: Send + Sync {
     fn name(&self) -> &'static str;
     fn decide(&self, world: &dyn World, target: &Target, now: Timestamp) -> Option<Decision>;
+    fn concerns(&self, object: &Value) -> bool;
     fn rests(&self) -> bool;
 }
 
@@ -50,6 +51,10 @@ impl<R: Reconciler> Decide for R {
     fn decide(&self, world: &dyn World, target: &Target, now: Timestamp) -> Option<Decision> {
         let observed = self.observe(world, target)?;
         Some(Reconciler::decide(self, &observed, now))
+    }
+
+    fn concerns(&self, object: &Value) -> bool {
+        Reconciler::concerns(self, object)
     }
 
     fn rests(&self) -> bool {
@@ -149,7 +154,7 @@ impl Wake for Controller {
 
     fn wake(&self, gvk: &Gvk, object: &Value, listed: bool) {
         let add = |target| if listed { self.queue.add_listed(target) } else { self.queue.add(target) };
-        self.primary.woken_by(gvk, object).into_iter().for_each(add);
+        self.primary.woken_by(gvk, object).filter(|_| self.reconciler.concerns(object)).into_iter().for_each(add);
         for watch in &self.watches {
             // the watch of a kind, which all controllers share, must not end with it
             match catch_unwind(AssertUnwindSafe(|| watch.woken_by(&self.primary, &*self.cache, gvk, object))) {

@@ -55,6 +55,10 @@ impl Reconciler for PodFailureController {
         vec![Watch { gvk: trainjob_gvk(), wakes: Wakes::Nothing }]
     }
 
+    fn concerns(&self, pod: &Value) -> bool {
+        text(&pod["status"], "phase") == "Failed"
+    }
+
     fn observe(&self, world: &dyn World, target: &Target) -> Option<Observed> {
         let pod = world.get(&target.gvk, &target.key)?;
         if text(&pod["status"], "phase") != "Failed" {

@@ -43,6 +43,12 @@ pub trait Reconciler: Send + Sync + 'static {
     /// What should happen.
     fn decide(&self, observed: &Self::Observed, now: Timestamp) -> Decision;
 
+    /// Whether a state of a primary object can ask for a look; a look at any other would observe nothing. For those to whom most
+    /// objects mean nothing: they are not even read for them. Watches wake whatever this says.
+    fn concerns(&self, _object: &Value) -> bool {
+        true
+    }
+
     /// Whether an object rests after each look for as long as the look and its writes took. For those who count what becomes of many
     /// children: of a burst of changes they write the sum, and the busier the server is the fewer writes it takes.
     fn rests(&self) -> bool {

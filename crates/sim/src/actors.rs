@@ -33,6 +33,7 @@ pub trait Logic {
     fn primary(&self) -> Primary;
     fn watches(&self) -> Vec<Watch>;
     fn decide(&self, view: &View, target: &Target, now: Timestamp) -> Option<Decision>;
+    fn concerns(&self, object: &Value) -> bool;
     fn rests(&self) -> bool;
 }
 
@@ -53,6 +54,10 @@ impl<R: Reconciler> Logic for Erased<R> {
 
     fn decide(&self, view: &View, target: &Target, now: Timestamp) -> Option<Decision> {
         self.0.observe(view, target).map(|observed| self.0.decide(&observed, now))
+    }
+
+    fn concerns(&self, object: &Value) -> bool {
+        self.0.concerns(object)
     }
 
     fn rests(&self) -> bool {
@@ -193,7 +198,8 @@ impl Actor {
     }
 
     fn concerned(&self, gvk: &Gvk, object: &Value) -> Vec<Target> {
-        let mut targets: Vec<Target> = self.primary.woken_by(gvk, object).into_iter().collect();
+        let own = self.primary.woken_by(gvk, object).filter(|_| self.logic.concerns(object));
+        let mut targets: Vec<Target> = own.into_iter().collect();
         for watch in &self.watches {
             targets.extend(watch.woken_by(&self.primary, &self.view, gvk, object));
         }

@@ -117,6 +117,10 @@ impl Reconciler for PodGcController {
         vec![Watch { gvk: nodes(), wakes: Wakes::Keys(pods_of_node) }]
     }
 
+    fn concerns(&self, pod: &Value) -> bool {
+        object::is_terminating(pod) || !(object::has_ended(pod) || node_of(pod).is_empty())
+    }
+
     /// `None` for pods that a node sees to, and for those that have ended and stay.
     fn observe(&self, world: &dyn World, target: &Target) -> Option<Observed> {
         let pod = world.get(&target.gvk, &target.key)?;

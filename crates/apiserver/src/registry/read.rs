@@ -63,7 +63,7 @@ impl Served {
         may_be
             && by_labels()
             && (options.fields.is_empty() || {
-                let tree = object.glance();
+                let tree = entry.object.scalars();
                 options.fields.matches(|field| self.field(&tree, field))
             })
     }

@@ -1,6 +1,6 @@
 //! Takes the tracking finalizer off pods that no Job will count: theirs is over, gone or another by now.
 
-use super::pods::Pod;
+use super::pods::{Pod, is_tracked};
 use super::spec::Spec;
 use super::status::Status;
 use super::{adopters, build, job_gvk, pod_gvk};
@@ -37,10 +37,13 @@ impl Reconciler for PodFinalizerController {
         vec![Watch { gvk: job_gvk(), wakes: Wakes::Keys(pods_of_ended_job) }]
     }
 
+    fn concerns(&self, pod: &Value) -> bool {
+        is_tracked(pod)
+    }
+
     /// `None` for a pod that carries no tracking finalizer, or whose Job will see to it.
     fn observe(&self, world: &dyn World, target: &Target) -> Option<Pod> {
-        let object = world.get(&pod_gvk(), &target.key)?;
-        let pod = Pod::read(&object);
+        let object = world.head(&pod_gvk(), &target.key).filter(|pod| is_tracked(pod))?;
         let awaited = || match object::controller_of(&object) {
             Some(owner) if Gvk::of(owner) == job_gvk() => {
                 let key = Key::new(&target.key.namespace, object::text(owner, "name"));
@@ -50,9 +53,9 @@ impl Reconciler for PodFinalizerController {
                 })
             }
             Some(_) => true,
-            None => !pod.terminating && !adopters(world, &object).is_empty(),
+            None => !object::is_terminating(&object) && !adopters(world, &object).is_empty(),
         };
-        (pod.tracked && !awaited()).then_some(pod)
+        if awaited() { None } else { world.get(&pod_gvk(), &target.key).map(|pod| Pod::read(&pod)) }
     }
 
     fn decide(&self, pod: &Pod, _now: Timestamp) -> Decision {

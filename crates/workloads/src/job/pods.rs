@@ -37,12 +37,17 @@ pub struct Pod {
     pub index_ignored: u32,
 }
 
+/// Whether a pod carries the finalizer that keeps it until its Job has counted it.
+pub(super) fn is_tracked(pod: &Value) -> bool {
+    let finalizers = pod["metadata"]["finalizers"].as_array();
+    finalizers.into_iter().flatten().any(|finalizer| finalizer == TRACKING_FINALIZER)
+}
+
 impl Pod {
     pub fn read(object: &Arc<Value>) -> Self {
         let status = &object["status"];
         let count = |name| object::annotation(object, name).and_then(|text| text.parse::<i32>().ok());
         let positive = |name| count(name).and_then(|n| u32::try_from(n).ok());
-        let finalizers = object["metadata"]["finalizers"].as_array().into_iter().flatten();
         Self {
             namespace: object::meta(object, "namespace").to_owned(),
             name: object::meta(object, "name").to_owned(),
@@ -55,7 +60,7 @@ impl Pod {
                 _ => Phase::Pending,
             },
             terminating: object::is_terminating(object),
-            tracked: finalizers.into_iter().any(|finalizer| finalizer == TRACKING_FINALIZER),
+            tracked: is_tracked(object),
             index: positive(INDEX),
             ready: ready_condition(status).is_some_and(|condition| condition["status"] == "True"),
             index_failures: positive(INDEX_FAILURES).unwrap_or(0),

@@ -45,6 +45,10 @@ impl Reconciler for PlacementController {
         vec![Watch { gvk: nodes(), wakes: Wakes::Nothing }]
     }
 
+    fn concerns(&self, pod: &Value) -> bool {
+        object::annotation(pod, keys::EXCLUSIVE_TOPOLOGY).is_some()
+    }
+
     fn observe(&self, world: &dyn World, target: &Target) -> Option<Observed> {
         let leader = world.get(&target.gvk, &target.key)?;
         let topology = object::annotation(&leader, keys::EXCLUSIVE_TOPOLOGY)?.to_owned();
