@@ -1,4 +1,4 @@
-//! What TrainJobs cost that wait for a node, with all of their children: memory, processor time, and what lists of them take.
+//! What TrainJobs cost that wait for a node, with all of their children: memory, processor time, and what it takes to look at them.
 
 use crate::peer::{Peer, cpu_seconds, idle, until};
 use crate::{Figure, Setting, load};
@@ -6,6 +6,7 @@ use anyhow::{Context, Result, bail};
 use http::Request;
 use kube::Client;
 use serde_json::{Value, json};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 const JOBS: usize = 3000;
@@ -32,12 +33,18 @@ pub async fn measure(setting: &Setting) -> Result<Vec<Figure>> {
     for list in &lists {
         took.push(fastest(&client, list).await?);
     }
+    let mut shown = Vec::new();
+    for words in [&["get"][..], &["describe", "o1"]] {
+        shown.push(fastest_command(setting, &peer, words)?);
+    }
     let figure = |name, unit, ours| Figure { name, unit, ours, peer: None, against: "-", more_is_better: false };
     Ok(vec![
         figure("memory of a waiting TrainJob", "KB, 2 pods", each(memory * 1024.0)),
         figure("processor for it", "ms", each(processor * 1e3)),
         figure("list of all pods", "ms", took[0]),
         figure("list by a label", "ms", took[1]),
+        figure("trainyard get", "ms", shown[0]),
+        figure("trainyard describe of one", "ms", shown[1]),
     ])
 }
 
@@ -68,6 +75,20 @@ async fn fastest(client: &Client, path: &str) -> Result<f64> {
     for _ in 0..5 {
         let start = Instant::now();
         client.request_text(Request::get(path).body(Vec::new())?).await?;
+        fastest = fastest.min(start.elapsed().as_secs_f64() * 1e3);
+    }
+    Ok(fastest)
+}
+
+/// Milliseconds of a whole command, the fastest of five.
+fn fastest_command(setting: &Setting, peer: &Peer, words: &[&str]) -> Result<f64> {
+    let mut fastest = f64::MAX;
+    for _ in 0..5 {
+        let start = Instant::now();
+        let output = Command::new(&setting.trainyard).args(words).arg("--kubeconfig").arg(&peer.kubeconfig).output()?;
+        if !output.status.success() {
+            bail!("trainyard {words:?} failed: {}", String::from_utf8_lossy(&output.stderr));
+        }
         fastest = fastest.min(start.elapsed().as_secs_f64() * 1e3);
     }
     Ok(fastest)

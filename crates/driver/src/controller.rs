@@ -7,7 +7,7 @@ use crate::metrics::{
     ACTIVE_WORKERS, Labels, MAX_WORKERS, Metric, QUEUE_ADDS, QUEUE_DEPTH, QUEUE_RETRIES, QUEUE_SECONDS,
     QUEUE_WORK_SECONDS, RECONCILE_ERRORS, RECONCILE_PANICS, RECONCILE_SECONDS, RECONCILES, Registry,
 };
-use crate::queue::Queue;
+use crate::queue::{Queue, Ready};
 use crate::requests::Requests;
 use api::object::{Gvk, Key, Target};
 use futures::FutureExt;
@@ -20,6 +20,7 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 use tracing::field::Empty;
@@ -96,6 +97,8 @@ pub(crate) struct Controller {
     cache: Arc<Cache>,
     recorder: Arc<Recorder>,
     queue: Arc<Queue>,
+    /// How many looks at what was only listed are taken at a time, by all controllers together.
+    looks: Arc<Semaphore>,
     metrics: Option<Counts>,
 }
 
@@ -174,6 +177,7 @@ impl Controller {
         requests: Arc<Requests>,
         cache: Arc<Cache>,
         recorder: Arc<Recorder>,
+        looks: Arc<Semaphore>,
     ) -> Self {
         let (primary, watches) = (reconciler.primary(), reconciler.watches());
         let reconciler = Box::new(reconciler);
@@ -185,6 +189,7 @@ impl Controller {
             cache,
             recorder,
             queue: Arc::default(),
+            looks,
             metrics: None,
             agent: None,
         }
@@ -214,8 +219,8 @@ impl Controller {
     /// One worker: takes keys until stopped. A key in work when `stop` comes is finished first.
     pub(crate) async fn work(&self, stop: CancellationToken) {
         loop {
-            let (target, waited) = tokio::select! {
-                next = self.queue.next() => next,
+            let Ready { target, waited, permit } = tokio::select! {
+                next = self.queue.next(&self.looks) => next,
                 () = stop.cancelled() => return,
             };
             let span = tracing::trace_span!(
@@ -224,7 +229,7 @@ impl Controller {
             let mut held = Held { queue: &self.queue, target: &target, rest: Duration::ZERO };
             let begun = tokio::time::Instant::now();
             // apart, so that the many workers that wait are small
-            let end = Box::pin(self.reconcile_counted(&target, waited)).instrument(span.clone()).await;
+            let end = Box::pin(self.reconcile_counted(&target, waited, permit)).instrument(span.clone()).await;
             span.record("outcome", end.as_str());
             if self.reconciler.rests() {
                 held.rest = begun.elapsed().min(REST_MAX);
@@ -248,8 +253,8 @@ impl Controller {
 
     /// Looks at one object and carries out what is decided. A panic in any of it is a bug of ours: an event on the
     /// object reports it, the object waits longer each time, and other objects go on.
-    async fn reconcile(&self, target: &Target) -> End {
-        match AssertUnwindSafe(self.decide_and_carry_out(target)).catch_unwind().await {
+    async fn reconcile(&self, target: &Target, permit: Option<SemaphorePermit<'_>>) -> End {
+        match AssertUnwindSafe(self.decide_and_carry_out(target, permit)).catch_unwind().await {
             Ok(end) => end,
             Err(panic) => {
                 self.panicked(target, words(&*panic)).await;
@@ -277,13 +282,13 @@ impl Controller {
         }
     }
 
-    async fn reconcile_counted(&self, target: &Target, waited: Duration) -> End {
-        let Some(counts) = &self.metrics else { return self.reconcile(target).await };
+    async fn reconcile_counted(&self, target: &Target, waited: Duration, permit: Option<SemaphorePermit<'_>>) -> End {
+        let Some(counts) = &self.metrics else { return self.reconcile(target, permit).await };
         let started = Instant::now();
         counts.add(&ACTIVE_WORKERS, 1.0);
         let queue: Labels<'_> = &[("controller", &counts.name), ("name", &counts.name)];
         counts.registry.observe(&QUEUE_SECONDS, queue, waited.as_secs_f64());
-        let end = self.reconcile(target).await;
+        let end = self.reconcile(target, permit).await;
         counts.add(&ACTIVE_WORKERS, -1.0);
         let seconds = started.elapsed().as_secs_f64();
         counts.registry.observe(&RECONCILE_SECONDS, &counts.labels(), seconds);
@@ -301,8 +306,11 @@ impl Controller {
         end
     }
 
-    async fn decide_and_carry_out(&self, target: &Target) -> End {
-        let Some(decision) = self.reconciler.decide(&*self.cache, target, clock::now()) else {
+    async fn decide_and_carry_out(&self, target: &Target, permit: Option<SemaphorePermit<'_>>) -> End {
+        let decision = self.reconciler.decide(&*self.cache, target, clock::now());
+        // what follows waits for the server, and takes nobody's processor
+        drop(permit);
+        let Some(decision) = decision else {
             self.queue.settle(target, &Outcome::Done, Next::AwaitChange);
             return End::Success;
         };
@@ -423,7 +431,7 @@ mod tests {
             let recorder = Arc::new(Recorder::new(requests.clone()));
             let busy = Busy { looks: Arc::default(), rests };
             let looks = busy.looks.clone();
-            let controller = Controller::new(busy, requests, Arc::default(), recorder);
+            let controller = Controller::new(busy, requests, Arc::default(), recorder, Arc::new(Semaphore::new(1)));
             let stop = CancellationToken::new();
             let changes = async {
                 for _ in 0..1000 {
@@ -453,7 +461,8 @@ mod tests {
         let requests = Arc::new(Requests::new(kube::Client::new(nobody, "default"), &crate::Options::default()));
         let fragile = Fragile::default();
         let recorder = Arc::new(Recorder::new(requests.clone()));
-        let controller = Arc::new(Controller::new(fragile.clone(), requests, Arc::default(), recorder));
+        let controller =
+            Arc::new(Controller::new(fragile.clone(), requests, Arc::default(), recorder, Arc::new(Semaphore::new(1))));
         let stop = CancellationToken::new();
         let workers: Vec<_> = (0..2)
             .map(|_| {

@@ -34,7 +34,9 @@ use requests::Requests;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::thread::available_parallelism;
 use std::time::Duration;
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -102,6 +104,7 @@ pub struct Driver {
     program: Option<&'static str>,
     troubles: Arc<informer::Troubles>,
     recorder: Arc<Recorder>,
+    looks: Arc<Semaphore>,
     controllers: Vec<Arc<dyn Wake>>,
     starts: Vec<Start>,
 }
@@ -123,6 +126,8 @@ impl Driver {
             recorder: Arc::new(Recorder::new(requests.clone())),
             requests,
             cache,
+            // half of the processors: the other half is for what changes, and for those who ask
+            looks: Arc::new(Semaphore::new(available_parallelism().map_or(1, |all| all.get().div_ceil(2)))),
             controllers: Vec::new(),
             starts: Vec::new(),
         }
@@ -139,7 +144,8 @@ impl Driver {
         let workers = self.options.workers.get(reconciler.name()).copied().unwrap_or(WORKERS);
         let requests = self.requests.clone();
         let controller =
-            Controller::new(reconciler, requests, self.cache.clone(), self.recorder.clone()).named(self.program);
+            Controller::new(reconciler, requests, self.cache.clone(), self.recorder.clone(), self.looks.clone())
+                .named(self.program);
         let controller = Arc::new(controller.counted(self.options.metrics.clone(), workers));
         self.controllers.push(controller.clone());
         self.starts.push(Box::new(move |tasks, stop| {

@@ -3,11 +3,20 @@
 use api::object::Target;
 use reconcile::Next;
 use reconcile::execution::Outcome;
-use reconcile::queue::{self, Settled};
+use reconcile::queue::{self, Lane, Settled};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 use tokio::time::Instant;
+
+/// A key in the hands of a worker.
+pub(crate) struct Ready<'a> {
+    pub target: Target,
+    /// How long it was ready.
+    pub waited: Duration,
+    /// Of a key that was only listed: until its look has been taken.
+    pub permit: Option<SemaphorePermit<'a>>,
+}
 
 pub(crate) struct Queue {
     state: Mutex<queue::Queue>,
@@ -62,25 +71,29 @@ impl Queue {
         settled
     }
 
-    /// The next ready key, and how long it was ready; waits for one. The caller must give it back with [`Queue::done`].
-    pub(crate) async fn next(&self) -> (Target, Duration) {
+    /// The next ready key; waits for one. The caller must give it back with [`Queue::done`]. A key that was only listed comes with a
+    /// permit to look at it, of which `looks` has few; a caller that cannot have one gets keys that have changed.
+    pub(crate) async fn next<'a>(&self, looks: &'a Semaphore) -> Ready<'a> {
+        let mut permit = None;
         loop {
-            let wait = {
+            permit = permit.or_else(|| looks.try_acquire().ok());
+            let (until, has_listed) = {
                 let mut state = self.state();
-                if let Some(next) = state.pop(self.now()) {
+                if let Some((target, waited, lane)) = state.pop_from(permit.is_some(), self.now()) {
                     if state.depth() > 0 {
                         self.changed.notify_one();
                     }
-                    return next;
+                    return Ready { target, waited, permit: permit.filter(|_| lane == Lane::Listed) };
                 }
-                state.next_at()
+                (state.next_at(), state.depth() > 0)
             };
-            match wait {
-                Some(at) => {
-                    let at = api::time::after(self.made, at);
-                    let _ = tokio::time::timeout_at(at, self.changed.notified()).await;
-                }
-                None => self.changed.notified().await,
+            permit = None;
+            let until = until.map(|at| api::time::after(self.made, at));
+            tokio::select! {
+                () = self.changed.notified() => {}
+                () = async { tokio::time::sleep_until(until.unwrap_or(self.made)).await }, if until.is_some() => {}
+                // never an error: nobody closes it
+                free = looks.acquire(), if has_listed => permit = free.ok(),
             }
         }
     }
@@ -105,24 +118,39 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn workers_wait_for_keys_and_for_timers() {
-        let queue = Queue::default();
-        let silence = tokio::time::timeout(Duration::from_secs(1), queue.next()).await;
+        let (queue, looks) = (Queue::default(), Semaphore::new(1));
+        let silence = tokio::time::timeout(Duration::from_secs(1), queue.next(&looks)).await;
         assert!(silence.is_err(), "nothing is ready");
-        let ((held, _), ()) = tokio::join!(queue.next(), async { queue.add(target("a")) });
+        let (Ready { target: held, .. }, ()) = tokio::join!(queue.next(&looks), async { queue.add(target("a")) });
         queue.add(target("a"));
         queue.add(target("b"));
-        assert_eq!(queue.next().await.0, target("b"), "a is being worked on");
-        let ((again, _), ()) = tokio::join!(queue.next(), async { queue.done(&held, Duration::ZERO) });
+        assert_eq!(queue.next(&looks).await.target, target("b"), "a is being worked on");
+        let (Ready { target: again, .. }, ()) =
+            tokio::join!(queue.next(&looks), async { queue.done(&held, Duration::ZERO) });
         assert_eq!(again, target("a"), "it was woken meanwhile");
         queue.done(&again, Duration::ZERO);
         let start = Instant::now();
         for (name, seconds) in [("late", 10), ("soon", 1)] {
             queue.settle(&target(name), &Outcome::Done, Next::After(SignedDuration::from_secs(seconds)));
         }
-        assert_eq!(queue.next().await.0, target("soon"));
-        assert_eq!(queue.next().await.0, target("late"));
+        assert_eq!(queue.next(&looks).await.target, target("soon"));
+        assert_eq!(queue.next(&looks).await.target, target("late"));
         assert_eq!(start.elapsed().as_secs(), 10);
         assert_eq!(queue.counts(), (0, 5));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_listed_waits_for_a_permit() {
+        let (queue, looks) = (Queue::default(), Semaphore::new(1));
+        ["l1", "l2"].into_iter().for_each(|name| queue.add_listed(target(name)));
+        let first = queue.next(&looks).await;
+        assert_eq!((first.target, first.permit.is_some()), (target("l1"), true));
+        let silence = tokio::time::timeout(Duration::from_secs(1), queue.next(&looks)).await;
+        assert!(silence.is_err(), "another look is being taken");
+        let (changed, ()) = tokio::join!(queue.next(&looks), async { queue.add(target("c")) });
+        assert_eq!((changed.target, changed.permit.is_none()), (target("c"), true));
+        let (second, ()) = tokio::join!(queue.next(&looks), async { drop(first.permit) });
+        assert_eq!((second.target, second.permit.is_some()), (target("l2"), true));
     }
 
     #[tokio::test(start_paused = true)]
@@ -131,7 +159,7 @@ mod tests {
         let start = Instant::now();
         let due = queue.bar(target("x")) + queue.bar(target("x"));
         queue.add(target("x"));
-        queue.next().await;
+        queue.next(&Semaphore::new(1)).await;
         assert!(start.elapsed() >= due / 3, "{:?}", start.elapsed());
     }
 }

@@ -23,7 +23,7 @@ const LISTED_TURN: u64 = 4;
 /// What made a key ready. After a start everything is listed: thousands of objects of which few have anything to do. What changes
 /// meanwhile goes before them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Lane {
+pub enum Lane {
     Changed,
     Listed,
 }
@@ -171,29 +171,34 @@ impl Queue {
 
     /// The next ready key, and how long it was ready. It must be given back with [`Queue::done`].
     pub fn pop(&mut self, now: Duration) -> Option<(Target, Duration)> {
+        self.pop_from(true, now).map(|(target, waited, _)| (target, waited))
+    }
+
+    /// The same, with its lane; without `listed` only of what has changed.
+    pub fn pop_from(&mut self, listed: bool, now: Duration) -> Option<(Target, Duration, Lane)> {
         while self.by_time.first().is_some_and(|(at, _)| *at <= now) {
             let Some((_, target)) = self.by_time.pop_first() else { break };
             self.timers.remove(&target);
             self.add(target, now);
         }
-        let (target, since) = self.pop_ready()?;
-        self.queued.remove(&target);
+        let has_turn = listed && self.pops % LISTED_TURN == LISTED_TURN - 1;
+        let (target, since) = match has_turn {
+            true => self.pop_listed().or_else(|| self.changed.pop_front()),
+            false => self.changed.pop_front().or_else(|| if listed { self.pop_listed() } else { None }),
+        }?;
+        let lane = self.queued.remove(&target).unwrap_or(Lane::Changed);
         self.working.insert(target.clone());
         self.pops = self.pops.saturating_add(1);
-        Some((target, now.saturating_sub(since)))
+        Some((target, now.saturating_sub(since), lane))
     }
 
-    fn pop_ready(&mut self) -> Option<(Target, Duration)> {
-        let has_turn = self.pops % LISTED_TURN == LISTED_TURN - 1;
-        if !has_turn && let Some(key) = self.changed.pop_front() {
-            return Some(key);
-        }
+    fn pop_listed(&mut self) -> Option<(Target, Duration)> {
         while let Some((target, since)) = self.listed.pop_front() {
             if self.queued.get(&target) == Some(&Lane::Listed) {
                 return Some((target, since));
             }
         }
-        self.changed.pop_front()
+        None
     }
 
     /// A worker is through with the key, and no change of anything wakes it before it has rested so long: what comes in a burst is
@@ -272,10 +277,16 @@ mod tests {
             queue.add(target(name), secs(1));
         }
         queue.add_listed(target("c3"), secs(1));
-        assert_eq!((queue.depth(), queue.adds()), (7, 7));
+        queue.add(target("c0"), secs(1));
+        assert_eq!(queue.pop_from(false, secs(1)), Some((target("c1"), secs(0), Lane::Changed)));
+        queue.done(&target("c1"), secs(1), Duration::ZERO);
+        assert_eq!((queue.depth(), queue.adds()), (7, 8));
         let order: Vec<String> =
             std::iter::from_fn(|| pop(&mut queue, secs(2))).map(|target| target.key.name).collect();
-        assert_eq!(order, ["c1", "l3", "c2", "l1", "c3", "l2", "l4"], "each fourth was listed, and none comes twice");
+        assert_eq!(order, ["l3", "c2", "l1", "c3", "c0", "l2", "l4"], "each fourth was listed, and none comes twice");
+        queue.add_listed(target("l5"), secs(3));
+        assert_eq!((queue.pop_from(false, secs(3)), queue.depth()), (None, 1));
+        assert_eq!(queue.pop_from(true, secs(4)), Some((target("l5"), secs(1), Lane::Listed)));
         assert_eq!(queue.depth(), 0);
     }
 
