@@ -60,12 +60,12 @@ fast: tools ## the part that is quick: no real clusters, no frameworks; a tenth 
 quick: release $(VENV)/e2e
 	$(MAKE) --no-print-directory pytest TESTS="$(QUICK)"
 
-# clippy compiles what it reads: one pass over all crates lints them and builds their tests. What `cargo clippy` sets, `cargo build` is given.
+# clippy-driver is a compiler that lints, so one pass over all crates does both. cargo is given the variables that `cargo clippy` sets.
 LINTED = CLIPPY_ARGS=-Dwarnings__CLIPPY_HACKERY__ RUSTC_WORKSPACE_WRAPPER="$$(rustc --print sysroot)/bin/clippy-driver"
 
 check: ## formatting, lints, the rules of the house; it builds what `unit` runs
 	cargo fmt --all --check
-	@# the words that switch lints on are clippy's own: what clippy only warns of must fail
+	@# these variables are clippy's own affair: a planted fault, of which clippy only warns, shows that they still make warnings errors
 	@mkdir -p target; echo 'pub fn planted() -> u8 { return 1; }' | $(LINTED) \
 		sh -c '"$$RUSTC_WORKSPACE_WRAPPER" rustc --crate-name planted --crate-type lib --emit metadata --out-dir target -' 2>&1 \
 		| grep -q '^error: unneeded' || { echo "clippy-driver warned of nothing: see LINTED" >&2; exit 1; }

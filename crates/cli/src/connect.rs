@@ -5,21 +5,21 @@ use crate::codes::ErrorCode;
 use crate::daemon;
 use crate::error::{CliError, is_not_served};
 use crate::home::Home;
+pub use crate::kind::Kind;
 use crate::near::near;
 use crate::usage::quoted;
-use api::object::Gvk;
 use kube::api::{DynamicObject, ListParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::core::{ApiResource, Request};
+use kube::core::{ListMeta, Request};
 use kube::{Api, Client, Config};
 use serde::Deserialize;
 use serde_json::Value;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-/// How the command line names itself to API servers; what is before the slash is the field manager of its writes.
-/// Objects in a page of a list.
+/// How many objects a list has at most, a page of it.
 const PAGE: u32 = 500;
+/// How the command line names itself to API servers; what is before the slash is the field manager of its writes.
 const USER_AGENT: &str = concat!("trainyard/", env!("CARGO_PKG_VERSION"));
 
 /// A client and the namespace to work in.
@@ -290,7 +290,7 @@ impl Cluster {
     /// Names of the objects of a kind in our namespace, or of a cluster-scoped kind; the first 500.
     pub(crate) async fn names(&self, kind: Kind) -> Result<Vec<String>, CliError> {
         let api = if kind.is_shared() { self.api_all(kind) } else { self.api(kind) };
-        let list = api.list_metadata(&ListParams::default().limit(500)).await?;
+        let list = api.list_metadata(&ListParams::default().limit(PAGE)).await?;
         Ok(list.items.into_iter().filter_map(|object| object.metadata.name).collect())
     }
 
@@ -319,7 +319,7 @@ impl Cluster {
                 object["metadata"].as_object_mut().map(|meta| meta.remove("managedFields"));
                 see(object);
             }
-            match page.metadata.next {
+            match page.metadata.continue_ {
                 Some(next) if !next.is_empty() => parameters = parameters.continue_token(&next),
                 _ => return Ok(()),
             }
@@ -387,73 +387,12 @@ pub fn value(object: &DynamicObject) -> Value {
     serde_json::to_value(object).expect("objects from the API are JSON")
 }
 
-/// A page of a list.
+/// A page of a list. kube's `ObjectList` reads each object twice: it flattens what is beside them.
 #[derive(Deserialize)]
 struct Page {
     #[serde(default)]
-    metadata: PageMeta,
+    metadata: ListMeta,
     items: Vec<Value>,
-}
-
-#[derive(Default, Deserialize)]
-struct PageMeta {
-    /// What the next page is asked for with.
-    #[serde(rename = "continue")]
-    next: Option<String>,
-}
-
-/// The kinds that the command line looks at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    TrainJob,
-    TrainingRuntime,
-    ClusterTrainingRuntime,
-    OptimizationJob,
-    MpiJob,
-    JobSet,
-    Job,
-    Pod,
-    ConfigMap,
-    Event,
-    Namespace,
-    Node,
-}
-
-impl Kind {
-    /// Whether its objects are in no namespace.
-    fn is_shared(self) -> bool {
-        matches!(self, Self::ClusterTrainingRuntime | Self::Namespace | Self::Node)
-    }
-
-    fn resource(self) -> ApiResource {
-        let (gvk, plural) = match self {
-            Self::TrainJob => (Gvk::new("trainer.kubeflow.org", "v1alpha1", "TrainJob"), "trainjobs"),
-            Self::TrainingRuntime => {
-                (Gvk::new("trainer.kubeflow.org", "v1alpha1", "TrainingRuntime"), "trainingruntimes")
-            }
-            Self::ClusterTrainingRuntime => {
-                (Gvk::new("trainer.kubeflow.org", "v1alpha1", "ClusterTrainingRuntime"), "clustertrainingruntimes")
-            }
-            Self::OptimizationJob => {
-                (Gvk::new("trainer.kubeflow.org", "v1alpha1", "OptimizationJob"), "optimizationjobs")
-            }
-            Self::MpiJob => (api::mpi::gvk(), api::mpi::PLURAL),
-            Self::JobSet => (api::jobset::gvk(), "jobsets"),
-            Self::Job => (Gvk::new("batch", "v1", "Job"), "jobs"),
-            Self::Pod => (Gvk::new("", "v1", "Pod"), "pods"),
-            Self::ConfigMap => (Gvk::new("", "v1", "ConfigMap"), "configmaps"),
-            Self::Event => (Gvk::new("", "v1", "Event"), "events"),
-            Self::Namespace => (Gvk::new("", "v1", "Namespace"), "namespaces"),
-            Self::Node => (Gvk::new("", "v1", "Node"), "nodes"),
-        };
-        ApiResource {
-            api_version: gvk.api_version(),
-            group: gvk.group,
-            version: gvk.version,
-            kind: gvk.kind,
-            plural: plural.to_owned(),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use crate::follow::refused;
 use crate::output;
 use crate::progress;
 use crate::view::{Attempts, Phase, RestartCounts, age, final_message};
-use api::object;
+use api::object::{self, Key};
 use api::trainer::names::LABEL_JOBSET_NAME;
 use diagnose::{Reason, Signs};
 use futures::{StreamExt, TryStreamExt};
@@ -22,11 +22,10 @@ use std::collections::BTreeMap;
 
 /// Lists jobs, or shows one.
 pub(crate) async fn get(cluster: &Cluster, args: &GetArgs) -> Result<u8, CliError> {
-    match args.output.output {
-        Format::Table | Format::Wide => return table(cluster, args).await,
-        Format::Json | Format::Yaml | Format::Name => {}
-    }
     let format = args.output.output;
+    if matches!(format, Format::Table | Format::Wide) {
+        return table(cluster, args).await;
+    }
     let (jobs, one) = match &args.job {
         Some(name) => (vec![cluster.job(name).await?], true),
         None if args.all_namespaces => {
@@ -56,12 +55,13 @@ async fn table(cluster: &Cluster, args: &GetArgs) -> Result<u8, CliError> {
     }
     let one = args.job.as_deref();
     let beside = Beside::read(cluster, one, everywhere, is_wide, now).await;
-    let unknown = Its::default();
+    let none = Pods::default();
     let row = |job: &Value| {
-        let its = beside.0.get(&key(job, name(job))).unwrap_or(&unknown);
+        let key = Key::of(job);
+        let (jobset, pods) = (beside.jobsets.get(&key).unwrap_or(&Value::Null), beside.pods.get(&key).unwrap_or(&none));
         let mut row = vec![
             name(job).to_owned(),
-            diagnose::standing_by(job, its.restarts, &its.signs, now).to_string(),
+            diagnose::standing_by(job, jobset, &pods.signs, now).to_string(),
             job["spec"]["trainer"]["numNodes"].as_i64().map_or("-".to_owned(), |n| n.to_string()),
             progress::percentage(job).map_or("-".to_owned(), |p| format!("{p}%")),
             age(job, now),
@@ -71,7 +71,7 @@ async fn table(cluster: &Cluster, args: &GetArgs) -> Result<u8, CliError> {
             row.insert(0, object::meta(job, "namespace").to_owned());
         }
         if is_wide {
-            row.extend(wide(cluster, job, its, now));
+            row.extend(wide(cluster, job, jobset, &pods.whole, now));
         }
         row
     };
@@ -93,70 +93,62 @@ async fn table(cluster: &Cluster, args: &GetArgs) -> Result<u8, CliError> {
     Ok(exit::OK)
 }
 
-/// What tables read beside the jobs, by namespace and name of the job: what restarts is not said by a job itself.
-struct Beside(BTreeMap<(String, String), Its>);
+/// What tables read beside the jobs, by job: what restarts is not said by a job itself.
+struct Beside {
+    /// Of a table that is not wide only those that have restarted all pods.
+    jobsets: BTreeMap<Key, Value>,
+    pods: BTreeMap<Key, Pods>,
+}
 
-/// What belongs to a job.
+/// The pods of a job.
 #[derive(Default)]
-struct Its {
-    /// How often its JobSet has restarted all pods.
-    restarts: i64,
+struct Pods {
     signs: Signs,
-    /// Of a wide table alone.
-    jobset: Value,
-    pods: Vec<Value>,
+    /// The pods themselves, for a wide table alone.
+    whole: Vec<Value>,
 }
 
 impl Beside {
-    /// Of one job, or of all. `whole`: with the objects themselves, and also with pods that have no node.
-    async fn read(cluster: &Cluster, one: Option<&str>, everywhere: bool, whole: bool, now: Timestamp) -> Self {
-        let mut read: BTreeMap<(String, String), Its> = BTreeMap::new();
-        let selected = ListParams::default();
-        let jobsets = match one {
-            Some(name) => selected.clone().fields(&format!("metadata.name={name}")),
-            None => selected.clone(),
+    /// Of one job, or of all. `is_wide`: with the objects themselves, and also with pods that have no node.
+    async fn read(cluster: &Cluster, one: Option<&str>, everywhere: bool, is_wide: bool, now: Timestamp) -> Self {
+        let mut jobsets = BTreeMap::new();
+        let mut pods: BTreeMap<Key, Pods> = BTreeMap::new();
+        let mut of_jobsets = ListParams::default();
+        if let Some(name) = one {
+            of_jobsets = of_jobsets.fields(&format!("metadata.name={name}"));
+        }
+        let mut of_pods = ListParams::default().labels(&one.map_or(LABEL_JOBSET_NAME.to_owned(), pods_of));
+        if !is_wide {
+            // a pod without a node has nothing to tell, but why it has none
+            of_pods = of_pods.fields("spec.nodeName!=");
+        }
+        let add_jobset = |jobset: Value| {
+            if is_wide || jobset["status"]["restarts"].as_i64().is_some_and(|restarts| restarts > 0) {
+                jobsets.insert(Key::of(&jobset), jobset);
+            }
+        };
+        let add_pod = |pod: Value| {
+            let job = object::label(&pod, LABEL_JOBSET_NAME).unwrap_or_default();
+            let its = pods.entry(Key::new(object::meta(&pod, "namespace"), job)).or_default();
+            its.signs.see(&pod, now);
+            if is_wide {
+                its.whole.push(pod);
+            }
         };
         // nobody has to be allowed to read JobSets and pods to see his jobs
-        let _unreadable = cluster
-            .each(Kind::JobSet, everywhere, jobsets, |jobset| {
-                let restarts = jobset["status"]["restarts"].as_i64().unwrap_or(0);
-                if whole || restarts > 0 {
-                    let its = read.entry(key(&jobset, name(&jobset))).or_default();
-                    its.restarts = restarts;
-                    its.jobset = if whole { jobset } else { Value::Null };
-                }
-            })
-            .await;
-        let pods = match one {
-            Some(name) => selected.labels(&pods_of(name)),
-            None => selected.labels(LABEL_JOBSET_NAME),
-        };
-        // a pod without a node has nothing to tell, but why it has none
-        let pods = if whole { pods } else { pods.fields("spec.nodeName!=") };
-        let _unreadable = cluster
-            .each(Kind::Pod, everywhere, pods, |pod| {
-                let its =
-                    read.entry(key(&pod, object::label(&pod, LABEL_JOBSET_NAME).unwrap_or_default())).or_default();
-                its.signs.see(&pod, now);
-                if whole {
-                    its.pods.push(pod);
-                }
-            })
-            .await;
-        Self(read)
+        let _unreadable = futures::join!(
+            cluster.each(Kind::JobSet, everywhere, of_jobsets, add_jobset),
+            cluster.each(Kind::Pod, everywhere, of_pods, add_pod)
+        );
+        Self { jobsets, pods }
     }
 }
 
-/// The job of this name in an object's namespace.
-fn key(object: &Value, job: &str) -> (String, String) {
-    (object::meta(object, "namespace").to_owned(), job.to_owned())
-}
-
 /// Attempt, restarts (of all pods at once, and of containers) and what there is to say: how it ended, or why it waits.
-fn wide(cluster: &Cluster, job: &Value, its: &Its, now: Timestamp) -> [String; 3] {
-    let counts = RestartCounts::of(&its.jobset, &its.pods);
+fn wide(cluster: &Cluster, job: &Value, jobset: &Value, pods: &[Value], now: Timestamp) -> [String; 3] {
+    let counts = RestartCounts::of(jobset, pods);
     let attempts = Attempts::of(job);
-    let diagnosis = diagnose::diagnose(&facts::of_list(cluster, job, &its.jobset, &its.pods, now));
+    let diagnosis = diagnose::diagnose(&facts::of_list(cluster, job, jobset, pods, now));
     let message = match diagnosis.reason {
         // what the job itself says of its end says more than that nothing is known
         Reason::Complete | Reason::Unknown => final_message(job).to_owned(),

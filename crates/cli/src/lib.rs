@@ -31,6 +31,7 @@ mod history;
 pub mod home;
 mod init;
 mod jobs;
+mod kind;
 mod launcher;
 mod lines;
 mod logs;

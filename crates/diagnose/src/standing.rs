@@ -67,17 +67,18 @@ pub fn standing<'a>(
 ) -> Standing {
     let mut signs = Signs::default();
     pods.into_iter().for_each(|pod| signs.see(pod, now));
-    standing_by(job, jobset["status"]["restarts"].as_i64().unwrap_or(0), &signs, now)
+    standing_by(job, jobset, &signs, now)
 }
 
-/// Of a job, how often its JobSet has restarted all pods, and what its pods say.
-pub fn standing_by(job: &Value, all_again: i64, signs: &Signs, now: Timestamp) -> Standing {
+/// As [`standing`], by what the pods say.
+pub fn standing_by(job: &Value, jobset: &Value, signs: &Signs, now: Timestamp) -> Standing {
     let phase = Phase::of(job);
     if phase.is_finished() || phase == Phase::Suspended {
         return Standing::Phase(phase);
     }
     let attempt = object::annotation(job, ATTEMPT).and_then(|text| text.parse::<i64>().ok()).unwrap_or(1);
     let again = object::annotation(job, RETRY_AT).and_then(|text| text.parse::<Timestamp>().ok());
+    let all_again = jobset["status"]["restarts"].as_i64().unwrap_or(0);
     // an attempt that has failed is counted on the job before its pods go
     let is_counted = again.is_some_and(|again| again > now);
     let failed = if is_counted { 0 } else { signs.failed };

@@ -13,7 +13,7 @@ use api::object::{Gvk, Key, Target};
 use futures::FutureExt;
 use jiff::Timestamp;
 use reconcile::execution::Outcome;
-use reconcile::queue::{REST_MAX, Settled};
+use reconcile::queue::{Lane, REST_MAX, Settled};
 use reconcile::{Decision, Event, EventType, Next, Primary, Reconciler, Watch, World};
 use serde_json::Value;
 use std::any::Any;
@@ -31,8 +31,7 @@ pub(crate) trait Wake: Send + Sync {
     fn every(&self) -> bool;
     /// The kinds that it names, its own included.
     fn kinds(&self) -> Vec<Gvk>;
-    /// `listed`: nothing is known to have changed, a list has shown the object.
-    fn wake(&self, gvk: &Gvk, object: &Value, listed: bool);
+    fn wake(&self, gvk: &Gvk, object: &Value, lane: Lane);
 }
 
 /// A reconciler whose observations nobody needs to name. Everything around the decision is then compiled once, not once for
@@ -155,8 +154,8 @@ impl Wake for Controller {
         primary.into_iter().chain(named).cloned().collect()
     }
 
-    fn wake(&self, gvk: &Gvk, object: &Value, listed: bool) {
-        let add = |target| if listed { self.queue.add_listed(target) } else { self.queue.add(target) };
+    fn wake(&self, gvk: &Gvk, object: &Value, lane: Lane) {
+        let add = |target| self.queue.add_to(lane, target);
         self.primary.woken_by(gvk, object).filter(|_| self.reconciler.concerns(object)).into_iter().for_each(add);
         for watch in &self.watches {
             // the watch of a kind, which all controllers share, must not end with it
@@ -438,7 +437,7 @@ mod tests {
                     controller.wake(
                         &Gvk::new("", "v1", "Pod"),
                         &serde_json::json!({"metadata": {"name": "p", "namespace": "ns"}}),
-                        false,
+                        Lane::Changed,
                     );
                     tokio::time::sleep(Duration::from_millis(10)).await;
                 }
@@ -473,8 +472,8 @@ mod tests {
             })
             .collect();
         let pod = |name: &str| serde_json::json!({"metadata": {"name": name, "namespace": "ns"}});
-        let wake = |name: &str| controller.wake(&Gvk::new("", "v1", "Pod"), &pod(name), false);
-        controller.wake(&Gvk::new("", "v1", "Node"), &pod("node"), false);
+        let wake = |name: &str| controller.wake(&Gvk::new("", "v1", "Pod"), &pod(name), Lane::Changed);
+        controller.wake(&Gvk::new("", "v1", "Node"), &pod("node"), Lane::Changed);
         for second in 0..60 {
             for i in 0..20 {
                 wake(&format!("observe-{i}"));

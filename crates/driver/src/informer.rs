@@ -8,7 +8,7 @@ use crate::source::{self, Events, Held, Source, Told};
 use api::error_chain;
 use api::object::{self, Gvk, Key};
 use futures::{FutureExt, StreamExt};
-use reconcile::queue::BACKOFF_MAX;
+use reconcile::queue::{BACKOFF_MAX, Lane};
 use reconcile::wakes::{is_tracked, states};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -224,8 +224,8 @@ impl Shared {
             there.extend(items.iter().map(|(_, item)| Key::of(item)));
             let past = self.cache.list_part(gvk, &items);
             // states of objects that have changed since the last list
-            past.iter().for_each(|object| self.wake(gvk, object, false));
-            items.iter().for_each(|(_, item)| self.wake(gvk, item, true));
+            past.iter().for_each(|object| self.wake(gvk, object, Lane::Changed));
+            items.iter().for_each(|(_, item)| self.wake(gvk, item, Lane::Listed));
         };
         let mut revision = match self.source().and_then(|source| source.list(gvk)) {
             Some((items, revision)) => {
@@ -250,7 +250,7 @@ impl Shared {
             }
         };
         let past = self.cache.list_end(gvk, &there, revision.parse().unwrap_or(0));
-        past.iter().for_each(|object| self.wake(gvk, object, false));
+        past.iter().for_each(|object| self.wake(gvk, object, Lane::Changed));
         listed.send_replace(true);
         loop {
             let began = Instant::now();
@@ -312,12 +312,12 @@ impl Shared {
     fn wake_all(&self, gvk: &Gvk, old: Option<&Held>, held: &Held, object: &Value) {
         // most of the time the texts tell that the old tree is not needed
         let old = old.filter(|old| old.may_concern_others(held)).map(Held::open);
-        states(old.as_deref(), object).for_each(|state| self.wake(gvk, state, false));
+        states(old.as_deref(), object).for_each(|state| self.wake(gvk, state, Lane::Changed));
     }
 
-    fn wake(&self, gvk: &Gvk, object: &Value, listed: bool) {
+    fn wake(&self, gvk: &Gvk, object: &Value, lane: Lane) {
         for controller in &self.controllers {
-            controller.wake(gvk, object, listed);
+            controller.wake(gvk, object, lane);
         }
     }
 

@@ -104,6 +104,7 @@ pub struct Driver {
     program: Option<&'static str>,
     troubles: Arc<informer::Troubles>,
     recorder: Arc<Recorder>,
+    /// A permit for each look at a listed object that may be taken at a time, by all controllers together.
     looks: Arc<Semaphore>,
     controllers: Vec<Arc<dyn Wake>>,
     starts: Vec<Start>,

@@ -45,15 +45,9 @@ impl Queue {
         (state.depth(), state.adds())
     }
 
-    /// Makes the key ready: something has changed.
-    pub(crate) fn add(&self, target: Target) {
-        self.state().add(target, self.now());
-        self.changed.notify_one();
-    }
-
-    /// See [`queue::Queue::add_listed`].
-    pub(crate) fn add_listed(&self, target: Target) {
-        self.state().add_listed(target, self.now());
+    /// See [`queue::Queue::add_to`].
+    pub(crate) fn add_to(&self, lane: Lane, target: Target) {
+        self.state().add_to(lane, target, self.now());
         self.changed.notify_one();
     }
 
@@ -91,7 +85,7 @@ impl Queue {
             let until = until.map(|at| api::time::after(self.made, at));
             tokio::select! {
                 () = self.changed.notified() => {}
-                () = async { tokio::time::sleep_until(until.unwrap_or(self.made)).await }, if until.is_some() => {}
+                () = tokio::time::sleep_until(until.unwrap_or(self.made)), if until.is_some() => {}
                 // never an error: nobody closes it
                 free = looks.acquire(), if has_listed => permit = free.ok(),
             }
@@ -121,9 +115,10 @@ mod tests {
         let (queue, looks) = (Queue::default(), Semaphore::new(1));
         let silence = tokio::time::timeout(Duration::from_secs(1), queue.next(&looks)).await;
         assert!(silence.is_err(), "nothing is ready");
-        let (Ready { target: held, .. }, ()) = tokio::join!(queue.next(&looks), async { queue.add(target("a")) });
-        queue.add(target("a"));
-        queue.add(target("b"));
+        let (Ready { target: held, .. }, ()) =
+            tokio::join!(queue.next(&looks), async { queue.add_to(Lane::Changed, target("a")) });
+        queue.add_to(Lane::Changed, target("a"));
+        queue.add_to(Lane::Changed, target("b"));
         assert_eq!(queue.next(&looks).await.target, target("b"), "a is being worked on");
         let (Ready { target: again, .. }, ()) =
             tokio::join!(queue.next(&looks), async { queue.done(&held, Duration::ZERO) });
@@ -142,12 +137,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_was_listed_waits_for_a_permit() {
         let (queue, looks) = (Queue::default(), Semaphore::new(1));
-        ["l1", "l2"].into_iter().for_each(|name| queue.add_listed(target(name)));
+        ["l1", "l2"].into_iter().for_each(|name| queue.add_to(Lane::Listed, target(name)));
         let first = queue.next(&looks).await;
         assert_eq!((first.target, first.permit.is_some()), (target("l1"), true));
         let silence = tokio::time::timeout(Duration::from_secs(1), queue.next(&looks)).await;
         assert!(silence.is_err(), "another look is being taken");
-        let (changed, ()) = tokio::join!(queue.next(&looks), async { queue.add(target("c")) });
+        let (changed, ()) = tokio::join!(queue.next(&looks), async { queue.add_to(Lane::Changed, target("c")) });
         assert_eq!((changed.target, changed.permit.is_none()), (target("c"), true));
         let (second, ()) = tokio::join!(queue.next(&looks), async { drop(first.permit) });
         assert_eq!((second.target, second.permit.is_some()), (target("l2"), true));
@@ -158,7 +153,7 @@ mod tests {
         let queue = Queue::default();
         let start = Instant::now();
         let due = queue.bar(target("x")) + queue.bar(target("x"));
-        queue.add(target("x"));
+        queue.add_to(Lane::Changed, target("x"));
         queue.next(&Semaphore::new(1)).await;
         assert!(start.elapsed() >= due / 3, "{:?}", start.elapsed());
     }

@@ -60,10 +60,7 @@ impl Reconciler for PodFailureController {
     }
 
     fn observe(&self, world: &dyn World, target: &Target) -> Option<Observed> {
-        let pod = world.get(&target.gvk, &target.key)?;
-        if text(&pod["status"], "phase") != "Failed" {
-            return None;
-        }
+        let pod = world.get(&target.gvk, &target.key).filter(|pod| self.concerns(pod))?;
         let name = label(&pod, LABEL_JOBSET_NAME)?;
         let job = world.get(&trainjob_gvk(), &Key::new(meta(&pod, "namespace"), name))?;
         let asks = ASKED.iter().any(|key| object::annotation(&job, key).is_some());

@@ -17,7 +17,7 @@ pub const BACKOFF_MAX: Duration = Duration::from_secs(120);
 /// The longest that an object rests, however long the look at it took.
 pub const REST_MAX: Duration = Duration::from_millis(500);
 
-/// While both lanes have keys, every so manieth is a listed one.
+/// While both lanes have keys, one of so many that are handed out is a listed one.
 const LISTED_TURN: u64 = 4;
 
 /// What made a key ready. After a start everything is listed: thousands of objects of which few have anything to do. What changes
@@ -62,17 +62,13 @@ pub enum Settled {
 }
 
 impl Queue {
-    /// Makes the key ready, as something has changed.
+    /// Makes the key ready: something has changed.
     pub fn add(&mut self, target: Target, now: Duration) {
-        self.make_ready(target, Lane::Changed, now);
+        self.add_to(Lane::Changed, target, now);
     }
 
-    /// Makes the key ready, as a list has shown it: keys of changes go before it, but for each fourth.
-    pub fn add_listed(&mut self, target: Target, now: Duration) {
-        self.make_ready(target, Lane::Listed, now);
-    }
-
-    fn make_ready(&mut self, target: Target, lane: Lane, now: Duration) {
+    /// Makes the key ready, in a lane.
+    pub fn add_to(&mut self, lane: Lane, target: Target, now: Duration) {
         if let Some(at) = self.barred.get(&target).copied() {
             if at > now {
                 return self.add_at(target, at);
@@ -271,12 +267,12 @@ mod tests {
     fn changes_go_before_what_was_listed() {
         let mut queue = Queue::default();
         for name in ["l1", "l2", "l3", "l4"] {
-            queue.add_listed(target(name), secs(0));
+            queue.add_to(Lane::Listed, target(name), secs(0));
         }
         for name in ["c1", "l3", "c2", "c3"] {
             queue.add(target(name), secs(1));
         }
-        queue.add_listed(target("c3"), secs(1));
+        queue.add_to(Lane::Listed, target("c3"), secs(1));
         queue.add(target("c0"), secs(1));
         assert_eq!(queue.pop_from(false, secs(1)), Some((target("c1"), secs(0), Lane::Changed)));
         queue.done(&target("c1"), secs(1), Duration::ZERO);
@@ -284,7 +280,7 @@ mod tests {
         let order: Vec<String> =
             std::iter::from_fn(|| pop(&mut queue, secs(2))).map(|target| target.key.name).collect();
         assert_eq!(order, ["l3", "c2", "l1", "c3", "c0", "l2", "l4"], "each fourth was listed, and none comes twice");
-        queue.add_listed(target("l5"), secs(3));
+        queue.add_to(Lane::Listed, target("l5"), secs(3));
         assert_eq!((queue.pop_from(false, secs(3)), queue.depth()), (None, 1));
         assert_eq!(queue.pop_from(true, secs(4)), Some((target("l5"), secs(1), Lane::Listed)));
         assert_eq!(queue.depth(), 0);

@@ -118,20 +118,15 @@ impl Reconciler for PodGcController {
     }
 
     fn concerns(&self, pod: &Value) -> bool {
-        object::is_terminating(pod) || !(object::has_ended(pod) || node_of(pod).is_empty())
+        let (ended, terminating) = (object::has_ended(pod), object::is_terminating(pod));
+        if node_of(pod).is_empty() { terminating && !ended } else { terminating || !ended }
     }
 
     /// `None` for pods that a node sees to, and for those that have ended and stay.
     fn observe(&self, world: &dyn World, target: &Target) -> Option<Observed> {
-        let pod = world.get(&target.gvk, &target.key)?;
-        let ended = object::has_ended(&pod);
-        let terminating = object::is_terminating(&pod);
-        if ended && !terminating {
-            return None;
-        }
+        let pod = world.get(&target.gvk, &target.key).filter(|pod| self.concerns(pod))?;
         let place = match node_of(&pod) {
-            "" if terminating && !ended => Place::Nowhere,
-            "" => return None,
+            "" => Place::Nowhere,
             name => match world.get(&nodes(), &Key::new("", name)) {
                 None => Place::Gone,
                 Some(_) if object::annotation(&pod, MISSING_SINCE).is_some() => Place::Back,

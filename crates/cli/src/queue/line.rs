@@ -91,9 +91,10 @@ impl Queue {
             amounts.iter().map(|(name, amount)| (name.clone(), Value::from(amount.to_string()))).collect()
         };
         let waiting = self.waiting.iter().map(|waiting| {
+            let ahead: Vec<&String> = self.ahead(waiting).iter().take(AHEAD_MAX).collect();
             json!({
                 "namespace": waiting.namespace, "name": waiting.name, "position": waiting.position,
-                "ahead": self.ahead(waiting).iter().take(AHEAD_MAX).collect::<Vec<_>>(), "pods": waiting.pods, "needs": text(&waiting.needs), "heldBy": waiting.by,
+                "ahead": ahead, "pods": waiting.pods, "needs": text(&waiting.needs), "heldBy": waiting.by,
                 "why": waiting.why, "wouldLetItRun": waiting.would,
             })
         });
@@ -101,14 +102,14 @@ impl Queue {
     }
 }
 
-/// Jobs that the scheduler is to place, in the order in which it tries them: `Queue::line`, for which jobs and those of their pods that
-/// have no node are enough.
+/// [`Queue::line`] alone. Jobs, and those of their pods that have no node, are facts enough.
 pub(super) fn of(facts: &Facts, now: Timestamp) -> Vec<String> {
     let others = Others::of(facts);
     let waiting = candidates(facts, &others, now);
     waiting.iter().filter(|candidate| candidate.by() == "scheduler").map(Candidate::title).collect()
 }
 
+/// The jobs that may wait, in the order in which they are tried.
 fn candidates<'a>(facts: &'a Facts, others: &Others<'a>, now: Timestamp) -> Vec<Candidate<'a>> {
     let mut waiting: Vec<Candidate<'_>> = facts.jobs.iter().filter_map(|job| Candidate::of(job, others, now)).collect();
     waiting.sort_by(|a, b| a.order().cmp(&b.order()));

@@ -43,7 +43,7 @@ impl Reconciler for PodFinalizerController {
 
     /// `None` for a pod that carries no tracking finalizer, or whose Job will see to it.
     fn observe(&self, world: &dyn World, target: &Target) -> Option<Pod> {
-        let object = world.head(&pod_gvk(), &target.key).filter(|pod| is_tracked(pod))?;
+        let object = world.head(&pod_gvk(), &target.key).filter(|pod| self.concerns(pod))?;
         let awaited = || match object::controller_of(&object) {
             Some(owner) if Gvk::of(owner) == job_gvk() => {
                 let key = Key::new(&target.key.namespace, object::text(owner, "name"));
