@@ -99,7 +99,7 @@ def test_the_queue_says_what_would_let_a_job_run(yard: Yard, tmp_path: pathlib.P
     assert found["waits"]["wouldLetItRun"] == [told] and found["waits"]["needs"]["cpu"] == "1"
     assert f"would let it run: {told}" in yard.run("queue").stdout
     assert "Queue:      place 2, behind waits\n" in yard.run("describe", "waits-too").stdout
-    assert json.loads(yard.run("describe", "waits", "-o", "json").stdout)["queue"] == {"position": 1, "ahead": []}
+    assert json.loads(yard.run("describe", "waits", "-o", "json").stdout)["queue"] == {"position": 1, "overall": 1, "ahead": []}
     assert json.loads(yard.run("describe", "runs", "-o", "json").stdout)["queue"] is None
     yard.run("delete", "runs")
     yard.run("wait", "waits", "--for", "running", "--timeout", "60s")

@@ -10,6 +10,7 @@
 
 mod allocations;
 mod api;
+mod configmaps;
 mod contender;
 mod downloads;
 mod etcd;
@@ -31,6 +32,7 @@ mod store;
 mod sweep;
 mod trainjobs;
 mod waiting;
+mod watchers;
 
 use anyhow::Result;
 use clap::Parser;
@@ -39,7 +41,7 @@ use std::path::PathBuf;
 
 #[derive(Parser)]
 struct Flags {
-    /// Only these, with commas: plan, queue, placement, store, api, trainjobs, waiting, sweep, reports, operator, mpijobs, mpirun, startup, downloads, sky, overhead
+    /// Only these, with commas: plan, queue, placement, store, api, configmaps, watchers, trainjobs, waiting, sweep, reports, operator, mpijobs, mpirun, startup, downloads, sky, overhead
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// The binary to measure
@@ -116,6 +118,16 @@ async fn main() -> Result<()> {
     if wanted("api") {
         figures.extend(api::measure(&setting).await?);
     }
+    if wanted("configmaps") || wanted("watchers") {
+        // one server for both, as it takes a while to fill it
+        let stored = configmaps::fill(&setting).await?;
+        if wanted("configmaps") {
+            figures.extend(stored.figures().await?);
+        }
+        if wanted("watchers") {
+            figures.extend(watchers::measure(&setting, &stored).await?);
+        }
+    }
     if wanted("trainjobs") {
         figures.extend(trainjobs::measure(&setting).await?);
     }
@@ -159,7 +171,7 @@ fn report(figures: &[Figure], as_json: bool) {
         println!("{}", Value::from(rows));
         return;
     }
-    println!("{:<38} {:>12} {:>12} {:>8}  unit, peer", "figure", "ours", "peer", "ratio");
+    println!("{:<43} {:>12} {:>12} {:>8}  unit, peer", "figure", "ours", "peer", "ratio");
     figures.iter().for_each(|figure| println!("{}", row(figure)));
 }
 
@@ -173,5 +185,5 @@ fn row(figure: &Figure) -> String {
     let peer = figure.peer.map_or("-".to_owned(), number);
     let ratio = figure.ratio().map_or("-".to_owned(), |ratio| format!("{ratio:.2}x"));
     let ours = number(figure.ours);
-    format!("{:<38} {ours:>12} {peer:>12} {ratio:>8}  {}, {}", figure.name, figure.unit, figure.against)
+    format!("{:<43} {ours:>12} {peer:>12} {ratio:>8}  {}, {}", figure.name, figure.unit, figure.against)
 }

@@ -146,6 +146,11 @@ pub fn resident_mb(pid: u32) -> f64 {
     rss_kb(pid) / 1024.0
 }
 
+/// The memory that a process has resident and that is of no file.
+pub fn anonymous_mb(pid: u32) -> f64 {
+    status_kb(pid, "RssAnon:") / 1024.0
+}
+
 /// The most memory that a process ever had resident.
 pub fn peak_mb(pid: u32) -> f64 {
     status_kb(pid, "VmHWM:") / 1024.0
@@ -175,6 +180,13 @@ pub async fn idle(pid: u32, during: Duration, most: f64) -> Result<()> {
         bail!("it is at work");
     }
     Ok(())
+}
+
+/// Waits until a process has given back what a burst of work left behind.
+pub async fn rest(pid: u32) -> Result<()> {
+    /// Seconds of processor time in ten of which a process counts as idle.
+    const IDLE: f64 = 0.3;
+    until(Duration::from_secs(300), || idle(pid, Duration::from_secs(10), IDLE)).await
 }
 
 /// Processor time that a process has used, in seconds.

@@ -1,7 +1,7 @@
 //! Many short jobs, from the first creation until all are complete, with their output kept: ours beside Slurm and HyperQueue, on this
 //! machine, in the same run. Whichever of them is missing is said.
 
-use crate::peer::{Peer, cpu_seconds, idle, until};
+use crate::peer::{Peer, cpu_seconds, rest, until};
 use crate::{Figure, Setting, load};
 use anyhow::{Context, Result, ensure};
 use http::Request;
@@ -81,13 +81,6 @@ async fn measure_ours(peer: &Peer, jobs: usize) -> Result<Ours> {
     rest(pid).await?;
     let (memory, jobs) = (peer.memory_mb() - memory, jobs as f64);
     Ok(Ours { rate: jobs / seconds, memory_kb: memory * 1024.0 / jobs, processor_ms: processor * 1e3 / jobs })
-}
-
-/// Waits until a process has given back what a burst of work left behind.
-async fn rest(pid: u32) -> Result<()> {
-    /// Seconds of processor time in ten of which a process counts as idle.
-    const IDLE: f64 = 0.3;
-    until(Duration::from_secs(300), || idle(pid, Duration::from_secs(10), IDLE)).await
 }
 
 /// Waits for one job after the other, in the order of their creation, in which they end for the most part: to list all of them again and

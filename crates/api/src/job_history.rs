@@ -1,5 +1,5 @@
 //! `history.trainyard.dev/v1alpha1`: what ran for a TrainJob or an MPIJob. Read-only: every pod that it has or had, every run
-//! of their containers, and (subresource `log`) the lines of each run.
+//! of their containers, and (subresource `log`) the lines of each run; and the events that mention it.
 //!
 //! This is an API group of its own for the reason that `history` gives. On a laptop `trainyard up` serves it; a cluster does not
 //! have it.
@@ -16,6 +16,8 @@ pub const VERSION: &str = "v1alpha1";
 pub const TRAINJOBS: &str = "trainjobs";
 /// That of MPIJobs' histories.
 pub const MPIJOBS: &str = "mpijobs";
+/// The resource of the events about a job: one object for a name, whatever has it.
+pub const EVENTS: &str = "events";
 /// The subresource of the lines.
 pub const LOG: &str = "log";
 
@@ -47,6 +49,23 @@ pub struct Metadata {
 impl JobHistory {
     pub fn new(metadata: Metadata, pods: Vec<PastPod>) -> Self {
         Self { api_version: format!("{GROUP}/{VERSION}"), kind: "JobHistory".to_owned(), metadata, pods }
+    }
+}
+
+/// Events that may be about a job: those of its namespace that mention its name. Whose they are is for the reader to judge.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct JobEvents {
+    pub api_version: String,
+    pub kind: String,
+    pub metadata: Metadata,
+    /// `v1` Events without managed fields.
+    pub items: Vec<Value>,
+}
+
+impl JobEvents {
+    pub fn new(metadata: Metadata, items: Vec<Value>) -> Self {
+        Self { api_version: format!("{GROUP}/{VERSION}"), kind: "JobEvents".to_owned(), metadata, items }
     }
 }
 

@@ -23,6 +23,7 @@ pub mod part;
 pub mod pattern;
 pub mod podgroup;
 pub mod quantity;
+pub mod queue_place;
 pub mod quota;
 #[cfg(feature = "schema")]
 pub mod schema;

@@ -5,6 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::cmp::Ordering;
 use std::fmt;
 
 /// A kind in an API group and version; `group` is empty for core.
@@ -72,11 +73,24 @@ impl fmt::Display for Key {
     }
 }
 
-/// One object of one kind.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// One object of one kind. The order is by name first: in most sets of them kinds and namespaces are the same.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Target {
     pub gvk: Gvk,
     pub key: Key,
+}
+
+impl Ord for Target {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let (key, its) = (&self.key, &other.key);
+        (key.name.cmp(&its.name)).then_with(|| key.namespace.cmp(&its.namespace)).then_with(|| self.gvk.cmp(&other.gvk))
+    }
+}
+
+impl PartialOrd for Target {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
 }
 
 impl Target {

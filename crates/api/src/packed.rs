@@ -77,6 +77,11 @@ impl Packed {
         &self.text
     }
 
+    /// Whether a word, of which JSON escapes nothing, is somewhere in its text.
+    pub fn mentions(&self, word: &str) -> bool {
+        memchr::memmem::find(&self.text, word.as_bytes()).is_some()
+    }
+
     /// Its tree, which stays for a while.
     pub fn open(&self) -> Arc<Value> {
         self.held().unwrap_or_else(|| {

@@ -1,5 +1,7 @@
 //! Parses field selectors, and matches objects with them.
 
+use api::selector::Signs;
+
 /// One term of a field selector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldTerm {
@@ -38,6 +40,14 @@ impl FieldSelector {
     /// Whether all terms hold, by a function that gives a field's value (absent: empty).
     pub fn matches(&self, value: impl Fn(&str) -> Option<String>) -> bool {
         self.0.iter().all(|term| (value(&term.field).unwrap_or_default() == term.value) == term.equal)
+    }
+
+    /// Adds what the JSON of each object has that it selects: the values, but for those that stand for a field that is not there, or are
+    /// written in several ways.
+    pub(crate) fn add_signs(&self, signs: &mut Signs) {
+        let may_be_unsaid = |value: &str| matches!(value, "" | "true" | "false") || value.parse::<f64>().is_ok();
+        let said = self.0.iter().filter(|term| term.equal && !may_be_unsaid(&term.value));
+        said.for_each(|term| signs.ask_for(&term.value));
     }
 
     /// The value that the selector pins a field to.
@@ -118,5 +128,44 @@ mod tests {
             assert_eq!(FieldSelector::parse(text).unwrap().matches(value), selected, "{text}");
         }
         assert!(FieldSelector::parse("nonsense").is_err());
+    }
+
+    #[test]
+    fn what_fields_select_has_their_signs() {
+        let objects = [
+            serde_json::json!({"metadata": {"name": "a/b"}, "status": {"phase": "Pending", "count": 2, "is": true}}),
+            serde_json::json!({"metadata": {"name": "x"}, "status": {"phase": "\"quoted\" é"}}),
+            serde_json::json!({"metadata": {"name": "plain"}}),
+        ];
+        let selectors = [
+            "metadata.name=a/b",
+            "metadata.name=plain,status.phase!=Pending",
+            "status.phase=Pending",
+            "status.phase=\"quoted\" é",
+            "status.count=2",
+            "status.count=0",
+            "status.is=true",
+            "status.is=false",
+            "status.phase=",
+        ];
+        let mut refused = 0;
+        for (object, text) in objects.iter().flat_map(|object| selectors.map(|text| (object, text))) {
+            let value = |field: &str| {
+                let value = field.split('.').fold(object, |object, member| &object[member]);
+                // fields that are not there have values all the same
+                Some(match field {
+                    "status.count" => value.as_i64().unwrap_or_default().to_string(),
+                    "status.is" => value.as_bool().unwrap_or_default().to_string(),
+                    _ => value.as_str().unwrap_or_default().to_owned(),
+                })
+            };
+            let selector = FieldSelector::parse(text).unwrap();
+            let mut signs = Signs::default();
+            selector.add_signs(&mut signs);
+            let may = signs.are_in(object.to_string().as_bytes());
+            assert!(may || !selector.matches(value), "{text} {object}");
+            refused += usize::from(!may);
+        }
+        assert_eq!(refused, 6);
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::field_selector::FieldSelector;
 use api::field::{Error, ErrorList, Path};
-use api::selector::Selector;
+use api::selector::{Selector, Signs};
 use resource::admission::Operation;
 use resource::status::Status;
 use serde_json::{Map, Value};
@@ -151,6 +151,13 @@ impl ListOptions {
         };
         let errors = options.faults(version_match);
         if errors.is_empty() { Ok(options) } else { Err(Status::invalid("meta.k8s.io", "ListOptions", "", &errors)) }
+    }
+
+    /// Texts that tell without reading a stored object that it is not asked for.
+    pub(crate) fn signs(&self) -> Signs {
+        let mut signs = self.labels.signs();
+        self.fields.add_signs(&mut signs);
+        signs
     }
 
     fn faults(&self, version_match: Option<&str>) -> ErrorList {

@@ -33,15 +33,15 @@ pub(crate) async fn describe(cluster: &Cluster, args: &JobArgs) -> Result<u8, Cl
     let counts = RestartCounts::of(jobset, &pods);
     let phase = Phase::of(&job);
     let has_no_node = |pod: &Value| object::text(&pod["spec"], "nodeName").is_empty();
-    let standing = match phase == Phase::Pending && pods.iter().any(has_no_node) {
-        true => queue::standing(cluster, &args.job).await?,
+    let place = match phase == Phase::Pending && pods.iter().any(has_no_node) {
+        true => queue::place(cluster, &args.job).await?,
         false => None,
     };
     if matches!(args.output.output, Format::Json | Format::Yaml) {
         let all = json!({
             "job": job, "jobset": jobset, "pods": pods, "events": events,
             "explanation": [diagnosis.why], "diagnosis": explain::json(&diagnosis),
-            "queue": standing.map(|standing| json!({"position": standing.position, "ahead": standing.ahead})),
+            "queue": place.map(|place| json!({"position": place.position, "overall": place.overall, "ahead": place.ahead})),
             "attempt": attempts.now, "attempts": attempts.most,
             "restarts": {"jobset": counts.jobset, "containers": counts.containers},
         });
@@ -53,8 +53,8 @@ pub(crate) async fn describe(cluster: &Cluster, args: &JobArgs) -> Result<u8, Cl
     println!("Namespace:  {}", object::meta(&job, "namespace"));
     let state = diagnose::standing(&job, jobset, &pods, now);
     println!("{}", format!("State:      {state}  {}", final_message(&job)).trim_end());
-    if let Some(standing) = standing {
-        println!("Queue:      {}", standing.told());
+    if let Some(place) = place {
+        println!("Queue:      {}", queue::told_place(&place));
     }
     println!("Runtime:    {}", object::text(&job["spec"]["runtimeRef"], "name"));
     println!("Nodes:      {}", trainer["numNodes"].as_i64().map_or("the runtime's".to_owned(), |n| n.to_string()));

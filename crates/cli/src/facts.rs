@@ -70,12 +70,11 @@ pub(crate) async fn of_mpijob(cluster: &Cluster, job: Value) -> Result<Facts, Cl
     let (labels, launcher) = (format!("{LABEL_JOB_NAME}={name}"), launcher(name));
     let (pods, events, launcher, nodes) = futures::join!(
         cluster.list(Kind::Pod, &labels),
-        cluster.list(Kind::Event, ""),
+        events(cluster, name),
         cluster.find(Kind::Job, &launcher),
         nodes(cluster),
     );
-    let mut events = events?;
-    events.sort_by(|a, b| last_seen(a).cmp(last_seen(b)));
+    let events = events?;
     let uid = object::uid(&job);
     let launcher = launcher.ok().flatten();
     let launcher = launcher.filter(|held| object::controller_of(held).is_some_and(|owner| owner["uid"] == uid));
@@ -109,6 +108,16 @@ fn is_launcher(pod: &Value) -> bool {
     object::label(pod, LABEL_JOB_ROLE) == Some(ROLE_LAUNCHER)
 }
 
+/// The events that may be about a job and what it made, the last one last. On a cluster that is all of the namespace.
+async fn events(cluster: &Cluster, job: &str) -> Result<Vec<Value>, CliError> {
+    let mut events = match history::events(cluster, job).await? {
+        Some(events) => events,
+        None => cluster.list(Kind::Event, "").await?,
+    };
+    events.sort_by(|a, b| last_seen(a).cmp(last_seen(b)));
+    Ok(events)
+}
+
 /// The nodes; none where they may not be read.
 async fn nodes(cluster: &Cluster) -> Vec<Value> {
     let list = cluster.api_all(Kind::Node).list(&ListParams::default()).await;
@@ -121,13 +130,12 @@ async fn objects(cluster: &Cluster, job: Value) -> Result<Facts, CliError> {
     let labels = pods_of(&name);
     let (pods, events, jobset, jobs, nodes) = futures::join!(
         cluster.pods(&name),
-        cluster.list(Kind::Event, ""),
+        events(cluster, &name),
         cluster.find(Kind::JobSet, &name),
         cluster.list(Kind::Job, &labels),
         nodes(cluster),
     );
-    let mut events = events?;
-    events.sort_by(|a, b| last_seen(a).cmp(last_seen(b)));
+    let events = events?;
     let attempt = attempt_of(&job);
     let pods = pods?.into_iter().map(|pod| PodFacts { pod, live: true, attempt }).collect();
     Ok(Facts {

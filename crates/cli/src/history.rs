@@ -3,10 +3,11 @@
 use crate::codes::ErrorCode;
 use crate::connect::Cluster;
 use crate::error::CliError;
-use api::job_history::{self, JobHistory};
+use api::job_history::{self, JobEvents, JobHistory};
 use futures::AsyncBufRead;
 use futures::io::AsyncReadExt;
 use jiff::Timestamp;
+use serde_json::Value;
 
 /// The job that a history is about, by its name.
 #[derive(Clone, Copy, Debug)]
@@ -51,6 +52,16 @@ pub(crate) async fn of(cluster: &Cluster, job: Job<'_>) -> Result<Option<Past>, 
     let request = get(job.path(&cluster.namespace));
     match cluster.client.request::<Past>(request).await {
         Ok(past) => Ok(Some(past)),
+        Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The events that may be about what has a name. `None` where the server does not look for them (a cluster), or may not be asked.
+pub(crate) async fn events(cluster: &Cluster, name: &str) -> Result<Option<Vec<Value>>, CliError> {
+    let request = get(job_history::path(&cluster.namespace, job_history::EVENTS, name));
+    match cluster.client.request::<JobEvents>(request).await {
+        Ok(events) => Ok(Some(events.items)),
         Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => Ok(None),
         Err(error) => Err(error.into()),
     }

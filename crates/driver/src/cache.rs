@@ -7,6 +7,7 @@ use reconcile::World;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use uuid::Uuid;
 
 /// All cached objects of all watched kinds.
 #[derive(Default)]
@@ -19,6 +20,8 @@ pub struct Cache {
 /// An object, and what is asked of it more often than it is looked at.
 struct Entry {
     revision: u64,
+    /// Its uid, where that is a UUID.
+    uid: Option<Uuid>,
     held: Held,
     /// Uids of its owners; one empty uid where it has none.
     owners: Box<[Arc<str>]>,
@@ -33,7 +36,7 @@ impl Entry {
             },
             held => held.clone(),
         };
-        Self { revision: revision(object), held, owners }
+        Self { revision: revision(object), uid: uuid(object::uid(object)), held, owners }
     }
 }
 
@@ -54,6 +57,12 @@ struct Kind {
 /// What a resource version says about order; 0 where it is not a number (then nothing is ever taken for newer).
 fn revision(object: &Value) -> u64 {
     object::resource_version(object).parse().unwrap_or(0)
+}
+
+/// A UUID as the API server writes it; of another text nothing.
+fn uuid(text: &str) -> Option<Uuid> {
+    let uuid = Uuid::try_parse(text).ok()?;
+    (*uuid.hyphenated().encode_lower(&mut Uuid::encode_buffer()) == *text).then_some(uuid)
 }
 
 /// The uids of the owners; one empty uid where there is none.
@@ -117,9 +126,9 @@ impl Cache {
         Self { packs, ..Self::default() }
     }
 
-    /// Looks at each object of a kind, one after the other.
+    /// Looks at each object of a kind, one after the other; their managed fields may be missing.
     pub fn visit(&self, gvk: &Gvk, mut look: impl FnMut(&Value)) {
-        self.held(gvk, None).iter().for_each(|held| look(&held.glance()));
+        self.held(gvk, None).iter().for_each(|held| look(&held.lean()));
     }
 
     fn one(&self, gvk: &Gvk, key: &Key) -> Option<Held> {
@@ -236,12 +245,18 @@ impl World for Cache {
         Some(self.one(gvk, key)?.head())
     }
 
+    fn stands(&self, gvk: &Gvk, key: &Key, uid: &str) -> bool {
+        let kinds = self.read();
+        let Some(entry) = kinds.get(gvk).and_then(|kind| kind.objects.get(key)) else { return false };
+        entry.uid.is_some() && entry.uid == uuid(uid) && !entry.held.may_be_terminating()
+    }
+
     fn list(&self, gvk: &Gvk, namespace: Option<&str>) -> Vec<Arc<Value>> {
         self.held(gvk, namespace).iter().map(Held::open).collect()
     }
 
     fn each(&self, gvk: &Gvk, namespace: Option<&str>, look: &mut dyn FnMut(&Arc<Value>)) {
-        self.held(gvk, namespace).iter().for_each(|held| look(&held.glance()));
+        self.held(gvk, namespace).iter().for_each(|held| look(&held.lean()));
     }
 
     fn mentioning(&self, gvk: &Gvk, namespace: Option<&str>, word: &str) -> Vec<Arc<Value>> {
@@ -323,6 +338,31 @@ mod tests {
             wrote(&cache, pod("b", 8, "o"));
             assert_eq!(cache.list(&gvk(), Some("ns")).len(), 1);
             assert_eq!(cache.list(&gvk(), Some("other")).len(), 0);
+        }
+    }
+
+    #[test]
+    fn an_object_stands_until_somebody_asks_for_its_end() {
+        const UID: &str = "0b2f1b0a-3a52-4c07-9c2b-3f8f7d3c1e55";
+        let of = |uid: &str, more: Value| {
+            let mut object = (*pod("a", 5, "o")).clone();
+            object["metadata"]["uid"] = uid.into();
+            object["metadata"]["deletionTimestamp"] = more;
+            Arc::new(object)
+        };
+        let key = Key::new("ns", "a");
+        for cache in caches() {
+            assert!(!cache.stands(&gvk(), &key, UID), "it is not there");
+            let mut plain = (*of(UID, Value::Null)).clone();
+            plain["metadata"].as_object_mut().expect("an object").remove("deletionTimestamp");
+            listed(&cache, &[Arc::new(plain)], 5);
+            assert!(cache.stands(&gvk(), &key, UID));
+            assert!(!cache.stands(&gvk(), &key, &UID.to_uppercase()), "another text is another uid");
+            assert!(!cache.stands(&gvk(), &key, "") && !cache.stands(&gvk(), &Key::new("ns", "b"), UID));
+            listed(&cache, &[of(UID, json!("2026-01-01T00:00:00Z"))], 6);
+            assert!(!cache.stands(&gvk(), &key, UID));
+            listed(&cache, &[of("not-a-uuid", Value::Null)], 7);
+            assert!(!cache.stands(&gvk(), &key, "not-a-uuid"), "the object is asked");
         }
     }
 

@@ -4,6 +4,7 @@
 use crate::source::{Held, Source, Told};
 use api::object::Gvk;
 use api::packed::Packed;
+use api::selector::{Selector, Signs};
 use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt};
 use kube::Client;
@@ -35,10 +36,10 @@ impl Feed {
     ///
     /// # Parameters
     /// - `plural`: the kind's name in paths.
-    /// - `which`: spares requests what the reader would pass over.
+    /// - `which`: spares requests, and a first list, what the reader would pass over.
     pub fn changes(&self, gvk: &Gvk, plural: &str, which: Config) -> BoxStream<'static, Event<Arc<Value>>> {
         match self {
-            Self::Source(source) => followed(source.clone(), gvk.clone()).boxed(),
+            Self::Source(source) => followed(source.clone(), gvk.clone(), signs(&which)).boxed(),
             Self::Requests { client, namespace } => {
                 let kind = GroupVersionKind::gvk(&gvk.group, &gvk.version, &gvk.kind);
                 let kind = ApiResource::from_gvk_with_plural(&kind, plural);
@@ -84,17 +85,32 @@ enum At {
     },
 }
 
-fn followed(source: Arc<dyn Source>, gvk: Gvk) -> impl Stream<Item = Event<Arc<Value>>> {
-    stream::unfold(At::Start, move |at| next(source.clone(), gvk.clone(), at)).flatten()
+/// What tells without reading an object that the reader would pass over it.
+fn signs(which: &Config) -> Signs {
+    let labels = which.label_selector.as_deref().map(Selector::parse);
+    let mut signs = labels.and_then(Result::ok).map_or_else(Signs::default, |labels| labels.signs());
+    let fields = which.field_selector.as_deref().unwrap_or_default().split(',');
+    let terms = fields.filter_map(|term| term.split_once('=')).filter(|(field, _)| !field.ends_with('!'));
+    terms.for_each(|(_, value)| signs.ask_for(value));
+    signs
+}
+
+fn followed(source: Arc<dyn Source>, gvk: Gvk, signs: Signs) -> impl Stream<Item = Event<Arc<Value>>> {
+    stream::unfold(At::Start, move |at| next(source.clone(), gvk.clone(), signs.clone(), at)).flatten()
 }
 
 /// The next portion, which may be none, and where it leaves the reader.
-async fn next(source: Arc<dyn Source>, gvk: Gvk, at: At) -> Option<(BoxStream<'static, Event<Arc<Value>>>, At)> {
+async fn next(
+    source: Arc<dyn Source>,
+    gvk: Gvk,
+    signs: Signs,
+    at: At,
+) -> Option<(BoxStream<'static, Event<Arc<Value>>>, At)> {
     let nothing = || stream::empty().boxed();
     let one = |event| stream::iter([event]).boxed();
     Some(match at {
         At::Start => match source.list(&gvk) {
-            Some((objects, revision)) => (listed(objects).boxed(), At::Revision(revision)),
+            Some((objects, revision)) => (listed(objects, signs).boxed(), At::Revision(revision)),
             None => {
                 tokio::time::sleep(RETRY).await;
                 (nothing(), At::Start)
@@ -121,7 +137,13 @@ async fn next(source: Arc<dyn Source>, gvk: Gvk, at: At) -> Option<(BoxStream<'s
 }
 
 /// A list, whose trees are there one after the other.
-fn listed(objects: Vec<Arc<Packed>>) -> impl Stream<Item = Event<Arc<Value>>> {
-    let objects = objects.into_iter().map(|object| Event::InitApply(Held::Packed(object).glance()));
-    stream::iter(std::iter::once(Event::Init).chain(objects).chain(std::iter::once(Event::InitDone)))
+fn listed(objects: Vec<Arc<Packed>>, signs: Signs) -> impl Stream<Item = Event<Arc<Value>>> {
+    let objects = objects.into_iter().filter(move |object| signs.are_in(object.text()));
+    let objects = objects.map(|object| Event::InitApply(Held::Packed(object).lean()));
+    let all = std::iter::once(Event::Init).chain(objects).chain(std::iter::once(Event::InitDone));
+    // of a hundred thousand objects others have their turn in between
+    stream::iter(all).then(async |event| {
+        tokio::task::consume_budget().await;
+        event
+    })
 }

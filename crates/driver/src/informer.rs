@@ -231,7 +231,9 @@ impl Shared {
             Some((items, revision)) => {
                 // not all trees at once
                 for part in items.chunks(TOGETHER) {
-                    take_in(part.iter().map(|item| (Held::Packed(item.clone()), item.glance())).collect());
+                    take_in(part.iter().map(|item| (Held::Packed(item.clone()), item.lean())).collect());
+                    // a list of a hundred thousand takes seconds, in which others want their turn
+                    tokio::task::yield_now().await;
                 }
                 revision.to_string()
             }

@@ -47,7 +47,15 @@ impl Held {
     pub(crate) fn may_have(&self, word: &str) -> bool {
         match self {
             Self::Tree(_) => true,
-            Self::Packed(packed) => std::str::from_utf8(packed.text()).is_ok_and(|text| text.contains(word)),
+            Self::Packed(packed) => packed.mentions(word),
+        }
+    }
+
+    /// Whether somebody may have asked for its end.
+    pub(crate) fn may_be_terminating(&self) -> bool {
+        match self {
+            Self::Tree(object) => object::is_terminating(object),
+            Self::Packed(packed) => packed.mentions("\"deletionTimestamp\":"),
         }
     }
 
@@ -59,11 +67,11 @@ impl Held {
         }
     }
 
-    /// As [`Held::open`], for a caller that looks at many objects once.
-    pub fn glance(&self) -> Arc<Value> {
+    /// Its tree, of which managed fields may be missing, for a caller that looks at many objects once.
+    pub fn lean(&self) -> Arc<Value> {
         match self {
             Self::Tree(object) => object.clone(),
-            Self::Packed(packed) => packed.glance(),
+            Self::Packed(packed) => packed.lean(),
         }
     }
 }

@@ -107,6 +107,11 @@ pub trait World {
         self.get(gvk, key)
     }
 
+    /// Whether the object of this uid is there and nobody has asked for its end. False is not certain: the object says.
+    fn stands(&self, gvk: &Gvk, key: &Key, uid: &str) -> bool {
+        self.head(gvk, key).is_some_and(|object| object::uid(&object) == uid && !object::is_terminating(&object))
+    }
+
     /// All of a kind in a namespace (`None`: everywhere), ordered by namespace and name.
     fn list(&self, gvk: &Gvk, namespace: Option<&str>) -> Vec<Arc<Value>>;
 
@@ -122,7 +127,7 @@ pub trait World {
     }
 
     /// Looks at each of a kind in a namespace (`None`: everywhere), ordered by namespace and name, one after the other, so
-    /// that a caller can copy a little out of many.
+    /// that a caller can copy a little out of many; managed fields may be missing.
     fn each(&self, gvk: &Gvk, namespace: Option<&str>, look: &mut dyn FnMut(&Arc<Value>)) {
         self.list(gvk, namespace).iter().for_each(look);
     }

@@ -17,6 +17,7 @@ mod mpi_wait;
 mod operator;
 mod parts;
 mod pki;
+mod places;
 mod relay;
 mod streams;
 mod tunnels;
@@ -25,6 +26,7 @@ mod usage;
 
 use cli::args::{Cli, Command};
 use std::ffi::OsString;
+use std::num::NonZero;
 use std::os::unix::ffi::OsStringExt;
 use std::pin::Pin;
 use std::process::ExitCode;
@@ -76,6 +78,11 @@ fn main() -> ExitCode {
     if let Command::Initialize(_) = command {
         // each thread keeps memory of its own, and a disk has no use for as many as there are streams
         builder.max_blocking_threads(initialize::WRITERS);
+    }
+    if let Command::Up(_) = command {
+        // the first look at thousands of objects takes seconds: requests do not wait for it
+        let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
+        builder.worker_threads(processors.saturating_add(1));
     }
     let runtime = builder.enable_all().on_thread_park(memory::on_park).build().expect("the process may have threads");
     // boxed: else all of it is compiled once for each way in which a runtime can block

@@ -16,6 +16,7 @@ use crate::machines;
 use crate::memory::Work;
 use crate::parts::Part;
 use crate::pki::{self, PkiError};
+use crate::places::Places;
 use crate::streams::NodeStreams;
 use crate::tunnels::{AllStreams, Open};
 use crate::usage::NodeUsage;
@@ -151,6 +152,10 @@ pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
     if keeps {
         delegates.push(Arc::new(evidence.clone()));
     }
+    let scheduler = Surroundings::default().scheduler;
+    if controllers.wants_scheduler() {
+        delegates.push(Arc::new(Places(scheduler.clone())));
+    }
     let database = home.root().join("store.db");
     let mut plugins = plugins(&controllers);
     if !args.no_node {
@@ -196,7 +201,8 @@ pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
     });
     let client_of = |program| Client::new(server.service(User::admin()).named(program), "default");
     let client = client_of("trainyard");
-    evidence.connect(&client);
+    let source: Arc<dyn Source> = Arc::new(Direct(server.core.clone()));
+    evidence.connect(&client, &source);
     install::install(&client, &controllers).await?;
 
     let url = format!("https://{address}");
@@ -207,7 +213,6 @@ pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
     let shutdown = stop.clone().cancelled_owned();
     let serving = tokio::spawn(server.clone().serve(listener, Some(tls.clone()), shutdown));
 
-    let source: Arc<dyn Source> = Arc::new(Direct(server.core.clone()));
     let mut node = "none".to_owned();
     if let Some(machine) = machine {
         let config = machine.await.expect("looking at the machine does not panic")?;
@@ -225,7 +230,7 @@ pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
     if keeps {
         tasks.spawn(evidence::follow(Feed::Source(source.clone()), kept));
     }
-    let mut around = Surroundings { root_ca: identity.authority, ..Surroundings::default() };
+    let mut around = Surroundings { root_ca: identity.authority, scheduler, ..Surroundings::default() };
     // images are ignored here: the node knows the command
     around.mpi.image = Some("trainyard".to_owned());
     around.mpi.profile = args.mpi_profile;

@@ -69,6 +69,12 @@ fn find(world: &dyn World, gvk: &Gvk, namespace: &str, name: &str) -> Option<Arc
     world.head(gvk, &Key::new(namespace, name)).or_else(|| world.head(gvk, &Key::new("", name)))
 }
 
+/// Whether the owner that an object in a namespace names is there, and nobody has asked for its end. False is not certain.
+fn stands(world: &dyn World, gvk: &Gvk, namespace: &str, reference: &Value) -> bool {
+    let (name, uid) = (object::text(reference, "name"), object::text(reference, "uid"));
+    [namespace, ""].iter().any(|namespace| world.stands(gvk, &Key::new(namespace, name), uid))
+}
+
 fn reference_gvk(reference: &Value) -> Gvk {
     Gvk::from_api_version(object::text(reference, "apiVersion"), object::text(reference, "kind"))
 }
@@ -84,7 +90,10 @@ fn owner_state(world: &dyn World, dependent: &Value, reference: &Value) -> Owner
             OwnerState::Solid
         }
     };
-    // by far the most common case costs one look
+    // by far the most common case is the cheapest
+    if stands(world, &named, namespace, reference) {
+        return OwnerState::Solid;
+    }
     if let Some(owner) = find(world, &named, namespace, name).filter(is_it) {
         return state(owner);
     }
@@ -130,9 +139,10 @@ fn dependents(world: &dyn World, uid: &str) -> Vec<Arc<Value>> {
 
 /// Whom else a changed object concerns: its dependents, where it has gone or waits for them; its owners, where they wait.
 fn concerned(world: &dyn World, object: &Value) -> Vec<Target> {
-    let held = world.head(&Gvk::of(object), &Key::of(object)).filter(|held| object::uid(held) == object::uid(object));
+    let (gvk, key) = (Gvk::of(object), Key::of(object));
+    let held = || world.head(&gvk, &key).filter(|held| object::uid(held) == object::uid(object));
     let mut targets = Vec::new();
-    if held.is_none_or(|held| waits_for_dependents(&held)) {
+    if !world.stands(&gvk, &key, object::uid(object)) && held().is_none_or(|held| waits_for_dependents(&held)) {
         targets.extend(dependents(world, object::uid(object)).iter().map(|dependent| Target::of(dependent)));
     }
     let references = references(object);
@@ -142,6 +152,9 @@ fn concerned(world: &dyn World, object: &Value) -> Vec<Target> {
     for reference in references {
         let named = reference_gvk(reference);
         let namespace = object::meta(object, "namespace");
+        if stands(world, &named, namespace, reference) {
+            continue;
+        }
         let owner = find(world, &named, namespace, object::text(reference, "name")).or_else(|| {
             let gvk = known_kind(&world.kinds(), &named)?;
             find(world, &gvk, namespace, object::text(reference, "name"))

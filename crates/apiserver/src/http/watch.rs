@@ -252,7 +252,8 @@ impl Server {
             let initial = if shows_state {
                 let namespace = (!target.namespace.is_empty()).then_some(target.namespace.as_str());
                 let objects = snapshot.iter(namespace, None).map(|entry| served.present(entry));
-                objects.filter(|object| served.selects_object(options, object)).collect()
+                let signs = options.signs();
+                objects.filter(|object| served.selects_object(options, &signs, object)).collect()
             } else {
                 Vec::new()
             };

@@ -4,6 +4,7 @@ use super::{Core, Object, Target};
 use crate::field_selector::FieldSelector;
 use crate::query::{ListOptions, VersionMatch};
 use crate::registry::Served;
+use api::selector::Signs;
 use base64::Engine as _;
 use base64::alphabet::URL_SAFE as URL_SAFE_ALPHABET;
 use base64::engine::general_purpose::{GeneralPurpose, NO_PAD, URL_SAFE_NO_PAD};
@@ -55,12 +56,11 @@ impl Served {
         Ok(())
     }
 
-    /// As [`Served::selects`]; of a stored object no more is read than the selectors ask for.
-    pub(crate) fn selects_object(&self, options: &ListOptions, object: &Object) -> bool {
+    /// As [`Served::selects`]; of a stored object no more is read than the selectors ask for. `signs`: those of the options.
+    pub(crate) fn selects_object(&self, options: &ListOptions, signs: &Signs, object: &Object) -> bool {
         let Object::Stored(entry) = object else { return self.selects(options, &object.glance()) };
-        let may_be = std::str::from_utf8(entry.bytes()).is_ok_and(|text| options.labels.may_select(text));
         let by_labels = || options.labels.is_empty() || options.labels.selects(&entry.object.labelled());
-        may_be
+        signs.are_in(entry.bytes())
             && by_labels()
             && (options.fields.is_empty() || {
                 let tree = entry.object.scalars();
@@ -157,6 +157,7 @@ impl Core {
         let whole = options.limit == 0 || options.resource_version == "0";
         let limit = if whole { usize::MAX } else { options.limit };
         let selective = !options.labels.is_empty() || !options.fields.is_empty();
+        let signs = options.signs();
         let mut items = Vec::new();
         let mut last: Option<&Arc<Entry>> = None;
         let mut entries = snapshot.iter(namespace, after.as_ref());
@@ -166,7 +167,7 @@ impl Core {
             // One object at most: no need to walk the bucket.
             if let Some(entry) = snapshot.get(&Key::new(namespace, name)) {
                 let object = served.present(entry);
-                if served.selects_object(options, &object) {
+                if served.selects_object(options, &signs, &object) {
                     items.push(object);
                 }
             }
@@ -180,7 +181,7 @@ impl Core {
         for entry in entries.by_ref() {
             last = Some(entry);
             let object = served.present(entry);
-            if !selective || served.selects_object(options, &object) {
+            if !selective || served.selects_object(options, &signs, &object) {
                 items.push(object);
                 if items.len() == limit {
                     break;

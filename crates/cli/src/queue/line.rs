@@ -4,6 +4,7 @@ use crate::amounts::{Amounts, add, amounts, held, of_pod, shown, take};
 use crate::view::{Attempts, Phase};
 use api::object;
 use api::quantity::Quantity;
+use api::queue_place::AHEAD_MAX;
 use api::trainer::names::LABEL_JOBSET_NAME;
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -13,9 +14,6 @@ use std::collections::BTreeMap;
 pub(super) const KUEUE_QUEUE: &str = "kueue.x-k8s.io/queue-name";
 /// How many of the jobs that hold what is missing are named.
 const HOLDERS_MAX: usize = 3;
-
-/// How many of the jobs ahead of one the JSON names: of thousands that wait each has thousands ahead of it.
-const AHEAD_MAX: usize = 100;
 
 /// What the queue is read from.
 #[derive(Debug, Default)]

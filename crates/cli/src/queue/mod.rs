@@ -9,6 +9,7 @@ use crate::error::CliError;
 use crate::exit;
 use crate::output;
 use api::object;
+use api::queue_place::{self, AHEAD_MAX, QueuePlace};
 use api::trainer::names::LABEL_JOBSET_NAME;
 use jiff::Timestamp;
 use kube::api::ListParams;
@@ -30,7 +31,10 @@ pub(crate) async fn queue(cluster: &Cluster, args: &ListArgs) -> Result<u8, CliE
         }
         Format::Table | Format::Wide => {
             let rows = queue.waiting.iter().map(|waiting| {
-                let ahead = named(queue.ahead(waiting));
+                let ahead = match queue.ahead(waiting) {
+                    [] => "-".to_owned(),
+                    [first, more @ ..] => named(first, more.len()),
+                };
                 vec![
                     waiting.position.map_or("-".to_owned(), |position| position.to_string()),
                     waiting.name.clone(),
@@ -51,32 +55,39 @@ pub(crate) async fn queue(cluster: &Cluster, args: &ListArgs) -> Result<u8, CliE
 }
 
 /// `a and 3 more`.
-fn named(ahead: &[String]) -> String {
-    match ahead {
-        [] => "-".to_owned(),
-        [one] => one.clone(),
-        [next, rest @ ..] => format!("{next} and {} more", rest.len()),
-    }
-}
-
-/// A job's place in the scheduler's line.
-pub(crate) struct Standing {
-    /// From 1.
-    pub position: i64,
-    /// The jobs that are tried before it, the first one first.
-    pub ahead: Vec<String>,
-}
-
-impl Standing {
-    /// `place 3, behind a and 1 more`.
-    pub(crate) fn told(&self) -> String {
-        let place = format!("place {}", self.position);
-        if self.ahead.is_empty() { place } else { format!("{place}, behind {}", named(&self.ahead)) }
-    }
+fn named(first: &str, more: usize) -> String {
+    if more == 0 { first.to_owned() } else { format!("{first} and {more} more") }
 }
 
 /// Where a job of the namespace stands; `None` where it is not for the scheduler to place.
-pub(crate) async fn standing(cluster: &Cluster, job: &str) -> Result<Option<Standing>, CliError> {
+///
+/// A control plane of our own knows it. Of a cluster the line is made here, from all that waits.
+pub(crate) async fn place(cluster: &Cluster, job: &str) -> Result<Option<QueuePlace>, CliError> {
+    let path = queue_place::path(&cluster.namespace, job);
+    let request = http::Request::get(path).body(Vec::new()).expect("invariant: names are path segments");
+    match cluster.client.request::<QueuePlace>(request).await {
+        Ok(place) => Ok(Some(place)),
+        Err(kube::Error::Api(status)) if status.details.as_ref().is_some_and(|of| of.group == queue_place::GROUP) => {
+            Ok(None)
+        }
+        Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => read_place(cluster, job).await,
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// `place 3, behind a and 1 more`.
+pub(crate) fn told_place(place: &QueuePlace) -> String {
+    let mut told = format!("place {}", place.position);
+    if let Some(first) = place.ahead.first() {
+        told += &format!(", behind {}", named(first, place.position.saturating_sub(2)));
+    }
+    if let Some(overall) = place.overall.filter(|overall| *overall > place.position) {
+        told += &format!("; place {overall} of all namespaces");
+    }
+    told
+}
+
+async fn read_place(cluster: &Cluster, job: &str) -> Result<Option<QueuePlace>, CliError> {
     let mut facts = Facts::default();
     // of thousands only what the order is made of
     let keeps = |object: &mut Value, members: &[&str]| {
@@ -97,8 +108,8 @@ pub(crate) async fn standing(cluster: &Cluster, job: &str) -> Result<Option<Stan
     cluster.each(Kind::Pod, false, have_no_node, add).await?;
     let mut ahead = line::of(&facts, Timestamp::now());
     Ok(ahead.iter().position(|name| name == job).map(|place| {
-        ahead.truncate(place);
-        Standing { position: place as i64 + 1, ahead }
+        ahead.truncate(place.min(AHEAD_MAX));
+        QueuePlace { position: place + 1, ahead, ..QueuePlace::default() }
     }))
 }
 

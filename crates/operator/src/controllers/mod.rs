@@ -12,17 +12,27 @@ use plan::plugins::{CaSource, Settings, StatusServer};
 use plan::runtime::RuntimeKind;
 use std::collections::BTreeSet;
 use std::str::FromStr;
+pub use workloads::scheduler::Scheduler;
 use workloads::{
-    aggregation, claims, disruption, gc, job, jobset, namespace, nodelifecycle, podgc, quota, scheduler, serviceaccount,
+    aggregation, claims, disruption, gc, job, jobset, namespace, nodelifecycle, podgc, quota, serviceaccount,
 };
 
 /// The settings of all controllers.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Surroundings {
     pub settings: Settings,
     pub mpi: mpijob::Settings,
     /// The API server's certificate authority, PEM: every namespace gets it in a ConfigMap.
     pub root_ca: String,
+    /// All of its copies know the same.
+    pub scheduler: Scheduler,
+}
+
+impl Default for Surroundings {
+    fn default() -> Self {
+        let scheduler = Scheduler::with_rules(gangs::rules());
+        Self { settings: Settings::default(), mpi: mpijob::Settings::default(), root_ca: String::new(), scheduler }
+    }
 }
 
 impl Surroundings {
@@ -96,7 +106,7 @@ const KNOWN: [Known; 18] = [
         driver.add(job::JobController);
         driver.add(job::PodFinalizerController);
     }),
-    known("scheduler", Side::Scheduler, |driver, _| driver.add(scheduler::Scheduler::with_rules(gangs::rules()))),
+    known("scheduler", Side::Scheduler, |driver, around| driver.add(around.scheduler.clone())),
     known("cluster", Side::Machines, |driver, _| driver.add(managed::cluster::ClusterController)),
     known("gc", Side::Cluster, |driver, _| driver.add(gc::GarbageCollector)),
     known("podgc", Side::Cluster, |driver, _| driver.add(podgc::PodGcController)),
@@ -193,6 +203,11 @@ impl Controllers {
     /// Whether that of sky's clusters is among them: then its kinds are wanted, and a controller of their machines.
     pub fn wants_clusters(&self) -> bool {
         self.chosen().any(|known| known.side == Side::Machines)
+    }
+
+    /// Whether the scheduler is among them.
+    pub fn wants_scheduler(&self) -> bool {
+        self.chosen().any(|known| known.side == Side::Scheduler)
     }
 
     /// Whether none is.

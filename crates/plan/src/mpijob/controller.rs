@@ -91,7 +91,7 @@ fn wakes(world: &dyn World, pod: &Value) -> Vec<Target> {
     };
     let job = || {
         let owner = object::controller_of(pod).filter(|owner| object::text(owner, "kind") == "Job")?;
-        owned(&*world.get(&jobs(), &Key::new(namespace, object::text(owner, "name")))?)
+        owned(&*world.head(&jobs(), &Key::new(namespace, object::text(owner, "name")))?)
     };
     owned(pod).or_else(job).into_iter().collect()
 }

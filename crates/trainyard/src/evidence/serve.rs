@@ -3,13 +3,14 @@
 use super::follow::attempt;
 use super::runs;
 use super::store::{Kind, Store, part_of, read_pod};
-use api::job_history::{self, JobHistory, Metadata, PastPod};
+use api::job_history::{self, JobEvents, JobHistory, Metadata, PastPod};
 use api::jobset::keys::JOBSET_NAME;
 use api::mpi::names::{LABEL_JOB_NAME, launcher};
 use api::object::{self, Gvk};
 use api::trainer;
 use apiserver::delegate::{Delegate, Text, Wanted};
 use apiserver::query::Query;
+use driver::Source;
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use kube::Client;
@@ -31,7 +32,7 @@ pub struct Evidence {
     /// The node agent's data.
     node: PathBuf,
     /// The API server, once it is there: it is made with this one as a part of it.
-    client: Arc<OnceLock<Client>>,
+    server: Arc<OnceLock<(Client, Arc<dyn Source>)>>,
 }
 
 /// A job and its parts.
@@ -56,17 +57,20 @@ fn refused(error: kube::Error) -> Status {
 
 impl Evidence {
     pub fn new(store: Store, node: PathBuf) -> Self {
-        Self { store, node, client: Arc::default() }
+        Self { store, node, server: Arc::default() }
     }
 
     /// Says where the API server is.
-    pub fn connect(&self, client: &Client) {
-        drop(self.client.set(client.clone()));
+    pub fn connect(&self, client: &Client, source: &Arc<dyn Source>) {
+        drop(self.server.set((client.clone(), source.clone())));
+    }
+
+    fn server(&self) -> Result<&(Client, Arc<dyn Source>), Status> {
+        self.server.get().ok_or_else(|| Status::new(503, "ServiceUnavailable", "the server is starting"))
     }
 
     fn api(&self, namespace: &str, kind: GroupVersionKind, plural: &str) -> Result<Api<DynamicObject>, Status> {
-        let client =
-            self.client.get().ok_or_else(|| Status::new(503, "ServiceUnavailable", "the server is starting"))?;
+        let (client, _) = self.server()?;
         let kind = ApiResource::from_gvk_with_plural(&kind, plural);
         Ok(Api::namespaced_with(client.clone(), namespace, &kind))
     }
@@ -162,6 +166,24 @@ impl Evidence {
         tokio::task::spawn_blocking(read).await.expect("reading does not panic")
     }
 
+    /// The events that mention a name; of thousands of others no more is read than whether they do.
+    async fn events(self, wanted: Wanted) -> Result<Value, Status> {
+        let Wanted { version, namespace, plural, name } = wanted;
+        if version != job_history::VERSION || namespace.is_empty() || name.is_empty() {
+            return Err(Status::not_found(job_history::GROUP, &plural, &name));
+        }
+        let source = self.server()?.1.clone();
+        let read = move || {
+            let (all, _) = source.list(&Gvk::new("", "v1", "Event")).unwrap_or_default();
+            let mentioning = all.iter().filter(|event| event.mentions(&name)).map(|event| event.lean());
+            let here = mentioning.filter(|event| object::meta(event, "namespace") == namespace);
+            let items = here.map(Arc::unwrap_or_clone).collect();
+            let metadata = Metadata { name, namespace, uid: String::new() };
+            serde_json::to_value(JobEvents::new(metadata, items)).expect("invariant: plain data")
+        };
+        Ok(tokio::task::spawn_blocking(read).await.expect("reading does not panic"))
+    }
+
     async fn log(self, wanted: Wanted, query: Query) -> Result<Text, Status> {
         let job = self.job(&wanted).await?;
         let options = options(&query)?;
@@ -253,6 +275,9 @@ impl Delegate for Evidence {
     }
 
     fn get(&self, wanted: Wanted) -> BoxFuture<'static, Result<Value, Status>> {
+        if wanted.plural == job_history::EVENTS {
+            return Box::pin(self.clone().events(wanted));
+        }
         Box::pin(self.clone().history(wanted))
     }
 

@@ -35,7 +35,8 @@ pub(super) async fn agent(
     config.keep = keep;
     config.api_server = Some((api_server.ip().to_string(), api_server.port()));
     let feed = Feed::Source(source);
-    let pods: Pods = Arc::new(move || feed.changes(&Gvk::new("", "v1", "Pod"), "pods", watcher::Config::default()));
+    let own = watcher::Config::default().fields(&format!("spec.nodeName={}", config.node_name));
+    let pods: Pods = Arc::new(move || feed.changes(&Gvk::new("", "v1", "Pod"), "pods", own.clone()));
     let world = KubeWorld::new(client.clone(), &config.node_name).with_pods(pods);
     Agent::new(config, world).await.map_err(UpError::Node)
 }

@@ -15,6 +15,9 @@ pub struct PodFinalizerController;
 
 /// Pods to look at when a Job has ended or gone.
 fn pods_of_ended_job(world: &dyn World, job: &Value) -> Vec<Target> {
+    if Status::read(job).finished().is_none() && world.stands(&job_gvk(), &Key::of(job), object::uid(job)) {
+        return Vec::new();
+    }
     let alive = world.get(&job_gvk(), &Key::of(job)).filter(|held| object::uid(held) == object::uid(job));
     if alive.is_some_and(|job| Status::read(&job).finished().is_none()) {
         return Vec::new();

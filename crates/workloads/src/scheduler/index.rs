@@ -276,6 +276,11 @@ impl Index {
         self.touch_jobset(key);
     }
 
+    /// The groups that have pods of a JobSet.
+    pub(super) fn groups_of(&self, jobset: &Key) -> impl Iterator<Item = &Group> {
+        self.of_jobset.get(jobset).into_iter().flatten()
+    }
+
     fn touch_jobset(&mut self, jobset: &Key) {
         self.touched_groups.extend(self.of_jobset.get(jobset).into_iter().flatten().cloned());
     }

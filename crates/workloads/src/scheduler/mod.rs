@@ -36,6 +36,7 @@ mod slim;
 mod spread;
 #[cfg(test)]
 mod spread_tests;
+mod standing;
 mod telling;
 #[cfg(test)]
 mod tests;
@@ -48,6 +49,7 @@ use reconcile::wakes::Notes;
 use reconcile::{Decision, Event, EventType, Next, OnError, Op, Primary, Reconciler, Wakes, Watch, World, Write};
 use serde_json::{Value, json};
 use slim::slim;
+pub use standing::Standing;
 use std::ops::DerefMut;
 use std::sync::Arc;
 #[expect(clippy::disallowed_types, reason = "a pass goes on from the last one")]
@@ -136,7 +138,7 @@ impl Scheduler {
     }
 }
 
-/// What a look reads: objects that have changed, as they are now.
+/// What a look reads: objects that have changed, as they are now. The first look makes an index of all there are.
 pub struct Observed {
     is_telling: bool,
     changes: Vec<(Target, Option<Arc<Value>>)>,
@@ -193,14 +195,17 @@ impl Reconciler for Scheduler {
         let assumed = std::mem::take(&mut memory.assumed);
         let changes = match memory.index {
             Some(_) => noted.into_iter().chain(assumed.into_iter().map(pod)).map(read).collect(),
+            // of a hundred thousand pods not all are held at once
             None => {
-                let mut all = Vec::new();
+                let mut index = Index::with_rules(&self.rules);
                 for gvk in self.kinds() {
                     world.each(&gvk, None, &mut |object| {
-                        all.push((Target { gvk: gvk.clone(), key: Key::of(object) }, Some(slim(&gvk, object))));
+                        let target = Target { gvk: gvk.clone(), key: Key::of(object) };
+                        index.take_in(&target, Some(&slim(&gvk, object)));
                     });
                 }
-                all
+                memory.index = Some(index);
+                Vec::new()
             }
         };
         Some(Observed { is_telling: false, changes })
@@ -214,20 +219,20 @@ impl Reconciler for Scheduler {
                 Decision { next: Next::After(SOON), ..Decision::nothing() }
             }
             true => memory.tell(&observed.changes, now),
-            false => memory.place(&observed.changes, &self.rules, now),
+            false => memory.place(&observed.changes, now),
         }
     }
 }
 
 impl Memory {
-    fn place(&mut self, changes: &[(Target, Option<Arc<Value>>)], rules: &[Rule], now: Timestamp) -> Decision {
+    fn place(&mut self, changes: &[(Target, Option<Arc<Value>>)], now: Timestamp) -> Decision {
         self.is_looking = false;
-        let index = self.index.get_or_insert_with(|| Index::with_rules(rules));
+        let mut decision = Decision::nothing();
+        let Some(index) = &mut self.index else { return decision };
         for (target, object) in changes {
             index.take_in(target, object.as_ref());
         }
         index.settle();
-        let mut decision = Decision::nothing();
         if !index.has_reported() {
             decision.report.note("no node has reported yet");
             return decision;
