@@ -3,9 +3,9 @@
 //! Of a list most clients want a few fields of each object, and managed fields alone are half of a text. What is not read costs
 //! a look for the end of a string or a bracket.
 
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
+use crate::take::{self, Take, Taking};
+use serde::de::DeserializeSeed;
 use serde_json::{Map, Value};
-use std::fmt;
 
 /// The members of a JSON object, in their order: the text between a name's quotes, and the text of the value. Ends early where
 /// the text is no JSON object.
@@ -41,8 +41,7 @@ pub fn member<'a>(text: &'a [u8], name: &str) -> Option<&'a [u8]> {
 
 /// The object without `metadata.managedFields`; null for a text that is no JSON object.
 pub fn lean(text: &[u8]) -> Value {
-    let only = |name: &str| if name == "metadata" { Take::Some(without_managed_fields) } else { Take::All };
-    taken(text, only).unwrap_or_else(|| parsed(text))
+    taken(text, take::lean)
 }
 
 /// The object with nothing but its kind and its metadata, without managed fields.
@@ -50,7 +49,7 @@ pub fn head(text: &[u8]) -> Value {
     let mut head = Map::new();
     for (name, value) in members(text) {
         let read = match name {
-            b"metadata" => taken(value, without_managed_fields).unwrap_or_else(|| parsed(value)),
+            b"metadata" => taken(value, take::metadata),
             b"apiVersion" | b"kind" => parsed(value),
             _ => continue,
         };
@@ -81,55 +80,9 @@ pub fn scalars(text: &[u8]) -> Value {
     })
 }
 
-/// How much of a member is read.
-enum Take {
-    All,
-    Nothing,
-    /// Of an object those members that this says.
-    Some(fn(&str) -> Take),
-}
-
-fn without_managed_fields(name: &str) -> Take {
-    if name == "managedFields" { Take::Nothing } else { Take::All }
-}
-
-/// The members of an object that are to be read, in one pass; `None` for a text that is no JSON, or where what is to be an object is none.
-fn taken(text: &[u8], take: fn(&str) -> Take) -> Option<Value> {
-    Taking(take).deserialize(&mut serde_json::Deserializer::from_slice(text)).ok()
-}
-
-struct Taking(fn(&str) -> Take);
-
-impl<'de> DeserializeSeed<'de> for Taking {
-    type Value = Value;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
-        deserializer.deserialize_map(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Taking {
-    type Value = Value;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Value, A::Error> {
-        let mut object = Map::new();
-        while let Some(name) = members.next_key::<String>()? {
-            let value = match (self.0)(&name) {
-                Take::All => members.next_value()?,
-                Take::Some(take) => members.next_value_seed(Taking(take))?,
-                Take::Nothing => {
-                    members.next_value::<IgnoredAny>()?;
-                    continue;
-                }
-            };
-            object.insert(name, value);
-        }
-        Ok(Value::Object(object))
-    }
+/// Those members that are to be read, in one pass; null for a text that is no JSON.
+fn taken(text: &[u8], take: fn(&str) -> Take) -> Value {
+    Taking(take).deserialize(&mut serde_json::Deserializer::from_slice(text)).unwrap_or_default()
 }
 
 fn without(text: &[u8], mut read: impl FnMut(&[u8], &[u8]) -> Option<Value>) -> Value {

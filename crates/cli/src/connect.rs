@@ -7,12 +7,13 @@ use crate::error::{CliError, is_not_served};
 use crate::home::Home;
 pub use crate::kind::Kind;
 use crate::near::near;
+use crate::page;
 use crate::usage::quoted;
+use api::take::Take;
 use kube::api::{DynamicObject, ListParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::core::{ListMeta, Request};
+use kube::core::Request;
 use kube::{Api, Client, Config};
-use serde::Deserialize;
 use serde_json::Value;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -300,13 +301,14 @@ impl Cluster {
         Ok(self.api(kind).list(&parameters).await?.items.iter().map(value).collect())
     }
 
-    /// Shows the objects of a kind, of our namespace or of all, one by one: of thousands only a page is in memory. Their managed
-    /// fields are left out.
+    /// Shows the objects of a kind, of our namespace or of all, one by one: of thousands only a page is in memory, and of each what
+    /// `take` says.
     pub(crate) async fn each(
         &self,
         kind: Kind,
         everywhere: bool,
         selected: ListParams,
+        take: fn(&str) -> Take,
         mut see: impl FnMut(Value),
     ) -> Result<(), CliError> {
         let api = if everywhere { self.api_all(kind) } else { self.api(kind) };
@@ -314,14 +316,12 @@ impl Cluster {
         let mut parameters = selected.limit(PAGE);
         loop {
             let request = pages.list(&parameters).map_err(kube::Error::BuildRequest)?;
-            let page: Page = self.client.request(request).await?;
-            for mut object in page.items {
-                object["metadata"].as_object_mut().map(|meta| meta.remove("managedFields"));
-                see(object);
-            }
-            match page.metadata.continue_ {
-                Some(next) if !next.is_empty() => parameters = parameters.continue_token(&next),
-                _ => return Ok(()),
+            let text = self.client.request_text(request).await?;
+            let page = page::read(&text, take).map_err(kube::Error::SerdeError)?;
+            page.items.into_iter().for_each(&mut see);
+            match page.rest {
+                Some(next) => parameters = parameters.continue_token(&next),
+                None => return Ok(()),
             }
         }
     }
@@ -385,14 +385,6 @@ pub fn pods_of(job: &str) -> String {
 /// An object as JSON.
 pub fn value(object: &DynamicObject) -> Value {
     serde_json::to_value(object).expect("objects from the API are JSON")
-}
-
-/// A page of a list. kube's `ObjectList` reads each object twice: it flattens what is beside them.
-#[derive(Deserialize)]
-struct Page {
-    #[serde(default)]
-    metadata: ListMeta,
-    items: Vec<Value>,
 }
 
 #[cfg(test)]

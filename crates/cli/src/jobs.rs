@@ -11,6 +11,7 @@ use crate::output;
 use crate::progress;
 use crate::view::{Attempts, Phase, RestartCounts, age, final_message};
 use api::object::{self, Key};
+use api::take::{self, Take};
 use api::trainer::names::LABEL_JOBSET_NAME;
 use diagnose::{Reason, Signs};
 use futures::{StreamExt, TryStreamExt};
@@ -78,7 +79,10 @@ async fn table(cluster: &Cluster, args: &GetArgs) -> Result<u8, CliError> {
     let mut rows = Vec::new();
     match one {
         Some(name) => rows.push(row(&cluster.job(name).await?)),
-        None => cluster.each(Kind::TrainJob, everywhere, ListParams::default(), |job| rows.push(row(&job))).await?,
+        None => {
+            let add = |job| rows.push(row(&job));
+            cluster.each(Kind::TrainJob, everywhere, ListParams::default(), take::lean, add).await?;
+        }
     }
     if rows.is_empty() {
         let mpijobs = cluster.list(Kind::MpiJob, "").await.unwrap_or_default();
@@ -135,13 +139,19 @@ impl Beside {
                 its.whole.push(pod);
             }
         };
+        let take = if is_wide { take::lean } else { but_spec };
         // nobody has to be allowed to read JobSets and pods to see his jobs
         let _unreadable = futures::join!(
-            cluster.each(Kind::JobSet, everywhere, of_jobsets, add_jobset),
-            cluster.each(Kind::Pod, everywhere, of_pods, add_pod)
+            cluster.each(Kind::JobSet, everywhere, of_jobsets, take, add_jobset),
+            cluster.each(Kind::Pod, everywhere, of_pods, take, add_pod)
         );
         Self { jobsets, pods }
     }
+}
+
+/// What tells of restarts.
+fn but_spec(member: &str) -> Take {
+    if member == "spec" { Take::Nothing } else { take::lean(member) }
 }
 
 /// Attempt, restarts (of all pods at once, and of containers) and what there is to say: how it ended, or why it waits.

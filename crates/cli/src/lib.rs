@@ -43,6 +43,7 @@ mod mpirun;
 pub mod near;
 pub mod operator_args;
 mod output;
+mod page;
 pub mod plugin;
 mod preflight;
 mod progress;

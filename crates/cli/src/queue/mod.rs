@@ -10,6 +10,7 @@ use crate::exit;
 use crate::output;
 use api::object;
 use api::queue_place::{self, AHEAD_MAX, QueuePlace};
+use api::take::{self, Take};
 use api::trainer::names::LABEL_JOBSET_NAME;
 use jiff::Timestamp;
 use kube::api::ListParams;
@@ -89,28 +90,57 @@ pub(crate) fn told_place(place: &QueuePlace) -> String {
 
 async fn read_place(cluster: &Cluster, job: &str) -> Result<Option<QueuePlace>, CliError> {
     let mut facts = Facts::default();
-    // of thousands only what the order is made of
-    let keeps = |object: &mut Value, members: &[&str]| {
-        if let Some(spec) = object["spec"].as_object_mut() {
-            spec.retain(|member, _| members.contains(&member.as_str()));
-        }
-    };
-    let add = |mut job| {
-        keeps(&mut job, &["suspend"]);
-        facts.jobs.push(job);
-    };
-    cluster.each(Kind::TrainJob, false, ListParams::default(), add).await?;
+    let add = |job| facts.jobs.push(job);
+    cluster.each(Kind::TrainJob, false, ListParams::default(), of_job, add).await?;
     let have_no_node = ListParams::default().labels(LABEL_JOBSET_NAME).fields("spec.nodeName=");
-    let add = |mut pod| {
-        keeps(&mut pod, &["priority"]);
-        facts.pods.push(pod);
-    };
-    cluster.each(Kind::Pod, false, have_no_node, add).await?;
+    let add = |pod| facts.pods.push(pod);
+    cluster.each(Kind::Pod, false, have_no_node, of_pod, add).await?;
     let mut ahead = line::of(&facts, Timestamp::now());
     Ok(ahead.iter().position(|name| name == job).map(|place| {
         ahead.truncate(place.min(AHEAD_MAX));
         QueuePlace { position: place + 1, ahead, ..QueuePlace::default() }
     }))
+}
+
+/// What of a job the line is made of. There may be thousands.
+fn of_job(member: &str) -> Take {
+    fn spec(member: &str) -> Take {
+        if member == "suspend" { Take::All } else { Take::Nothing }
+    }
+    if member == "spec" { Take::Some(spec) } else { take::lean(member) }
+}
+
+/// The same of a pod.
+fn of_pod(member: &str) -> Take {
+    fn metadata(member: &str) -> Take {
+        match member {
+            "name" | "namespace" | "deletionTimestamp" => Take::All,
+            "labels" => Take::Some(labels),
+            _ => Take::Nothing,
+        }
+    }
+    fn labels(label: &str) -> Take {
+        if label == LABEL_JOBSET_NAME { Take::All } else { Take::Nothing }
+    }
+    fn spec(member: &str) -> Take {
+        match member {
+            "nodeName" | "overhead" | "priority" => Take::All,
+            "containers" | "initContainers" => Take::Some(container),
+            _ => Take::Nothing,
+        }
+    }
+    fn container(member: &str) -> Take {
+        if matches!(member, "resources" | "restartPolicy") { Take::All } else { Take::Nothing }
+    }
+    fn status(member: &str) -> Take {
+        if matches!(member, "conditions" | "phase") { Take::All } else { Take::Nothing }
+    }
+    match member {
+        "metadata" => Take::Some(metadata),
+        "spec" => Take::Some(spec),
+        "status" => Take::Some(status),
+        _ => Take::Nothing,
+    }
 }
 
 /// `2 CPUs, 1 GPU`: what people count.
@@ -132,20 +162,23 @@ fn free(queue: &Queue) -> String {
 
 /// Jobs must be readable; all else is read as far as it may be.
 async fn read(cluster: &Cluster) -> Result<Facts, CliError> {
-    let everywhere = async |kind: Kind| -> Option<Vec<Value>> {
+    let list = async |kind: Kind, everywhere: bool, take: fn(&str) -> Take| {
         let mut listed = Vec::new();
-        cluster.each(kind, true, ListParams::default(), |object| listed.push(object)).await.ok()?;
-        Some(listed)
+        let listing = cluster.each(kind, everywhere, ListParams::default(), take, |object| listed.push(object)).await;
+        listing.map(|()| listed)
     };
-    let (jobs, pods, nodes) =
-        tokio::join!(cluster.list(Kind::TrainJob, ""), everywhere(Kind::Pod), everywhere(Kind::Node));
+    let (jobs, pods, nodes) = tokio::join!(
+        list(Kind::TrainJob, false, of_job),
+        list(Kind::Pod, true, of_pod),
+        list(Kind::Node, true, take::lean)
+    );
     let (jobs, mut nodes) = (jobs?, nodes.unwrap_or_default());
     let pods = match pods {
-        Some(pods) => pods,
-        None => {
+        Ok(pods) => pods,
+        Err(_) => {
             // what others' pods hold is unknown, and so what is free
             nodes.clear();
-            cluster.list(Kind::Pod, "").await?
+            list(Kind::Pod, false, of_pod).await?
         }
     };
     let queues: BTreeSet<&str> = jobs.iter().filter_map(|job| object::label(job, KUEUE_QUEUE)).collect();

@@ -1,0 +1,119 @@
+//! Reads of an object no more than what somebody wants: the rest of its text costs a look for its end, and no memory.
+
+use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Number, Value};
+use std::fmt;
+
+/// How much of a member is read.
+pub enum Take {
+    All,
+    Nothing,
+    /// Of an object those members that this says, of a list the same of each element.
+    Some(fn(&str) -> Take),
+}
+
+/// Of an object: all but `metadata.managedFields`.
+pub fn lean(member: &str) -> Take {
+    if member == "metadata" { Take::Some(metadata) } else { Take::All }
+}
+
+/// Of metadata: all but `managedFields`.
+pub fn metadata(member: &str) -> Take {
+    if member == "managedFields" { Take::Nothing } else { Take::All }
+}
+
+/// Reads a JSON value: of an object the members that the function says.
+#[derive(Clone, Copy)]
+pub struct Taking(pub fn(&str) -> Take);
+
+impl<'de> DeserializeSeed<'de> for Taking {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Taking {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Value, A::Error> {
+        let mut object = Map::new();
+        while let Some(name) = members.next_key::<String>()? {
+            let value = match (self.0)(&name) {
+                Take::All => members.next_value()?,
+                Take::Some(take) => members.next_value_seed(Taking(take))?,
+                Take::Nothing => {
+                    members.next_value::<IgnoredAny>()?;
+                    continue;
+                }
+            };
+            object.insert(name, value);
+        }
+        Ok(Value::Object(object))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<Value, A::Error> {
+        let mut list = Vec::new();
+        while let Some(element) = elements.next_element_seed(self)? {
+            list.push(element);
+        }
+        Ok(Value::Array(list))
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E: Error>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<Value, E> {
+        Ok(Value::Number(value.into()))
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<Value, E> {
+        Ok(Value::Number(value.into()))
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<Value, E> {
+        Ok(Number::from_f64(value).map_or(Value::Null, Value::Number))
+    }
+
+    fn visit_str<E: Error>(self, value: &str) -> Result<Value, E> {
+        Ok(Value::String(value.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn taken(object: &Value, take: fn(&str) -> Take) -> Value {
+        Taking(take).deserialize(&mut serde_json::Deserializer::from_str(&object.to_string())).expect("JSON")
+    }
+
+    #[test]
+    fn what_is_not_wanted_is_not_there_in_lists_either() {
+        let resources = |name: &str| if name == "resources" { Take::All } else { Take::Nothing };
+        fn containers(name: &str) -> Take {
+            let resources = |name: &str| if name == "resources" { Take::All } else { Take::Nothing };
+            if name == "containers" { Take::Some(resources) } else { Take::Nothing }
+        }
+        let spec = json!({"containers": [{"image": "x", "resources": {"a": [1, -2, 0.5, null, true, "é\n"]}}, {"image": "y"}], "x": [{}]});
+        assert_eq!(
+            taken(&spec, containers),
+            json!({"containers": [{"resources": {"a": [1, -2, 0.5, null, true, "é\n"]}}, {}]})
+        );
+        for scalar in [json!(null), json!(true), json!(-1), json!(1), json!(1.5), json!("a")] {
+            assert_eq!(taken(&scalar, resources), scalar);
+            assert_eq!(taken(&json!({ "containers": scalar }), containers), json!({ "containers": scalar }));
+        }
+    }
+}
