@@ -42,10 +42,12 @@ impl Requirement {
 pub struct Signs(Vec<Vec<Finder<'static>>>);
 
 impl Signs {
-    /// Asks for a text, too; one that JSON may write in several ways is not asked for.
-    pub fn ask_for(&mut self, text: &str) {
-        if is_plain(text) {
-            self.0.push(vec![Finder::new(text).into_owned()]);
+    /// Asks for the value of a field, too. Not asked for is one that a field may have which is not there (nothing, false, 0), and one that
+    /// JSON may write in several ways.
+    pub fn ask_for(&mut self, value: &str) {
+        let may_be_unsaid = matches!(value, "" | "true" | "false") || value.parse::<f64>().is_ok();
+        if is_plain(value) && !may_be_unsaid {
+            self.0.push(vec![Finder::new(value).into_owned()]);
         }
     }
 

@@ -42,12 +42,9 @@ impl FieldSelector {
         self.0.iter().all(|term| (value(&term.field).unwrap_or_default() == term.value) == term.equal)
     }
 
-    /// Adds what the JSON of each object has that it selects: the values, but for those that stand for a field that is not there, or are
-    /// written in several ways.
+    /// Adds what the JSON of each object has that it selects.
     pub(crate) fn add_signs(&self, signs: &mut Signs) {
-        let may_be_unsaid = |value: &str| matches!(value, "" | "true" | "false") || value.parse::<f64>().is_ok();
-        let said = self.0.iter().filter(|term| term.equal && !may_be_unsaid(&term.value));
-        said.for_each(|term| signs.ask_for(&term.value));
+        self.0.iter().filter(|term| term.equal).for_each(|term| signs.ask_for(&term.value));
     }
 
     /// The value that the selector pins a field to.

@@ -91,7 +91,7 @@ fn signs(which: &Config) -> Signs {
     let mut signs = labels.and_then(Result::ok).map_or_else(Signs::default, |labels| labels.signs());
     let fields = which.field_selector.as_deref().unwrap_or_default().split(',');
     let terms = fields.filter_map(|term| term.split_once('=')).filter(|(field, _)| !field.ends_with('!'));
-    terms.for_each(|(_, value)| signs.ask_for(value));
+    terms.for_each(|(_, value)| signs.ask_for(value.trim_start_matches('=')));
     signs
 }
 

@@ -139,6 +139,19 @@ impl Informers {
     }
 }
 
+/// Wakes whom a change concerns. `object` is the tree of `held`.
+fn wake_all(concerned: &[&Arc<dyn Wake>], gvk: &Gvk, old: Option<&Held>, held: &Held, object: &Value) {
+    // most of the time the texts tell that the old tree is not needed
+    let old = old.filter(|old| old.may_concern_others(held)).map(Held::open);
+    states(old.as_deref(), object).for_each(|state| wake(concerned, gvk, state, Lane::Changed));
+}
+
+fn wake(concerned: &[&Arc<dyn Wake>], gvk: &Gvk, object: &Value, lane: Lane) {
+    for controller in concerned {
+        controller.wake(gvk, object, lane);
+    }
+}
+
 /// What a reconciler keyed by every kind follows: each kind once, though a group may serve it in several versions or (as
 /// events are) in two groups.
 fn trackable(served: &BTreeMap<Gvk, crate::requests::Served>) -> Vec<Gvk> {
@@ -219,13 +232,14 @@ impl Shared {
 
     /// One list, then watches from where the last ended. Ok: the watch must begin anew from a list.
     async fn list_and_watch(&self, gvk: &Gvk, listed: &watch::Sender<bool>) -> Result<(), RequestError> {
+        let concerned = self.concerned(gvk);
         let mut there = BTreeSet::new();
         let mut take_in = |items: Vec<(Held, Arc<Value>)>| {
             there.extend(items.iter().map(|(_, item)| Key::of(item)));
             let past = self.cache.list_part(gvk, &items);
             // states of objects that have changed since the last list
-            past.iter().for_each(|object| self.wake(gvk, object, Lane::Changed));
-            items.iter().for_each(|(_, item)| self.wake(gvk, item, Lane::Listed));
+            past.iter().for_each(|object| wake(&concerned, gvk, object, Lane::Changed));
+            items.iter().for_each(|(_, item)| wake(&concerned, gvk, item, Lane::Listed));
         };
         let mut revision = match self.source().and_then(|source| source.list(gvk)) {
             Some((items, revision)) => {
@@ -252,7 +266,7 @@ impl Shared {
             }
         };
         let past = self.cache.list_end(gvk, &there, revision.parse().unwrap_or(0));
-        past.iter().for_each(|object| self.wake(gvk, object, Lane::Changed));
+        past.iter().for_each(|object| wake(&concerned, gvk, object, Lane::Changed));
         listed.send_replace(true);
         loop {
             let began = Instant::now();
@@ -267,13 +281,13 @@ impl Shared {
                         if let Some(witness) = &self.options.witness {
                             witness(gvk, old.as_ref().map(Held::open).as_deref(), &object);
                         }
-                        self.wake_all(gvk, old.as_ref(), &held, &object);
+                        wake_all(&concerned, gvk, old.as_ref(), &held, &object);
                     }
                     Told::Was(held) => {
                         let object = held.open();
                         revision = object::resource_version(&object).to_owned();
                         let old = self.cache.tell_deleted(gvk, &object);
-                        self.wake_all(gvk, old.as_ref(), &held, &object);
+                        wake_all(&concerned, gvk, old.as_ref(), &held, &object);
                     }
                     Told::Nothing(until) => revision = until,
                     Told::Forgotten => return Ok(()),
@@ -310,17 +324,11 @@ impl Shared {
         }
     }
 
-    /// Wakes whom a change concerns. `object` is the tree of `held`.
-    fn wake_all(&self, gvk: &Gvk, old: Option<&Held>, held: &Held, object: &Value) {
-        // most of the time the texts tell that the old tree is not needed
-        let old = old.filter(|old| old.may_concern_others(held)).map(Held::open);
-        states(old.as_deref(), object).for_each(|state| self.wake(gvk, state, Lane::Changed));
-    }
-
-    fn wake(&self, gvk: &Gvk, object: &Value, lane: Lane) {
-        for controller in &self.controllers {
-            controller.wake(gvk, object, lane);
-        }
+    /// The controllers that changes of a kind may concern.
+    fn concerned(&self, gvk: &Gvk) -> Vec<&Arc<dyn Wake>> {
+        let looks =
+            |controller: &&Arc<dyn Wake>| (controller.every() && is_tracked(gvk)) || controller.kinds().contains(gvk);
+        self.controllers.iter().filter(looks).collect()
     }
 
     /// Keeps the set of informers in step with the CRDs.

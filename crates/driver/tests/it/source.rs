@@ -95,6 +95,48 @@ async fn a_reader_hears_what_there_is_and_what_becomes_of_it() {
     assert_eq!(server.heard(), Default::default());
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_long_list_is_searched_first_and_lets_others_have_their_turn() {
+    use driver::Feed;
+    use kube::runtime::watcher::{Config, Event};
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    const THINGS: usize = 1000;
+    let server = Server::default();
+    for at in 0..THINGS {
+        server.user(Method::POST, "/ns/things", thing(&format!("t{at}"), 1));
+    }
+    let (lists, watches) = (Mutex::default(), Mutex::default());
+    let feed = Feed::Source(Arc::new(Things { server, lists, watches, takes_trees: false }));
+    let turns = Arc::new(AtomicUsize::new(0));
+    let counted = turns.clone();
+    tokio::spawn(async move {
+        loop {
+            counted.fetch_add(1, Ordering::Relaxed);
+            tokio::task::yield_now().await;
+        }
+    });
+    let listed = async |which: Config| {
+        let mut names = Vec::new();
+        let mut changes = feed.changes(&gvk("Thing"), "things", which);
+        loop {
+            match changes.next().await.expect("it never ends") {
+                Event::InitDone => return names,
+                Event::InitApply(thing) => names.push(object::meta(&thing, "name").to_owned()),
+                _ => {}
+            }
+        }
+    };
+    assert_eq!(listed(Config::default()).await.len(), THINGS);
+    assert!(turns.load(Ordering::Relaxed) > 3, "{turns:?}");
+    assert_eq!(listed(Config::default().fields("metadata.name=t777")).await, ["t777"]);
+    assert_eq!(
+        listed(Config::default().fields("metadata.name!=t777")).await.len(),
+        THINGS,
+        "the reader passes over it"
+    );
+    assert!(listed(Config::default().labels("nobody=has")).await.is_empty());
+}
+
 async fn share(takes_trees: bool) {
     let server = Server::default();
     server.user(Method::POST, "/ns/things", thing("a", 1));
