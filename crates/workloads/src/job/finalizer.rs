@@ -15,6 +15,7 @@ pub struct PodFinalizerController;
 
 /// Pods to look at when a Job has ended or gone.
 fn pods_of_ended_job(world: &dyn World, job: &Value) -> Vec<Target> {
+    // after a start most Jobs are like this: none of them is read again
     if Status::read(job).finished().is_none() && world.stands(&job_gvk(), &Key::of(job), object::uid(job)) {
         return Vec::new();
     }
