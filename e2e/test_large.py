@@ -58,6 +58,16 @@ def test_the_meter_finds_what_costs_more(seconds, is_found: bool) -> None:
     assert bool(meter.found) == is_found
 
 
+@pytest.mark.parametrize(("held", "is_found"), [([0, 700, 700, 100], False), ([0, *[700] * 9], True)], ids=["given back", "kept"])
+def test_the_meter_finds_what_is_left_behind(monkeypatch: pytest.MonkeyPatch, held: list[int], is_found: bool) -> None:
+    monkeypatch.setattr("large_bodies.MOMENT", 0.5)
+    meter = Meter(Pretended(lambda _: 0), os.getpid(), 1_500_000)
+    seen = iter(held)
+    meter.resident = lambda: next(seen, held[-1])
+    meter.look("it", "POST", lambda size: ("/", "x" * size))
+    assert bool(meter.found) == is_found
+
+
 def test_a_seed_chooses_its_share() -> None:
     of = lambda seed: {n for n in range(1000) if Meter(None, os.getpid(), 1, 0.1, seed).chosen(f"field {n}")}
     assert of("1") == of("1") != of("2") and 60 < len(of("1")) < 140
