@@ -7,6 +7,7 @@
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should"))]
 
 mod causes;
+pub mod compressed;
 pub mod config;
 pub mod decimal;
 pub mod field;

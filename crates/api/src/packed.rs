@@ -7,7 +7,10 @@
 //! A tree takes about ten times the memory of its text. The trees that were looked at last stay for a while, as a change is
 //! looked at by several, one after the other; in a process that says when a while is over ([`rest`]), no longer than that. Whether a tree is still there changes how long a look takes and nothing else,
 //! which is why a pure crate may hold it (see [`crate::memo`]).
+//!
+//! A text may be kept compressed ([`Packed::compress`]); its readers notice nothing of it.
 
+use crate::compressed::{Compressed, Models};
 use crate::part;
 use bytes::Bytes;
 use serde_json::Value;
@@ -26,9 +29,20 @@ const STAY_SHARE: usize = 8;
 /// One version of an object.
 #[derive(Debug)]
 pub struct Packed {
-    text: Bytes,
     #[expect(clippy::disallowed_types, reason = "see the module's comment")]
-    tree: Mutex<Tree>,
+    held: Mutex<Held>,
+}
+
+#[derive(Debug)]
+struct Held {
+    text: Text,
+    tree: Tree,
+}
+
+#[derive(Clone, Debug)]
+enum Text {
+    Plain(Bytes),
+    Compressed(Compressed),
 }
 
 /// What a client in the server's process adds to a request, as an extension: the tree of the body (null: nothing), which then
@@ -54,32 +68,56 @@ impl Packed {
 
     fn with(text: Bytes, tree: Tree) -> Self {
         #[expect(clippy::disallowed_types, reason = "see the module's comment")]
-        let tree = Mutex::new(tree);
-        Self { text, tree }
+        let held = Mutex::new(Held { text: Text::Plain(text), tree });
+        Self { held }
     }
 
     /// The same object, whose tree stays from the first look on.
     #[must_use]
     pub fn staying(&self) -> Self {
-        Self::with(self.text.clone(), Tree::Stays(self.held()))
+        Self::with(self.text(), Tree::Stays(self.held()))
     }
 
     /// An object that was just written as this text, and is likely to be looked at soon.
     pub fn new(tree: Arc<Value>, text: Vec<u8>) -> Self {
+        let length = text.len();
         let packed = Self::from_text(text);
         packed.hold(&tree);
-        stay(tree, packed.text.len());
+        stay(tree, length);
         packed
     }
 
     /// Its JSON.
-    pub fn text(&self) -> &Bytes {
-        &self.text
+    pub fn text(&self) -> Bytes {
+        match self.with_held(|held| held.text.clone()) {
+            Text::Plain(text) => text,
+            Text::Compressed(compressed) => compressed.text().into(),
+        }
+    }
+
+    /// Bytes of its JSON.
+    pub fn length(&self) -> usize {
+        self.with_held(|held| match &held.text {
+            Text::Plain(text) => text.len(),
+            Text::Compressed(compressed) => compressed.length(),
+        })
+    }
+
+    /// Keeps its text compressed from now on, where that saves half of it. For objects that are read no more for a while: each reader
+    /// gets a text of its own. Objects whose tree stays are left alone.
+    pub fn compress(&self, models: &mut Models) {
+        let plain = self.with_held(|held| match held {
+            Held { text: Text::Plain(text), tree: Tree::Lent(_) } => Some(text.clone()),
+            Held { text: Text::Plain(_) | Text::Compressed(_), .. } => None,
+        });
+        if let Some(compressed) = plain.and_then(|text| models.compress(&text)) {
+            self.with_held(|held| held.text = Text::Compressed(compressed));
+        }
     }
 
     /// Whether a word, of which JSON escapes nothing, is somewhere in its text.
     pub fn mentions(&self, word: &str) -> bool {
-        memchr::memmem::find(&self.text, word.as_bytes()).is_some()
+        memchr::memmem::find(&self.text(), word.as_bytes()).is_some()
     }
 
     /// Its tree, which stays for a while.
@@ -87,7 +125,7 @@ impl Packed {
         self.held().unwrap_or_else(|| {
             let tree = self.parse();
             if self.hold(&tree) {
-                stay(tree.clone(), self.text.len());
+                stay(tree.clone(), self.length());
             }
             tree
         })
@@ -104,43 +142,48 @@ impl Packed {
 
     /// Its tree, of which managed fields may be missing, for a reader of many objects, once each.
     pub fn lean(&self) -> Arc<Value> {
-        self.held().unwrap_or_else(|| Arc::new(part::lean(&self.text)))
+        self.held().unwrap_or_else(|| Arc::new(part::lean(&self.text())))
     }
 
     /// Its tree, of which all but its kind and its metadata may be missing, for a reader of many objects, once each.
     pub fn head(&self) -> Arc<Value> {
-        self.held().unwrap_or_else(|| Arc::new(part::head(&self.text)))
+        self.held().unwrap_or_else(|| Arc::new(part::head(&self.text())))
     }
 
     /// Its tree, of which all but labels may be missing, for a reader of many objects, once each.
     pub fn labelled(&self) -> Arc<Value> {
-        self.held().unwrap_or_else(|| Arc::new(part::labels(&self.text)))
+        self.held().unwrap_or_else(|| Arc::new(part::labels(&self.text())))
     }
 
     /// Its tree, in which lists may be missing, for a reader of many objects, once each.
     pub fn scalars(&self) -> Arc<Value> {
-        self.held().unwrap_or_else(|| Arc::new(part::scalars(&self.text)))
+        self.held().unwrap_or_else(|| Arc::new(part::scalars(&self.text())))
+    }
+
+    fn with_held<T>(&self, look: impl FnOnce(&mut Held) -> T) -> T {
+        look(&mut self.held.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn held(&self) -> Option<Arc<Value>> {
-        match &*self.tree.lock().unwrap_or_else(PoisonError::into_inner) {
+        self.with_held(|held| match &held.tree {
             Tree::Lent(tree) => tree.upgrade(),
             Tree::Stays(tree) => tree.clone(),
-        }
+        })
     }
 
     /// Remembers the tree; or lets it go with its last reader.
     fn hold(&self, tree: &Arc<Value>) -> bool {
-        let mut held = self.tree.lock().unwrap_or_else(PoisonError::into_inner);
-        match &mut *held {
-            Tree::Lent(held) => *held = Arc::downgrade(tree),
-            Tree::Stays(held) => *held = Some(tree.clone()),
-        }
-        matches!(*held, Tree::Lent(_))
+        self.with_held(|held| {
+            match &mut held.tree {
+                Tree::Lent(held) => *held = Arc::downgrade(tree),
+                Tree::Stays(held) => *held = Some(tree.clone()),
+            }
+            matches!(held.tree, Tree::Lent(_))
+        })
     }
 
     fn parse(&self) -> Arc<Value> {
-        Arc::new(serde_json::from_slice(&self.text).unwrap_or_default())
+        Arc::new(serde_json::from_slice(&self.text()).unwrap_or_default())
     }
 }
 
@@ -215,6 +258,31 @@ mod tests {
         assert!(!Arc::ptr_eq(&first, &written) && first == written);
         assert!(Arc::ptr_eq(&first, &read.open()));
         assert_eq!(read.text(), r#"{"a":[1,{"b":null}]}"#);
+    }
+
+    #[test]
+    fn a_compressed_object_is_read_as_before() {
+        let of = |name: &str| json!({"kind": "K", "metadata": {"name": name, "labels": {"a": "b"}, "managedFields": [{"f:a": {}}]}, "spec": {"long": "x".repeat(300)}});
+        let mut models = Models::default();
+        for name in ["a", "b"] {
+            let text = of(name).to_string();
+            let packed = Packed::from_text(text.clone().into_bytes());
+            let tree = packed.glance();
+            packed.compress(&mut models);
+            assert!(packed.with_held(|held| matches!(held.text, Text::Compressed(_))));
+            assert_eq!((&*packed.text(), packed.length()), (text.as_bytes(), text.len()));
+            assert!(Arc::ptr_eq(&packed.open(), &tree), "who looks at the time has the same tree");
+            drop(tree);
+            assert_eq!(*packed.open(), of(name));
+            assert_eq!(packed.head()["metadata"]["name"], *name);
+            assert!(packed.mentions(&format!("\"name\":\"{name}\"")) && !packed.mentions("nothing of it"));
+            let again = packed.text();
+            packed.compress(&mut models);
+            assert_eq!(packed.text(), again);
+        }
+        let stays = Packed::from_text(of("c").to_string().into_bytes()).staying();
+        stays.compress(&mut models);
+        assert!(stays.with_held(|held| matches!(held.text, Text::Plain(_))));
     }
 
     #[test]

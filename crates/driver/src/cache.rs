@@ -1,6 +1,7 @@
 //! The cache of objects that reconcilers read: what the watches delivered, plus the driver's own latest writes.
 
 use crate::source::Held;
+use api::compressed::Models;
 use api::object::{self, Gvk, Key};
 use api::packed::Packed;
 use reconcile::World;
@@ -28,13 +29,18 @@ struct Entry {
 }
 
 impl Entry {
-    fn new(held: &Held, object: &Value, packed: bool, owners: Box<[Arc<str>]>) -> Self {
-        let held = match held {
-            Held::Tree(tree) if packed => match serde_json::to_vec(tree) {
-                Ok(text) => Held::Packed(Arc::new(Packed::from_text(text))),
+    /// `models`: of a kind whose objects are held as text.
+    fn new(held: &Held, object: &Value, models: Option<&mut Models>, owners: Box<[Arc<str>]>) -> Self {
+        let held = match (held, models) {
+            (Held::Tree(tree), Some(models)) => match serde_json::to_vec(tree) {
+                Ok(text) => {
+                    let packed = Packed::from_text(text);
+                    packed.compress(models);
+                    Held::Packed(Arc::new(packed))
+                }
                 Err(_) => held.clone(),
             },
-            held => held.clone(),
+            (held, _) => held.clone(),
         };
         Self { revision: revision(object), uid: uuid(object::uid(object)), held, owners }
     }
@@ -44,7 +50,8 @@ impl Entry {
 #[derive(Default)]
 struct Kind {
     objects: BTreeMap<Key, Entry>,
-    packed: bool,
+    /// By which its objects are compressed, where they are held as text.
+    models: Option<Models>,
     /// Uids of owners with the keys of what they own; the empty uid with those that nobody owns. One set for all owners: most own one
     /// or two, and a set of its own takes half a kilobyte.
     by_owner: BTreeSet<(Arc<str>, Key)>,
@@ -75,13 +82,13 @@ fn owner_uids(object: &Value) -> impl Iterator<Item = &str> {
 impl Kind {
     /// `object` is the tree of `held`.
     fn put(&mut self, held: &Held, object: &Value) -> Option<Held> {
-        let (key, packed) = (Key::of(object), self.packed);
+        let key = Key::of(object);
         // most changes leave owners as they are
         if let Some(old) = self.objects.get_mut(&key)
             && old.owners.iter().map(|uid| &**uid).eq(owner_uids(object))
         {
             let owners = std::mem::take(&mut old.owners);
-            let old = std::mem::replace(old, Entry::new(held, object, packed, owners));
+            let old = std::mem::replace(old, Entry::new(held, object, self.models.as_mut(), owners));
             return Some(old.held);
         }
         // one text of an uid for all that name it
@@ -91,7 +98,7 @@ impl Kind {
             known.unwrap_or(uid)
         });
         let owners: Box<[Arc<str>]> = owners.collect();
-        let new = Entry::new(held, object, packed, owners.clone());
+        let new = Entry::new(held, object, self.models.as_mut(), owners.clone());
         let old = self.objects.insert(key.clone(), new);
         if let Some(old) = &old {
             self.forget_owners(&key, &old.owners);
@@ -157,8 +164,8 @@ impl Cache {
 
     /// A kind, known from now on.
     fn kind<'a>(&self, kinds: &'a mut BTreeMap<Gvk, Kind>, gvk: &Gvk) -> &'a mut Kind {
-        let packed = self.packs.is_some_and(|packs| packs(gvk));
-        kinds.entry(gvk.clone()).or_insert_with(|| Kind { packed, ..Kind::default() })
+        let models = || self.packs.is_some_and(|packs| packs(gvk)).then(Models::default);
+        kinds.entry(gvk.clone()).or_insert_with(|| Kind { models: models(), ..Kind::default() })
     }
 
     /// Takes in a part of a fresh list; returns the states that are no more, of objects that have changed.

@@ -138,7 +138,7 @@ async fn next(
 
 /// A list, whose trees are there one after the other.
 fn listed(objects: Vec<Arc<Packed>>, signs: Signs) -> impl Stream<Item = Event<Arc<Value>>> {
-    let objects = objects.into_iter().filter(move |object| signs.are_in(object.text()));
+    let objects = objects.into_iter().filter(move |object| signs.are_in(&object.text()));
     let objects = objects.map(|object| Event::InitApply(Held::Packed(object).lean()));
     let all = std::iter::once(Event::Init).chain(objects).chain(std::iter::once(Event::InitDone));
     // of a hundred thousand objects others have their turn in between

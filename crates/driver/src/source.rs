@@ -38,7 +38,7 @@ impl Held {
     /// Whether this state of an object may concern others than a later one does.
     pub(crate) fn may_concern_others(&self, later: &Self) -> bool {
         match (self, later) {
-            (Self::Packed(old), Self::Packed(new)) => !wakes::stays_by_text(old.text(), new.text()),
+            (Self::Packed(old), Self::Packed(new)) => !wakes::stays_by_text(&old.text(), &new.text()),
             _ => true,
         }
     }

@@ -53,7 +53,7 @@ type Place = (Revision, u64);
 type Block = Arc<Vec<Event>>;
 
 fn bytes(block: &Block) -> usize {
-    block.iter().map(|event| event.entry.bytes().len()).sum()
+    block.iter().map(|event| event.entry.length()).sum()
 }
 
 /// Where a reader goes on.
@@ -262,7 +262,7 @@ impl Archive {
                 }
                 reached = event.revision;
                 if *event.bucket == *bucket && interest.covers(&event.entry.key) {
-                    bytes = bytes.saturating_add(event.entry.bytes().len());
+                    bytes = bytes.saturating_add(event.entry.length());
                     out.push(event.clone());
                     if out.len() >= portion.events || bytes >= portion.bytes {
                         *hint = Some(place);

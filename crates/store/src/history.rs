@@ -87,7 +87,7 @@ impl Scope {
             }
         }
         if rests {
-            self.rested.push(event.revision, event.entry.bytes().len());
+            self.rested.push(event.revision, event.entry.length());
         } else {
             self.rested.forget(event.revision);
         }
@@ -115,7 +115,7 @@ impl History {
         if let Some(scope) = self.objects.get_mut(key) {
             scope.push(event.revision);
         }
-        self.bytes = self.bytes.saturating_add(event.entry.bytes().len());
+        self.bytes = self.bytes.saturating_add(event.entry.length());
         self.events.push_back(event);
         while self.events.len() > limits.events || (self.bytes > limits.bytes && self.events.len() > KEPT_ALWAYS) {
             self.pop(false);
@@ -138,7 +138,7 @@ impl History {
 
     fn pop(&mut self, rests: bool) -> Option<Event> {
         let event = self.events.pop_front()?;
-        let bytes = event.entry.bytes().len();
+        let bytes = event.entry.length();
         self.bytes = self.bytes.saturating_sub(bytes);
         self.floor = event.revision;
         if rests {
@@ -198,7 +198,7 @@ impl History {
             if out.len() >= portion.events || bytes >= portion.bytes {
                 return Some((out, true));
             }
-            bytes = bytes.saturating_add(event.entry.bytes().len());
+            bytes = bytes.saturating_add(event.entry.length());
             out.push(event.clone());
         }
         Some((out, false))
@@ -224,7 +224,7 @@ impl History {
             }
         }
         self.of_interest(interest, after).any(|event| {
-            sum = sum.saturating_add(event.entry.bytes().len());
+            sum = sum.saturating_add(event.entry.length());
             sum > bytes
         })
     }

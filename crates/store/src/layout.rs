@@ -72,7 +72,7 @@ fn from_format_1(db: &Connection) -> Result<(), OpenError> {
         let mut rows = rows.query([])?;
         while let Some(row) = rows.next()? {
             if let Ok((bucket, entry, _)) = entry(row)
-                && serde_json::from_slice::<serde::de::IgnoredAny>(entry.bytes()).is_ok()
+                && serde_json::from_slice::<serde::de::IgnoredAny>(&entry.bytes()).is_ok()
             {
                 sums.push((checksum(&bucket, &entry), bucket, entry.key));
             }
@@ -305,7 +305,8 @@ fn set_meta(db: &Connection, key: &str, value: &dyn ToSql) -> rusqlite::Result<(
 /// CRC-32 (IEEE 802.3) of a row: of each text and blob its length (64 bits, little-endian) and bytes, of each number its 64 bits.
 pub(crate) fn checksum(bucket: &str, entry: &Entry) -> i64 {
     let mut sum = crc32fast::Hasher::new();
-    for part in [bucket.as_bytes(), entry.key.namespace.as_bytes(), entry.key.name.as_bytes(), entry.bytes()] {
+    let text = entry.bytes();
+    for part in [bucket.as_bytes(), entry.key.namespace.as_bytes(), entry.key.name.as_bytes(), &text] {
         sum.update(&(part.len() as u64).to_le_bytes());
         sum.update(part);
     }

@@ -16,6 +16,7 @@
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should"))]
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))] // they panic on a full disk
 
+mod aging;
 mod archive;
 mod commit;
 mod copy;
@@ -77,8 +78,13 @@ impl Entry {
     }
 
     /// The object as the codec encodes it.
-    pub fn bytes(&self) -> &Bytes {
+    pub fn bytes(&self) -> Bytes {
         self.object.text()
+    }
+
+    /// How many bytes these are.
+    pub fn length(&self) -> usize {
+        self.object.length()
     }
 }
 

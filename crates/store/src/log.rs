@@ -423,7 +423,7 @@ impl Log {
 /// Bytes of what is to be written.
 fn size(acks: &[(Ack, Vec<Event>)]) -> usize {
     let events = acks.iter().flat_map(|(_, events)| events).filter(|event| !event.deleted);
-    events.map(|event| event.entry.bytes().len()).sum::<usize>().max(1)
+    events.map(|event| event.entry.length()).sum::<usize>().max(1)
 }
 
 /// Closes the file without carrying its log over into it: what the log holds on disk is not known.

@@ -1,5 +1,6 @@
 //! The state in memory that readers see, and the store around it.
 
+use crate::aging::Aging;
 use crate::archive::{Archive, Hint};
 use crate::commit::{Ack, Commit, stopped};
 use crate::health::{Health, SetAside, Vitals};
@@ -50,6 +51,7 @@ impl State {
 /// What readers, watchers and the writer share.
 pub(crate) struct Shared {
     state: RwLock<State>,
+    aging: Aging,
     codec: Box<dyn Codec>,
     limits: Limits,
     pub(crate) vitals: Vitals,
@@ -168,7 +170,11 @@ impl Shared {
         let created = previous.as_ref().map_or(revision, |p| p.created);
         let object = Packed::new(Arc::new(value), text);
         let object = if self.codec.stays(&bucket) { object.staying() } else { object };
-        let entry = Entry { key, created, revision, object: Arc::new(object) };
+        let object = Arc::new(object);
+        if !deleted {
+            self.aging.add(&bucket, &object);
+        }
+        let entry = Entry { key, created, revision, object };
         Event { bucket, revision, entry: Arc::new(entry), previous, deleted }
     }
 
@@ -296,6 +302,7 @@ impl Store {
                 if shared.codec.stays(&bucket) {
                     entry.object = Arc::new(entry.object.staying());
                 }
+                shared.aging.add(&bucket, &entry.object);
                 let bucket = state.buckets.entry(bucket).or_insert_with(|| Bucket::new(revision));
                 bucket.map.insert_mut(entry.key.clone(), Arc::new(entry));
             }
@@ -396,6 +403,7 @@ impl Store {
     /// Drops from memory the events from before the last call that the disk has: by now those who watch have heard of them. To be
     /// called every few seconds.
     pub fn rest(&self) {
+        self.inner.shared.aging.rest();
         let Some(archive) = &self.inner.shared.archive else { return };
         let disk = archive.floor();
         let mut gone = Vec::new();
@@ -407,6 +415,12 @@ impl Store {
         }
         // not while others wait
         drop(gone);
+    }
+
+    /// Compresses objects that no write has replaced since the last call but one of [`Store::rest`], some `bytes` of them; whether
+    /// there are more.
+    pub fn compress(&self, bytes: usize) -> bool {
+        self.inner.shared.aging.compress(bytes)
     }
 
     /// Follows a bucket: everything after `from`, first what has happened, then what happens.
@@ -499,5 +513,12 @@ impl Store {
 
 fn shared(revision: Revision, codec: impl Codec, limits: Limits, archive: Option<Arc<Archive>>) -> Shared {
     let state = State { revision, floor: revision, rested: revision, buckets: HashMap::new() };
-    Shared { state: RwLock::new(state), codec: Box::new(codec), limits, vitals: Vitals::default(), archive }
+    Shared {
+        state: RwLock::new(state),
+        aging: Aging::default(),
+        codec: Box::new(codec),
+        limits,
+        vitals: Vitals::default(),
+        archive,
+    }
 }

@@ -57,6 +57,9 @@ use trainyard::install;
 const STOP_MAX: Duration = Duration::from_secs(5);
 /// How long trees of objects stay at least once nobody looks at them, while there is room; and at most twice that.
 const TREES_STAY: Duration = Duration::from_secs(2);
+/// Bytes of objects that are compressed at a time, which takes a millisecond or two, and how long others have their turn then.
+const COMPRESSED: usize = 1 << 20;
+const COMPRESSED_EVERY: Duration = Duration::from_millis(5);
 /// How long the status server may take: it answers what it has begun to, then writes what it holds back.
 const REPORTS_MAX: Duration = Duration::from_secs(11);
 
@@ -196,7 +199,11 @@ pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
             api::packed::rest();
             resting.rest();
             work.look(TREES_STAY);
-            tokio::time::sleep(TREES_STAY).await;
+            let over = tokio::time::Instant::now() + TREES_STAY;
+            while resting.compress(COMPRESSED) && tokio::time::Instant::now() < over {
+                tokio::time::sleep(COMPRESSED_EVERY).await;
+            }
+            tokio::time::sleep_until(over).await;
         }
     });
     let client_of = |program| Client::new(server.service(User::admin()).named(program), "default");

@@ -81,7 +81,7 @@ impl Definitions {
             if let Some((group, plural)) = self.kinds.get(name) {
                 catalog.remove_custom(group, plural);
             }
-            for served in super::served(definition, entry.bytes(), fresh_from) {
+            for served in super::served(definition, &entry.bytes(), fresh_from) {
                 self.kinds.insert(name.clone(), (served.resource.group.clone(), served.resource.plural.clone()));
                 catalog.add(served);
             }

@@ -322,6 +322,11 @@ impl Server {
         self.core.store.rest();
     }
 
+    /// Has the store compress some `bytes` of the objects that no write has replaced for two rests; whether there are more.
+    pub fn compress(&self, bytes: usize) -> bool {
+        self.core.store.compress(bytes)
+    }
+
     /// The server as a service without a socket, for a client in the same process. `user`: the user of its requests.
     pub fn service(self: &Arc<Self>, user: User) -> Local {
         Local { server: self.clone(), user: Arc::new(user), agent: None }

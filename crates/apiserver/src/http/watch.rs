@@ -72,7 +72,7 @@ impl Encoder {
         out.extend_from_slice(br#"","object":"#);
         match self.accepted.form {
             Form::Object => match object {
-                Object::Stored(entry) => out.extend_from_slice(entry.bytes()),
+                Object::Stored(entry) => out.extend_from_slice(&entry.bytes()),
                 Object::Made(_) => {
                     out.extend_from_slice(&object_bytes(object, self.target.served.resource.custom));
                 }
@@ -89,7 +89,8 @@ impl Encoder {
     fn shape(&self, kind: &str, object: &Object, out: &mut Vec<u8>) {
         let version = self.accepted.form_version;
         let tree = object.value();
-        let shown = Shown { tree: &tree, text: object.text() };
+        let text = object.text();
+        let shown = Shown { tree: &tree, text: text.as_deref() };
         if matches!(self.accepted.form, Form::Metadata | Form::MetadataList) {
             return shown.write_metadata(version, out);
         }

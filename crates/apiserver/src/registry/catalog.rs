@@ -247,7 +247,8 @@ impl Served {
 
     /// Whether an object is stored in this version. Its text says so at its beginning, as the server writes it.
     fn is_of_this_version(&self, entry: &Entry) -> bool {
-        let rest = entry.bytes().strip_prefix(self.lead.as_bytes());
+        let text = entry.bytes();
+        let rest = text.strip_prefix(self.lead.as_bytes());
         match rest.and_then(|rest| rest.first()) {
             Some(b',' | b'}') => true,
             _ => api::object::text(&entry.value(), "apiVersion") == self.api_version(),

@@ -30,6 +30,7 @@ pub(crate) use write::{enforce_namespace, other_uid, same_revision, time};
 
 use crate::query::Manner;
 use api::packed::Packed;
+use bytes::Bytes;
 use jiff::Timestamp;
 use resource::User;
 use resource::admission::{self, Admission, Objects, Operation};
@@ -115,7 +116,7 @@ impl Object {
     }
 
     /// The object's text, if it is kept.
-    pub(crate) fn text(&self) -> Option<&[u8]> {
+    pub(crate) fn text(&self) -> Option<Bytes> {
         match self {
             Self::Stored(entry) => Some(entry.bytes()),
             Self::Made(_) => None,

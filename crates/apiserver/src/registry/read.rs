@@ -60,7 +60,7 @@ impl Served {
     pub(crate) fn selects_object(&self, options: &ListOptions, signs: &Signs, object: &Object) -> bool {
         let Object::Stored(entry) = object else { return self.selects(options, &object.glance()) };
         let by_labels = || options.labels.is_empty() || options.labels.selects(&entry.object.labelled());
-        signs.are_in(entry.bytes())
+        signs.are_in(&entry.bytes())
             && by_labels()
             && (options.fields.is_empty() || {
                 let tree = entry.object.scalars();

@@ -115,7 +115,7 @@ async fn objects_are_followed_in_the_version_that_was_asked_for_until_the_kind_i
         let [thing] = &listed[..] else { panic!("there is one") };
         let stored = server.core.store.snapshot("example.com/things").iter(None, None).next().cloned().unwrap();
         assert_eq!(Arc::ptr_eq(thing, &stored.object), is_stored, "{version}");
-        let text: Value = serde_json::from_slice(thing.text()).unwrap();
+        let text: Value = serde_json::from_slice(&thing.text()).unwrap();
         assert_eq!(*thing.open(), text);
         assert_eq!((&text["apiVersion"], &text["size"]), (&json!(format!("example.com/{version}")), &json!(3)));
         assert!(server.core.follow(&v2, revision).is_some());

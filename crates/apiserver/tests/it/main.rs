@@ -10,6 +10,7 @@ mod asked_admission;
 mod asked_namespaces;
 mod asked_values;
 mod audit;
+mod compressed;
 mod definitions;
 mod documents;
 mod follow;

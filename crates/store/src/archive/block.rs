@@ -113,7 +113,7 @@ fn record(event: &Event, out: &mut Vec<u8>) {
     for entry in event.previous.iter().chain([&event.entry]) {
         out.extend_from_slice(&entry.created.to_le_bytes());
         out.extend_from_slice(&entry.revision.to_le_bytes());
-        text(out, entry.bytes());
+        text(out, &entry.bytes());
     }
 }
 

@@ -41,8 +41,8 @@ fn write_some(store: &Store, dice: &mut Dice) -> Event {
 /// What a watch shows of an event.
 fn shown(event: &Event) -> (Revision, bool, String, Option<String>) {
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-    let before = event.previous.as_ref().map(|entry| text(entry.bytes()));
-    (event.revision, event.deleted, text(event.entry.bytes()), before)
+    let before = event.previous.as_ref().map(|entry| text(&entry.bytes()));
+    (event.revision, event.deleted, text(&event.entry.bytes()), before)
 }
 
 fn drain(watcher: &mut Watcher) -> Result<Vec<Event>, Gone> {

@@ -60,7 +60,8 @@ impl Server {
                 let include = include(&ask.query)?;
                 let now = self.core.world.now();
                 let value = answer.object.value();
-                let shown = Shown { tree: &value, text: answer.object.text() };
+                let text = answer.object.text();
+                let shown = Shown { tree: &value, text: text.as_deref() };
                 let row = table::row(&target.served, shown, include, accepted.form_version, now);
                 // what was made for a trial has no version
                 let meta = match api::object::resource_version(&value) {
@@ -153,7 +154,7 @@ impl Server {
                 let listed = (!items.is_empty()).then(|| {
                     items.iter().map(|object| {
                         move |out: &mut Vec<u8>| match object.text() {
-                            Some(text) => Shown { tree: &Value::Null, text: Some(text) }.write_metadata(version, out),
+                            Some(text) => Shown { tree: &Value::Null, text: Some(&text) }.write_metadata(version, out),
                             None => Shown { tree: &object.glance(), text: None }.write_metadata(version, out),
                         }
                     })
@@ -171,7 +172,8 @@ impl Server {
                 let rows = items.iter().map(|object| {
                     move |out: &mut Vec<u8>| {
                         let tree = if lean { object.lean() } else { object.glance() };
-                        let shown = Shown { tree: &tree, text: object.text() };
+                        let text = object.text();
+                        let shown = Shown { tree: &tree, text: text.as_deref() };
                         table::row(served, shown, include, version, now).write(out);
                     }
                 });
@@ -234,7 +236,7 @@ fn list_bytes(served: &Served, items: &[Object], meta: &Value) -> Vec<u8> {
             out.push(b',');
         }
         let bytes = match item {
-            Object::Stored(entry) => entry.bytes().clone(),
+            Object::Stored(entry) => entry.bytes(),
             Object::Made(value) => wire::to_vec(value, custom).into(),
         };
         match bytes.strip_prefix(lead.as_bytes()) {
