@@ -199,11 +199,11 @@ pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
             api::packed::rest();
             resting.rest();
             work.look(TREES_STAY);
-            let over = tokio::time::Instant::now() + TREES_STAY;
-            while resting.compress(COMPRESSED) && tokio::time::Instant::now() < over {
+            let over = tokio::time::sleep(TREES_STAY);
+            while resting.compress(COMPRESSED) && tokio::time::Instant::now() < over.deadline() {
                 tokio::time::sleep(COMPRESSED_EVERY).await;
             }
-            tokio::time::sleep_until(over).await;
+            over.await;
         }
     });
     let client_of = |program| Client::new(server.service(User::admin()).named(program), "default");
