@@ -49,22 +49,19 @@ impl Aging {
         waiting.rests = waiting.rests.saturating_add(1);
     }
 
-    /// Compresses old objects, some `bytes` of them; whether there are more.
+    /// Compresses old objects, some `bytes` of them; whether there may be more.
     pub(crate) fn compress(&self, bytes: usize) -> bool {
         let mut models = lock(&self.models);
         let mut left = bytes;
         while left > 0 {
-            let (bucket, object) = {
+            let oldest = {
                 let mut waiting = lock(&self.waiting);
                 let now = waiting.rests;
-                match waiting.objects.front() {
-                    Some((_, _, since)) if now.saturating_sub(*since) >= OLD => {}
-                    _ => return false,
-                }
-                let Some((bucket, object, _)) = waiting.objects.pop_front() else { return false };
+                let oldest = waiting.objects.pop_front_if(|(_, _, since)| now.saturating_sub(*since) >= OLD);
                 waiting.left = waiting.left.min(waiting.objects.len());
-                (bucket, object)
+                oldest
             };
+            let Some((bucket, object, _)) = oldest else { return false };
             if let Some(object) = object.upgrade() {
                 object.compress(models.entry(bucket).or_default());
                 left = left.saturating_sub(object.length());

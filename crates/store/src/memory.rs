@@ -400,8 +400,8 @@ impl Store {
         Err(gone(oldest))
     }
 
-    /// Drops from memory the events from before the last call that the disk has: by now those who watch have heard of them. To be
-    /// called every few seconds.
+    /// A while is over: objects are older by one rest ([`Store::compress`]), and the events from before the last call that the disk
+    /// has are dropped from memory, as by now those who watch have heard of them. To be called every few seconds.
     pub fn rest(&self) {
         self.inner.shared.aging.rest();
         let Some(archive) = &self.inner.shared.archive else { return };
@@ -417,8 +417,8 @@ impl Store {
         drop(gone);
     }
 
-    /// Compresses objects that no write has replaced since the last call but one of [`Store::rest`], some `bytes` of them; whether
-    /// there are more.
+    /// Compresses some `bytes` of the objects that no write has replaced during the last two rests ([`Store::rest`]). True: there may be
+    /// more of them.
     pub fn compress(&self, bytes: usize) -> bool {
         self.inner.shared.aging.compress(bytes)
     }

@@ -96,7 +96,7 @@ pub(crate) async fn zip(response: Response<Body>) -> Response<Body> {
 /// One object's bytes, as its kind lays them out.
 pub(crate) fn object_bytes(object: &Object, custom: bool) -> Vec<u8> {
     match object {
-        Object::Stored(entry) => entry.bytes().to_vec(),
+        Object::Stored(entry) => entry.bytes().into(),
         Object::Made(value) => wire::to_vec(value, custom),
     }
 }

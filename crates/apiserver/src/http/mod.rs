@@ -317,12 +317,12 @@ impl Server {
         }
     }
 
-    /// Has the store drop from memory the history from before the last call, which the disk has. To be called every few seconds.
+    /// Tells the store that a while is over ([`store::Store::rest`]). To be called every few seconds.
     pub fn rest(&self) {
         self.core.store.rest();
     }
 
-    /// Has the store compress some `bytes` of the objects that no write has replaced for two rests; whether there are more.
+    /// Has the store compress some `bytes` of its old objects; whether there may be more ([`store::Store::compress`]).
     pub fn compress(&self, bytes: usize) -> bool {
         self.core.store.compress(bytes)
     }

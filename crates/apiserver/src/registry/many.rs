@@ -42,7 +42,7 @@ impl Core {
             let rest = targets.get(deleted.len()..).unwrap_or_default();
             let mut batch = Batch::default();
             for target in rest.iter().take(TOGETHER) {
-                batch.bytes = batch.bytes.saturating_add(self.entry(target).map_or(0, |entry| entry.bytes().len()));
+                batch.bytes = batch.bytes.saturating_add(self.entry(target).map_or(0, |entry| entry.length()));
                 match self.apart(long, || self.delete(target, options, user)).await {
                     Ok(Attempt::Done(answer)) => {
                         warn(answer.warnings);
