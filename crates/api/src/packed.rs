@@ -12,6 +12,7 @@
 
 use crate::compressed::{Compressed, Models};
 use crate::part;
+use crate::take::{self, Take};
 use bytes::Bytes;
 use serde_json::Value;
 use std::collections::VecDeque;
@@ -142,7 +143,12 @@ impl Packed {
 
     /// Its tree, of which managed fields may be missing, for a reader of many objects, once each.
     pub fn lean(&self) -> Arc<Value> {
-        self.held().unwrap_or_else(|| Arc::new(part::lean(&self.text())))
+        self.part(take::lean)
+    }
+
+    /// Its tree, of which members may be missing that `take` leaves out, for a reader of many objects, once each.
+    pub fn part(&self, take: fn(&str) -> Take) -> Arc<Value> {
+        self.held().unwrap_or_else(|| Arc::new(part::taken(&self.text(), take)))
     }
 
     /// Its tree, of which all but its kind and its metadata may be missing, for a reader of many objects, once each.

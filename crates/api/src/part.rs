@@ -81,7 +81,7 @@ pub fn scalars(text: &[u8]) -> Value {
 }
 
 /// Those members that are to be read, in one pass; null for a text that is no JSON.
-fn taken(text: &[u8], take: fn(&str) -> Take) -> Value {
+pub fn taken(text: &[u8], take: fn(&str) -> Take) -> Value {
     Taking(take).deserialize(&mut serde_json::Deserializer::from_slice(text)).unwrap_or_default()
 }
 

@@ -4,6 +4,7 @@ use crate::source::Held;
 use api::compressed::Models;
 use api::object::{self, Gvk, Key};
 use api::packed::Packed;
+use api::take::Take;
 use reconcile::World;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -266,6 +267,10 @@ impl World for Cache {
         self.held(gvk, namespace).iter().for_each(|held| look(&held.lean()));
     }
 
+    fn each_part(&self, gvk: &Gvk, take: fn(&str) -> Take, look: &mut dyn FnMut(&Arc<Value>)) {
+        self.held(gvk, None).iter().for_each(|held| look(&held.part(take)));
+    }
+
     fn mentioning(&self, gvk: &Gvk, namespace: Option<&str>, word: &str) -> Vec<Arc<Value>> {
         let mut held = self.held(gvk, namespace);
         held.retain(|held| held.may_have(word));
@@ -429,6 +434,8 @@ mod tests {
             let mut names = Vec::new();
             cache.each(&gvk(), None, &mut |object| names.push(object::meta(object, "name").to_owned()));
             assert_eq!(names, ["a", "b"]);
+            cache.each_part(&gvk(), api::take::lean, &mut |object| names.push(object::meta(object, "uid").to_owned()));
+            assert_eq!(names, ["a", "b", "a", "b"]);
         }
         let packed = Cache::packing(Some(|_| true));
         listed(&packed, &[pod("a", 5, "one"), pod("b", 5, "two")], 5);

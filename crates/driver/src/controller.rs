@@ -31,7 +31,27 @@ pub(crate) trait Wake: Send + Sync {
     fn every(&self) -> bool;
     /// The kinds that it names, its own included.
     fn kinds(&self) -> Vec<Gvk>;
-    fn wake(&self, gvk: &Gvk, object: &Value, lane: Lane);
+    fn wake(&self, gvk: &Gvk, object: &Value, news: News);
+}
+
+/// How a controller comes to hear of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum News {
+    /// It has changed.
+    Changed,
+    /// It was in a list, and may have changed.
+    Listed,
+    /// It was in the cache before any controller took its first look.
+    AtStart,
+}
+
+impl News {
+    fn lane(self) -> Lane {
+        match self {
+            Self::Changed => Lane::Changed,
+            Self::Listed | Self::AtStart => Lane::Listed,
+        }
+    }
 }
 
 /// A reconciler whose observations nobody needs to name. Everything around the decision is then compiled once, not once for
@@ -154,12 +174,16 @@ impl Wake for Controller {
         primary.into_iter().chain(named).cloned().collect()
     }
 
-    fn wake(&self, gvk: &Gvk, object: &Value, lane: Lane) {
-        let add = |target| self.queue.add_to(lane, target);
+    fn wake(&self, gvk: &Gvk, object: &Value, news: News) {
+        let add = |target| self.queue.add_to(news.lane(), target);
+        let woken = match news {
+            News::Changed | News::Listed => Watch::woken_by,
+            News::AtStart => Watch::woken_at_start,
+        };
         self.primary.woken_by(gvk, object).filter(|_| self.reconciler.concerns(object)).into_iter().for_each(add);
         for watch in &self.watches {
             // the watch of a kind, which all controllers share, must not end with it
-            match catch_unwind(AssertUnwindSafe(|| watch.woken_by(&self.primary, &*self.cache, gvk, object))) {
+            match catch_unwind(AssertUnwindSafe(|| woken(watch, &self.primary, &*self.cache, gvk, object))) {
                 Ok(targets) => targets.into_iter().for_each(add),
                 Err(panic) => {
                     let (controller, panic) = (self.reconciler.name(), words(&*panic));
@@ -437,7 +461,7 @@ mod tests {
                     controller.wake(
                         &Gvk::new("", "v1", "Pod"),
                         &serde_json::json!({"metadata": {"name": "p", "namespace": "ns"}}),
-                        Lane::Changed,
+                        News::Changed,
                     );
                     tokio::time::sleep(Duration::from_millis(10)).await;
                 }
@@ -472,8 +496,8 @@ mod tests {
             })
             .collect();
         let pod = |name: &str| serde_json::json!({"metadata": {"name": name, "namespace": "ns"}});
-        let wake = |name: &str| controller.wake(&Gvk::new("", "v1", "Pod"), &pod(name), Lane::Changed);
-        controller.wake(&Gvk::new("", "v1", "Node"), &pod("node"), Lane::Changed);
+        let wake = |name: &str| controller.wake(&Gvk::new("", "v1", "Pod"), &pod(name), News::Changed);
+        controller.wake(&Gvk::new("", "v1", "Node"), &pod("node"), News::Changed);
         for second in 0..60 {
             for i in 0..20 {
                 wake(&format!("observe-{i}"));

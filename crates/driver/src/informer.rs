@@ -2,20 +2,21 @@
 
 use crate::Options;
 use crate::cache::Cache;
-use crate::controller::Wake;
+use crate::controller::{News, Wake};
 use crate::requests::{Part, RequestError, Requests};
 use crate::source::{self, Events, Held, Source, Told};
 use api::error_chain;
 use api::object::{self, Gvk, Key};
+use api::packed::Packed;
 use futures::{FutureExt, StreamExt};
-use reconcile::queue::{BACKOFF_MAX, Lane};
+use reconcile::queue::BACKOFF_MAX;
 use reconcile::wakes::{is_tracked, states};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -48,6 +49,24 @@ impl Troubles {
     }
 }
 
+/// Says when a kind has been listed once.
+struct Listed {
+    sender: watch::Sender<bool>,
+    /// The controllers wait for it.
+    at_start: bool,
+}
+
+impl Listed {
+    /// Whether the controllers take their first look after this list.
+    fn is_awaited(&self) -> bool {
+        self.at_start && !*self.sender.borrow()
+    }
+
+    fn done(&self) {
+        self.sender.send_replace(true);
+    }
+}
+
 /// The informers of a driver.
 pub(crate) struct Informers {
     shared: Arc<Shared>,
@@ -65,6 +84,8 @@ struct Shared {
     /// How often a CRD changed: each change is a reason to ask again what is served. Counted, so that a change that comes
     /// while somebody asks is not lost on them.
     definitions: watch::Sender<u64>,
+    /// A permit for each look at a listed object that may be taken at a time, by all controllers together.
+    looks: Arc<Semaphore>,
 }
 
 fn crds() -> Gvk {
@@ -79,6 +100,7 @@ impl Informers {
         options: Options,
         troubles: Arc<Troubles>,
         stop: CancellationToken,
+        looks: Arc<Semaphore>,
     ) -> Self {
         let shared = Shared {
             requests,
@@ -89,6 +111,7 @@ impl Informers {
             stop,
             running: Mutex::default(),
             definitions: watch::Sender::new(0),
+            looks,
         };
         Self { shared: Arc::new(shared), tasks: tokio::sync::Mutex::new(JoinSet::new()) }
     }
@@ -118,7 +141,7 @@ impl Informers {
         {
             let mut tasks = self.tasks.lock().await;
             for gvk in wanted {
-                listed.extend(self.shared.spawn(gvk, &mut tasks));
+                listed.extend(self.shared.spawn(gvk, true, &mut tasks));
             }
             if every {
                 // subscribed before the discovery above could be out of date
@@ -143,12 +166,12 @@ impl Informers {
 fn wake_all(concerned: &[&Arc<dyn Wake>], gvk: &Gvk, old: Option<&Held>, held: &Held, object: &Value) {
     // most of the time the texts tell that the old tree is not needed
     let old = old.filter(|old| old.may_concern_others(held)).map(Held::open);
-    states(old.as_deref(), object).for_each(|state| wake(concerned, gvk, state, Lane::Changed));
+    states(old.as_deref(), object).for_each(|state| wake(concerned, gvk, state, News::Changed));
 }
 
-fn wake(concerned: &[&Arc<dyn Wake>], gvk: &Gvk, object: &Value, lane: Lane) {
+fn wake(concerned: &[&Arc<dyn Wake>], gvk: &Gvk, object: &Value, news: News) {
     for controller in concerned {
-        controller.wake(gvk, object, lane);
+        controller.wake(gvk, object, news);
     }
 }
 
@@ -165,17 +188,19 @@ fn trackable(served: &BTreeMap<Gvk, crate::requests::Served>) -> Vec<Gvk> {
 }
 
 impl Shared {
-    fn spawn(self: &Arc<Self>, gvk: Gvk, tasks: &mut JoinSet<()>) -> Option<watch::Receiver<bool>> {
+    /// Starts an informer, unless there is one. `at_start`: the controllers wait until it has listed.
+    fn spawn(self: &Arc<Self>, gvk: Gvk, at_start: bool, tasks: &mut JoinSet<()>) -> Option<watch::Receiver<bool>> {
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         if running.contains_key(&gvk) {
             return None;
         }
         let stop = self.stop.child_token();
         running.insert(gvk.clone(), stop.clone());
-        let (done, listed) = watch::channel(false);
+        let (sender, listed) = watch::channel(false);
+        let done = Listed { sender, at_start };
         let shared = self.clone();
         tasks.spawn(async move {
-            let follow = || AssertUnwindSafe(shared.follow(gvk.clone(), stop.clone(), done.clone())).catch_unwind();
+            let follow = || AssertUnwindSafe(shared.follow(&gvk, &stop, &done)).catch_unwind();
             while follow().await.is_err() {
                 tracing::error!(kind = %gvk, "bug: following this kind panicked; listing again");
                 tokio::time::sleep(RETRY).await;
@@ -185,14 +210,14 @@ impl Shared {
     }
 
     /// Lists and watches one kind until stopped.
-    async fn follow(&self, gvk: Gvk, stop: CancellationToken, listed: watch::Sender<bool>) {
+    async fn follow(&self, gvk: &Gvk, stop: &CancellationToken, listed: &Listed) {
         let mut definitions = self.definitions.subscribe();
         let mut wait = RETRY;
         while !stop.is_cancelled() {
             definitions.mark_unchanged();
             let began = Instant::now();
             let outcome = tokio::select! {
-                outcome = self.list_and_watch(&gvk, &listed) => outcome,
+                outcome = self.list_and_watch(gvk, listed) => outcome,
                 () = stop.cancelled() => return,
             };
             if began.elapsed() > WAIT_MAX {
@@ -205,21 +230,21 @@ impl Shared {
                 Ok(()) => {}
                 Err(error @ RequestError::UnknownKind(_)) => {
                     // an optional kind (PodGroup, say): its CRD may come later
-                    listed.send_replace(true);
-                    self.troubles.note(&gvk, error_chain(&error));
+                    listed.done();
+                    self.troubles.note(gvk, error_chain(&error));
                 }
                 Err(error) => {
                     let refused = matches!(error.code(), 401 | 403);
                     pause = error.retry_after().map_or(pause, |asked| asked.max(pause).min(BACKOFF_MAX));
                     let error = error_chain(&error);
-                    if self.troubles.note(&gvk, error.clone()) && refused {
+                    if self.troubles.note(gvk, error.clone()) && refused {
                         tracing::warn!(kind = %gvk, error, "may not list or watch this kind; trying again until I may");
                     } else {
                         tracing::debug!(kind = %gvk, error, "watch failed; listing again");
                     }
                 }
             }
-            let is_served = self.requests.served(&gvk).is_some();
+            let is_served = self.requests.served(gvk).is_some();
             wait = wait.saturating_mul(2).min(WAIT_MAX);
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
@@ -231,24 +256,28 @@ impl Shared {
     }
 
     /// One list, then watches from where the last ended. Ok: the watch must begin anew from a list.
-    async fn list_and_watch(&self, gvk: &Gvk, listed: &watch::Sender<bool>) -> Result<(), RequestError> {
+    async fn list_and_watch(&self, gvk: &Gvk, listed: &Listed) -> Result<(), RequestError> {
         let concerned = self.concerned(gvk);
+        let news = if listed.is_awaited() { News::AtStart } else { News::Listed };
         let mut there = BTreeSet::new();
-        let mut take_in = |items: Vec<(Held, Arc<Value>)>| {
+        let mut take_in = |items: &[(Held, Arc<Value>)]| {
             there.extend(items.iter().map(|(_, item)| Key::of(item)));
-            let past = self.cache.list_part(gvk, &items);
+            let past = self.cache.list_part(gvk, items);
             // states of objects that have changed since the last list
-            past.iter().for_each(|object| wake(&concerned, gvk, object, Lane::Changed));
-            items.iter().for_each(|(_, item)| wake(&concerned, gvk, item, Lane::Listed));
+            past.iter().for_each(|object| wake(&concerned, gvk, object, News::Changed));
         };
-        let mut revision = match self.source().and_then(|source| source.list(gvk)) {
+        // those of which nobody has heard yet
+        let mut quiet = Vec::new();
+        let revision = match self.source().and_then(|source| source.list(gvk)) {
             Some((items, revision)) => {
                 // not all trees at once
                 for part in items.chunks(TOGETHER) {
-                    take_in(part.iter().map(|item| (Held::Packed(item.clone()), item.lean())).collect());
+                    let part: Vec<_> = part.iter().map(|item| (Held::Packed(item.clone()), item.head())).collect();
+                    take_in(&part);
                     // a list of a hundred thousand takes seconds, in which others want their turn
                     tokio::task::yield_now().await;
                 }
+                quiet = items;
                 revision.to_string()
             }
             None => {
@@ -257,8 +286,9 @@ impl Shared {
                     part = self.requests.list(gvk, &part.rest).await?;
                     let mut items = std::mem::take(&mut part.items);
                     items.iter_mut().for_each(|item| self.slim(gvk, item));
-                    let items = items.into_iter().map(Arc::new);
-                    take_in(items.map(|item| (Held::Tree(item.clone()), item)).collect());
+                    let items: Vec<_> = items.into_iter().map(Arc::new).collect();
+                    take_in(&items.iter().map(|item| (Held::Tree(item.clone()), item.clone())).collect::<Vec<_>>());
+                    items.iter().for_each(|item| wake(&concerned, gvk, item, news));
                     if part.rest.is_empty() {
                         break part.revision;
                     }
@@ -266,8 +296,36 @@ impl Shared {
             }
         };
         let past = self.cache.list_end(gvk, &there, revision.parse().unwrap_or(0));
-        past.iter().for_each(|object| wake(&concerned, gvk, object, Lane::Changed));
-        listed.send_replace(true);
+        drop(there);
+        past.iter().for_each(|object| wake(&concerned, gvk, object, News::Changed));
+        listed.done();
+        tokio::select! {
+            ended = self.watch(gvk, revision, &concerned) => ended,
+            never = self.tell_of(gvk, quiet, &concerned, news) => match never {},
+        }
+    }
+
+    /// Wakes whom listed objects concern: a few at a time, and beside what changes meanwhile.
+    async fn tell_of(
+        &self,
+        gvk: &Gvk,
+        items: Vec<Arc<Packed>>,
+        concerned: &[&Arc<dyn Wake>],
+        news: News,
+    ) -> std::convert::Infallible {
+        for part in items.chunks(TOGETHER) {
+            // never an error: nobody closes it
+            let permit = self.looks.acquire().await.ok();
+            part.iter().for_each(|item| wake(concerned, gvk, &item.lean(), news));
+            drop(permit);
+            tokio::task::yield_now().await;
+        }
+        drop(items);
+        std::future::pending().await
+    }
+
+    /// Watches from a revision on. Ok: the watch must begin anew from a list.
+    async fn watch(&self, gvk: &Gvk, mut revision: String, concerned: &[&Arc<dyn Wake>]) -> Result<(), RequestError> {
         loop {
             let began = Instant::now();
             let Some(mut events) = self.events(gvk, &revision).await? else { return Ok(()) };
@@ -281,13 +339,13 @@ impl Shared {
                         if let Some(witness) = &self.options.witness {
                             witness(gvk, old.as_ref().map(Held::open).as_deref(), &object);
                         }
-                        wake_all(&concerned, gvk, old.as_ref(), &held, &object);
+                        wake_all(concerned, gvk, old.as_ref(), &held, &object);
                     }
                     Told::Was(held) => {
                         let object = held.open();
                         revision = object::resource_version(&object).to_owned();
                         let old = self.cache.tell_deleted(gvk, &object);
-                        wake_all(&concerned, gvk, old.as_ref(), &held, &object);
+                        wake_all(concerned, gvk, old.as_ref(), &held, &object);
                     }
                     Told::Nothing(until) => revision = until,
                     Told::Forgotten => return Ok(()),
@@ -360,7 +418,7 @@ impl Shared {
                 self.running.lock().unwrap_or_else(PoisonError::into_inner).remove(&gvk);
             }
             for gvk in wanted {
-                self.spawn(gvk, &mut tasks);
+                self.spawn(gvk, false, &mut tasks);
             }
         }
         tasks.shutdown().await;

@@ -177,7 +177,7 @@ impl Driver {
     ///
     /// Expected flow: discovery; one informer per kind that a reconciler names (every kind, where one is keyed by
     /// [`Primary::Every`]); when all have listed, the workers start; from then on each change wakes the reconcilers whose
-    /// watches name it.
+    /// watches name it, and so does, a few at a time, each object that was listed.
     ///
     /// Guarantees: one object is decided on by one worker at a time for each reconciler; no reconciler decides before all
     /// of its kinds were listed once; a panic in a reconciler costs that object a backoff and nothing else.
@@ -198,6 +198,7 @@ impl Driver {
             self.options,
             self.troubles,
             stop.clone(),
+            self.looks,
         );
         if !informers.start(every).await {
             informers.shutdown().await;

@@ -3,6 +3,7 @@
 use crate::requests::RequestError;
 use api::object::{self, Gvk};
 use api::packed::Packed;
+use api::take::Take;
 use futures::stream::BoxStream;
 use reconcile::wakes;
 use serde_json::Value;
@@ -64,6 +65,14 @@ impl Held {
         match self {
             Self::Tree(object) => object.clone(),
             Self::Packed(packed) => packed.head(),
+        }
+    }
+
+    /// Its tree, of which members may be missing that `take` leaves out, for a caller that looks at many objects once.
+    pub(crate) fn part(&self, take: fn(&str) -> Take) -> Arc<Value> {
+        match self {
+            Self::Tree(object) => object.clone(),
+            Self::Packed(packed) => packed.part(take),
         }
     }
 

@@ -18,6 +18,7 @@ pub mod testing;
 pub mod wakes;
 
 use api::object::{self, Gvk, Key, Target};
+use api::take::Take;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use std::sync::Arc;
@@ -90,7 +91,8 @@ pub enum Wakes {
     ControllerOwner,
     /// Whatever the function says. It gets the changed object (its last state, where it was deleted) and the world.
     Keys(fn(&dyn World, &Value) -> Vec<Target>),
-    /// These, whatever has changed; and the change is noted for the reconciler to find.
+    /// These, whatever has changed; and the change is noted for the reconciler to find. Its first look is at all objects, so what
+    /// was there before is not noted.
     Noted(Arc<wakes::Notes>, Vec<Target>),
     /// None: it is only read.
     Nothing,
@@ -130,6 +132,11 @@ pub trait World {
     /// that a caller can copy a little out of many; managed fields may be missing.
     fn each(&self, gvk: &Gvk, namespace: Option<&str>, look: &mut dyn FnMut(&Arc<Value>)) {
         self.list(gvk, namespace).iter().for_each(look);
+    }
+
+    /// As [`World::each`] of all namespaces, of objects of which members may be missing that `take` leaves out.
+    fn each_part(&self, gvk: &Gvk, _take: fn(&str) -> Take, look: &mut dyn FnMut(&Arc<Value>)) {
+        self.each(gvk, None, look);
     }
 
     /// Those of a kind in a namespace (`None`: everywhere) that may have a word, of which JSON escapes nothing, somewhere in

@@ -58,6 +58,15 @@ impl Watch {
         self.gvk == *gvk || (self.is_every() && is_tracked(gvk))
     }
 
+    /// The keys that an object wakes which was there before the controller's first look: as if it had changed, but it is not noted,
+    /// because that look is at everything.
+    pub fn woken_at_start(&self, primary: &Primary, world: &dyn World, gvk: &Gvk, object: &Value) -> Vec<Target> {
+        match &self.wakes {
+            Wakes::Noted(_, keys) if self.is_of(gvk) => keys.clone(),
+            _ => self.woken_by(primary, world, gvk, object),
+        }
+    }
+
     /// The keys that a change of this object wakes, in a controller of `primary`.
     pub fn woken_by(&self, primary: &Primary, world: &dyn World, gvk: &Gvk, object: &Value) -> Vec<Target> {
         if !self.is_of(gvk) {

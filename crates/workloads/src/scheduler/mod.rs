@@ -48,7 +48,7 @@ pub use owned::{Kept, Needs, Rule};
 use reconcile::wakes::Notes;
 use reconcile::{Decision, Event, EventType, Next, OnError, Op, Primary, Reconciler, Wakes, Watch, World, Write};
 use serde_json::{Value, json};
-use slim::slim;
+use slim::{slim, taking};
 pub use standing::Standing;
 use std::ops::DerefMut;
 use std::sync::Arc;
@@ -199,7 +199,7 @@ impl Reconciler for Scheduler {
             None => {
                 let mut index = Index::with_rules(&self.rules);
                 for gvk in self.kinds() {
-                    world.each(&gvk, None, &mut |object| {
+                    world.each_part(&gvk, taking(&gvk), &mut |object| {
                         let target = Target { gvk: gvk.clone(), key: Key::of(object) };
                         index.take_in(&target, Some(&slim(&gvk, object)));
                     });

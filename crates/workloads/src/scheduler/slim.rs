@@ -1,13 +1,47 @@
 //! What the scheduler keeps of an object: the members that it reads, and no others. Of a pod that is about a tenth.
+//!
+//! [`taking`] says which members of a text are worth reading for that, and [`slim`] cuts what was read: some of it depends on values.
 
 use super::gang;
 use api::jobset;
 use api::object::Gvk;
+use api::take::{self, Take};
 use serde_json::{Map, Value};
 use std::sync::Arc;
 
 /// The parts of a pod's containers that say what it asks of a node.
 const CONTAINER: [&str; 3] = ["resources", "ports", "restartPolicy"];
+
+const KIND: [&str; 2] = ["apiVersion", "kind"];
+const METADATA: [&str; 9] = [
+    "name",
+    "namespace",
+    "uid",
+    "resourceVersion",
+    "generation",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "labels",
+    "ownerReferences",
+];
+const POD_SPEC: [&str; 12] = [
+    "affinity",
+    "nodeName",
+    "nodeSelector",
+    "overhead",
+    "preemptionPolicy",
+    "priority",
+    "resources",
+    "restartPolicy",
+    "schedulerName",
+    "schedulingGates",
+    "tolerations",
+    "topologySpreadConstraints",
+];
+const VOLUME: [&str; 1] = ["persistentVolumeClaim"];
+const JOB_SPEC: [&str; 3] = ["suspend", "parallelism", "completions"];
+const JOB_STATUS: [&str; 4] = ["active", "conditions", "failedIndexes", "succeeded"];
+const JOBSET_STATUS: [&str; 1] = ["restarts"];
 
 /// Those members of an object that are there.
 fn members(object: &Value, names: &[&str]) -> Map<String, Value> {
@@ -37,55 +71,85 @@ pub(super) fn slim(gvk: &Gvk, object: &Arc<Value>) -> Arc<Value> {
     }
 }
 
+/// Which members of a kind's objects [`slim`] keeps, and perhaps more.
+pub(super) fn taking(gvk: &Gvk) -> fn(&str) -> Take {
+    match (gvk.group.as_str(), gvk.kind.as_str()) {
+        ("", "Pod") => take_pod,
+        ("batch", "Job") => take_job,
+        (jobset::GROUP, _) => take_jobset,
+        _ => take::lean,
+    }
+}
+
+fn named(names: &[&str], member: &str) -> Take {
+    if names.contains(&member) { Take::All } else { Take::Nothing }
+}
+
+fn take_metadata(member: &str) -> Take {
+    match member {
+        "annotations" => Take::Some(|name| named(&gang::ANNOTATIONS, name)),
+        _ => named(&METADATA, member),
+    }
+}
+
+fn take_pod(member: &str) -> Take {
+    match member {
+        "metadata" => Take::Some(take_metadata),
+        "spec" => Take::Some(|member| match member {
+            "containers" | "initContainers" => Take::Some(|member| named(&CONTAINER, member)),
+            "volumes" => Take::Some(|member| named(&VOLUME, member)),
+            _ => named(&POD_SPEC, member),
+        }),
+        "status" => Take::Some(|member| named(&["phase", "conditions"], member)),
+        _ => named(&KIND, member),
+    }
+}
+
+fn take_job(member: &str) -> Take {
+    match member {
+        "metadata" => Take::Some(take_metadata),
+        "spec" => Take::Some(|member| named(&JOB_SPEC, member)),
+        "status" => Take::Some(|member| named(&JOB_STATUS, member)),
+        _ => Take::Nothing,
+    }
+}
+
+fn take_jobset(member: &str) -> Take {
+    match member {
+        "metadata" => Take::Some(take_metadata),
+        "spec" => Take::Some(|member| match member {
+            "replicatedJobs" => Take::Some(|member| match member {
+                "template" => Take::Some(|member| match member {
+                    "spec" => Take::Some(|member| named(&JOB_SPEC, member)),
+                    _ => Take::Nothing,
+                }),
+                _ => Take::All,
+            }),
+            _ => Take::All,
+        }),
+        "status" => Take::Some(|member| named(&JOBSET_STATUS, member)),
+        _ => named(&KIND, member),
+    }
+}
+
 fn metadata(object: &Value, annotations: &[&str]) -> Map<String, Value> {
     let meta = &object["metadata"];
-    let mut slim = members(
-        meta,
-        &[
-            "name",
-            "namespace",
-            "uid",
-            "resourceVersion",
-            "generation",
-            "creationTimestamp",
-            "deletionTimestamp",
-            "labels",
-            "ownerReferences",
-        ],
-    );
+    let mut slim = members(meta, &METADATA);
     put(&mut slim, "annotations", members(&meta["annotations"], annotations));
     slim
 }
 
 fn pod(pod: &Value) -> Value {
-    let mut slim = members(pod, &["apiVersion", "kind"]);
+    let mut slim = members(pod, &KIND);
     put(&mut slim, "metadata", metadata(pod, &gang::ANNOTATIONS));
     let whole = &pod["spec"];
-    let mut spec = members(
-        whole,
-        &[
-            "affinity",
-            "nodeName",
-            "nodeSelector",
-            "overhead",
-            "preemptionPolicy",
-            "priority",
-            "resources",
-            "restartPolicy",
-            "schedulerName",
-            "schedulingGates",
-            "tolerations",
-            "topologySpreadConstraints",
-        ],
-    );
+    let mut spec = members(whole, &POD_SPEC);
     for list in ["containers", "initContainers"] {
         spec.extend(elements(whole, list, &CONTAINER).map(|containers| (list.to_owned(), containers)));
     }
     let volumes = whole["volumes"].as_array().into_iter().flatten();
-    let claims: Vec<Value> = volumes
-        .filter(|volume| volume.get("persistentVolumeClaim").is_some())
-        .map(|volume| members(volume, &["persistentVolumeClaim"]).into())
-        .collect();
+    let claims: Vec<Value> =
+        volumes.map(|volume| members(volume, &VOLUME)).filter(|claim| !claim.is_empty()).map(Value::Object).collect();
     if !claims.is_empty() {
         spec.insert("volumes".to_owned(), claims.into());
     }
@@ -103,22 +167,22 @@ fn pod(pod: &Value) -> Value {
 
 /// A Job's spec without the template of its pods.
 fn job_spec(spec: &Value) -> Map<String, Value> {
-    members(spec, &["suspend", "parallelism", "completions"])
+    members(spec, &JOB_SPEC)
 }
 
 fn job(job: &Value) -> Value {
     let mut slim = Map::new();
     put(&mut slim, "metadata", metadata(job, &[]));
     put(&mut slim, "spec", job_spec(&job["spec"]));
-    put(&mut slim, "status", members(&job["status"], &["active", "conditions", "failedIndexes", "succeeded"]));
+    put(&mut slim, "status", members(&job["status"], &JOB_STATUS));
     slim.into()
 }
 
 fn jobset(jobset: &Value) -> Value {
-    let mut slim = members(jobset, &["apiVersion", "kind"]);
+    let mut slim = members(jobset, &KIND);
     put(&mut slim, "metadata", metadata(jobset, &[]));
     put(&mut slim, "spec", jobset_spec(&jobset["spec"]));
-    put(&mut slim, "status", members(&jobset["status"], &["restarts"]));
+    put(&mut slim, "status", members(&jobset["status"], &JOBSET_STATUS));
     slim.into()
 }
 
@@ -153,6 +217,11 @@ mod tests {
     use super::*;
     use serde_json::json;
 
+    /// An object as it is read from its text.
+    fn read(gvk: &Gvk, whole: &Value) -> Arc<Value> {
+        slim(gvk, &Arc::new(api::part::taken(whole.to_string().as_bytes(), taking(gvk))))
+    }
+
     #[test]
     fn what_is_read_of_a_slim_object_is_what_is_read_of_the_whole() {
         let whole = Arc::new(json!({
@@ -176,6 +245,7 @@ mod tests {
         assert_eq!(cut["metadata"]["annotations"], json!({"batch.kubernetes.io/job-completion-index": "3"}));
         assert!(cut["metadata"].get("managedFields").is_none());
         assert_eq!(slim(&pod_gvk, &cut), cut, "once is enough");
+        assert_eq!(read(&pod_gvk, &whole), cut);
 
         let whole = Arc::new(json!({
             "apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": {"name": "s", "namespace": "n"},
@@ -188,5 +258,16 @@ mod tests {
         assert!(plan.is_some());
         assert_eq!(Plan::of(&cut), plan);
         assert!(!cut.to_string().contains("containers"));
+        assert_eq!(read(&jobset::gvk(), &whole), cut);
+
+        let whole = Arc::new(json!({
+            "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j", "labels": {"a": "b"}, "managedFields": [{}]},
+            "spec": {"parallelism": 3, "completions": 3, "suspend": true, "template": {"spec": {"containers": [{"name": "c"}]}}},
+            "status": {"active": 1, "conditions": [{"type": "Complete"}], "failedIndexes": "1", "succeeded": 2, "ready": 1},
+        }));
+        let gvk = Gvk::new("batch", "v1", "Job");
+        let cut = slim(&gvk, &whole);
+        assert_eq!((&cut["status"]["succeeded"], cut["status"].get("ready")), (&json!(2), None));
+        assert_eq!(read(&gvk, &whole), cut);
     }
 }
