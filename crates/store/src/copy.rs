@@ -101,7 +101,7 @@ pub fn drop_damaged_closed(path: &Path, rows: &[SetAside]) -> Result<(), OpenErr
 pub fn adopt(path: &Path) -> Result<(usize, Revision), OpenError> {
     let mut db = Connection::open_with_flags(path, rusqlite::OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     layout::prepare(&mut db)?;
-    let loaded = layout::load(&db)?;
+    let loaded = layout::load(&db, None)?;
     if let Some(error) = loaded.broken {
         return Err(error.into());
     }

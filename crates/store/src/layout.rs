@@ -7,7 +7,8 @@ use crate::{Entry, Key, OpenError, Revision, SetAside};
 use api::packed::Packed;
 use rusqlite::types::{FromSql, ToSqlOutput, ValueRef};
 use rusqlite::{Connection, OptionalExtension, Row, ToSql, params};
-use std::sync::Arc;
+use std::cmp::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Version of the file's layout.
 pub(crate) const FORMAT: i64 = 2;
@@ -25,6 +26,8 @@ const TABLES: &str = "
         bucket, namespace, name, created, revision, value, why TEXT NOT NULL, checksum INTEGER);
     CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 ";
+/// A reader of a half of the table looks after so many rows whether it has met the other one.
+const LOOK_UP: usize = 256;
 const SELECT: &str = "SELECT bucket, namespace, name, created, revision, value, checksum FROM objects";
 const PUT: &str = "
     INSERT INTO objects (bucket, namespace, name, created, revision, value, checksum) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
@@ -116,21 +119,16 @@ impl Loaded {
     }
 }
 
-/// Reads all objects. The result names what cannot be read; an error is one of the whole file.
-pub(crate) fn load(db: &Connection) -> Result<Loaded, OpenError> {
-    let mut loaded = Loaded::default();
-    scan(db, "ORDER BY bucket, namespace, name", &mut loaded)?;
-    if loaded.broken.is_some() {
-        // from the other end, up to the same hole
-        let mut rest = Loaded::default();
-        scan(db, "ORDER BY bucket DESC, namespace DESC, name DESC", &mut rest)?;
-        rest.entries.reverse();
-        let last = loaded.entries.last().map(|(bucket, entry)| (bucket.clone(), entry.key.clone()));
-        let is_new = |(bucket, entry): &(Arc<str>, Entry)| {
-            last.as_ref().is_none_or(|(b, key)| (b.as_ref(), key) < (bucket.as_ref(), &entry.key))
-        };
-        loaded.entries.extend(rest.entries.into_iter().filter(is_new));
-    }
+/// A row's place in the order of the table.
+type Place = (Arc<str>, Key);
+
+/// Reads all objects, where there is a second connection to the same content from both ends at the same time. The result names what
+/// cannot be read; an error is one of the whole file.
+pub(crate) fn load(db: &Connection, second: Option<Connection>) -> Result<Loaded, OpenError> {
+    let mut loaded = match second.and_then(|second| from_both_ends(db, second)) {
+        Some(entries) => Loaded { entries, ..Loaded::default() },
+        None => from_the_start(db)?,
+    };
     let newest = loaded.entries.iter().map(|(_, entry)| entry.revision).max().unwrap_or(0);
     let (revision, check) = match (meta(db, "revision"), meta(db, "revision_check")) {
         (Ok(revision), Ok(check)) => (revision, check),
@@ -143,7 +141,74 @@ pub(crate) fn load(db: &Connection) -> Result<Loaded, OpenError> {
     Ok(loaded)
 }
 
-fn scan(db: &Connection, order: &str, loaded: &mut Loaded) -> Result<(), OpenError> {
+const ASCENDING: &str = "ORDER BY bucket, namespace, name";
+const DESCENDING: &str = "ORDER BY bucket DESC, namespace DESC, name DESC";
+
+/// Reads all objects that can be read.
+fn from_the_start(db: &Connection) -> Result<Loaded, OpenError> {
+    let mut loaded = Loaded::default();
+    scan(db, ASCENDING, &mut loaded, |_| false)?;
+    if loaded.broken.is_some() {
+        // from the other end, up to the same hole
+        let mut rest = Loaded::default();
+        scan(db, DESCENDING, &mut rest, |_| false)?;
+        append(&mut loaded.entries, rest.entries);
+    }
+    Ok(loaded)
+}
+
+/// Appends what was read from the other end, but for what is there already.
+fn append(entries: &mut Vec<(Arc<str>, Entry)>, mut rest: Vec<(Arc<str>, Entry)>) {
+    let last: Option<Place> = entries.last().map(|(bucket, entry)| (bucket.clone(), entry.key.clone()));
+    let is_new = |(bucket, entry): &(Arc<str>, Entry)| {
+        last.as_ref().is_none_or(|(b, key)| (b.as_ref(), key) < (bucket.as_ref(), &entry.key))
+    };
+    rest.reverse();
+    entries.extend(rest.into_iter().filter(is_new));
+}
+
+/// Reads all objects by two threads that go until they meet. `None`: something is not as it should be, and
+/// [`from_the_start`] says what.
+fn from_both_ends(db: &Connection, second: Connection) -> Option<Vec<(Arc<str>, Entry)>> {
+    // how far each has come
+    let (first, last) = (Mutex::new(None), Mutex::new(None));
+    // an answer every so often suffices: what both have read counts once
+    let meets =
+        |own: &Mutex<Option<Place>>, others: &Mutex<Option<Place>>, far: Ordering, entries: &[(Arc<str>, Entry)]| {
+            let Some((bucket, entry)) = entries.last().filter(|_| entries.len().is_multiple_of(LOOK_UP)) else {
+                return false;
+            };
+            let place = (bucket.clone(), entry.key.clone());
+            let others = others.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let met = others.is_some_and(|others| place.cmp(&others) != far);
+            *own.lock().unwrap_or_else(PoisonError::into_inner) = Some(place);
+            met
+        };
+    let read = |db: &Connection, order, meets: &dyn Fn(&[(Arc<str>, Entry)]) -> bool| {
+        let mut loaded = Loaded::default();
+        scan(db, order, &mut loaded, meets).ok()?;
+        (loaded.broken.is_none() && loaded.damaged.is_empty()).then_some(loaded.entries)
+    };
+    let (entries, rest) = std::thread::scope(|scope| {
+        let backwards = std::thread::Builder::new().spawn_scoped(scope, || {
+            let second = second;
+            read(&second, DESCENDING, &|entries| meets(&last, &first, Ordering::Greater, entries))
+        });
+        let entries = read(db, ASCENDING, &|entries| meets(&first, &last, Ordering::Less, entries));
+        (entries, backwards.ok().and_then(|backwards| backwards.join().ok().flatten()))
+    });
+    let mut entries = entries?;
+    append(&mut entries, rest?);
+    Some(entries)
+}
+
+/// Reads in an order, until `enough` says so of what there is.
+fn scan(
+    db: &Connection,
+    order: &str,
+    loaded: &mut Loaded,
+    enough: impl Fn(&[(Arc<str>, Entry)]) -> bool,
+) -> Result<(), OpenError> {
     let mut rows = db.prepare(&format!("{SELECT} {order}"))?;
     let mut rows = rows.query([])?;
     loop {
@@ -168,6 +233,9 @@ fn scan(db: &Connection, order: &str, loaded: &mut Loaded) -> Result<(), OpenErr
                     _ => bucket.into(),
                 };
                 loaded.entries.push((bucket, entry));
+                if enough(&loaded.entries) {
+                    return Ok(());
+                }
             }
             Err(why) => {
                 let key = [Part::read(row, 0), Part::read(row, 1), Part::read(row, 2)];
@@ -350,4 +418,54 @@ fn entry(row: &Row<'_>) -> Result<(String, Entry, Option<i64>), String> {
         object: Arc::new(Packed::from_text(bytes)),
     };
     Ok((column(row, 0)?, entry, row.get(6).ok()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file of so many objects in two buckets, closed, and two connections to it.
+    fn filled(dir: &std::path::Path, count: u64) -> (Connection, Connection) {
+        let path = dir.join("s.sqlite");
+        let mut db = Connection::open(&path).unwrap();
+        prepare(&mut db).unwrap();
+        let tx = db.transaction().unwrap();
+        for n in 0..count {
+            let bucket = if n % 3 == 0 { "a" } else { "b" };
+            let object = Arc::new(Packed::from_text(format!("{{\"n\":{n}}}").into_bytes()));
+            put(&tx, bucket, &Entry { key: Key::new("ns", &format!("n{n}")), created: n, revision: n, object })
+                .unwrap();
+        }
+        tx.commit().unwrap();
+        (db, Connection::open(&path).unwrap())
+    }
+
+    fn places(entries: &[(Arc<str>, Entry)]) -> Vec<(Place, u64)> {
+        entries.iter().map(|(bucket, entry)| ((bucket.clone(), entry.key.clone()), entry.revision)).collect()
+    }
+
+    #[test]
+    fn both_ends_make_the_whole() {
+        let looked_up = u64::try_from(LOOK_UP).unwrap();
+        for count in [0, 1, 2, looked_up - 1, looked_up, looked_up + 1, 2 * looked_up, 20 * looked_up + 7] {
+            let dir = tempfile::tempdir().unwrap();
+            let (db, second) = filled(dir.path(), count);
+            let read = from_both_ends(&db, second).expect("nothing is wrong with it");
+            let whole = from_the_start(&db).unwrap().entries;
+            assert_eq!(read.len() as u64, count);
+            assert_eq!(places(&read), places(&whole));
+        }
+    }
+
+    #[test]
+    fn damage_is_for_a_single_reader() {
+        for damaged in ["n0", "n700", "n999"] {
+            let dir = tempfile::tempdir().unwrap();
+            let (db, second) = filled(dir.path(), 1000);
+            db.execute("UPDATE objects SET created = created + 1 WHERE name = ?1", [damaged]).unwrap();
+            assert!(from_both_ends(&db, second).is_none());
+            let loaded = load(&db, None).unwrap();
+            assert_eq!((loaded.entries.len(), loaded.damaged.len()), (999, 1));
+        }
+    }
 }

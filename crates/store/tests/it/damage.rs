@@ -56,6 +56,39 @@ fn a_changed_row_is_found_by_its_checksum() {
     assert_eq!(names(&Store::open(&path, Plain).unwrap()), ["n2", "n3"]);
 }
 
+/// A large file is read from both ends, whatever its folder is called, with what its log alone has, and whole or damaged.
+#[test]
+fn a_large_file_is_read_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let [first, second] = ["a b?c=d#%41é", "other"].map(|name| dir.path().join(name));
+    [&first, &second].iter().for_each(|dir| std::fs::create_dir(dir).unwrap());
+    let (path, copy) = (first.join("s.sqlite"), second.join("s.sqlite"));
+    let store = Store::open(&path, Plain).unwrap();
+    let object = |n: usize| put(&format!("n{n}"), json!({"n": n, "text": "x".repeat(1 << 20)}), Expect::Absent);
+    (0..40).for_each(|n| _ = write(&store, object(n)).unwrap());
+    drop(store);
+    let store = Store::open(&path, Plain).unwrap();
+    write(&store, object(40)).unwrap();
+    let objects = served(&store);
+    assert_eq!(objects.len(), 41);
+    // as a crash leaves it
+    for end in ["", "-wal"] {
+        let of = |path: &Path| format!("{}{end}", path.display());
+        std::fs::copy(of(&path), of(&copy)).unwrap();
+    }
+    drop(store);
+    for path in [&path, &copy] {
+        assert!(std::fs::metadata(path).unwrap().len() > 32 << 20);
+        assert!(served(&Store::open(path, Plain).unwrap()) == objects);
+    }
+    let db = rusqlite::Connection::open(&copy).unwrap();
+    db.execute("UPDATE objects SET created = created + 1 WHERE name = 'n7'", []).unwrap();
+    drop(db);
+    let store = Store::open(&copy, Plain).unwrap();
+    assert_eq!(served(&store).len(), 40);
+    assert_eq!(store.health().set_aside.len(), 1);
+}
+
 /// Whatever bit of the file flips: what is served is what was written, and what is not served is reported.
 #[test]
 fn a_flipped_bit_is_found_wherever_it_is() {
