@@ -151,6 +151,11 @@ impl Packed {
         self.held().unwrap_or_else(|| Arc::new(part::taken(&self.text(), take)))
     }
 
+    /// Its tree, of which all but what [`part::identity`] reads may be missing, for a reader of many objects, once each.
+    pub fn identity(&self) -> Arc<Value> {
+        self.held().unwrap_or_else(|| Arc::new(part::identity(&self.text())))
+    }
+
     /// Its tree, of which all but its kind and its metadata may be missing, for a reader of many objects, once each.
     pub fn head(&self) -> Arc<Value> {
         self.held().unwrap_or_else(|| Arc::new(part::head(&self.text())))

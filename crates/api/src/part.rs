@@ -10,16 +10,43 @@ use serde_json::{Map, Value};
 /// The members of a JSON object, in their order: the text between a name's quotes, and the text of the value. Ends early where
 /// the text is no JSON object.
 pub fn members(text: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
-    let mut rest = trimmed(text).strip_prefix(b"{").unwrap_or_default();
+    let mut rest = inside(text);
     std::iter::from_fn(move || {
-        let name = quoted(trimmed(rest))?;
-        let after = trimmed(trimmed(rest).get(name.len()..)?).strip_prefix(b":")?;
-        let after = trimmed(after);
+        let (name, after) = name(rest)?;
         let value = value(after)?;
-        let next = trimmed(after.get(value.len()..)?);
-        rest = next.strip_prefix(b",").unwrap_or_default();
-        Some((name.get(1..name.len().saturating_sub(1))?, value))
+        rest = behind(after, value).unwrap_or_default();
+        Some((name, value))
     })
+}
+
+/// What an object's text has behind its bracket.
+fn inside(text: &[u8]) -> &[u8] {
+    trimmed(text).strip_prefix(b"{").unwrap_or_default()
+}
+
+/// The name at the start of a member, without quotes, and the rest of the text from its value on.
+fn name(rest: &[u8]) -> Option<(&[u8], &[u8])> {
+    let rest = trimmed(rest);
+    let name = quoted(rest)?;
+    let after = trimmed(rest.get(name.len()..)?).strip_prefix(b":")?;
+    Some((name.get(1..name.len().saturating_sub(1))?, trimmed(after)))
+}
+
+/// The next member, behind a value and its comma.
+fn behind<'a>(after: &'a [u8], value: &[u8]) -> Option<&'a [u8]> {
+    trimmed(after.get(value.len()..)?).strip_prefix(b",")
+}
+
+/// An object's text from the value of a member on: what comes before it is read, and no more.
+fn from_member<'a>(text: &'a [u8], wanted: &[u8]) -> Option<&'a [u8]> {
+    let mut rest = inside(text);
+    loop {
+        let (name, after) = name(rest)?;
+        if name == wanted {
+            return Some(after);
+        }
+        rest = behind(after, value(after)?)?;
+    }
 }
 
 /// The elements of a JSON list, in their order. Ends early where the text is no JSON list.
@@ -44,20 +71,33 @@ pub fn lean(text: &[u8]) -> Value {
     taken(text, take::lean)
 }
 
+/// The object with nothing but that of its metadata which tells it from others, says of which version it is, and who owns it.
+pub fn identity(text: &[u8]) -> Value {
+    const READ: [&[u8]; 5] = [b"name", b"namespace", b"ownerReferences", b"resourceVersion", b"uid"];
+    let metadata = from_member(text, b"metadata").unwrap_or_default();
+    let read = members(metadata).filter(|(name, _)| READ.contains(name));
+    let metadata: Map<String, Value> = read.map(|(name, value)| (unescaped(name), parsed(value))).collect();
+    Value::Object(Map::from_iter([("metadata".to_owned(), metadata.into())]))
+}
+
 /// The object with nothing but its kind and its metadata, without managed fields.
 pub fn head(text: &[u8]) -> Value {
     let mut head = Map::new();
-    for (name, value) in members(text) {
-        let read = match name {
-            b"metadata" => taken(value, take::metadata),
-            b"apiVersion" | b"kind" => parsed(value),
-            _ => continue,
+    let mut rest = inside(text);
+    while let Some((name, after)) = name(rest) {
+        let read: Option<fn(&[u8]) -> Value> = match name {
+            b"metadata" => Some(|value| taken(value, take::metadata)),
+            b"apiVersion" | b"kind" => Some(started),
+            _ => None,
         };
-        head.insert(unescaped(name), read);
-        // what follows is most of the text
-        if head.len() == 3 {
-            break;
+        if let Some(read) = read {
+            head.insert(unescaped(name), read(after));
+            // what follows is most of the text
+            if head.len() == 3 {
+                break;
+            }
         }
+        rest = value(after).and_then(|value| behind(after, value)).unwrap_or_default();
     }
     if text.starts_with(b"{") { Value::Object(head) } else { parsed(text) }
 }
@@ -98,6 +138,11 @@ fn without(text: &[u8], mut read: impl FnMut(&[u8], &[u8]) -> Option<Value>) -> 
     Value::Object(object)
 }
 
+/// The value at the start of a text, wherever it ends.
+fn started(text: &[u8]) -> Value {
+    taken(text, |_| Take::All)
+}
+
 fn parsed(text: &[u8]) -> Value {
     serde_json::from_slice(text).unwrap_or_default()
 }
@@ -117,13 +162,16 @@ fn trimmed(text: &[u8]) -> &[u8] {
 
 /// The string at the start of a text, with its quotes.
 fn quoted(text: &[u8]) -> Option<&[u8]> {
-    let mut escaped = false;
-    let end = text.strip_prefix(b"\"")?.iter().position(|byte| {
-        let closes = *byte == b'"' && !escaped;
-        escaped = *byte == b'\\' && !escaped;
-        closes
-    })?;
-    text.get(..end.saturating_add(2))
+    text.strip_prefix(b"\"")?;
+    let mut at = 1_usize;
+    loop {
+        at = at.saturating_add(memchr::memchr2(b'"', b'\\', text.get(at..)?)?);
+        if text.get(at) == Some(&b'"') {
+            return text.get(..=at);
+        }
+        // whatever is escaped
+        at = at.saturating_add(2);
+    }
 }
 
 /// The value at the start of a text.
@@ -131,22 +179,24 @@ fn value(text: &[u8]) -> Option<&[u8]> {
     match text.first()? {
         b'"' => quoted(text),
         b'{' | b'[' => {
-            let (mut depth, mut inside, mut escaped) = (0_usize, false, false);
-            let end = text.iter().position(|byte| {
-                if inside {
-                    inside = escaped || *byte != b'"';
-                    escaped = *byte == b'\\' && !escaped;
-                    return false;
-                }
-                match byte {
-                    b'"' => inside = true,
+            let (mut at, mut depth) = (0_usize, 0_usize);
+            loop {
+                match text.get(at)? {
+                    b'"' => {
+                        at = at.saturating_add(quoted(text.get(at..)?)?.len());
+                        continue;
+                    }
                     b'{' | b'[' => depth = depth.saturating_add(1),
-                    b'}' | b']' => depth = depth.saturating_sub(1),
+                    b'}' | b']' => {
+                        depth = depth.saturating_sub(1);
+                        if depth == 0 {
+                            return text.get(..=at);
+                        }
+                    }
                     _ => {}
                 }
-                depth == 0
-            })?;
-            text.get(..=end)
+                at = at.saturating_add(1);
+            }
         }
         _ => {
             let end = text.iter().position(|byte| matches!(byte, b',' | b'}' | b']') || byte.is_ascii_whitespace());
@@ -172,10 +222,26 @@ mod tests {
         expected["metadata"].as_object_mut().unwrap().remove("managedFields");
         assert_eq!(lean(text.as_bytes()), expected);
         assert_eq!(labels(text.as_bytes()), json!({"metadata": {"labels": {"k": "v\"}"}}}));
+        let owners = json!([{"uid": "o", "controller": true}]);
+        let mut owned = object.clone();
+        owned["metadata"]["ownerReferences"] = owners.clone();
+        owned["metadata"]["uid"] = "u".into();
+        let own = json!({"metadata": {"name": "a", "ownerReferences": owners, "uid": "u"}});
+        assert_eq!(identity(owned.to_string().as_bytes()), own);
+        assert_eq!(identity(serde_json::to_string_pretty(&owned).unwrap().as_bytes()), own);
         let mut named = object.clone();
         named["kind"] = "K".into();
-        let expected_head = json!({"kind": "K", "metadata": expected["metadata"]});
+        let mut expected_head = json!({"kind": "K", "metadata": expected["metadata"]});
         assert_eq!(head(named.to_string().as_bytes()), expected_head);
+        expected_head["apiVersion"] = "v1".into();
+        let metadata = object["metadata"].to_string();
+        for text in [
+            format!(r#"{{"apiVersion":"v1","kind":"K","metadata":{metadata},"spec":[1"#),
+            format!(r#"{{"spec":[1],"metadata":{metadata},"apiVersion":"v1","kind":"K"}}"#),
+            format!(r#"{{"kind":"K","metadata":{metadata},"status":{{}},"apiVersion":"v1","x":1}}"#),
+        ] {
+            assert_eq!(head(text.as_bytes()), expected_head, "{text}");
+        }
         assert_eq!(member(text.as_bytes(), "spec").map(parsed), Some(object["spec"].clone()));
         assert_eq!(member(text.as_bytes(), "status"), None);
         assert_eq!(lean(serde_json::to_string_pretty(&object).unwrap().as_bytes()), expected);
@@ -186,6 +252,8 @@ mod tests {
         for text in ["", "null", "[1]", "{", "{\"a", "{\"a\":", "{\"a\":[", "{\"a\":\"\\", "{\"a\":{\"b\":1]"] {
             assert_eq!(member(text.as_bytes(), "b"), None, "{text}");
             let _ = lean(text.as_bytes());
+            let _ = head(text.as_bytes());
+            assert_eq!(identity(text.as_bytes()), json!({"metadata": {}}), "{text}");
             assert_eq!(labels(text.as_bytes()), json!({}), "{text}");
         }
     }

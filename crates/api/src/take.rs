@@ -17,6 +17,11 @@ pub fn lean(member: &str) -> Take {
     if member == "metadata" { Take::Some(metadata) } else { Take::All }
 }
 
+/// Of an object: all but `metadata.managedFields` and `spec`.
+pub fn state(member: &str) -> Take {
+    if member == "spec" { Take::Nothing } else { lean(member) }
+}
+
 /// Of metadata: all but `managedFields`.
 pub fn metadata(member: &str) -> Take {
     if member == "managedFields" { Take::Nothing } else { Take::All }
@@ -97,6 +102,13 @@ mod tests {
 
     fn taken(object: &Value, take: fn(&str) -> Take) -> Value {
         Taking(take).deserialize(&mut serde_json::Deserializer::from_str(&object.to_string())).expect("JSON")
+    }
+
+    #[test]
+    fn a_state_is_without_what_was_asked_for() {
+        let object =
+            json!({"kind": "K", "metadata": {"name": "a", "managedFields": [1]}, "spec": {"x": 1}, "status": {"y": 2}});
+        assert_eq!(taken(&object, state), json!({"kind": "K", "metadata": {"name": "a"}, "status": {"y": 2}}));
     }
 
     #[test]

@@ -169,22 +169,31 @@ impl Cache {
         kinds.entry(gvk.clone()).or_insert_with(|| Kind { models: models(), ..Kind::default() })
     }
 
-    /// Takes in a part of a fresh list; returns the states that are no more, of objects that have changed.
+    /// Whether there is any object of a kind.
+    pub(crate) fn has(&self, gvk: &Gvk) -> bool {
+        self.read().get(gvk).is_some_and(|kind| !kind.objects.is_empty())
+    }
+
+    /// Takes in a part of a fresh list, of each object its identity at least ([`api::part::identity`]); returns the states that are
+    /// no more, of objects that have changed.
     pub(crate) fn list_part(&self, gvk: &Gvk, objects: &[(Held, Arc<Value>)]) -> Vec<Arc<Value>> {
         let mut kinds = self.write();
         let kind = self.kind(&mut kinds, gvk);
         let past = objects.iter().filter_map(|(held, object)| {
             let old = kind.put(held, object)?.open();
-            (old["metadata"] != object["metadata"]).then_some(old)
+            (object::resource_version(&old) != object::resource_version(object)).then_some(old)
         });
         past.collect()
     }
 
-    /// The end of a fresh list at `revision`: only what it had is there; returns the states that are no more.
-    pub(crate) fn list_end(&self, gvk: &Gvk, listed: &BTreeSet<Key>, at: u64) -> Vec<Arc<Value>> {
+    /// The end of a fresh list at `revision`: only what it had is there (`None`: all there is); returns the states that are no more.
+    pub(crate) fn list_end(&self, gvk: &Gvk, listed: Option<&BTreeSet<Key>>, at: u64) -> Vec<Arc<Value>> {
         let mut kinds = self.write();
         let kind = self.kind(&mut kinds, gvk);
-        let gone: Vec<Key> = kind.objects.keys().filter(|key| !listed.contains(key)).cloned().collect();
+        let gone: Vec<Key> = match listed {
+            Some(listed) => kind.objects.keys().filter(|key| !listed.contains(key)).cloned().collect(),
+            None => Vec::new(),
+        };
         let mut past: Vec<Held> = gone.iter().filter_map(|key| kind.remove(key)).collect();
         past.extend(std::mem::take(&mut kind.displaced).into_values());
         kind.told = at;
@@ -323,7 +332,7 @@ mod tests {
     fn listed(cache: &Cache, objects: &[Arc<Value>], at: u64) -> Vec<Arc<Value>> {
         let parts: Vec<_> = objects.iter().map(|o| (Held::Tree(o.clone()), o.clone())).collect();
         let mut past = cache.list_part(&gvk(), &parts);
-        past.extend(cache.list_end(&gvk(), &objects.iter().map(|o| Key::of(o)).collect(), at));
+        past.extend(cache.list_end(&gvk(), Some(&objects.iter().map(|o| Key::of(o)).collect()), at));
         past
     }
 

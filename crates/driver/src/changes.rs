@@ -1,10 +1,11 @@
 //! What becomes of a kind's objects, for readers that are no reconcilers and keep no cache: from the server in this process, or by
 //! requests.
 
-use crate::source::{Held, Source, Told};
+use crate::source::{Source, Told};
 use api::object::Gvk;
 use api::packed::Packed;
 use api::selector::{Selector, Signs};
+use api::take::{self, Take};
 use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt};
 use kube::Client;
@@ -38,8 +39,20 @@ impl Feed {
     /// - `plural`: the kind's name in paths.
     /// - `which`: spares requests, and a first list, what the reader would pass over.
     pub fn changes(&self, gvk: &Gvk, plural: &str, which: Config) -> BoxStream<'static, Event<Arc<Value>>> {
+        self.parts(gvk, plural, which, take::lean)
+    }
+
+    /// The same; of the objects that there are at first, members may be missing that `take` leaves out.
+    pub fn parts(
+        &self,
+        gvk: &Gvk,
+        plural: &str,
+        which: Config,
+        take: fn(&str) -> Take,
+    ) -> BoxStream<'static, Event<Arc<Value>>> {
+        let reading = Reading { signs: signs(&which), take };
         match self {
-            Self::Source(source) => followed(source.clone(), gvk.clone(), signs(&which)).boxed(),
+            Self::Source(source) => followed(source.clone(), gvk.clone(), reading, At::Start).boxed(),
             Self::Requests { client, namespace } => {
                 let kind = GroupVersionKind::gvk(&gvk.group, &gvk.version, &gvk.kind);
                 let kind = ApiResource::from_gvk_with_plural(&kind, plural);
@@ -51,6 +64,27 @@ impl Feed {
             }
         }
     }
+
+    /// The same without the objects that there are at first.
+    pub fn news(&self, gvk: &Gvk, plural: &str, which: Config) -> BoxStream<'static, Event<Arc<Value>>> {
+        match self {
+            Self::Source(source) => {
+                let reading = Reading { signs: Signs::default(), take: take::lean };
+                let now = source.list(gvk).map_or(At::Start, |(_, revision)| At::Revision(revision));
+                followed(source.clone(), gvk.clone(), reading, now).boxed()
+            }
+            Self::Requests { .. } => self.changes(gvk, plural, which),
+        }
+        .filter(|event| std::future::ready(matches!(event, Event::Apply(_) | Event::Delete(_))))
+        .boxed()
+    }
+}
+
+/// What a reader wants of a first list.
+#[derive(Clone)]
+struct Reading {
+    signs: Signs,
+    take: fn(&str) -> Take,
 }
 
 fn watched(api: Api<DynamicObject>, which: Config) -> impl Stream<Item = Event<Arc<Value>>> {
@@ -95,22 +129,22 @@ fn signs(which: &Config) -> Signs {
     signs
 }
 
-fn followed(source: Arc<dyn Source>, gvk: Gvk, signs: Signs) -> impl Stream<Item = Event<Arc<Value>>> {
-    stream::unfold(At::Start, move |at| next(source.clone(), gvk.clone(), signs.clone(), at)).flatten()
+fn followed(source: Arc<dyn Source>, gvk: Gvk, reading: Reading, from: At) -> impl Stream<Item = Event<Arc<Value>>> {
+    stream::unfold(from, move |at| next(source.clone(), gvk.clone(), reading.clone(), at)).flatten()
 }
 
 /// The next portion, which may be none, and where it leaves the reader.
 async fn next(
     source: Arc<dyn Source>,
     gvk: Gvk,
-    signs: Signs,
+    reading: Reading,
     at: At,
 ) -> Option<(BoxStream<'static, Event<Arc<Value>>>, At)> {
     let nothing = || stream::empty().boxed();
     let one = |event| stream::iter([event]).boxed();
     Some(match at {
         At::Start => match source.list(&gvk) {
-            Some((objects, revision)) => (listed(objects, signs).boxed(), At::Revision(revision)),
+            Some((objects, revision)) => (listed(objects, reading).boxed(), At::Revision(revision)),
             None => {
                 tokio::time::sleep(RETRY).await;
                 (nothing(), At::Start)
@@ -137,9 +171,9 @@ async fn next(
 }
 
 /// A list, whose trees are there one after the other.
-fn listed(objects: Vec<Arc<Packed>>, signs: Signs) -> impl Stream<Item = Event<Arc<Value>>> {
+fn listed(objects: Vec<Arc<Packed>>, Reading { signs, take }: Reading) -> impl Stream<Item = Event<Arc<Value>>> {
     let objects = objects.into_iter().filter(move |object| signs.are_in(&object.text()));
-    let objects = objects.map(|object| Event::InitApply(Held::Packed(object).lean()));
+    let objects = objects.map(move |object| Event::InitApply(object.part(take)));
     let all = std::iter::once(Event::Init).chain(objects).chain(std::iter::once(Event::InitDone));
     // of a hundred thousand objects others have their turn in between
     stream::iter(all).then(async |event| {

@@ -259,9 +259,10 @@ impl Shared {
     async fn list_and_watch(&self, gvk: &Gvk, listed: &Listed) -> Result<(), RequestError> {
         let concerned = self.concerned(gvk);
         let news = if listed.is_awaited() { News::AtStart } else { News::Listed };
-        let mut there = BTreeSet::new();
+        // what was there before, and is not in the list, is gone
+        let mut there = self.cache.has(gvk).then(BTreeSet::new);
         let mut take_in = |items: &[(Held, Arc<Value>)]| {
-            there.extend(items.iter().map(|(_, item)| Key::of(item)));
+            there.iter_mut().for_each(|there| there.extend(items.iter().map(|(_, item)| Key::of(item))));
             let past = self.cache.list_part(gvk, items);
             // states of objects that have changed since the last list
             past.iter().for_each(|object| wake(&concerned, gvk, object, News::Changed));
@@ -272,7 +273,7 @@ impl Shared {
             Some((items, revision)) => {
                 // not all trees at once
                 for part in items.chunks(TOGETHER) {
-                    let part: Vec<_> = part.iter().map(|item| (Held::Packed(item.clone()), item.head())).collect();
+                    let part: Vec<_> = part.iter().map(|item| (Held::Packed(item.clone()), item.identity())).collect();
                     take_in(&part);
                     // a list of a hundred thousand takes seconds, in which others want their turn
                     tokio::task::yield_now().await;
@@ -295,24 +296,17 @@ impl Shared {
                 }
             }
         };
-        let past = self.cache.list_end(gvk, &there, revision.parse().unwrap_or(0));
+        let past = self.cache.list_end(gvk, there.as_ref(), revision.parse().unwrap_or(0));
         drop(there);
         past.iter().for_each(|object| wake(&concerned, gvk, object, News::Changed));
         listed.done();
-        tokio::select! {
-            ended = self.watch(gvk, revision, &concerned) => ended,
-            never = self.tell_of(gvk, quiet, &concerned, news) => match never {},
-        }
+        let (ended, ()) =
+            tokio::join!(self.watch(gvk, revision, &concerned), self.tell_of(gvk, quiet, &concerned, news));
+        ended
     }
 
     /// Wakes whom listed objects concern: a few at a time, and beside what changes meanwhile.
-    async fn tell_of(
-        &self,
-        gvk: &Gvk,
-        items: Vec<Arc<Packed>>,
-        concerned: &[&Arc<dyn Wake>],
-        news: News,
-    ) -> std::convert::Infallible {
+    async fn tell_of(&self, gvk: &Gvk, items: Vec<Arc<Packed>>, concerned: &[&Arc<dyn Wake>], news: News) {
         for part in items.chunks(TOGETHER) {
             // never an error: nobody closes it
             let permit = self.looks.acquire().await.ok();
@@ -320,8 +314,6 @@ impl Shared {
             drop(permit);
             tokio::task::yield_now().await;
         }
-        drop(items);
-        std::future::pending().await
     }
 
     /// Watches from a revision on. Ok: the watch must begin anew from a list.

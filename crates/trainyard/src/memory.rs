@@ -71,10 +71,15 @@ pub fn on_park() {
 /// A process that works less than one in so many parts of the time rests.
 const RESTS: u32 = 50;
 
+/// A process that works more than this share of the time of all processors is busy.
+const BUSY: f64 = 0.75;
+
 /// Whether this process works, by its processor time.
 #[derive(Debug, Default)]
 pub struct Work {
     before: Duration,
+    /// It was busy, in so many looks in a row.
+    busy: u32,
     /// Nothing has happened since memory was given back.
     is_done: bool,
 }
@@ -94,10 +99,18 @@ impl Work {
         }
     }
 
+    /// In how many of the last looks in a row it was busy.
+    pub fn busy(&self) -> u32 {
+        self.busy
+    }
+
     /// Whether work has ended since the last call.
     fn rests(&mut self, now: Duration, passed: Duration) -> bool {
         let worked = now.saturating_sub(self.before);
         self.before = now;
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let is_busy = worked.as_secs_f64() > passed.as_secs_f64() * processors as f64 * BUSY;
+        self.busy = if is_busy { self.busy.saturating_add(1) } else { 0 };
         let was_done = self.is_done;
         self.is_done = worked.saturating_mul(RESTS) < passed;
         self.is_done && !was_done
@@ -177,6 +190,13 @@ mod tests {
         let looks = [(300, false), (301, true), (302, false), (400, false), (450, false), (451, true)];
         for (now, ends) in looks {
             assert_eq!(work.rests(ms(now), ms(2000)), ends, "at {now} ms of work");
+            assert_eq!(work.busy(), 0);
+        }
+        let processors = u64::try_from(std::thread::available_parallelism().map_or(1, usize::from)).unwrap();
+        for (n, part, busy) in [(1, 8, 1), (2, 8, 2), (3, 7, 0), (4, 8, 1)] {
+            work.before = Duration::ZERO;
+            work.rests(ms(200 * part * processors), ms(2000));
+            assert_eq!(work.busy(), busy, "look {n}");
         }
     }
 

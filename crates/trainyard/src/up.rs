@@ -60,6 +60,8 @@ const TREES_STAY: Duration = Duration::from_secs(2);
 /// Bytes of objects that are compressed at a time, which takes a millisecond or two, and how long others have their turn then.
 const COMPRESSED: usize = 1 << 20;
 const COMPRESSED_EVERY: Duration = Duration::from_millis(5);
+/// Of so many rests in a row in which the process was busy, objects are compressed in one.
+const BUSY_MAX: u32 = 10;
 /// How long the status server may take: it answers what it has begun to, then writes what it holds back.
 const REPORTS_MAX: Duration = Duration::from_secs(11);
 
@@ -200,7 +202,9 @@ pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
             resting.rest();
             work.look(TREES_STAY);
             let over = tokio::time::sleep(TREES_STAY);
-            while resting.compress(COMPRESSED) && tokio::time::Instant::now() < over.deadline() {
+            // a start with thousands of objects looks at each of them: what can wait, does, for a while
+            let waits = work.busy() % BUSY_MAX > 0;
+            while !waits && resting.compress(COMPRESSED) && tokio::time::Instant::now() < over.deadline() {
                 tokio::time::sleep(COMPRESSED_EVERY).await;
             }
             over.await;

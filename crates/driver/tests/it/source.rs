@@ -38,7 +38,8 @@ impl Source for Things {
         }
         let things = self.server.all("things");
         let newest = things.iter().filter_map(|thing| object::resource_version(thing).parse().ok()).max();
-        let things: Vec<Arc<Packed>> = things.into_iter().map(packed).collect();
+        let things: Vec<Arc<Packed>> =
+            things.iter().map(|thing| Arc::new(Packed::from_text(thing.to_string().into_bytes()))).collect();
         self.lists.lock().unwrap().push(things.clone());
         Some((things, newest.unwrap_or_default()))
     }
@@ -93,6 +94,30 @@ async fn a_reader_hears_what_there_is_and_what_becomes_of_it() {
     // there is no third watch: all is listed again
     assert_eq!(hear().await, "begins");
     assert_eq!(server.heard(), Default::default());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reader_of_news_hears_of_no_list_and_one_of_parts_reads_no_more() {
+    use driver::Feed;
+    use kube::runtime::watcher::{Config, Event};
+    let server = Server::default();
+    server.user(Method::POST, "/ns/things", thing("a", 1));
+    let ((first, first_told), (second, second_told)) = (mpsc::unbounded(), mpsc::unbounded());
+    let (lists, watches) = (Mutex::default(), Mutex::new(vec![first_told, second_told]));
+    let feed = Feed::Source(Arc::new(Things { server: server.clone(), lists, watches, takes_trees: false }));
+    let mut news = feed.news(&gvk("Thing"), "things", Config::default());
+    let thing = |name: &str| Held::Packed(packed(json!({"metadata": {"name": name, "resourceVersion": "9"}})));
+    // forgotten: it is listed again, of which nobody hears
+    for (sender, name) in [(first, "b"), (second, "c")] {
+        sender.unbounded_send(Told::Is(thing(name))).unwrap();
+        sender.unbounded_send(Told::Forgotten).unwrap();
+        let heard = news.next().await;
+        assert!(matches!(&heard, Some(Event::Apply(thing)) if object::meta(thing, "name") == name), "{heard:?}");
+    }
+    let parts = feed.parts(&gvk("Thing"), "things", Config::default(), api::take::state);
+    let listed: Vec<_> = parts.take(3).collect().await;
+    let [Event::Init, Event::InitApply(part), Event::InitDone] = &listed[..] else { panic!("{listed:?}") };
+    assert_eq!((object::meta(part, "name"), part.get("spec")), ("a", None));
 }
 
 #[tokio::test(start_paused = true)]
@@ -188,6 +213,86 @@ async fn share(takes_trees: bool) {
     let of_things = |line: &&String| line.contains("things") && line.contains("GET");
     assert_eq!(asked.iter().chain(&watched).filter(of_things).collect::<Vec<_>>(), Vec::<&String>::new());
     assert!(watched.iter().any(|line| line.contains("parts")), "{watched:?}");
+    stop.cancel();
+    run.await.unwrap();
+}
+
+/// Keeps an index: its first look is at all Things, the others are at those that were noted since.
+#[derive(Clone, Default)]
+struct Indexer {
+    notes: Arc<reconcile::wakes::Notes>,
+    /// How many things each look was at.
+    looks: Arc<Mutex<Vec<usize>>>,
+}
+
+impl Indexer {
+    fn key() -> Target {
+        Target { gvk: gvk("Part"), key: Key::new("", "all Things") }
+    }
+}
+
+impl Reconciler for Indexer {
+    type Observed = ();
+
+    fn name(&self) -> &'static str {
+        "indexer"
+    }
+
+    fn primary(&self) -> Primary {
+        Primary::Kind(gvk("Part"))
+    }
+
+    fn watches(&self) -> Vec<Watch> {
+        vec![Watch { gvk: gvk("Thing"), wakes: Wakes::Noted(self.notes.clone(), vec![Self::key()]) }]
+    }
+
+    fn observe(&self, world: &dyn World, target: &Target) -> Option<()> {
+        let mut looks = self.looks.lock().unwrap();
+        let noted = self.notes.take().len();
+        let all = || world.list(&gvk("Thing"), None).len();
+        if *target == Self::key() {
+            let seen = if looks.is_empty() { all() } else { noted };
+            looks.push(seen);
+        }
+        None
+    }
+
+    fn decide(&self, (): &(), _now: Timestamp) -> Decision {
+        Decision::nothing()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_first_look_sees_is_not_noted_for_a_second_one() {
+    const THINGS: usize = 1000;
+    let server = Server::default();
+    for at in 0..THINGS {
+        server.user(Method::POST, "/ns/things", thing(&format!("t{at}"), 1));
+    }
+    let (tells, told) = mpsc::unbounded();
+    let (lists, watches) = (Mutex::default(), Mutex::new(vec![told]));
+    let things = Arc::new(Things { server: server.clone(), lists, watches, takes_trees: false });
+    let mut driver = Driver::with(server.client(), Options { source: Some(things.clone()), ..Options::default() });
+    let indexer = Indexer::default();
+    driver.add(indexer.clone());
+    let stop = CancellationToken::new();
+    let run = tokio::spawn(driver.run(stop.clone()));
+    after(5).await;
+    let first = indexer.looks.lock().unwrap().clone();
+    assert_eq!((first[0], first[1..].iter().sum::<usize>()), (THINGS, 0), "{first:?}");
+
+    server.user(Method::PATCH, "/ns/things/t7", json!({"spec": {"size": 2}}));
+    tells.unbounded_send(Told::Is(Held::Packed(packed(server.get("things/ns/t7"))))).unwrap();
+    after(5).await;
+    assert_eq!(indexer.looks.lock().unwrap().split_off(first.len()), [1]);
+
+    // what a later list has may be news, also where its watch ends at once
+    tells.unbounded_send(Told::Forgotten).unwrap();
+    after(5).await;
+    let lists = things.lists.lock().unwrap().len() - 1;
+    assert!(lists > 0);
+    let noted: usize = indexer.looks.lock().unwrap()[first.len() + 1..].iter().sum();
+    assert!(noted >= THINGS, "{noted} of {lists} lists");
     stop.cancel();
     run.await.unwrap();
 }

@@ -2,6 +2,7 @@
 
 use super::reports::Reports;
 use api::object::{self, Gvk, Key};
+use api::take;
 use api::trainer::{GROUP, VERSION};
 use driver::Feed;
 use futures::StreamExt;
@@ -20,10 +21,10 @@ const ENDED_PODS: &str = "status.phase!=Pending,status.phase!=Running,status.pha
 
 /// Follows TrainJobs and their pods until `stop`.
 pub(super) async fn follow(feed: &Feed, reports: &Reports, stop: CancellationToken) {
-    let trainjobs = feed.changes(&Gvk::new(GROUP, VERSION, "TrainJob"), "trainjobs", Config::default());
+    let trainjobs = feed.parts(&Gvk::new(GROUP, VERSION, "TrainJob"), "trainjobs", Config::default(), take::state);
     // without the right to watch pods, a job's last report is written when the job has ended
     let all_pods =
-        feed.changes(&Gvk::new("", "v1", "Pod"), "pods", Config::default().labels(JOBSET_NAME).fields(ENDED_PODS));
+        feed.news(&Gvk::new("", "v1", "Pod"), "pods", Config::default().labels(JOBSET_NAME).fields(ENDED_PODS));
     tokio::select! {
         () = async { tokio::join!(jobs(trainjobs, reports), pods(all_pods, reports)); } => {}
         () = stop.cancelled() => {}

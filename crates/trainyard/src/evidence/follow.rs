@@ -4,6 +4,7 @@ use super::Store;
 use super::store::Kind;
 use api::mpi::names::LABEL_APP;
 use api::object::{self, Gvk, Key};
+use api::take;
 use api::trainer::annotations::ATTEMPT;
 use api::trainer::{GROUP, VERSION};
 use api::{jobset, mpi};
@@ -31,11 +32,11 @@ enum Seen {
 pub async fn follow(feed: Feed, store: Store) {
     let kind = |group, version, kind| Gvk::new(group, version, kind);
     let all = Config::default;
-    let jobs = feed.changes(&kind(GROUP, VERSION, "TrainJob"), "trainjobs", all());
-    let jobsets = feed.changes(&kind(jobset::GROUP, jobset::VERSION, jobset::KIND), "jobsets", all());
-    let mpijobs = feed.changes(&kind(mpi::GROUP, mpi::VERSION, mpi::KIND), mpi::PLURAL, all());
+    let jobs = feed.parts(&kind(GROUP, VERSION, "TrainJob"), "trainjobs", all(), take::state);
+    let jobsets = feed.parts(&kind(jobset::GROUP, jobset::VERSION, jobset::KIND), "jobsets", all(), take::state);
+    let mpijobs = feed.parts(&kind(mpi::GROUP, mpi::VERSION, mpi::KIND), mpi::PLURAL, all(), take::state);
     // of all Jobs, those with the label of MPIJobs' children
-    let launchers = feed.changes(&kind("batch", "v1", "Job"), "jobs", all().labels(LABEL_APP));
+    let launchers = feed.parts(&kind("batch", "v1", "Job"), "jobs", all().labels(LABEL_APP), take::state);
     let mut seen = stream::select_all([
         jobs.map(|event| Seen::Job(Kind::TrainJob, event)).boxed(),
         jobsets.map(Seen::JobSet).boxed(),

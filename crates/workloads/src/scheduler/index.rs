@@ -129,7 +129,7 @@ impl Index {
         }
         let group = Group::of(object, &self.pod_groups, &self.rules);
         let shape = self.line.known(Shape::of(object));
-        self.add_pod(key, Pod::new(object, State::from(&**object), shape, group));
+        self.add_pod(key, object, Pod::new(object, State::from(&**object), shape, group));
     }
 
     /// Takes in what a pod was told; if more of it has changed, that is for a pass.
@@ -141,15 +141,15 @@ impl Index {
         }
     }
 
-    pub(super) fn add_pod(&mut self, key: &Key, pod: Pod) {
-        let object = pod.object();
+    /// `object` is the pod's.
+    pub(super) fn add_pod(&mut self, key: &Key, object: &Value, pod: Pod) {
         let members = self.groups.entry(pod.group.clone()).or_default();
         match &pod.state {
             State::Waits => _ = members.waiting.insert((pod.rank, key.clone())),
             State::On(_) | State::Ended => {
                 members.bound.insert(key.clone());
                 members.live += usize::from(pod.state != State::Ended);
-                if object::is_terminating(&object) {
+                if object::is_terminating(object) {
                     members.leaving.insert(key.clone());
                     members.live_leaving += usize::from(pod.state != State::Ended);
                 }
@@ -160,16 +160,16 @@ impl Index {
         }
         if let State::On(node) = &pod.state {
             self.on_node.entry(node.clone()).or_default().insert(key.clone());
-            if affinity::keeps_away(&object) {
+            if affinity::keeps_away(object) {
                 self.guards.insert(key.clone());
             }
             self.holders.come(key, &pod);
             if let Some(held) = self.nodes.get_mut(node) {
-                held.take(&object, &pod.shape.needs);
+                held.take(object, &pod.shape.needs);
             }
             self.touched_nodes.insert(node.clone());
         }
-        if let Some(jobset) = gang::jobset_of(&object) {
+        if let Some(jobset) = gang::jobset_of(object) {
             members.jobsets.insert(jobset.clone());
             self.of_jobset.entry(jobset).or_default().insert(pod.group.clone());
         }
@@ -226,7 +226,8 @@ impl Index {
             if let Some(pod_group) = gang::pod_group_of(&pod.object()) {
                 self.of_pod_group.entry(pod_group).or_default().insert(key.clone());
             }
-            self.add_pod(key, pod.on(node));
+            let pod = pod.on(node);
+            self.add_pod(key, &pod.object(), pod);
         }
     }
 

@@ -106,7 +106,7 @@ impl Index {
         let shape = self.line.known(Shape::of(&object));
         let mut pod = Pod::new(&object, State::Waits, shape, group.clone());
         pod.is_room = true;
-        self.add_pod(&key, pod);
+        self.add_pod(&key, &object, pod);
     }
 
     /// Whether a place-holder is called for; then one of the pods that it is for.
