@@ -8,8 +8,14 @@ use api::take::Take;
 use reconcile::World;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, mpsc};
 use uuid::Uuid;
+
+/// From so many objects on, a thread of its own reads them for somebody who looks at each.
+const MANY: usize = 1000;
+/// Objects that it reads together, and how often it may do so before the first of them are looked at.
+const TOGETHER: usize = 64;
+const AHEAD: usize = 4;
 
 /// All cached objects of all watched kinds.
 #[derive(Default)]
@@ -277,7 +283,24 @@ impl World for Cache {
     }
 
     fn each_part(&self, gvk: &Gvk, take: fn(&str) -> Take, look: &mut dyn FnMut(&Arc<Value>)) {
-        self.held(gvk, None).iter().for_each(|held| look(&held.part(take)));
+        let held = self.held(gvk, None);
+        if held.len() < MANY {
+            return held.iter().for_each(|held| look(&held.part(take)));
+        }
+        // one thread reads, and this one looks
+        let (parts, read) = mpsc::sync_channel(AHEAD);
+        std::thread::scope(|scope| {
+            let reads =
+                || held.chunks(TOGETHER).map(|chunk| chunk.iter().map(|held| held.part(take)).collect::<Vec<_>>());
+            // who looks no more has no more to be read
+            let reader =
+                std::thread::Builder::new().spawn_scoped(scope, move || reads().try_for_each(|part| parts.send(part)));
+            match reader {
+                Ok(_) => read.iter().flatten().for_each(|object| look(&object)),
+                Err(_) => held.iter().for_each(|held| look(&held.part(take))),
+            }
+            drop(read);
+        });
     }
 
     fn mentioning(&self, gvk: &Gvk, namespace: Option<&str>, word: &str) -> Vec<Arc<Value>> {
@@ -449,6 +472,23 @@ mod tests {
         let packed = Cache::packing(Some(|_| true));
         listed(&packed, &[pod("a", 5, "one"), pod("b", 5, "two")], 5);
         assert_eq!(packed.mentioning(&gvk(), None, "two"), [pod("b", 5, "two")]);
+    }
+
+    #[test]
+    fn many_are_looked_at_in_order_while_they_are_read() {
+        for cache in caches() {
+            let pods: Vec<_> = (0..MANY * 3).map(|at| pod(&format!("p{at:05}"), 5, "o")).collect();
+            listed(&cache, &pods, 5);
+            let mut seen = Vec::new();
+            cache.each_part(&gvk(), api::take::lean, &mut |object| seen.push(object.clone()));
+            assert_eq!(seen, pods);
+            let panics = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                cache.each_part(&gvk(), api::take::lean, &mut |object| {
+                    assert_ne!(object::meta(object, "name"), "p00100")
+                });
+            }));
+            assert!(panics.is_err(), "and it ends");
+        }
     }
 
     #[test]

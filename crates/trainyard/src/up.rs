@@ -61,7 +61,7 @@ const TREES_STAY: Duration = Duration::from_secs(2);
 const COMPRESSED: usize = 1 << 20;
 const COMPRESSED_EVERY: Duration = Duration::from_millis(5);
 /// Of so many rests in a row in which the process was busy, objects are compressed in one.
-const BUSY_MAX: u32 = 10;
+const BUSY_MAX: u32 = 5;
 /// How long the status server may take: it answers what it has begun to, then writes what it holds back.
 const REPORTS_MAX: Duration = Duration::from_secs(11);
 

@@ -264,7 +264,7 @@ impl Index {
         let facts = |object: &Value| {
             let meta = &object["metadata"];
             let parts = [&object["spec"], &object["status"]["restarts"], &meta["deletionTimestamp"], &meta["uid"]];
-            parts.map(Value::to_string).join(" ").into_boxed_str()
+            serde_json::to_string(&parts).unwrap_or_default().into_boxed_str()
         };
         let now = object.map(|object| facts(object));
         if now.as_ref() == self.plans.get(key).map(|(facts, _)| facts) {

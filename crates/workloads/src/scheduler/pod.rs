@@ -37,13 +37,16 @@ enum Held {
     Text(Packed),
 }
 
+/// Its JSON, without the detour over its display.
+fn text_of(object: &Value) -> Vec<u8> {
+    serde_json::to_vec(object).unwrap_or_default()
+}
+
 impl Held {
     fn new(object: &Arc<Value>, state: &State) -> Self {
         match state {
             State::On(_) => Self::Tree(object.clone()),
-            State::Waits | State::Ended | State::Apart => {
-                Self::Text(Packed::from_text(object.to_string().into_bytes()))
-            }
+            State::Waits | State::Ended | State::Apart => Self::Text(Packed::from_text(text_of(object))),
         }
     }
 }
