@@ -124,6 +124,21 @@ mod tests {
     use serde_json::json;
 
     #[test]
+    fn what_was_there_at_the_start_wakes_and_is_not_noted() {
+        let (kind, other) = (Gvk::new("", "v1", "Pod"), Gvk::new("", "v1", "Node"));
+        let notes = std::sync::Arc::new(Notes::default());
+        let key = Target { gvk: other.clone(), key: Key::default() };
+        let watch = Watch { gvk: kind.clone(), wakes: Wakes::Noted(notes.clone(), vec![key.clone()]) };
+        let (primary, world) = (Primary::Kind(other.clone()), crate::testing::Model::default());
+        let pod = json!({"kind": "Pod", "metadata": {"name": "a", "namespace": "n"}});
+        assert_eq!(watch.woken_at_start(&primary, &world, &other, &pod), []);
+        assert_eq!(watch.woken_at_start(&primary, &world, &kind, &pod), [key.clone()]);
+        assert!(notes.is_empty());
+        assert_eq!(watch.woken_by(&primary, &world, &kind, &pod), [key]);
+        assert_eq!(notes.take().len(), 1);
+    }
+
+    #[test]
     fn an_old_state_is_shown_where_it_may_concern_somebody_else() {
         let object = |change: fn(&mut Value)| {
             let mut object = json!({"kind": "Pod", "metadata": {"name": "a", "uid": "u", "resourceVersion": "1", "generation": 1,
