@@ -12,6 +12,41 @@ pub enum Take {
     Some(fn(&str) -> Take),
 }
 
+/// A copy of what is wanted.
+pub fn copied(value: &Value, take: fn(&str) -> Take) -> Value {
+    match value {
+        Value::Object(members) => {
+            let wanted = members.iter().filter_map(|(name, member)| {
+                let copy = match take(name) {
+                    Take::All => member.clone(),
+                    Take::Nothing => return None,
+                    Take::Some(take) => copied(member, take),
+                };
+                Some((name.clone(), copy))
+            });
+            Value::Object(wanted.collect())
+        }
+        Value::Array(elements) => elements.iter().map(|element| copied(element, take)).collect(),
+        scalar => scalar.clone(),
+    }
+}
+
+/// Takes away what is not wanted.
+pub fn cut(value: &mut Value, take: fn(&str) -> Take) {
+    match value {
+        Value::Object(members) => members.retain(|name, member| match take(name) {
+            Take::All => true,
+            Take::Nothing => false,
+            Take::Some(take) => {
+                cut(member, take);
+                true
+            }
+        }),
+        Value::Array(elements) => elements.iter_mut().for_each(|element| cut(element, take)),
+        _ => {}
+    }
+}
+
 /// Of an object: all but `metadata.managedFields`.
 pub fn lean(member: &str) -> Take {
     if member == "metadata" { Take::Some(metadata) } else { Take::All }
@@ -101,7 +136,13 @@ mod tests {
     use serde_json::json;
 
     fn taken(object: &Value, take: fn(&str) -> Take) -> Value {
-        Taking(take).deserialize(&mut serde_json::Deserializer::from_str(&object.to_string())).expect("JSON")
+        let read =
+            Taking(take).deserialize(&mut serde_json::Deserializer::from_str(&object.to_string())).expect("JSON");
+        let mut whole = object.clone();
+        cut(&mut whole, take);
+        assert_eq!(whole, read, "cut or read");
+        assert_eq!(copied(object, take), read, "copied or read");
+        read
     }
 
     #[test]

@@ -282,10 +282,10 @@ impl World for Cache {
         self.held(gvk, namespace).iter().for_each(|held| look(&held.lean()));
     }
 
-    fn each_part(&self, gvk: &Gvk, take: fn(&str) -> Take, look: &mut dyn FnMut(&Arc<Value>)) {
+    fn each_part(&self, gvk: &Gvk, take: fn(&str) -> Take, look: &mut dyn FnMut(Arc<Value>)) {
         let held = self.held(gvk, None);
         if held.len() < MANY {
-            return held.iter().for_each(|held| look(&held.part(take)));
+            return held.iter().for_each(|held| look(held.part(take)));
         }
         // one thread reads, and this one looks
         let (parts, read) = mpsc::sync_channel(AHEAD);
@@ -296,8 +296,8 @@ impl World for Cache {
             let reader =
                 std::thread::Builder::new().spawn_scoped(scope, move || reads().try_for_each(|part| parts.send(part)));
             match reader {
-                Ok(_) => read.iter().flatten().for_each(|object| look(&object)),
-                Err(_) => held.iter().for_each(|held| look(&held.part(take))),
+                Ok(_) => read.iter().flatten().for_each(look),
+                Err(_) => held.iter().for_each(|held| look(held.part(take))),
             }
             drop(read);
         });
@@ -466,7 +466,7 @@ mod tests {
             let mut names = Vec::new();
             cache.each(&gvk(), None, &mut |object| names.push(object::meta(object, "name").to_owned()));
             assert_eq!(names, ["a", "b"]);
-            cache.each_part(&gvk(), api::take::lean, &mut |object| names.push(object::meta(object, "uid").to_owned()));
+            cache.each_part(&gvk(), api::take::lean, &mut |object| names.push(object::meta(&object, "uid").to_owned()));
             assert_eq!(names, ["a", "b", "a", "b"]);
         }
         let packed = Cache::packing(Some(|_| true));
@@ -480,11 +480,11 @@ mod tests {
             let pods: Vec<_> = (0..MANY * 3).map(|at| pod(&format!("p{at:05}"), 5, "o")).collect();
             listed(&cache, &pods, 5);
             let mut seen = Vec::new();
-            cache.each_part(&gvk(), api::take::lean, &mut |object| seen.push(object.clone()));
+            cache.each_part(&gvk(), api::take::lean, &mut |object| seen.push(object));
             assert_eq!(seen, pods);
             let panics = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
                 cache.each_part(&gvk(), api::take::lean, &mut |object| {
-                    assert_ne!(object::meta(object, "name"), "p00100")
+                    assert_ne!(object::meta(&object, "name"), "p00100")
                 });
             }));
             assert!(panics.is_err(), "and it ends");

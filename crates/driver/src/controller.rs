@@ -3,6 +3,7 @@
 use crate::cache::Cache;
 use crate::events::Recorder;
 use crate::execute::execute;
+use crate::looks::Looks;
 use crate::metrics::{
     ACTIVE_WORKERS, Labels, MAX_WORKERS, Metric, QUEUE_ADDS, QUEUE_DEPTH, QUEUE_RETRIES, QUEUE_SECONDS,
     QUEUE_WORK_SECONDS, RECONCILE_ERRORS, RECONCILE_PANICS, RECONCILE_SECONDS, RECONCILES, Registry,
@@ -20,7 +21,7 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::SemaphorePermit;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 use tracing::field::Empty;
@@ -116,8 +117,7 @@ pub(crate) struct Controller {
     cache: Arc<Cache>,
     recorder: Arc<Recorder>,
     queue: Arc<Queue>,
-    /// How many looks at what was only listed are taken at a time, by all controllers together.
-    looks: Arc<Semaphore>,
+    looks: Arc<Looks>,
     metrics: Option<Counts>,
 }
 
@@ -200,7 +200,7 @@ impl Controller {
         requests: Arc<Requests>,
         cache: Arc<Cache>,
         recorder: Arc<Recorder>,
-        looks: Arc<Semaphore>,
+        looks: Arc<Looks>,
     ) -> Self {
         let (primary, watches) = (reconciler.primary(), reconciler.watches());
         let reconciler = Box::new(reconciler);
@@ -330,7 +330,9 @@ impl Controller {
     }
 
     async fn decide_and_carry_out(&self, target: &Target, permit: Option<SemaphorePermit<'_>>) -> End {
+        let look = self.looks.begin();
         let decision = self.reconciler.decide(&*self.cache, target, clock::now());
+        drop(look);
         // what follows waits for the server, and takes nobody's processor
         drop(permit);
         let Some(decision) = decision else {
@@ -454,7 +456,7 @@ mod tests {
             let recorder = Arc::new(Recorder::new(requests.clone()));
             let busy = Busy { looks: Arc::default(), rests };
             let looks = busy.looks.clone();
-            let controller = Controller::new(busy, requests, Arc::default(), recorder, Arc::new(Semaphore::new(1)));
+            let controller = Controller::new(busy, requests, Arc::default(), recorder, Arc::new(Looks::new(1)));
             let stop = CancellationToken::new();
             let changes = async {
                 for _ in 0..1000 {
@@ -485,7 +487,7 @@ mod tests {
         let fragile = Fragile::default();
         let recorder = Arc::new(Recorder::new(requests.clone()));
         let controller =
-            Arc::new(Controller::new(fragile.clone(), requests, Arc::default(), recorder, Arc::new(Semaphore::new(1))));
+            Arc::new(Controller::new(fragile.clone(), requests, Arc::default(), recorder, Arc::new(Looks::new(1))));
         let stop = CancellationToken::new();
         let workers: Vec<_> = (0..2)
             .map(|_| {

@@ -3,6 +3,7 @@
 use crate::Options;
 use crate::cache::Cache;
 use crate::controller::{News, Wake};
+use crate::looks::Looks;
 use crate::requests::{Part, RequestError, Requests};
 use crate::source::{self, Events, Held, Source, Told};
 use api::error_chain;
@@ -16,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -84,8 +85,7 @@ struct Shared {
     /// How often a CRD changed: each change is a reason to ask again what is served. Counted, so that a change that comes
     /// while somebody asks is not lost on them.
     definitions: watch::Sender<u64>,
-    /// A permit for each look at a listed object that may be taken at a time, by all controllers together.
-    looks: Arc<Semaphore>,
+    looks: Arc<Looks>,
 }
 
 fn crds() -> Gvk {
@@ -100,7 +100,7 @@ impl Informers {
         options: Options,
         troubles: Arc<Troubles>,
         stop: CancellationToken,
-        looks: Arc<Semaphore>,
+        looks: Arc<Looks>,
     ) -> Self {
         let shared = Shared {
             requests,
@@ -308,8 +308,7 @@ impl Shared {
     /// Wakes whom listed objects concern: a few at a time, and beside what changes meanwhile.
     async fn tell_of(&self, gvk: &Gvk, items: Vec<Arc<Packed>>, concerned: &[&Arc<dyn Wake>], news: News) {
         for part in items.chunks(TOGETHER) {
-            // never an error: nobody closes it
-            let permit = self.looks.acquire().await.ok();
+            let permit = self.looks.permit().await;
             part.iter().for_each(|item| wake(concerned, gvk, &item.lean(), news));
             drop(permit);
             tokio::task::yield_now().await;

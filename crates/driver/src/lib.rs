@@ -17,6 +17,7 @@ mod events;
 mod execute;
 mod informer;
 pub mod limit;
+mod looks;
 pub mod metrics;
 mod queue;
 mod requests;
@@ -28,6 +29,7 @@ use controller::{Controller, Wake};
 use events::Recorder;
 use futures::future::BoxFuture;
 use kube::Client;
+use looks::Looks;
 use metrics::Registry;
 use reconcile::{Event, Reconciler};
 use requests::Requests;
@@ -36,7 +38,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::thread::available_parallelism;
 use std::time::Duration;
-use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -104,8 +105,7 @@ pub struct Driver {
     program: Option<&'static str>,
     troubles: Arc<informer::Troubles>,
     recorder: Arc<Recorder>,
-    /// A permit for each look at a listed object that may be taken at a time, by all controllers together.
-    looks: Arc<Semaphore>,
+    looks: Arc<Looks>,
     controllers: Vec<Arc<dyn Wake>>,
     starts: Vec<Start>,
 }
@@ -128,7 +128,7 @@ impl Driver {
             requests,
             cache,
             // half of the processors: the other half is for what changes, and for those who ask
-            looks: Arc::new(Semaphore::new(available_parallelism().map_or(1, |all| all.get().div_ceil(2)))),
+            looks: Arc::new(Looks::new(available_parallelism().map_or(1, |all| all.get().div_ceil(2)))),
             controllers: Vec::new(),
             starts: Vec::new(),
         }

@@ -1,12 +1,13 @@
 //! The work queue of `reconcile::queue` with a lock, a clock, and workers that wait for it.
 
+use crate::looks::Looks;
 use api::object::Target;
 use reconcile::Next;
 use reconcile::execution::Outcome;
 use reconcile::queue::{self, Lane, Settled};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::{Notify, Semaphore, SemaphorePermit};
+use tokio::sync::{Notify, SemaphorePermit};
 use tokio::time::Instant;
 
 /// A key in the hands of a worker.
@@ -66,11 +67,11 @@ impl Queue {
     }
 
     /// The next ready key; waits for one. The caller must give it back with [`Queue::done`]. A key that was only listed comes with a
-    /// permit to look at it, of which `looks` has few; a caller that cannot have one gets keys that have changed.
-    pub(crate) async fn next<'a>(&self, looks: &'a Semaphore) -> Ready<'a> {
+    /// permit to look at it, of which `looks` has few, and none while a look takes long; a caller that cannot have one gets keys that have changed.
+    pub(crate) async fn next<'a>(&self, looks: &'a Looks) -> Ready<'a> {
         let mut permit = None;
         loop {
-            permit = permit.or_else(|| looks.try_acquire().ok());
+            permit = permit.or_else(|| looks.try_permit());
             let (until, has_listed) = {
                 let mut state = self.state();
                 if let Some((target, waited, lane)) = state.pop_from(permit.is_some(), self.now()) {
@@ -86,8 +87,7 @@ impl Queue {
             tokio::select! {
                 () = self.changed.notified() => {}
                 () = tokio::time::sleep_until(until.unwrap_or(self.made)), if until.is_some() => {}
-                // never an error: nobody closes it
-                free = looks.acquire(), if has_listed => permit = free.ok(),
+                free = looks.permit(), if has_listed => permit = free,
             }
         }
     }
@@ -112,7 +112,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn workers_wait_for_keys_and_for_timers() {
-        let (queue, looks) = (Queue::default(), Semaphore::new(1));
+        let (queue, looks) = (Queue::default(), Looks::new(1));
         let silence = tokio::time::timeout(Duration::from_secs(1), queue.next(&looks)).await;
         assert!(silence.is_err(), "nothing is ready");
         let (Ready { target: held, .. }, ()) =
@@ -136,7 +136,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_was_listed_waits_for_a_permit() {
-        let (queue, looks) = (Queue::default(), Semaphore::new(1));
+        let (queue, looks) = (Queue::default(), Looks::new(1));
         ["l1", "l2"].into_iter().for_each(|name| queue.add_to(Lane::Listed, target(name)));
         let first = queue.next(&looks).await;
         assert_eq!((first.target, first.permit.is_some()), (target("l1"), true));
@@ -154,7 +154,7 @@ mod tests {
         let start = Instant::now();
         let due = queue.bar(target("x")) + queue.bar(target("x"));
         queue.add_to(Lane::Changed, target("x"));
-        queue.next(&Semaphore::new(1)).await;
+        queue.next(&Looks::new(1)).await;
         assert!(start.elapsed() >= due / 3, "{:?}", start.elapsed());
     }
 }

@@ -135,8 +135,8 @@ pub trait World {
     }
 
     /// As [`World::each`] of all namespaces, of objects of which members may be missing that `take` leaves out.
-    fn each_part(&self, gvk: &Gvk, _take: fn(&str) -> Take, look: &mut dyn FnMut(&Arc<Value>)) {
-        self.each(gvk, None, look);
+    fn each_part(&self, gvk: &Gvk, _take: fn(&str) -> Take, look: &mut dyn FnMut(Arc<Value>)) {
+        self.each(gvk, None, &mut |object| look(object.clone()));
     }
 
     /// Those of a kind in a namespace (`None`: everywhere) that may have a word, of which JSON escapes nothing, somewhere in

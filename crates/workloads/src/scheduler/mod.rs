@@ -48,7 +48,7 @@ pub use owned::{Kept, Needs, Rule};
 use reconcile::wakes::Notes;
 use reconcile::{Decision, Event, EventType, Next, OnError, Op, Primary, Reconciler, Wakes, Watch, World, Write};
 use serde_json::{Value, json};
-use slim::{slim, taking};
+use slim::{slim, slimmed, taking};
 pub use standing::Standing;
 use std::ops::DerefMut;
 use std::sync::Arc;
@@ -200,8 +200,8 @@ impl Reconciler for Scheduler {
                 let mut index = Index::with_rules(&self.rules);
                 for gvk in self.kinds() {
                     world.each_part(&gvk, taking(&gvk), &mut |object| {
-                        let target = Target { gvk: gvk.clone(), key: Key::of(object) };
-                        index.take_in(&target, Some(&slim(&gvk, object)));
+                        let target = Target { gvk: gvk.clone(), key: Key::of(&object) };
+                        index.take_in(&target, Some(&slimmed(&gvk, object)));
                     });
                 }
                 memory.index = Some(index);

@@ -6,7 +6,7 @@ use super::gang;
 use api::jobset;
 use api::object::Gvk;
 use api::take::{self, Take};
-use serde_json::{Map, Value};
+use serde_json::Value;
 use std::sync::Arc;
 
 /// The parts of a pod's containers that say what it asks of a node.
@@ -43,41 +43,18 @@ const JOB_SPEC: [&str; 3] = ["suspend", "parallelism", "completions"];
 const JOB_STATUS: [&str; 4] = ["active", "conditions", "failedIndexes", "succeeded"];
 const JOBSET_STATUS: [&str; 1] = ["restarts"];
 
-/// Those members of an object that are there.
-fn members(object: &Value, names: &[&str]) -> Map<String, Value> {
-    names.iter().filter_map(|name| Some(((*name).to_owned(), object.get(*name)?.clone()))).collect()
-}
-
-/// A member of which only a part is read.
-fn put(to: &mut Map<String, Value>, name: &str, part: Map<String, Value>) {
-    if !part.is_empty() {
-        to.insert(name.to_owned(), part.into());
-    }
-}
-
-/// The elements of a list, each cut to these members.
-fn elements(object: &Value, list: &str, names: &[&str]) -> Option<Value> {
-    let elements = object.get(list)?.as_array()?;
-    Some(elements.iter().map(|element| Value::Object(members(element, names))).collect())
-}
-
-/// An object of a kind, slim.
-pub(super) fn slim(gvk: &Gvk, object: &Arc<Value>) -> Arc<Value> {
-    match (gvk.group.as_str(), gvk.kind.as_str()) {
-        ("", "Pod") => Arc::new(pod(object)),
-        ("batch", "Job") => Arc::new(job(object)),
-        (jobset::GROUP, _) => Arc::new(jobset(object)),
-        _ => object.clone(),
-    }
-}
-
 /// Which members of a kind's objects [`slim`] keeps, and perhaps more.
 pub(super) fn taking(gvk: &Gvk) -> fn(&str) -> Take {
+    of_kind(gvk).unwrap_or(take::lean)
+}
+
+/// The same of kinds that are cut.
+fn of_kind(gvk: &Gvk) -> Option<fn(&str) -> Take> {
     match (gvk.group.as_str(), gvk.kind.as_str()) {
-        ("", "Pod") => take_pod,
-        ("batch", "Job") => take_job,
-        (jobset::GROUP, _) => take_jobset,
-        _ => take::lean,
+        ("", "Pod") => Some(take_pod),
+        ("batch", "Job") => Some(take_job),
+        (jobset::GROUP, _) => Some(take_jobset),
+        _ => None,
     }
 }
 
@@ -132,82 +109,45 @@ fn take_jobset(member: &str) -> Take {
     }
 }
 
-fn metadata(object: &Value, annotations: &[&str]) -> Map<String, Value> {
-    let meta = &object["metadata"];
-    let mut slim = members(meta, &METADATA);
-    put(&mut slim, "annotations", members(&meta["annotations"], annotations));
-    slim
+/// An object of a kind, slim.
+pub(super) fn slim(gvk: &Gvk, object: &Arc<Value>) -> Arc<Value> {
+    let Some(take) = of_kind(gvk) else { return object.clone() };
+    let mut slim = take::copied(object, take);
+    without_idle(gvk, &mut slim);
+    Arc::new(slim)
 }
 
-fn pod(pod: &Value) -> Value {
-    let mut slim = members(pod, &KIND);
-    put(&mut slim, "metadata", metadata(pod, &gang::ANNOTATIONS));
-    let whole = &pod["spec"];
-    let mut spec = members(whole, &POD_SPEC);
-    for list in ["containers", "initContainers"] {
-        spec.extend(elements(whole, list, &CONTAINER).map(|containers| (list.to_owned(), containers)));
+/// The same of an object that nobody else may have: then nothing is copied.
+pub(super) fn slimmed(gvk: &Gvk, mut object: Arc<Value>) -> Arc<Value> {
+    match (of_kind(gvk), Arc::get_mut(&mut object)) {
+        (Some(take), Some(own)) => {
+            take::cut(own, take);
+            without_idle(gvk, own);
+            object
+        }
+        _ => slim(gvk, &object),
     }
-    let volumes = whole["volumes"].as_array().into_iter().flatten();
-    let claims: Vec<Value> =
-        volumes.map(|volume| members(volume, &VOLUME)).filter(|claim| !claim.is_empty()).map(Value::Object).collect();
-    if !claims.is_empty() {
-        spec.insert("volumes".to_owned(), claims.into());
+}
+
+/// Takes away elements of a pod's lists that say nothing to the scheduler: volumes without a claim, conditions of others.
+fn without_idle(gvk: &Gvk, object: &mut Value) {
+    if gvk.kind != "Pod" {
+        return;
     }
-    put(&mut slim, "spec", spec);
-    let mut status = members(&pod["status"], &["phase"]);
-    let told = |condition: &&Value| matches!(condition["type"].as_str(), Some("PodScheduled" | "DisruptionTarget"));
-    let conditions = pod["status"]["conditions"].as_array().into_iter().flatten().filter(told);
-    let conditions: Vec<Value> = conditions.cloned().collect();
-    if !conditions.is_empty() {
-        status.insert("conditions".to_owned(), conditions.into());
+    let told = |condition: &Value| matches!(condition["type"].as_str(), Some("PodScheduled" | "DisruptionTarget"));
+    keep(object.pointer_mut("/spec"), "volumes", |volume| volume.get(VOLUME[0]).is_some());
+    keep(object.pointer_mut("/status"), "conditions", told);
+}
+
+/// Keeps those elements of a list; a list without any is no member.
+fn keep(object: Option<&mut Value>, list: &str, wanted: impl Fn(&Value) -> bool) {
+    let Some(object) = object.and_then(Value::as_object_mut) else { return };
+    if let Some(Value::Array(elements)) = object.get_mut(list) {
+        elements.retain(wanted);
+        if elements.is_empty() {
+            object.remove(list);
+        }
     }
-    put(&mut slim, "status", status);
-    slim.into()
-}
-
-/// A Job's spec without the template of its pods.
-fn job_spec(spec: &Value) -> Map<String, Value> {
-    members(spec, &JOB_SPEC)
-}
-
-fn job(job: &Value) -> Value {
-    let mut slim = Map::new();
-    put(&mut slim, "metadata", metadata(job, &[]));
-    put(&mut slim, "spec", job_spec(&job["spec"]));
-    put(&mut slim, "status", members(&job["status"], &JOB_STATUS));
-    slim.into()
-}
-
-fn jobset(jobset: &Value) -> Value {
-    let mut slim = members(jobset, &KIND);
-    put(&mut slim, "metadata", metadata(jobset, &[]));
-    put(&mut slim, "spec", jobset_spec(&jobset["spec"]));
-    put(&mut slim, "status", members(&jobset["status"], &JOBSET_STATUS));
-    slim.into()
-}
-
-/// A JobSet's spec without the templates of its pods, which are most of it.
-fn jobset_spec(spec: &Value) -> Map<String, Value> {
-    let cut = |(name, value): (&String, &Value)| {
-        let value = match (name.as_str(), value) {
-            ("replicatedJobs", Value::Array(list)) => list.iter().map(replicated_job).collect(),
-            _ => value.clone(),
-        };
-        (name.clone(), value)
-    };
-    spec.as_object().into_iter().flatten().map(cut).collect()
-}
-
-fn replicated_job(replicated: &Value) -> Value {
-    let Value::Object(members) = replicated else { return replicated.clone() };
-    let cut = |(name, value): (&String, &Value)| {
-        let value = match name.as_str() {
-            "template" => Map::from_iter([("spec".to_owned(), job_spec(&value["spec"]).into())]).into(),
-            _ => value.clone(),
-        };
-        (name.clone(), value)
-    };
-    Value::Object(members.iter().map(cut).collect())
 }
 
 #[cfg(test)]
@@ -219,7 +159,11 @@ mod tests {
 
     /// An object as it is read from its text.
     fn read(gvk: &Gvk, whole: &Value) -> Arc<Value> {
-        slim(gvk, &Arc::new(api::part::taken(whole.to_string().as_bytes(), taking(gvk))))
+        let read = Arc::new(api::part::taken(whole.to_string().as_bytes(), taking(gvk)));
+        let slim = slimmed(gvk, read.clone());
+        assert_eq!(slimmed(gvk, Arc::new((*read).clone())), slim, "shared or not");
+        assert_eq!(slimmed(gvk, Arc::new(whole.clone())), slim, "whole or not");
+        slim
     }
 
     #[test]
