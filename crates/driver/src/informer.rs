@@ -300,15 +300,30 @@ impl Shared {
         drop(there);
         past.iter().for_each(|object| wake(&concerned, gvk, object, News::Changed));
         listed.done();
-        let (ended, ()) =
-            tokio::join!(self.watch(gvk, revision, &concerned), self.tell_of(gvk, quiet, &concerned, news));
+        // once the watch has ended, changes are waiting for the next list
+        let hurry = CancellationToken::new();
+        let watching = async {
+            let _ends = hurry.drop_guard_ref();
+            self.watch(gvk, revision, &concerned).await
+        };
+        let (ended, ()) = tokio::join!(watching, self.tell_of(gvk, quiet, &concerned, news, &hurry));
         ended
     }
 
-    /// Wakes whom listed objects concern: a few at a time, and beside what changes meanwhile.
-    async fn tell_of(&self, gvk: &Gvk, items: Vec<Arc<Packed>>, concerned: &[&Arc<dyn Wake>], news: News) {
+    /// Wakes whom listed objects concern: a few at a time, and beside what changes meanwhile; in a hurry without a permit.
+    async fn tell_of(
+        &self,
+        gvk: &Gvk,
+        items: Vec<Arc<Packed>>,
+        concerned: &[&Arc<dyn Wake>],
+        news: News,
+        hurry: &CancellationToken,
+    ) {
         for part in items.chunks(TOGETHER) {
-            let permit = self.looks.permit().await;
+            let permit = tokio::select! {
+                permit = self.looks.permit() => permit,
+                () = hurry.cancelled() => None,
+            };
             part.iter().for_each(|item| wake(concerned, gvk, &item.lean(), news));
             drop(permit);
             tokio::task::yield_now().await;
