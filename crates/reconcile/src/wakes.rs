@@ -132,9 +132,10 @@ mod tests {
         let (primary, world) = (Primary::Kind(other.clone()), crate::testing::Model::default());
         let pod = json!({"kind": "Pod", "metadata": {"name": "a", "namespace": "n"}});
         assert_eq!(watch.woken_at_start(&primary, &world, &other, &pod), []);
-        assert_eq!(watch.woken_at_start(&primary, &world, &kind, &pod), [key.clone()]);
+        let woken = [key];
+        assert_eq!(watch.woken_at_start(&primary, &world, &kind, &pod), woken);
         assert!(notes.is_empty());
-        assert_eq!(watch.woken_by(&primary, &world, &kind, &pod), [key]);
+        assert_eq!(watch.woken_by(&primary, &world, &kind, &pod), woken);
         assert_eq!(notes.take().len(), 1);
     }
 

@@ -94,7 +94,7 @@ fn from_format_1(db: &Connection) -> Result<(), OpenError> {
 #[derive(Default)]
 pub(crate) struct Loaded {
     pub(crate) revision: Revision,
-    pub(crate) entries: Vec<(Arc<str>, Entry)>,
+    pub(crate) entries: Vec<Placed>,
     pub(crate) damaged: Vec<Damaged>,
     /// Why some part of the file could not be read at all.
     pub(crate) broken: Option<rusqlite::Error>,
@@ -121,6 +121,9 @@ impl Loaded {
 
 /// A row's place in the order of the table.
 type Place = (Arc<str>, Key);
+
+/// A row as it is read.
+type Placed = (Arc<str>, Entry);
 
 /// Reads all objects, where there is a second connection to the same content from both ends at the same time. The result names what
 /// cannot be read; an error is one of the whole file.
@@ -158,9 +161,9 @@ fn from_the_start(db: &Connection) -> Result<Loaded, OpenError> {
 }
 
 /// Appends what was read from the other end, but for what is there already.
-fn append(entries: &mut Vec<(Arc<str>, Entry)>, mut rest: Vec<(Arc<str>, Entry)>) {
+fn append(entries: &mut Vec<Placed>, mut rest: Vec<Placed>) {
     let last: Option<Place> = entries.last().map(|(bucket, entry)| (bucket.clone(), entry.key.clone()));
-    let is_new = |(bucket, entry): &(Arc<str>, Entry)| {
+    let is_new = |(bucket, entry): &Placed| {
         last.as_ref().is_none_or(|(b, key)| (b.as_ref(), key) < (bucket.as_ref(), &entry.key))
     };
     rest.reverse();
@@ -169,22 +172,21 @@ fn append(entries: &mut Vec<(Arc<str>, Entry)>, mut rest: Vec<(Arc<str>, Entry)>
 
 /// Reads all objects by two threads that go until they meet. `None`: something is not as it should be, and
 /// [`from_the_start`] says what.
-fn from_both_ends(db: &Connection, second: Connection) -> Option<Vec<(Arc<str>, Entry)>> {
+fn from_both_ends(db: &Connection, second: Connection) -> Option<Vec<Placed>> {
     // how far each has come
     let (first, last) = (Mutex::new(None), Mutex::new(None));
     // an answer every so often suffices: what both have read counts once
-    let meets =
-        |own: &Mutex<Option<Place>>, others: &Mutex<Option<Place>>, far: Ordering, entries: &[(Arc<str>, Entry)]| {
-            let Some((bucket, entry)) = entries.last().filter(|_| entries.len().is_multiple_of(LOOK_UP)) else {
-                return false;
-            };
-            let place = (bucket.clone(), entry.key.clone());
-            let others = others.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            let met = others.is_some_and(|others| place.cmp(&others) != far);
-            *own.lock().unwrap_or_else(PoisonError::into_inner) = Some(place);
-            met
+    let meets = |own: &Mutex<Option<Place>>, others: &Mutex<Option<Place>>, far: Ordering, entries: &[Placed]| {
+        let Some((bucket, entry)) = entries.last().filter(|_| entries.len().is_multiple_of(LOOK_UP)) else {
+            return false;
         };
-    let read = |db: &Connection, order, meets: &dyn Fn(&[(Arc<str>, Entry)]) -> bool| {
+        let place = (bucket.clone(), entry.key.clone());
+        let others = others.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let met = others.is_some_and(|others| place.cmp(&others) != far);
+        *own.lock().unwrap_or_else(PoisonError::into_inner) = Some(place);
+        met
+    };
+    let read = |db: &Connection, order, meets: &dyn Fn(&[Placed]) -> bool| {
         let mut loaded = Loaded::default();
         scan(db, order, &mut loaded, meets).ok()?;
         (loaded.broken.is_none() && loaded.damaged.is_empty()).then_some(loaded.entries)
@@ -207,7 +209,7 @@ fn scan(
     db: &Connection,
     order: &str,
     loaded: &mut Loaded,
-    enough: impl Fn(&[(Arc<str>, Entry)]) -> bool,
+    enough: impl Fn(&[Placed]) -> bool,
 ) -> Result<(), OpenError> {
     let mut rows = db.prepare(&format!("{SELECT} {order}"))?;
     let mut rows = rows.query([])?;
@@ -440,7 +442,7 @@ mod tests {
         (db, Connection::open(&path).unwrap())
     }
 
-    fn places(entries: &[(Arc<str>, Entry)]) -> Vec<(Place, u64)> {
+    fn places(entries: &[Placed]) -> Vec<(Place, u64)> {
         entries.iter().map(|(bucket, entry)| ((bucket.clone(), entry.key.clone()), entry.revision)).collect()
     }
 
