@@ -65,7 +65,7 @@ impl Feed {
         }
     }
 
-    /// The same without the objects that there are at first.
+    /// Only what changes: of lists, at first and later, the reader hears nothing.
     pub fn news(&self, gvk: &Gvk, plural: &str, which: Config) -> BoxStream<'static, Event<Arc<Value>>> {
         match self {
             Self::Source(source) => {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 
-/// A look that goes on for so long is a long one.
+/// A look that takes more than this is a long one: looks at what was only listed wait for its end.
 const LONG: Duration = Duration::from_millis(10);
 
 /// The looks of all controllers of a driver.

@@ -3,7 +3,7 @@
 use crate::requests::RequestError;
 use api::object::{self, Gvk};
 use api::packed::Packed;
-use api::take::Take;
+use api::take::{self, Take};
 use futures::stream::BoxStream;
 use reconcile::wakes;
 use serde_json::Value;
@@ -78,10 +78,7 @@ impl Held {
 
     /// Its tree, of which managed fields may be missing, for a caller that looks at many objects once.
     pub fn lean(&self) -> Arc<Value> {
-        match self {
-            Self::Tree(object) => object.clone(),
-            Self::Packed(packed) => packed.lean(),
-        }
+        self.part(take::lean)
     }
 }
 

@@ -94,7 +94,7 @@ fn from_format_1(db: &Connection) -> Result<(), OpenError> {
 #[derive(Default)]
 pub(crate) struct Loaded {
     pub(crate) revision: Revision,
-    pub(crate) entries: Vec<Placed>,
+    pub(crate) entries: Vec<Stored>,
     pub(crate) damaged: Vec<Damaged>,
     /// Why some part of the file could not be read at all.
     pub(crate) broken: Option<rusqlite::Error>,
@@ -122,8 +122,8 @@ impl Loaded {
 /// A row's place in the order of the table.
 type Place = (Arc<str>, Key);
 
-/// A row as it is read.
-type Placed = (Arc<str>, Entry);
+/// An object as its row has it, with its bucket.
+type Stored = (Arc<str>, Entry);
 
 /// Reads all objects, where there is a second connection to the same content from both ends at the same time. The result names what
 /// cannot be read; an error is one of the whole file.
@@ -161,9 +161,9 @@ fn from_the_start(db: &Connection) -> Result<Loaded, OpenError> {
 }
 
 /// Appends what was read from the other end, but for what is there already.
-fn append(entries: &mut Vec<Placed>, mut rest: Vec<Placed>) {
+fn append(entries: &mut Vec<Stored>, mut rest: Vec<Stored>) {
     let last: Option<Place> = entries.last().map(|(bucket, entry)| (bucket.clone(), entry.key.clone()));
-    let is_new = |(bucket, entry): &Placed| {
+    let is_new = |(bucket, entry): &Stored| {
         last.as_ref().is_none_or(|(b, key)| (b.as_ref(), key) < (bucket.as_ref(), &entry.key))
     };
     rest.reverse();
@@ -172,11 +172,11 @@ fn append(entries: &mut Vec<Placed>, mut rest: Vec<Placed>) {
 
 /// Reads all objects by two threads that go until they meet. `None`: something is not as it should be, and
 /// [`from_the_start`] says what.
-fn from_both_ends(db: &Connection, second: Connection) -> Option<Vec<Placed>> {
+fn from_both_ends(db: &Connection, second: Connection) -> Option<Vec<Stored>> {
     // how far each has come
     let (first, last) = (Mutex::new(None), Mutex::new(None));
     // an answer every so often suffices: what both have read counts once
-    let meets = |own: &Mutex<Option<Place>>, others: &Mutex<Option<Place>>, far: Ordering, entries: &[Placed]| {
+    let meets = |own: &Mutex<Option<Place>>, others: &Mutex<Option<Place>>, far: Ordering, entries: &[Stored]| {
         let Some((bucket, entry)) = entries.last().filter(|_| entries.len().is_multiple_of(LOOK_UP)) else {
             return false;
         };
@@ -186,13 +186,14 @@ fn from_both_ends(db: &Connection, second: Connection) -> Option<Vec<Placed>> {
         *own.lock().unwrap_or_else(PoisonError::into_inner) = Some(place);
         met
     };
-    let read = |db: &Connection, order, meets: &dyn Fn(&[Placed]) -> bool| {
+    let read = |db: &Connection, order, meets: &dyn Fn(&[Stored]) -> bool| {
         let mut loaded = Loaded::default();
         scan(db, order, &mut loaded, meets).ok()?;
         (loaded.broken.is_none() && loaded.damaged.is_empty()).then_some(loaded.entries)
     };
     let (entries, rest) = std::thread::scope(|scope| {
         let backwards = std::thread::Builder::new().spawn_scoped(scope, || {
+            // it moves to this thread
             let second = second;
             read(&second, DESCENDING, &|entries| meets(&last, &first, Ordering::Greater, entries))
         });
@@ -209,7 +210,7 @@ fn scan(
     db: &Connection,
     order: &str,
     loaded: &mut Loaded,
-    enough: impl Fn(&[Placed]) -> bool,
+    enough: impl Fn(&[Stored]) -> bool,
 ) -> Result<(), OpenError> {
     let mut rows = db.prepare(&format!("{SELECT} {order}"))?;
     let mut rows = rows.query([])?;
@@ -442,7 +443,7 @@ mod tests {
         (db, Connection::open(&path).unwrap())
     }
 
-    fn places(entries: &[Placed]) -> Vec<(Place, u64)> {
+    fn places(entries: &[Stored]) -> Vec<(Place, u64)> {
         entries.iter().map(|(bucket, entry)| ((bucket.clone(), entry.key.clone()), entry.revision)).collect()
     }
 
