@@ -1,8 +1,8 @@
 //! Whole database files: makes backups, and replaces a damaged file.
 
+use crate::file::{OpenError, settle};
 use crate::health::SetAside;
 use crate::layout::{self, LEAP};
-use crate::log::OpenError;
 use crate::{Entry, Revision};
 use rusqlite::Connection;
 use std::fs::{self, OpenOptions};
@@ -70,7 +70,7 @@ pub(crate) fn put_in_place(from: &Path, to: &Path) -> io::Result<()> {
 /// # Errors
 /// The database cannot be opened, or the file not written.
 pub fn back_up_closed(path: &Path, to: &Path) -> Result<Revision, OpenError> {
-    let loaded = crate::log::Log::open(path, crate::log::settle)?.loaded;
+    let loaded = crate::log::Log::open(path, settle)?.loaded;
     write(to, loaded.revision, loaded.entries.iter().map(|(bucket, entry)| (bucket.as_ref(), entry)), &[])?;
     Ok(loaded.revision)
 }
@@ -80,7 +80,7 @@ pub fn back_up_closed(path: &Path, to: &Path) -> Result<Revision, OpenError> {
 /// # Errors
 /// The database cannot be opened.
 pub fn damaged_closed(path: &Path) -> Result<Vec<SetAside>, OpenError> {
-    Ok(crate::log::Log::open(path, crate::log::settle)?.set_aside)
+    Ok(crate::log::Log::open(path, settle)?.set_aside)
 }
 
 /// As [`crate::Store::drop_damaged`], of a database that nobody has open.
@@ -88,7 +88,7 @@ pub fn damaged_closed(path: &Path) -> Result<Vec<SetAside>, OpenError> {
 /// # Errors
 /// The database cannot be opened or written.
 pub fn drop_damaged_closed(path: &Path, rows: &[SetAside]) -> Result<(), OpenError> {
-    crate::log::Log::open(path, crate::log::settle)?.log.drop_damaged(rows)
+    crate::log::Log::open(path, settle)?.log.drop_damaged(rows)
 }
 
 /// Checks a backup's database and makes it fit to go on from: revisions continue far above all that clients can have seen since

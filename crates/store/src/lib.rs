@@ -20,6 +20,8 @@ mod aging;
 mod archive;
 mod commit;
 mod copy;
+mod file;
+mod handle;
 mod health;
 mod history;
 mod layout;
@@ -30,9 +32,10 @@ mod watch;
 
 pub use commit::Commit;
 pub use copy::{adopt, back_up_closed, damaged_closed, drop_damaged_closed};
+pub use file::{OpenError, Settle};
+pub use handle::Store;
 pub use health::{Fault, Health, SECONDS, SetAside, Trouble};
-pub use log::{OpenError, Settle};
-pub use memory::Store;
+
 pub use snapshot::Snapshot;
 pub use watch::{Batch, Gone, Interest, Watcher};
 
