@@ -161,6 +161,16 @@ impl Cache {
         }
     }
 
+    /// Those of a kind in a namespace (`None`: everywhere) that have an owner of this uid.
+    fn held_by(&self, gvk: &Gvk, owner_uid: &str, namespace: Option<&str>) -> Vec<Held> {
+        let kinds = self.read();
+        let Some(kind) = kinds.get(gvk) else { return Vec::new() };
+        let first = Key::new(namespace.unwrap_or_default(), "");
+        let owned = kind.owned_from(owner_uid.into(), first).map(|(_, key)| key);
+        let here = owned.take_while(|key| namespace.is_none_or(|namespace| key.namespace == namespace));
+        here.filter_map(|key| kind.objects.get(key).map(|entry| entry.held.clone())).collect()
+    }
+
     fn read(&self) -> RwLockReadGuard<'_, BTreeMap<Gvk, Kind>> {
         self.kinds.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -268,6 +278,10 @@ impl World for Cache {
         Some(self.one(gvk, key)?.head())
     }
 
+    fn part(&self, gvk: &Gvk, key: &Key, take: fn(&str) -> Take) -> Option<Arc<Value>> {
+        Some(self.one(gvk, key)?.part(take))
+    }
+
     fn stands(&self, gvk: &Gvk, key: &Key, uid: &str) -> bool {
         let kinds = self.read();
         let Some(entry) = kinds.get(gvk).and_then(|kind| kind.objects.get(key)) else { return false };
@@ -310,26 +324,15 @@ impl World for Cache {
     }
 
     fn owned_by(&self, gvk: &Gvk, owner_uid: &str) -> Vec<Arc<Value>> {
-        let held: Vec<Held> = match self.read().get(gvk) {
-            None => Vec::new(),
-            Some(kind) => {
-                let owned = kind.owned_from(owner_uid.into(), Key::default());
-                owned.filter_map(|(_, key)| kind.objects.get(key).map(|entry| entry.held.clone())).collect()
-            }
-        };
-        held.iter().map(Held::open).collect()
+        self.held_by(gvk, owner_uid, None).iter().map(Held::open).collect()
+    }
+
+    fn parts_owned_by(&self, gvk: &Gvk, owner_uid: &str, take: fn(&str) -> Take) -> Vec<Arc<Value>> {
+        self.held_by(gvk, owner_uid, None).iter().map(|held| held.part(take)).collect()
     }
 
     fn unowned(&self, gvk: &Gvk, namespace: &str) -> Vec<Arc<Value>> {
-        let held: Vec<Held> = match self.read().get(gvk) {
-            None => Vec::new(),
-            Some(kind) => {
-                let unowned = kind.owned_from("".into(), Key::new(namespace, ""));
-                let here = unowned.take_while(|(_, key)| key.namespace == namespace);
-                here.filter_map(|(_, key)| kind.objects.get(key).map(|entry| entry.held.clone())).collect()
-            }
-        };
-        held.iter().map(Held::open).collect()
+        self.held_by(gvk, "", Some(namespace)).iter().map(Held::open).collect()
     }
 
     fn kinds(&self) -> Vec<Gvk> {

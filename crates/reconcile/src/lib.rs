@@ -109,6 +109,11 @@ pub trait World {
         self.get(gvk, key)
     }
 
+    /// One object, where it exists, of which members may be missing that `take` leaves out.
+    fn part(&self, gvk: &Gvk, key: &Key, _take: fn(&str) -> Take) -> Option<Arc<Value>> {
+        self.get(gvk, key)
+    }
+
     /// Whether the object of this uid is there and nobody has asked for its end. False is not certain: the object says.
     fn stands(&self, gvk: &Gvk, key: &Key, uid: &str) -> bool {
         self.head(gvk, key).is_some_and(|object| object::uid(&object) == uid && !object::is_terminating(&object))
@@ -132,6 +137,11 @@ pub trait World {
     /// that a caller can copy a little out of many; managed fields may be missing.
     fn each(&self, gvk: &Gvk, namespace: Option<&str>, look: &mut dyn FnMut(&Arc<Value>)) {
         self.list(gvk, namespace).iter().for_each(look);
+    }
+
+    /// As [`World::owned_by`], of objects of which members may be missing that `take` leaves out.
+    fn parts_owned_by(&self, gvk: &Gvk, owner_uid: &str, _take: fn(&str) -> Take) -> Vec<Arc<Value>> {
+        self.owned_by(gvk, owner_uid)
     }
 
     /// As [`World::each`] of all namespaces, of objects of which members may be missing that `take` leaves out.

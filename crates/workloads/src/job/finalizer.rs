@@ -5,9 +5,11 @@ use super::spec::Spec;
 use super::status::Status;
 use super::{adopters, build, job_gvk, pod_gvk};
 use api::object::{self, Gvk, Key, Target};
+use api::take;
 use jiff::Timestamp;
 use reconcile::{Decision, Primary, Reconciler, Wakes, Watch, World};
 use serde_json::Value;
+use std::sync::Arc;
 
 /// Keyed by pod, so that a pod whose Job is gone for good is seen at all.
 #[derive(Clone, Copy, Debug, Default)]
@@ -19,7 +21,7 @@ fn pods_of_ended_job(world: &dyn World, job: &Value) -> Vec<Target> {
     if Status::read(job).finished().is_none() && world.stands(&job_gvk(), &Key::of(job), object::uid(job)) {
         return Vec::new();
     }
-    let alive = world.get(&job_gvk(), &Key::of(job)).filter(|held| object::uid(held) == object::uid(job));
+    let alive = world.part(&job_gvk(), &Key::of(job), take::state).filter(|held| object::uid(held) == object::uid(job));
     if alive.is_some_and(|job| Status::read(&job).finished().is_none()) {
         return Vec::new();
     }
@@ -51,10 +53,12 @@ impl Reconciler for PodFinalizerController {
         let awaited = || match object::controller_of(&object) {
             Some(owner) if Gvk::of(owner) == job_gvk() => {
                 let key = Key::new(&target.key.namespace, object::text(owner, "name"));
-                let job = world.get(&job_gvk(), &key).filter(|job| object::uid(job) == object::text(owner, "uid"));
-                job.is_some_and(|job| {
-                    Status::read(&job).finished().is_none() || Spec::read(&job).is_none_or(|spec| spec.external)
-                })
+                let is_it = |job: &Arc<Value>| object::uid(job) == object::text(owner, "uid");
+                // most are not over: these are not read any further
+                let goes_on = |job: Arc<Value>| Status::read(&job).finished().is_none();
+                let is_external = |job: Arc<Value>| Spec::read(&job).is_none_or(|spec| spec.external);
+                world.part(&job_gvk(), &key, take::state).filter(is_it).is_some_and(goes_on)
+                    || world.get(&job_gvk(), &key).filter(is_it).is_some_and(is_external)
             }
             Some(_) => true,
             None => !object::is_terminating(&object) && !adopters(world, &object).is_empty(),

@@ -121,7 +121,7 @@ impl Reconciler for JobController {
     fn observe(&self, world: &dyn World, target: &Target) -> Option<Observed> {
         let job = world.get(&job_gvk(), &target.key)?;
         let uid = object::uid(&job);
-        let owned = world.owned_by(&pod_gvk(), uid);
+        let owned = world.parts_owned_by(&pod_gvk(), uid, pods::taking);
         let pods = owned.iter().filter(|pod| controlled_by(pod, uid)).map(Pod::read).collect();
         let selector = Selector::read(&job["spec"]["selector"]);
         let adoptable = |pod: &&Arc<Value>| {

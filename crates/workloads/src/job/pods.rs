@@ -2,6 +2,7 @@
 
 use super::{INDEX, INDEX_FAILURES, INDEX_IGNORED_FAILURES, TRACKING_FINALIZER};
 use api::object;
+use api::take::{self, Take};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use std::sync::Arc;
@@ -35,6 +36,21 @@ pub struct Pod {
     pub index_failures: u32,
     /// Of those before it, how many the pod failure policy ignored.
     pub index_ignored: u32,
+}
+
+/// The members of a pod that are read here.
+pub(super) fn taking(member: &str) -> Take {
+    match member {
+        "spec" => Take::Some(|member| match member {
+            "nodeName" => Take::All,
+            "initContainers" => Take::Some(|member| match member {
+                "name" | "restartPolicy" => Take::All,
+                _ => Take::Nothing,
+            }),
+            _ => Take::Nothing,
+        }),
+        _ => take::lean(member),
+    }
 }
 
 /// Whether a pod carries the finalizer that keeps it until its Job has counted it.
@@ -180,6 +196,29 @@ mod tests {
 
     fn at(text: &str) -> Timestamp {
         text.parse().expect("a time")
+    }
+
+    #[test]
+    fn what_is_taken_says_the_same() {
+        let containers = json!([{"name": "side", "image": "i", "restartPolicy": "Always"}, {"name": "once"}]);
+        let terminated = json!({"terminated": {"exitCode": 1, "finishedAt": "2026-01-01T00:00:06Z"}});
+        let reports = json!([{"name": "side", "restartCount": 2, "state": terminated}]);
+        let whole = json!({"apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": "p", "namespace": "n", "uid": "u", "resourceVersion": "7", "managedFields": [{}],
+                "annotations": {INDEX: "3", INDEX_FAILURES: "1", INDEX_IGNORED_FAILURES: "2"}, "finalizers": [TRACKING_FINALIZER],
+                "ownerReferences": [{"uid": "o"}], "creationTimestamp": "2026-01-01T00:00:01Z"},
+            "spec": {"nodeName": "node", "containers": containers, "initContainers": containers, "volumes": [{}]},
+            "status": {"phase": "Failed", "containerStatuses": reports, "initContainerStatuses": reports,
+                "conditions": [{"type": "Ready", "status": "False", "lastTransitionTime": "2026-01-01T00:00:05Z"}]}});
+        let part = pod(take::copied(&whole, taking));
+        let init = json!([{"name": "side", "restartPolicy": "Always"}, {"name": "once"}]);
+        assert_eq!(part.object["spec"], json!({"nodeName": "node", "initContainers": init}));
+        assert_eq!(part.object["status"], whole["status"]);
+        let without = |pod: Pod| Pod { object: Arc::default(), ..pod };
+        let whole = pod(whole);
+        assert_eq!((part.finished_at(), part.restarts()), (whole.finished_at(), whole.restarts()));
+        assert!(part.loss() == whole.loss());
+        assert_eq!(format!("{:?}", without(part)), format!("{:?}", without(whole)));
     }
 
     #[test]
