@@ -21,7 +21,10 @@ impl Cluster {
         }
         let number = self.number();
         let name = format!("job{number}");
-        let cpu = ["1", "2", "500m"][dice.below(3) as usize];
+        // half of the jobs matter more where their runtime says so, and these want more: there is not always room
+        let matters = number % 2 == 1;
+        let cpu = if matters { ["1", "2", "2"] } else { ["1", "2", "500m"] }[dice.below(3) as usize];
+        let nodes = if matters { 2 + dice.below(2) } else { 1 + dice.below(3) };
         let mut runtime = json!({"name": "torch-distributed"});
         if dice.chance(60) {
             let runtime_name = format!("runtime{number}");
@@ -29,8 +32,8 @@ impl Cluster {
                 "metadata": {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}},
                 "spec": {"backoffLimit": dice.below(3), "template": {"spec": {"restartPolicy": "Never",
                     "containers": [{"name": "node", "image": "none"}]}}}}}]}});
-            // half of them matter more, and some of these wait all the same
-            if number % 2 == 1 {
+            // some of these wait all the same
+            if matters {
                 let class = if number % 8 == 7 { "patient" } else { "urgent" };
                 template["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["priorityClassName"] =
                     class.into();
@@ -61,7 +64,7 @@ impl Cluster {
         }
         let job = json!({"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob",
             "metadata": {"name": name, "namespace": NAMESPACE, "annotations": annotations},
-            "spec": {"runtimeRef": runtime, "suspend": dice.chance(20), "trainer": {"numNodes": 1 + dice.below(3),
+            "spec": {"runtimeRef": runtime, "suspend": dice.chance(20), "trainer": {"numNodes": nodes,
                 "command": ["true"], "resourcesPerNode": {"requests": {"cpu": cpu}}}}});
         self.note(format!("user: makes {name}"));
         self.must("POST", &format!("/apis/trainer.kubeflow.org/v1alpha1/namespaces/{NAMESPACE}/trainjobs"), &job);
