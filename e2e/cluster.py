@@ -27,7 +27,6 @@ import yaml
 from conftest import BINARY, ROOT, wait_for
 
 MANIFESTS = ROOT / "manifests"
-# `start` has cargo build it: in the middle of a test nothing should wait for somebody's build.
 XTASK = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "debug/xtask"
 NAMESPACE, ACCOUNT = "kubeflow-system", "kubeflow-trainer-controller-manager"
 # What is made of a TrainJob, by whomever.
@@ -98,11 +97,16 @@ class Cluster:
         wait_for("garbage collection", lambda: not left(), 180)
 
     def install_mpijobs(self) -> list[pathlib.Path]:
-        """What `manifests/components/mpi` adds to that, and the kind; the files that were applied."""
+        """What `manifests/components/mpi` adds to that, and the kind, once it can own things; the files that were applied."""
         component = [MANIFESTS / "components/mpi" / file for file in ("namespace.yaml", "role.yaml", "binding.yaml")]
         files = [MANIFESTS / "crds/mpi/kubeflow.org_mpijobs.yaml", *component]
         for file in files:
             self.kubectl("apply", "--server-side", "--force-conflicts", "-f", file)
+        # the API server's admission asks for new kinds now and then, and refuses owners of those that it does not know yet
+        owner = {"apiVersion": "kubeflow.org/v2beta1", "kind": "MPIJob", "name": "owner", "uid": "0", "blockOwnerDeletion": True}
+        owned = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "owned", "ownerReferences": [owner]}}
+        create = ("create", "-f", "-", "--dry-run=server", "-o", "name")
+        wait_for("MPIJobs that own", lambda: self.kubectl(*create, check=False, input=json.dumps(owned)), 120)
         return files
 
     def runtimes(self) -> None:
@@ -161,7 +165,7 @@ class Cluster:
 
     def harness(self, verb: str, *words: str) -> str:
         """What `cargo xtask kubernetes VERB` prints of this control plane."""
-        done = subprocess.run([XTASK, "kubernetes", verb, str(self.folder), *words], cwd=ROOT, capture_output=True, text=True)
+        done = xtask("kubernetes", verb, self.folder, *words)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
@@ -231,6 +235,14 @@ def running(*operators: Operator) -> Iterator[None]:
             operator.end(signal.SIGKILL)
 
 
+def xtask(*words: str | pathlib.Path) -> subprocess.CompletedProcess:
+    """What `cargo xtask WORDS…` does, by the program that lies there. Cargo is asked only where there is none: alone, the program has
+    fewer features than in a build of the whole workspace, so cargo would build it and its libraries a second time."""
+    if not XTASK.exists():
+        subprocess.run(["cargo", "build", "--quiet", "--package", "xtask"], cwd=ROOT, check=True)
+    return subprocess.run([XTASK, *words], cwd=ROOT, capture_output=True, text=True)
+
+
 def url() -> str:
     return f"https://127.0.0.1:{free_port()}"
 
@@ -239,7 +251,7 @@ def start(tmp_path_factory: pytest.TempPathFactory, *flags: str) -> Iterator[Clu
     if shutil.which("go") is None:
         pytest.skip("SKIPPED FOR WANT OF GO: the operator was not run on real Kubernetes")
     wanted = [flag for flag in flags if flag != "--audit"]
-    built = subprocess.run(["cargo", "xtask", "kubernetes", "build", *wanted], cwd=ROOT, capture_output=True, text=True)
+    built = xtask("kubernetes", "build", *wanted)
     if built.returncode != 0:
         pytest.skip(f"NOT BUILT: the operator was not run on real Kubernetes: {built.stderr[-1000:]}")
     cluster = Cluster(tmp_path_factory.mktemp("cluster"), *flags)

@@ -27,15 +27,17 @@ BINARY = pathlib.Path(os.environ.get("TRAINYARD_BIN", ROOT / "target/release/tra
 
 
 def wait_for(what: str, predicate: Callable[[], object], timeout: float = 60) -> object:
-    """The first true value of the predicate; fails the test when there is none in time."""
-    deadline = time.monotonic() + timeout
+    """The first true value of the predicate; fails the test when there is none in time. A look is often a program of its own, so the
+    longer it takes, the rarer are looks: 50 ms apart at first, and at most a quarter of a second."""
+    begin = time.monotonic()
     while True:
         value = predicate()
         if value:
             return value
-        if time.monotonic() > deadline:
+        passed = time.monotonic() - begin
+        if passed > timeout:
             pytest.fail(f"waited {timeout} s for {what}; last: {value!r}")
-        time.sleep(0.05)
+        time.sleep(min(max(passed / 20, 0.05), 0.25))
 
 
 class Screen:

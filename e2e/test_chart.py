@@ -19,7 +19,7 @@ from collections.abc import Iterator
 import pytest
 import yaml
 
-from cluster import ACCOUNT, MANIFESTS, NAMESPACE, Cluster, start, trainjob
+from cluster import ACCOUNT, MANIFESTS, NAMESPACE, Cluster, start, trainjob, xtask
 from conftest import BINARY, ROOT, wait_for
 from test_operator_more import CONFIGURATIONS, Replica, in_cluster
 
@@ -62,7 +62,7 @@ def helms(tmp_path_factory: pytest.TempPathFactory) -> list[Helm]:
     """Helm 3 and Helm 4."""
     if shutil.which("go") is None:
         pytest.skip("SKIPPED FOR WANT OF GO: the chart was not tried with Helm")
-    built = subprocess.run(["cargo", "xtask", "helm"], cwd=ROOT, capture_output=True, text=True)
+    built = xtask("helm")
     if built.returncode != 0:
         pytest.skip(f"NOT BUILT: the chart was not tried with Helm: {built.stderr[-1000:]}")
     return [Helm(path, tmp_path_factory.mktemp("helm")) for path in built.stdout.split()]
@@ -240,7 +240,8 @@ def image(root: pathlib.Path) -> pathlib.Path:
         return root
     if archive is None:
         archive = root.parent / "image.tar"
-        subprocess.run(["cargo", "xtask", "image", "--binary", BINARY, "--out", archive], cwd=ROOT, check=True, capture_output=True)
+        made = xtask("image", "--binary", BINARY, "--out", archive)
+        assert made.returncode == 0, made.stderr
     with tarfile.open(archive) as files:
         read = lambda name: json.load(files.extractfile(name))
         blob = lambda descriptor: "blobs/" + descriptor["digest"].replace(":", "/")

@@ -5,14 +5,13 @@ from __future__ import annotations
 import base64
 import json
 import pathlib
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 
 import pytest
 import yaml
 
-from cluster import XTASK, Cluster, Operator, running, start, trainjob, url
+from cluster import Cluster, Operator, running, start, trainjob, url, xtask
 from conftest import ROOT, plain_runtime, wait_for
 
 sys.path.insert(0, str(ROOT / "e2e/golden"))
@@ -119,7 +118,7 @@ def condition(o: dict, kind: str) -> tuple[str, str] | None:
 @pytest.fixture(scope="module")
 def queued(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Queued]:
     """Kueue and our operator at work; afterwards the cluster is as it was."""
-    built = subprocess.run([XTASK, "kubernetes", "build", "--kueue"], cwd=ROOT, capture_output=True, text=True)
+    built = xtask("kubernetes", "build", "--kueue")
     if built.returncode != 0:
         pytest.skip(f"NOT BUILT: nothing was queued by Kueue: {built.stderr[-1000:]}")
     *_, role, binding = cluster.install_mpijobs()
