@@ -32,7 +32,7 @@ fn name(rest: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((name.get(1..name.len().saturating_sub(1))?, trimmed(after)))
 }
 
-/// The next member, behind a value and its comma.
+/// The next member or element, behind a value and its comma.
 fn behind<'a>(after: &'a [u8], value: &[u8]) -> Option<&'a [u8]> {
     trimmed(after.get(value.len()..)?).strip_prefix(b",")
 }
@@ -55,8 +55,7 @@ pub fn elements(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         let start = trimmed(rest);
         let value = value(start).filter(|value| !value.is_empty())?;
-        let next = trimmed(start.get(value.len()..)?);
-        rest = next.strip_prefix(b",").unwrap_or_default();
+        rest = behind(start, value).unwrap_or_default();
         Some(value)
     })
 }
