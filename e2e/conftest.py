@@ -267,7 +267,7 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:  # no
     yield from shared(start(tmp_path_factory, "--trainer"))
 
 
-# Of those that need no real cluster.
+# Of those that need no real cluster: it takes longest, and both processors.
 LONGEST = "test_transcripts"
 
 
@@ -278,11 +278,16 @@ def on_real_clusters(item: pytest.Item | None) -> bool:
 @pytest.hookimpl(tryfirst=True)  # xdist then looks at the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What is shared stays in one process: a module's control plane, and the real clusters. Tests on those come last, so that no
-    other test has them beside it, but first where two processes share the tests, as they take longest; then comes the longest
-    module. The swap, which ends upstream's Trainer, is the last on the clusters."""
+    other test has them beside it, but first where two processes share the tests, as they take longest; the longest module comes when
+    they are over, for beside them it would wait for the processors. The swap, which ends upstream's Trainer, is the last on the
+    clusters."""
     divided = "PYTEST_XDIST_WORKER" in os.environ
-
-    items.sort(key=lambda item: (on_real_clusters(item) != divided, item.path.stem != LONGEST, "swap" in item.name))
+    items.sort(key=lambda item: (on_real_clusters(item) != divided, "swap" in item.name))
+    if divided:
+        longest = [item for item in items if item.path.stem == LONGEST]
+        others = [item for item in items if item.path.stem != LONGEST]
+        middle = (sum(map(on_real_clusters, others)) + len(others)) // 2
+        items[:] = others[:middle] + longest + others[middle:]
     for item in items:
         item.add_marker(pytest.mark.xdist_group("clusters" if on_real_clusters(item) else item.path.stem))
 
