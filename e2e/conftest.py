@@ -286,8 +286,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if divided:
         longest = [item for item in items if item.path.stem == LONGEST]
         others = [item for item in items if item.path.stem != LONGEST]
-        middle = (sum(map(on_real_clusters, others)) + len(others)) // 2
-        items[:] = others[:middle] + longest + others[middle:]
+        # a fifth of the rest takes as long as those on the clusters
+        clusters = sum(map(on_real_clusters, others))
+        then = clusters + (len(others) - clusters) // 5
+        items[:] = others[:then] + longest + others[then:]
     for item in items:
         item.add_marker(pytest.mark.xdist_group("clusters" if on_real_clusters(item) else item.path.stem))
 
