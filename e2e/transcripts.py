@@ -135,6 +135,8 @@ class Terminal:
         self.user = user
         self.env = {**env, "TERM": "screen", "LANG": "C.UTF-8"}
         self.said = folder / "transcript"
+        # an earlier terminal's, which `cat` empties when it gets to it
+        self.said.unlink(missing_ok=True)
         self.done = 1
         (folder / "bashrc").write_text(r"PS1='<\#:$?> '" + "\n")
         shell = ["bash", "--noprofile", "--rcfile", str(folder / "bashrc")]
