@@ -236,8 +236,8 @@ def running(*operators: Operator) -> Iterator[None]:
 
 
 def xtask(*words: str | pathlib.Path) -> subprocess.CompletedProcess:
-    """What `cargo xtask WORDS…` does, by the program that lies there. Cargo is asked only where there is none: alone, the program has
-    fewer features than in a build of the whole workspace, so cargo would build it and its libraries a second time."""
+    """What `cargo xtask WORDS…` does, by the program as it was built last. Cargo is asked only where there is none: it would build the
+    program for itself, not with the whole workspace, and so its libraries a second time, with fewer features."""
     if not XTASK.exists():
         subprocess.run(["cargo", "build", "--quiet", "--package", "xtask"], cwd=ROOT, check=True)
     return subprocess.run([XTASK, *words], cwd=ROOT, capture_output=True, text=True)

@@ -27,8 +27,8 @@ BINARY = pathlib.Path(os.environ.get("TRAINYARD_BIN", ROOT / "target/release/tra
 
 
 def wait_for(what: str, predicate: Callable[[], object], timeout: float = 60) -> object:
-    """The first true value of the predicate; fails the test when there is none in time. A look is often a program of its own, so the
-    longer it takes, the rarer are looks: 50 ms apart at first, and at most a quarter of a second."""
+    """The first true value of the predicate; fails the test when there is none in time. A look often starts a program, so the
+    pause between two looks grows from 50 to 250 ms the longer it takes."""
     begin = time.monotonic()
     while True:
         value = predicate()
@@ -267,7 +267,7 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:  # no
     yield from shared(start(tmp_path_factory, "--trainer"))
 
 
-# Of those that need no real cluster: it takes longest, and both processors.
+# The module that takes longest of those that need no real cluster; it keeps both processors busy.
 LONGEST = "test_transcripts"
 
 
@@ -286,7 +286,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if divided:
         longest = [item for item in items if item.path.stem == LONGEST]
         others = [item for item in items if item.path.stem != LONGEST]
-        # a fifth of the rest takes as long as those on the clusters
+        # a fifth of the rest takes about as long as those on the clusters
         clusters = sum(map(on_real_clusters, others))
         then = clusters + (len(others) - clusters) // 5
         items[:] = others[:then] + longest + others[then:]

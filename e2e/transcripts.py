@@ -135,7 +135,7 @@ class Terminal:
         self.user = user
         self.env = {**env, "TERM": "screen", "LANG": "C.UTF-8"}
         self.said = folder / "transcript"
-        # an earlier terminal's, which `cat` empties when it gets to it
+        # an earlier terminal's words: `cat` may empty the file only after something was typed
         self.said.unlink(missing_ok=True)
         self.done = 1
         (folder / "bashrc").write_text(r"PS1='<\#:$?> '" + "\n")

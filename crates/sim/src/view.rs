@@ -67,10 +67,7 @@ impl View {
     pub fn catch_up(&mut self, cluster: &Cluster, mut dice: Option<&mut Dice>) -> Vec<Change> {
         let mut changes = Vec::new();
         for (gvk, moments) in &*cluster.moments.borrow() {
-            if !self.kinds.contains_key(gvk) {
-                self.kinds.insert(gvk.clone(), Kind::default());
-            }
-            let Some(kind) = self.kinds.get_mut(gvk) else { continue };
+            let kind = self.kinds.entry(gvk.clone()).or_default();
             // half of the kinds are up to date at a time, as watches are most of the time
             let lags = dice.as_deref_mut().is_some_and(|dice| dice.chance(50));
             let unseen = (moments.len() - kind.told) as u64;

@@ -110,7 +110,8 @@ fn is_uri(path: &Path) -> bool {
     path.as_os_str().as_encoded_bytes().starts_with(b"file:")
 }
 
-fn with(path: &Path, suffix: &str) -> PathBuf {
+/// A path with something behind its last name: of what lies beside the file.
+pub(crate) fn with(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     PathBuf::from(name)

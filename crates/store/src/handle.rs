@@ -2,7 +2,7 @@
 
 use crate::archive::Archive;
 use crate::commit::{Ack, Commit, stopped};
-use crate::file::{OpenError, Settle, settle};
+use crate::file::{OpenError, Settle, settle, with};
 use crate::health::{Health, SetAside};
 use crate::log::{Log, Opened};
 use crate::memory::{Bucket, Pending, Shared};
@@ -260,11 +260,7 @@ impl Store {
     /// How the store is: whether it can write, and what it has written.
     pub fn health(&self) -> Health {
         let size = |path: &Path| std::fs::metadata(path).map_or(0, |metadata| metadata.len());
-        let bytes = self.inner.path.as_ref().map_or(0, |path| {
-            let mut log = path.as_os_str().to_owned();
-            log.push("-wal");
-            size(path).saturating_add(size(Path::new(&log)))
-        });
+        let bytes = self.inner.path.as_ref().map_or(0, |path| size(path).saturating_add(size(&with(path, "-wal"))));
         self.inner.shared.vitals.health(bytes)
     }
 

@@ -53,7 +53,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// A store's with history from a revision on.
+    /// An empty store's, whose history begins at a revision.
     pub(crate) fn new(revision: Revision, codec: impl Codec, limits: Limits, archive: Option<Arc<Archive>>) -> Self {
         let state = State { revision, floor: revision, rested: revision, buckets: HashMap::new() };
         Self {

@@ -21,7 +21,7 @@ impl Cluster {
         }
         let number = self.number();
         let name = format!("job{number}");
-        // half of the jobs matter more where their runtime says so, and these want more: there is not always room
+        // half of the jobs matter more, where their runtime says so; they also ask for more, so that there is not always room
         let matters = number % 2 == 1;
         let cpu = if matters { ["1", "2", "2"] } else { ["1", "2", "500m"] }[dice.below(3) as usize];
         let nodes = if matters { 2 + dice.below(2) } else { 1 + dice.below(3) };
@@ -32,7 +32,7 @@ impl Cluster {
                 "metadata": {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}},
                 "spec": {"backoffLimit": dice.below(3), "template": {"spec": {"restartPolicy": "Never",
                     "containers": [{"name": "node", "image": "none"}]}}}}}]}});
-            // some of these wait all the same
+            // a quarter of them preempts nobody
             if matters {
                 let class = if number % 8 == 7 { "patient" } else { "urgent" };
                 template["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["priorityClassName"] =
