@@ -3,7 +3,7 @@
 use crate::codes::ErrorCode;
 use crate::error::CliError;
 use crate::fold::{Folded, Text};
-use crate::mpirun::{self, Pieces};
+use crate::marks::{self, Pieces};
 use crate::view::{node_rank, processes_per_node, step};
 use api::object;
 use jiff::Timestamp;
@@ -81,33 +81,24 @@ impl Source {
         Self { pod, step, node, processes, mpi, attempt }
     }
 
-    /// A line of the log, put together where mpirun tore it.
+    /// A line of the log, put together where its launcher tore it.
     pub(crate) fn whole(&self, pieces: &mut Pieces, text: &str) -> String {
-        if self.mpi { pieces.join(text) } else { text.to_owned() }
+        if self.mpi { pieces.of_mpirun(text) } else { pieces.of_torchrun(text, self.processes) }
     }
 
     /// The rank that printed a line, and the line without the mark that torchrun's tee puts before it
     /// (`[default1]:`, the local rank), or mpirun (`[1,3]<stdout>:`, rank 3 of its first application).
     pub(crate) fn rank_of<'a>(&self, text: &'a str) -> (Option<i64>, &'a str) {
         if self.mpi {
-            return mpirun::marked(text).map_or((None, text), |(rank, line)| (Some(rank), line));
+            return marks::of_mpirun(text).map_or((None, text), |(rank, line)| (Some(rank), line));
         }
         let Some(node) = self.node else { return (None, text) };
-        let marked = text.strip_prefix('[').and_then(|rest| {
-            let (mark, line) = rest.split_once("]:")?;
-            let digits = mark.trim_start_matches(|c: char| c.is_ascii_alphabetic());
-            if digits.len() == mark.len() {
-                return None;
-            }
-            Some((digits.parse::<i64>().ok()?, line, mark.starts_with("rank")))
-        });
-        // torch's own mark before a traceback is the rank among all, and a part of the line
-        let marked = match marked {
-            Some((rank, _, true)) if self.processes > 1 && rank.checked_div(self.processes) == Some(node) => {
+        let marked = match marks::of_torchrun(text) {
+            Some(("rank", rank, _)) if self.processes > 1 && rank.checked_div(self.processes) == Some(node) => {
                 return (Some(rank), text);
             }
-            Some((_, _, true)) | None => None,
-            Some((local, line, false)) => Some((local, line)),
+            Some(("rank", ..)) | None => None,
+            Some((_, local, line)) => Some((local, line)),
         };
         match marked {
             Some((local, line)) if local < self.processes => (Some(node * self.processes + local), line),

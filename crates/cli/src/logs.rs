@@ -9,7 +9,7 @@ use crate::fold::Fold;
 use crate::follow::follow_from;
 use crate::history::{self, RunOf, Window};
 use crate::lines::{Line, Show};
-use crate::mpirun::Pieces;
+use crate::marks::Pieces;
 use crate::output::is_fancy;
 use crate::reader::whole_second;
 use crate::runs::{Run, Runs, Which};

@@ -5,7 +5,7 @@ use crate::fold::Fold;
 use crate::history::{self, RunOf, Window};
 use crate::lines::{Line, Show, Source};
 use crate::logs::is_gone;
-use crate::mpirun::Pieces;
+use crate::marks::Pieces;
 use crate::runs::statuses;
 use futures::{AsyncBufRead, AsyncBufReadExt, TryStreamExt};
 use jiff::Timestamp;
