@@ -1,7 +1,7 @@
 //! What many ConfigMaps of 1 KB take of memory. `watchers` goes on with the same server.
 
 use crate::api::config_map;
-use crate::peer::{Peer, anonymous_mb, rest, until};
+use crate::peer::{Peer, resting_mb, until};
 use crate::{Figure, Setting, load};
 use anyhow::{Context, Result, ensure};
 use http::Request;
@@ -37,20 +37,6 @@ pub async fn fill(setting: &Setting) -> Result<Stored> {
     load::create_all(&client, PATH, CLIENTS, objects, config_map).await?;
     let memory = resting_mb(pid).await? - before;
     Ok(Stored { client, pid, objects, memory, _peer: peer })
-}
-
-/// Anonymous memory of a process, in MB, once it rests and ten seconds change little.
-async fn resting_mb(pid: u32) -> Result<f64> {
-    /// MB.
-    const LITTLE: f64 = 0.5;
-    until(Duration::from_secs(300), async || {
-        let before = anonymous_mb(pid);
-        rest(pid).await?;
-        let now = anonymous_mb(pid);
-        ensure!((now - before).abs() < LITTLE, "its memory was {before:.1} MB and is {now:.1} MB");
-        Ok(now)
-    })
-    .await
 }
 
 impl Stored {

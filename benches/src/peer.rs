@@ -1,6 +1,6 @@
 //! Starting and stopping what is measured.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use rustls_pki_types::CertificateDer;
@@ -187,6 +187,20 @@ pub async fn rest(pid: u32) -> Result<()> {
     /// Seconds of processor time in ten of which a process counts as idle.
     const IDLE: f64 = 0.3;
     until(Duration::from_secs(300), || idle(pid, Duration::from_secs(10), IDLE)).await
+}
+
+/// Anonymous memory of a process, in MB, once it rests and ten seconds change little.
+pub async fn resting_mb(pid: u32) -> Result<f64> {
+    /// MB.
+    const LITTLE: f64 = 0.5;
+    until(Duration::from_secs(300), async || {
+        let before = anonymous_mb(pid);
+        rest(pid).await?;
+        let now = anonymous_mb(pid);
+        ensure!((now - before).abs() < LITTLE, "its memory was {before:.1} MB and is {now:.1} MB");
+        Ok(now)
+    })
+    .await
 }
 
 /// Processor time that a process has used, in seconds.

@@ -1,7 +1,7 @@
 //! Many short jobs, from the first creation until all are complete, with their output kept: ours beside Slurm and HyperQueue, on this
 //! machine, in the same run. Whichever of them is missing is said.
 
-use crate::peer::{Peer, cpu_seconds, rest, until};
+use crate::peer::{Peer, cpu_seconds, resting_mb, until};
 use crate::{Figure, Setting, load};
 use anyhow::{Context, Result, ensure};
 use http::Request;
@@ -73,13 +73,12 @@ async fn measure_ours(peer: &Peer, jobs: usize) -> Result<Ours> {
     let client = &peer.client().await?;
     until(Duration::from_secs(120), || load::create(client, PATH, trainjob("warm-up"))).await?;
     wait_for(client, std::iter::once("warm-up".to_owned()), Duration::from_secs(120)).await?;
-    rest(pid).await?;
-    let (memory, processor, start) = (peer.memory_mb(), cpu_seconds(pid), Instant::now());
+    let memory = resting_mb(pid).await?;
+    let (processor, start) = (cpu_seconds(pid), Instant::now());
     load::create_all(client, PATH, CLIENTS, jobs, trainjob).await?;
     wait_for(client, (0..jobs).map(|job| format!("o{job}")), LIMIT).await?;
     let (seconds, processor) = (start.elapsed().as_secs_f64(), cpu_seconds(pid) - processor);
-    rest(pid).await?;
-    let (memory, jobs) = (peer.memory_mb() - memory, jobs as f64);
+    let (memory, jobs) = (resting_mb(pid).await? - memory, jobs as f64);
     Ok(Ours { rate: jobs / seconds, memory_kb: memory * 1024.0 / jobs, processor_ms: processor * 1e3 / jobs })
 }
 

@@ -1,6 +1,6 @@
 //! What TrainJobs cost that wait for a node, with all of their children: memory, processor time, and what it takes to look at them.
 
-use crate::peer::{Peer, cpu_seconds, idle, until};
+use crate::peer::{Peer, cpu_seconds, idle, resting_mb, until};
 use crate::{Figure, Setting, load};
 use anyhow::{Context, Result, bail};
 use http::Request;
@@ -23,11 +23,11 @@ pub async fn measure(setting: &Setting) -> Result<Vec<Figure>> {
     let client = peer.client().await?;
     until(Duration::from_secs(120), || load::create(&client, PATH, trainjob("warm-up"))).await?;
     settle(&client, pid, 1).await?;
-    let (memory, processor) = (peer.memory_mb(), cpu_seconds(pid));
+    let (memory, processor) = (resting_mb(pid).await?, cpu_seconds(pid));
     load::create_all(&client, PATH, CLIENTS, jobs, trainjob).await?;
     settle(&client, pid, jobs + 1).await?;
     let each = |amount: f64| amount / jobs as f64;
-    let (memory, processor) = (peer.memory_mb() - memory, cpu_seconds(pid) - processor);
+    let (memory, processor) = (resting_mb(pid).await? - memory, cpu_seconds(pid) - processor);
     let lists = [PODS.to_owned(), format!("{PODS}?labelSelector=jobset.sigs.k8s.io/jobset-name%3Do1")];
     let mut took = Vec::new();
     for list in &lists {
