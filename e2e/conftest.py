@@ -24,6 +24,8 @@ import pytest_rerunfailures
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BINARY = pathlib.Path(os.environ.get("TRAINYARD_BIN", ROOT / "target/release/trainyard"))
+# kubectl and the real control planes are Go's: fewer collections take memory, of which there is enough, and less of the processors
+os.environ.setdefault("GOGC", "400")
 
 
 def wait_for(what: str, predicate: Callable[[], object], timeout: float = 60) -> object:

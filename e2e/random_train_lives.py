@@ -37,8 +37,8 @@ class Lives:
         self.made = {"create": job}
         short = rng.random() < 0.1
         if short:
-            # enough for the status to have told of its Jobs
-            job["spec"]["activeDeadlineSeconds"] = 5
+            # enough for the status to have told of its Jobs, on a machine that is busy, too
+            job["spec"]["activeDeadlineSeconds"] = 8
         steps = [{"create": runtime}, self.settle(), self.made]
         if short and not job["spec"].get("suspend") and "managedBy" not in job["spec"]:
             steps.append({"wait": {"kind": "TrainJob", "name": self.name, "condition": "Failed", "timeout": 20}})

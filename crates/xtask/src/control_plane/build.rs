@@ -165,6 +165,10 @@ fn module(program: &str) -> Option<&'static str> {
 fn go(folder: &Path) -> Command {
     let mut command = Command::new("go");
     command.current_dir(folder).env("GOTOOLCHAIN", "local");
+    if std::env::var_os("GOGC").is_none() {
+        // its compiler takes a twelfth less of the processor with fewer collections, and memory that is there
+        command.env("GOGC", "400");
+    }
     command
 }
 
