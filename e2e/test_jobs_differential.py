@@ -151,11 +151,12 @@ def settle(plays: list[Play], verb: str, arg: dict) -> list[dict]:
 
 def play(scenario: Scenario, sides: list[Side]) -> tuple[int, str | None, int]:
     """How many steps were alike, how the next one was not, and how often it was played."""
-    for tries in range(1, TRIES + 1):
+    tries = 0
+    while True:
         alike, report, clocked = play_once(scenario, sides)
-        if report is None or not clocked:
-            break
-    return alike, report, tries
+        tries += 1
+        if report is None or not clocked or tries == TRIES:
+            return alike, report, tries
 
 
 def play_once(scenario: Scenario, sides: list[Side]) -> tuple[int, str | None, bool]:
