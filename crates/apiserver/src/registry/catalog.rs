@@ -183,7 +183,7 @@ impl Served {
     }
 
     /// Whether a custom resource says that it is of another kind: the schema is not its, until it is refused for that.
-    fn is_other_kind(&self, value: &Value) -> bool {
+    pub(crate) fn is_other_kind(&self, value: &Value) -> bool {
         self.custom.is_some() && api::object::text(value, "kind") != self.resource.kind
     }
 

@@ -40,7 +40,8 @@ pub fn message(part: &str) -> Vec<(&'static str, Value)> {
 /// A kind with what the rows need: `/apis/asked.io/v1/namespaces/default/things`.
 async fn define(hostile: &Hostile) {
     let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
-    let spec = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": {
+    let rules = json!([{"rule": "!has(self.n) || self.n != 7 || has(self.text)"}]);
+    let spec = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true, "x-kubernetes-validations": rules, "properties": {
         "text": {"type": "string", "default": "x"}, "ratio": {"type": "number", "multipleOf": 0.5}, "n": {"type": "integer"},
         "one": {"type": "number", "enum": [1, 2.5]},
         "parts": {"type": "array", "items": {"type": "object", "properties": {"name": {"type": "string"}}}},
@@ -107,6 +108,16 @@ async fn of_custom_resources() {
             other(json!({"inner": {"apiVersion": "v1", "kind": "K", "metadata": 5}})),
             422,
             message("spec.inner.metadata: Invalid value: 5: json: cannot unmarshal number"),
+        ),
+        // ... nor filled in by it, but its rules hold
+        ("POST", trial(), JSON, thing("b", json!({"n": 7})), 201, vec![("/body/spec/text", "x".into())]),
+        (
+            "POST",
+            things.into(),
+            JSON,
+            other(json!({"n": 7})),
+            422,
+            message("[kind: Invalid value: \"Other\": must be Thing, spec: Invalid value: "),
         ),
         (
             "POST",

@@ -345,11 +345,38 @@ async fn of_numbers_and_lists_as_they_were_sent() {
         ("POST", services.clone(), JSON, service("None"), 201, vec![]),
         (
             "PUT",
-            services + "/s",
+            services.clone() + "/s",
             JSON,
             service("10.0.0.1"),
             422,
             message("this cluster is not configured for dual-stack services"),
+        ),
+        // the addresses of a Service are looked at before anything else of it
+        (
+            "PATCH",
+            services + "/s",
+            MERGE,
+            json!({"metadata": {"labels": {"a b": ""}}, "spec": {"clusterIP": "10.0.0.1"}}),
+            422,
+            vec![("/body/details/causes/0/field", "spec.".into()), ("/body/details/causes/2", Value::Null)],
+        ),
+        // a claim's size is faulty once, a volume's twice
+        (
+            "POST",
+            format!("{BASE}/persistentvolumeclaims"),
+            JSON,
+            json!({"metadata": {"name": "c"}, "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "-1"}}}}),
+            422,
+            message("\"c\" is invalid: spec.resources[storage]: Invalid value: \"-1\": must be greater than zero"),
+        ),
+        (
+            "POST",
+            "/api/v1/persistentvolumes".into(),
+            JSON,
+            json!({"metadata": {"name": "v"}, "spec": {"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "-1"},
+                "hostPath": {"path": "/x"}}}),
+            422,
+            message("spec.capacity[storage]: Invalid value: -1: must be a valid resource quantity"),
         ),
     ];
     all_are_answered(&hostile, rows).await;

@@ -66,11 +66,13 @@ fn ports_of(service: &Value) -> Vec<i64> {
     own.chain(int(service, "spec.healthCheckNodePort")).collect()
 }
 
-/// One port of the nodes for two of a changed service's; upstream answers it as a failure.
-pub fn duplicate(cx: &Context<'_>, service: &Value, old: &Value) -> Result<(), Status> {
+/// What is wrong with the addresses and ports of a changed service, before anything else of it is looked at. One port of the nodes
+/// for two of the service's upstream answers as a failure.
+pub fn refused(cx: &Context<'_>, service: &Value, old: &Value) -> Result<(), Status> {
     let errors = allocate(cx, &mut service.clone(), Some(old));
-    match errors.first().filter(|error| error.detail.starts_with(DUPLICATE)) {
-        Some(error) => Err(Status::new(500, "", error.detail.clone())),
+    match errors.first() {
+        Some(error) if error.detail.starts_with(DUPLICATE) => Err(Status::new(500, "", error.detail.clone())),
+        Some(_) => Err(Status::invalid("", "Service", text(service, "metadata.name"), &errors)),
         None => Ok(()),
     }
 }

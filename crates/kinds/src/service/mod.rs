@@ -197,20 +197,16 @@ impl Strategy for Services {
         }
         give_back(child(new, "spec"), at(old, "spec"));
         no_policy_inside(new);
-        // what is wrong there is said when the update is validated
+        // what is wrong there is said when the update is admitted
         let _ = addresses::allocate(cx, new, Some(old));
     }
 
     fn admit_update(&self, cx: &Context<'_>, new: &Value, old: &Value) -> Result<(), Status> {
-        addresses::duplicate(cx, new, old)
+        addresses::refused(cx, new, old)
     }
 
-    fn validate_update(&self, cx: &Context<'_>, new: &Value, old: &Value) -> ErrorList {
-        // addresses and ports are given before anything else is looked at
-        let mut errors = addresses::allocate(cx, &mut new.clone(), Some(old));
-        if !errors.is_empty() {
-            return errors;
-        }
+    fn validate_update(&self, _cx: &Context<'_>, new: &Value, old: &Value) -> ErrorList {
+        let mut errors = ErrorList::new();
         let kinds = [text(new, "spec.type"), text(old, "spec.type")];
         let (ips, before) = (items(new, "spec.clusterIPs"), items(old, "spec.clusterIPs"));
         let sound = |ip: &Value| ip.as_str().is_some_and(|ip| ip == "None" || ip.parse::<std::net::IpAddr>().is_ok());

@@ -25,11 +25,8 @@ fn short_modes(modes: &[Value]) -> String {
     there.map(|(_, short)| short).collect::<Vec<_>>().join(",")
 }
 
-/// An amount of storage.
+/// An amount of storage is greater than zero (`ValidatePositiveQuantityValue`).
 fn size_faults(amount: &Quantity, path: &Path, errors: &mut ErrorList) {
-    if amount.is_negative() {
-        errors.push(Error::invalid(path, amount.value(), "must be a valid resource quantity"));
-    }
     if amount.is_negative() || amount.is_zero() {
         errors.push(Error::invalid(path, amount.to_string(), "must be greater than zero"));
     }

@@ -101,7 +101,11 @@ impl Strategy for Volumes {
         }
         for (name, amount) in amounts {
             if let Ok(amount) = Quantity::from_json(amount) {
-                size_faults(&amount, &at_capacity.key(name), &mut errors);
+                let at_amount = at_capacity.key(name);
+                if amount.is_negative() {
+                    errors.push(Error::invalid(&at_amount, amount.value(), "must be a valid resource quantity"));
+                }
+                size_faults(&amount, &at_amount, &mut errors);
             }
         }
         let policy = text(spec, "persistentVolumeReclaimPolicy");

@@ -242,7 +242,10 @@ pub(crate) fn same_revision(target: &Target, new: &Value, entry: &Entry) -> Resu
 }
 
 /// Defaults. A request's body loses its nulls where null is not allowed; what an apply merged keeps them, for validation to
-/// find.
+/// find. A custom resource that says that it is of another kind gets none.
 fn fill_in(served: &Served, new: &mut Value, applied: bool) {
+    if served.is_other_kind(new) {
+        return;
+    }
     if applied { served.schema().default_again(new) } else { served.schema().default(new) }
 }
