@@ -413,8 +413,8 @@ impl Strategy for EndpointSlices {
         errors
     }
 
-    fn warnings(&self, new: &Value, _old: Option<&Value>) -> Vec<String> {
-        if text(new, "addressType") == "FQDN" {
+    fn warnings(&self, new: &Value, old: Option<&Value>) -> Vec<String> {
+        if old.is_none() && text(new, "addressType") == "FQDN" {
             return vec!["spec.addressType: FQDN endpoints are deprecated".to_owned()];
         }
         Vec::new()
@@ -424,15 +424,17 @@ impl Strategy for EndpointSlices {
         drop_topology(new, None);
     }
 
+    /// Topology that is not kept counts as a change all the same.
     fn prepare_update(&self, _cx: &Context<'_>, new: &mut Value, old: &Value) {
+        let counts = ["endpoints", "ports", "addressType", "metadata.labels"];
+        let changed = counts.into_iter().any(|field| at(new, field) != at(old, field));
+        let generation = int(old, "metadata.generation").unwrap_or_default();
+        child(new, "metadata")["generation"] = json!(generation + i64::from(changed));
         drop_topology(new, Some(old));
     }
 
     fn generation_changed(&self, new: &Value, old: &Value) -> Option<bool> {
-        let part = |object: &Value| {
-            ["endpoints", "ports", "addressType", "metadata.labels"].map(|field| at(object, field).clone())
-        };
-        Some(part(new) != part(old))
+        Some(at(new, "metadata.generation") != at(old, "metadata.generation"))
     }
 
     fn row(&self, object: &Value, now: Timestamp) -> Vec<Value> {

@@ -76,6 +76,16 @@ impl Status {
         Self { details: Some(details(group, plural, name)), ..Self::new(409, "AlreadyExists", message) }
     }
 
+    /// The name of an object that asks for a generated one is taken, whoever gave it (`NewGenerateNameConflict`).
+    pub fn generated_name_exists(group: &str, plural: &str, name: &str) -> Self {
+        let mut status = Self::already_exists(group, plural, name);
+        status.message += ", the server was not able to generate a unique name for the object";
+        if let Some(details) = status.details.as_mut() {
+            details["retryAfterSeconds"] = 1.into();
+        }
+        status
+    }
+
     pub fn conflict(group: &str, plural: &str, name: &str, why: &str) -> Self {
         let message = format!("Operation cannot be fulfilled on {} \"{name}\": {why}", qualified(group, plural));
         Self { details: Some(details(group, plural, name)), ..Self::new(409, "Conflict", message) }

@@ -308,7 +308,7 @@ impl Server {
             set(&mut new, text(paths, "specReplicasPath"), replicas.into());
             // The fields of the object itself change, so its own rules apply; their manager is recorded as one of `scale`.
             let call = Call { target, options: &options, user: &ask.user, warnings: &warnings };
-            self.core.replace(&call, new, &entry, takes_over)
+            self.core.replace(&call, new, &entry, takes_over, false)
         };
         let answer = self.core.run(self.may_take_long(ask, target), attempt).await;
         let answer = answer.map_err(|status| status.with_warnings(&warnings))?;

@@ -101,7 +101,7 @@ impl Core {
             same_name(target, &new)?;
             super::write::expect_version(target, &new, &entry)?;
             same_type(served, &target.name, &new)?;
-            self.replace(&Call { warnings: &warnings, ..*call }, new, &entry, false)
+            self.replace(&Call { warnings: &warnings, ..*call }, new, &entry, false, false)
         };
         write().map_err(|status| status.with_warnings(&warnings))
     }
@@ -135,14 +135,16 @@ impl Core {
             return Err(Status::bad_request(why));
         }
         let mut merged = merged;
+        let mut pruned = false;
         match resource.type_name {
             Some(name) => {
                 merge::builtin::convert(name, &mut merged).map_err(|why| unconverted(&merged, applied, &why))?
             }
             None => {
                 served.decode(&mut merged).map_err(Status::bad_request)?;
-                // what is unknown is an error, unless it is null
-                served.prune(&mut merged);
+                // what is unknown is an error, unless something above it keeps unknown fields: then it is not kept, but counts as a change
+                let dropped = served.prune(&mut merged);
+                pruned = dropped.iter().any(|path| !path.starts_with("metadata.") && !path.starts_with("status."));
             }
         }
         let write = || {
@@ -152,7 +154,7 @@ impl Core {
             match entry {
                 Some(entry) => {
                     same_revision(target, applied, &entry)?;
-                    self.replace(call, merged, &entry, true)
+                    self.replace(call, merged, &entry, true, pruned)
                 }
                 None => {
                     // There is nothing that the version could be of.

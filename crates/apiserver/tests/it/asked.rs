@@ -42,7 +42,7 @@ async fn define(hostile: &Hostile) {
     let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     let rules = json!([{"rule": "!has(self.n) || self.n != 7 || has(self.text)"}]);
     let spec = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true, "x-kubernetes-validations": rules, "properties": {
-        "text": {"type": "string", "default": "x"}, "ratio": {"type": "number", "multipleOf": 0.5}, "n": {"type": "integer"},
+        "text": {"type": "string", "default": "x"}, "plain": {"type": "object", "properties": {"x": {"type": "string"}}}, "ratio": {"type": "number", "multipleOf": 0.5}, "n": {"type": "integer"},
         "one": {"type": "number", "enum": [1, 2.5]},
         "parts": {"type": "array", "items": {"type": "object", "properties": {"name": {"type": "string"}}}},
         "inner": {"type": "object", "x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true}}});
@@ -89,6 +89,23 @@ async fn of_custom_resources() {
             thing("a", json!({"ratio": 4.0})),
             422,
             message("must be positive: 0"),
+        ),
+        // what an apply sends and nothing keeps is a change all the same
+        (
+            "POST",
+            things.into(),
+            JSON,
+            thing("p", json!({"plain": {"x": "1"}})),
+            201,
+            vec![("/body/metadata/generation", json!(1))],
+        ),
+        (
+            "PATCH",
+            at("p?fieldManager=m&force=true"),
+            APPLY,
+            thing("p", json!({"plain": {"a": "b"}})),
+            200,
+            vec![("/body/metadata/generation", json!(2)), ("/body/spec/plain", json!({"x": "1"}))],
         ),
         // one that says that it is of another kind is not read by the schema
         (

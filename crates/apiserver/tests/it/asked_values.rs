@@ -254,7 +254,10 @@ async fn of_changed_and_evicted_pods() {
             JSON,
             eviction(json!({"uid": "wrong"})),
             429,
-            vec![("/body/details/causes/0/message", "The disruption budget d is still being processed".into())],
+            vec![
+                ("/body/details/causes/0/message", "The disruption budget d is still being processed".into()),
+                ("/body/details/retryAfterSeconds", json!(10)),
+            ],
         ),
         (
             "POST",
@@ -290,6 +293,22 @@ async fn of_numbers_and_lists_as_they_were_sent() {
     let set =
         json!({"metadata": {"name": "d"}, "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template}});
     let services = format!("{BASE}/services");
+    let template = json!({"metadata": {"labels": {"a": "b"}}, "spec": {"restartPolicy": "Never", "containers": [
+        {"name": "a", "image": "a", "ports": [{"containerPort": 80, "hostIP": "1.2.3.4"}]}]}});
+    let job = |meta: Value| json!({"metadata": meta, "spec": {"template": template}});
+    let mut runs = template.clone();
+    runs["spec"]["restartPolicy"] = "Always".into();
+    let deployment =
+        json!({"metadata": {"name": "w"}, "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": runs}});
+    let deployments = "/apis/apps/v1/namespaces/default/deployments".to_owned();
+    let numbered = |wanted: i64| vec![("/body/metadata/generation", json!(wanted))];
+    let labels = |wanted: Value| vec![("/body/metadata/labels", wanted)];
+    let slices = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices".to_owned();
+    let slice = |more: Value| {
+        let mut endpoint = json!({"addresses": ["10.1.2.3"]});
+        endpoint.as_object_mut().expect("an object").extend(more.as_object().cloned().unwrap_or_default());
+        json!({"metadata": {"name": "e"}, "addressType": "IPv4", "endpoints": [endpoint], "ports": []})
+    };
     let service =
         |address: &str| json!({"metadata": {"name": "s"}, "spec": {"ports": [{"port": 80}], "clusterIP": address}});
     let rows: Vec<Row> = vec![
@@ -350,6 +369,50 @@ async fn of_numbers_and_lists_as_they_were_sent() {
             service("10.0.0.1"),
             422,
             message("this cluster is not configured for dual-stack services"),
+        ),
+        // a Job whose name is generated shows the labels of its template without those that tie its pods to it
+        (
+            "POST",
+            "/apis/batch/v1/namespaces/default/jobs".into(),
+            JSON,
+            job(json!({"generateName": "a-"})),
+            201,
+            labels(json!({"a": "b"})),
+        ),
+        (
+            "POST",
+            "/apis/batch/v1/namespaces/default/jobs".into(),
+            JSON,
+            job(json!({"name": "a-bcdef"})),
+            201,
+            vec![("/body/metadata/labels/job-name", "a-bcdef".into())],
+        ),
+        (
+            "POST",
+            "/apis/batch/v1/namespaces/default/jobs".into(),
+            JSON,
+            job(json!({"generateName": "a-", "name": "a-bcdef"})),
+            409,
+            vec![
+                (
+                    "/body/message",
+                    "already exists, the server was not able to generate a unique name for the object".into(),
+                ),
+                ("/body/details/retryAfterSeconds", json!(1)),
+            ],
+        ),
+        // topology is not kept, and counts as a change
+        ("POST", slices.clone(), JSON, slice(json!({})), 201, numbered(1)),
+        ("PUT", slices.clone() + "/e", JSON, slice(json!({"deprecatedTopology": {"x": "y"}})), 200, numbered(2)),
+        // a scale warns of the object that it changes
+        ("POST", deployments.clone(), JSON, deployment, 201, vec![]),
+        (
+            "PATCH",
+            deployments + "/w/scale",
+            MERGE,
+            json!({"spec": {"replicas": 0}}),
+            200,
+            vec![("/warnings/0", "hostIP set without hostPort".into())],
         ),
         // the addresses of a Service are looked at before anything else of it
         (

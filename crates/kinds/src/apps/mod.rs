@@ -277,8 +277,11 @@ impl Strategy for Workload {
         }
         let (containers, images) = super::job::containers(at(object, "spec.template.spec"));
         row.extend([json!(containers), json!(images)]);
-        if *self != StatefulSet {
-            row.push(json!(self.selector(object)));
+        match self {
+            // the one of an object that only marks a revision is empty
+            Deployment if at(object, "spec.selector").is_null() => row.push(json!("")),
+            StatefulSet => {}
+            Deployment | DaemonSet | ReplicaSet | ReplicationController => row.push(json!(self.selector(object))),
         }
         row
     }

@@ -26,6 +26,12 @@ pub struct Jobs;
 const NAME_LABELS: [&str; 2] = ["job-name", "batch.kubernetes.io/job-name"];
 const UID_LABELS: [&str; 2] = ["controller-uid", "batch.kubernetes.io/controller-uid"];
 
+/// Whether a name was made of a prefix (of which upstream takes 58 bytes) and five letters.
+fn was_generated(name: &str, prefix: &str) -> bool {
+    let base = prefix.get(..58).unwrap_or(prefix);
+    !base.is_empty() && name.strip_prefix(base).is_some_and(|suffix| suffix.len() == 5)
+}
+
 /// A Job without labels shows those of its template: its own, and those that tie its pods to it.
 fn show_template_labels(job: &mut Value) {
     let labels = at(job, "spec.template.metadata.labels").clone();
@@ -63,6 +69,10 @@ impl Strategy for Jobs {
             return show_template_labels(new);
         }
         let (name, uid) = (text(new, "metadata.name").to_owned(), text(new, "metadata.uid").to_owned());
+        if was_generated(&name, text(new, "metadata.generateName")) {
+            // upstream makes a copy for each name that it tries: the Job's labels are those that the template had before
+            show_template_labels(new);
+        }
         let spec = child(new, "spec");
         let labels = map(child(child(child(spec, "template"), "metadata"), "labels"));
         for (keys, value) in [(NAME_LABELS, &name), (UID_LABELS, &uid)] {

@@ -91,7 +91,8 @@ enum Budget {
 }
 
 fn processing(budget: &str) -> Status {
-    too_many(format!("The disruption budget {budget} is still being processed by the server."))
+    let cause = format!("The disruption budget {budget} is still being processed by the server.");
+    Status { details: Some(json!({"retryAfterSeconds": 10})), ..too_many(cause) }
 }
 
 /// Takes one disruption from the pod's budget, if it has one.

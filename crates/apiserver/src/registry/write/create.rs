@@ -168,7 +168,8 @@ impl Core {
         }
         let key = Key::new(api::object::meta(&new, "namespace"), &name);
         if let Some(entry) = self.store.get(&served.bucket, &key) {
-            let mut status = Status::already_exists(&resource.group, &resource.plural, &name);
+            let exists = if generate.is_empty() { Status::already_exists } else { Status::generated_name_exists };
+            let mut status = exists(&resource.group, &resource.plural, &name);
             if api::object::is_terminating(&entry.value()) {
                 status.message = format!("object is being deleted: {}", status.message);
             }

@@ -66,16 +66,18 @@ impl Core {
         self.in_namespace(target)?;
         expect_version(target, &new, &entry)?;
         kind_fits(target, &new)?;
-        self.replace(call, new, &entry, false)
+        self.replace(call, new, &entry, false, false)
     }
 
-    /// The second half of every update: `new` takes the place of `entry`. `tracked`: its managed fields are right.
+    /// The second half of every update: `new` takes the place of `entry`. `tracked`: its managed fields are right. `pruned`: it lost what
+    /// counts as a change.
     pub(crate) fn replace(
         &self,
         call: &Call<'_>,
         mut new: Value,
         entry: &Arc<Entry>,
         tracked: bool,
+        pruned: bool,
     ) -> Result<Attempt, Status> {
         let Call { target, options, user, warnings } = *call;
         let served = &target.served;
@@ -159,7 +161,7 @@ impl Core {
                 let sees = |part| {
                     given.as_ref().is_some_and(|given| apply::is_given_empty(served.schema(), given, &new, part))
                 };
-                let changed = changed || counted.is_some_and(sees);
+                let changed = changed || pruned || counted.is_some_and(sees);
                 meta_mut(&mut new).insert("generation".to_owned(), (generation + i64::from(changed)).into());
             }
             (Some(generation), _) => {
@@ -214,7 +216,8 @@ impl Core {
             served.schema().default_again(&mut new);
         }
         let mut more = let_be;
-        if target.subresource.is_empty() {
+        // a scale's answer warns of the object that it changes
+        if main || target.subresource == "scale" {
             more.extend(strategy.warnings(&new, Some(&old)));
         }
         let hold = if strategy.may_grow(&target.subresource) {
