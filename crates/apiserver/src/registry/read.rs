@@ -152,32 +152,18 @@ impl Core {
         let served = &target.served;
         served.check_fields(&options.fields)?;
         let namespace = (!target.namespace.is_empty()).then_some(target.namespace.as_str());
+        if let Some(key) = only(target, options) {
+            return self.list_only(target, options, &key);
+        }
         let (snapshot, after) = self.snapshot(target, options)?;
-        // A list at "any" revision comes from upstream's cache, which knows no pages.
-        let whole = options.limit == 0 || options.resource_version == "0";
+        // A list at "any" revision comes from upstream's cache, which knows no pages; one that goes on does not.
+        let whole = options.limit == 0 || (options.resource_version == "0" && options.continue_token.is_empty());
         let limit = if whole { usize::MAX } else { options.limit };
         let selective = !options.labels.is_empty() || !options.fields.is_empty();
         let signs = options.signs();
         let mut items = Vec::new();
         let mut last: Option<&Arc<Entry>> = None;
         let mut entries = snapshot.iter(namespace, after.as_ref());
-        if let Some(name) = options.fields.pinned("metadata.name")
-            && let Some(namespace) = namespace.or_else(|| (!served.resource.namespaced).then_some(""))
-        {
-            // One object at most: no need to walk the bucket.
-            if let Some(entry) = snapshot.get(&Key::new(namespace, name)) {
-                let object = served.present(entry);
-                if served.selects_object(options, &signs, &object) {
-                    items.push(object);
-                }
-            }
-            return Ok(ListAnswer {
-                items,
-                revision: snapshot.revision,
-                continue_token: String::new(),
-                remaining: None,
-            });
-        }
         for entry in entries.by_ref() {
             last = Some(entry);
             let object = served.present(entry);
@@ -209,6 +195,30 @@ impl Core {
         Ok(answer)
     }
 
+    /// A list of one object at most, which is read without walking the bucket. As upstream reads a single key then, a page that goes
+    /// on begins anew, and a limit does not make the version that is asked for the one that is shown.
+    fn list_only(&self, target: &Target, options: &ListOptions, key: &Key) -> Result<ListAnswer, Status> {
+        let (served, bucket) = (&target.served, &target.served.bucket);
+        let revision = asked_revision(options)?;
+        let current = self.store.revision();
+        let is_exact = options.version_match == Some(VersionMatch::Exact);
+        if revision > current {
+            // upstream's cache does not take part in these
+            let is_page = options.limit > 0 || !options.continue_token.is_empty();
+            let is_direct = is_exact || (options.version_match.is_none() && is_page);
+            let again = !is_direct && served.resource.strategy.cached();
+            return Err(too_large(revision, current, again.then_some(1)));
+        }
+        let snapshot = match is_exact && revision > 0 {
+            true => self.store.snapshot_at(bucket, revision).map_err(|_| too_old())?,
+            false => self.store.snapshot(bucket),
+        };
+        let object = snapshot.get(key).map(|entry| served.present(entry));
+        let selected = object.filter(|object| served.selects_object(options, &options.signs(), object));
+        let (items, revision) = (selected.into_iter().collect(), snapshot.revision);
+        Ok(ListAnswer { items, revision, continue_token: String::new(), remaining: None })
+    }
+
     fn snapshot(&self, target: &Target, options: &ListOptions) -> Result<(Snapshot, Option<Key>), Status> {
         let bucket = &target.served.bucket;
         if !options.continue_token.is_empty() {
@@ -230,8 +240,7 @@ impl Core {
                 }
             };
         }
-        let revision = parse_revision(&options.resource_version)
-            .map_err(|why| Status::bad_request(format!("invalid resource version: {why}")))?;
+        let revision = asked_revision(options)?;
         if revision > 0 {
             let current = self.store.revision();
             if revision > current {
@@ -241,11 +250,8 @@ impl Core {
             let exact = options.version_match == Some(VersionMatch::Exact)
                 || (options.version_match.is_none() && options.limit > 0);
             if exact {
-                return self
-                    .store
-                    .snapshot_at(bucket, revision)
-                    .map(|snapshot| (snapshot, None))
-                    .map_err(|_| Status::new(410, "Expired", "The resourceVersion for the provided list is too old."));
+                let snapshot = self.store.snapshot_at(bucket, revision);
+                return snapshot.map(|snapshot| (snapshot, None)).map_err(|_| too_old());
             }
         }
         Ok((self.store.snapshot(bucket), None))
@@ -254,6 +260,21 @@ impl Core {
 
 pub(crate) fn not_found(target: &Target) -> Status {
     Status::not_found(&target.served.resource.group, &target.served.resource.plural, &target.name)
+}
+
+/// The key of the only object that a list can have: its name is asked for, and it is clear in which namespace.
+fn only(target: &Target, options: &ListOptions) -> Option<Key> {
+    let name = options.fields.pinned("metadata.name")?;
+    (!target.namespace.is_empty() || !target.served.resource.namespaced).then(|| Key::new(&target.namespace, name))
+}
+
+fn asked_revision(options: &ListOptions) -> Result<Revision, Status> {
+    parse_revision(&options.resource_version)
+        .map_err(|why| Status::bad_request(format!("invalid resource version: {why}")))
+}
+
+fn too_old() -> Status {
+    Status::new(410, "Expired", "The resourceVersion for the provided list is too old.")
 }
 
 /// 0 for an empty one.

@@ -4,6 +4,8 @@ use crate::asked::{APPLY, BASE, JSON, MERGE, PATCH, Row, all_are_answered, messa
 use crate::hostile::Hostile;
 use serde_json::{Value, json};
 
+const ONE: &str = "fieldSelector=metadata.name%3Done";
+
 #[tokio::test]
 async fn of_numbers_ports_and_hints() {
     let hostile = Hostile::start(None).await;
@@ -400,6 +402,40 @@ async fn of_numbers_and_lists_as_they_were_sent() {
                 ),
                 ("/body/details/retryAfterSeconds", json!(1)),
             ],
+        ),
+        // a list that can have one object is of now, whatever its limit and page, unless the version is asked for as it was
+        ("POST", format!("{BASE}/configmaps"), JSON, json!({"metadata": {"name": "one"}}), 201, vec![]),
+        (
+            "GET",
+            format!("{BASE}/configmaps?{ONE}&limit=1&resourceVersion=1"),
+            JSON,
+            Value::Null,
+            200,
+            vec![("/body/items/0/metadata/name", "one".into())],
+        ),
+        (
+            "GET",
+            format!("{BASE}/configmaps?{ONE}&continue=x"),
+            JSON,
+            Value::Null,
+            200,
+            vec![("/body/items/0/metadata/name", "one".into())],
+        ),
+        (
+            "GET",
+            format!("{BASE}/configmaps?{ONE}&limit=1&resourceVersion=99999999"),
+            JSON,
+            Value::Null,
+            504,
+            vec![("/body/details/retryAfterSeconds", Value::Null)],
+        ),
+        (
+            "GET",
+            format!("{BASE}/configmaps?{ONE}&resourceVersion=99999999"),
+            JSON,
+            Value::Null,
+            504,
+            vec![("/body/details/retryAfterSeconds", json!(1))],
         ),
         // topology is not kept, and counts as a change
         ("POST", slices.clone(), JSON, slice(json!({})), 201, numbered(1)),
