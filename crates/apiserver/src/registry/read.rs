@@ -156,8 +156,8 @@ impl Core {
             return self.list_only(target, options, &key);
         }
         let (snapshot, after) = self.snapshot(target, options)?;
-        // A list at "any" revision comes from upstream's cache, which knows no pages; one that goes on does not.
-        let whole = options.limit == 0 || (options.resource_version == "0" && options.continue_token.is_empty());
+        // A list at "any" revision comes from upstream's cache, which knows no pages.
+        let whole = options.limit == 0 || options.resource_version == "0";
         let limit = if whole { usize::MAX } else { options.limit };
         let selective = !options.labels.is_empty() || !options.fields.is_empty();
         let signs = options.signs();
