@@ -24,7 +24,8 @@ import pytest_rerunfailures
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BINARY = pathlib.Path(os.environ.get("TRAINYARD_BIN", ROOT / "target/release/trainyard"))
-# kubectl and the real control planes are Go's: fewer collections take memory, of which there is enough, and less of the processors
+# kubectl and the real control planes are Go programs: with fewer garbage collections they take less processor time, and more memory,
+# of which there is enough
 os.environ.setdefault("GOGC", "400")
 
 

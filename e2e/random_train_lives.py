@@ -37,7 +37,7 @@ class Lives:
         self.made = {"create": job}
         short = rng.random() < 0.1
         if short:
-            # enough for the status to have told of its Jobs, on a machine that is busy, too
+            # long enough for the status to tell of the Jobs first, even on a busy machine
             job["spec"]["activeDeadlineSeconds"] = 8
         steps = [{"create": runtime}, self.settle(), self.made]
         if short and not job["spec"].get("suspend") and "managedBy" not in job["spec"]:

@@ -50,7 +50,7 @@ impl Pieces {
         }
     }
 
-    /// `mark` takes the mark from before a text.
+    /// `mark` says what follows the mark with which a text begins, if it begins with one.
     fn join(&mut self, text: &str, mark: impl Fn(&str) -> Option<&str>) -> String {
         let starts: Vec<(usize, usize)> =
             text.match_indices('[').filter_map(|(at, _)| Some((at, text.len() - mark(&text[at..])?.len()))).collect();

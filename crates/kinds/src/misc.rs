@@ -424,7 +424,7 @@ impl Strategy for EndpointSlices {
         drop_topology(new, None);
     }
 
-    /// Topology that is not kept counts as a change all the same.
+    /// Topology raises the generation although it is dropped: upstream counts before it drops.
     fn prepare_update(&self, _cx: &Context<'_>, new: &mut Value, old: &Value) {
         let counts = ["endpoints", "ports", "addressType", "metadata.labels"];
         let changed = counts.into_iter().any(|field| at(new, field) != at(old, field));

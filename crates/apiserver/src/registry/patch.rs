@@ -142,7 +142,7 @@ impl Core {
             }
             None => {
                 served.decode(&mut merged).map_err(Status::bad_request)?;
-                // what is unknown is an error, unless something above it keeps unknown fields: then it is not kept, but counts as a change
+                // an unknown field is an error, unless a part above it keeps unknown fields: then it is dropped, and yet counts as a change
                 let dropped = served.prune(&mut merged);
                 pruned = dropped.iter().any(|path| !path.starts_with("metadata.") && !path.starts_with("status."));
             }

@@ -195,8 +195,8 @@ impl Core {
         Ok(answer)
     }
 
-    /// A list of one object at most, which is read without walking the bucket. As upstream reads a single key then, a page that goes
-    /// on begins anew, and a limit does not make the version that is asked for the one that is shown.
+    /// A list of one object at most, which is read without walking the bucket. Upstream reads a single key for it: a continue
+    /// token is not looked at, and with a limit `resourceVersion` is the oldest version that may be shown, as without one.
     fn list_only(&self, target: &Target, options: &ListOptions, key: &Key) -> Result<ListAnswer, Status> {
         let (served, bucket) = (&target.served, &target.served.bucket);
         let revision = asked_revision(options)?;

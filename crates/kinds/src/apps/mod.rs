@@ -278,7 +278,7 @@ impl Strategy for Workload {
         let (containers, images) = super::job::containers(at(object, "spec.template.spec"));
         row.extend([json!(containers), json!(images)]);
         match self {
-            // the one of an object that only marks a revision is empty
+            // the object of a bookmark has no selector; upstream shows nothing for it
             Deployment if at(object, "spec.selector").is_null() => row.push(json!("")),
             StatefulSet => {}
             Deployment | DaemonSet | ReplicaSet | ReplicationController => row.push(json!(self.selector(object))),

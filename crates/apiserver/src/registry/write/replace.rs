@@ -69,8 +69,8 @@ impl Core {
         self.replace(call, new, &entry, false, false)
     }
 
-    /// The second half of every update: `new` takes the place of `entry`. `tracked`: its managed fields are right. `pruned`: it lost what
-    /// counts as a change.
+    /// The second half of every update: `new` takes the place of `entry`. `tracked`: its managed fields are right. `pruned`: fields were
+    /// dropped from it that count as a change.
     pub(crate) fn replace(
         &self,
         call: &Call<'_>,
@@ -216,7 +216,7 @@ impl Core {
             served.schema().default_again(&mut new);
         }
         let mut more = let_be;
-        // a scale's answer warns of the object that it changes
+        // the answer to a change of a scale warns of the object whose scale it is
         if main || target.subresource == "scale" {
             more.extend(strategy.warnings(&new, Some(&old)));
         }
