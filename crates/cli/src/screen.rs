@@ -68,6 +68,8 @@ impl Status {
         if !live && running < self.most {
             return false;
         }
+        // a log gets no line for each pod that comes: what they wait for is said beside
+        let all = if !live && phase == Phase::Pending { 0 } else { all };
         let mut text = progress::line_in(job, phase, running, all);
         for (step, bar) in &self.downloads {
             text.push_str(&format!(" {step} {bar}"));
@@ -145,8 +147,23 @@ impl<'a> Screen<'a> {
     }
 
     fn say_once(&mut self, note: String) {
-        if self.shown_reasons.insert(note.clone()) {
+        if self.shown_reasons.insert(without_amounts(&note)) {
             self.say(&note);
+        }
+    }
+
+    /// Reports the processes that still end: in place of the status, or as a line when their number changes.
+    pub(crate) fn say_ending(&mut self, text: Option<String>) {
+        let Some(text) = text else { return };
+        if self.live && self.show.progress {
+            self.clear();
+            self.status.text = text;
+            self.redraw();
+        } else {
+            let number = text.split(" are still").next().unwrap_or_default().to_owned();
+            if self.shown_reasons.insert(number) {
+                eprintln!("{text}");
+            }
         }
     }
 
@@ -183,6 +200,20 @@ fn next_attempt(job: &Value) -> Option<String> {
     let Attempts { now, most, .. } = Attempts::of(job);
     let failed = now.checked_sub(1).filter(|failed| *failed > 0 && !Phase::of(job).is_finished())?;
     Some(format!("attempt {failed} of {most} failed; all ranks start again (attempt {now})"))
+}
+
+/// A note without what stands in parentheses: amounts, which change with each pod that comes or goes.
+fn without_amounts(note: &str) -> String {
+    let mut depth = 0_u32;
+    let kept = note.chars().filter(|c| {
+        depth = match c {
+            '(' => depth.saturating_add(1),
+            ')' => depth.saturating_sub(1),
+            _ => return depth == 0,
+        };
+        false
+    });
+    kept.collect()
 }
 
 fn erase() {
@@ -261,7 +292,7 @@ mod tests {
         };
         let rise = ["pending", "pending 0/2 pods", "pending 1/2 pods", "running 2/2 pods"];
         assert_eq!(told(true), [&rise[..], &["running 1/2 pods", ""]].concat());
-        assert_eq!(told(false), [&rise[..], &[""]].concat(), "a log is not redrawn");
+        assert_eq!(told(false), ["pending", "running 2/2 pods", ""], "a log is not redrawn");
     }
 
     #[test]
