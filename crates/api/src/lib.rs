@@ -11,6 +11,7 @@ pub mod compressed;
 pub mod config;
 pub mod decimal;
 pub mod field;
+pub mod foreign;
 pub mod history;
 pub mod job_history;
 pub mod jobset;

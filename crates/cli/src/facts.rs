@@ -1,5 +1,6 @@
 //! Reads the facts of a diagnosis: a job, the objects that belong to it, and the ends of its logs.
 
+use crate::bytes::{is_bar, last_state, whole};
 use crate::connect::{Cluster, Kind, pods_of};
 use crate::error::CliError;
 use crate::gone;
@@ -244,7 +245,7 @@ async fn read(cluster: &Cluster, job: history::Job<'_>, run: &Wanted) -> Option<
             timestamps: true,
             ..LogParams::default()
         };
-        let text = api.logs(object::meta(&run.pod, "name"), &parameters).await.ok()?;
+        let text = whole(&api, object::meta(&run.pod, "name"), &parameters).await.ok()?;
         text.lines().map(history::stamped).map(|(time, line)| (time.to_owned(), line.to_owned())).collect()
     };
     let source = Source::of(&run.pod, run.attempt);
@@ -255,8 +256,11 @@ async fn read(cluster: &Cluster, job: history::Job<'_>, run: &Wanted) -> Option<
         Line { time, rank, text: text.to_owned() }
     };
     for (time, text) in lines {
-        let whole = source.whole(&mut pieces, &text);
-        read.push(line(time.parse().ok(), &whole));
+        let whole = source.whole(&mut pieces, last_state(&text));
+        // a progress bar is no evidence
+        if !is_bar(&whole) {
+            read.push(line(time.parse().ok(), &whole));
+        }
     }
     read.extend(pieces.rest().map(|text| line(None, &text)));
     Some(LogTail {

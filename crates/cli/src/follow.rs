@@ -12,6 +12,7 @@ use crate::runs::{Runs, statuses};
 use crate::screen::Screen;
 use crate::top;
 use crate::view::{self, Phase};
+use crate::waiting::Reasons;
 use api::jobset::keys::{JOBSET_UID, RESTART_ATTEMPT};
 use api::object;
 use futures::StreamExt;
@@ -126,12 +127,13 @@ async fn follow_until(
     // since when nothing is waited for but the end of the processes
     let mut ending_since = None;
     let mut heard = Instant::now();
+    let mut reasons = Reasons::new();
     let left = loop {
         tokio::select! {
             biased;
             Some(line) = lines.recv() => {
                 heard = Instant::now();
-                screen.print(&line);
+                screen.print(line);
             }
             change = pod_changes.next() => {
                 match change {
@@ -153,6 +155,13 @@ async fn follow_until(
                 },
                 None => {}
             },
+            () = reasons.due() => {
+                if let Some(job) = &state
+                    && let Some(note) = reasons.look(cluster, job).await
+                {
+                    screen.say(&note);
+                }
+            }
             () = tokio::time::sleep(TICK), if ending_since.is_some() => {}
             () = tokio::time::sleep_until(api::time::after(heard, QUIET)) => {
                 heard = Instant::now();
@@ -162,6 +171,9 @@ async fn follow_until(
                     screen.say(&note);
                 }
             }
+        }
+        if let Some(job) = &state {
+            reasons.see(job);
         }
         if let Some(job) = state.as_ref().filter(|_| !stop.is_set()) {
             screen.status(job, readers.pods());
@@ -191,14 +203,14 @@ async fn follow_until(
     let (mut tasks, pods) = readers.close();
     let drain = async {
         while let Some(line) = lines.recv().await {
-            screen.print(&line);
+            screen.print(line);
         }
     };
     if tokio::time::timeout(DRAIN_MAX, drain).await.is_err() {
         eprintln!("some log lines did not arrive; see them with: trainyard logs {job}{}", cluster.flags);
     }
     tasks.shutdown().await;
-    screen.clear();
+    screen.finish();
     Ok(Ended { job: if gone { None } else { state }, pods, is_stopped, left })
 }
 

@@ -8,6 +8,7 @@
 
 mod amounts;
 pub mod args;
+mod bytes;
 mod change;
 mod choice;
 mod code;
@@ -68,6 +69,7 @@ mod top;
 mod trials;
 pub mod usage;
 mod view;
+mod waiting;
 mod warm;
 mod watch;
 

@@ -2,7 +2,7 @@
 
 use crate::downloads::{self, News};
 use crate::exit;
-use crate::lines::{Line, Show};
+use crate::lines::{Bars, Line, Show};
 use crate::output::is_fancy;
 use crate::progress;
 use crate::view::{self, Attempts, Phase, step};
@@ -13,6 +13,8 @@ use std::io::{IsTerminal, Write};
 
 /// Columns of a terminal that does not say.
 const COLUMNS: usize = 80;
+/// Bars of ranks that the status line shows, as far as there is room.
+const BARS_MAX: usize = 4;
 
 pub(crate) struct Screen<'a> {
     show: &'a Show,
@@ -23,6 +25,7 @@ pub(crate) struct Screen<'a> {
     live: bool,
     status: Status,
     shown_reasons: BTreeSet<String>,
+    bars: Bars,
 }
 
 /// The line that says where the job stands.
@@ -91,10 +94,11 @@ impl<'a> Screen<'a> {
             live: is_terminal && !is_dumb,
             status: Status::default(),
             shown_reasons: BTreeSet::new(),
+            bars: Bars::default(),
         }
     }
 
-    pub(crate) fn print(&mut self, line: &Line) {
+    pub(crate) fn print(&mut self, line: Line) {
         // what is drawn as a bar need not stand there as a line, too
         if self.live && self.show.progress {
             let step = &line.source.step;
@@ -107,13 +111,37 @@ impl<'a> Screen<'a> {
                 None => {}
             }
         }
-        let Some(text) = self.show.render(line, self.colour, &self.unfold) else { return };
+        let lines = self.bars.take(line);
         self.clear();
-        // a closed pipe (`| head`) ends us: nobody reads on
-        if writeln!(std::io::stdout().lock(), "{text}").is_err() {
-            std::process::exit(i32::from(exit::OK));
-        }
+        self.put(lines);
         self.redraw();
+    }
+
+    /// Prints the last states of bars: no further line comes.
+    pub(crate) fn finish(&mut self) {
+        self.clear();
+        let rest = self.bars.rest();
+        self.put(rest);
+    }
+
+    fn put(&self, lines: Vec<Line>) {
+        for text in lines.iter().filter_map(|line| self.show.render(line, self.colour, &self.unfold)) {
+            // a closed pipe (`| head`) ends us: nobody reads on
+            if writeln!(std::io::stdout().lock(), "{text}").is_err() {
+                std::process::exit(i32::from(exit::OK));
+            }
+        }
+    }
+
+    /// The state of the job, then of its bars.
+    fn state(&self) -> String {
+        let bars = self.bars.states().take(BARS_MAX);
+        [self.status.text.clone()]
+            .into_iter()
+            .filter(|text| !text.is_empty())
+            .chain(bars)
+            .collect::<Vec<_>>()
+            .join("  ")
     }
 
     pub(crate) fn status<'p>(&mut self, job: &Value, pods: impl Iterator<Item = &'p Value>) {
@@ -175,16 +203,17 @@ impl<'a> Screen<'a> {
     }
 
     pub(crate) fn clear(&self) {
-        if self.live && !self.status.text.is_empty() {
+        if self.live && self.show.progress {
             erase();
         }
     }
 
     fn redraw(&self) {
-        if self.live && !self.status.text.is_empty() {
+        let text = self.state();
+        if self.live && self.show.progress && !text.is_empty() {
             let columns = terminal_size::terminal_size_of(std::io::stderr());
             let columns = columns.map_or(COLUMNS, |(width, _)| usize::from(width.0));
-            let text = fit(&self.status.text, columns);
+            let text = fit(&text, columns);
             if self.colour {
                 eprint!("\x1b[2m{text}\x1b[0m");
             } else {
