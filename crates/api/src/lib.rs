@@ -18,6 +18,7 @@ pub mod jobset;
 pub mod memo;
 pub mod mpi;
 pub mod names;
+pub mod near;
 pub mod node;
 pub mod object;
 pub mod packed;

@@ -6,6 +6,7 @@ use crate::error::CliError;
 use crate::gone;
 use crate::history::{self, Past, RunOf, Window};
 use crate::lines::Source;
+use crate::local_modules;
 use crate::marks::Pieces;
 use crate::metrics;
 use crate::mpijob::state::State;
@@ -55,6 +56,7 @@ pub(crate) async fn of(cluster: &Cluster, job: Value) -> Result<Facts, CliError>
     }
     gone::add(&mut facts);
     facts.logs = logs(cluster, job, &facts, past.as_ref()).await;
+    facts.modules = local_modules::of(&facts);
     // whether it gets on is asked of jobs at work alone
     if Phase::of(&facts.job) == Phase::Running {
         (facts.reports, facts.processors) =

@@ -6,6 +6,9 @@
 
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should"))]
 
+#[macro_use]
+mod say;
+
 mod amounts;
 pub mod args;
 mod bytes;
@@ -38,13 +41,14 @@ mod jobs;
 mod kind;
 mod launcher;
 mod lines;
+mod local_modules;
 mod logs;
 mod man;
 mod manifest;
 mod marks;
 mod metrics;
 mod mpijob;
-pub mod near;
+pub use api::near;
 pub mod operator_args;
 mod output;
 mod page;

@@ -6,6 +6,7 @@ use crate::lines::{Bars, Line, Show};
 use crate::output::is_fancy;
 use crate::progress;
 use crate::view::{self, Attempts, Phase, step};
+use api::foreign::visible;
 use api::object;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -215,7 +216,7 @@ impl<'a> Screen<'a> {
             let columns = columns.map_or(COLUMNS, |(width, _)| usize::from(width.0));
             let text = fit(&text, columns);
             if self.colour {
-                eprint!("\x1b[2m{text}\x1b[0m");
+                raw(&format!("\x1b[2m{}\x1b[0m", visible(&text)));
             } else {
                 eprint!("{text}");
             }
@@ -245,9 +246,14 @@ fn without_amounts(note: &str) -> String {
     kept.collect()
 }
 
-fn erase() {
-    eprint!("\r\x1b[K");
-    let _ = std::io::stderr().flush();
+/// Writes a sequence of our own to the terminal.
+fn raw(text: &str) {
+    let mut err = std::io::stderr().lock();
+    let _ = err.write_all(text.as_bytes()).and_then(|()| err.flush()); // a terminal that is gone shows nothing
+}
+
+pub(crate) fn erase() {
+    raw("\r\x1b[K");
 }
 
 /// As much of a line as stays on one row: a full row would wrap when the next character comes.
