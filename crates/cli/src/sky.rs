@@ -14,6 +14,7 @@ mod submit;
 mod sync;
 mod unmet;
 mod verbs;
+mod words;
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -42,18 +43,28 @@ pub fn main(words: &[String]) -> u8 {
         _ => None,
     };
     if let Some(line) = call.as_ref().and_then(verbs::refused::option) {
-        return say(&[], &format!("{line}\n"), 1);
+        return say("", &format!("{line}\n"), 1);
     }
     let named = catalogue_named(words);
     let folder = named.as_ref().map_or_else(|| home.join(CATALOGUE), PathBuf::from);
     let catalogue = match read_catalogue(&folder, named.is_some()) {
         Ok(catalogue) => catalogue,
-        Err(message) => return say(&[], &format!("error: {message}\n"), exit::USAGE),
+        Err(message) => return say("", &format!("error: {message}\n"), exit::USAGE),
     };
     let given = call.as_ref().map_or(&[][..], |call| call.values("config"));
     let config = match settings::settings(&home, given) {
-        Ok(config) => config,
-        Err(message) => return say(&[], &format!("error: {message}\n"), 1),
+        Ok(settings::Settings { map, without_effect }) => {
+            let makes_machines = call
+                .as_ref()
+                .is_some_and(|call| matches!(call.path.as_str(), "sky launch" | "sky check" | "sky explain"));
+            if makes_machines && !without_effect.is_empty() {
+                let (keys, have) =
+                    (without_effect.join("`, `"), if without_effect.len() == 1 { "has" } else { "have" });
+                eprintln!("~/.sky/config.yaml: `{keys}` {have} no effect here");
+            }
+            map
+        }
+        Err(message) => return say("", &format!("error: {message}\n"), 1),
     };
     let mut at_hand = hand::AtHand::of(&home, config.as_ref());
     let enabled = enabled(config.as_ref(), &catalogue, &at_hand);
@@ -100,7 +111,7 @@ pub fn main(words: &[String]) -> u8 {
     }
     let hosts = call.as_ref().map_or_else(Vec::new, |call| verbs::look_for_gpus(call, &at_hand));
     let printed = run(words, &World { nodes: &at_hand.nodes, hosts: &hosts, unusable: &at_hand.unusable, ..world });
-    say(printed.out.as_bytes(), &(printed.err + &printed.note), printed.code)
+    say(&printed.out, &(printed.err + &printed.note), printed.code)
 }
 
 /// Bytes that a file may have whose text is read: by far more than any task or list of variables has.
@@ -120,11 +131,10 @@ fn text_of(path: &Path) -> Result<String, String> {
 }
 
 /// Prints, and hands on the exit code; a reader that has gone is no error.
-fn say(out: &[u8], err: &str, code: u8) -> u8 {
-    let text = std::str::from_utf8(out).map(visible);
-    let out = text.as_ref().map_or(out, |text| text.as_bytes());
-    let _ = std::io::stdout().write_all(out).and_then(|()| std::io::stdout().flush());
-    let _ = std::io::stderr().write_all(visible(err).as_bytes());
+fn say(out: &str, err: &str, code: u8) -> u8 {
+    let out = words::as_typed(out);
+    let _ = std::io::stdout().write_all(visible(&out).as_bytes()).and_then(|()| std::io::stdout().flush());
+    let _ = std::io::stderr().write_all(visible(&words::as_typed(err)).as_bytes());
     code
 }
 

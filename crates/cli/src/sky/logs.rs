@@ -315,3 +315,71 @@ async fn on_disk(sky: &Sky, found: &Found, job: &Job, rank: u32, file: &str) -> 
     let told = |why: &String| eprintln!("the output of job {} is on {} and cannot be had: {why}", job.id, node.machine);
     read.inspect_err(told).ok().flatten()
 }
+
+/// How the ranks of a job ended, as far as their pods still say.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Codes {
+    /// Exit code and time of the end, by rank; `None`: its pod is gone, or has not ended.
+    ranks: Vec<Option<(i64, String)>>,
+}
+
+impl Codes {
+    /// `ERROR: Job 1 failed with return code list: [?, 7]. Rank 1 (worker1) failed first, with exit code 7.` `None`: nothing is known.
+    pub(super) fn sentence(&self, id: u32) -> Option<String> {
+        let known = self.ranks.iter().enumerate().filter_map(|(rank, end)| end.as_ref().map(|end| (rank, end)));
+        // ranks that were ended with the job say 143 or 137
+        let is_own = |code: i64| code != 0 && code != 143 && code != 137;
+        let failed = known.filter(|(_, (code, _))| *code != 0);
+        let (rank, (code, _)) = failed.min_by_key(|(rank, (code, at))| (!is_own(*code), at.clone(), *rank))?;
+        let list: Vec<String> =
+            self.ranks.iter().map(|end| end.as_ref().map_or("?".to_owned(), |(code, _)| code.to_string())).collect();
+        let name = managed::jobs::name_of_rank(u32::try_from(rank).unwrap_or(u32::MAX));
+        let list = list.join(", ");
+        Some(match self.ranks.len() {
+            0 | 1 => format!("ERROR: Job {id} failed with return code list: [{list}]"),
+            _ => format!(
+                "ERROR: Job {id} failed with return code list: [{list}]. Rank {rank} ({name}) failed first, with exit code {code}; \
+                 the other ranks were ended with it."
+            ),
+        })
+    }
+}
+
+/// The exit codes of a job's ranks.
+pub(super) async fn codes(sky: &Sky, found: &Found, id: u32) -> Option<Codes> {
+    let job = job(sky, found, id).await.ok()??;
+    let pods = sky.untyped_pods().list(&ListParams::default().labels(&pods_of(&job))).await.ok()?;
+    let mut codes = Codes { ranks: vec![None; usize::try_from(job.nodes).unwrap_or(1).max(1)] };
+    for pod in &pods.items {
+        let name = pod.labels().get(api::jobset::keys::REPLICATED_JOB_NAME).map(String::as_str).unwrap_or_default();
+        let rank = (0..job.nodes.max(1)).find(|rank| managed::jobs::name_of_rank(*rank) == name);
+        let statuses = pod.data["status"]["containerStatuses"].as_array();
+        let ended = statuses.and_then(|statuses| Some(&statuses.first()?["state"]["terminated"]));
+        if let (Some(rank), Some(ended)) = (rank.and_then(|rank| usize::try_from(rank).ok()), ended)
+            && let (Some(slot), Some(code)) = (codes.ranks.get_mut(rank), ended["exitCode"].as_i64())
+        {
+            *slot = Some((code, object::text(ended, "finishedAt").to_owned()));
+        }
+    }
+    Some(codes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rank_that_failed_by_itself_is_named() {
+        let end = |code: i64, at: &str| Some((code, at.to_owned()));
+        let told = |ranks: Vec<Option<(i64, String)>>| Codes { ranks }.sentence(1);
+        let said = told(vec![end(143, "1"), None, end(7, "2")]).unwrap();
+        assert_eq!(
+            said,
+            "ERROR: Job 1 failed with return code list: [143, ?, 7]. Rank 2 (worker2) failed first, with exit code 7; \
+             the other ranks were ended with it."
+        );
+        assert_eq!(told(vec![end(3, "1")]).as_deref(), Some("ERROR: Job 1 failed with return code list: [3]"));
+        assert!(told(vec![end(2, "2"), end(1, "1")]).unwrap().contains("Rank 1 (worker1) failed first"));
+        assert_eq!(told(vec![None]), None);
+    }
+}

@@ -13,8 +13,10 @@ use super::clusters::Found;
 use super::hand::AtHand;
 use super::logs;
 use super::submit::Trouble;
+use super::words::as_typed;
 use ::sky::commands::Call;
 use ::sky::console::{Host, Prepared, Printed, World, prepared};
+use api::foreign::visible;
 use api::sky::{ClusterPhase, Power};
 use std::io::{IsTerminal, Write};
 
@@ -130,11 +132,11 @@ pub(super) fn carry_out(verb: Verb, call: &Call, world: &World<'_>, at_hand: AtH
         Ok(code) => code,
         Err(End::Printed(printed)) => {
             say(printed.out.trim_end());
-            eprint!("{}{}", printed.err, printed.note);
+            eprint!("{}", as_typed(&format!("{}{}", printed.err, printed.note)));
             printed.code
         }
         Err(End::Trouble(Trouble::Said(message))) => {
-            eprintln!("{message}");
+            eprintln!("{}", as_typed(&message));
             1
         }
         Err(End::Trouble(Trouble::Cli(error))) => {
@@ -147,7 +149,7 @@ pub(super) fn carry_out(verb: Verb, call: &Call, world: &World<'_>, at_hand: AtH
 /// A line on the standard output, unless it is empty.
 fn say(line: impl AsRef<str>) {
     if !line.as_ref().is_empty() {
-        logs::say(line.as_ref());
+        logs::say(&visible(&as_typed(line.as_ref())));
     }
 }
 
@@ -186,13 +188,17 @@ fn confirm(call: &Call, question: &str) -> Result<(), End> {
     if call.is_set("yes") {
         return Ok(());
     }
-    print!("{question} [Y/n]: ");
-    let _ = std::io::stdout().flush();
-    let mut answer = String::new();
-    let read = std::io::stdin().read_line(&mut answer);
-    let yes = matches!(answer.trim().to_lowercase().as_str(), "" | "y" | "yes");
-    if matches!(read, Ok(1..)) && yes {
-        return Ok(());
+    loop {
+        print!("{question} [Y/n]: ");
+        let _ = std::io::stdout().flush();
+        let mut answer = String::new();
+        let read = std::io::stdin().read_line(&mut answer);
+        match answer.trim().to_lowercase().as_str() {
+            _ if !matches!(read, Ok(1..)) => break,
+            "" | "y" | "yes" => return Ok(()),
+            "n" | "no" => break,
+            _ => println!("Error: invalid input"),
+        }
     }
     if !std::io::stdin().is_terminal() {
         println!();

@@ -10,6 +10,7 @@ use crate::sky::logs;
 use crate::sky::ssh::Entries;
 use crate::sky::submit::{self, Setup, Trouble, value_error};
 use crate::sky::unmet;
+use crate::sky::words::{as_typed, without_values};
 use ::sky::commands::Call;
 use ::sky::console::{Prepared, World, check_name, planned, prepared};
 use api::sky::{Candidate, ClusterPhase, Power, keys};
@@ -25,6 +26,7 @@ pub(super) async fn launch(call: &Call, world: &World<'_>, mut at_hand: AtHand) 
     say(format!("Running on cluster: {shown}"));
     check_name(&shown).map_err(|message| End::Trouble(Trouble::Said(message)))?;
     refused::task(&task)?;
+    check_secrets(&task)?;
     // of the task as it was written: it is checked further where a cluster is made
     let configuration = submit::configuration(&task, world.catalogue);
     let autostop = autostop(call, Some(&task))?;
@@ -59,7 +61,7 @@ pub(super) async fn launch(call: &Call, world: &World<'_>, mut at_hand: AtHand) 
         let candidates = submit::candidates(&task, &planned, at_hand.kubernetes.as_ref())?;
         let place = place(candidates.first());
         confirm(call, &format!("Launching a new cluster '{shown}'. Proceed?"))?;
-        let command = std::env::args().collect::<Vec<_>>().join(" ");
+        let command = without_values(std::env::args());
         let mut object = submit::cluster(&shown, &task, candidates, &command);
         if call.is_set("retry_until_up") {
             object["spec"]["retryUntilUp"] = true.into();
@@ -127,6 +129,20 @@ fn place(candidate: Option<&Candidate>) -> String {
     [cloud, &candidate.region].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
+/// A secret without a value would be an empty variable.
+fn check_secrets(task: &::sky::Task) -> Result<(), End> {
+    match task.secrets.values.iter().find(|(_, value)| value.is_null()) {
+        None => Ok(()),
+        Some((name, _)) => {
+            let name = name.text();
+            Err(value_error(format!(
+                "Secret variable '{name}' is None. Please set a value for it in task YAML or with --secret flag. To set it to be empty, use an empty string ({name}: \"\" in task YAML or --secret {name}=\"\" in CLI)."
+            ))
+            .into())
+        }
+    }
+}
+
 fn check_workdir(task: &::sky::Task, world: &World<'_>) -> Result<(), End> {
     use ::sky::check::PathKind;
     if let Some(path) = task.workdir.as_ref().and_then(|path| path.as_str())
@@ -167,9 +183,16 @@ async fn submitted(sky: &Sky, call: &Call, found: &Found, id: u32) -> Done {
         useful(sky, found, Some(id)).await;
         return Ok(0);
     }
-    let code = match logs::follow(sky, found, id, None, None).await? {
+    let followed = tokio::select! {
+        followed = logs::follow(sky, found, id, None, None) => followed?,
+        _ = tokio::signal::ctrl_c() => {
+            goes_on(shown, id);
+            return Ok(crate::exit::INTERRUPTED);
+        }
+    };
+    let code = match followed {
         Some(status) => {
-            finished(shown, id, status);
+            finished(sky, found, id, status).await;
             status.exit_code()
         }
         None => {
@@ -181,11 +204,26 @@ async fn submitted(sky: &Sky, call: &Call, found: &Found, id: u32) -> Done {
     Ok(code)
 }
 
-pub(super) fn finished(shown: &str, id: u32, status: Status) {
+/// What is said of a job whose output is no longer followed: Ctrl-C ends the command, not the job.
+pub(super) fn goes_on(shown: &str, id: u32) {
+    eprintln!(
+        "\n{}",
+        as_typed(&format!(
+            "Job {id} goes on, on cluster '{shown}'. To see its output: sky logs {shown} {id}; to end it: sky cancel {shown} {id}"
+        ))
+    );
+}
+
+pub(super) async fn finished(sky: &Sky, found: &Found, id: u32, status: Status) {
+    let shown = found.shown();
     let mark = if status == Status::Succeeded { "✓" } else { "✗" };
     say(format!("{mark} Job finished (status: {}).", status.as_str()));
     if status == Status::FailedSetup {
-        eprintln!("Job {id}'s setup failed with return code: see `sky logs {shown} {id}`.");
+        eprintln!("{}", as_typed(&format!("Job {id}'s setup failed: see `sky logs {shown} {id}`.")));
+    }
+    if matches!(status, Status::Failed | Status::FailedSetup) {
+        let said = logs::codes(sky, found, id).await.and_then(|codes| codes.sentence(id));
+        said.iter().for_each(|text| eprintln!("{text}"));
     }
 }
 
@@ -243,6 +281,7 @@ pub(super) async fn exec(call: &Call, world: &World<'_>) -> Done {
     say(told.trim_end());
     say(format!("Submitting job to cluster: {shown}"));
     refused::mounts(&task)?;
+    check_secrets(&task)?;
     check_workdir(&task, world)?;
     let sky = Sky::connect().await?;
     let found = sky.find(&shown).await?.filter(|found| !found.is_ending()).ok_or_else(|| missing(&shown))?;

@@ -1,6 +1,6 @@
 //! `logs` and `cancel`: jobs by number.
 
-use super::launch::finished;
+use super::launch::{finished, goes_on};
 use super::{Done, End, NOT_FOUND, confirm, missing, misused, not_up, say};
 use crate::sky::clusters::{Found, Sky};
 use crate::sky::logs;
@@ -87,15 +87,22 @@ pub(super) async fn show_logs(call: &Call) -> Done {
         if job.status.has_ended() || !call.is_set("follow") {
             logs::print(&sky, &found, job, worker, tail).await?;
             if job.status.has_ended() {
-                finished(&shown, id, job.status);
+                finished(&sky, &found, id, job.status).await;
             }
             code = job.status.exit_code();
             continue;
         }
         say(format!("Tailing logs of job {id} on cluster '{shown}'..."));
-        code = match logs::follow(&sky, &found, id, worker, tail).await? {
+        let followed = tokio::select! {
+            followed = logs::follow(&sky, &found, id, worker, tail) => followed?,
+            _ = tokio::signal::ctrl_c() => {
+                goes_on(&shown, id);
+                return Ok(crate::exit::INTERRUPTED);
+            }
+        };
+        code = match followed {
             Some(status) => {
-                finished(&shown, id, status);
+                finished(&sky, &found, id, status).await;
                 status.exit_code()
             }
             None => NOT_FOUND,
@@ -139,7 +146,8 @@ pub(super) async fn cancel(call: &Call) -> Done {
         (false, false) => open.map(|job| job.id).filter(|id| ids.contains(id)).collect(),
         (false, true) => open.filter(|job| job.status != Status::Pending).map(|job| job.id).max().into_iter().collect(),
     };
-    for id in &chosen {
+    // those that wait end first: the room of one that runs must not go to the next in line
+    for id in chosen.iter().rev() {
         end_job(&sky, &found, *id).await?;
     }
     match chosen.as_slice() {
