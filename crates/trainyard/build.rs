@@ -14,7 +14,13 @@ fn main() {
     }
     let root = Path::new(&env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it")).join("../../manifests");
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
-    for (from, folder) in [("crds", "crds"), ("crds/mpi", "crds"), ("runtimes", "runtimes"), ("laptop", "laptop")] {
+    for (from, folder) in [
+        ("crds", "crds"),
+        ("crds/mpi", "crds"),
+        ("runtimes", "runtimes"),
+        ("laptop", "laptop"),
+        ("base/rbac/users", "users"),
+    ] {
         println!("cargo:rerun-if-changed={}", root.join(from).display());
         fs::create_dir_all(out.join(folder)).expect("the build folder can be written");
         let files = fs::read_dir(root.join(from)).expect("the manifests are there");

@@ -70,7 +70,7 @@ async fn selected(cluster: &Cluster, args: &DeleteArgs) -> Result<Vec<Subject>, 
     for kind in JobKind::ALL {
         let listed = match cluster.api(kind.kind()).list(&parameters).await.map_err(CliError::from) {
             // a cluster need not have all kinds
-            Err(CliError::NotServed | CliError::Forbidden(_)) if kind != JobKind::Train => continue,
+            Err(CliError::NotServed | CliError::Forbidden { .. }) if kind != JobKind::Train => continue,
             listed => listed?,
         };
         for object in listed.items.iter().map(value) {

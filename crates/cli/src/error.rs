@@ -33,8 +33,12 @@ pub enum CliError {
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    #[error("{0}")]
-    Forbidden(String),
+    #[error("{message}")]
+    Forbidden {
+        message: String,
+        /// Flags that lead to the server that was asked, with a blank before them.
+        flags: String,
+    },
     #[error("the server does not accept the credentials of the kubeconfig: {0}")]
     Unauthorized(String),
     /// The server knows nothing under the path that was asked for.
@@ -66,7 +70,7 @@ impl CliError {
             Self::Usage(..) => exit::USAGE,
             Self::NotFound { .. } => exit::NOT_FOUND,
             Self::NotRunning { .. } | Self::NotReady { .. } | Self::Unreachable { .. } => exit::UNREACHABLE,
-            Self::Forbidden(_) | Self::Unauthorized(_) | Self::NotServed | Self::NoMpiJobs => exit::FAILURE,
+            Self::Forbidden { .. } | Self::Unauthorized(_) | Self::NotServed | Self::NoMpiJobs => exit::FAILURE,
             Self::Api(..) | Self::Io { .. } | Self::Kubeconfig { .. } => exit::FAILURE,
         }
     }
@@ -79,7 +83,7 @@ impl CliError {
             Self::NotRunning { .. } => ErrorCode::NotRunning,
             Self::NotReady { .. } => ErrorCode::NotReady,
             Self::Unreachable { .. } => ErrorCode::Unreachable,
-            Self::Forbidden(_) => ErrorCode::Forbidden,
+            Self::Forbidden { .. } => ErrorCode::Forbidden,
             Self::Unauthorized(_) => ErrorCode::Unauthorized,
             Self::NotServed | Self::NoMpiJobs => ErrorCode::NotServed,
             Self::Io { .. } => ErrorCode::FileFailed,
@@ -99,7 +103,7 @@ impl CliError {
                 "check whether the cluster answers: kubectl cluster-info; to use this machine's control plane: --home DIR"
                     .to_owned()
             }
-            Self::Forbidden(_) => "see which rights are missing: trainyard doctor".to_owned(),
+            Self::Forbidden { flags, .. } => format!("see which rights are missing: trainyard doctor{flags}"),
             Self::Unauthorized(_) => "log in again, or name another user's context: --context NAME".to_owned(),
             Self::NotServed => {
                 "install them: kubectl apply --server-side -k manifests/overlays/manager\n  see what else is missing: \
@@ -126,6 +130,9 @@ impl CliError {
         if let Self::Unreachable { server, local, .. } = &mut self {
             *server = Some(cluster.server.clone());
             *local = cluster.local;
+        }
+        if let Self::Forbidden { flags, .. } = &mut self {
+            flags.clone_from(&cluster.flags);
         }
         self
     }
@@ -163,7 +170,9 @@ impl From<kube::Error> for CliError {
         match error {
             kube::Error::Api(status) if is_not_served(&status) => Self::NotServed,
             kube::Error::Api(status) if status.code == 401 => Self::Unauthorized(status.message.clone()),
-            kube::Error::Api(status) if status.code == 403 => Self::Forbidden(status.message.clone()),
+            kube::Error::Api(status) if status.code == 403 => {
+                Self::Forbidden { message: status.message.clone(), flags: String::new() }
+            }
             kube::Error::Api(status) => Self::Api(ErrorCode::RequestRefused, status.message.clone()),
             kube::Error::BuildRequest(why) => Self::Usage(ErrorCode::FlagRefused, innermost(&why)),
             other => Self::Unreachable { server: None, local: false, source: Box::new(other) },

@@ -73,7 +73,7 @@ async fn objects(cluster: &Cluster, args: &GetArgs, format: Format) -> Result<u8
         let api = if args.all_namespaces { cluster.api_all(kind.kind()) } else { cluster.api(kind.kind()) };
         let parameters = ListParams::default().labels(args.selector.as_deref().unwrap_or_default());
         match api.list(&parameters).await.map_err(CliError::from) {
-            Err(CliError::NotServed | CliError::Forbidden(_)) if kind != JobKind::Train => {}
+            Err(CliError::NotServed | CliError::Forbidden { .. }) if kind != JobKind::Train => {}
             listed => jobs.extend(listed?.items.iter().map(|object| (kind, value(object)))),
         }
     }
@@ -175,7 +175,7 @@ async fn table(cluster: &Cluster, args: &GetArgs) -> Result<Vec<String>, CliErro
                 let add = |job: Value| rows.push(beside.mpi(&job, args, now));
                 match cluster.each(Kind::MpiJob, everywhere, selected(), take::lean, add).await {
                     // a cluster need not have them, nor the user a right to them
-                    Err(CliError::NotServed | CliError::Forbidden(_)) => {}
+                    Err(CliError::NotServed | CliError::Forbidden { .. }) => {}
                     done => done?,
                 }
             }

@@ -121,7 +121,7 @@ impl Subject {
         for of in kinds {
             let found = match cluster.find(of.kind(), name).await {
                 // a cluster need not have all kinds, nor the user a right to them
-                Err(CliError::NotServed | CliError::Forbidden(_)) if kind.is_none() && of != JobKind::Train => None,
+                Err(CliError::NotServed | CliError::Forbidden { .. }) if kind.is_none() && of != JobKind::Train => None,
                 Err(CliError::NotServed) if of == JobKind::Mpi => return Err(CliError::NoMpiJobs),
                 found => found?,
             };

@@ -71,6 +71,23 @@ const LAPTOP_RUNTIMES: [Manifest; 1] = [(
     include_str!(concat!(env!("OUT_DIR"), "/laptop/plain.json")),
 )];
 
+macro_rules! user_role {
+    ($kind:literal, $name:literal, $file:literal) => {
+        (
+            concat!("/apis/rbac.authorization.k8s.io/v1/", $kind, "/", $name),
+            include_str!(concat!(env!("OUT_DIR"), "/users/", $file, ".json")),
+        )
+    };
+}
+
+/// What users may do with our kinds by Kubernetes' own roles `view`, `edit` and `admin`.
+const USER_ROLES: [Manifest; 4] = [
+    user_role!("clusterroles", "trainyard-view", "trainyard-view"),
+    user_role!("clusterroles", "trainyard-edit", "trainyard-edit"),
+    user_role!("clusterroles", "trainyard-runtimes", "trainyard-runtimes"),
+    user_role!("clusterrolebindings", "trainyard-runtimes", "trainyard-runtimes-binding"),
+];
+
 /// What `doctor` compares a cluster with.
 pub fn built_in() -> cli::BuiltIn {
     let kinds = JOBSET_CRDS.iter().chain(&MPI_CRDS).chain(&TRAINER_CRDS);
@@ -176,6 +193,9 @@ pub async fn install(client: &Client, controllers: &Controllers) -> Result<(), I
     all(client, &kinds).await?;
     for kind in &kinds {
         wait_for_kind(client, kind).await?;
+    }
+    if !kinds.is_empty() {
+        all(client, &USER_ROLES).await?;
     }
     if trainer {
         all(client, &RUNTIMES).await?;

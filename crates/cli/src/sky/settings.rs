@@ -120,7 +120,8 @@ fn check(map: &Map) -> Result<(), String> {
 
 fn read(path: &Path) -> Result<Option<Map>, String> {
     let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
-    let all = documents(&text).map_err(|error| format!("{} (line {}, column {})", error.message, error.place.line, error.place.column))?;
+    let all = documents(&text)
+        .map_err(|error| format!("{} (line {}, column {})", error.message, error.place.line, error.place.column))?;
     match all.into_iter().next().and_then(|document| document.value) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::Map(map)) => Ok(Some(map)),
