@@ -1,7 +1,7 @@
 //! What the environment asks for: upstream's variables, those of the libraries that it uses, and a few of our own. An empty value
 //! counts as none.
 
-use super::error::{Error, shown};
+use super::error::Error;
 use super::location::{self, Kind, Location};
 use super::patterns::{self, Filter};
 use std::collections::BTreeMap;
@@ -94,7 +94,7 @@ impl Settings {
         let mut warnings = Vec::new();
         for uri in &uris {
             let parsed = location::parse(uri, kind)?;
-            wanted.push(Wanted { name: shown(uri), location: parsed.location });
+            wanted.push(Wanted { name: parsed.name, location: parsed.location });
             warnings.extend(parsed.warnings);
         }
         let number = |name: &str, default: u64, least: u64| match variables.get(name) {
