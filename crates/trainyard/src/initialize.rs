@@ -104,7 +104,10 @@ pub async fn initialize(args: &InitializeArgs) -> u8 {
         _ => Mode::Fetch,
     };
     let result = match Settings::read(kind, &args.uri, variables) {
-        Ok(settings) => fetch::run(settings, target, mode, say, ended()).await,
+        Ok(mut settings) => {
+            settings.strict |= args.strict;
+            fetch::run(settings, target, mode, say, ended()).await
+        }
         Err(error) => Err(error),
     };
     match result {

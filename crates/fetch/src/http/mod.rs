@@ -26,6 +26,8 @@ pub enum Fault {
     Again(Failure, String),
     /// The content is no longer the version that was asked for.
     Changed(String),
+    /// Asked for a part, the server sends the whole: it has no ranges, whatever it says.
+    Whole(String),
     /// It will not go better.
     Fatal(Error),
 }
@@ -36,6 +38,7 @@ impl Fault {
         match self {
             Fault::Again(_, text) => Error::new(Kind::Network, text),
             Fault::Changed(text) => Error::new(Kind::Damaged, text),
+            Fault::Whole(text) => Error::new(Kind::Other, text),
             Fault::Fatal(error) => error,
         }
     }
@@ -65,6 +68,18 @@ pub struct Body {
     stall: Duration,
     /// For messages.
     from: String,
+}
+
+/// What an answer is to a read of a file, or of a range of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reading {
+    /// What was asked for, or all of it from where the range begins.
+    Asked,
+    /// All of the file in place of a part.
+    Whole,
+    /// Another range, or another length.
+    Other,
+    Refused,
 }
 
 /// What a request may do with redirects.
@@ -260,13 +275,16 @@ impl Answer {
         Some((range.split_once('-')?.0.parse().ok()?, total.parse().ok()))
     }
 
-    /// Whether this is what a read asked for, the whole or what begins where the range does; `None`: it speaks of something else.
-    pub fn is_asked(&self, range: Option<&Range<u64>>) -> Option<bool> {
+    /// What came of a read; `size`: of the whole file, where it is known.
+    pub fn reading(&self, range: Option<&Range<u64>>, size: Option<u64>) -> Reading {
+        let is_whole = || size.is_none() || self.length().is_none_or(|length| Some(length) == size);
         match (self.status.as_u16(), range) {
-            (200, None) => Some(true),
-            (206, Some(range)) => Some(self.content_range().is_some_and(|(start, _)| start == range.start)),
-            (200 | 206 | 416, _) => Some(false),
-            _ => None,
+            (200, None) => Reading::Asked,
+            (206, Some(range)) if self.content_range().is_some_and(|(start, _)| start == range.start) => Reading::Asked,
+            (200, Some(range)) if range.start == 0 && Some(range.end) == size && is_whole() => Reading::Asked,
+            (200, Some(_)) if is_whole() => Reading::Whole,
+            (200 | 206 | 416, _) => Reading::Other,
+            _ => Reading::Refused,
         }
     }
 

@@ -275,8 +275,14 @@ impl Folder {
     /// It cannot be made.
     pub fn whole(&self, entry: &Entry) -> Result<PartFile, Error> {
         let path = self.part_path(&entry.target);
-        let file = OpenOptions::new().create(true).truncate(true).read(true).write(true).open(&path);
-        let file = file.map_err(|e| failed(&path, &e))?;
+        let work = || -> io::Result<File> {
+            // not what parts are still written to
+            for old in [&path.with_extension("journal"), &path] {
+                remove(old)?;
+            }
+            OpenOptions::new().create_new(true).read(true).write(true).open(&path)
+        };
+        let file = work().map_err(|e| failed(&path, &e))?;
         Ok(PartFile { file, path, journal: None, cut: None, sum: None })
     }
 
@@ -298,8 +304,7 @@ impl Folder {
             };
             if told.is_empty() {
                 for old in [&journal_path, &path] {
-                    fs::remove_file(old)
-                        .or_else(|e| if e.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(e) })?;
+                    remove(old)?;
                 }
             }
             let file = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&path)?;
@@ -372,6 +377,11 @@ impl PartFile {
         };
         work().map_err(|e| failed(&self.path, &e))
     }
+}
+
+/// Removes a file that may not be there.
+fn remove(path: &Path) -> io::Result<()> {
+    fs::remove_file(path).or_else(|e| if e.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(e) })
 }
 
 /// Room for a file, so that a full disk shows at once.

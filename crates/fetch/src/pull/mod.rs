@@ -10,11 +10,11 @@ mod wanted;
 
 use crate::http::{Client, Secrets};
 use crate::plan::error::{Error, Kind};
-use crate::plan::names::{self, Name};
 use crate::plan::progress::bytes;
 use crate::plan::restart::{Line, Record};
 use crate::plan::settings::Settings;
 use crate::plan::verify::Check;
+use crate::source::Unfit;
 use folder::{Folder, Seen, Target};
 use hyper_util::client::proxy::matcher::Matcher;
 use jobs::Jobs;
@@ -65,6 +65,9 @@ pub struct Report {
     /// That came over the line, also those that were of no use.
     pub bytes_fetched: u64,
     pub seconds: f64,
+    /// What cannot be a file of the target.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<Unfit>,
 }
 
 /// Fills `target`. `stop` ends it: what came is kept for the next run.
@@ -103,11 +106,11 @@ pub async fn run(
 async fn filled(settings: &Settings, target: &Path, mode: Mode, client: &Client, say: &Say) -> Result<Report, Error> {
     let start = Instant::now();
     settings.warnings.iter().for_each(|text| say(Said::Warning(text.clone())));
-    let (wanted, seen) = look(settings, target, mode, client, say).await?;
-    let present = wanted.present.iter().map(|there| Name { source: &there.target, target: &there.target });
-    names::check(
-        wanted.items.iter().map(|item| Name { source: &item.entry.source, target: &item.entry.target }).chain(present),
-    )?;
+    let (mut wanted, seen) = look(settings, target, mode, client, say).await?;
+    wanted.take_out_unfit(target, settings.strict)?;
+    // said before the download, which may be long, and once more as its last word
+    let unfit = (!wanted.unfit.is_empty()).then(|| wanted.unfit_summary());
+    unfit.iter().for_each(|text| say(Said::Warning(text.clone())));
     let mut report = match mode {
         Mode::Fetch => {
             let status = Status::start(&settings.variables, &client.secrets, say);
@@ -120,6 +123,10 @@ async fn filled(settings: &Settings, target: &Path, mode: Mode, client: &Client,
         Mode::DryRun | Mode::Verify => compare(&seen, &wanted, mode).await?,
     };
     report.seconds = start.elapsed().as_secs_f64();
+    report.left_out = wanted.unfit.into_iter().map(|(_, unfit)| unfit).collect();
+    if mode == Mode::Fetch {
+        unfit.into_iter().for_each(|text| say(Said::Warning(text)));
+    }
     Ok(report)
 }
 
@@ -208,7 +215,7 @@ fn report(wanted: &Wanted, stands: &[Stand], fetched: u64) -> Report {
     });
     let present = wanted.present.iter().map(Present::report);
     let size = wanted.present.iter().fold(total(&wanted.items), |sum, there| sum.saturating_add(there.size));
-    Report { files: files.chain(present).collect(), bytes: size, bytes_fetched: fetched, seconds: 0.0 }
+    Report { files: files.chain(present).collect(), bytes: size, bytes_fetched: fetched, ..Report::default() }
 }
 
 /// Asked before the first byte.

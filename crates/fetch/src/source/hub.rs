@@ -1,7 +1,7 @@
 //! A Hugging Face hub: models and data sets, each commit's files with a checksum of their content.
 
-use super::{Content, Listing, Opened, Told, broken_off, patiently, range_header};
-use crate::http::{Answer, Client, Fault, Redirects, join, request, same_origin, set};
+use super::{Content, Listing, Opened, Told, broken_off, no_ranges, patiently, range_header};
+use crate::http::{Answer, Client, Fault, Reading, Redirects, join, request, same_origin, set};
 use crate::plan::error::{Error, Kind, shown};
 use crate::plan::location::{Kind as What, Repository};
 use crate::plan::patterns::Filter;
@@ -211,6 +211,7 @@ impl Hub {
             warnings.push(format!("{}: there is no {path:?} in it, so all of it is fetched", self.name()));
             inside = outside;
         }
+        let tally = self.filter.tally(inside.iter().map(|entry| entry.source.as_str()));
         let (entries, rest): (Vec<_>, Vec<_>) = inside.into_iter().partition(|entry| self.filter.wants(&entry.source));
         if entries.is_empty() && !rest.is_empty() {
             let why = self.filter.why_nothing(rest.iter().map(|entry| entry.source.as_str()));
@@ -228,7 +229,7 @@ impl Hub {
                 self.name()
             ));
         }
-        Ok(Listing { entries, pin: Some(commit), warnings })
+        Ok(Listing { entries, pin: Some(commit), warnings, unfit: Vec::new(), tally })
     }
 
     /// # Errors
@@ -308,10 +309,11 @@ impl Hub {
             let text = format!("{}: {}: {why}", self.name(), entry.source);
             Err(Fault::Again(crate::plan::pace::Failure::Broken, text))
         };
-        match answer.is_asked(range) {
-            Some(true) => {}
-            Some(false) => return again("the server sends another range than it was asked for"),
-            None => {
+        match answer.reading(range, entry.size) {
+            Reading::Asked => {}
+            Reading::Whole => return Err(no_ranges(&format!("{}: {}", self.name(), entry.source))),
+            Reading::Other => return again("the server sends another range than it was asked for"),
+            Reading::Refused => {
                 let fault = self.refused_file(entry, answer, is_elsewhere).await;
                 return Err(match fault {
                     Fault::Fatal(error) if entry.size.is_some_and(|size| size > LARGEST) => {

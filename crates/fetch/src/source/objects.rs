@@ -1,12 +1,13 @@
 //! What object stores have in common: keys under a prefix, and the names that they get.
 
-use super::Listing;
+use super::{Listing, Unfit};
 use crate::http::Fault;
 use crate::plan::error::{Error, Kind};
 use crate::plan::patterns::Filter;
 use crate::plan::restart::Entry;
 use crate::plan::verify::Check;
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str};
+use std::borrow::Cow;
 
 /// What may stand in a value of a query, or in a segment of a path.
 pub const SEGMENT: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
@@ -21,6 +22,8 @@ pub struct Object {
     pub check: Option<Check>,
     /// It stands for a folder, and holds nothing.
     pub is_mark: bool,
+    /// The key is not UTF-8, so it cannot be asked for by what is known of it.
+    pub is_garbled: bool,
 }
 
 /// One answer of a listing.
@@ -60,6 +63,9 @@ impl<'a> Prefix<'a> {
     /// The files of it, by the patterns; `None`: nothing is there. `name`: the bucket's, for messages.
     pub fn listing(&self, name: &str, exact: Option<Object>, below: Vec<Object>, filter: &Filter) -> Option<Listing> {
         let (mut entries, mut ignored, mut is_there) = (Vec::with_capacity(below.len()), Vec::new(), false);
+        let files = || exact.iter().chain(&below).filter(|object| !object.is_mark);
+        let tally = filter.tally(files().map(|object| object.key.as_str()));
+        let mut unfit = Vec::new();
         for object in exact.into_iter().filter(|object| !object.is_mark).chain(below) {
             is_there = true;
             if object.is_mark {
@@ -67,6 +73,10 @@ impl<'a> Prefix<'a> {
             }
             if !filter.wants(&object.key) {
                 ignored.push(object.key);
+                continue;
+            }
+            if object.is_garbled {
+                unfit.push(Unfit { source: object.key, why: "its name is not UTF-8".to_owned() });
                 continue;
             }
             let below = object.key.strip_prefix(&self.folder);
@@ -84,12 +94,12 @@ impl<'a> Prefix<'a> {
             return None;
         }
         let mut warnings = Vec::new();
-        if entries.is_empty() && !ignored.is_empty() {
+        if entries.is_empty() && unfit.is_empty() && !ignored.is_empty() {
             let why = filter.why_nothing(ignored.iter().map(String::as_str));
             let prefix = self.exact.unwrap_or(&self.folder);
             warnings.push(format!("{name}/{prefix}: nothing is left to fetch: {why}"));
         }
-        Some(Listing { entries, pin: None, warnings })
+        Some(Listing { entries, pin: None, warnings, unfit, tally })
     }
 }
 
@@ -125,6 +135,18 @@ pub async fn nothing(
     let hint =
         if near.is_empty() { "the bucket is empty".to_owned() } else { format!("the nearest are {}", quoted(&near)) };
     Ok(Error::new(Kind::NotFound, format!("{name}: there is no key under {prefix:?}; {hint}")))
+}
+
+/// A name that a listing has percent-encoded, and whether what comes of that is no UTF-8.
+pub fn decoded(text: &str) -> (String, bool) {
+    match percent_decode_str(text).decode_utf8_lossy() {
+        Cow::Borrowed(plain) => (plain.to_owned(), false),
+        // an owned one without that character was only decoded
+        Cow::Owned(plain) => {
+            let is_garbled = plain.contains('\u{fffd}') && percent_decode_str(text).decode_utf8().is_err();
+            (plain, is_garbled)
+        }
+    }
 }
 
 fn quoted(keys: &[String]) -> String {

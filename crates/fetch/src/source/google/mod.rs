@@ -3,8 +3,8 @@
 mod credentials;
 
 use super::objects::{Object, Prefix, SEGMENT, nothing};
-use super::{Content, Listing, Opened, Told, broken_off, patiently, range_header};
-use crate::http::{Answer, Client, Fault, Redirects, request, set};
+use super::{Content, Listing, Opened, Told, broken_off, incomplete, no_ranges, patiently, range_header};
+use crate::http::{Answer, Client, Fault, Reading, Redirects, request, set};
 use crate::plan::error::{Error, Kind, shown};
 use crate::plan::location::Objects;
 use crate::plan::patterns::Filter;
@@ -154,7 +154,9 @@ impl Bucket {
                 packed.len()
             )
         });
-        let (exact, below) = (object(&first), below.iter().filter_map(object).collect());
+        let objects: Option<Vec<Object>> = below.iter().map(object).collect();
+        let below = objects.ok_or_else(|| incomplete(&self.name(), "an object has no name or no size"))?;
+        let exact = object(&first);
         if let Some(mut listing) = prefix.listing(&self.name(), exact, below, &self.filter) {
             listing.warnings.extend(warning);
             return Ok(listing);
@@ -190,13 +192,14 @@ impl Bucket {
         let path = format!("/{}?alt=media{generation}", utf8_percent_encode(&entry.source, &SEGMENT));
         let answer = self.ask(&path, &headers).await?;
         let changed = |why: &str| Err(Fault::Changed(format!("{}/{}: {why}", self.name(), entry.source)));
-        match answer.is_asked(range.as_ref()) {
-            Some(true) => {}
-            Some(false) => return changed("the server sends another range than it was asked for"),
-            None if entry.version.is_some() && matches!(answer.status.as_u16(), 404 | 412) => {
+        match answer.reading(range.as_ref(), entry.size) {
+            Reading::Asked => {}
+            Reading::Whole => return Err(no_ranges(&format!("{}/{}", self.name(), entry.source))),
+            Reading::Other => return changed("the server sends another range than it was asked for"),
+            Reading::Refused if entry.version.is_some() && matches!(answer.status.as_u16(), 404 | 412) => {
                 return changed("the object was replaced while it was fetched");
             }
-            None => return Err(self.refused(answer, &entry.source).await),
+            Reading::Refused => return Err(self.refused(answer, &entry.source).await),
         }
         if answer
             .header("x-goog-generation")
@@ -257,6 +260,8 @@ fn object(item: &Value) -> Option<Object> {
     let check = check.or_else(|| Check::from_base64("md5", text("md5Hash")?));
     Some(Object {
         is_mark: key.ends_with('/') && size == 0,
+        // JSON has UTF-8 alone: what was none was replaced when the answer was read
+        is_garbled: key.contains('\u{fffd}'),
         version: text("generation").map(str::to_owned),
         check,
         key,

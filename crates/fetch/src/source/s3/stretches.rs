@@ -208,8 +208,14 @@ mod tests {
             keys.retain(|key| after.is_none_or(|after| self.compare(key, after) == Ordering::Greater));
             let next = keys.get(self.most).and_then(|_| keys.get(self.most - 1)).map(|key| (*key).clone());
             keys.truncate(self.most);
-            let object =
-                |key: &String| Object { key: key.clone(), size: 1, version: None, check: None, is_mark: false };
+            let object = |key: &String| Object {
+                key: key.clone(),
+                size: 1,
+                version: None,
+                check: None,
+                is_mark: false,
+                is_garbled: false,
+            };
             Ok(Page { objects: keys.into_iter().map(object).collect(), folders: Vec::new(), next })
         }
     }
