@@ -36,6 +36,7 @@ const SECRET: [&str; 17] = [
 
 const STREAMS: usize = 256;
 const PART: u64 = 16 << 20;
+const LISTING: u64 = 512 << 20;
 const STALL: Duration = Duration::from_secs(30);
 
 /// The environment, without empty values.
@@ -81,6 +82,8 @@ pub struct Settings {
     pub stall: Duration,
     /// A file that cannot be one of the target ends the run before anything is written.
     pub strict: bool,
+    /// Bytes of memory that a listing may take.
+    pub listing: usize,
     pub variables: Variables,
 }
 
@@ -121,6 +124,7 @@ impl Settings {
             streams: usize::try_from(streams).unwrap_or(STREAMS),
             part: number("PART_SIZE", PART, 4096)?,
             stall: Duration::from_secs(number("STALL_SECONDS", STALL.as_secs(), 1)?),
+            listing: usize::try_from(number("LISTING_MAX", LISTING, 1 << 20)?).unwrap_or(usize::MAX),
             strict: switch("STRICT", variables.get("STRICT"))?,
             variables,
         })

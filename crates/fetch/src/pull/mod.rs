@@ -152,7 +152,7 @@ async fn fetch(
         }
     };
     // read before the lock was ours; another run may have written since
-    let seen = if seen.is_current() { seen } else { Arc::new(Seen::read(target)) };
+    let seen = if seen.is_current() { seen } else { Arc::new(Seen::read(target)?) };
     let stands = needs(&seen, &wanted.items, false).await?;
     let missing = wanted.items.iter().zip(&stands).filter(|(_, stand)| **stand == Stand::Missing);
     let todo: Vec<Item> = missing.map(|(item, _)| item.clone()).collect();

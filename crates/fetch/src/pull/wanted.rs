@@ -116,7 +116,7 @@ impl Wanted {
 
 /// The folder's state, which is read and looked into while sources are asked.
 enum Reading {
-    Running(JoinHandle<Arc<Seen>>),
+    Running(JoinHandle<Result<Arc<Seen>, Error>>),
     Done(Arc<Seen>),
 }
 
@@ -124,16 +124,16 @@ impl Reading {
     fn start(target: &Path) -> Self {
         let path = target.to_owned();
         Self::Running(tokio::task::spawn_blocking(move || {
-            let seen = Arc::new(Seen::read(&path));
+            let seen = Arc::new(Seen::read(&path)?);
             let ahead = Arc::clone(&seen);
             tokio::task::spawn_blocking(move || ahead.look());
-            seen
+            Ok(seen)
         }))
     }
 
     async fn seen(&mut self) -> Result<Arc<Seen>, Error> {
         let seen = match self {
-            Self::Running(running) => running.await.map_err(|e| Error::new(Kind::Other, e.to_string()))?,
+            Self::Running(running) => running.await.map_err(|e| Error::new(Kind::Other, e.to_string()))??,
             Self::Done(seen) => Arc::clone(seen),
         };
         *self = Self::Done(Arc::clone(&seen));

@@ -1,19 +1,20 @@
 //! A Hugging Face hub: models and data sets, each commit's files with a checksum of their content.
 
+use super::extent::Extent;
 use super::{Content, Listing, Opened, Told, broken_off, no_ranges, patiently, range_header};
-use crate::http::{Answer, Client, Fault, Reading, Redirects, join, request, same_origin, set};
+use crate::http::{Answer, Bound, Client, Fault, Reading, Redirects, join, request, same_origin, set};
 use crate::plan::error::{Error, Kind, shown};
 use crate::plan::location::{Kind as What, Repository};
 use crate::plan::patterns::Filter;
 use crate::plan::restart::Entry;
 use crate::plan::settings::{Settings, Variables};
 use crate::plan::verify::Check;
+use crate::small;
 use http::{Method, Uri};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
-use std::fs;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
@@ -35,6 +36,8 @@ pub struct Hub {
     token: Option<String>,
     filter: Filter,
     client: Client,
+    /// Bytes of memory that a listing may take.
+    listing: usize,
     /// Where large files lie, by path in the repository: signed addresses, which expire.
     places: Mutex<BTreeMap<String, Uri>>,
     commit: Mutex<Option<String>>,
@@ -92,6 +95,7 @@ impl Hub {
             token: token(variables),
             filter: settings.hub_filter(),
             client: client.clone(),
+            listing: settings.listing,
             places: Mutex::default(),
             commit: Mutex::default(),
         })
@@ -176,7 +180,7 @@ impl Hub {
             let link = links.split(',').find(|link| link.contains("rel=\"next\""))?;
             join(&answer.uri, link.split_once('<')?.1.split_once('>')?.0)
         });
-        let text = answer.text().await?;
+        let text = answer.text(Bound::LARGE_PAGE).await?;
         Ok((serde_json::from_str(&text).map_err(|e| self.unreadable(url, &e))?, next))
     }
 
@@ -189,8 +193,12 @@ impl Hub {
         let path = self.repository.path.as_str();
         let mut inside: Vec<Entry> = Vec::new();
         let mut outside: Vec<Entry> = Vec::new();
+        let extent = Extent::new(self.name(), self.listing);
+        let mut chain = extent.chain();
         loop {
             let (page, next): (Vec<Item>, _) = patiently(|| self.read(&url)).await?;
+            extent.count(page.iter().map(|item| item.path.len()))?;
+            let names = page.len();
             for item in page.into_iter().filter(|item| item.r#type == "file") {
                 match below(path, &item.path) {
                     Some(target) => inside.push(entry(target, item)),
@@ -198,7 +206,10 @@ impl Hub {
                 }
             }
             match next {
-                Some(next) => url = next.to_string(),
+                Some(next) => {
+                    url = next.to_string();
+                    chain.follow(&url, names)?;
+                }
                 None => break,
             }
         }
@@ -427,7 +438,7 @@ fn token(variables: &Variables) -> Option<String> {
         let home = variables.get("HF_HOME").map(PathBuf::from);
         let file = variables.get("HF_TOKEN_PATH").map(PathBuf::from);
         let file = file.or_else(|| Some(home.or_else(|| Some(cache()?.join("huggingface")))?.join("token")));
-        fs::read_to_string(file?).ok().map(|token| token.trim().to_owned())
+        small::read(&file?).ok().map(|token| token.trim().to_owned())
     })
     .filter(|token| !token.is_empty())
 }

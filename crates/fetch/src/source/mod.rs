@@ -1,6 +1,7 @@
 //! Where data come from: each source lists its files, and opens one of them at a byte.
 
 pub mod azure;
+mod extent;
 pub mod files;
 pub mod google;
 pub mod hub;

@@ -1,6 +1,7 @@
 //! What object stores have in common: keys under a prefix, and the names that they get.
 
-use super::{Listing, Unfit};
+use super::extent::{Chain, Extent};
+use super::{Listing, Unfit, incomplete};
 use crate::http::Fault;
 use crate::plan::error::{Error, Kind};
 use crate::plan::patterns::Filter;
@@ -24,6 +25,8 @@ pub struct Object {
     pub is_mark: bool,
     /// The key is not UTF-8, so it cannot be asked for by what is known of it.
     pub is_garbled: bool,
+    /// It is stored packed, and comes so.
+    pub is_packed: bool,
 }
 
 /// One answer of a listing.
@@ -34,9 +37,23 @@ pub struct Page {
     pub folders: Vec<String>,
     /// What asks for the rest.
     pub next: Option<String>,
+    /// There is a rest, and nothing asks for it.
+    pub is_cut: bool,
 }
 
 impl Page {
+    /// What asks for the rest, once this page is counted.
+    ///
+    /// # Errors
+    /// The listing is too large, or leads nowhere.
+    pub fn counted(&self, extent: &Extent, chain: &mut Chain<'_>) -> Result<Option<String>, Fault> {
+        extent.count(self.objects.iter().map(|object| object.key.len()))?;
+        if self.is_cut {
+            return Err(incomplete(extent.name(), "the server says that there is more, and not how to ask for it"));
+        }
+        self.next.as_ref().map(|next| chain.follow(next, self.objects.len()).map(|()| next.clone())).transpose()
+    }
+
     /// Keys and prefixes.
     pub fn names(self) -> Vec<String> {
         self.objects.into_iter().map(|object| object.key).chain(self.folders).collect()

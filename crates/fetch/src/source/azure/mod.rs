@@ -2,10 +2,11 @@
 
 mod credentials;
 
+use super::extent::Extent;
 use super::objects::{self, Object, PATH, Page, Prefix, SEGMENT, nothing};
 use super::xml::{self, Document, Node};
 use super::{Content, Listing, Opened, Told, broken_off, incomplete, no_ranges, patiently, range_header};
-use crate::http::{Answer, Client, Fault, Reading, Redirects, request, set};
+use crate::http::{Answer, Bound, Client, Fault, Reading, Redirects, request, set};
 use crate::plan::error::{Error, Kind, shown};
 use crate::plan::location::Blobs;
 use crate::plan::patterns::Filter;
@@ -29,6 +30,8 @@ pub struct Container {
     credentials: Credentials,
     filter: Filter,
     client: Client,
+    /// Bytes of memory that a listing may take.
+    listing: usize,
 }
 
 /// The account's name and where its blobs are.
@@ -82,6 +85,7 @@ impl Container {
             endpoint,
             filter: settings.filter(),
             client: client.clone(),
+            listing: settings.listing,
         })
     }
 
@@ -148,7 +152,7 @@ impl Container {
             if !answer.status.is_success() {
                 return Err(self.refused(answer, prefix).await);
             }
-            let text = answer.text().await?;
+            let text = answer.text(Bound::LARGE_PAGE).await?;
             // it begins with a byte order mark
             let listing = xml::parse(text.trim_start_matches('\u{feff}'));
             let listing = listing.as_ref().map(Document::root).filter(|root| root.name() == "EnumerationResults");
@@ -177,12 +181,14 @@ impl Container {
         }
         let mut below = Vec::new();
         let mut marker: Option<String> = None;
+        let extent = Extent::new(self.name(), self.listing);
+        let mut chain = extent.chain();
         loop {
             let page = self.page(&prefix.folder, false, 5000, marker.as_deref()).await?;
+            marker = page.counted(&extent, &mut chain)?;
             below.extend(page.objects);
-            match page.next {
-                Some(next) if marker.as_ref() != Some(&next) => marker = Some(next),
-                _ => break,
+            if marker.is_none() {
+                break;
             }
         }
         if let Some(listing) = prefix.listing(&self.name(), exact, below, &self.filter) {
@@ -234,7 +240,7 @@ impl Container {
         let code = answer.header("x-ms-error-code").map(str::to_owned);
         let (name, object) = (self.name(), format!("{}/{key}", self.name()));
         // the body's texts repeat what was signed
-        let code = match (code, answer.text().await) {
+        let code = match (code, answer.refusal().await) {
             (Some(code), _) => code,
             (None, Ok(text)) => xml::parse(text.trim_start_matches('\u{feff}'))
                 .and_then(|e| e.root().text("Code").map(str::to_owned))
@@ -303,6 +309,7 @@ fn page(listing: Node<'_>) -> Result<Page, String> {
         Ok::<Object, String>(Object {
             is_mark: is_folder || key.ends_with('/') && size == 0,
             is_garbled,
+            is_packed: false,
             version: etag.map(|etag| format!("\"{etag}\"")),
             check: properties.text("Content-MD5").and_then(|value| Check::from_base64("md5", value)),
             key,
@@ -318,6 +325,7 @@ fn page(listing: Node<'_>) -> Result<Page, String> {
             .filter_map(|node| name_of(node).map(|(name, _)| name))
             .collect(),
         next: listing.text("NextMarker").filter(|next| !next.is_empty()).map(str::to_owned),
+        is_cut: false,
     })
 }
 

@@ -3,10 +3,11 @@
 mod credentials;
 mod stretches;
 
+use super::extent::Extent;
 use super::objects::{self, Object, PATH, Page, Prefix, SEGMENT, nothing};
 use super::xml::{self, Document, Node};
 use super::{Content, Listing, Opened, Told, broken_off, incomplete, no_ranges, patiently, range_header};
-use crate::http::{Answer, Client, Fault, Reading, Redirects, request, set};
+use crate::http::{Answer, Bound, Client, Fault, Reading, Redirects, request, set};
 use crate::plan::error::{Error, Kind, shown};
 use crate::plan::location::Objects;
 use crate::plan::patterns::Filter;
@@ -39,6 +40,8 @@ pub struct Bucket {
     credentials: Credentials,
     filter: Filter,
     client: Client,
+    /// Bytes of memory that a listing may take.
+    listing: usize,
 }
 
 impl Bucket {
@@ -71,6 +74,7 @@ impl Bucket {
             credentials: Credentials::new(variables, client),
             filter: settings.filter(),
             client: client.clone(),
+            listing: settings.listing,
         })
     }
 
@@ -143,7 +147,7 @@ impl Bucket {
             match answer.header("x-amz-bucket-region").filter(|other| elsewhere && *other != region) {
                 Some(other) => *self.region.lock().unwrap_or_else(PoisonError::into_inner) = other.to_owned(),
                 None if elsewhere && answer.status.as_u16() != 403 && method != Method::HEAD => {
-                    let (status, text) = (answer.status, answer.text().await?);
+                    let (status, text) = (answer.status, answer.refusal().await?);
                     let said = xml::parse(&text).and_then(|error| error.root().text("Region").map(str::to_owned));
                     match said.filter(|other| *other != region) {
                         Some(other) => *self.region.lock().unwrap_or_else(PoisonError::into_inner) = other,
@@ -177,7 +181,7 @@ impl Bucket {
             if !answer.status.is_success() {
                 return Err(self.refused(answer, prefix).await);
             }
-            let text = answer.text().await?;
+            let text = answer.text(Bound::PAGE).await?;
             let listing = xml::parse(&text);
             let listing = listing.as_ref().map(Document::root).filter(|root| root.name() == "ListBucketResult");
             match listing.map(page) {
@@ -209,7 +213,8 @@ impl Bucket {
             let (bucket, folder) = (Arc::clone(&bucket), Arc::clone(&folder));
             async move { bucket.page(&folder, false, 1000, &from).await }
         };
-        let below = stretches::listed(page, stretches::bounds(known)).await?;
+        let extent = Arc::new(Extent::new(self.name(), self.listing));
+        let below = stretches::listed(page, extent, stretches::bounds(known)).await?;
         if let Some(listing) = prefix.listing(&self.name(), exact, below, &self.filter) {
             return Ok(listing);
         }
@@ -269,7 +274,7 @@ impl Bucket {
             return general;
         }
         let status = answer.status.as_u16();
-        match answer.text().await {
+        match answer.refusal().await {
             Ok(text) => self.refusal(status, &text, key),
             Err(fault) => fault,
         }
@@ -361,6 +366,7 @@ fn page(listing: Node<'_>) -> Result<Page, String> {
         Ok::<Object, String>(Object {
             is_mark: key.ends_with('/') && size == 0,
             is_garbled,
+            is_packed: false,
             // a multipart etag, or one of a service that makes its own, is no MD5 of the content
             check: Check::from_hex("md5", etag),
             version: Some(etag).filter(|etag| !etag.is_empty()).map(|etag| format!("\"{etag}\"")),
@@ -371,15 +377,13 @@ fn page(listing: Node<'_>) -> Result<Page, String> {
     let folders = listing.all("CommonPrefixes").filter_map(|node| node.text("Prefix"));
     let is_truncated = listing.text("IsTruncated").is_some_and(|text| text.trim() == "true");
     let next = listing.text("NextContinuationToken").filter(|token| !token.is_empty());
-    if is_truncated && next.is_none() {
-        return Err("the server says that there is more, and does not say how to ask for it".to_owned());
-    }
     let mut objects = Vec::with_capacity(listing.all("Contents").count());
     for node in listing.all("Contents") {
         objects.push(object(node)?);
     }
     let folders = folders.map(|folder| decoded(folder, encoded).0).collect();
-    Ok(Page { objects, folders, next: next.filter(|_| is_truncated).map(str::to_owned) })
+    let is_cut = is_truncated && next.is_none();
+    Ok(Page { objects, folders, next: next.filter(|_| is_truncated).map(str::to_owned), is_cut })
 }
 
 /// Listings encode keys as forms do.
