@@ -132,6 +132,27 @@ mod tests {
     }
 
     #[test]
+    fn folders_that_may_not_be_written_are_removed() {
+        use std::os::unix::fs::PermissionsExt;
+        let home = claimed();
+        let dir = std::fs::read_dir(home.path().join(".trainyard-machine")).unwrap().next().unwrap().unwrap().path();
+        let outside = tempfile::tempdir().unwrap();
+        std::fs::write(outside.path().join("kept"), "x").unwrap();
+        std::fs::create_dir_all(dir.join("home/go/pkg/mod")).unwrap();
+        std::fs::write(dir.join("home/go/pkg/x"), "x").unwrap();
+        std::os::unix::fs::symlink(outside.path(), dir.join("home/go/link")).unwrap();
+        let mode = |name: &str, mode| {
+            std::fs::set_permissions(dir.join(name), std::fs::Permissions::from_mode(mode)).unwrap();
+        };
+        for (name, bits) in [("home/go/pkg/mod", 0o555), ("home/go/pkg", 0), ("home/go", 0o555)] {
+            mode(name, bits);
+        }
+        call(home.path(), "end", &[("token", "t")]).unwrap();
+        assert!(std::fs::read_dir(home.path()).unwrap().next().is_none());
+        assert!(outside.path().join("kept").exists());
+    }
+
+    #[test]
     fn a_goal_without_a_number_is_of_an_older_version() {
         let home = claimed();
         let dir = std::fs::read_dir(home.path().join(".trainyard-machine")).unwrap().next().unwrap().unwrap().path();
