@@ -8,6 +8,7 @@ use crate::home::Home;
 pub use crate::kind::Kind;
 use crate::near::near;
 use crate::page;
+use crate::subject::JobKind;
 use crate::usage::quoted;
 use api::take::Take;
 use kube::api::{DynamicObject, ListParams};
@@ -260,17 +261,24 @@ impl Cluster {
     /// The error that says that an object is not there, and which may have been meant.
     pub(crate) async fn not_found(&self, kind: Kind, called: &'static str, name: &str) -> CliError {
         let near = match kind {
-            Kind::TrainJob if self.has_mpijob(name).await => {
-                format!("there is an MPIJob of this name: mpijob/{name}")
-            }
+            Kind::TrainJob => match self.of_other_kind(name).await {
+                Some(other) => other,
+                None => self.like(kind, name).await,
+            },
             kind => self.like(kind, name).await,
         };
         CliError::NotFound { kind: called, name: name.to_owned(), namespace: self.namespace.clone(), near }
     }
 
-    /// Whether there is an MPIJob of this name. Who may not look hears of none.
-    async fn has_mpijob(&self, name: &str) -> bool {
-        matches!(self.find(Kind::MpiJob, name).await, Ok(Some(_)))
+    /// Names the job of another kind that has this name. Users without the right to look get `None`.
+    async fn of_other_kind(&self, name: &str) -> Option<String> {
+        for kind in [JobKind::Mpi, JobKind::Search] {
+            if matches!(self.find(kind.kind(), name).await, Ok(Some(_))) {
+                let article = if kind == JobKind::Mpi { "an MPIJob" } else { "a search" };
+                return Some(format!("there is {article} of this name: {}", kind.short_name(name)));
+            }
+        }
+        None
     }
 
     /// The object with a name like it here, else the namespaces that have one of this name. Who may not list them hears of none.

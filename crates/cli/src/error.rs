@@ -4,6 +4,7 @@ use crate::codes::ErrorCode;
 use crate::connect::Cluster;
 use crate::exit;
 use crate::plugin::as_called;
+use api::foreign::visible;
 use std::path::PathBuf;
 
 /// A failed command.
@@ -137,7 +138,8 @@ impl CliError {
 
 /// An error with its code, its sources and what to try next, ready to print.
 pub fn render(code: ErrorCode, error: &dyn std::error::Error, hint: &str) -> String {
-    let text = format!("error[{code}]: {}", api::error_chain(error));
+    let chain = api::error_chain(error);
+    let text = format!("error[{code}]: {}", visible(&chain));
     if hint.is_empty() { text } else { format!("{text}\n  {hint}") }
 }
 

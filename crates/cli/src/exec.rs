@@ -2,10 +2,11 @@
 
 use crate::args::{ExecArgs, ShellArgs};
 use crate::codes::ErrorCode;
-use crate::connect::Cluster;
+use crate::connect::{Cluster, Kind};
 use crate::error::CliError;
 use crate::exit;
 use crate::lines::{Show, Source};
+use crate::subject::Subject;
 use crate::terminal;
 use api::object;
 use futures::SinkExt;
@@ -41,24 +42,30 @@ pub(crate) async fn shell(cluster: &Cluster, args: &ShellArgs) -> Result<u8, Cli
 
 /// The pod of this rank or step; where neither is named, that of rank 0, or the first that runs.
 async fn running_pod(cluster: &Cluster, job: &str, rank: Option<i64>, step: Option<&str>) -> Result<Value, CliError> {
-    let object = cluster.job(job).await?;
-    let pods = cluster.pods(job).await?;
+    let subject = Subject::find(cluster, job).await?;
+    let Some(labels) = subject.pods() else {
+        return Err(subject.without_pods(cluster, "exec").await);
+    };
+    let pods = cluster.list(Kind::Pod, &labels).await?;
     let show = Show { rank, step: step.map(str::to_owned), ..Show::default() };
     let sources: Vec<Source> = pods.iter().map(|pod| Source::of(pod, 1)).collect();
     show.check(job, &sources.iter().collect::<Vec<_>>())?;
     choose(&show, pods).map_err(|found| {
-        let state = crate::view::Phase::of(&object).as_str().to_lowercase();
+        let (title, state) = (subject.title(), subject.state());
         CliError::Usage(
             ErrorCode::NotInPod,
             match found {
                 Some(pod) => format!(
-                    "{} of TrainJob \"{job}\" does not run: its pod {} is {}",
+                    "{} of {title} does not run: its pod {} is {}",
                     crate::view::step(&pod),
                     object::meta(&pod, "name"),
                     pod["status"]["phase"].as_str().unwrap_or("Pending")
                 ),
                 None => {
-                    format!("TrainJob \"{job}\" is {state} and has no running pod; see why: trainyard describe {job}")
+                    format!(
+                        "{title} is {state} and has no running pod; see why: trainyard explain {job}{}",
+                        cluster.flags
+                    )
                 }
             },
         )

@@ -78,7 +78,7 @@ fn evidence(diagnosis: &Diagnosis) -> String {
 }
 
 /// Words in lines of at most `WIDTH` columns, the first and all others indented.
-fn wrapped(text: &str, indent: usize) -> String {
+pub(crate) fn wrapped(text: &str, indent: usize) -> String {
     let mut lines = String::new();
     let mut line = String::new();
     for word in text.split_whitespace() {

@@ -1,10 +1,12 @@
 //! Reads the facts of a diagnosis: a job, the objects that belong to it, and the ends of its logs.
 
+use crate::bytes::{is_bar, last_state, whole};
 use crate::connect::{Cluster, Kind, pods_of};
 use crate::error::CliError;
 use crate::gone;
 use crate::history::{self, Past, RunOf, Window};
 use crate::lines::Source;
+use crate::local_modules;
 use crate::marks::Pieces;
 use crate::metrics;
 use crate::mpijob::state::State;
@@ -54,6 +56,7 @@ pub(crate) async fn of(cluster: &Cluster, job: Value) -> Result<Facts, CliError>
     }
     gone::add(&mut facts);
     facts.logs = logs(cluster, job, &facts, past.as_ref()).await;
+    facts.modules = local_modules::of(&facts);
     // whether it gets on is asked of jobs at work alone
     if Phase::of(&facts.job) == Phase::Running {
         (facts.reports, facts.processors) =
@@ -244,7 +247,7 @@ async fn read(cluster: &Cluster, job: history::Job<'_>, run: &Wanted) -> Option<
             timestamps: true,
             ..LogParams::default()
         };
-        let text = api.logs(object::meta(&run.pod, "name"), &parameters).await.ok()?;
+        let text = whole(&api, object::meta(&run.pod, "name"), &parameters).await.ok()?;
         text.lines().map(history::stamped).map(|(time, line)| (time.to_owned(), line.to_owned())).collect()
     };
     let source = Source::of(&run.pod, run.attempt);
@@ -255,8 +258,11 @@ async fn read(cluster: &Cluster, job: history::Job<'_>, run: &Wanted) -> Option<
         Line { time, rank, text: text.to_owned() }
     };
     for (time, text) in lines {
-        let whole = source.whole(&mut pieces, &text);
-        read.push(line(time.parse().ok(), &whole));
+        let whole = source.whole(&mut pieces, last_state(&text));
+        // a progress bar is no evidence
+        if !is_bar(&whole) {
+            read.push(line(time.parse().ok(), &whole));
+        }
     }
     read.extend(pieces.rest().map(|text| line(None, &text)));
     Some(LogTail {

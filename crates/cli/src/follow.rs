@@ -1,6 +1,7 @@
 //! Logs of all ranks in one stream, live, until the job ends.
 
 use crate::connect::{Cluster, Kind, pods_of, value};
+use crate::ending::Ending;
 use crate::error::CliError;
 use crate::exit;
 use crate::history;
@@ -11,14 +12,17 @@ use crate::runs::{Runs, statuses};
 use crate::screen::Screen;
 use crate::top;
 use crate::view::{self, Phase};
+use crate::waiting::Reasons;
 use api::jobset::keys::{JOBSET_UID, RESTART_ATTEMPT};
 use api::object;
 use futures::StreamExt;
+use jiff::Timestamp;
 use kube::runtime::watcher::Event;
 use kube::runtime::{WatchStreamExt, watcher};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -32,11 +36,36 @@ const DRAIN_MAX: Duration = Duration::from_secs(15);
 /// How long no rank may write a line before it is said.
 const QUIET: Duration = Duration::from_secs(600);
 
+/// Between two looks at the processes that still end.
+const TICK: Duration = Duration::from_millis(500);
+/// Processes that end within this time are not worth a line.
+const SHORT: Duration = Duration::from_millis(700);
+/// How long the pods of a job that is over are waited for at least: they may have been asked to end at any moment of this wait.
+const ENDING_MIN: Duration = Duration::from_secs(5);
+
 /// How a followed job ended.
 pub(crate) struct Ended {
     /// `None`: it was deleted meanwhile.
     pub job: Option<Value>,
     pub pods: Vec<Value>,
+    /// It was suspended, as was asked for meanwhile, and its processes have ended, or take longer than they may.
+    pub is_stopped: bool,
+    /// Processes that had not ended when this returned.
+    pub left: Ending,
+}
+
+/// Says to a [`follow`] in progress that its job is being suspended: it then returns once the job's processes have ended.
+#[derive(Debug, Default)]
+pub(crate) struct Stop(AtomicBool);
+
+impl Stop {
+    pub(crate) fn set(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    fn is_set(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 impl Ended {
@@ -49,15 +78,15 @@ impl Ended {
     }
 }
 
-/// Prints the job's log lines as they come until it has ended and all of them are printed.
+/// Prints the job's log lines as they come until it and its processes have ended and all lines are printed.
 ///
 /// Expected flow: watches the job and its pods; each container that starts gets a reader, which reads on where it left
 /// off if the control plane goes away meanwhile.
 ///
 /// Errors: only the first requests' (no permission, no server); later ones are retried, as the control plane may be
 /// restarting while the job goes on.
-pub(crate) async fn follow(cluster: &Cluster, job: &str, show: &Show) -> Result<Ended, CliError> {
-    follow_from(cluster, job, show, Runs::default(), false).await
+pub(crate) async fn follow(cluster: &Cluster, job: &str, show: &Show, stop: &Stop) -> Result<Ended, CliError> {
+    follow_until(cluster, job, show, Runs::default(), false, stop).await
 }
 
 /// The same for a job that has had `runs`, and may be finished: the last of each step is shown, and what follows.
@@ -67,6 +96,17 @@ pub(crate) async fn follow_from(
     show: &Show,
     runs: Runs,
     is_finished: bool,
+) -> Result<Ended, CliError> {
+    follow_until(cluster, job, show, runs, is_finished, &Stop::default()).await
+}
+
+async fn follow_until(
+    cluster: &Cluster,
+    job: &str,
+    show: &Show,
+    runs: Runs,
+    is_finished: bool,
+    stop: &Stop,
 ) -> Result<Ended, CliError> {
     let unfold = match show.all {
         true => String::new(),
@@ -84,13 +124,16 @@ pub(crate) async fn follow_from(
     let mut pod_changes = watcher(cluster.api(Kind::Pod), by_label).default_backoff().boxed();
 
     let mut gone = false;
+    // since when nothing is waited for but the end of the processes
+    let mut ending_since = None;
     let mut heard = Instant::now();
-    loop {
+    let mut reasons = Reasons::new();
+    let left = loop {
         tokio::select! {
             biased;
             Some(line) = lines.recv() => {
                 heard = Instant::now();
-                screen.print(&line);
+                screen.print(line);
             }
             change = pod_changes.next() => {
                 match change {
@@ -112,6 +155,14 @@ pub(crate) async fn follow_from(
                 },
                 None => {}
             },
+            () = reasons.due() => {
+                if let Some(job) = &state
+                    && let Some(note) = reasons.look(cluster, job).await
+                {
+                    screen.say(&note);
+                }
+            }
+            () = tokio::time::sleep(TICK), if ending_since.is_some() => {}
             () = tokio::time::sleep_until(api::time::after(heard, QUIET)) => {
                 heard = Instant::now();
                 if state.as_ref().is_some_and(|job| Phase::of(job) == Phase::Running)
@@ -122,12 +173,28 @@ pub(crate) async fn follow_from(
             }
         }
         if let Some(job) = &state {
+            reasons.see(job);
+        }
+        if let Some(job) = state.as_ref().filter(|_| !stop.is_set()) {
             screen.status(job, readers.pods());
         }
-        if gone || state.as_ref().is_some_and(|job| Phase::of(job).is_finished()) {
-            break;
+        let is_over = gone || state.as_ref().is_some_and(|job| Phase::of(job).is_finished());
+        let is_stopped = stop.is_set() && state.as_ref().is_some_and(is_suspended);
+        if !is_over && !is_stopped {
+            continue;
         }
-    }
+        // over means over: what its processes write until they have ended is shown, too
+        let left = readers.ending();
+        let since = *ending_since.get_or_insert_with(Instant::now);
+        if left.processes == 0 || since.elapsed() >= left.patience().max(ENDING_MIN) {
+            break left;
+        }
+        if since.elapsed() >= SHORT {
+            let leave = if stop.is_set() { "; Ctrl-C again to leave" } else { "" };
+            screen.say_ending(left.sentence().map(|text| text + leave));
+        }
+    };
+    let is_stopped = stop.is_set() && !gone && state.as_ref().is_some_and(|job| !Phase::of(job).is_finished());
 
     // what started and ended between two looks still has a log
     if !gone {
@@ -136,15 +203,20 @@ pub(crate) async fn follow_from(
     let (mut tasks, pods) = readers.close();
     let drain = async {
         while let Some(line) = lines.recv().await {
-            screen.print(&line);
+            screen.print(line);
         }
     };
     if tokio::time::timeout(DRAIN_MAX, drain).await.is_err() {
         eprintln!("some log lines did not arrive; see them with: trainyard logs {job}{}", cluster.flags);
     }
     tasks.shutdown().await;
-    screen.clear();
-    Ok(Ended { job: if gone { None } else { state }, pods })
+    screen.finish();
+    Ok(Ended { job: if gone { None } else { state }, pods, is_stopped, left })
+}
+
+/// Whether its controller has seen that it is suspended: before, pods may still be made.
+fn is_suspended(job: &Value) -> bool {
+    Phase::of(job) == Phase::Suspended && view::condition(job, "Suspended").is_some_and(|is| is["status"] == "True")
 }
 
 /// What is said of a job whose ranks have not written for long; nothing where they compute.
@@ -178,6 +250,8 @@ struct Readers<'a> {
     followed: BTreeSet<(String, String, i64)>,
     runs: Runs,
     pods: BTreeMap<String, Value>,
+    /// Uids of those whose objects are gone.
+    deleted: BTreeSet<String>,
     /// Tells the readers of a pod what becomes of it.
     watched: BTreeMap<String, watch::Sender<Option<Value>>>,
 }
@@ -202,6 +276,7 @@ impl<'a> Readers<'a> {
             followed,
             runs,
             pods: BTreeMap::new(),
+            deleted: BTreeSet::new(),
             watched: BTreeMap::new(),
         }
     }
@@ -225,6 +300,7 @@ impl<'a> Readers<'a> {
     /// A pod as it was when its object went.
     fn gone(&mut self, pod: Value) {
         let uid = object::uid(&pod).to_owned();
+        self.deleted.insert(uid.clone());
         self.saw(pod);
         if let Some(watched) = self.watched.get(&uid) {
             watched.send_replace(None);
@@ -277,6 +353,12 @@ impl<'a> Readers<'a> {
                 watched.send_replace(None);
             }
         }
+    }
+
+    /// Processes that have not ended.
+    fn ending(&self) -> Ending {
+        let exists = |uid: &String| !self.deleted.contains(uid);
+        Ending::of(self.pods.iter().map(|(uid, pod)| (pod, exists(uid))), Timestamp::now())
     }
 
     /// No further reader is started; those that there are, and the pods of the attempt that decided.

@@ -6,8 +6,13 @@
 
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should"))]
 
+#[macro_use]
+mod say;
+
 mod amounts;
 pub mod args;
+mod bytes;
+mod change;
 mod choice;
 mod code;
 pub mod codes;
@@ -19,6 +24,7 @@ pub mod damaged;
 mod describe;
 mod doctor;
 mod downloads;
+mod ending;
 pub mod error;
 mod exec;
 pub mod exit;
@@ -26,6 +32,7 @@ mod explain;
 mod facts;
 mod fold;
 mod follow;
+mod get;
 mod gone;
 mod history;
 pub mod home;
@@ -34,13 +41,14 @@ mod jobs;
 mod kind;
 mod launcher;
 mod lines;
+mod local_modules;
 mod logs;
 mod man;
 mod manifest;
 mod marks;
 mod metrics;
 mod mpijob;
-pub mod near;
+pub use api::near;
 pub mod operator_args;
 mod output;
 mod page;
@@ -50,6 +58,7 @@ mod progress;
 mod python;
 mod queue;
 mod reader;
+mod resolved;
 mod results;
 mod retried;
 mod run;
@@ -57,12 +66,14 @@ mod runs;
 mod screen;
 mod ship;
 pub mod sky;
+mod subject;
 mod sweep;
 mod terminal;
 mod top;
 mod trials;
 pub mod usage;
 mod view;
+mod waiting;
 mod warm;
 mod watch;
 
@@ -72,6 +83,7 @@ pub use doctor::BuiltIn;
 use error::CliError;
 use futures::future::BoxFuture;
 use mpijob::args::{OdhArgs, OdhCommand};
+use subject::JobKind;
 
 /// Examines a cluster; `built_in` is what this binary would install there. Returns the process's exit code.
 pub fn doctor<'a>(
@@ -94,9 +106,6 @@ pub fn execute(command: Command, global: &args::Global) -> BoxFuture<'_, Result<
 }
 
 async fn carry_out(command: Command, global: &args::Global) -> Result<u8, CliError> {
-    if let Some(named) = mpijob::named(&command) {
-        return mpijob::execute_named(named?, global).await;
-    }
     match command {
         Command::Run(args) => run::run(&args, global).await,
         Command::Init(args) => init::init(&args).await,
@@ -113,16 +122,26 @@ async fn carry_out(command: Command, global: &args::Global) -> Result<u8, CliErr
         Command::Odh(OdhArgs { command: OdhCommand::Mpijob(args) }) => mpijob::execute(&args, global).await,
         Command::Sky(args) => Ok(sky::main(&args.words)),
         Command::Plugin(PluginArgs { command: PluginCommand::Install(args) }) => plugin::install(&args),
-        command => {
+        mut command => {
             let cluster = Cluster::existing(global).await?;
-            ask(command, &cluster).await.map_err(|error| error.at(&cluster))
+            let done = async {
+                resolved::names(&mut command, &cluster).await?;
+                if let Some(named) = mpijob::named(&command) {
+                    return mpijob::on(&named?, &cluster, global).await;
+                }
+                match trials::named(&command, &cluster).await {
+                    Some(done) => done,
+                    None => ask(command, &cluster).await,
+                }
+            };
+            done.await.map_err(|error| mpijob::told(error, &cluster))
         }
     }
 }
 
 async fn ask(command: Command, cluster: &Cluster) -> Result<u8, CliError> {
     match command {
-        Command::Get(args) => jobs::get(cluster, &args).await,
+        Command::Get(args) => get::get(cluster, &args).await,
         Command::Describe(args) => describe::describe(cluster, &args).await,
         Command::Explain(args) => explain::explain(cluster, &args.subject.unwrap_or_default(), args.output).await,
         Command::Logs(args) => logs::logs(cluster, &args).await,
@@ -130,10 +149,10 @@ async fn ask(command: Command, cluster: &Cluster) -> Result<u8, CliError> {
         Command::Exec(args) => exec::exec(cluster, &args).await,
         Command::Shell(args) => exec::shell(cluster, &args).await,
         Command::Metrics(args) => metrics::metrics(cluster, &args).await,
-        Command::Delete(args) => jobs::delete(cluster, &args).await,
-        Command::Suspend(args) => jobs::set_suspend(cluster, &args, true).await,
-        Command::Resume(args) => jobs::set_suspend(cluster, &args, false).await,
-        Command::Wait(args) => jobs::wait(cluster, &args).await,
+        Command::Delete(args) => change::delete(cluster, &args).await,
+        Command::Suspend(args) => change::suspend(cluster, &args).await,
+        Command::Resume(args) => change::resume(cluster, &args).await,
+        Command::Wait(args) => jobs::wait(cluster, JobKind::Train, &args.job, &args).await,
         Command::Runtimes(args) => jobs::runtimes(cluster, &args).await,
         Command::Queue(args) => queue::queue(cluster, &args).await,
         Command::Trials(args) => trials::trials(cluster, &args).await,

@@ -1,5 +1,6 @@
 //! Log lines: which rank a line belongs to, which lines are asked for, and how a line is printed.
 
+use crate::bytes::is_bar;
 use crate::codes::ErrorCode;
 use crate::error::CliError;
 use crate::fold::{Folded, Text};
@@ -9,7 +10,7 @@ use api::object;
 use jiff::Timestamp;
 use regex::Regex;
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// What to show, and how.
@@ -55,6 +56,54 @@ pub(crate) struct Line {
     pub text: String,
     /// So many lines that torchrun said of itself stand behind it; 0: it is a line.
     pub folded: usize,
+    pub drawn: Drawn,
+}
+
+/// How a line came about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Drawn {
+    /// It was printed.
+    #[default]
+    Once,
+    /// It was redrawn by carriage returns, and has ended.
+    Again,
+    /// It is being redrawn: this is its state.
+    Still,
+}
+
+/// Progress bars, of which only the last state becomes a line: when their rank prints something else, or at the end.
+#[derive(Debug, Default)]
+pub(crate) struct Bars {
+    held: BTreeMap<(String, Option<i64>), Line>,
+}
+
+impl Bars {
+    /// Takes a line in; the lines to print now.
+    pub(crate) fn take(&mut self, line: Line) -> Vec<Line> {
+        let (rank, text) = line.source.rank_of(&line.text);
+        let key = (line.source.pod.clone(), rank);
+        if line.drawn == Drawn::Still || (line.folded == 0 && is_bar(text)) {
+            self.held.insert(key, line);
+            return Vec::new();
+        }
+        // a line that was redrawn is the end of its own states
+        let before = self.held.remove(&key).filter(|_| line.drawn == Drawn::Once);
+        before.into_iter().chain([line]).collect()
+    }
+
+    /// The last states of all bars.
+    pub(crate) fn rest(&mut self) -> Vec<Line> {
+        std::mem::take(&mut self.held).into_values().collect()
+    }
+
+    /// What they show now: `rank 0: 17%|█▋ …`.
+    pub(crate) fn states(&self) -> impl Iterator<Item = String> {
+        self.held.values().map(|line| {
+            let (rank, text) = line.source.rank_of(&line.text);
+            let whose = rank.map_or_else(|| line.source.step.clone(), |rank| format!("rank {rank}"));
+            format!("{whose}: {}", text.trim())
+        })
+    }
 }
 
 impl Text for Line {
@@ -246,7 +295,24 @@ mod tests {
     }
 
     fn line(text: &str) -> Line {
-        Line { source: Arc::new(source(2)), time: "T".to_owned(), text: text.to_owned(), folded: 0 }
+        Line { source: Arc::new(source(2)), time: "T".to_owned(), text: text.to_owned(), folded: 0, drawn: Drawn::Once }
+    }
+
+    #[test]
+    fn of_a_bar_the_last_state_is_a_line() {
+        let mut bars = Bars::default();
+        let mut print = |text: &str, drawn: Drawn| -> Vec<String> {
+            bars.take(Line { drawn, ..line(text) }).into_iter().map(|line| line.text).collect()
+        };
+        let bar = |percent: u32| format!("[default0]:{percent}%|██  | 1/9 [00:01<00:03,  3.1it/s]");
+        assert!(print(&bar(10), Drawn::Once).is_empty() && print(&bar(20), Drawn::Once).is_empty());
+        assert_eq!(print("[default1]:other rank", Drawn::Once), ["[default1]:other rank"]);
+        assert_eq!(print("[default0]:done", Drawn::Once), [bar(20).as_str(), "[default0]:done"]);
+        assert!(print("step 1 of 9", Drawn::Still).is_empty());
+        assert_eq!(print("step 9 of 9", Drawn::Again), ["step 9 of 9"], "the same line at its end");
+        assert!(print(&bar(90), Drawn::Again).is_empty());
+        assert_eq!(bars.states().collect::<Vec<_>>(), ["rank 2: 90%|██  | 1/9 [00:01<00:03,  3.1it/s]"]);
+        assert_eq!(bars.rest().len(), 1);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! `trainyard logs`: the lines of a job's runs, also when its pods are gone.
 
 use crate::args::{Format, LogsArgs};
+use crate::bytes::{self, Piece};
 use crate::codes::ErrorCode;
 use crate::connect::{Cluster, Kind};
 use crate::error::CliError;
@@ -8,14 +9,14 @@ use crate::exit;
 use crate::fold::Fold;
 use crate::follow::follow_from;
 use crate::history::{self, RunOf, Window};
-use crate::lines::{Line, Show};
+use crate::lines::{Bars, Drawn, Line, Show};
 use crate::marks::Pieces;
 use crate::output::is_fancy;
 use crate::reader::whole_second;
 use crate::runs::{Run, Runs, Which};
 use crate::view::{self, Phase};
 use api::object;
-use futures::{AsyncBufRead, AsyncBufReadExt, TryStreamExt};
+use futures::AsyncBufRead;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
@@ -110,36 +111,40 @@ struct Printer<'a> {
     show: &'a Show,
     colour: bool,
     printed: usize,
+    bars: Bars,
 }
 
 impl<'a> Printer<'a> {
     fn new(show: &'a Show) -> Self {
-        Self { show, colour: is_fancy(&std::io::stdout()), printed: 0 }
+        Self { show, colour: is_fancy(&std::io::stdout()), printed: 0, bars: Bars::default() }
     }
 
     /// Prints the lines of one run.
     async fn print(&mut self, cluster: &Cluster, job: &str, run: &Run, is_kept: bool) -> Result<(), Unread> {
-        let mut lines = open(cluster, job, run, self.show, is_kept).await?.lines();
+        let mut read = bytes::Pieces::new(open(cluster, job, run, self.show, is_kept).await?);
         let (mut pieces, mut fold) = (Pieces::default(), Fold::new());
         let mut last: VecDeque<String> = VecDeque::new();
         let mut is_first = true;
         loop {
-            let next = lines.try_next().await;
+            let next = read.next().await;
             let next = next.map_err(|error| {
                 CliError::Api(ErrorCode::StreamLost, format!("the log of pod {} broke off: {error}", run.source.pod))
             });
-            let Some(raw) = next.map_err(Unread::Other)? else { break };
+            let Some(piece) = next.map_err(Unread::Other)? else { break };
+            let Piece::Line { text: raw, was_redrawn } = piece else { continue };
             let (time, text) = history::stamped(&raw);
             if std::mem::take(&mut is_first) {
                 self.say_what_is_missing(run, time, is_kept);
             }
             let text = run.source.whole(&mut pieces, text);
-            self.take(line(run, time, text), &mut fold, &mut last);
+            let drawn = if was_redrawn { Drawn::Again } else { Drawn::Once };
+            self.take(Line { drawn, ..line(run, time, text) }, &mut fold, &mut last);
         }
         for text in pieces.rest() {
             self.take(line(run, "", text), &mut fold, &mut last);
         }
         fold.finish().into_iter().for_each(|folded| self.show(Line::of(folded), &mut last));
+        self.bars.rest().into_iter().for_each(|line| self.shown(line, &mut last));
         for text in last {
             self.put(&text);
         }
@@ -157,6 +162,10 @@ impl<'a> Printer<'a> {
 
     /// Prints a line, or keeps it where only the last ones are wanted.
     fn show(&mut self, line: Line, last: &mut VecDeque<String>) {
+        self.bars.take(line).into_iter().for_each(|line| self.shown(line, last));
+    }
+
+    fn shown(&mut self, line: Line, last: &mut VecDeque<String>) {
         let Some(text) = self.show.render(&line, self.colour, "--all shows them") else { return };
         match self.show.tail.map(|tail| usize::try_from(tail).unwrap_or(0)) {
             None => self.put(&text),
@@ -201,7 +210,7 @@ impl<'a> Printer<'a> {
 }
 
 fn line(run: &Run, time: &str, text: String) -> Line {
-    Line { source: Arc::clone(&run.source), time: time.to_owned(), text, folded: 0 }
+    Line { source: Arc::clone(&run.source), time: time.to_owned(), text, folded: 0, drawn: Drawn::Once }
 }
 
 /// The lines of a run with their times: from what is kept, or from the pod.

@@ -1,6 +1,7 @@
 //! Prints values as JSON, YAML or tables. All commands print data through this module.
 
 use crate::args::Format;
+use api::foreign::{visible_json, visible_line};
 use comfy_table::{ContentArrangement, Table, presets};
 use serde_json::Value;
 
@@ -9,7 +10,8 @@ pub(crate) fn print(value: &Value, format: Format) {
     match format {
         Format::Yaml => print!("{}", yaml(value)),
         Format::Json | Format::Table | Format::Wide | Format::Name => {
-            println!("{}", serde_json::to_string_pretty(value).expect("values are JSON"));
+            let text = serde_json::to_string_pretty(value).expect("values are JSON");
+            println!("{}", visible_json(&text));
         }
     }
 }
@@ -37,7 +39,8 @@ pub(crate) fn table_lines(header: &[&str], rows: Vec<Vec<String>>) -> Vec<String
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(header);
-    table.add_rows(rows);
+    // cells hold what others wrote: names, messages, labels
+    table.add_rows(rows.iter().map(|row| row.iter().map(|cell| visible_line(cell)).collect::<Vec<_>>()));
     for column in table.column_iter_mut() {
         column.set_padding((0, 2));
     }

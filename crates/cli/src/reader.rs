@@ -1,13 +1,14 @@
 //! Reads the log of one run of a container to its end, while it is being written.
 
+use crate::bytes::{self, Piece};
 use crate::connect::Cluster;
 use crate::fold::Fold;
 use crate::history::{self, RunOf, Window};
-use crate::lines::{Line, Show, Source};
+use crate::lines::{Drawn, Line, Show, Source};
 use crate::logs::is_gone;
 use crate::marks::Pieces;
 use crate::runs::statuses;
-use futures::{AsyncBufRead, AsyncBufReadExt, TryStreamExt};
+use futures::AsyncBufRead;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
@@ -148,18 +149,26 @@ impl Reader {
 
     /// Hands on what a stream brings.
     async fn pump(&self, stream: Pin<Box<dyn AsyncBufRead + Send>>, taken: &mut Taken) -> Stopped {
-        let mut lines = stream.lines();
+        let mut pieces = bytes::Pieces::new(stream);
         let mut resumed = taken.seen.clone();
         loop {
-            match lines.try_next().await {
-                Ok(Some(line)) => {
+            match pieces.next().await {
+                Ok(Some(Piece::State(state))) => {
+                    let (stamp, text) = history::stamped(&state);
+                    let line = Line { drawn: Drawn::Still, ..self.line(stamp, text.to_owned()) };
+                    if self.sender.send(line).await.is_err() {
+                        return Stopped::Unwanted;
+                    }
+                }
+                Ok(Some(Piece::Line { text: line, was_redrawn })) => {
                     let (stamp, text) = history::stamped(&line);
                     if resumed.was_seen(stamp) {
                         continue;
                     }
                     taken.seen.note(stamp);
                     let text = self.source.whole(&mut taken.pieces, text);
-                    if !self.send(stamp, text, &mut taken.fold).await {
+                    let drawn = if was_redrawn { Drawn::Again } else { Drawn::Once };
+                    if !self.send(Line { drawn, ..self.line(stamp, text) }, &mut taken.fold).await {
                         return Stopped::Unwanted;
                     }
                 }
@@ -171,7 +180,7 @@ impl Reader {
 
     async fn finish(&self, mut taken: Taken) {
         for text in taken.pieces.rest() {
-            if !self.send("", text, &mut taken.fold).await {
+            if !self.send(self.line("", text), &mut taken.fold).await {
                 return;
             }
         }
@@ -180,8 +189,11 @@ impl Reader {
         }
     }
 
-    async fn send(&self, time: &str, text: String, fold: &mut Fold<Line>) -> bool {
-        let line = Line { source: Arc::clone(&self.source), time: time.to_owned(), text, folded: 0 };
+    fn line(&self, time: &str, text: String) -> Line {
+        Line { source: Arc::clone(&self.source), time: time.to_owned(), text, folded: 0, drawn: Drawn::Once }
+    }
+
+    async fn send(&self, line: Line, fold: &mut Fold<Line>) -> bool {
         if !self.show.folds() {
             return self.sender.send(line).await.is_ok();
         }

@@ -3,6 +3,7 @@
 
 use crate::connect::{Cluster, Kind, pods_of, value};
 use crate::output::is_fancy;
+use crate::screen::erase;
 use crate::view::{self, Ending, Phase};
 use api::object;
 use api::trainer::annotations::FAILURE_POLICY;
@@ -53,7 +54,7 @@ async fn follow(cluster: &Cluster, name: &str) {
             return;
         }
         if is_fancy(&std::io::stderr()) {
-            eprint!("\r\x1b[K");
+            erase();
         }
         for ending in news {
             eprintln!("{}", sentence(&pod, &ending, &again));

@@ -1,6 +1,7 @@
 //! `trainyard run`: creates a TrainJob for a script, follows it, and returns its exit code.
 
 use crate::args::{Format, Global, RunArgs};
+use crate::change::suspended;
 use crate::code::Code;
 use crate::codes::ErrorCode;
 use crate::connect::{self, Cluster, Where};
@@ -8,14 +9,14 @@ use crate::create::{What, create};
 use crate::error::CliError;
 use crate::exit;
 use crate::explain;
-use crate::follow::{Show, follow};
-use crate::jobs::suspended;
+use crate::follow::{Show, Stop, follow};
 use crate::launcher::{Launcher, Setting};
 use crate::manifest::Draft;
 use crate::output;
 use crate::preflight::{Preflight, Ready};
 use crate::results;
 use crate::retried;
+use crate::subject::JobKind;
 use crate::sweep::{self, Search};
 use crate::usage;
 use crate::view::{Phase, condition};
@@ -125,14 +126,36 @@ impl<'a> Prepared<'a> {
 
     /// Follows the job to its end; Ctrl-C suspends it.
     async fn attend_or_stop(&self, created: &Value) -> Result<u8, CliError> {
+        let stop = Stop::default();
+        let mut attended = std::pin::pin!(self.attend(created, &stop));
         tokio::select! {
-            code = self.attend(created) => code,
-            _ = tokio::signal::ctrl_c() => interrupted(&self.cluster, object::meta(created, "name")).await,
+            code = &mut attended => return code,
+            _ = tokio::signal::ctrl_c() => {}
+        }
+        let name = object::meta(created, "name");
+        eprintln!("\nstopping job {name} …");
+        let stopped = async {
+            suspended(&self.cluster, JobKind::Train, name, true).await?;
+            stop.set();
+            attended.await
+        };
+        tokio::select! {
+            code = stopped => code,
+            _ = tokio::signal::ctrl_c() => Ok(self.left_behind(name)),
         }
     }
 
-    /// Follows the job to its end, says how it ended and returns its exit code.
-    pub(crate) async fn attend(&self, created: &Value) -> Result<u8, CliError> {
+    /// A second Ctrl-C: the processes end by themselves.
+    fn left_behind(&self, name: &str) -> u8 {
+        let flags = &self.cluster.flags;
+        eprintln!("\njob {name} is suspended, and its processes may still be ending");
+        eprintln!("  look at them: trainyard describe {name}{flags}");
+        say_next(name, flags);
+        exit::INTERRUPTED
+    }
+
+    /// Follows the job to its end, or until it is suspended by `stop`; says how it ended and returns its exit code.
+    pub(crate) async fn attend(&self, created: &Value, stop: &Stop) -> Result<u8, CliError> {
         let Self { args, cluster, .. } = self;
         let name = object::meta(created, "name");
         let show = Show {
@@ -141,14 +164,26 @@ impl<'a> Prepared<'a> {
             ..Show::default()
         };
         let ended = tokio::select! {
-            ended = follow(cluster, name, &show) => ended?,
+            ended = follow(cluster, name, &show, stop) => ended?,
             never = retried::tell(cluster, created) => never,
         };
+        if ended.is_stopped {
+            match ended.left.sentence() {
+                None => eprintln!("job {name} is suspended: its processes have ended, its settings are kept"),
+                Some(left) => eprintln!("job {name} is suspended, and {left}"),
+            }
+            eprintln!("  look at it: trainyard describe {name}{}", cluster.flags);
+            say_next(name, &cluster.flags);
+            return Ok(exit::INTERRUPTED);
+        }
         let mut told = None;
         match &ended.job {
             Some(job) if Phase::of(job) == Phase::Complete => eprintln!("job {name} complete"),
             Some(job) => told = explain::print_end(cluster, job, &ended.pods).await,
             None => eprintln!("job {name} was deleted"),
+        }
+        if let Some(left) = ended.left.sentence() {
+            eprintln!("{left}: trainyard describe {name}{}", cluster.flags);
         }
         if let Some(written) = ended.job.as_ref().and_then(results::of) {
             eprintln!("results: {written}");
@@ -200,19 +235,10 @@ fn is_past_deadline(job: &Value) -> bool {
     condition(job, "Failed").is_some_and(|failed| failed["reason"] == "DeadlineExceeded")
 }
 
-/// Stops the job's pods and says how to go on. A second Ctrl-C does not wait.
-async fn interrupted(cluster: &Cluster, name: &str) -> Result<u8, CliError> {
-    eprintln!("\nstopping job {name} …");
-    tokio::select! {
-        stopped = suspended(cluster, name, true) => { stopped?; }
-        _ = tokio::signal::ctrl_c() => {}
-    }
-    eprintln!("job {name} is suspended: its processes are stopped, its settings are kept");
-    let flags = &cluster.flags;
-    eprintln!("  look at it: trainyard describe {name}{flags}");
+/// How to go on after a job was suspended.
+fn say_next(name: &str, flags: &str) {
     eprintln!("  go on:      trainyard resume {name}{flags} && trainyard logs -f {name}{flags}");
     eprintln!("  remove it:  trainyard delete {name}{flags}");
-    Ok(exit::INTERRUPTED)
 }
 
 /// `--env` flags, each NAME=VALUE.

@@ -2,10 +2,11 @@
 
 use crate::downloads::{self, News};
 use crate::exit;
-use crate::lines::{Line, Show};
+use crate::lines::{Bars, Line, Show};
 use crate::output::is_fancy;
 use crate::progress;
 use crate::view::{self, Attempts, Phase, step};
+use api::foreign::visible;
 use api::object;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,6 +14,8 @@ use std::io::{IsTerminal, Write};
 
 /// Columns of a terminal that does not say.
 const COLUMNS: usize = 80;
+/// Bars of ranks that the status line shows, as far as there is room.
+const BARS_MAX: usize = 4;
 
 pub(crate) struct Screen<'a> {
     show: &'a Show,
@@ -23,6 +26,7 @@ pub(crate) struct Screen<'a> {
     live: bool,
     status: Status,
     shown_reasons: BTreeSet<String>,
+    bars: Bars,
 }
 
 /// The line that says where the job stands.
@@ -68,6 +72,8 @@ impl Status {
         if !live && running < self.most {
             return false;
         }
+        // a log gets no line for each pod that comes: what they wait for is said beside
+        let all = if !live && phase == Phase::Pending { 0 } else { all };
         let mut text = progress::line_in(job, phase, running, all);
         for (step, bar) in &self.downloads {
             text.push_str(&format!(" {step} {bar}"));
@@ -89,10 +95,11 @@ impl<'a> Screen<'a> {
             live: is_terminal && !is_dumb,
             status: Status::default(),
             shown_reasons: BTreeSet::new(),
+            bars: Bars::default(),
         }
     }
 
-    pub(crate) fn print(&mut self, line: &Line) {
+    pub(crate) fn print(&mut self, line: Line) {
         // what is drawn as a bar need not stand there as a line, too
         if self.live && self.show.progress {
             let step = &line.source.step;
@@ -105,13 +112,37 @@ impl<'a> Screen<'a> {
                 None => {}
             }
         }
-        let Some(text) = self.show.render(line, self.colour, &self.unfold) else { return };
+        let lines = self.bars.take(line);
         self.clear();
-        // a closed pipe (`| head`) ends us: nobody reads on
-        if writeln!(std::io::stdout().lock(), "{text}").is_err() {
-            std::process::exit(i32::from(exit::OK));
-        }
+        self.put(lines);
         self.redraw();
+    }
+
+    /// Prints the last states of bars: no further line comes.
+    pub(crate) fn finish(&mut self) {
+        self.clear();
+        let rest = self.bars.rest();
+        self.put(rest);
+    }
+
+    fn put(&self, lines: Vec<Line>) {
+        for text in lines.iter().filter_map(|line| self.show.render(line, self.colour, &self.unfold)) {
+            // a closed pipe (`| head`) ends us: nobody reads on
+            if writeln!(std::io::stdout().lock(), "{text}").is_err() {
+                std::process::exit(i32::from(exit::OK));
+            }
+        }
+    }
+
+    /// The state of the job, then of its bars.
+    fn state(&self) -> String {
+        let bars = self.bars.states().take(BARS_MAX);
+        [self.status.text.clone()]
+            .into_iter()
+            .filter(|text| !text.is_empty())
+            .chain(bars)
+            .collect::<Vec<_>>()
+            .join("  ")
     }
 
     pub(crate) fn status<'p>(&mut self, job: &Value, pods: impl Iterator<Item = &'p Value>) {
@@ -145,8 +176,23 @@ impl<'a> Screen<'a> {
     }
 
     fn say_once(&mut self, note: String) {
-        if self.shown_reasons.insert(note.clone()) {
+        if self.shown_reasons.insert(without_amounts(&note)) {
             self.say(&note);
+        }
+    }
+
+    /// Reports the processes that still end: in place of the status, or as a line when their number changes.
+    pub(crate) fn say_ending(&mut self, text: Option<String>) {
+        let Some(text) = text else { return };
+        if self.live && self.show.progress {
+            self.clear();
+            self.status.text = text;
+            self.redraw();
+        } else {
+            let number = text.split(" are still").next().unwrap_or_default().to_owned();
+            if self.shown_reasons.insert(number) {
+                eprintln!("{text}");
+            }
         }
     }
 
@@ -158,18 +204,19 @@ impl<'a> Screen<'a> {
     }
 
     pub(crate) fn clear(&self) {
-        if self.live && !self.status.text.is_empty() {
+        if self.live && self.show.progress {
             erase();
         }
     }
 
     fn redraw(&self) {
-        if self.live && !self.status.text.is_empty() {
+        let text = self.state();
+        if self.live && self.show.progress && !text.is_empty() {
             let columns = terminal_size::terminal_size_of(std::io::stderr());
             let columns = columns.map_or(COLUMNS, |(width, _)| usize::from(width.0));
-            let text = fit(&self.status.text, columns);
+            let text = fit(&text, columns);
             if self.colour {
-                eprint!("\x1b[2m{text}\x1b[0m");
+                raw(&format!("\x1b[2m{}\x1b[0m", visible(&text)));
             } else {
                 eprint!("{text}");
             }
@@ -185,9 +232,28 @@ fn next_attempt(job: &Value) -> Option<String> {
     Some(format!("attempt {failed} of {most} failed; all ranks start again (attempt {now})"))
 }
 
-fn erase() {
-    eprint!("\r\x1b[K");
-    let _ = std::io::stderr().flush();
+/// A note without what stands in parentheses: amounts, which change with each pod that comes or goes.
+fn without_amounts(note: &str) -> String {
+    let mut depth = 0_u32;
+    let kept = note.chars().filter(|c| {
+        depth = match c {
+            '(' => depth.saturating_add(1),
+            ')' => depth.saturating_sub(1),
+            _ => return depth == 0,
+        };
+        false
+    });
+    kept.collect()
+}
+
+/// Writes a sequence of our own to the terminal.
+fn raw(text: &str) {
+    let mut err = std::io::stderr().lock();
+    let _ = err.write_all(text.as_bytes()).and_then(|()| err.flush()); // a terminal that is gone shows nothing
+}
+
+pub(crate) fn erase() {
+    raw("\r\x1b[K");
 }
 
 /// As much of a line as stays on one row: a full row would wrap when the next character comes.
@@ -261,7 +327,7 @@ mod tests {
         };
         let rise = ["pending", "pending 0/2 pods", "pending 1/2 pods", "running 2/2 pods"];
         assert_eq!(told(true), [&rise[..], &["running 1/2 pods", ""]].concat());
-        assert_eq!(told(false), [&rise[..], &[""]].concat(), "a log is not redrawn");
+        assert_eq!(told(false), ["pending", "running 2/2 pods", ""], "a log is not redrawn");
     }
 
     #[test]

@@ -22,6 +22,7 @@ use ::sky::check::PathKind;
 use ::sky::commands::{Parsed, commands, parse};
 use ::sky::console::{World, catalogue_named, run};
 use ::sky::value::{Map, Value};
+use api::foreign::visible;
 use placement::{Catalogue, Cloud};
 
 use crate::exit;
@@ -120,8 +121,10 @@ fn text_of(path: &Path) -> Result<String, String> {
 
 /// Prints, and hands on the exit code; a reader that has gone is no error.
 fn say(out: &[u8], err: &str, code: u8) -> u8 {
+    let text = std::str::from_utf8(out).map(visible);
+    let out = text.as_ref().map_or(out, |text| text.as_bytes());
     let _ = std::io::stdout().write_all(out).and_then(|()| std::io::stdout().flush());
-    let _ = std::io::stderr().write_all(err.as_bytes());
+    let _ = std::io::stderr().write_all(visible(err).as_bytes());
     code
 }
 

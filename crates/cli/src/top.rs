@@ -8,8 +8,10 @@ use crate::connect::{Cluster, Kind, pods_of};
 use crate::error::CliError;
 use crate::exit;
 use crate::output;
+use crate::subject::{JobKind, Subject, job_of};
 use crate::terminal;
-use crate::view::{Phase, ranks, step};
+use crate::view::{ranks, step};
+use api::mpi::names::LABEL_JOB_NAME;
 use api::object;
 use api::quantity::Quantity;
 use api::trainer::names::LABEL_JOBSET_NAME;
@@ -80,21 +82,18 @@ struct Row {
 
 /// `trainyard top`.
 pub(crate) async fn top(cluster: &Cluster, args: &TopArgs) -> Result<u8, CliError> {
-    let job = match &args.job {
-        Some(name) => Some(cluster.job(name).await?),
-        None => None,
-    };
+    let job = subject(cluster, args).await?;
     match args.output.output {
         format @ (Format::Json | Format::Yaml) => {
-            output::print(&as_json(&read(cluster, args).await?), format);
+            output::print(&as_json(&read(cluster, job.as_ref()).await?), format);
         }
         Format::Name => {
-            read(cluster, args).await?.iter().for_each(|row| println!("pod/{}", row.pod));
+            read(cluster, job.as_ref()).await?.iter().for_each(|row| println!("pod/{}", row.pod));
         }
         Format::Table | Format::Wide if args.once || !std::io::stdout().is_terminal() => {
-            let rows = read(cluster, args).await?;
+            let rows = read(cluster, job.as_ref()).await?;
             if rows.is_empty() {
-                eprintln!("{}", nothing(cluster, args, job.as_ref()));
+                eprintln!("{}", nothing(cluster, job.as_ref()));
             } else {
                 lines(&rows, args).iter().for_each(|line| println!("{line}"));
             }
@@ -108,20 +107,15 @@ pub(crate) async fn top(cluster: &Cluster, args: &TopArgs) -> Result<u8, CliErro
 async fn live(cluster: &Cluster, args: &TopArgs) -> Result<u8, CliError> {
     let mut drawn = 0;
     loop {
-        let job = match &args.job {
-            Some(name) => Some(cluster.job(name).await?),
-            None => None,
-        };
-        let rows = read(cluster, args).await?;
+        let job = subject(cluster, args).await?;
+        let rows = read(cluster, job.as_ref()).await?;
         let mut shown = lines(&rows, args);
         if rows.is_empty() {
-            shown = vec![nothing(cluster, args, job.as_ref())];
+            shown = vec![nothing(cluster, job.as_ref())];
         }
         draw(&shown, &mut drawn);
-        if let (Some(name), Some(job)) = (&args.job, &job)
-            && Phase::of(job).is_finished()
-        {
-            eprintln!("TrainJob \"{name}\" is {}", Phase::of(job).as_str().to_lowercase());
+        if let Some(job) = job.filter(Subject::is_finished) {
+            eprintln!("{} is {}", job.title(), job.state());
             return Ok(exit::OK);
         }
         tokio::select! {
@@ -132,7 +126,7 @@ async fn live(cluster: &Cluster, args: &TopArgs) -> Result<u8, CliError> {
 }
 
 /// Writes lines over those that were drawn last, cut to the terminal.
-fn draw(lines: &[String], drawn: &mut usize) {
+pub(crate) fn draw(lines: &[String], drawn: &mut usize) {
     let (columns, rows) = terminal::size().map_or((80, 24), |(columns, rows)| (columns.into(), rows.into()));
     let mut text = if *drawn > 0 { format!("\x1b[{drawn}A") } else { String::new() };
     let shown: Vec<&String> = lines.iter().take(usize::max(rows, 2) - 1).collect();
@@ -147,13 +141,13 @@ fn draw(lines: &[String], drawn: &mut usize) {
 }
 
 /// What is said where there is nothing to show.
-fn nothing(cluster: &Cluster, args: &TopArgs, job: Option<&Value>) -> String {
-    match (&args.job, job) {
-        (Some(name), Some(job)) => {
-            let state = Phase::of(job).as_str().to_lowercase();
-            format!("TrainJob \"{name}\" is {state}, and no pod of it runs; more: trainyard describe {name}")
+fn nothing(cluster: &Cluster, job: Option<&Subject>) -> String {
+    match job {
+        Some(job) => {
+            let (title, state, name, flags) = (job.title(), job.state(), job.short_name(), &cluster.flags);
+            format!("{title} is {state}, and none of its pods runs; more: trainyard describe {name}{flags}")
         }
-        _ => format!("no job runs in namespace {}; all jobs: trainyard get", cluster.namespace),
+        None => format!("no job runs in namespace {}; all jobs: trainyard get", cluster.namespace),
     }
 }
 
@@ -176,9 +170,25 @@ pub(crate) async fn processors(cluster: &Cluster, job: &str) -> BTreeMap<String,
     measured["items"].as_array().into_iter().flatten().map(of_pod).collect()
 }
 
-async fn read(cluster: &Cluster, args: &TopArgs) -> Result<Vec<Row>, CliError> {
-    let labels = args.job.as_deref().map_or(LABEL_JOBSET_NAME.to_owned(), pods_of);
-    of_pods(cluster, &labels).await
+/// The job that is asked for.
+///
+/// Errors: there is none of this name, or it is a search, which has no pods of its own.
+async fn subject(cluster: &Cluster, args: &TopArgs) -> Result<Option<Subject>, CliError> {
+    let Some(name) = &args.job else { return Ok(None) };
+    let subject = Subject::find(cluster, name).await?;
+    match subject.kind {
+        JobKind::Search => Err(subject.without_pods(cluster, "top").await),
+        JobKind::Train | JobKind::Mpi => Ok(Some(subject)),
+    }
+}
+
+/// The pods of one job, or of all jobs of all kinds.
+async fn read(cluster: &Cluster, job: Option<&Subject>) -> Result<Vec<Row>, CliError> {
+    if let Some(labels) = job.and_then(Subject::pods) {
+        return of_pods(cluster, &labels).await;
+    }
+    let (train, mpi) = tokio::try_join!(of_pods(cluster, LABEL_JOBSET_NAME), of_pods(cluster, LABEL_JOB_NAME))?;
+    Ok(train.into_iter().chain(mpi).collect())
 }
 
 async fn of_pods(cluster: &Cluster, labels: &str) -> Result<Vec<Row>, CliError> {
@@ -217,7 +227,7 @@ fn rows(measured: &Value, pods: &[Value]) -> Vec<Row> {
                 used.add(Amounts::of(&container["usage"]));
             }
             let row = Row {
-                job: object::label(pod, LABEL_JOBSET_NAME).unwrap_or_default().to_owned(),
+                job: job_of(pod).unwrap_or_default(),
                 step: step(pod),
                 ranks: ranks(pod).unwrap_or_default(),
                 pod: name.to_owned(),

@@ -1,12 +1,13 @@
 //! `trials`: lists searches (OptimizationJobs), or the trials of one with their results.
 
-use crate::args::{Format, TrialsArgs};
+use crate::args::{Command, Format, Output, TrialsArgs};
 use crate::connect::{Cluster, Kind};
 use crate::error::CliError;
-use crate::exit;
-use crate::output;
+use crate::subject::{JobKind, Named, Subject};
 use crate::view::{Phase, age, condition};
+use crate::{exit, explain, facts, jobs, output};
 use api::object;
+use diagnose::diagnose;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -18,9 +19,83 @@ const PARAMETERS: &str = "trainyard.dev/optimization-parameters";
 /// Lists searches, or the trials of one.
 pub(crate) async fn trials(cluster: &Cluster, args: &TrialsArgs) -> Result<u8, CliError> {
     match &args.search {
-        Some(name) => one(cluster, name, args.output.output).await,
+        Some(name) => one(cluster, Named::parse(name)?.name, args.output.output).await,
         None => all(cluster, args.output.output).await,
     }
+}
+
+/// A command about a search, carried out; `None` where it is about a job of another kind.
+pub(crate) async fn named(command: &Command, cluster: &Cluster) -> Option<Result<u8, CliError>> {
+    let (verb, job) = match command {
+        Command::Get(args) => ("get", args.job.as_deref()?),
+        Command::Describe(args) => ("describe", args.job.as_str()),
+        Command::Explain(args) => ("explain", args.subject.as_deref()?),
+        Command::Logs(args) => ("logs", args.job.as_str()),
+        Command::Metrics(args) => ("metrics", args.job.as_str()),
+        Command::Wait(args) => ("wait", args.job.as_str()),
+        _ => return None,
+    };
+    if matches!((command, job), (Command::Get(_), "optimizationjob" | "optimizationjobs")) {
+        let Command::Get(args) = command else { return None };
+        return Some(all(cluster, args.output.output).await);
+    }
+    let named = Named::parse(job).ok().filter(|named| named.kind == Some(JobKind::Search))?;
+    Some(match command {
+        Command::Get(args) => one(cluster, named.name, args.output.output).await,
+        Command::Describe(args) => one(cluster, named.name, args.output.output).await,
+        Command::Explain(args) => explained(cluster, named.name, args.output).await,
+        Command::Wait(args) => jobs::wait(cluster, JobKind::Search, named.name, args).await,
+        _ => match Subject::find(cluster, job).await {
+            Ok(search) => Err(search.without_pods(cluster, verb).await),
+            Err(error) => Err(error),
+        },
+    })
+}
+
+/// Says how many trials have ended, and why the first that failed did; where none failed, where the one stands that is in progress.
+async fn explained(cluster: &Cluster, of: &str, output: Output) -> Result<u8, CliError> {
+    let search = match cluster.find(Kind::OptimizationJob, of).await? {
+        Some(search) => search,
+        None => return Err(cluster.not_found(Kind::OptimizationJob, "OptimizationJob", of).await),
+    };
+    let objects = cluster.list(Kind::TrainJob, &format!("{PARENT}={of}")).await?;
+    let mut trials: Vec<Trial<'_>> = objects.iter().filter_map(|object| Trial::of(object, &search)).collect();
+    trials.sort_by_key(|trial| trial.index);
+    let count = |phase: Phase| trials.iter().filter(|trial| trial.phase == phase).count();
+    let all = search["spec"]["numTrials"].as_i64().unwrap_or(1);
+    let (complete, failed) = (count(Phase::Complete), count(Phase::Failed));
+    let silent = trials.iter().filter(|trial| trial.phase == Phase::Complete && trial.value.is_none()).count();
+    let mut told = format!("{complete} of {all} trials are complete, {failed} have failed");
+    if silent > 0 {
+        told +=
+            &format!("; {silent} ended without reporting {}, and count as failed (docs/metrics.md)", metric(&search));
+    }
+    let said = ["Failed", "Complete", "Created"].iter().find_map(|kind| condition(&search, kind));
+    if let Some(said) = said.map(|said| object::text(said, "message")).filter(|said| !said.is_empty()) {
+        told += &format!(". {said}");
+    }
+    let decisive = trials.iter().find(|trial| trial.phase == Phase::Failed);
+    let decisive = decisive.or_else(|| trials.iter().find(|trial| !trial.phase.is_finished()));
+    let diagnosis = match decisive {
+        Some(trial) => Some((name(trial.object), diagnose(&facts::of(cluster, trial.object.clone()).await?))),
+        None => None,
+    };
+    match output.output {
+        format @ (Format::Json | Format::Yaml) => {
+            let trial = diagnosis.as_ref().map(|(name, _)| *name);
+            let why = diagnosis.as_ref().map(|(_, diagnosis)| explain::json(diagnosis));
+            let state = state(&search);
+            output::print(&json!({"name": of, "state": state, "why": told, "trial": trial, "diagnosis": why}), format);
+        }
+        Format::Name => println!("{}", state(&search)),
+        Format::Table | Format::Wide => {
+            print!("{of}: {}\n{}", state(&search).to_lowercase(), explain::wrapped(&told, 2));
+            if let Some((name, diagnosis)) = diagnosis {
+                print!("\n{}", explain::text(name, &diagnosis));
+            }
+        }
+    }
+    Ok(exit::OK)
 }
 
 async fn all(cluster: &Cluster, format: Format) -> Result<u8, CliError> {
@@ -82,7 +157,7 @@ async fn one(cluster: &Cluster, of: &str, format: Format) -> Result<u8, CliError
                 let mark = if trial.is_best(&search) { " (best)" } else { "" };
                 let mut row = vec![
                     format!("{}{mark}", name(trial.object)),
-                    trial.phase.as_str().to_owned(),
+                    trial.told_state(),
                     trial.value.clone().unwrap_or("-".to_owned()),
                 ];
                 row.extend(parameters.iter().map(|parameter| trial.told(parameter)));
@@ -144,6 +219,14 @@ impl<'a> Trial<'a> {
     pub(crate) fn told(&self, parameter: &str) -> String {
         let told = self.parameters.iter().find(|told| object::text(told, "name") == parameter);
         told.map_or("-".to_owned(), |told| object::text(told, "value").to_owned())
+    }
+
+    /// Its state; a trial that is complete and has not reported the objective counts as failed.
+    fn told_state(&self) -> String {
+        match self.phase {
+            Phase::Complete if self.value.is_none() => "Complete (no report)".to_owned(),
+            phase => phase.as_str().to_owned(),
+        }
     }
 
     fn json(&self, search: &Value) -> Value {

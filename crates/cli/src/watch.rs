@@ -6,6 +6,7 @@ use crate::codes::ErrorCode;
 use crate::connect::{Cluster, Kind};
 use crate::error::CliError;
 use crate::exit;
+use crate::follow::Stop;
 use crate::jobs::until;
 use crate::run::Prepared;
 use api::object;
@@ -47,6 +48,7 @@ pub(crate) async fn watch(args: &RunArgs, global: &Global) -> Result<u8, CliErro
         };
         let job = prepared.start().await.map_err(|error| error.at(&prepared.cluster))?;
         let name = object::meta(&job, "name").to_owned();
+        let never = Stop::default();
         let changed = tokio::select! {
             file = files.changed() => Some(file),
             _ = tokio::signal::ctrl_c() => {
@@ -54,7 +56,7 @@ pub(crate) async fn watch(args: &RunArgs, global: &Global) -> Result<u8, CliErro
                 remove(&prepared.cluster, &name).await?;
                 return Ok(exit::INTERRUPTED);
             }
-            ended = prepared.attend(&job) => {
+            ended = prepared.attend(&job, &never) => {
                 ended.map_err(|error| error.at(&prepared.cluster))?;
                 eprintln!("waiting for a change of {} (Ctrl-C ends)", files.title());
                 files.changed_or_stopped().await

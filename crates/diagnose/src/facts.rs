@@ -25,6 +25,8 @@ pub struct Facts {
     pub reports: Vec<Value>,
     /// Thousandths of a processor that each pod uses now, by name; pods of which nobody knows are not in it.
     pub processors: BTreeMap<String, i64>,
+    /// Modules of the user's own, in the script's folder and where the job runs; read where a module is missing.
+    pub modules: Vec<LocalModule>,
     pub now: Timestamp,
     pub home: Home,
 }
@@ -68,6 +70,19 @@ pub struct Line {
     pub rank: Option<i64>,
     /// Without a mark of the rank.
     pub text: String,
+}
+
+/// A Python module or package in a folder of the user's.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LocalModule {
+    pub name: String,
+    /// The folder that holds it.
+    pub folder: String,
+    /// Python looks there by itself: it is the script's folder.
+    pub is_on_path: bool,
+    /// Modules of a package.
+    pub members: Vec<String>,
 }
 
 /// Where the job is, for commands that are proposed.

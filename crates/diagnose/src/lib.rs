@@ -11,6 +11,7 @@ mod events;
 mod facts;
 mod failed;
 mod lines;
+mod local;
 mod moving;
 mod mpijob;
 mod pattern;
@@ -23,7 +24,7 @@ mod verdict;
 mod waiting;
 
 pub use events::of_job as events_of_job;
-pub use facts::{Facts, Home, Line, LogTail, PodFacts};
+pub use facts::{Facts, Home, Line, LocalModule, LogTail, PodFacts};
 pub use reason::{Reason, State};
 pub use standing::{Signs, Standing, standing, standing_by};
 pub use tell::{Diagnosis, Evidence, Process, Remedy};

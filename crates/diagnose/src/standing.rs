@@ -43,6 +43,11 @@ pub struct Signs {
 }
 
 impl Signs {
+    /// Whether something failed and is being tried again.
+    pub fn is_troubled(&self) -> bool {
+        self.failed > 0 || self.is_failing || self.loops
+    }
+
     /// Takes in one more pod.
     pub fn see(&mut self, pod: &Value, now: Timestamp) {
         self.restarts = self.restarts.saturating_add(container_restarts(pod));
@@ -84,8 +89,7 @@ pub fn standing_by(job: &Value, jobset: &Value, signs: &Signs, now: Timestamp) -
     let failed = if is_counted { 0 } else { signs.failed };
     let counts = [all_again, attempt.saturating_sub(1).max(0), signs.restarts, failed];
     let times = counts.into_iter().fold(0, i64::saturating_add);
-    let fails = is_counted || signs.failed > 0 || signs.is_failing;
-    match (fails || signs.loops, signs.loops) {
+    match (is_counted || signs.is_troubled(), signs.loops) {
         (true, true) => Standing::CrashLoop(times),
         (true, false) => Standing::Restarting(times),
         (false, _) if all_again > 0 && !signs.runs => Standing::Restarting(times),

@@ -4,9 +4,11 @@ use crate::advice;
 use crate::context;
 use crate::facts::Facts;
 use crate::failed::complete;
+use crate::local;
 use crate::mpijob;
-use crate::pattern::{Vars, fill};
+use crate::pattern::{Vars, fill, quoted};
 use crate::reason::{Reason, State};
+use api::foreign::{visible, visible_line};
 use serde::Serialize;
 
 /// Longest line that is quoted.
@@ -99,7 +101,7 @@ impl Case {
 
     /// Quotes a text, once; an empty one says nothing.
     pub fn quote(&mut self, source: &str, text: &str) {
-        let text = shortened(text.trim());
+        let text = shortened(&visible(text.trim()));
         let is_new = self.evidence.iter().all(|held| held.text != text);
         if !text.is_empty() && is_new && self.evidence.len() < QUOTES_MAX {
             self.evidence.push(Evidence { source: source.to_owned(), text });
@@ -109,6 +111,18 @@ impl Case {
     /// The sentence and the remedies, with all names filled in.
     pub fn tell(self, facts: &Facts, state: State) -> Diagnosis {
         let mut vars = complete(context::of(facts), &self.vars);
+        if self.reason == Reason::MissingModule
+            && let Some(module) = vars.get("module").cloned()
+            && let Some(local) = local::explained(facts, &module)
+        {
+            vars.remove("package");
+            if let (Some(path), Some(rerun)) = (local.get("local_path"), vars.get("rerun")) {
+                let rerun = rerun.replacen("trainyard run", &format!("trainyard run --env {path}"), 1);
+                vars.insert("rerun_path", rerun);
+                vars.remove("rerun");
+            }
+            vars.extend(local);
+        }
         if !vars.contains_key("who") {
             vars.insert("who", "the job".to_owned());
         }
@@ -137,7 +151,7 @@ impl Case {
             let is_new = remedies.iter().all(|held| held.command.is_none() || held.command != command);
             let is_said = remedies.iter().any(|held| held.text == text);
             if is_new && !is_said {
-                remedies.push(Remedy { text, command });
+                remedies.push(Remedy { text: visible_line(&text).into_owned(), command });
             }
         }
         if let Some(logs) = self.logs {
@@ -158,7 +172,7 @@ impl Case {
             state,
             reason: self.reason,
             code: self.reason.code(),
-            why,
+            why: visible_line(&why).into_owned(),
             rank: self.rank,
             evidence: self.evidence,
             ruled_out: self.ruled_out,
@@ -175,10 +189,40 @@ fn of_kind(template: &str, facts: &Facts) -> Option<String> {
 }
 
 /// A command; `{flags}` may stand for nothing.
+///
+/// What was read from logs and objects stands in it as one word that a shell does not interpret: `pip install 'x;touch y'`. A word that
+/// would be an option, or has control characters, makes no command.
 fn fill_command(template: &str, vars: &Vars) -> Option<String> {
     let flags = vars.get("flags").map_or("", String::as_str);
-    fill(&template.replace("{flags}", flags), vars)
+    let mut safe = Vars::new();
+    for (name, text) in vars {
+        let is_ours = OURS.contains(name) || name.starts_with("rerun");
+        let is_used = template.contains(&format!("{{{name}}}"));
+        let is_word = !text.starts_with('-') && matches!(visible_line(text), std::borrow::Cow::Borrowed(_));
+        if !is_used || is_ours || text.is_empty() {
+            safe.insert(name, text.clone());
+        } else if is_word {
+            safe.insert(name, quoted(text));
+        }
+    }
+    fill(&template.replace("{flags}", flags), &safe)
 }
+
+/// Values that this crate has made itself, of words that are quoted where they need to be.
+const OURS: [&str; 12] = [
+    "directory",
+    "flags",
+    "install",
+    "kubectl",
+    "local_path",
+    "logs",
+    "python",
+    "quoted_path",
+    "script",
+    "script_help",
+    "slots",
+    "venv",
+];
 
 fn shortened(text: &str) -> String {
     if text.chars().count() <= QUOTE_MAX {

@@ -221,6 +221,8 @@ struct LogReader {
     torn: Vec<u8>,
     /// The next byte begins a line for the reader of the stream.
     at_line_start: bool,
+    /// Which stream of the container the last part was of.
+    part_of: Vec<u8>,
     done: bool,
 }
 
@@ -243,6 +245,7 @@ impl LogReader {
             options,
             torn: Vec::new(),
             at_line_start: true,
+            part_of: Vec::new(),
             done: false,
         })
     }
@@ -360,6 +363,13 @@ impl LogReader {
         if self.since.as_ref().is_some_and(|since| line.time < since.as_bytes()) {
             return;
         }
+        // a bar on stderr that has not ended must not stand before a line on stdout
+        if !self.at_line_start && self.part_of != line.stream {
+            out.push(b'\n');
+            self.at_line_start = true;
+        }
+        self.part_of.clear();
+        self.part_of.extend_from_slice(line.stream);
         if self.at_line_start && self.options.timestamps {
             out.extend_from_slice(line.time);
             out.push(b' ');
@@ -375,6 +385,7 @@ impl LogReader {
 /// `<time> <stream> <tag> <text>`.
 struct CriLine<'a> {
     time: &'a [u8],
+    stream: &'a [u8],
     is_full: bool,
     text: &'a [u8],
 }
@@ -382,20 +393,23 @@ struct CriLine<'a> {
 impl<'a> CriLine<'a> {
     fn parse(line: &'a [u8]) -> Option<Self> {
         let mut parts = line.splitn(4, |&b| b == b' ');
-        let (time, _stream, tag, text) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
-        Some(Self { time, is_full: tag != b"P", text })
+        let (time, stream, tag, text) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+        Some(Self { time, stream, is_full: tag != b"P", text })
     }
 }
 
 /// Where the lines of a file begin: a line written in parts counts once.
 fn line_starts(bytes: &[u8]) -> Vec<usize> {
     let mut starts = Vec::new();
-    let (mut at, mut begins) = (0, true);
+    let mut at = 0;
+    // the stream of a line that has not ended
+    let mut within: Option<&[u8]> = None;
     while let Some(length) = bytes[at..].iter().position(|&b| b == b'\n') {
-        if begins {
+        let line = CriLine::parse(&bytes[at..at + length]);
+        if within.is_none() || line.as_ref().is_some_and(|line| within != Some(line.stream)) {
             starts.push(at);
         }
-        begins = CriLine::parse(&bytes[at..at + length]).is_none_or(|line| line.is_full);
+        within = line.filter(|line| !line.is_full).map(|line| line.stream);
         at += length + 1;
     }
     starts

@@ -3,6 +3,7 @@
 
 use crate::info::{Container, Info, Main, PodSet, Scheduler};
 use crate::job::{Job, list};
+use crate::kept::{self, Kept};
 use crate::names::{Ancestor, LABEL_ANCESTOR, NODE};
 use crate::plugins::{Build, BuildError, PLUGINS, Settings, View};
 use crate::resources;
@@ -46,7 +47,13 @@ pub fn new_info(job: &Job, runtime: &Runtime) -> Result<Info, BuildError> {
 
 /// The finished picture: every policy enforced, counts final.
 pub fn enforced(job: &Job, runtime: &Runtime, settings: &Settings) -> Result<Info, BuildError> {
+    Ok(enforced_with(job, runtime, settings)?.0)
+}
+
+/// The same, with what of the runtime stayed in place of something of ours.
+pub fn enforced_with(job: &Job, runtime: &Runtime, settings: &Settings) -> Result<(Info, Vec<Kept>), BuildError> {
     let mut info = new_info(job, runtime)?;
+    let before = kept::before(&info);
     for plugin in PLUGINS {
         plugin.enforce_ml_policy(&mut info, job)?;
     }
@@ -59,7 +66,8 @@ pub fn enforced(job: &Job, runtime: &Runtime, settings: &Settings) -> Result<Inf
     for plugin in PLUGINS {
         plugin.pre_build(&mut info, job)?;
     }
-    Ok(info)
+    let kept = kept::restore(before, &mut info);
+    Ok((info, kept))
 }
 
 /// All children but the snapshot, in the order in which they are to be written.

@@ -15,6 +15,7 @@ use crate::runtime::{Runtime, RuntimeKind};
 use crate::settled::is_settled;
 use crate::snapshot;
 use crate::state::Status;
+use crate::warnings;
 use api::object::{self, Gvk, Target};
 use jiff::{SignedDuration, Timestamp};
 use reconcile::{
@@ -162,7 +163,7 @@ impl Reconciler for TrainJobController {
             return decision;
         } else {
             match stage {
-                Stage::Attempt | Stage::Failed(_) => built = self.children(&job, kind, observed),
+                Stage::Attempt | Stage::Failed(_) => built = self.children(&job, kind, observed, &mut decision.events),
                 Stage::Waiting(wait) => {
                     decision.report.note(format!("attempt {} starts later", job.options.attempt));
                     decision.next = sooner(decision.next, wait);
@@ -210,7 +211,13 @@ impl TrainJobController {
     }
 
     /// The writes that make the children what they should be.
-    fn children(&self, job: &Job, kind: RuntimeKind, observed: &Observed) -> Result<Vec<Write>, BuildError> {
+    fn children(
+        &self,
+        job: &Job,
+        kind: RuntimeKind,
+        observed: &Observed,
+        events: &mut Vec<Event>,
+    ) -> Result<Vec<Write>, BuildError> {
         let mut writes = Vec::new();
         let runtime = match (observed.others.get(&snapshot::target(job)), &observed.runtime) {
             (Some(snapshot), _) => snapshot::read(job, kind, snapshot, &self.memory)?,
@@ -220,6 +227,8 @@ impl TrainJobController {
                 // Nothing may be built from a runtime that is not frozen.
                 let on_error = OnError::EventThenStop(failure(&format!("{prefix}{API_ERROR}")));
                 writes.push(Write { on_error, ..Write::from(snapshot::of(job, kind, runtime)?) });
+                // told once: the runtime is frozen from then on
+                events.extend(warnings::events(warnings::of(job, &parsed, &self.settings)));
                 Arc::new(parsed)
             }
             (None, None) => return Err(missing(kind, &job.runtime_ref.name)),

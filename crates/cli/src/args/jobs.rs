@@ -130,15 +130,37 @@ pub struct InitArgs {
     pub force: bool,
 }
 
-#[derive(Args, Debug)]
+#[derive(Args, Debug, Default)]
 pub struct GetArgs {
-    /// Name of a job
+    /// Name of a job (of any kind: NAME, mpijob/NAME, optimizationjob/NAME), or a kind: trainjobs, mpijobs, optimizationjobs
     pub job: Option<String>,
     /// Jobs of all namespaces
     #[arg(short = 'A', long)]
     pub all_namespaces: bool,
+    /// Only jobs in this state: pending, running, suspended, complete, failed, restarting
+    #[arg(long, value_name = "STATE", conflicts_with = "job")]
+    pub state: Option<String>,
+    /// Only jobs with these labels (NAME=VALUE,…)
+    #[arg(short = 'l', long, value_name = "SELECTOR", conflicts_with = "job")]
+    pub selector: Option<String>,
+    /// Order of the rows
+    #[arg(long, value_enum, default_value_t, conflicts_with = "job")]
+    pub sort: SortBy,
+    /// Show changes until Ctrl-C
+    #[arg(short, long)]
+    pub watch: bool,
     #[command(flatten)]
     pub output: Output,
+}
+
+/// The order of the rows of `get`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum SortBy {
+    /// The newest first
+    #[default]
+    Age,
+    Name,
+    State,
 }
 
 #[derive(Args, Debug)]
@@ -150,8 +172,29 @@ pub struct JobArgs {
 }
 
 #[derive(Args, Debug)]
+pub struct SuspendArgs {
+    /// Names of jobs
+    #[arg(required = true)]
+    pub jobs: Vec<String>,
+    /// Return before their processes have ended
+    #[arg(long)]
+    pub no_wait: bool,
+    #[command(flatten)]
+    pub output: Output,
+}
+
+#[derive(Args, Debug)]
+pub struct ResumeArgs {
+    /// Names of jobs
+    #[arg(required = true)]
+    pub jobs: Vec<String>,
+    #[command(flatten)]
+    pub output: Output,
+}
+
+#[derive(Args, Debug)]
 pub struct ExplainArgs {
-    /// Name of a job, or an error code
+    /// Name of a job (of any kind: NAME, mpijob/NAME, optimizationjob/NAME), or an error code
     #[arg(value_name = "JOB|CODE", required_unless_present = "list")]
     pub subject: Option<String>,
     /// List all error codes
@@ -331,16 +374,38 @@ pub struct MetricsArgs {
     pub output: MetricsFormat,
 }
 
-#[derive(Args, Debug)]
+#[derive(Args, Debug, Default)]
 pub struct DeleteArgs {
     /// Names of jobs
-    #[arg(required = true)]
+    #[arg(required_unless_present_any = ["all", "finished", "older_than", "selector"], conflicts_with_all = ["all", "finished", "older_than", "selector"])]
     pub jobs: Vec<String>,
+    /// Delete all jobs of the namespace
+    #[arg(long)]
+    pub all: bool,
+    /// Delete the jobs that are complete or have failed
+    #[arg(long)]
+    pub finished: bool,
+    /// Delete the jobs that were created longer ago than this: seconds, or with a unit (12h, 7d)
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub older_than: Option<std::time::Duration>,
+    /// Delete the jobs with these labels (NAME=VALUE,…)
+    #[arg(short = 'l', long, value_name = "SELECTOR")]
+    pub selector: Option<String>,
+    /// Do not ask before deleting jobs that flags choose
+    #[arg(short, long)]
+    pub yes: bool,
     /// Return before their pods are gone
     #[arg(long)]
     pub no_wait: bool,
     #[command(flatten)]
     pub output: Output,
+}
+
+impl DeleteArgs {
+    /// Whether flags choose the jobs, rather than names.
+    pub(crate) fn selects(&self) -> bool {
+        self.all || self.finished || self.older_than.is_some() || self.selector.is_some()
+    }
 }
 
 /// A state to wait for.

@@ -109,12 +109,12 @@ pub enum Command {
     Shell(ShellArgs),
     /// Show the progress and metrics that a job reported, from start to end
     Metrics(MetricsArgs),
-    /// Delete jobs, with their pods
+    /// Delete jobs, by name or by flags, with their pods
     Delete(DeleteArgs),
-    /// Stop a job's pods but keep the job
-    Suspend(JobArgs),
-    /// Start a suspended job's pods again
-    Resume(JobArgs),
+    /// Stop jobs' processes but keep the jobs; waits until the processes have ended
+    Suspend(SuspendArgs),
+    /// Start suspended jobs again, once the processes of their last run have ended
+    Resume(ResumeArgs),
     /// Wait until a job reaches a state
     Wait(WaitArgs),
     /// MPIJobs: create, get, describe, logs, delete, suspend, resume, wait, scale

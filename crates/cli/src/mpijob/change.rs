@@ -1,6 +1,6 @@
-//! `mpijob delete`, `suspend`, `resume`, `scale` and `wait`.
+//! `mpijob scale` and `wait`.
 
-use super::args::{DeleteArgs, NameArgs, ScaleArgs, WaitArgs, WaitFor};
+use super::args::{ScaleArgs, WaitArgs, WaitFor};
 use super::logs::LOOK_EVERY;
 use super::manifest::{check_hosts, check_name};
 use super::state::{State, command, message, workers};
@@ -13,47 +13,8 @@ use crate::jobs::until;
 use crate::plugin::as_called;
 use crate::{exit, output};
 use api::object;
-use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
-
-/// Deletes MPIJobs and, unless told not to, waits until all of theirs is gone.
-pub(crate) async fn delete(cluster: &Cluster, args: &DeleteArgs) -> Result<u8, CliError> {
-    let names: Vec<&str> = args.mpijobs.iter().map(|name| name_of(name).unwrap_or(name)).collect();
-    // look first: a typo in the second name should not cost the first job
-    for name in &names {
-        find(cluster, name).await?;
-    }
-    let parameters = if args.no_wait { DeleteParams::background() } else { DeleteParams::foreground() };
-    for name in &names {
-        cluster.api(Kind::MpiJob).delete(name, &parameters).await?;
-    }
-    if !args.no_wait {
-        for name in &names {
-            until(cluster, Kind::MpiJob, name, |job| job.is_none()).await?;
-        }
-    }
-    match args.output.output {
-        format @ (Format::Json | Format::Yaml) => output::print(&json!({"deleted": names}), format),
-        Format::Name | Format::Table | Format::Wide => {
-            names.iter().for_each(|name| println!("{} deleted", full_name(name)));
-        }
-    }
-    Ok(exit::OK)
-}
-
-/// Suspends or resumes an MPIJob.
-pub(crate) async fn set_suspend(cluster: &Cluster, args: &NameArgs, suspend: bool) -> Result<u8, CliError> {
-    let job = find(cluster, &args.mpijob).await?;
-    let state = State::of(&job);
-    if state.is_finished() {
-        let verb = if suspend { "suspend" } else { "resume" };
-        let (name, state) = (object::meta(&job, "name"), state.to_string().to_lowercase());
-        return Err(unfit(format!("MPIJob {name:?} has {state}: there is nothing to {verb}")));
-    }
-    let job = patch(cluster, &job, json!({"runPolicy": {"suspend": suspend}})).await?;
-    say(&job, if suspend { "suspended" } else { "resumed" }, args.output);
-    Ok(exit::OK)
-}
 
 /// Changes the number of workers.
 pub(crate) async fn scale(cluster: &Cluster, args: &ScaleArgs) -> Result<u8, CliError> {

@@ -4,6 +4,7 @@ use super::args::LogsArgs;
 use super::state::{State, message, workers};
 use super::{find, name_of, refusal};
 use crate::args::which;
+use crate::bytes::{self, Piece, whole};
 use crate::codes::ErrorCode;
 use crate::connect::{Cluster, Kind};
 use crate::error::CliError;
@@ -15,7 +16,7 @@ use crate::view::{byte, why_pending};
 use api::mpi::names::{LABEL_JOB_NAME, LABEL_JOB_ROLE, ROLE_LAUNCHER, worker};
 use api::object;
 use futures::stream::{BoxStream, select};
-use futures::{AsyncBufReadExt, FutureExt, StreamExt, TryStreamExt};
+use futures::{FutureExt, StreamExt};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::LogParams;
@@ -188,7 +189,7 @@ impl Kept {
             let api: Api<Pod> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
             let container = Some(self.container.clone());
             let parameters = LogParams { container, tail_lines: args.tail, ..LogParams::default() };
-            for line in api.logs(object::meta(&self.pod, "name"), &parameters).await?.lines() {
+            for line in whole(&api, object::meta(&self.pod, "name"), &parameters).await?.lines() {
                 put(&format!("{prefix}{line}"));
             }
         }
@@ -312,19 +313,20 @@ async fn print(
     let container = Some(main_container(pod).to_owned());
     let parameters = LogParams { container, follow, tail_lines, ..LogParams::default() };
     let mut lines = match api.log_stream(name, &parameters).await {
-        Ok(lines) => lines.lines(),
+        Ok(lines) => bytes::Pieces::new(lines),
         // its job ended meanwhile and took it along
         Err(kube::Error::Api(status)) if is_gone(&status, name) => return Ok(()),
         Err(error) => return Err(error.into()),
     };
     let mut before = *printed;
     loop {
-        let line = lines.try_next().await.map_err(|error| CliError::Unreachable {
+        let piece = lines.next().await.map_err(|error| CliError::Unreachable {
             server: Some(cluster.server.clone()),
             local: cluster.local,
             source: Box::new(error),
         })?;
-        let Some(line) = line else { break };
+        let Some(piece) = piece else { break };
+        let Piece::Line { text: line, .. } = piece else { continue };
         if before > 0 {
             before = before.saturating_sub(1);
             continue;

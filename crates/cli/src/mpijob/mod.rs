@@ -14,6 +14,7 @@ use crate::args::{self as job_args, Command, Global};
 use crate::codes::ErrorCode;
 use crate::connect::{Cluster, Kind};
 use crate::error::CliError;
+use crate::subject::{JobKind, Named};
 use api::mpi::Reason;
 use api::object;
 use args::{MpiJobArgs, MpiJobCommand};
@@ -31,16 +32,26 @@ pub(crate) async fn execute(args: &MpiJobArgs, global: &Global) -> Result<u8, Cl
     on(&args.command, &cluster, global).await.map_err(|error| told(error, &cluster))
 }
 
-async fn on(command: &MpiJobCommand, cluster: &Cluster, global: &Global) -> Result<u8, CliError> {
+pub(crate) async fn on(command: &MpiJobCommand, cluster: &Cluster, global: &Global) -> Result<u8, CliError> {
     match command {
         MpiJobCommand::Create(args) => create::create(cluster, args, global).await,
         MpiJobCommand::Get(args) => show::get(cluster, args).await,
         MpiJobCommand::Describe(args) => show::describe(cluster, args).await,
         MpiJobCommand::Explain(args) => show::explain(cluster, args).await,
         MpiJobCommand::Logs(args) => logs::logs(cluster, args).await,
-        MpiJobCommand::Delete(args) => change::delete(cluster, args).await,
-        MpiJobCommand::Suspend(args) => change::set_suspend(cluster, args, true).await,
-        MpiJobCommand::Resume(args) => change::set_suspend(cluster, args, false).await,
+        MpiJobCommand::Delete(args) => {
+            let jobs = args.mpijobs.iter().map(|name| titled(name)).collect();
+            let given = job_args::DeleteArgs { jobs, no_wait: args.no_wait, output: args.output, ..Default::default() };
+            crate::change::delete(cluster, &given).await
+        }
+        MpiJobCommand::Suspend(args) => {
+            let given = job_args::SuspendArgs { jobs: vec![titled(&args.mpijob)], no_wait: false, output: args.output };
+            crate::change::suspend(cluster, &given).await
+        }
+        MpiJobCommand::Resume(args) => {
+            let given = job_args::ResumeArgs { jobs: vec![titled(&args.mpijob)], output: args.output };
+            crate::change::resume(cluster, &given).await
+        }
         MpiJobCommand::Wait(args) => change::wait(cluster, args).await,
         MpiJobCommand::Scale(args) => change::scale(cluster, args).await,
     }
@@ -79,8 +90,6 @@ pub(crate) fn named(command: &Command) -> Option<Result<MpiJobCommand, CliError>
             let mpijob = name_of(given.subject.as_deref()?)?.to_owned();
             MpiJobCommand::Explain(args::NameArgs { mpijob, output: given.output })
         }
-        Command::Suspend(given) => MpiJobCommand::Suspend(of(given)?),
-        Command::Resume(given) => MpiJobCommand::Resume(of(given)?),
         Command::Logs(given) => {
             let mpijob = name_of(&given.job)?.to_owned();
             if given.rank.is_some() || given.grep.is_some() {
@@ -109,17 +118,6 @@ pub(crate) fn named(command: &Command) -> Option<Result<MpiJobCommand, CliError>
             let mpijob = name_of(&given.job)?.to_owned();
             MpiJobCommand::Wait(args::WaitArgs { mpijob, state, timeout: given.timeout, output: given.output })
         }
-        Command::Delete(given) => {
-            let names: Vec<&str> = given.jobs.iter().filter_map(|job| name_of(job)).collect();
-            if names.is_empty() {
-                return None;
-            }
-            if names.len() < given.jobs.len() {
-                return Some(Err(wrong("TrainJobs and MPIJobs are deleted by a command each".to_owned())));
-            }
-            let mpijobs = names.into_iter().map(str::to_owned).collect();
-            MpiJobCommand::Delete(args::DeleteArgs { mpijobs, no_wait: given.no_wait, output: given.output })
-        }
         _ => return None,
     }))
 }
@@ -130,18 +128,16 @@ fn of(given: &job_args::JobArgs) -> Option<args::NameArgs> {
 
 /// The name in `mpijob/NAME`, however kubectl would write the kind.
 fn name_of(job: &str) -> Option<&str> {
-    let (kind, name) = job.split_once('/')?;
-    matches!(kind, "mpijob" | "mpijobs" | "mpijob.kubeflow.org" | "mpijobs.kubeflow.org").then_some(name)
+    Named::parse(job).ok().filter(|named| named.kind == Some(JobKind::Mpi)).map(|named| named.name)
 }
 
-/// Carries out what [`named`] has found.
-pub(crate) async fn execute_named(command: MpiJobCommand, global: &Global) -> Result<u8, CliError> {
-    let cluster = Cluster::existing(global).await?;
-    on(&command, &cluster, global).await.map_err(|error| told(error, &cluster))
+/// `mpijob/NAME`.
+fn titled(name: &str) -> String {
+    JobKind::Mpi.short_name(name_of(name).unwrap_or(name))
 }
 
 /// An error, told of MPIJobs and of the server that was asked.
-fn told(error: CliError, cluster: &Cluster) -> CliError {
+pub(crate) fn told(error: CliError, cluster: &Cluster) -> CliError {
     match error {
         CliError::NotServed => CliError::NoMpiJobs,
         error => error.at(cluster),
@@ -168,7 +164,7 @@ async fn find(cluster: &Cluster, name: &str) -> Result<Value, CliError> {
 
 /// How an MPIJob is named in answers.
 fn full_name(name: &str) -> String {
-    format!("mpijob.{}/{name}", api::mpi::GROUP)
+    JobKind::Mpi.full_name(name)
 }
 
 #[cfg(test)]
@@ -188,9 +184,6 @@ mod tests {
             &["explain", "mpijob/a"],
             &["logs", "mpijob.kubeflow.org/a", "--step", "worker-1", "-f"],
             &["wait", "mpijob/a", "--for", "complete"],
-            &["suspend", "mpijob/a"],
-            &["resume", "mpijob/a"],
-            &["delete", "mpijob/a", "mpijob/b"],
         ] {
             let told = format!("{:?}", named_in(words).expect("it is one").expect("it can be asked"));
             assert!(told.contains("\"a\""), "{told}");
@@ -203,8 +196,7 @@ mod tests {
         {
             assert!(named_in(words).is_none(), "{words:?}");
         }
-        for words in [&["delete", "a", "mpijob/b"][..], &["logs", "mpijob/a", "--rank", "0"]] {
-            assert!(named_in(words).is_some_and(|named| named.is_err()), "{words:?}");
-        }
+        let words = ["logs", "mpijob/a", "--rank", "0"];
+        assert!(named_in(&words).is_some_and(|named| named.is_err()), "{words:?}");
     }
 }

@@ -1,11 +1,11 @@
 //! The line of waiting jobs: which jobs wait, in which order, and what for. A pure function of objects.
 
 use crate::amounts::{Amounts, add, amounts, held, of_pod, shown, take};
-use crate::view::{Attempts, Phase};
+use crate::subject::{JobKind, is_finished, job_of};
+use crate::view::Attempts;
 use api::object;
 use api::quantity::Quantity;
 use api::queue_place::AHEAD_MAX;
-use api::trainer::names::LABEL_JOBSET_NAME;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -19,6 +19,7 @@ const HOLDERS_MAX: usize = 3;
 #[derive(Debug, Default)]
 pub(super) struct Facts {
     pub jobs: Vec<Value>,
+    pub mpijobs: Vec<Value>,
     /// Of all namespaces, as far as they may be listed.
     pub pods: Vec<Value>,
     /// None where they may not be listed.
@@ -109,7 +110,10 @@ pub(super) fn of(facts: &Facts, now: Timestamp) -> Vec<String> {
 
 /// The jobs that may wait, in the order in which they are tried.
 fn candidates<'a>(facts: &'a Facts, others: &Others<'a>, now: Timestamp) -> Vec<Candidate<'a>> {
-    let mut waiting: Vec<Candidate<'_>> = facts.jobs.iter().filter_map(|job| Candidate::of(job, others, now)).collect();
+    let of_train = facts.jobs.iter().map(|job| (JobKind::Train, job));
+    let of_mpi = facts.mpijobs.iter().map(|job| (JobKind::Mpi, job));
+    let candidates = of_train.chain(of_mpi).filter_map(|(kind, job)| Candidate::of(kind, job, others, now));
+    let mut waiting: Vec<Candidate<'_>> = candidates.collect();
     waiting.sort_by(|a, b| a.order().cmp(&b.order()));
     waiting
 }
@@ -148,35 +152,35 @@ impl Room {
 
 /// Everybody's pods and Workloads, by what is asked of them: there may be thousands of jobs.
 struct Others<'a> {
-    /// By namespace and JobSet.
-    pods: BTreeMap<(&'a str, &'a str), Vec<&'a Value>>,
+    /// By namespace and job.
+    pods: BTreeMap<(String, String), Vec<&'a Value>>,
     /// Kueue's Workloads, by the uid of their owner.
     workloads: BTreeMap<&'a str, &'a Value>,
     /// Who holds how much of a resource, the most first.
-    holders: BTreeMap<String, Vec<(&'a str, Quantity)>>,
+    holders: BTreeMap<String, Vec<(String, Quantity)>>,
 }
 
 impl<'a> Others<'a> {
     fn of(facts: &'a Facts) -> Self {
         let mut pods: BTreeMap<_, Vec<&Value>> = BTreeMap::new();
-        let mut held: BTreeMap<String, BTreeMap<&str, Quantity>> = BTreeMap::new();
+        let mut held: BTreeMap<String, BTreeMap<String, Quantity>> = BTreeMap::new();
         for pod in &facts.pods {
-            let jobset = object::label(pod, LABEL_JOBSET_NAME);
-            if let Some(jobset) = jobset {
-                pods.entry((object::meta(pod, "namespace"), jobset)).or_default().push(pod);
+            let job = job_of(pod);
+            if let Some(job) = &job {
+                pods.entry((object::meta(pod, "namespace").to_owned(), job.clone())).or_default().push(pod);
             }
             if object::has_ended(pod) || object::text(&pod["spec"], "nodeName").is_empty() {
                 continue;
             }
-            let holder = jobset.unwrap_or_else(|| object::meta(pod, "name"));
+            let holder = job.unwrap_or_else(|| object::meta(pod, "name").to_owned());
             for (resource, amount) in of_pod(pod).into_iter().filter(|(_, amount)| !amount.is_zero()) {
-                let sum = held.entry(resource).or_default().entry(holder).or_insert(Quantity::ZERO);
+                let sum = held.entry(resource).or_default().entry(holder.clone()).or_insert(Quantity::ZERO);
                 *sum = sum.plus(amount);
             }
         }
-        let sorted = |(resource, held): (String, BTreeMap<&'a str, Quantity>)| {
-            let mut held: Vec<(&str, Quantity)> = held.into_iter().collect();
-            held.sort_by_key(|(name, amount)| (std::cmp::Reverse(*amount), *name));
+        let sorted = |(resource, held): (String, BTreeMap<String, Quantity>)| {
+            let mut held: Vec<(String, Quantity)> = held.into_iter().collect();
+            held.sort_by_key(|(name, amount)| (std::cmp::Reverse(*amount), name.clone()));
             (resource, held)
         };
         let mut workloads = BTreeMap::new();
@@ -190,14 +194,23 @@ impl<'a> Others<'a> {
 
     /// Which jobs hold most of a resource, but for one of them: the end of a sentence.
     fn holding(&self, resource: &str, but: &str) -> String {
-        let holders = self.holders.get(resource).into_iter().flatten().filter(|(name, _)| *name != but);
+        let holders = self.holders.get(resource).into_iter().flatten().filter(|(name, _)| name != but);
         let told: Vec<String> = holders.take(HOLDERS_MAX).map(|(name, amount)| format!("{name} {amount}")).collect();
         if told.is_empty() { String::new() } else { format!("; held by: {}", told.join(", ")) }
     }
 }
 
+/// Whether somebody has suspended it, or Kueue holds it back.
+fn is_suspended(kind: JobKind, job: &Value) -> bool {
+    match kind {
+        JobKind::Train | JobKind::Search => job["spec"]["suspend"] == true,
+        JobKind::Mpi => job["spec"]["runPolicy"]["suspend"] == true,
+    }
+}
+
 /// A job that may wait, with its pods that do.
 struct Candidate<'a> {
+    kind: JobKind,
     job: &'a Value,
     pods: Vec<&'a Value>,
     retry: Option<String>,
@@ -205,14 +218,13 @@ struct Candidate<'a> {
 
 impl<'a> Candidate<'a> {
     /// `None`: it has ended, is suspended by somebody, or all of its pods have nodes.
-    fn of(job: &'a Value, others: &Others<'a>, now: Timestamp) -> Option<Self> {
+    fn of(kind: JobKind, job: &'a Value, others: &Others<'a>, now: Timestamp) -> Option<Self> {
         let queued = object::label(job, KUEUE_QUEUE).is_some();
-        match Phase::of(job) {
-            phase if phase.is_finished() => return None,
-            Phase::Suspended if !queued => return None,
-            _ => {}
+        if is_finished(kind, job) || (is_suspended(kind, job) && !queued) {
+            return None;
         }
-        let its = others.pods.get(&(object::meta(job, "namespace"), object::meta(job, "name")));
+        let title = kind.short_name(object::meta(job, "name"));
+        let its = others.pods.get(&(object::meta(job, "namespace").to_owned(), title));
         let its = its.map(Vec::as_slice).unwrap_or_default();
         let pods: Vec<&Value> = its
             .iter()
@@ -221,13 +233,13 @@ impl<'a> Candidate<'a> {
             .filter(|pod| !object::is_terminating(pod))
             .collect();
         let retry = Attempts::of(job).waits(now);
-        let waits = !pods.is_empty() || job["spec"]["suspend"] == true || its.is_empty() || retry.is_some();
-        waits.then_some(Self { job, pods, retry })
+        let waits = !pods.is_empty() || is_suspended(kind, job) || its.is_empty() || retry.is_some();
+        waits.then_some(Self { kind, job, pods, retry })
     }
 
     fn by(&self) -> &'static str {
         match () {
-            () if self.job["spec"]["suspend"] == true => "kueue",
+            () if is_suspended(self.kind, self.job) => "kueue",
             () if self.retry.is_some() => "retry",
             () if self.pods.is_empty() => "controller",
             () => "scheduler",
@@ -242,7 +254,7 @@ impl<'a> Candidate<'a> {
     }
 
     fn title(&self) -> String {
-        object::meta(self.job, "name").to_owned()
+        self.kind.short_name(object::meta(self.job, "name"))
     }
 
     fn judged(&self, facts: &Facts, room: &Room, others: &Others<'_>, ahead: usize, now: Timestamp) -> Waiting {
@@ -343,6 +355,7 @@ impl<'a> Candidate<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use api::trainer::names::LABEL_JOBSET_NAME;
 
     fn job(name: &str, made: &str) -> Value {
         json!({"metadata": {"name": name, "namespace": "ns", "uid": name, "creationTimestamp": made}, "spec": {}})

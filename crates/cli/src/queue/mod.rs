@@ -8,6 +8,7 @@ use crate::connect::{Cluster, Kind};
 use crate::error::CliError;
 use crate::exit;
 use crate::output;
+use api::mpi::names::LABEL_JOB_NAME;
 use api::object;
 use api::queue_place::{self, AHEAD_MAX, QueuePlace};
 use api::take::{self, Take};
@@ -92,7 +93,10 @@ async fn read_place(cluster: &Cluster, job: &str) -> Result<Option<QueuePlace>, 
     let mut facts = Facts::default();
     let add = |job| facts.jobs.push(job);
     cluster.each(Kind::TrainJob, false, ListParams::default(), of_job, add).await?;
-    let have_no_node = ListParams::default().labels(LABEL_JOBSET_NAME).fields("spec.nodeName=");
+    let add = |job| facts.mpijobs.push(job);
+    // a cluster need not have them
+    let _unreadable = cluster.each(Kind::MpiJob, false, ListParams::default(), of_job, add).await;
+    let have_no_node = ListParams::default().fields("spec.nodeName=");
     let add = |pod| facts.pods.push(pod);
     cluster.each(Kind::Pod, false, have_no_node, of_pod, add).await?;
     let mut ahead = line::of(&facts, Timestamp::now());
@@ -105,7 +109,7 @@ async fn read_place(cluster: &Cluster, job: &str) -> Result<Option<QueuePlace>, 
 /// What of a job the line is made of. There may be thousands.
 fn of_job(member: &str) -> Take {
     fn spec(member: &str) -> Take {
-        if member == "suspend" { Take::All } else { Take::Nothing }
+        if matches!(member, "suspend" | "runPolicy") { Take::All } else { Take::Nothing }
     }
     if member == "spec" { Take::Some(spec) } else { take::lean(member) }
 }
@@ -120,7 +124,7 @@ fn of_pod(member: &str) -> Take {
         }
     }
     fn labels(label: &str) -> Take {
-        if label == LABEL_JOBSET_NAME { Take::All } else { Take::Nothing }
+        if matches!(label, LABEL_JOBSET_NAME | LABEL_JOB_NAME) { Take::All } else { Take::Nothing }
     }
     fn spec(member: &str) -> Take {
         match member {
@@ -167,12 +171,14 @@ async fn read(cluster: &Cluster) -> Result<Facts, CliError> {
         let listing = cluster.each(kind, everywhere, ListParams::default(), take, |object| listed.push(object)).await;
         listing.map(|()| listed)
     };
-    let (jobs, pods, nodes) = tokio::join!(
+    let (jobs, mpijobs, pods, nodes) = tokio::join!(
         list(Kind::TrainJob, false, of_job),
+        list(Kind::MpiJob, false, of_job),
         list(Kind::Pod, true, of_pod),
         list(Kind::Node, true, take::lean)
     );
-    let (jobs, mut nodes) = (jobs?, nodes.unwrap_or_default());
+    // a cluster need not have MPIJobs, nor the user a right to them
+    let (jobs, mpijobs, mut nodes) = (jobs?, mpijobs.unwrap_or_default(), nodes.unwrap_or_default());
     let pods = match pods {
         Ok(pods) => pods,
         Err(_) => {
@@ -181,9 +187,10 @@ async fn read(cluster: &Cluster) -> Result<Facts, CliError> {
             list(Kind::Pod, false, of_pod).await?
         }
     };
-    let queues: BTreeSet<&str> = jobs.iter().filter_map(|job| object::label(job, KUEUE_QUEUE)).collect();
+    let queues: BTreeSet<&str> =
+        jobs.iter().chain(&mpijobs).filter_map(|job| object::label(job, KUEUE_QUEUE)).collect();
     let (workloads, positions) = if queues.is_empty() { Default::default() } else { kueue(cluster, &queues).await };
-    Ok(Facts { pods, nodes, workloads, positions, jobs })
+    Ok(Facts { pods, nodes, workloads, positions, jobs, mpijobs })
 }
 
 /// Kueue's Workloads of the namespace, and their positions where its visibility API answers.

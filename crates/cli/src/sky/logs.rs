@@ -3,20 +3,31 @@
 use super::clusters::{Found, Sky};
 use super::submit::{Trouble, value_error};
 use super::sync;
+use crate::bytes::{self, Piece};
 use crate::error::CliError;
 use api::object;
 use api::sky::ClusterPhase;
-use futures::io::{AsyncBufReadExt, AsyncRead};
+use futures::io::AsyncRead;
 use futures::{StreamExt, TryStreamExt};
-use kube::ResourceExt;
+use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DynamicObject, ListParams, LogParams, WatchEvent, WatchParams};
+use kube::{Api, ResourceExt};
 use managed::jobs::{Job, Status, jobs, log_file, stages};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+/// Lines in flight between the readers and the printer.
+const LINES_MAX: usize = 1024;
+/// Between two tries to read on.
+const RETRY: Duration = Duration::from_millis(300);
+/// How long the control plane may be away.
+const ABSENCE_MAX: Duration = Duration::from_secs(120);
 
 /// The pods of a job, by the names of its JobSets.
 fn pods_of(job: &Job) -> String {
@@ -49,7 +60,7 @@ pub(super) async fn follow(
         print(sky, found, &now, worker, tail).await?;
         return Ok(Some(now.status));
     }
-    let (lines, mut printed) = mpsc::unbounded_channel::<String>();
+    let (lines, mut printed) = mpsc::channel::<String>(LINES_MAX);
     let mut readers = JoinSet::new();
     let mut read: BTreeSet<String> = BTreeSet::new();
     let name = object::meta(&now.run, "name").to_owned();
@@ -65,26 +76,34 @@ pub(super) async fn follow(
         None => BTreeMap::new(),
         Some(tail) => last_lines(sky, &selector, worker, tail).await?,
     };
+    let mut patience = Patience::default();
     let end = 'watch: loop {
-        let there = sky.untyped_pods().list(&ListParams::default().labels(&selector)).await?;
+        let there = match sky.untyped_pods().list(&ListParams::default().labels(&selector)).await {
+            Ok(there) => there,
+            Err(error) => {
+                patience.wait(error.into()).await?;
+                continue;
+            }
+        };
+        patience = Patience::default();
         let version = there.metadata.resource_version.clone().unwrap_or_default();
         let start = |pod: DynamicObject, readers: &mut JoinSet<()>, read: &mut BTreeSet<String>| {
             let uid = pod.uid().unwrap_or_default();
             let begun = !matches!(object::text(&pod.data["status"], "phase"), "" | "Pending");
             if begun && is_of(&pod, worker) && read.insert(uid.clone()) {
                 let skip = told.get(&uid).copied().unwrap_or(0);
-                let (pods, lines, name) = (sky.pods(), lines.clone(), pod.name_any());
-                readers.spawn(async move {
-                    let wanted = LogParams { follow: true, ..LogParams::default() };
-                    if let Ok(stream) = pods.log_stream(&name, &wanted).await {
-                        hand_on(stream, &lines, skip).await;
-                    }
-                });
+                readers.spawn(read_pod(sky.pods(), pod.name_any(), lines.clone(), skip));
             }
         };
         there.items.into_iter().for_each(|pod| start(pod, &mut readers, &mut read));
         let wanted = WatchParams::default().labels(&selector);
-        let mut events = sky.untyped_pods().watch(&wanted, &version).await?.boxed();
+        let mut events = match sky.untyped_pods().watch(&wanted, &version).await {
+            Ok(events) => events.boxed(),
+            Err(error) => {
+                patience.wait(error.into()).await?;
+                continue;
+            }
+        };
         loop {
             tokio::select! {
                 Some(line) = printed.recv() => say(&line),
@@ -140,7 +159,7 @@ async fn last_lines(
         if !is_of(&pod, worker) {
             continue;
         }
-        let written = sky.pods().logs(&pod.name_any(), &LogParams::default()).await.unwrap_or_default();
+        let written = bytes::whole(&sky.pods(), &pod.name_any(), &LogParams::default()).await.unwrap_or_default();
         // what has no end yet comes with the rest of it
         let whole = written.rfind('\n').map_or("", |end| written.get(..end).unwrap_or_default());
         let lines = whole.lines().map(str::to_owned);
@@ -153,12 +172,74 @@ async fn last_lines(
     Ok(told)
 }
 
-async fn hand_on(stream: impl AsyncRead + Unpin, lines: &mpsc::UnboundedSender<String>, skip: usize) {
-    let mut read = std::pin::pin!(futures::io::BufReader::new(stream).lines().skip(skip));
-    while let Ok(Some(line)) = read.try_next().await {
-        if lines.send(line).is_err() {
-            return;
+/// Reads a pod's log to its end, also over restarts of the control plane, which end the stream as if all were read.
+async fn read_pod(pods: Api<Pod>, name: String, lines: mpsc::Sender<String>, skip: usize) {
+    let wanted = LogParams { follow: true, ..LogParams::default() };
+    let mut done = skip;
+    loop {
+        // looked at before the log: what that has afterwards is all
+        let has_ended = match pods.get_opt(&name).await {
+            Ok(Some(pod)) => {
+                let phase = pod.status.and_then(|status| status.phase).unwrap_or_default();
+                matches!(phase.as_str(), "Succeeded" | "Failed")
+            }
+            Ok(None) => true,
+            Err(_) => false,
+        };
+        match pods.log_stream(&name, &wanted).await {
+            Ok(stream) => match hand_on(stream, &lines, &mut done).await {
+                Some(true) if has_ended => return,
+                Some(_) => {}
+                None => return,
+            },
+            Err(_) if has_ended => return,
+            Err(_) => {}
         }
+        tokio::time::sleep(RETRY).await;
+    }
+}
+
+/// How long a control plane that does not answer is waited for.
+#[derive(Default)]
+struct Patience {
+    since: Option<Instant>,
+}
+
+impl Patience {
+    /// Waits a little; the error, where it is another one, or has lasted for too long.
+    async fn wait(&mut self, error: CliError) -> Result<(), CliError> {
+        let CliError::Unreachable { .. } = error else { return Err(error) };
+        if self.since.is_none() {
+            eprintln!("the control plane does not answer; the job goes on, and its output follows");
+        }
+        if self.since.get_or_insert_with(Instant::now).elapsed() > ABSENCE_MAX {
+            return Err(error);
+        }
+        tokio::time::sleep(RETRY).await;
+        Ok(())
+    }
+}
+
+/// Hands on the lines of a stream but for those that were before, and counts them. `Some(true)`: the stream has ended; `Some(false)`: it
+/// broke off; `None`: nobody reads on.
+async fn hand_on(stream: impl AsyncRead + Unpin, lines: &mpsc::Sender<String>, done: &mut usize) -> Option<bool> {
+    let mut pieces = bytes::Pieces::new(futures::io::BufReader::new(stream));
+    let mut left = *done;
+    loop {
+        let text = match pieces.next().await {
+            Ok(Some(Piece::Line { text, .. })) => text,
+            Ok(Some(Piece::State(_))) => continue,
+            Ok(None) => return Some(true),
+            Err(_) => return Some(false),
+        };
+        if left > 0 {
+            left -= 1;
+            continue;
+        }
+        if lines.send(text).await.is_err() {
+            return None;
+        }
+        *done += 1;
     }
 }
 
@@ -229,7 +310,7 @@ async fn written(sky: &Sky, found: &Found, job: &Job, worker: Option<u32>) -> Re
                     && is_of(pod, Some(rank))
             });
             let text = match pod {
-                Some(pod) => sky.pods().logs(&pod.name_any(), &LogParams::default()).await.ok(),
+                Some(pod) => bytes::whole(&sky.pods(), &pod.name_any(), &LogParams::default()).await.ok(),
                 None => None,
             };
             let text = match text.filter(|text| !text.is_empty()) {

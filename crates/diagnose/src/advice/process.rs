@@ -53,11 +53,14 @@ fn exceptions(reason: Reason) -> Option<Advice> {
         ),
         Reason::MissingModule => say(
             &[
+                "{local_why}",
                 "module {module} is not installed for {python}",
                 "module {module} is not installed where {who} ran",
                 "a module that the script imports is not installed",
             ],
             &[
+                ("{local_fix}", "{rerun_path}"),
+                ("{local_fix}", ""),
                 ("install it into the environment that runs the job", "{install} {package}"),
                 (
                     "@local install it into an environment of the project (the system's Python refuses pip)",

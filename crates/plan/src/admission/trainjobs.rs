@@ -9,6 +9,7 @@ use crate::job::{Job, list};
 use crate::plugins::{Findings, PLUGINS, Validation, View};
 use crate::runtime::{Runtime, RuntimeKind};
 use crate::snapshot;
+use crate::warnings;
 use api::field::{Error, Path};
 use api::object;
 use jiff::Timestamp;
@@ -81,7 +82,8 @@ fn prune(value: &mut Value) {
 }
 
 /// Warnings about a TrainJob that is created (`old` absent) or updated, or why it is refused. `view` finds runtimes, the
-/// TrainJob's snapshot and JobSet, and PriorityClasses.
+/// TrainJob's snapshot and JobSet, and PriorityClasses. Settings without
+/// the expected effect are warned of when they are new.
 pub fn validate_trainjob(new: &Value, old: Option<&Value>, view: View<'_>) -> Result<Vec<String>, Denial> {
     let job = Job::parse(new);
     let before = old.map(Job::parse);
@@ -111,6 +113,9 @@ pub fn validate_trainjob(new: &Value, old: Option<&Value>, view: View<'_>) -> Re
     };
     for plugin in PLUGINS {
         plugin.validate(&cx, &mut findings);
+    }
+    if findings.errors.is_empty() && before.as_ref().is_none_or(|before| !same_but_suspension(before, &job)) {
+        findings.warnings.extend(warnings::at_admission(&job, &runtime));
     }
     verdict(&findings.errors, findings.warnings)
 }

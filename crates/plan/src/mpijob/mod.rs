@@ -7,6 +7,7 @@
 //! stays.
 
 mod asked;
+mod changed;
 mod children;
 pub mod controller;
 mod faults;

@@ -6,7 +6,7 @@
 
 pub mod coscheduling;
 #[cfg(test)]
-mod fixture;
+pub(crate) mod fixture;
 pub mod flux;
 mod gang;
 pub mod jax;

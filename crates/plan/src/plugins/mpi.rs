@@ -20,6 +20,9 @@ use serde_json::{Value, json};
 /// Sorted: faults name offenders in this order.
 const RESERVED: [&str; 4] = [OMPI_HOSTFILE, OMPI_KEEP_FQDN, OMPI_DEFAULT_SLOTS, OMPI_RSH_ARGS];
 
+/// Names of variables, separated by semicolons, that Open MPI passes on to all ranks.
+const OMPI_ENV_LIST: &str = "OMPI_MCA_mca_base_env_list";
+
 const SSH_VOLUME: &str = "mpi-ssh-auth";
 const HOSTFILE_VOLUME: &str = "mpi-hostfile";
 
@@ -56,6 +59,7 @@ impl Plugin for Mpi {
             set.count = if policy.run_launcher_as_node() { (nodes - 1).max(1) } else { nodes };
         }
         let slots = slots(info, job, &policy);
+        let passes_on = job.trainer.as_ref().is_some_and(|t| !t.env.is_empty()) && passes_variables_on(job, info);
         for set in &mut info.pod_sets {
             let launcher = set.name == LAUNCHER;
             if !launcher && set.name != NODE {
@@ -68,9 +72,17 @@ impl Plugin for Mpi {
             let Some(node) = set.container_mut(NODE) else { continue };
             let path = policy.ssh_auth_mount_path();
             upsert::mount(&mut node.volume_mounts, json!({"name": SSH_VOLUME, "mountPath": path}));
+            let variables = job.trainer.as_ref().map(|trainer| trainer.env.as_slice()).unwrap_or_default();
             if launcher {
                 upsert::mount(&mut node.volume_mounts, json!({"name": HOSTFILE_VOLUME, "mountPath": HOSTFILE_DIR}));
                 tell_mpirun(node, policy.implementation(), slots)?;
+                if passes_on {
+                    let names: Vec<&str> = variables.iter().filter_map(|variable| variable["name"].as_str()).collect();
+                    upsert::env_value(&mut node.env, OMPI_ENV_LIST, names.join(";"));
+                }
+            } else {
+                // Fixed (trainer#4076): where ssh starts programs with the environment of the pod, as on this machine, this is enough.
+                upsert::env_all(&mut node.env, variables);
             }
         }
         Ok(())
@@ -96,6 +108,20 @@ impl Plugin for Mpi {
     fn watches(&self) -> Vec<Gvk> {
         keys::watches()
     }
+}
+
+/// Whether mpirun can be told to pass the TrainJob's variables on to all ranks: it is called in the command, and is not told which
+/// variables to pass on already. Open MPI refuses to start where both are given.
+pub(crate) fn passes_variables_on(job: &Job, info: &Info) -> bool {
+    let Some(trainer) = &job.trainer else { return false };
+    let given = trainer.command.iter().chain(&trainer.args).flatten();
+    let of_runtime = info.by_name(LAUNCHER).and_then(|set| set.container(NODE)).map(|node| node.command.as_slice());
+    let own = trainer.command.is_none().then_some(of_runtime).flatten().unwrap_or_default();
+    let text: Vec<&str> = given.chain(own).flat_map(|words| words.split_whitespace()).collect();
+    let calls = |word: &&str| ["mpirun", "mpiexec"].iter().any(|program| word.contains(program));
+    let chooses = |word: &&str| matches!(*word, "-x" | "--x") || word.contains("mca_base_env_list");
+    let is_set = trainer.env.iter().any(|variable| variable["name"] == OMPI_ENV_LIST);
+    text.iter().any(calls) && !text.iter().any(chooses) && !is_set
 }
 
 fn hostfile_name(job: &Job) -> String {

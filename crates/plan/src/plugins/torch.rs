@@ -93,7 +93,32 @@ impl Plugin for Torch {
                 command.extend(arguments);
             }
         }
+        allow_checkpoints(info, job);
         inject(info, job, &policy, pet)
+    }
+}
+
+/// Seconds after which torchrun kills its ranks where nothing is said.
+const TORCHRUN_GRACE_SECS: i64 = 30;
+/// What torchrun itself needs of a pod's grace period after its ranks have ended.
+const TORCHRUN_END_SECS: i64 = 5;
+/// Seconds that torchrun gives its ranks between SIGTERM and SIGKILL.
+const SHUTDOWN_TIMEOUT: &str = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT";
+
+/// Lets ranks use a pod's longer grace period for their checkpoints (pytorch#119856): torchrun kills them after 30 s otherwise.
+fn allow_checkpoints(info: &mut Info, job: &Job) {
+    let Some(at) = info.pod_sets.iter().position(|set| set.ancestor == Some(Ancestor::Trainer)) else { return };
+    let pod = info.template.pointer(&format!("/replicatedJobs/{at}/template/spec/template/spec"));
+    let grace = pod.and_then(|pod| pod.get("terminationGracePeriodSeconds")?.as_i64()).unwrap_or(TORCHRUN_GRACE_SECS);
+    let timeout = grace.saturating_sub(TORCHRUN_END_SECS);
+    let is_set = job.trainer.as_ref().is_some_and(|t| t.env.iter().any(|e| e["name"] == SHUTDOWN_TIMEOUT));
+    if timeout <= TORCHRUN_GRACE_SECS || is_set {
+        return;
+    }
+    if let Some(node) = info.pod_sets.get_mut(at).and_then(|set| set.container_mut(NODE))
+        && node.env.iter().all(|variable| variable["name"] != SHUTDOWN_TIMEOUT)
+    {
+        upsert::env_value(&mut node.env, SHUTDOWN_TIMEOUT, timeout.to_string());
     }
 }
 

@@ -252,3 +252,39 @@ fn pod_groups_say_how_many() {
         assert_eq!(told(&model, "c"), "0/1 nodes are available: 1 Insufficient cpu (needs 2, 0 free of 4).");
     }
 }
+
+/// A pod of the JobSet `train`, of its first attempt.
+fn train_pod(name: &str, more: Value) -> Value {
+    let mut made =
+        pod(name, "1", json!({"metadata": {"labels": {keys::JOBSET_NAME: "train", keys::RESTART_ATTEMPT: "0"}}}));
+    merge(&mut made, &more);
+    made
+}
+
+#[test]
+fn a_run_starts_after_the_pods_of_the_run_before_it() {
+    let leaving = |phase: &str, node: &str| json!({"metadata": {"deletionTimestamp": "2026-01-01T00:01:00Z"}, "spec": {"nodeName": node}, "status": {"phase": phase}});
+    let later_attempt = json!({"metadata": {"labels": {keys::RESTART_ATTEMPT: "1"}}});
+    for more in [json!({}), later_attempt] {
+        let mut model = Model::of([
+            node("n", "8", json!({})),
+            node("away", "8", json!({})),
+            train_pod("old-0", leaving("Running", "n")),
+            train_pod("old-1", leaving("Running", "away")),
+            train_pod("new", more),
+        ]);
+        run(&mut model);
+        assert_eq!(bound(&model), ["old-0:n", "old-1:away"]);
+        let why = told(&model, "new");
+        assert!(why.starts_with("2 pods of the run before it are still ending"), "{why}");
+        // of one the node is away, and of the other the processes have ended
+        let mut away = node("away", "8", json!({}));
+        merge(&mut away, &json!({"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}));
+        model.put(away);
+        run(&mut model);
+        assert!(!bound(&model).iter().any(|pod| pod.starts_with("new")), "{:?}", bound(&model));
+        model.put(train_pod("old-0", leaving("Succeeded", "n")));
+        run(&mut model);
+        assert!(bound(&model).contains(&"new:n".to_owned()), "{:?}", bound(&model));
+    }
+}

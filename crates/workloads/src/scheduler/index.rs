@@ -169,9 +169,13 @@ impl Index {
             }
             self.touched_nodes.insert(node.clone());
         }
+        let is_leaving = members.leaving.contains(key);
         if let Some(jobset) = gang::jobset_of(object) {
             members.jobsets.insert(jobset.clone());
-            self.of_jobset.entry(jobset).or_default().insert(pod.group.clone());
+            self.of_jobset.entry(jobset.clone()).or_default().insert(pod.group.clone());
+            if is_leaving {
+                self.touch_jobset(&jobset);
+            }
         }
         self.touched_groups.insert(pod.group.clone());
         self.pods.insert(key.clone(), pod);
@@ -180,6 +184,7 @@ impl Index {
     pub(super) fn remove_pod(&mut self, key: &Key) -> Option<Pod> {
         let pod = self.pods.remove(key)?;
         let object = pod.object();
+        let mut left = None;
         if let Some(members) = self.groups.get_mut(&pod.group) {
             match &pod.state {
                 State::Waits => _ = members.waiting.remove(&(pod.rank, key.clone())),
@@ -188,6 +193,7 @@ impl Index {
                     members.live -= usize::from(pod.state != State::Ended);
                     if members.leaving.remove(key) {
                         members.live_leaving -= usize::from(pod.state != State::Ended);
+                        left = gang::jobset_of(&object);
                     }
                     members.failed -= usize::from(object["status"]["phase"] == "Failed");
                     let name = &*pod.role;
@@ -216,6 +222,7 @@ impl Index {
         if let Some(pod_group) = gang::pod_group_of(&object) {
             remove_from(&mut self.of_pod_group, &pod_group, key);
         }
+        left.iter().for_each(|jobset| self.touch_jobset(jobset));
         self.touched_groups.insert(pod.group.clone());
         Some(pod)
     }
@@ -239,7 +246,10 @@ impl Index {
             return;
         }
         let name: Arc<str> = name.into();
-        self.nodes.remove(&name);
+        let was_up = self.nodes.remove(&name).is_some_and(|node| node::is_up(&node.object));
+        if was_up != object.is_some_and(|node| node::is_up(node)) {
+            self.touch_leaving(&name);
+        }
         self.heads.look_anew();
         if self.is_kept(&name) {
             self.drop_reservation();
@@ -280,6 +290,20 @@ impl Index {
     /// The groups that have pods of a JobSet.
     pub(super) fn groups_of(&self, jobset: &Key) -> impl Iterator<Item = &Group> {
         self.of_jobset.get(jobset).into_iter().flatten()
+    }
+
+    /// The groups that wait for pods of this node to end.
+    fn touch_leaving(&mut self, node: &Arc<str>) {
+        let pods = self.on_node.get(node).into_iter().flatten().filter_map(|key| self.pods.get(key));
+        let leaving: Vec<(Group, Option<Key>)> = pods
+            .map(|pod| (pod, pod.object()))
+            .filter(|(_, object)| object::is_terminating(object))
+            .map(|(pod, object)| (pod.group.clone(), gang::jobset_of(&object)))
+            .collect();
+        for (group, jobset) in leaving {
+            self.touched_groups.insert(group);
+            jobset.iter().for_each(|jobset| self.touch_jobset(jobset));
+        }
     }
 
     fn touch_jobset(&mut self, jobset: &Key) {
@@ -374,9 +398,13 @@ impl Index {
         for seat in &members.seats {
             self.keep_seat(seat, Node::take);
         }
-        for unit in self.units_of(group, &members) {
+        let ending = self.ending(&members);
+        for mut unit in self.units_of(group, &members) {
+            if unit.pods.iter().any(|key| self.pods.get(key).is_some_and(|pod| !pod.is_room)) {
+                unit.ending = ending.clone();
+            }
             let (key, place) = (unit.place.unit.clone(), unit.place.clone());
-            if unit.missing == 0 {
+            if unit.is_ready() {
                 let pods = &self.pods;
                 let sample = |shape: &Shape| {
                     let pods = unit.pods.iter().filter_map(|key| pods.get(key));

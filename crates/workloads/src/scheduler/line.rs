@@ -71,6 +71,14 @@ pub(super) struct Place {
     pub unit: Key,
 }
 
+/// Pods that are being deleted and still run.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Ending {
+    pub pods: usize,
+    /// When the last of them is killed.
+    pub at: Option<Timestamp>,
+}
+
 /// Pods that are placed together.
 #[derive(Debug)]
 pub(super) struct Unit {
@@ -83,6 +91,8 @@ pub(super) struct Unit {
     pub needed: usize,
     /// How many pods are not there yet, or may not be placed yet.
     pub missing: usize,
+    /// Pods of an earlier run that have not ended yet: the unit starts after them.
+    pub ending: Ending,
     pub place: Arc<Place>,
     /// How many of the pods that are placed at once have which shape.
     pub wants: Vec<(Arc<Shape>, u64)>,
@@ -92,6 +102,11 @@ impl Unit {
     /// It replaces a member of a gang that runs.
     pub(super) fn replaces(&self) -> bool {
         !self.place.is_new
+    }
+
+    /// Whether it may get nodes: all its pods are there, and nothing of an earlier run is left.
+    pub(super) fn is_ready(&self) -> bool {
+        self.missing == 0 && self.ending.pods == 0
     }
 
     /// Whether it needs more than one pod.

@@ -1,8 +1,9 @@
 //! The pods of a group: what units those that wait form, and what seats it keeps for those that are made anew.
 
 use super::gang::{self, Group, Seat};
-use super::index::Index;
-use super::line::{Place, Shape, Unit};
+use super::index::{Index, State};
+use super::line::{Ending, Place, Shape, Unit};
+use super::node;
 use super::pod::Pod;
 use api::jobset::keys;
 use api::object::{self, Key};
@@ -139,6 +140,24 @@ impl Index {
         }
     }
 
+    /// The pods that have to end before a group's waiting ones start: those that are being deleted, of this group and of its JobSet's
+    /// earlier attempts, so that no two runs of a job write to the same files. Pods of a node that does not report are not
+    /// waited for: their objects may stay for as long as the node is away.
+    pub(super) fn ending(&self, members: &Members) -> Ending {
+        let mut ending = Ending::default();
+        let others = members.jobsets.iter().flat_map(|jobset| self.groups_of(jobset));
+        let others = others.filter_map(|group| self.groups.get(group));
+        for key in others.chain([members]).flat_map(|members| &members.leaving) {
+            let Some(pod) = self.pods.get(key) else { continue };
+            let State::On(node) = &pod.state else { continue };
+            if self.nodes.get(node).is_some_and(|node| node::is_up(&node.object)) {
+                ending.pods += 1;
+                ending.at = ending.at.max(object::meta(&pod.object(), "deletionTimestamp").parse().ok());
+            }
+        }
+        ending
+    }
+
     /// How many pods of the JobSet that these belong to may start by now; `None` where they belong to none.
     fn startable(&self, members: &Members) -> Option<usize> {
         let pod = self.pods.get(&members.waiting.first()?.1)?.object();
@@ -167,6 +186,7 @@ impl Index {
             name: name.to_owned(),
             needed,
             missing,
+            ending: Ending::default(),
             place: Arc::new(place),
             wants: wants.into_iter().collect(),
             pods,

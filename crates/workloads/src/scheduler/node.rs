@@ -269,6 +269,11 @@ pub(super) fn readiness(node: &Value) -> Option<&str> {
     conditions.find(|c| object::text(c, "type") == "Ready").map(|c| object::text(c, "status"))
 }
 
+/// Whether its agent reports: pods of one that does not may have to stay until it comes back.
+pub(super) fn is_up(node: &Value) -> bool {
+    readiness(node).is_none_or(|ready| ready == "True")
+}
+
 /// Whether a toleration lets a pod onto a tainted node.
 fn tolerates(toleration: &Value, taint: &Value) -> bool {
     let text = |value, member| object::text(value, member);
@@ -306,7 +311,7 @@ pub(super) fn explain(refusals: &[Vec<Reason>]) -> String {
 /// What a message says without its amounts: those in brackets, and how much of a gang fits.
 pub(super) fn gist(message: &str) -> String {
     let (mut gist, mut rest) = (String::new(), message);
-    while let Some(at) = rest.find(" (needs ") {
+    while let Some(at) = [" (needs ", " (at most "].into_iter().filter_map(|amount| rest.find(amount)).min() {
         gist += &rest[..at];
         rest = rest[at..].find(')').map_or("", |end| &rest[at + end + 1..]);
     }

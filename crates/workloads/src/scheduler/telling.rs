@@ -1,7 +1,7 @@
 //! Messages to pods that wait: written beside the placement of others, and a few at a time.
 
 use super::index::{Index, State};
-use super::line::{Place, Unit};
+use super::line::{Ending, Place, Unit};
 use super::{AMOUNTS_SECS, INCOMPLETE_SECS, event, node};
 use api::object::{self, Key, Target};
 use jiff::{SignedDuration, Timestamp};
@@ -114,9 +114,16 @@ impl Teller {
     ) {
         let Some(unit) = index.units.remove(&place.unit) else { return };
         let due = api::time::later_secs(unit.place.created.unwrap_or(now), INCOMPLETE_SECS);
-        if unit.missing > 0 && due > now {
-            self.later.insert(place.clone(), due);
-        } else if let Some(text) = if unit.missing > 0 { Some(incomplete(&unit)) } else { index.why(&unit) } {
+        let why = match &unit {
+            Unit { ending, .. } if ending.pods > 0 => Some(held_up(ending, now)),
+            Unit { missing: 0, .. } => index.why(&unit),
+            _ if due > now => {
+                self.later.insert(place.clone(), due);
+                None
+            }
+            _ => Some(incomplete(&unit)),
+        };
+        if let Some(text) = why {
             decision.report.note(format!("{}: {text}", place.unit.name));
             for key in &unit.pods {
                 let Some(pod) = index.pods.get(key).filter(|pod| !pod.is_room) else { continue };
@@ -138,6 +145,18 @@ impl Teller {
 fn incomplete(unit: &Unit) -> String {
     let (there, wanted) = (unit.pods.len(), unit.pods.len() + unit.missing);
     format!("gang {} has {there} of {wanted} pods; it starts when all are there", unit.name)
+}
+
+/// What a unit says that starts after the pods of its earlier run.
+fn held_up(ending: &Ending, now: Timestamp) -> String {
+    let which = match ending.pods {
+        1 => "1 pod of the run before it is".to_owned(),
+        pods => format!("{pods} pods of the run before it are"),
+    };
+    match ending.at.map(|at| at.as_second() - now.as_second()) {
+        Some(left) if left > 0 => format!("{which} still ending (at most {left} s)"),
+        _ => format!("{which} still ending"),
+    }
 }
 
 enum Told {

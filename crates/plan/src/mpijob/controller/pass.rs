@@ -4,8 +4,8 @@ use super::Observed;
 use crate::annotations::Options;
 use crate::mpijob::retry::{Failure, Stage};
 use crate::mpijob::status::{Draft, Seen, event, job_is, phase};
-use crate::mpijob::{Settings, asked, children, reach, retry};
-use api::mpi::{CleanPodPolicy, MpiJob, Reason, ReplicaType};
+use crate::mpijob::{Settings, asked, changed, children, reach, retry};
+use api::mpi::{CleanPodPolicy, ConditionType, MpiJob, Reason, ReplicaType};
 use api::object;
 use api::object::{Key, Target};
 use jiff::Timestamp;
@@ -42,9 +42,14 @@ impl Pass<'_> {
         }
         let pods = observed.launcher_pods.iter().map(|pod| &**pod);
         let told = reach::told(pods, &self.job.spec, &self.key, &observed.stored, now);
-        if self.draft.status.is_finished() && self.draft.status.completion_time.is_some() {
+        let is_over = self.draft.status.is_finished() && self.draft.status.completion_time.is_some();
+        let launcher_ended =
+            observed.launcher.as_ref().is_some_and(|job| job_is(job, "Complete") || job_is(job, "Failed"));
+        if is_over || (self.has_lost_workers() && !launcher_ended) {
             self.tell(told);
-            self.expire(now);
+            if is_over {
+                self.expire(now);
+            }
             if self.clean_policy() == CleanPodPolicy::None {
                 self.decision.report.note("finished: workers stay");
                 return Ok(());
@@ -111,6 +116,16 @@ impl Pass<'_> {
             self.draft.status = self.job.status.clone();
         }
         Ok(())
+    }
+
+    /// Whether the job has failed because workers were evicted, before its launcher has ended: it is over all the same, and the workers
+    /// that are left go as its policy says (mpi-operator#643). Upstream leaves them running.
+    fn has_lost_workers(&self) -> bool {
+        let failed = self.job.status.condition(ConditionType::Failed);
+        failed
+            .is_some_and(|failed| failed.status == "True" && failed.reason.as_deref() == Some(Reason::Evicted.as_str()))
+            && self.clean_policy() != CleanPodPolicy::None
+            && !self.replaces_workers()
     }
 
     /// Counts a failed attempt on the job. The rest of the pass is for the job as it will be then.
@@ -210,6 +225,12 @@ impl Pass<'_> {
         match (self.job.spec.is_suspended(), is_suspended) {
             (true, false) => self.decision.writes.push(children::suspend(launcher)),
             (false, true) if has_ended => {}
+            (false, true) if changed::is_outdated(launcher, self.job, &self.key, self.uid(), self.settings) => {
+                self.decision.report.note("the launcher was changed while it was suspended: it is made anew");
+                if let Some(op) = deletion(launcher) {
+                    self.write(op);
+                }
+            }
             (false, true) if reach::holds_launcher_back(self.job, self.settings) && !self.may_launch(workers) => {}
             (false, true) => {
                 let mut writes = children::resume(launcher, self.job, &self.key, self.uid(), self.settings);

@@ -1,0 +1,193 @@
+//! Lines of what containers print, which is bytes: invalid UTF-8 never ends a stream, and a carriage return redraws a line.
+
+use futures::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt, FutureExt};
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube::api::LogParams;
+use regex::Regex;
+use std::io;
+use std::sync::LazyLock;
+
+/// Bytes of a line at most; a longer one comes in parts.
+const LINE_MAX: usize = 1024 * 1024;
+
+/// What a stream brings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Piece {
+    /// A line that has ended, without its end; of one that was redrawn its last state.
+    Line { text: String, was_redrawn: bool },
+    /// The state of a line that is being redrawn and has not ended.
+    State(String),
+}
+
+/// A stream of bytes, read line by line.
+pub(crate) struct Pieces<R> {
+    stream: R,
+    line: Vec<u8>,
+    /// How much of the line was told as a state.
+    told: usize,
+}
+
+impl<R: AsyncBufRead + Unpin> Pieces<R> {
+    pub(crate) fn new(stream: R) -> Self {
+        Self { stream, line: Vec::new(), told: 0 }
+    }
+
+    /// The next piece; `None` at the end of the stream.
+    ///
+    /// Errors: the stream's.
+    pub(crate) async fn next(&mut self) -> io::Result<Option<Piece>> {
+        loop {
+            let is_new = self.line.len() > self.told;
+            // all that is there at once belongs together: only then is a state worth showing
+            let filled = self.stream.fill_buf().now_or_never();
+            let waits = filled.is_none();
+            if waits && is_new && self.line.contains(&b'\r') {
+                self.told = self.line.len();
+                if let Some(text) = state(&self.line) {
+                    return Ok(Some(Piece::State(text)));
+                }
+            }
+            let bytes = self.stream.fill_buf().await?;
+            if bytes.is_empty() {
+                return Ok((!self.line.is_empty()).then(|| self.end()));
+            }
+            let end = bytes.iter().position(|byte| *byte == b'\n');
+            let room = LINE_MAX.saturating_sub(self.line.len());
+            let take = end.unwrap_or(bytes.len()).min(room);
+            self.line.extend_from_slice(&bytes[..take]);
+            let is_end = end == Some(take);
+            self.stream.consume_unpin(take + usize::from(is_end));
+            if is_end || self.line.len() >= LINE_MAX {
+                return Ok(Some(self.end()));
+            }
+        }
+    }
+
+    fn end(&mut self) -> Piece {
+        let line = std::mem::take(&mut self.line);
+        self.told = 0;
+        let whole = line.strip_suffix(b"\r").unwrap_or(&line);
+        let was_redrawn = whole.contains(&b'\r');
+        let text =
+            if was_redrawn { state(whole).unwrap_or_default() } else { String::from_utf8_lossy(whole).into_owned() };
+        Piece::Line { text, was_redrawn }
+    }
+}
+
+/// What a terminal would show of a line with carriage returns: what follows the last one, where anything does. The time with which a
+/// line of a log begins stands before the first one, and stays.
+fn state(line: &[u8]) -> Option<String> {
+    let text = String::from_utf8_lossy(line);
+    let last = text.rsplit('\r').find(|part| !part.trim().is_empty())?;
+    let first = text.split('\r').next().unwrap_or_default();
+    let stamp = first.split_once(' ').map(|(stamp, _)| stamp).filter(|stamp| is_time(stamp));
+    let stamp = stamp.or_else(|| Some(first).filter(|first| is_time(first.trim_end())));
+    Some(match stamp {
+        Some(stamp) if !last.starts_with(stamp) => format!("{} {last}", stamp.trim_end()),
+        _ => last.to_owned(),
+    })
+}
+
+fn is_time(word: &str) -> bool {
+    word.len() > 19 && word.ends_with('Z') && word.as_bytes().get(10) == Some(&b'T')
+}
+
+/// All that the log of a pod's container has. Bytes that are no UTF-8 become replacement characters.
+///
+/// Errors: the log cannot be opened, or breaks off.
+pub(crate) async fn whole(api: &Api<Pod>, pod: &str, parameters: &LogParams) -> kube::Result<String> {
+    let mut stream = std::pin::pin!(api.log_stream(pod, parameters).await?);
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes).await.map_err(kube::Error::ReadEvents)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// The last state of a line that a log holds whole, with its carriage returns.
+pub(crate) fn last_state(line: &str) -> &str {
+    line.rsplit('\r').find(|part| !part.trim().is_empty()).unwrap_or_default()
+}
+
+/// Whether a line is a progress bar: those of tqdm, pip and Hugging Face, which launchers may print line by line.
+pub(crate) fn is_bar(text: &str) -> bool {
+    static BAR: LazyLock<Regex> = LazyLock::new(|| {
+        let tqdm = r"\d{1,3}%\|[^|]*\|";
+        let counts = r"\d+(?:\.\d+)?[kMGT]?(?:it|B|ba|ex|examples)? ?\[\d{2}:\d{2}(?::\d{2})?,";
+        let blocks = r"[━╸╺█▏▎▍▌▋▊▉#=]{8,}.*\d";
+        Regex::new(&format!("(?:{tqdm})|(?:{counts})|^ *(?:{blocks})")).expect("invariant: the expression is valid")
+    });
+    text.len() <= 4096 && BAR.is_match(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::executor::block_on;
+    use futures::io::BufReader;
+    use futures::stream::TryStreamExt;
+    use proptest::prelude::*;
+
+    fn read(chunks: Vec<Vec<u8>>) -> Vec<Piece> {
+        let stream = futures::stream::iter(chunks.into_iter().map(io::Result::Ok)).into_async_read();
+        let mut pieces = Pieces::new(BufReader::new(stream));
+        let mut out = Vec::new();
+        while let Some(piece) = block_on(pieces.next()).unwrap() {
+            out.push(piece);
+        }
+        out
+    }
+
+    fn lines(chunks: Vec<Vec<u8>>) -> Vec<String> {
+        let text = |piece| match piece {
+            Piece::Line { text, .. } => Some(text),
+            Piece::State(_) => None,
+        };
+        read(chunks).into_iter().filter_map(text).collect()
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_end_nothing() {
+        assert_eq!(
+            lines(vec![b"caf\xe9 \xff\n".to_vec(), b"after\n\nlast".to_vec()]),
+            ["caf\u{fffd} \u{fffd}", "after", "", "last"]
+        );
+    }
+
+    #[test]
+    fn a_redrawn_line_is_its_last_state() {
+        let redrawn = |text: &str| Piece::Line { text: text.to_owned(), was_redrawn: true };
+        assert_eq!(read(vec![b"\r 0%\r 50%\r100%\n".to_vec()]), [redrawn("100%")]);
+        assert_eq!(lines(vec![b"plain\r\n".to_vec()]), ["plain"]);
+        let stamp = "2026-01-01T00:00:00.000000000Z";
+        assert_eq!(lines(vec![format!("{stamp} \r 1%\r 2%\r\n").into_bytes()]), [format!("{stamp}  2%")]);
+        assert_eq!(last_state("\r 1%\r 2%\r"), " 2%");
+    }
+
+    #[test]
+    fn bars_are_known_and_numbers_are_none() {
+        for bar in [
+            "epoch 0:  17%|█▋        | 2/12 [00:00<00:03,  3.1it/s, loss=0.4]",
+            "100%|##########| 10/10 [00:01<00:00,  9.9it/s]",
+            "0it [00:00, ?it/s]",
+            "   ━━━━━━━━━━━━━━━━━━━━ 1.2/3.4 MB 5.6 MB/s eta 0:00:01",
+        ] {
+            assert!(is_bar(bar), "{bar}");
+        }
+        for line in
+            ["loss 0.5", "accuracy: 17%", "| a | b |", "step 3/12 done", "=====", "# heading", "epoch 1: 50% done"]
+        {
+            assert!(!is_bar(line), "{line}");
+        }
+    }
+
+    proptest! {
+        /// However random bytes are split, the lines are the same, and all that has an end arrives.
+        #[test]
+        fn splits_change_nothing(bytes in prop::collection::vec(prop_oneof![any::<u8>(), Just(b'\n'), Just(b'\r'), Just(0xc3)], 0..200), at in 0..200_usize) {
+            let at = at.min(bytes.len());
+            let whole = lines(vec![bytes.clone()]);
+            prop_assert_eq!(&whole, &lines(vec![bytes[..at].to_vec(), bytes[at..].to_vec()]));
+            prop_assert_eq!(whole.len(), bytes.split_inclusive(|byte| *byte == b'\n').count());
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! Commands about jobs with their names resolved: which kind of job each name means is known before the command begins.
+
+use crate::args::{Command, GetArgs, WaitFor};
+use crate::connect::Cluster;
+use crate::error::CliError;
+use crate::subject::Subject;
+
+/// Replaces each name by the shortest one that says the kind: `NAME` of a TrainJob, `mpijob/NAME`, `optimizationjob/NAME`.
+///
+/// Errors: a kind that does not exist; no such job.
+pub(crate) async fn names(command: &mut Command, cluster: &Cluster) -> Result<(), CliError> {
+    let name = match command {
+        Command::Get(GetArgs { job: Some(job), .. }) if !is_kind(job) => job,
+        Command::Describe(args) => &mut args.job,
+        Command::Explain(args) => match &mut args.subject {
+            Some(subject) => subject,
+            None => return Ok(()),
+        },
+        Command::Logs(args) => &mut args.job,
+        Command::Top(args) => match &mut args.job {
+            Some(job) => job,
+            None => return Ok(()),
+        },
+        Command::Exec(args) => &mut args.job,
+        Command::Shell(args) => &mut args.job,
+        Command::Metrics(args) => &mut args.job,
+        Command::Wait(args) => {
+            let found = Subject::find(cluster, &args.job).await;
+            match found {
+                // what does not exist is deleted
+                Err(CliError::NotFound { .. }) if args.state == WaitFor::Deleted => {}
+                found => args.job = found?.short_name(),
+            }
+            return Ok(());
+        }
+        _ => return Ok(()),
+    };
+    *name = Subject::find(cluster, name).await?.short_name();
+    Ok(())
+}
+
+/// Whether a word after `get` means all jobs of a kind.
+pub(crate) fn is_kind(word: &str) -> bool {
+    matches!(word, "mpijob" | "mpijobs" | "trainjob" | "trainjobs" | "optimizationjob" | "optimizationjobs")
+}

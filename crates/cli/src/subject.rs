@@ -1,0 +1,225 @@
+//! Which job a command means: `NAME`, `KIND/NAME` or `KIND.GROUP/NAME`, as kubectl writes them and as our own answers print them.
+
+use crate::codes::ErrorCode;
+use crate::connect::{Cluster, Kind, pods_of};
+use crate::error::CliError;
+use crate::mpijob::state::State;
+use crate::trials;
+use crate::view::Phase;
+use api::object;
+use api::trainer::names::LABEL_JOBSET_NAME;
+use serde_json::Value;
+
+/// The kinds of jobs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum JobKind {
+    Train,
+    Mpi,
+    /// A search for parameters, whose trials are TrainJobs.
+    Search,
+}
+
+impl JobKind {
+    /// In the order in which a bare name is looked up.
+    pub(crate) const ALL: [Self; 3] = [Self::Train, Self::Mpi, Self::Search];
+
+    pub(crate) fn kind(self) -> Kind {
+        match self {
+            Self::Train => Kind::TrainJob,
+            Self::Mpi => Kind::MpiJob,
+            Self::Search => Kind::OptimizationJob,
+        }
+    }
+
+    /// As messages call it.
+    pub(crate) fn title(self) -> &'static str {
+        match self {
+            Self::Train => "TrainJob",
+            Self::Mpi => api::mpi::KIND,
+            Self::Search => "OptimizationJob",
+        }
+    }
+
+    fn singular(self) -> &'static str {
+        match self {
+            Self::Train => "trainjob",
+            Self::Mpi => "mpijob",
+            Self::Search => "optimizationjob",
+        }
+    }
+
+    fn group(self) -> &'static str {
+        match self {
+            Self::Train | Self::Search => api::trainer::GROUP,
+            Self::Mpi => api::mpi::GROUP,
+        }
+    }
+
+    /// `trainjob.trainer.kubeflow.org/NAME`: what answers print and every command accepts.
+    pub(crate) fn full_name(self, name: &str) -> String {
+        format!("{}.{}/{name}", self.singular(), self.group())
+    }
+
+    /// The shortest name that every command accepts and no other kind can have.
+    pub(crate) fn short_name(self, name: &str) -> String {
+        match self {
+            Self::Train => name.to_owned(),
+            Self::Mpi | Self::Search => format!("{}/{name}", self.singular()),
+        }
+    }
+
+    /// The kind of this word: singular, plural, or either with its group, in any case.
+    fn of(word: &str) -> Option<Self> {
+        let word = word.to_ascii_lowercase();
+        Self::ALL.into_iter().find(|kind| {
+            let bare = word.strip_suffix(&format!(".{}", kind.group())).unwrap_or(&word);
+            bare == kind.singular() || bare.strip_suffix('s') == Some(kind.singular())
+        })
+    }
+}
+
+/// A job as it was named.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Named<'a> {
+    /// `None`: a bare name.
+    pub kind: Option<JobKind>,
+    pub name: &'a str,
+}
+
+impl<'a> Named<'a> {
+    /// Errors: `Usage` for a kind that is none of jobs.
+    pub(crate) fn parse(text: &'a str) -> Result<Self, CliError> {
+        let Some((kind, name)) = text.split_once('/') else { return Ok(Self { kind: None, name: text }) };
+        match JobKind::of(kind) {
+            Some(kind) => Ok(Self { kind: Some(kind), name }),
+            None => Err(CliError::Usage(
+                ErrorCode::FlagRefused,
+                format!(
+                    "{text:?} names no job: {kind:?} is no kind of jobs; jobs are named NAME, trainjob/NAME, mpijob/NAME or \
+                     optimizationjob/NAME"
+                ),
+            )),
+        }
+    }
+}
+
+/// A job that exists.
+#[derive(Clone, Debug)]
+pub(crate) struct Subject {
+    pub kind: JobKind,
+    pub name: String,
+    pub object: Value,
+}
+
+impl Subject {
+    /// The job that is meant by a name. A bare name is a TrainJob's, else an MPIJob's, else a search's.
+    ///
+    /// Errors: a kind that does not exist; no such job, with the name that was probably meant.
+    pub(crate) async fn find(cluster: &Cluster, text: &str) -> Result<Self, CliError> {
+        let Named { kind, name } = Named::parse(text)?;
+        let kinds = kind.map_or(JobKind::ALL.to_vec(), |kind| vec![kind]);
+        for of in kinds {
+            let found = match cluster.find(of.kind(), name).await {
+                // a cluster need not have all kinds, nor the user a right to them
+                Err(CliError::NotServed | CliError::Forbidden(_)) if kind.is_none() && of != JobKind::Train => None,
+                Err(CliError::NotServed) if of == JobKind::Mpi => return Err(CliError::NoMpiJobs),
+                found => found?,
+            };
+            if let Some(object) = found {
+                return Ok(Self { kind: of, name: name.to_owned(), object });
+            }
+        }
+        let of = kind.unwrap_or(JobKind::Train);
+        Err(cluster.not_found(of.kind(), of.title(), name).await)
+    }
+
+    pub(crate) fn full_name(&self) -> String {
+        self.kind.full_name(&self.name)
+    }
+
+    pub(crate) fn short_name(&self) -> String {
+        self.kind.short_name(&self.name)
+    }
+
+    /// `TrainJob "x"`, as messages have it.
+    pub(crate) fn title(&self) -> String {
+        format!("{} {:?}", self.kind.title(), self.name)
+    }
+
+    pub(crate) fn is_finished(&self) -> bool {
+        is_finished(self.kind, &self.object)
+    }
+
+    /// In lower case.
+    pub(crate) fn state(&self) -> String {
+        match self.kind {
+            JobKind::Train => Phase::of(&self.object).as_str().to_lowercase(),
+            JobKind::Mpi => State::of(&self.object).to_string().to_lowercase(),
+            JobKind::Search => trials::state(&self.object).to_lowercase(),
+        }
+    }
+
+    /// The label selector of its pods; of a search, whose trials have them, `None`.
+    pub(crate) fn pods(&self) -> Option<String> {
+        match self.kind {
+            JobKind::Train => Some(pods_of(&self.name)),
+            JobKind::Mpi => Some(format!("{}={}", api::mpi::names::LABEL_JOB_NAME, self.name)),
+            JobKind::Search => None,
+        }
+    }
+
+    /// The error of a command that needs pods, for a search: it names the trials, which have some.
+    pub(crate) async fn without_pods(&self, cluster: &Cluster, verb: &str) -> CliError {
+        let trials =
+            cluster.list(Kind::TrainJob, &format!("{}={}", trials::PARENT, self.name)).await.unwrap_or_default();
+        let running = trials.iter().find(|trial| Phase::of(trial) == Phase::Running).or(trials.last());
+        let next = match running {
+            Some(trial) => format!("; name one: trainyard {verb} {}{}", object::meta(trial, "name"), cluster.flags),
+            None => "; it has made none yet".to_owned(),
+        };
+        let name = &self.name;
+        CliError::Usage(
+            ErrorCode::FlagRefused,
+            format!(
+                "search {name:?} has no processes of its own, its trials have{next}\n  all trials: trainyard trials {name}{}",
+                cluster.flags
+            ),
+        )
+    }
+}
+
+/// The job that a pod belongs to, by the shortest name that a command accepts.
+pub(crate) fn job_of(pod: &Value) -> Option<String> {
+    let mpi = object::label(pod, api::mpi::names::LABEL_JOB_NAME).map(|name| JobKind::Mpi.short_name(name));
+    object::label(pod, LABEL_JOBSET_NAME).map(str::to_owned).or(mpi)
+}
+
+pub(crate) fn is_finished(kind: JobKind, job: &Value) -> bool {
+    match kind {
+        JobKind::Train => Phase::of(job).is_finished(),
+        JobKind::Mpi => State::of(job).is_finished(),
+        JobKind::Search => matches!(trials::state(job), "Complete" | "Failed"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_that_is_printed_can_be_typed() {
+        for kind in JobKind::ALL {
+            for text in [kind.full_name("x"), format!("{}s/x", kind.singular()), format!("{}/x", kind.title())] {
+                let named = Named::parse(&text).unwrap();
+                assert_eq!(named, Named { kind: Some(kind), name: "x" }, "{text}");
+            }
+            let short = kind.short_name("x");
+            assert!(matches!(Named::parse(&short).unwrap().kind, None | Some(_) if short.ends_with('x')));
+        }
+        assert_eq!(Named::parse("mpijobs.kubeflow.org/a").unwrap().kind, Some(JobKind::Mpi));
+        assert_eq!(Named::parse("a").unwrap(), Named { kind: None, name: "a" });
+        for text in ["pod/a", "mpijob.trainer.kubeflow.org/a", "/a", "trainjobss/a"] {
+            assert!(Named::parse(text).unwrap_err().to_string().contains("no kind of jobs"), "{text}");
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! What a user who follows a job reads while it waits: the sentence of `explain`, as soon as it is known and whenever it changes.
+
+use crate::connect::Cluster;
+use crate::facts;
+use crate::view::Phase;
+use diagnose::{Diagnosis, Reason, diagnose};
+use serde_json::Value;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// A job that waits this long gets a reason on screen.
+const FIRST: Duration = Duration::from_millis(1500);
+/// Between two looks; each look that finds nothing new doubles it, up to the last.
+const AGAIN: Duration = Duration::from_secs(2);
+const AGAIN_MAX: Duration = Duration::from_secs(16);
+/// A look that takes longer than this says nothing.
+const LOOK_MAX: Duration = Duration::from_secs(5);
+
+/// When to look at a waiting job, and what was found last.
+pub(crate) struct Reasons {
+    next: Option<Instant>,
+    pause: Duration,
+    said: String,
+}
+
+impl Reasons {
+    pub(crate) fn new() -> Self {
+        Self { next: None, pause: AGAIN, said: String::new() }
+    }
+
+    /// Takes in the job as it is now: one that does not wait is not looked at.
+    pub(crate) fn see(&mut self, job: &Value) {
+        match Phase::of(job) {
+            Phase::Pending if self.next.is_none() => {
+                self.pause = AGAIN;
+                self.next = Some(api::time::after(Instant::now(), FIRST));
+            }
+            Phase::Pending => {}
+            _ => self.next = None,
+        }
+    }
+
+    /// Returns when the next look is due; never, while the job does not wait.
+    pub(crate) async fn due(&self) {
+        match self.next {
+            Some(at) => tokio::time::sleep_until(at).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Looks at the job; the sentence, where it is news.
+    pub(crate) async fn look(&mut self, cluster: &Cluster, job: &Value) -> Option<String> {
+        let read = tokio::time::timeout(LOOK_MAX, facts::of(cluster, job.clone())).await;
+        let told = read.ok().and_then(Result::ok).map(|facts| diagnose(&facts)).and_then(sentence);
+        let news = told.filter(|text| *text != self.said);
+        self.pause = if news.is_some() { AGAIN } else { self.pause.saturating_mul(2).min(AGAIN_MAX) };
+        self.next = Some(api::time::after(Instant::now(), self.pause));
+        if let Some(text) = &news {
+            self.said.clone_from(text);
+        }
+        news
+    }
+}
+
+/// What a diagnosis says of a wait. What the scheduler writes on pods is printed as soon as it is there, and not again here.
+fn sentence(diagnosis: Diagnosis) -> Option<String> {
+    match diagnosis.reason {
+        Reason::Complete | Reason::Running | Reason::Starting | Reason::Suspended | Reason::Unknown => None,
+        Reason::Unschedulable
+        | Reason::NeverFits
+        | Reason::Busy
+        | Reason::NodeTainted
+        | Reason::NodeSelector
+        | Reason::PodsApart
+        | Reason::NodesNotReady
+        | Reason::GangWaiting => None,
+        reason => Some(format!("waiting: {} ({}, {})", diagnosis.why, reason.as_str(), reason.code())),
+    }
+}
