@@ -77,6 +77,15 @@ def test_an_object_stores_listing_has_an_end(servers, tmp_path: pathlib.Path, na
     assert not (tmp_path / "into").exists()
 
 
+def test_what_a_server_says_is_no_command_of_a_terminal(servers, tmp_path: pathlib.Path):  # noqa: F811
+    said = "<Error><Code>Nope&#27;[2J</Code><Message>&#27;]0;title&#7; &#x9b;31m \u202e" + "long" * 12_000 + "</Message></Error>"
+    store = servers(clouds.Server, lambda handler, path, query: (400, {}, said.encode()))
+    done = initialize(tmp_path / "into", "s3://b/data/", ENDPOINT=store.url, ACCESS_KEY_ID="a", SECRET_ACCESS_KEY="s3cr3t-key")
+    assert done.returncode == 1 and "\\x1b]0;title\\x07 \\x9b31m \\u{202e}long" in done.stderr, done.stderr[:500]
+    assert not {character for character in done.stderr if ord(character) < 32 and character != "\n" or character in "\x9b\u202e"}
+    assert len(done.stderr) < 17_000
+
+
 def google(handler, query: dict) -> tuple:
     return 200, {}, json.dumps({"items": [{"name": "data/a", "size": "1"}], "nextPageToken": "again"}).encode()
 

@@ -1,6 +1,6 @@
 //! What is done on machines that are reached through a shell: the functions of `host.sh`, what they are told, and what they answer.
 
-use crate::fault::{Fault, of_host};
+use crate::fault::{Fault, of_host, shown};
 use std::collections::BTreeMap;
 
 /// What is done there, as functions.
@@ -60,7 +60,7 @@ pub fn outcome(code: Option<i32>, said: &[u8], complaint: &[u8]) -> Result<Answe
 pub fn taken(record: &str, what: &str) -> String {
     let claim: serde_json::Value = serde_json::from_str(record).unwrap_or_default();
     match (claim["node"].as_str(), claim["owner"].as_str()) {
-        (Some(node), Some(owner)) => format!("it is taken by machine {node} of {owner}"),
+        (Some(node), Some(owner)) => format!("it is taken by machine {} of {}", shown(node), shown(owner)),
         _ => what.to_owned(),
     }
 }

@@ -5,6 +5,7 @@ use super::submit::{Trouble, value_error};
 use super::sync;
 use crate::bytes::{self, Piece};
 use crate::error::CliError;
+use api::foreign::visible_line;
 use api::object;
 use api::sky::ClusterPhase;
 use futures::io::AsyncRead;
@@ -351,7 +352,9 @@ async fn on_disk(sky: &Sky, found: &Found, job: &Job, rank: u32, file: &str) -> 
         ClusterPhase::Up => sync::there::read_file(sky, found, node, file).await,
         phase => Err(format!("the cluster is {}; `sky start {shown}` starts it", phase.as_str())),
     };
-    let told = |why: &String| eprintln!("the output of job {} is on {} and cannot be had: {why}", job.id, node.machine);
+    let told = |why: &String| {
+        eprintln!("the output of job {} is on {} and cannot be had: {}", job.id, node.machine, visible_line(why))
+    };
     read.inspect_err(told).ok().flatten()
 }
 

@@ -85,8 +85,8 @@ pub async fn run(
     let clean = secrets.clone();
     let say: Say = Arc::new(move |said| {
         say(match said {
-            Said::Info(text) => Said::Info(clean.scrubbed(&text)),
-            Said::Warning(text) => Said::Warning(clean.scrubbed(&text)),
+            Said::Info(text) => Said::Info(short(clean.scrubbed(&text))),
+            Said::Warning(text) => Said::Warning(short(clean.scrubbed(&text))),
         });
     });
     let client = Client::new(Matcher::from_env(), settings.stall, secrets.clone(), None);
@@ -99,8 +99,18 @@ pub async fn run(
             Kind::Network => "; once that is over, run this again: it continues where it stopped",
             _ => "",
         };
-        Error::new(error.kind, format!("{}{then}", secrets.scrubbed(&error.text)))
+        Error::new(error.kind, format!("{}{then}", short(secrets.scrubbed(&error.text))))
     })
+}
+
+/// What is said has an end, however much of it is a server's.
+fn short(mut text: String) -> String {
+    const MOST: usize = 16 << 10;
+    if text.len() > MOST {
+        text.truncate(text.floor_char_boundary(MOST));
+        text.push('…');
+    }
+    text
 }
 
 async fn filled(settings: &Settings, target: &Path, mode: Mode, client: &Client, say: &Say) -> Result<Report, Error> {

@@ -3,7 +3,7 @@
 use super::pod::CONTAINER;
 use crate::access::Duplex;
 use crate::answer::{TooMuch, line, read};
-use crate::fault::Fault;
+use crate::fault::{Fault, shown};
 use crate::host::{Answer, outcome, reader, script};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
@@ -101,7 +101,7 @@ impl Line {
         let done = timeout(limit, all).await;
         process.abort();
         let (status, said, complaint) = done.map_err(late)?.map_err(|more| more.fault(&format!("`{function}`")))?;
-        let code = code(status).map_err(Fault::Broken)?;
+        let code = code(status).map_err(|why| Fault::Broken(shown(&why).into_owned()))?;
         outcome(code, &said, &complaint)
     }
 

@@ -5,7 +5,7 @@
 
 use super::record::Place;
 use crate::answer::{ANSWER_MAX, TooMuch, read};
-use crate::fault::{Fault, last_line, of_ssh};
+use crate::fault::{Fault, last_line, of_ssh, shown};
 use crate::host::{Answer, HELLO, outcome, quoted, reader, script};
 use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt;
@@ -265,12 +265,12 @@ impl Line {
                     "its sshd refuses the tunnel to the API server ({}): AllowTcpForwarding must be yes",
                     last_line(&complaint)
                 )),
-                false => Fault::Broken(last_line(&complaint).to_owned()),
+                false => Fault::Broken(last_line(&complaint).into_owned()),
             });
         }
         match (port, said.trim().parse()) {
             (Some(port), _) | (None, Ok(port)) => Ok(port),
-            (None, Err(_)) => Err(Fault::Broken(format!("ssh did not tell the tunnel's port: {said}"))),
+            (None, Err(_)) => Err(Fault::Broken(format!("ssh did not tell the tunnel's port: {}", shown(&said)))),
         }
     }
 }
