@@ -119,7 +119,7 @@ impl Session {
         let opened = timeout(OPEN_MAX, opening).await;
         drop(kept);
         match opened {
-            Ok(Some(Err(more))) => Err(more.fault("the host's login")),
+            Ok(Some(Err(more))) => Err(Fault::Refused(more.fault("its login").what().to_owned())),
             Ok(Some(Ok(()))) => {
                 // nobody reads it from now on, and it must not fill
                 tokio::spawn(async move {
@@ -130,7 +130,15 @@ impl Session {
                 let input = child.stdin.take();
                 Ok(Self { place: place.clone(), folder: folder.to_owned(), socket, child, _input: input })
             }
-            Ok(None) => Err(of_ssh(&place.host(), &text(stderr.as_mut()).await)),
+            Ok(None) => Err(match text(stderr.as_mut()).await {
+                said if said.len() as u64 >= COMPLAINT_MAX => {
+                    let most = COMPLAINT_MAX >> 10;
+                    Fault::Refused(format!(
+                        "ssh printed more than {most} KiB of complaints, which is the most that is read"
+                    ))
+                }
+                said => of_ssh(&place.host(), &said),
+            }),
             Err(_) => {
                 let seconds = OPEN_MAX.as_secs();
                 Err(Fault::Unreachable(format!("it cannot be reached: no answer within {seconds} s")))
