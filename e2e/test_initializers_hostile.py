@@ -82,7 +82,7 @@ def test_what_a_server_says_is_no_command_of_a_terminal(servers, tmp_path: pathl
     store = servers(clouds.Server, lambda handler, path, query: (400, {}, said.encode()))
     done = initialize(tmp_path / "into", "s3://b/data/", ENDPOINT=store.url, ACCESS_KEY_ID="a", SECRET_ACCESS_KEY="s3cr3t-key")
     assert done.returncode == 1 and "\\x1b]0;title\\x07 \\x9b31m \\u{202e}long" in done.stderr, done.stderr[:500]
-    assert not {character for character in done.stderr if ord(character) < 32 and character != "\n" or character in "\x9b\u202e"}
+    assert not {character for character in done.stderr if (ord(character) < 32 and character != "\n") or character in "\x9b\u202e"}
     assert len(done.stderr) < 17_000
 
 
