@@ -24,6 +24,11 @@ OBJECTS = {
     "data/sub/c.txt": b"c",
     "data2/z": b"z",
     "marked/": b"",
+    "exp/model.bin": b"of exp",
+    "exp#2/model.bin": b"of exp#2",
+    "exp?lr=1&x/model.bin": b"of exp?lr=1&x",
+    "clip?.wav": b"clip?",
+    "#": b"hash",
     "one.txt": b"one",
 }
 SERVERS = {"google": clouds.Google, "azure": clouds.Azure, "s3": clouds.S3}
@@ -57,6 +62,10 @@ def fetch(store, into: pathlib.Path, path: str, *flags: str, **variables: str) -
         ("/one.txt", "", {"one.txt"}),
         ("/marked/", "", set()),
         ("/data", "*", set()),
+        ("/exp#2/", "", {"model.bin"}),
+        ("/exp?lr=1&x/", "", {"model.bin"}),
+        ("/clip?.wav", "", {"clip?.wav"}),
+        ("/#", "", {"#"}),
     ],
 )
 def test_what_a_location_means(store, tmp_path: pathlib.Path, path: str, patterns: str, names: set[str]):

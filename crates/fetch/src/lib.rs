@@ -8,6 +8,7 @@
 mod http;
 pub mod plan;
 mod pull;
+mod small;
 mod source;
 
 pub use plan::error::{Error, Kind as ErrorKind, scrubbed};

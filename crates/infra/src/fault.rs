@@ -1,6 +1,8 @@
 //! What goes wrong with a machine that is reached through a shell, told in one line, and what is to become of it.
 
+use api::foreign::visible_line;
 use managed::provider::{Failure, Fate};
+use std::borrow::Cow;
 
 /// Why something could not be done on a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,8 +68,8 @@ pub fn of_ssh(host: &str, stderr: &str) -> Fault {
 
 /// What a command on the host says by its exit code, as host.sh has them.
 pub fn of_host(code: i32, error: &str, stderr: &str) -> Fault {
-    let why = last_line(stderr);
-    let what = match (error.is_empty(), why == "ssh said nothing") {
+    let (error, why) = (&*shown(error), &*last_line(stderr));
+    let what = match (error.is_empty(), why == NOTHING) {
         (false, true) => error.to_owned(),
         (true, _) => why.to_owned(),
         (false, false) => format!("{error}: {why}"),
@@ -82,10 +84,23 @@ pub fn of_host(code: i32, error: &str, stderr: &str) -> Fault {
     }
 }
 
+/// What stands for a complaint that is empty.
+const NOTHING: &str = "ssh said nothing";
+/// The longest part of what a machine says that is told to others.
+const SHOWN_MAX: usize = 400;
+
+/// What a machine says, in one line that no terminal obeys.
+pub fn shown(text: &str) -> Cow<'_, str> {
+    match text.char_indices().nth(SHOWN_MAX) {
+        None => visible_line(text),
+        Some((end, _)) => Cow::Owned(format!("{}…", visible_line(text.get(..end).unwrap_or_default()))),
+    }
+}
+
 /// The last line that says something.
-pub fn last_line(text: &str) -> &str {
+pub fn last_line(text: &str) -> Cow<'_, str> {
     let said = |line: &&str| !line.is_empty() && !line.starts_with("Warning: Permanently added");
-    text.lines().map(str::trim).rfind(said).unwrap_or("ssh said nothing")
+    text.lines().map(str::trim).rfind(said).map_or(Cow::Borrowed(NOTHING), shown)
 }
 
 #[cfg(test)]
@@ -113,6 +128,10 @@ mod tests {
         let full = of_host(12, "cannot write /h/program", "cat: write error: No space left on device\n");
         let what = "cannot write /h/program: cat: write error: No space left on device";
         assert_eq!(full, Fault::NoRoom(what.to_owned()));
+        // what a host says obeys nobody and has an end
+        let hostile = of_host(16, "\x1b]0;title\x07", &format!("a\r\u{202e}b{}", "x".repeat(9999)));
+        assert!(hostile.what().starts_with("\\x1b]0;title\\x07: ") && hostile.what().len() < 500, "{hostile:?}");
+        assert!(!hostile.what().contains(|c: char| c.is_control() || c == '\u{202e}'), "{hostile:?}");
         assert_eq!(of_host(11, "", ""), Fault::Absent);
         assert_eq!(of_host(14, "no", ""), Fault::Unfit("no".to_owned()));
     }

@@ -1,6 +1,6 @@
 //! What is done on machines that are reached through a shell: the functions of `host.sh`, what they are told, and what they answer.
 
-use crate::fault::{Fault, of_host};
+use crate::fault::{Fault, of_host, shown};
 use std::collections::BTreeMap;
 
 /// What is done there, as functions.
@@ -60,7 +60,7 @@ pub fn outcome(code: Option<i32>, said: &[u8], complaint: &[u8]) -> Result<Answe
 pub fn taken(record: &str, what: &str) -> String {
     let claim: serde_json::Value = serde_json::from_str(record).unwrap_or_default();
     match (claim["node"].as_str(), claim["owner"].as_str()) {
-        (Some(node), Some(owner)) => format!("it is taken by machine {node} of {owner}"),
+        (Some(node), Some(owner)) => format!("it is taken by machine {} of {}", shown(node), shown(owner)),
         _ => what.to_owned(),
     }
 }
@@ -129,6 +129,27 @@ mod tests {
         assert_eq!(goal(home), "gone");
         call(home, "end", &[("token", "t")]).unwrap();
         assert!(std::fs::read_dir(home).unwrap().next().is_none());
+    }
+
+    #[test]
+    fn folders_that_may_not_be_written_are_removed() {
+        use std::os::unix::fs::PermissionsExt;
+        let home = claimed();
+        let dir = std::fs::read_dir(home.path().join(".trainyard-machine")).unwrap().next().unwrap().unwrap().path();
+        let outside = tempfile::tempdir().unwrap();
+        std::fs::write(outside.path().join("kept"), "x").unwrap();
+        std::fs::create_dir_all(dir.join("home/go/pkg/mod")).unwrap();
+        std::fs::write(dir.join("home/go/pkg/x"), "x").unwrap();
+        std::os::unix::fs::symlink(outside.path(), dir.join("home/go/link")).unwrap();
+        let mode = |name: &str, mode| {
+            std::fs::set_permissions(dir.join(name), std::fs::Permissions::from_mode(mode)).unwrap();
+        };
+        for (name, bits) in [("home/go/pkg/mod", 0o555), ("home/go/pkg", 0), ("home/go", 0o555)] {
+            mode(name, bits);
+        }
+        call(home.path(), "end", &[("token", "t")]).unwrap();
+        assert!(std::fs::read_dir(home.path()).unwrap().next().is_none());
+        assert!(outside.path().join("kept").exists());
     }
 
     #[test]

@@ -212,6 +212,13 @@ stop() {
   pods
 }
 
+# also folders that may not be written: Go's module cache makes such ones. Each is opened before it is looked into
+remove() {
+  rm -rf "$1" 2>/dev/null && return 0
+  find "$1" -type d ! -perm -700 -exec chmod u+rwx {} \; 2>/dev/null
+  rm -rf "$1"
+}
+
 end() {
   rm -f "$dir/claim.$token"
   [ -e "$dir/claim" ] || rmdir "$dir" "$base" 2>/dev/null
@@ -220,7 +227,7 @@ end() {
   held
   pods
   for entry in "$dir"/* "$dir"/.[!.]*; do
-    case $entry in */claim | */goal) ;; *) rm -rf "$entry" || fail $STUCK "cannot remove $entry" ;; esac
+    case $entry in */claim | */goal) ;; *) remove "$entry" || fail $STUCK "cannot remove $entry" ;; esac
   done
   cd / && rm -f "$dir/goal" "$dir/claim" && settle "$dir"
   rmdir "$dir" 2>/dev/null

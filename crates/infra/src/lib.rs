@@ -5,6 +5,7 @@
 //! agent on each machine that it makes, with the labels and taints of the request; it knows nothing of pods.
 
 pub mod access;
+mod answer;
 mod fault;
 mod host;
 pub mod kubernetes;

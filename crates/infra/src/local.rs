@@ -400,7 +400,7 @@ fn address(token: &str, taken: &BTreeSet<Ipv4Addr>) -> Ipv4Addr {
 
 fn read(folder: &Path) -> Result<Option<Record>, Failure> {
     let path = folder.join("machine.json");
-    let text = match std::fs::read(&path) {
+    let text = match crate::answer::record(&path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         text => text.map_err(failed("read", &path))?,
     };
@@ -437,7 +437,7 @@ async fn remove(folder: &Path) -> Result<(), Failure> {
                 continue;
             }
             if path.symlink_metadata()?.is_dir() {
-                std::fs::remove_dir_all(&path)?
+                removal::remove_dir_all(&path)?
             } else {
                 std::fs::remove_file(&path)?
             }

@@ -136,7 +136,7 @@ impl PodDir {
 
     /// Removes the directory and all in it; absent is fine.
     pub fn remove(&self) -> io::Result<()> {
-        match fs::remove_dir_all(&self.path) {
+        match removal::remove_dir_all(&self.path) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
             other => other,
         }

@@ -1,5 +1,6 @@
 //! `trainyard initialize`: variables and flags to `fetch`, and what it says to the log.
 
+use api::foreign::{visible, visible_json, visible_line};
 use cli::args::{InitializeArgs, InitializeFormat, InitializeKind};
 use fetch::{Kind, Mode, Report, Said, Settings, Variables};
 use node::programs::StandIn;
@@ -94,9 +95,10 @@ pub async fn initialize(args: &InitializeArgs) -> u8 {
     );
     let target = args.into.clone().or_else(|| variables.get(TARGET).map(PathBuf::from));
     let target = target.unwrap_or_else(|| Path::new("/workspace").join(word));
+    // names and refusals are the source's
     let say = Arc::new(move |said| match said {
-        Said::Info(text) => node::say!("{word}-initializer: {text}"),
-        Said::Warning(text) => node::say!("{word}-initializer: warning: {text}"),
+        Said::Info(text) => node::say!("{word}-initializer: {}", visible(&text)),
+        Said::Warning(text) => node::say!("{word}-initializer: warning: {}", visible(&text)),
     });
     let mode = match (args.dry_run, args.verify) {
         (true, _) => Mode::DryRun,
@@ -104,7 +106,10 @@ pub async fn initialize(args: &InitializeArgs) -> u8 {
         _ => Mode::Fetch,
     };
     let result = match Settings::read(kind, &args.uri, variables) {
-        Ok(settings) => fetch::run(settings, target, mode, say, ended()).await,
+        Ok(mut settings) => {
+            settings.strict |= args.strict;
+            fetch::run(settings, target, mode, say, ended()).await
+        }
         Err(error) => Err(error),
     };
     match result {
@@ -113,7 +118,7 @@ pub async fn initialize(args: &InitializeArgs) -> u8 {
             0
         }
         Err(error) => {
-            node::say!("{word}-initializer: {error}");
+            node::say!("{word}-initializer: {}", visible(&error.to_string()));
             error.exit_code()
         }
     }
@@ -135,12 +140,12 @@ fn print(report: &Report, mode: Mode, format: InitializeFormat) {
     // a reader that closed stdout does not want it
     let _ = match format {
         InitializeFormat::Json => {
-            serde_json::to_writer(&mut out, report).map_err(Into::into).and_then(|()| writeln!(out))
+            serde_json::to_string(report).map_err(Into::into).and_then(|text| writeln!(out, "{}", visible_json(&text)))
         }
         InitializeFormat::Text if mode == Mode::Fetch => Ok(()),
         InitializeFormat::Text => report.files.iter().try_for_each(|file| {
             let size = file.size.map_or_else(|| "?".to_owned(), |size| size.to_string());
-            writeln!(out, "{:<9} {size:>14}  {}", file.state, file.path)
+            writeln!(out, "{:<9} {size:>14}  {}", file.state, visible_line(&file.path))
         }),
     };
 }

@@ -1,6 +1,9 @@
 //! Working directories that are Git repositories: fetched to this computer, and sent from here like others.
 
 use nix::fcntl::{Flock, FlockArg};
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -15,35 +18,153 @@ pub(super) struct Source {
     pub reference: Option<String>,
 }
 
+/// An address without what opens it, and that apart: the address is stored, shown and given to programs as an argument.
+struct Address {
+    url: String,
+    /// The scheme and the host, for which the credentials are.
+    origin: String,
+    user: Option<String>,
+    password: Option<String>,
+}
+
+impl Address {
+    fn of(url: &str) -> Self {
+        let plain = |url: &str| Self { url: url.to_owned(), origin: String::new(), user: None, password: None };
+        // all other forms, like me@host:path, have no place for a password
+        let Some((scheme, rest)) = url.split_once("://") else { return plain(url) };
+        let (authority, path) = rest.find(['/', '?', '#']).map_or((rest, ""), |at| rest.split_at(at));
+        let Some((who, host)) = authority.rsplit_once('@') else { return plain(url) };
+        let (user, password) = who.split_once(':').map_or((who, None), |(user, password)| (user, Some(password)));
+        let origin = format!("{scheme}://{host}");
+        // of SSH the user is part of the place, and no password is taken from the address
+        if !["http", "https"].contains(&scheme.to_ascii_lowercase().as_str()) {
+            return plain(&format!("{scheme}://{user}@{host}{path}"));
+        }
+        let known = |text: &str| Some(decoded(text)).filter(|text| !text.is_empty());
+        Self { url: format!("{origin}{path}"), origin, user: known(user), password: password.and_then(known) }
+    }
+
+    /// As it may be shown and stored: a query may hold a token, too.
+    fn shown(&self) -> &str {
+        let is_web = self.url.starts_with("http");
+        self.url.split(['?', '#']).next().filter(|_| is_web).unwrap_or(&self.url)
+    }
+
+    /// A command of Git's that has the credentials, out of sight of other users: arguments can be read by everybody.
+    fn git(&self, folder: &Path) -> Command {
+        let mut command = Command::new("git");
+        let scope = format!("credential.{}", self.origin);
+        match (&self.user, &self.password) {
+            (user, Some(password)) => {
+                // no other helper, or one that stores may write it down
+                command.args(["-c", &format!("{scope}.helper="), "-c", &format!("{scope}.helper={ANSWERS}")]);
+                command.env(USER, user.as_deref().unwrap_or_default()).env(PASSWORD, password);
+            }
+            // it says which of the known credentials is meant, or is a token itself
+            (Some(user), None) => {
+                command.args(["-c", &format!("{scope}.helper={ANSWERS}")]).env(USER, user);
+            }
+            (None, None) => {}
+        }
+        command.arg("-C").arg(folder);
+        command
+    }
+
+    /// What Git says, without the credentials in it.
+    fn scrubbed(&self, text: &str) -> String {
+        let secrets = [&self.password, &self.user].into_iter().flatten().filter(|secret| secret.len() >= 4);
+        let query = self.url.get(self.shown().len()..).filter(|query| !query.is_empty());
+        let clean = query.map_or_else(|| text.to_owned(), |query| text.replace(query, ""));
+        secrets.fold(clean, |text, secret| text.replace(secret.as_str(), "[secret]"))
+    }
+}
+
+/// Variables that hold the credentials while Git runs, and the helper by which it gets them.
+const USER: &str = "TRAINYARD_GIT_USER";
+const PASSWORD: &str = "TRAINYARD_GIT_PASSWORD";
+const ANSWERS: &str = r#"!f() { [ "$1" = get ] || return 0; [ -z "$TRAINYARD_GIT_USER" ] || printf 'username=%s\n' "$TRAINYARD_GIT_USER"; [ -z "$TRAINYARD_GIT_PASSWORD" ] || printf 'password=%s\n' "$TRAINYARD_GIT_PASSWORD"; }; f"#;
+
+/// A part of an address, in which some characters are written as `%2F`.
+fn decoded(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, more @ ..] = rest {
+        let hex = (*first == b'%').then(|| more.get(..2)).flatten().and_then(|hex| std::str::from_utf8(hex).ok());
+        match hex.and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = more.get(2..).unwrap_or_default();
+            }
+            None => {
+                bytes.push(*first);
+                rest = more;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// The folder of all repositories, for its owner alone. Older versions stored addresses with their passwords there.
+fn kept(home: &Path) -> io::Result<PathBuf> {
+    let folder = home.join(KEPT);
+    DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
+    fs::set_permissions(&folder, Permissions::from_mode(0o700))?;
+    for entry in fs::read_dir(&folder)?.flatten() {
+        let path = entry.path().join(".git/config");
+        let Ok(text) = fs::read_to_string(&path) else { continue };
+        let clean: String = text.split_inclusive('\n').map(without_credentials).collect();
+        if clean != text {
+            fs::write(&path, clean)?;
+            // it names the addresses of the last fetch
+            let _ = fs::remove_file(entry.path().join(".git/FETCH_HEAD"));
+        }
+    }
+    Ok(folder)
+}
+
+/// A line of Git's configuration, whose address has no password afterwards.
+fn without_credentials(line: &str) -> String {
+    match line.split_once("url = ") {
+        Some((before, url)) => {
+            let (url, end) = url.strip_suffix('\n').map_or((url, ""), |url| (url, "\n"));
+            format!("{before}url = {}{end}", Address::of(url).shown())
+        }
+        None => line.to_owned(),
+    }
+}
+
 /// Fetches what is wanted, and returns the folder in which it is checked out; it stays so as long as the lock is held.
 ///
 /// # Errors
 /// What Git says, in one line.
-pub(super) fn checkout(source: &Source, home: &Path) -> Result<(PathBuf, Flock<std::fs::File>), String> {
-    let shown = source.reference.as_ref().map_or_else(|| source.url.clone(), |one| format!("{} at {one}", source.url));
-    let failed = |why: String| format!("cannot fetch {shown}: {why}");
+pub(super) fn checkout(source: &Source, home: &Path) -> Result<(PathBuf, Flock<File>), String> {
+    let address = Address::of(&source.url);
+    let url = address.shown();
+    let shown = source.reference.as_ref().map_or_else(|| url.to_owned(), |one| format!("{url} at {one}"));
+    let failed = |why: String| format!("cannot fetch {shown}: {}", address.scrubbed(&why));
     let wanted = source.reference.as_deref().unwrap_or("HEAD");
-    if source.url.starts_with('-') || wanted.starts_with('-') || source.url.is_empty() {
+    if address.url.starts_with('-') || wanted.starts_with('-') || address.url.is_empty() {
         return Err(failed("that is no address of a repository".to_owned()));
     }
-    let folder = home.join(KEPT).join(name_of(&source.url));
-    let told = |error: std::io::Error| failed(format!("{}: {error}", folder.display()));
-    std::fs::create_dir_all(&folder).map_err(told)?;
+    let folder = home.join(KEPT).join(name_of(&address.url));
+    let told = |error: io::Error| failed(format!("{}: {error}", folder.display()));
+    kept(home).and_then(|_| DirBuilder::new().recursive(true).mode(0o700).create(&folder)).map_err(told)?;
     // another launch may want another branch: it waits until this one has sent its files
-    let lock = std::fs::File::create(folder.with_extension("lock")).map_err(told)?;
-    let lock = Flock::lock(lock, FlockArg::LockExclusive).map_err(|(_, error)| told(error.into()))?;
-    let git = |words: &[&str]| git(&folder, words).map_err(failed);
+    let lock =
+        OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(folder.with_extension("lock"));
+    let lock = Flock::lock(lock.map_err(told)?, FlockArg::LockExclusive).map_err(|(_, error)| told(error.into()))?;
+    let git = |words: &[&str]| git(address.git(&folder), words).map_err(failed);
     if !folder.join(".git").exists() {
         git(&["init", "--quiet"])?;
-        git(&["remote", "add", "origin", &source.url])?;
+        git(&["remote", "add", "origin", url])?;
     }
-    let narrow = git(&["fetch", "--quiet", "--depth", "1", "--no-tags", "--", &source.url, wanted]);
+    let narrow = git(&["fetch", "--quiet", "--depth", "1", "--no-tags", "--", &address.url, wanted]);
     let found = match narrow {
         Ok(()) => "FETCH_HEAD",
         // a short commit has no name that could be fetched alone
         Err(why) => {
             let all =
-                ["fetch", "--quiet", "--tags", "--force", "--", &source.url, "+refs/heads/*:refs/remotes/origin/*"];
+                ["fetch", "--quiet", "--tags", "--force", "--", &address.url, "+refs/heads/*:refs/remotes/origin/*"];
             git(&all).map_err(|_| why.clone())?;
             git(&["rev-parse", "--quiet", "--verify", &format!("{wanted}^{{commit}}")]).map_err(|_| why)?;
             wanted
@@ -51,6 +172,7 @@ pub(super) fn checkout(source: &Source, home: &Path) -> Result<(PathBuf, Flock<s
     };
     git(&["checkout", "--quiet", "--force", "--detach", found])?;
     git(&["clean", "-ffdxq"])?;
+    let _ = fs::remove_file(folder.join(".git/FETCH_HEAD")); // it names the address with its query
     Ok((folder, lock))
 }
 
@@ -64,10 +186,8 @@ fn name_of(url: &str) -> String {
     format!("{plain}-{hash:016x}")
 }
 
-fn git(folder: &Path, words: &[&str]) -> Result<(), String> {
-    let ran = Command::new("git")
-        .arg("-C")
-        .arg(folder)
+fn git(mut command: Command, words: &[&str]) -> Result<(), String> {
+    let ran = command
         .args(words)
         // a user without access gets an error, and no question
         .env("GIT_TERMINAL_PROMPT", "0")
@@ -88,13 +208,13 @@ fn git(folder: &Path, words: &[&str]) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs;
+    use std::net::TcpListener;
 
     fn made(folder: &Path) {
         let run = |words: &[&str]| {
             let identity = ["-c", "user.name=me", "-c", "user.email=me@example.com"];
             let words: Vec<&str> = identity.iter().chain(words).copied().collect();
-            git(folder, &words).unwrap();
+            git(Address::of("").git(folder), &words).unwrap();
         };
         run(&["init", "--quiet", "--initial-branch", "main"]);
         for (branch, text) in [("main", "one"), ("other", "two")] {
@@ -129,5 +249,82 @@ mod tests {
         assert!(checkout(&source, home.path()).unwrap_err().starts_with("cannot fetch"));
         let source = Source { url: "--upload-pack=x".to_owned(), reference: None };
         assert!(checkout(&source, home.path()).is_err());
+    }
+
+    #[test]
+    fn credentials_are_no_part_of_an_address() {
+        for (given, url, user, password) in [
+            ("https://me:s3cr%2Ft@h:8/x.git", "https://h:8/x.git", Some("me"), Some("s3cr/t")),
+            ("https://token@h/x", "https://h/x", Some("token"), None),
+            ("https://:p@ss@h/x@y", "https://h/x@y", None, Some("p@ss")),
+            ("HTTPS://a:b@h", "HTTPS://h", Some("a"), Some("b")),
+            ("ssh://git:pw@h/x", "ssh://git@h/x", None, None),
+            ("git@h:x/y.git", "git@h:x/y.git", None, None),
+            ("/a/b@c", "/a/b@c", None, None),
+            ("https://h/x", "https://h/x", None, None),
+        ] {
+            let address = Address::of(given);
+            let found = (address.url.as_str(), address.user.as_deref(), address.password.as_deref());
+            assert_eq!(found, (url, user, password), "{given}");
+        }
+        let address = Address::of("https://me:s3cr3t@h/x?token=t0k3n");
+        assert_eq!((address.shown(), address.url.as_str()), ("https://h/x", "https://h/x?token=t0k3n"));
+        assert_eq!(address.scrubbed("fatal: 'https://h/x?token=t0k3n' s3cr3t"), "fatal: 'https://h/x' [secret]");
+        assert_eq!(name_of(&Address::of("https://a:b@h/x").url), name_of("https://h/x"));
+    }
+
+    /// What is in the files of a folder.
+    fn all_text(folder: &Path) -> String {
+        let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        entries
+            .map(|path| {
+                if path.is_dir() {
+                    all_text(&path)
+                } else {
+                    String::from_utf8_lossy(&fs::read(path).unwrap()).into_owned()
+                }
+            })
+            .collect()
+    }
+
+    /// A web server that wants a password, to which Git speaks.
+    #[test]
+    fn a_password_reaches_the_server_and_no_file_or_message() {
+        use std::io::{BufRead, BufReader, Write};
+        let home = tempfile::tempdir().unwrap();
+        // as an older version left it
+        let old = home.path().join(KEPT).join("old/.git");
+        fs::create_dir_all(&old).unwrap();
+        fs::write(old.join("config"), "[remote \"origin\"]\n\turl = https://me:0ld-s3cr3t@h/x.git\n").unwrap();
+        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = server.local_addr().unwrap().port();
+        let asked = std::thread::spawn(move || {
+            for stream in server.incoming() {
+                let mut stream = stream.unwrap();
+                let lines = BufReader::new(stream.try_clone().unwrap()).lines().map_while(Result::ok);
+                let sent: Vec<String> = lines.take_while(|line| !line.is_empty()).collect();
+                let authorization =
+                    sent.iter().find_map(|line| line.strip_prefix("Authorization: ")).map(str::to_owned);
+                let answer = if authorization.is_some() {
+                    "404 Not Found"
+                } else {
+                    "401 Unauthorized\r\nWWW-Authenticate: Basic realm=\"x\""
+                };
+                write!(stream, "HTTP/1.1 {answer}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").unwrap();
+                if let Some(authorization) = authorization {
+                    return authorization;
+                }
+            }
+            String::new()
+        });
+        let source = Source { url: format!("http://me:s3cr3t-pass@127.0.0.1:{port}/x.git"), reference: None };
+        let why = checkout(&source, home.path()).unwrap_err();
+        assert!(why.contains(&format!("http://127.0.0.1:{port}/x.git")) && !why.contains("s3cr3t"), "{why}");
+        // base64 of me:s3cr3t-pass
+        assert_eq!(asked.join().unwrap(), "Basic bWU6czNjcjN0LXBhc3M=");
+        let text = all_text(&home.path().join(KEPT));
+        assert!(!text.contains("s3cr3t") && text.contains("https://h/x.git"), "{text}");
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(&home.path().join(KEPT)), 0o700);
     }
 }

@@ -5,6 +5,7 @@ use super::submit::{Trouble, value_error};
 use super::sync;
 use crate::bytes::{self, Piece};
 use crate::error::CliError;
+use api::foreign::visible_line;
 use api::object;
 use api::sky::ClusterPhase;
 use futures::io::AsyncRead;
@@ -14,7 +15,8 @@ use kube::api::{DynamicObject, ListParams, LogParams, WatchEvent, WatchParams};
 use kube::{Api, ResourceExt};
 use managed::jobs::{Job, Status, jobs, log_file, stages};
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Write;
+use std::io::{Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -260,14 +262,37 @@ pub(super) async fn print(
 /// Puts what a job has written into `~/sky_logs/TIMESTAMP` of this computer, and returns that folder.
 pub(super) async fn download(sky: &Sky, found: &Found, job: &Job, worker: Option<u32>) -> Result<PathBuf, Trouble> {
     let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
-    let folder = home.join("sky_logs").join(&job.run_timestamp);
+    let name = own_name(&job.run_timestamp).ok_or_else(|| {
+        let held = &job.run_timestamp;
+        value_error(format!(
+            "job {} names its folder of logs {held:?}, which is no name of a folder: nothing was written",
+            job.id
+        ))
+    })?;
+    let folder = home.join("sky_logs").join(name);
     let failed = |path: &Path, error: std::io::Error| value_error(format!("cannot write {}: {error}", path.display()));
     std::fs::create_dir_all(&folder).map_err(|error| failed(&folder, error))?;
     for (file, text) in written(sky, found, job, worker).await? {
-        let path = home.join(&file);
-        std::fs::write(&path, text).map_err(|error| failed(&path, error))?;
+        let Some(file) = Path::new(&file).file_name() else { continue };
+        let path = folder.join(file);
+        write_new(&path, &text).map_err(|error| failed(&path, error))?;
     }
     Ok(folder)
+}
+
+/// A name that others gave, if it is one name of a folder: it leads nowhere else, and hides from no listing.
+fn own_name(text: &str) -> Option<&str> {
+    let is_plain = text.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
+    (is_plain && !text.is_empty() && !text.starts_with(['.', '-']) && text.len() <= 255).then_some(text)
+}
+
+/// Writes a file in place of what is there: a link is replaced, not followed.
+fn write_new(path: &Path, text: &str) -> std::io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    std::fs::OpenOptions::new().write(true).create_new(true).open(path)?.write_all(text.as_bytes())
 }
 
 /// What the ranks of a job have written so far, each with the name of its file below a home directory.
@@ -299,12 +324,27 @@ async fn written(sky: &Sky, found: &Found, job: &Job, worker: Option<u32>) -> Re
     Ok(all)
 }
 
+/// A file of a machine: the job may have put a device or a pipe in its place, which has no end.
+fn read_regular(path: &Path) -> std::io::Result<Vec<u8>> {
+    let waitless = nix::fcntl::OFlag::O_NONBLOCK.bits();
+    let file = std::fs::OpenOptions::new().read(true).custom_flags(waitless).open(path)?;
+    let facts = file.metadata()?;
+    if !facts.is_file() {
+        return Err(std::io::Error::other("it is no regular file"));
+    }
+    let mut text = Vec::new();
+    file.take(sync::there::LOG_MAX).read_to_end(&mut text)?;
+    Ok(text)
+}
+
 /// The output of a rank as its machine keeps it, which lacks the prefix: it is the task's own.
 async fn on_disk(sky: &Sky, found: &Found, job: &Job, rank: u32, file: &str) -> Option<String> {
     let node = job.machines.get(rank as usize)?;
     let node = found.cluster.status.nodes.iter().find(|one| one.node == *node)?;
+    // the annotation may name any file of the machine
+    own_name(&job.run_timestamp)?;
     if found.is_here(node) {
-        let text = std::fs::read(Path::new(&node.home).join(file)).ok()?;
+        let text = read_regular(&Path::new(&node.home).join(file)).ok()?;
         return Some(String::from_utf8_lossy(&text).into_owned());
     }
     let shown = found.shown();
@@ -312,7 +352,9 @@ async fn on_disk(sky: &Sky, found: &Found, job: &Job, rank: u32, file: &str) -> 
         ClusterPhase::Up => sync::there::read_file(sky, found, node, file).await,
         phase => Err(format!("the cluster is {}; `sky start {shown}` starts it", phase.as_str())),
     };
-    let told = |why: &String| eprintln!("the output of job {} is on {} and cannot be had: {why}", job.id, node.machine);
+    let told = |why: &String| {
+        eprintln!("the output of job {} is on {} and cannot be had: {}", job.id, node.machine, visible_line(why))
+    };
     read.inspect_err(told).ok().flatten()
 }
 
@@ -381,5 +423,32 @@ mod tests {
         assert_eq!(told(vec![end(3, "1")]).as_deref(), Some("ERROR: Job 1 failed with return code list: [3]"));
         assert!(told(vec![end(2, "2"), end(1, "1")]).unwrap().contains("Rank 1 (worker1) failed first"));
         assert_eq!(told(vec![None]), None);
+    }
+
+    #[test]
+    fn a_folder_of_logs_leads_nowhere_else() {
+        for good in ["sky-2026-11-28-19-00-00-123456", "a", "x..y"] {
+            assert_eq!(own_name(good), Some(good));
+        }
+        let long = "x".repeat(256);
+        for bad in ["", ".", "..", "../x", "a/../../b", "/etc", "a/b", ".ssh", "-x", "a\0b", "a\nb", "\u{1b}[2J", &long]
+        {
+            assert_eq!(own_name(bad), None, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_link_is_replaced_and_a_device_is_not_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        std::fs::write(at("mine"), "mine").unwrap();
+        std::os::unix::fs::symlink(at("mine"), at("run.log")).unwrap();
+        write_new(&at("run.log"), "output").unwrap();
+        write_new(&at("run.log"), "output").unwrap();
+        assert_eq!(read_regular(&at("run.log")).unwrap(), b"output");
+        assert_eq!(std::fs::read(at("mine")).unwrap(), b"mine");
+        std::os::unix::fs::symlink("/dev/zero", at("zero")).unwrap();
+        nix::unistd::mkfifo(&at("pipe"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        assert!(read_regular(&at("zero")).is_err() && read_regular(&at("pipe")).is_err());
     }
 }

@@ -1,9 +1,11 @@
 //! Requests over hyper and rustls: proxies, redirects, deadlines. Nothing is tried twice here.
 
+mod bound;
 mod connect;
 
 use crate::plan::error::{Error, Kind, scrubbed, shown};
 use crate::plan::pace::{Failure, retry_after};
+pub use bound::Bound;
 use bytes::Bytes;
 use connect::{Connector, is_metadata};
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
@@ -17,7 +19,7 @@ use std::error::Error as _;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Why a request, or the reading of an answer, came to nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +28,8 @@ pub enum Fault {
     Again(Failure, String),
     /// The content is no longer the version that was asked for.
     Changed(String),
+    /// Asked for a part, the server sends the whole: it has no ranges, whatever it says.
+    Whole(String),
     /// It will not go better.
     Fatal(Error),
 }
@@ -36,6 +40,7 @@ impl Fault {
         match self {
             Fault::Again(_, text) => Error::new(Kind::Network, text),
             Fault::Changed(text) => Error::new(Kind::Damaged, text),
+            Fault::Whole(text) => Error::new(Kind::Other, text),
             Fault::Fatal(error) => error,
         }
     }
@@ -63,8 +68,26 @@ pub struct Body {
     /// What was read of it already, and comes first.
     ahead: Option<Bytes>,
     stall: Duration,
+    /// Bytes that came since, and how long they were waited for.
+    lately: (u64, Duration),
     /// For messages.
     from: String,
+}
+
+/// Fewer bytes than these in so many times the longest silence are as good as none: else a byte now and then would hold a file up for ever.
+const SLOWEST: u64 = 64 << 10;
+const SLOW_FOR: u32 = 4;
+
+/// What an answer is to a read of a file, or of a range of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reading {
+    /// What was asked for, or all of it from where the range begins.
+    Asked,
+    /// All of the file in place of a part.
+    Whole,
+    /// Another range, or another length.
+    Other,
+    Refused,
 }
 
 /// What a request may do with redirects.
@@ -195,7 +218,7 @@ impl Client {
             }
         };
         let (answer, incoming) = answer.into_parts();
-        let body = Body { incoming, ahead: None, stall: self.stall, from: name };
+        let body = Body { incoming, ahead: None, stall: self.stall, lately: (0, Duration::ZERO), from: name };
         Ok(Answer { status: answer.status, headers: answer.headers, uri: parts.uri.clone(), body })
     }
 }
@@ -260,50 +283,17 @@ impl Answer {
         Some((range.split_once('-')?.0.parse().ok()?, total.parse().ok()))
     }
 
-    /// Whether this is what a read asked for, the whole or what begins where the range does; `None`: it speaks of something else.
-    pub fn is_asked(&self, range: Option<&Range<u64>>) -> Option<bool> {
+    /// What came of a read; `size`: of the whole file, where it is known.
+    pub fn reading(&self, range: Option<&Range<u64>>, size: Option<u64>) -> Reading {
+        let is_whole = || size.is_none() || self.length().is_none_or(|length| Some(length) == size);
         match (self.status.as_u16(), range) {
-            (200, None) => Some(true),
-            (206, Some(range)) => Some(self.content_range().is_some_and(|(start, _)| start == range.start)),
-            (200 | 206 | 416, _) => Some(false),
-            _ => None,
+            (200, None) => Reading::Asked,
+            (206, Some(range)) if self.content_range().is_some_and(|(start, _)| start == range.start) => Reading::Asked,
+            (200, Some(range)) if range.start == 0 && Some(range.end) == size && is_whole() => Reading::Asked,
+            (200, Some(_)) if is_whole() => Reading::Whole,
+            (200 | 206 | 416, _) => Reading::Other,
+            _ => Reading::Refused,
         }
-    }
-
-    /// A whole small body, for listings and messages.
-    ///
-    /// # Errors
-    /// It broke off, or is larger than any listing.
-    pub async fn text(mut self) -> Result<String, Fault> {
-        let all = self.all().await?;
-        Ok(String::from_utf8(all).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned()))
-    }
-
-    /// The same, and the body can still be read.
-    ///
-    /// # Errors
-    /// As those of `text`.
-    pub async fn peeked(&mut self) -> Result<String, Fault> {
-        let all = self.all().await?;
-        let text = String::from_utf8_lossy(&all).into_owned();
-        self.body.ahead = Some(Bytes::from(all));
-        Ok(text)
-    }
-
-    async fn all(&mut self) -> Result<Vec<u8>, Fault> {
-        const MOST: usize = 256 << 20;
-        const USUAL: u64 = 1 << 20;
-        let announced = self.length().unwrap_or_default().min(USUAL);
-        let mut all = Vec::with_capacity(usize::try_from(announced).unwrap_or_default());
-        while let Some(chunk) = self.body.chunk().await? {
-            if all.len().saturating_add(chunk.len()) > MOST {
-                return Err(
-                    Error::new(Kind::Other, format!("{}: the answer is larger than 256 MiB", self.body.from)).into()
-                );
-            }
-            all.extend_from_slice(&chunk);
-        }
-        Ok(all)
     }
 
     /// What to do about a status that no source has a word of its own for.
@@ -342,16 +332,27 @@ impl Body {
             return Ok(Some(ahead));
         }
         loop {
+            let asked = Instant::now();
             let frame = tokio::time::timeout(self.stall, self.incoming.frame()).await;
+            // the time that the bytes before took to be written is not the server's
+            let (bytes, waited) = (self.lately.0, self.lately.1.saturating_add(asked.elapsed()));
             let again = |why: String| Fault::Again(Failure::Broken, format!("{}: {why}", self.from));
             match frame {
                 Err(_) => return Err(again(format!("no byte came for {} seconds", self.stall.as_secs()))),
                 Ok(None) => return Ok(None),
                 Ok(Some(Err(error))) => return Err(again(format!("the answer broke off: {error}"))),
-                Ok(Some(Ok(frame))) => match frame.into_data() {
-                    Ok(data) if !data.is_empty() => return Ok(Some(data)),
-                    _ => {}
-                },
+                Ok(Some(Ok(frame))) => {
+                    let data = frame.into_data().unwrap_or_default();
+                    let bytes = bytes.saturating_add(data.len() as u64);
+                    let window = self.stall.saturating_mul(SLOW_FOR);
+                    self.lately = if waited < window { (bytes, waited) } else { (0, Duration::ZERO) };
+                    if waited >= window && bytes < SLOWEST {
+                        return Err(again(format!("only {bytes} bytes came in {} seconds", window.as_secs())));
+                    }
+                    if !data.is_empty() {
+                        return Ok(Some(data));
+                    }
+                }
             }
         }
     }

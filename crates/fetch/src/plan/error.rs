@@ -49,10 +49,22 @@ impl Error {
     }
 }
 
-/// An address as it may be shown: without user and password, without query and fragment (signatures, tokens). Of Azure's own,
-/// what precedes the @ is the container.
+/// Schemes in whose locations `?` and `#` are part of a name, and begin nothing that may be secret.
+const PLAIN: [&str; 10] = ["s3", "s3a", "gs", "gcs", "az", "azure", "abfs", "abfss", "hf", "file"];
+
+/// Whether a text has a signature of a signed address in it.
+pub fn has_signature(text: &str) -> bool {
+    let fields = text.split(['?', '&', '#']).skip(1).filter_map(|field| field.split_once('='));
+    let mut names = fields.map(|(name, _)| name.to_ascii_lowercase());
+    names.any(|name| name == "sig" || name == "signature" || name.ends_with("-signature"))
+}
+
+/// An address as it may be shown: without user and password, of web servers without query and fragment (signatures, tokens). Of Azure's
+/// own, what precedes the @ is the container.
 pub fn shown(url: &str) -> String {
-    let end = url.find(['?', '#']).unwrap_or(url.len());
+    let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme).to_ascii_lowercase();
+    let is_whole = PLAIN.contains(&scheme.as_str()) && !has_signature(url);
+    let end = url.find(['?', '#']).filter(|_| !is_whole).unwrap_or(url.len());
     let url = &url[..end];
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
     let (authority, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
@@ -79,6 +91,11 @@ mod tests {
             ("https://host?token=1", "https://host"),
             ("https://a@b@host/x@y", "https://host/x@y"),
             ("/local#frag", "/local"),
+            ("s3://b/exp#2/?x", "s3://b/exp#2/?x"),
+            ("S3://b/x?X-Amz-Signature=abc", "S3://b/x"),
+            ("s3://key:secret@b/x?y", "s3://b/x?y"),
+            ("hf://a/b@fix#2/x", "hf://a/b@fix#2/x"),
+            ("ftp://h/x?token=1", "ftp://h/x"),
             ("abfss://c@acc.dfs.core.windows.net/x?sig=1", "abfss://c@acc.dfs.core.windows.net/x"),
             ("abfss://u:p@host/x", "abfss://host/x"),
         ] {

@@ -1,8 +1,10 @@
 //! Where data come from: `hf://`, `s3://`, `gs://`, `az://`, `abfs(s)://`, `http(s)://`, `file://`.
 
-use super::error::{Error, shown};
+use super::error::{Error, has_signature, shown};
 use super::verify::Check;
 use percent_encoding::percent_decode_str;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
 /// What is being filled. The hub keeps models and data sets apart, and of models not every file is wanted.
@@ -71,6 +73,8 @@ pub enum Location {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parsed {
     pub location: Location,
+    /// Under which it is shown and remembered.
+    pub name: String,
     pub warnings: Vec<String>,
 }
 
@@ -78,6 +82,8 @@ pub struct Parsed {
 struct Split<'a> {
     scheme: String,
     host: &'a str,
+    /// All that follows the host, as it is written: keys and names of files may have `?` and `#` in them.
+    rest: &'a str,
     path: &'a str,
     query: Option<&'a str>,
     fragment: Option<&'a str>,
@@ -96,9 +102,9 @@ fn split(uri: &str) -> Split<'_> {
         Some(rest) => rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len())),
         None => ("", rest),
     };
-    let (rest, fragment) = rest.split_once('#').map_or((rest, None), |(rest, f)| (rest, Some(f)));
-    let (path, query) = rest.split_once('?').map_or((rest, None), |(path, q)| (path, Some(q)));
-    Split { scheme, host, path, query, fragment }
+    let (before, fragment) = rest.split_once('#').map_or((rest, None), |(before, f)| (before, Some(f)));
+    let (path, query) = before.split_once('?').map_or((before, None), |(path, q)| (path, Some(q)));
+    Split { scheme, host, rest, path, query, fragment }
 }
 
 /// Several locations in one text: separated by blanks or new lines. A blank inside a name does not separate: only what
@@ -130,28 +136,23 @@ pub fn several(text: &str) -> Vec<String> {
 pub fn parse(uri: &str, kind: Kind) -> Result<Parsed, Error> {
     let parts = split(uri);
     let mut warnings = Vec::new();
-    let name = shown(uri);
-    let unread = |what: &str, warnings: &mut Vec<String>| {
-        warnings.push(format!(
-            "{name}: what follows the {what} is not read; give a revision as {name}@REVISION, patterns as variables"
-        ));
-    };
+    let mut name = shown(uri);
     let location = match parts.scheme.as_str() {
         "hf" => {
-            if parts.query.is_some() {
-                unread("question mark", &mut warnings);
+            let path = path_at_the_hub(&parts, kind);
+            if path.len() < parts.rest.len() {
+                name = shown(uri.strip_suffix(&parts.rest[path.len()..]).unwrap_or(uri));
+                warnings.push(format!(
+                    "{name}: a repository's name has no ? or #, and what follows it is ignored; write a revision as \
+                     {name}@REVISION, and set patterns as variables"
+                ));
             }
-            if parts.fragment.is_some() {
-                unread("#", &mut warnings);
-            }
-            Location::Hub(
-                repository(parts.host, parts.path, kind).map_err(|why| Error::config(format!("{name}: {why}")))?,
-            )
+            Location::Hub(repository(parts.host, path, kind).map_err(|why| Error::config(format!("{name}: {why}")))?)
         }
-        "s3" | "s3a" => Location::S3(objects(&name, &parts, &mut warnings)?),
-        "gs" | "gcs" => Location::Google(objects(&name, &parts, &mut warnings)?),
+        "s3" | "s3a" => Location::S3(objects(&name, &parts)?),
+        "gs" | "gcs" => Location::Google(objects(&name, &parts)?),
         "az" | "azure" | "abfs" | "abfss" => {
-            let objects = objects(&name, &parts, &mut warnings)?;
+            let objects = objects(&name, &parts)?;
             let (container, account) = match parts.host.split_once('@') {
                 Some((container, host)) => (container.to_owned(), Some(host.to_owned())),
                 None => (objects.bucket, None),
@@ -164,13 +165,20 @@ pub fn parse(uri: &str, kind: Kind) -> Result<Parsed, Error> {
             }
             Location::Azure(Blobs { account, container, prefix: objects.prefix })
         }
-        "http" | "https" => Location::Web(web_file(uri, &parts)?),
+        "http" | "https" => {
+            if parts.fragment.is_some_and(|fragment| !fragment.is_empty() && checksums(fragment).next().is_none()) {
+                warnings.push(format!(
+                    "{name}: what follows # is never sent to a web server, and names no checksum; write %23 if the name has a # in it"
+                ));
+            }
+            Location::Web(web_file(uri, &parts)?)
+        }
         "file" => {
-            if !(parts.host.is_empty() || parts.host == "localhost") || !parts.path.starts_with('/') {
+            if !(parts.host.is_empty() || parts.host == "localhost") || !parts.rest.starts_with('/') {
                 return Err(Error::config(format!("{name}: a file is named by its absolute path: file:///PATH")));
             }
-            let path = percent_decode_str(parts.path).decode_utf8_lossy().into_owned();
-            Location::File(PathBuf::from(path))
+            let path: Vec<u8> = percent_decode_str(parts.rest).collect();
+            Location::File(PathBuf::from(OsString::from_vec(path)))
         }
         "cache" => {
             return Err(Error::config(format!(
@@ -190,21 +198,55 @@ pub fn parse(uri: &str, kind: Kind) -> Result<Parsed, Error> {
             return Err(Error::config(format!("{name}: nothing here reads {other}://; {READ} are read")));
         }
     };
-    Ok(Parsed { location, warnings })
+    Ok(Parsed { location, name, warnings })
 }
 
 /// What is read, for messages.
 const READ: &str = "hf://, s3://, gs://, az://, abfss://, http(s):// and file://";
 
-/// A bucket and a prefix, taken as they are written: nothing is decoded.
-fn objects(name: &str, parts: &Split<'_>, warnings: &mut Vec<String>) -> Result<Objects, Error> {
+/// A bucket and a prefix, taken as they are written: nothing is decoded, and `?` and `#` are part of a key.
+fn objects(name: &str, parts: &Split<'_>) -> Result<Objects, Error> {
+    let scheme = &parts.scheme;
     if parts.host.is_empty() {
-        return Err(Error::config(format!("{name}: no bucket is named; write {}://BUCKET/PREFIX", parts.scheme)));
+        return Err(Error::config(format!("{name}: no bucket is named; write {scheme}://BUCKET/PREFIX")));
     }
-    if parts.query.is_some() || parts.fragment.is_some() {
-        warnings.push(format!("{name}: what follows ? or # is no part of the prefix"));
+    if !parts.rest.is_empty() && !parts.rest.starts_with('/') {
+        return Err(Error::config(format!(
+            "{name}: a bucket's name has no ? or # in it; write {scheme}://BUCKET/PREFIX"
+        )));
     }
-    Ok(Objects { bucket: parts.host.to_owned(), prefix: parts.path.trim_start_matches('/').to_owned() })
+    if parts.host.contains('@') && !scheme.starts_with("abfs") {
+        return Err(Error::config(format!(
+            "{name}: a bucket's name has no @ in it; set credentials as variables, not in the location"
+        )));
+    }
+    if has_signature(parts.rest) {
+        return Err(Error::config(format!(
+            "{name}: the location has a signature in it, which would be taken as part of the key; set it as \
+             AZURE_STORAGE_SAS_TOKEN, or write the signed address as https://…"
+        )));
+    }
+    Ok(Objects { bucket: parts.host.to_owned(), prefix: parts.rest.trim_start_matches('/').to_owned() })
+}
+
+/// What of an hf:// location names something at the hub. `?` and `#` are part of a revision and of a path; a repository's name has
+/// neither, so behind the name alone they begin what upstream drops.
+fn path_at_the_hub<'a>(parts: &Split<'a>, kind: Kind) -> &'a str {
+    let dropped = parts.rest.find(['?', '#']).unwrap_or(parts.rest.len());
+    let name = &parts.rest[..dropped];
+    let segments = name.matches('/').count();
+    let in_a_path = match kind {
+        Kind::Dataset if parts.host == "datasets" => segments > 2,
+        Kind::Dataset => segments > 1,
+        Kind::Model => false,
+    };
+    if parts.host.contains('@') || name.contains('@') || in_a_path { parts.rest } else { name }
+}
+
+/// The checksums of a fragment, as algorithm and digits.
+fn checksums(fragment: &str) -> impl Iterator<Item = (&str, &str)> {
+    let parts = fragment.split('&').filter_map(|part| part.split_once('='));
+    parts.filter(|(algorithm, _)| ["md5", "sha1", "sha256", "sha512"].contains(algorithm))
 }
 
 /// The fragment may hold a checksum: `#sha256=…`, several joined by `&`.
@@ -223,11 +265,7 @@ fn web_file(uri: &str, parts: &Split<'_>) -> Result<WebFile, Error> {
         (decoded(user), decoded(password))
     });
     let mut check = None;
-    for part in parts.fragment.unwrap_or_default().split('&') {
-        let Some((algorithm, hex)) = part.split_once('=') else { continue };
-        if !["md5", "sha1", "sha256", "sha512"].contains(&algorithm) {
-            continue;
-        }
+    for (algorithm, hex) in checksums(parts.fragment.unwrap_or_default()) {
         let found = Check::from_hex(algorithm, hex);
         check = Some(found.ok_or_else(|| {
             Error::config(format!("{name}: #{algorithm}= is not followed by that checksum in hex digits"))
@@ -327,6 +365,7 @@ fn valid_id(id: &str) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn hub(uri: &str, kind: Kind) -> Result<Repository, String> {
         match parse(uri, kind).map_err(|e| e.text)?.location {
@@ -356,6 +395,11 @@ mod tests {
             ("hf://datasets/acme/reviews", data("acme/reviews", None, "", true)),
             ("hf://datasets/acme", data("datasets/acme", None, "", true)),
             ("hf://acme/reviews?revision=v1", data("acme/reviews", None, "", true)),
+            ("hf://acme/reviews#x@v1/y", data("acme/reviews", None, "", true)),
+            ("hf://datasets/acme/reviews#x", data("acme/reviews", None, "", true)),
+            ("hf://acme/reviews/a#2/b?.txt", data("acme/reviews", None, "a#2/b?.txt", true)),
+            ("hf://acme/reviews@fix#2", data("acme/reviews", Some("fix#2"), "", false)),
+            ("hf://acme/reviews@v1/exp?lr=1", data("acme/reviews", Some("v1"), "exp?lr=1", false)),
         ] {
             assert_eq!(hub(uri, Kind::Dataset), expected, "{uri}");
         }
@@ -363,8 +407,15 @@ mod tests {
             ("hf://acme/tiny", data("acme/tiny", None, "", false)),
             ("hf://gpt2", data("gpt2", None, "", false)),
             ("hf://acme/tiny@main/original", data("acme/tiny", Some("main"), "original", false)),
+            ("hf://acme/tiny?x", data("acme/tiny", None, "", false)),
+            ("hf://gpt2@main/a#1?", data("gpt2", Some("main"), "a#1?", false)),
         ] {
             assert_eq!(hub(uri, Kind::Model), expected, "{uri}");
+        }
+        for (uri, warned) in
+            [("hf://a/b#x", true), ("hf://a/b?", true), ("hf://a/b@c#d", false), ("hf://a/b/c#d", false)]
+        {
+            assert_eq!(!parse(uri, Kind::Dataset).unwrap().warnings.is_empty(), warned, "{uri}");
         }
     }
 
@@ -381,6 +432,11 @@ mod tests {
             ("hf://acme/tiny/original", Kind::Model),
             ("hf://acme/tiny.git", Kind::Model),
             ("s3:///x", Kind::Model),
+            ("s3://b?x", Kind::Model),
+            ("gs://b#2/x", Kind::Model),
+            ("s3://key:secret@b/x", Kind::Model),
+            ("az://c/x?sv=1&sig=abc", Kind::Model),
+            ("s3://b/x?X-Amz-Signature=abc", Kind::Model),
             ("/mnt/data", Kind::Model),
             ("ftp://acme/x", Kind::Model),
             ("cache://a/b", Kind::Dataset),
@@ -401,10 +457,56 @@ mod tests {
             ("s3://b", "b", ""),
             ("s3://b/", "b", ""),
             ("S3A://b//a/%25 +&", "b", "a/%25 +&"),
-            ("s3://b/a?x#y", "b", "a"),
+            ("s3://b/a?x#y", "b", "a?x#y"),
+            ("s3://b/exp#2/", "b", "exp#2/"),
+            ("s3://b/#", "b", "#"),
+            ("s3://b/clip?.wav", "b", "clip?.wav"),
+            ("s3://b/a@b/c", "b", "a@b/c"),
+            ("s3://b/x?design=1&signal=2", "b", "x?design=1&signal=2"),
         ] {
             let expected = Location::S3(Objects { bucket: bucket.to_owned(), prefix: prefix.to_owned() });
-            assert_eq!(parse(uri, Kind::Model).unwrap().location, expected, "{uri}");
+            let parsed = parse(uri, Kind::Model).unwrap();
+            assert_eq!((parsed.location, parsed.warnings.len()), (expected, 0), "{uri}");
+            let name = parse(&uri.replacen("s3", "gs", 1).replacen("S3A", "gs", 1), Kind::Model).unwrap().location;
+            assert_eq!(
+                name,
+                Location::Google(Objects { bucket: bucket.to_owned(), prefix: prefix.to_owned() }),
+                "{uri}"
+            );
+        }
+    }
+
+    #[test]
+    fn files_of_this_machine_have_any_name() {
+        for (uri, path) in [
+            ("file:///a/b", "/a/b"),
+            ("file:///a#2/b?.txt", "/a#2/b?.txt"),
+            ("file:///a%23b%20c", "/a#b c"),
+            ("file://localhost/x#", "/x#"),
+        ] {
+            assert_eq!(parse(uri, Kind::Dataset).unwrap().location, Location::File(PathBuf::from(path)), "{uri}");
+        }
+        let Location::File(path) = parse("file:///%FF", Kind::Dataset).unwrap().location else { panic!() };
+        assert_eq!(path.into_os_string().into_vec(), b"/\xff");
+    }
+
+    proptest! {
+        /// Whatever a key is made of, its location names it and no other.
+        #[test]
+        fn a_key_is_named_by_its_location(key in "[a-z?#&=%@:+ ]([a-z?#&=%@:+ /]{0,12})", other in "[a-z?#]{1,4}") {
+            for scheme in ["s3", "gs", "az"] {
+                let uri = format!("{scheme}://bucket/{key}");
+                let Ok(parsed) = parse(&uri, Kind::Dataset) else {
+                    prop_assert!(has_signature(&key));
+                    continue;
+                };
+                let (Location::S3(Objects { prefix, .. }) | Location::Google(Objects { prefix, .. })
+                    | Location::Azure(Blobs { prefix, .. })) = parsed.location else { panic!() };
+                prop_assert_eq!(&prefix, &key);
+                // the name under which a location is remembered is no other's
+                let another = format!("{scheme}://bucket/{other}");
+                prop_assert!(key == other || shown(&uri) != shown(&another));
+            }
         }
     }
 

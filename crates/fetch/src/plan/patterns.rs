@@ -167,6 +167,27 @@ impl Filter {
         allowed && !self.ignore.iter().any(|pattern| pattern.matches(path))
     }
 
+    /// Which patterns match some of `all`, for [`Tally::idle`].
+    pub fn tally<'a>(&self, all: impl Iterator<Item = &'a str>) -> Tally {
+        let mut open: Vec<&Pattern> = self.allow.iter().flatten().chain(&self.ignore).collect();
+        let mut tally = Tally::default();
+        for path in all {
+            // most patterns match soon, and are not looked at again
+            if open.is_empty() {
+                break;
+            }
+            open.retain(|pattern| {
+                let matches = pattern.matches(path);
+                if matches {
+                    tally.matched.insert(pattern.text.clone());
+                }
+                !matches
+            });
+            tally.names = true;
+        }
+        tally
+    }
+
     /// When nothing of `all` is wanted: the patterns that did it, for a warning.
     pub fn why_nothing<'a>(&self, all: impl Iterator<Item = &'a str>) -> String {
         let mut guilty = BTreeSet::new();
@@ -185,6 +206,27 @@ impl Filter {
                 format!("no name that is left matches {}", list(allow))
             }
         }
+    }
+}
+
+/// Which patterns have matched a name so far.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    matched: BTreeSet<String>,
+    /// There was a name.
+    names: bool,
+}
+
+impl Tally {
+    pub fn add(&mut self, other: Self) {
+        self.matched.extend(other.matched);
+        self.names |= other.names;
+    }
+
+    /// Those of a variable's patterns that have matched nothing, though there were names. A slash at the end may mean a folder.
+    pub fn idle<'a>(&self, given: &'a [String]) -> Vec<&'a str> {
+        let matched = |text: &String| self.matched.contains(text) || self.matched.contains(&format!("{text}*"));
+        given.iter().filter(|text| self.names && !matched(text)).map(String::as_str).collect()
     }
 }
 
@@ -226,6 +268,20 @@ mod tests {
         assert!(Filter::new(None, &list, false).wants("meta/deep/x"));
         let only = Filter::new(Some(&split("*.json")), &split("a/*"), true);
         assert!(only.wants("b/x.json") && !only.wants("a/x.json") && !only.wants("b/x.bin"));
+    }
+
+    #[test]
+    fn patterns_that_match_nothing_are_known() {
+        let (allow, ignore) = (split("*.json,*.safetensor,data/"), split("*.bin,[x"));
+        let filter = Filter::new(Some(&allow), &ignore, true);
+        let mut tally = filter.tally(["a.json", "x.bin"].into_iter());
+        assert_eq!((tally.idle(&allow), tally.idle(&ignore)), (vec!["*.safetensor", "data/"], vec!["[x"]));
+        tally.add(filter.tally(["data/x", "[x"].into_iter()));
+        assert_eq!((tally.idle(&allow), tally.idle(&ignore)), (vec!["*.safetensor"], vec![]));
+        assert!(filter.tally(std::iter::empty()).idle(&allow).is_empty(), "of nothing, nothing is said");
+        // without folders a slash at the end is a slash
+        let plain = Filter::new(None, &split("data/"), false);
+        assert_eq!(plain.tally(["data/x"].into_iter()).idle(&split("data/")), ["data/"]);
     }
 
     #[test]

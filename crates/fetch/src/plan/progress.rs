@@ -18,6 +18,15 @@ pub fn bytes(count: u64) -> String {
     if value < 9.95 { format!("{value:.1} {}", UNITS[unit]) } else { format!("{value:.0} {}", UNITS[unit]) }
 }
 
+/// `64 KiB`, `8 MiB`: limits, which are whole numbers of binary units.
+pub fn binary(count: usize) -> String {
+    match (count >> 20, count >> 10) {
+        (0, 0) => format!("{count} bytes"),
+        (0, kib) => format!("{kib} KiB"),
+        (mib, _) => format!("{mib} MiB"),
+    }
+}
+
 /// `3.1 of 40 GB`, `812 MB of 40 GB`.
 pub fn part(done: u64, total: u64) -> String {
     let (done, total) = (bytes(done), bytes(total));
@@ -84,6 +93,7 @@ mod tests {
         ] {
             assert_eq!(bytes(count), text);
         }
+        assert_eq!([9, 64 << 10, 8 << 20].map(binary), ["9 bytes", "64 KiB", "8 MiB"]);
         assert_eq!(part(3_140_000_000, 40_000_000_000), "3.1 of 40 GB");
         assert_eq!(part(812_000_000, 40_000_000_000), "812 MB of 40 GB");
         for (seconds, text) in [(0, "1 second"), (89, "89 seconds"), (240, "4 minutes"), (7200, "2 hours")] {

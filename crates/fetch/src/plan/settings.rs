@@ -1,14 +1,17 @@
 //! What the environment asks for: upstream's variables, those of the libraries that it uses, and a few of our own. An empty value
 //! counts as none.
 
-use super::error::{Error, shown};
+use super::error::Error;
 use super::location::{self, Kind, Location};
-use super::patterns::{self, Filter};
+use super::patterns::{self, Filter, Tally};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Of models in a hub, what is wanted unless ALLOW_PATTERNS says otherwise.
 const OF_A_MODEL: [&str; 5] = ["*.json", "*.safetensors", "*.model", "*.txt", "*.gguf"];
+
+/// What the kubeflow SDK sends as IGNORE_PATTERNS of every model.
+const OF_THE_SDK: [&str; 5] = ["*.msgpack", "*.h5", "*.bin", "*.pt", "*.pth"];
 
 /// Variables whose values may be shown nowhere.
 const SECRET: [&str; 17] = [
@@ -33,6 +36,7 @@ const SECRET: [&str; 17] = [
 
 const STREAMS: usize = 256;
 const PART: u64 = 16 << 20;
+const LISTING: u64 = 512 << 20;
 const STALL: Duration = Duration::from_secs(30);
 
 /// The environment, without empty values.
@@ -76,6 +80,10 @@ pub struct Settings {
     pub streams: usize,
     pub part: u64,
     pub stall: Duration,
+    /// A file that cannot be one of the target ends the run before anything is written.
+    pub strict: bool,
+    /// Bytes of memory that a listing may take.
+    pub listing: usize,
     pub variables: Variables,
 }
 
@@ -94,7 +102,7 @@ impl Settings {
         let mut warnings = Vec::new();
         for uri in &uris {
             let parsed = location::parse(uri, kind)?;
-            wanted.push(Wanted { name: shown(uri), location: parsed.location });
+            wanted.push(Wanted { name: parsed.name, location: parsed.location });
             warnings.extend(parsed.warnings);
         }
         let number = |name: &str, default: u64, least: u64| match variables.get(name) {
@@ -116,6 +124,8 @@ impl Settings {
             streams: usize::try_from(streams).unwrap_or(STREAMS),
             part: number("PART_SIZE", PART, 4096)?,
             stall: Duration::from_secs(number("STALL_SECONDS", STALL.as_secs(), 1)?),
+            listing: usize::try_from(number("LISTING_MAX", LISTING, 1 << 20)?).unwrap_or(usize::MAX),
+            strict: switch("STRICT", variables.get("STRICT"))?,
             variables,
         })
     }
@@ -128,6 +138,18 @@ impl Settings {
 
     pub fn filter(&self) -> Filter {
         Filter::new(self.allow.as_deref(), &self.ignore, false)
+    }
+
+    /// What to say of patterns that match nothing. The kubeflow SDK always sends the same list for models, so that says nothing.
+    pub fn idle_patterns(&self, tally: &Tally) -> Vec<String> {
+        let say = |name: &str, list: Vec<&str>| {
+            let matches = if list.len() == 1 { "matches" } else { "match" };
+            (!list.is_empty()).then(|| format!("{name}: {} {matches} no file of the location", list.join(", ")))
+        };
+        let allow = tally.idle(self.allow.as_deref().unwrap_or_default());
+        let mut ignore = tally.idle(&self.ignore);
+        ignore.retain(|pattern| self.kind != Kind::Model || !OF_THE_SDK.contains(pattern));
+        [say("ALLOW_PATTERNS", allow), say("IGNORE_PATTERNS", ignore)].into_iter().flatten().collect()
     }
 
     /// What, besides the location and its version, decides which files there are.
@@ -153,6 +175,14 @@ impl Settings {
         secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
         secrets.dedup();
         secrets
+    }
+}
+
+fn switch(name: &str, value: Option<&str>) -> Result<bool, Error> {
+    match value.map(|value| value.trim().to_ascii_lowercase()).as_deref() {
+        Some("1" | "true" | "yes" | "on") => Ok(true),
+        None | Some("0" | "false" | "no" | "off") => Ok(false),
+        Some(other) => Err(Error::config(format!("{name} is {other:?}; set it to 1 or 0"))),
     }
 }
 
@@ -188,14 +218,33 @@ mod tests {
 
     #[test]
     fn wrong_variables_are_named() {
-        for (name, value) in
-            [("CONCURRENCY", "many"), ("CONCURRENCY", "0"), ("PART_SIZE", "1K"), ("PART_SIZE", "99999999999999G")]
-        {
+        for (name, value) in [
+            ("CONCURRENCY", "many"),
+            ("CONCURRENCY", "0"),
+            ("PART_SIZE", "1K"),
+            ("PART_SIZE", "99999999999999G"),
+            ("STRICT", "maybe"),
+        ] {
             let error = read(&[("STORAGE_URI", "hf://a/b"), (name, value)]).err().unwrap();
             assert!(error.exit_code() == 2 && error.text.contains(name) && error.text.contains(value), "{error}");
         }
         assert!(read(&[("STORAGE_URI", " ")]).err().unwrap().text.contains("STORAGE_URI"));
         assert_eq!(read(&[("STORAGE_URI", "hf://a/b"), ("PART_SIZE", "8MiB")]).ok().unwrap().part, 8 << 20);
+    }
+
+    #[test]
+    fn patterns_that_match_nothing_are_said_unless_the_sdk_sent_them() {
+        let said = |ignore: &str, allow: &str| {
+            let pairs = [("STORAGE_URI", "hf://a/b"), ("IGNORE_PATTERNS", ignore), ("ALLOW_PATTERNS", allow)];
+            let settings = read(&pairs).ok().unwrap();
+            settings.idle_patterns(&settings.hub_filter().tally(["x.json", "y.safetensors"].into_iter()))
+        };
+        assert!(said("*.msgpack,*.h5,*.bin,*.pt,*.pth", "").is_empty());
+        let both = [
+            "ALLOW_PATTERNS: *.jsn, *.gguf match no file of the location",
+            "IGNORE_PATTERNS: x matches no file of the location",
+        ];
+        assert_eq!(said("*.bin,x,*.json", "*.jsn,*.gguf,*.json"), both);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use crate::plan::names::STATE;
 use crate::plan::parts::{Cut, Finished, read_journal};
 use crate::plan::restart::{Entry, Found, Line, Record, State, encode};
 use crate::plan::verify::{self, Algorithm, Check, Hasher};
+use crate::small::{open_own, read_own};
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, FallocateFlags, Flock, FlockArg, OFlag, fallocate, open};
 use nix::sys::stat::{Mode, SFlag, fstatat, stat};
@@ -64,19 +65,24 @@ pub struct Seen {
     mark: Option<(u64, u64, i64)>,
 }
 
+/// The longest that a state file and a journal of parts can be: about three million files, about as many parts.
+const STATE_MAX: u64 = 1 << 30;
+const JOURNAL_MAX: u64 = 64 << 20;
+
 impl Seen {
-    pub fn read(target: &Path) -> Self {
+    /// Reads the state file of a folder.
+    ///
+    /// # Errors
+    /// It is there, and cannot be read.
+    pub fn read(target: &Path) -> Result<Self, Error> {
         let path = target.join(STATE).join("state");
-        let read = || -> io::Result<(State, _)> {
-            let mut file = File::open(&path)?;
-            let facts = file.metadata()?;
-            let mut text = Vec::with_capacity(usize::try_from(facts.len()).unwrap_or_default());
-            file.read_to_end(&mut text)?;
-            Ok((State::read(&text), Some(mark(&facts))))
+        let (state, mark) = match read_own(&path, STATE_MAX) {
+            Ok((text, facts)) => (State::read(&text), Some(mark(&facts))),
+            Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Default::default(),
+            Err(e) => return Err(Error::config(format!("{}: {e}", path.display()))),
         };
-        let (state, mark) = read().unwrap_or_default();
         let found = state.files().iter().map(|_| OnceLock::new()).collect();
-        Self { state, target: Target::new(target), found, mark }
+        Ok(Self { state, target: Target::new(target), found, mark })
     }
 
     /// Whether the state file is still that which was read.
@@ -201,7 +207,7 @@ pub fn lock(target: &Path, wait: bool) -> Result<Option<Flock<File>>, Error> {
     };
     fs::create_dir_all(state.join("part")).map_err(not_made)?;
     let path = state.join("lock");
-    let file = OpenOptions::new().create(true).append(true).open(&path).map_err(|e| failed(&path, &e))?;
+    let file = open_own(&path, OpenOptions::new().create(true).append(true)).map_err(|e| failed(&path, &e))?;
     let how = if wait { FlockArg::LockExclusive } else { FlockArg::LockExclusiveNonblock };
     match Flock::lock(file, how) {
         Ok(lock) => Ok(Some(lock)),
@@ -219,7 +225,8 @@ impl Folder {
         let folder = target.join(STATE);
         let (new, path) = (folder.join("state.new"), folder.join("state"));
         let write = || -> io::Result<File> {
-            let mut file = File::create(&new)?;
+            remove(&new)?;
+            let mut file = OpenOptions::new().create_new(true).write(true).open(&new)?;
             file.write_all(&state.write())?;
             file.sync_data()?;
             fs::rename(&new, &path)?;
@@ -275,8 +282,14 @@ impl Folder {
     /// It cannot be made.
     pub fn whole(&self, entry: &Entry) -> Result<PartFile, Error> {
         let path = self.part_path(&entry.target);
-        let file = OpenOptions::new().create(true).truncate(true).read(true).write(true).open(&path);
-        let file = file.map_err(|e| failed(&path, &e))?;
+        let work = || -> io::Result<File> {
+            // not what parts are still written to
+            for old in [&path.with_extension("journal"), &path] {
+                remove(old)?;
+            }
+            OpenOptions::new().create_new(true).read(true).write(true).open(&path)
+        };
+        let file = work().map_err(|e| failed(&path, &e))?;
         Ok(PartFile { file, path, journal: None, cut: None, sum: None })
     }
 
@@ -292,17 +305,16 @@ impl Folder {
         let version = entry.version.as_deref().unwrap_or_default();
         let identity = serde_json::json!([origin, version, check, cut.size, cut.part]).to_string();
         let work = || -> io::Result<(PartFile, Vec<u32>)> {
-            let told = match fs::read(&journal_path) {
-                Ok(journal) if !anew => read_journal(&journal, &identity, cut),
+            let told = match read_own(&journal_path, JOURNAL_MAX) {
+                Ok((journal, _)) if !anew => read_journal(&journal, &identity, cut),
                 _ => Vec::new(),
             };
             if told.is_empty() {
                 for old in [&journal_path, &path] {
-                    fs::remove_file(old)
-                        .or_else(|e| if e.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(e) })?;
+                    remove(old)?;
                 }
             }
-            let file = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&path)?;
+            let file = open_own(&path, OpenOptions::new().create(true).truncate(false).read(true).write(true))?;
             if file.metadata()?.len() != cut.size {
                 reserve(&file, cut.size)?;
             }
@@ -311,8 +323,10 @@ impl Folder {
             // written anew, so that a torn record at its end does not shift those that follow
             let mut journal = format!("{identity}\n").into_bytes();
             there.iter().for_each(|part| journal.extend(part.encode()));
-            fs::write(journal_path.with_extension("new"), &journal)?;
-            fs::rename(journal_path.with_extension("new"), &journal_path)?;
+            let new = journal_path.with_extension("new");
+            remove(&new)?;
+            OpenOptions::new().create_new(true).write(true).open(&new)?.write_all(&journal)?;
+            fs::rename(new, &journal_path)?;
             let mut journal = OpenOptions::new().write(true).open(&journal_path)?;
             journal.seek(SeekFrom::End(0))?;
             let mut there: Vec<u32> = there.into_iter().map(|part| part.index).collect();
@@ -372,6 +386,11 @@ impl PartFile {
         };
         work().map_err(|e| failed(&self.path, &e))
     }
+}
+
+/// Removes a file that may not be there.
+fn remove(path: &Path) -> io::Result<()> {
+    fs::remove_file(path).or_else(|e| if e.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(e) })
 }
 
 /// Room for a file, so that a full disk shows at once.

@@ -258,6 +258,18 @@ impl<'a> Jobs<'a> {
         Ok(())
     }
 
+    /// A server without ranges, whatever it said: the file comes in one go.
+    fn read_whole(&mut self, index: usize) {
+        self.queue.forget(index);
+        self.uncount(index);
+        let job = &mut self.jobs[index];
+        let whole = Entry { ranges: false, ..Entry::clone(&job.item.entry) };
+        job.item.entry = Arc::new(whole);
+        (job.file, job.left) = (None, 0);
+        job.begun = job.begun.saturating_add(1);
+        self.begin(index, How::Anew);
+    }
+
     fn take(&mut self, outcome: Outcome) -> Result<(), Error> {
         let index = outcome.file;
         let mut came = false;
@@ -303,6 +315,7 @@ impl<'a> Jobs<'a> {
                 self.begin(index, How::Anew);
             }
             Err(Fault::Changed(why)) => self.changed(index, why)?,
+            Err(Fault::Whole(_)) => self.read_whole(index),
             Err(fault) => return Err(fault.into_error()),
         }
         Ok(())

@@ -10,11 +10,11 @@ mod wanted;
 
 use crate::http::{Client, Secrets};
 use crate::plan::error::{Error, Kind};
-use crate::plan::names::{self, Name};
 use crate::plan::progress::bytes;
 use crate::plan::restart::{Line, Record};
 use crate::plan::settings::Settings;
 use crate::plan::verify::Check;
+use crate::source::Unfit;
 use folder::{Folder, Seen, Target};
 use hyper_util::client::proxy::matcher::Matcher;
 use jobs::Jobs;
@@ -65,6 +65,9 @@ pub struct Report {
     /// That came over the line, also those that were of no use.
     pub bytes_fetched: u64,
     pub seconds: f64,
+    /// What cannot be a file of the target.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<Unfit>,
 }
 
 /// Fills `target`. `stop` ends it: what came is kept for the next run.
@@ -82,8 +85,8 @@ pub async fn run(
     let clean = secrets.clone();
     let say: Say = Arc::new(move |said| {
         say(match said {
-            Said::Info(text) => Said::Info(clean.scrubbed(&text)),
-            Said::Warning(text) => Said::Warning(clean.scrubbed(&text)),
+            Said::Info(text) => Said::Info(short(clean.scrubbed(&text))),
+            Said::Warning(text) => Said::Warning(short(clean.scrubbed(&text))),
         });
     });
     let client = Client::new(Matcher::from_env(), settings.stall, secrets.clone(), None);
@@ -96,18 +99,28 @@ pub async fn run(
             Kind::Network => "; once that is over, run this again: it continues where it stopped",
             _ => "",
         };
-        Error::new(error.kind, format!("{}{then}", secrets.scrubbed(&error.text)))
+        Error::new(error.kind, format!("{}{then}", short(secrets.scrubbed(&error.text))))
     })
+}
+
+/// What is said has an end, however much of it is a server's.
+fn short(mut text: String) -> String {
+    const MOST: usize = 16 << 10;
+    if text.len() > MOST {
+        text.truncate(text.floor_char_boundary(MOST));
+        text.push('…');
+    }
+    text
 }
 
 async fn filled(settings: &Settings, target: &Path, mode: Mode, client: &Client, say: &Say) -> Result<Report, Error> {
     let start = Instant::now();
     settings.warnings.iter().for_each(|text| say(Said::Warning(text.clone())));
-    let (wanted, seen) = look(settings, target, mode, client, say).await?;
-    let present = wanted.present.iter().map(|there| Name { source: &there.target, target: &there.target });
-    names::check(
-        wanted.items.iter().map(|item| Name { source: &item.entry.source, target: &item.entry.target }).chain(present),
-    )?;
+    let (mut wanted, seen) = look(settings, target, mode, client, say).await?;
+    wanted.take_out_unfit(target, settings.strict)?;
+    // said before the download, which may be long, and once more as its last word
+    let unfit = (!wanted.unfit.is_empty()).then(|| wanted.unfit_summary());
+    unfit.iter().for_each(|text| say(Said::Warning(text.clone())));
     let mut report = match mode {
         Mode::Fetch => {
             let status = Status::start(&settings.variables, &client.secrets, say);
@@ -120,6 +133,10 @@ async fn filled(settings: &Settings, target: &Path, mode: Mode, client: &Client,
         Mode::DryRun | Mode::Verify => compare(&seen, &wanted, mode).await?,
     };
     report.seconds = start.elapsed().as_secs_f64();
+    report.left_out = wanted.unfit.into_iter().map(|(_, unfit)| unfit).collect();
+    if mode == Mode::Fetch {
+        unfit.into_iter().for_each(|text| say(Said::Warning(text)));
+    }
     Ok(report)
 }
 
@@ -145,7 +162,7 @@ async fn fetch(
         }
     };
     // read before the lock was ours; another run may have written since
-    let seen = if seen.is_current() { seen } else { Arc::new(Seen::read(target)) };
+    let seen = if seen.is_current() { seen } else { Arc::new(Seen::read(target)?) };
     let stands = needs(&seen, &wanted.items, false).await?;
     let missing = wanted.items.iter().zip(&stands).filter(|(_, stand)| **stand == Stand::Missing);
     let todo: Vec<Item> = missing.map(|(item, _)| item.clone()).collect();
@@ -208,7 +225,7 @@ fn report(wanted: &Wanted, stands: &[Stand], fetched: u64) -> Report {
     });
     let present = wanted.present.iter().map(Present::report);
     let size = wanted.present.iter().fold(total(&wanted.items), |sum, there| sum.saturating_add(there.size));
-    Report { files: files.chain(present).collect(), bytes: size, bytes_fetched: fetched, seconds: 0.0 }
+    Report { files: files.chain(present).collect(), bytes: size, bytes_fetched: fetched, ..Report::default() }
 }
 
 /// Asked before the first byte.

@@ -43,6 +43,8 @@ pub struct Origin {
     pub source: Arc<Source>,
     /// The location's name.
     pub location: Arc<str>,
+    /// Which of the locations it is.
+    pub number: usize,
 }
 
 impl Origin {
@@ -167,9 +169,10 @@ async fn stream(
 ) -> Result<(Core, Option<Check>), Fault> {
     let mut patience = Patience::default();
     let mut state: Option<(Sink, Option<Check>, u64)> = None;
+    let mut ranges = entry.ranges;
     loop {
         // what came already is kept where the rest can be asked for
-        let resumes = state.as_ref().is_some_and(|(_, _, came)| entry.ranges && entry.size.is_some() && *came > 0);
+        let resumes = state.as_ref().is_some_and(|(_, _, came)| ranges && entry.size.is_some() && *came > 0);
         let before = state.as_ref().map_or(0, |(_, _, came)| *came);
         let attempt = async {
             let range = entry.size.filter(|_| resumes).map(|size| before..size);
@@ -209,9 +212,16 @@ async fn stream(
                     }
                 }
             }
+            // asked for the rest, the server sends all: then all is read, once
+            Err(Fault::Whole(_)) if ranges => {
+                ranges = false;
+                if let Some((sink, _, _)) = state.take() {
+                    sink.abandoned().await;
+                }
+            }
             Err(fault) => {
                 // without ranges all begins anew, and nothing is gained; so does a file all of which came in an answer that was wrong
-                let kept = if entry.ranges && entry.size.is_none_or(|size| came < size) { came } else { 0 };
+                let kept = if ranges && entry.size.is_none_or(|size| came < size) { came } else { 0 };
                 if kept == 0
                     && let Some((sink, _, _)) = state.take()
                 {

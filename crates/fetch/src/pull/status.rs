@@ -94,7 +94,7 @@ async fn send(client: &Client, url: &str, token: Option<&PathBuf>, report: &Valu
     let mut request = request(Method::POST, url).map_err(said)?;
     set(&mut request, "content-type", "application/json").map_err(said)?;
     if let Some(path) = token {
-        let token = tokio::fs::read_to_string(path).await.map_err(|e| format!("{}: {e}", path.display()))?;
+        let token = crate::small::read_aside(path).await.map_err(|e| format!("{}: {e}", path.display()))?;
         client.secrets.learn(token.trim());
         set(&mut request, "authorization", &format!("Bearer {}", token.trim())).map_err(said)?;
     }

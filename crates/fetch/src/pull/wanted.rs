@@ -6,10 +6,12 @@ use super::{FileReport, Mode, Report, Said, Say, folder};
 use crate::http::{Client, Fault};
 use crate::plan::error::{Error, Kind};
 use crate::plan::location::Location;
+use crate::plan::names::{self, Name};
+use crate::plan::patterns::Tally;
 use crate::plan::restart::{Complete, Entry, Known, Need, need};
 use crate::plan::settings::Settings;
 use crate::plan::verify::Check;
-use crate::source::Source;
+use crate::source::{Source, Unfit};
 use std::path::Path;
 use std::sync::Arc;
 use tokio::task::{JoinHandle, JoinSet};
@@ -49,11 +51,72 @@ pub struct Wanted {
     /// Locations with a pin, and their files' names.
     pub pinned: Vec<Complete>,
     pub present: Vec<Present>,
+    /// What cannot be a file of the target, by location.
+    pub unfit: Vec<(Arc<str>, Unfit)>,
+}
+
+/// How many files are named of those that are left out.
+const NAMED: usize = 10;
+
+impl Wanted {
+    /// Takes out what cannot be a file of the target. A location with such a file is never complete: the next run is to say so, too.
+    ///
+    /// # Errors
+    /// Names of different locations exclude each other, or all files of a location are left out, or `strict` forbids to leave any out.
+    pub fn take_out_unfit(&mut self, target: &Path, strict: bool) -> Result<(), Error> {
+        let own = self.items.iter().map(|item| Name {
+            source: &item.entry.source,
+            target: &item.entry.target,
+            location: item.origin.number,
+        });
+        let present = self.present.iter().map(|there| Name {
+            source: &there.target,
+            target: &there.target,
+            location: usize::MAX,
+        });
+        let names: Vec<Name<'_>> = own.chain(present).collect();
+        let mut left = names::unfit(&names, target.as_os_str().len())?.into_iter().peekable();
+        drop(names);
+        let mut at = 0_usize;
+        let unfit = &mut self.unfit;
+        self.items.retain(|item| {
+            let own = at;
+            at = at.saturating_add(1);
+            let Some((_, why)) = left.next_if(|(place, _)| *place == own) else { return true };
+            unfit.push((Arc::clone(&item.origin.location), Unfit { source: item.entry.source.clone(), why }));
+            false
+        });
+        let Some((location, _)) = self.unfit.first() else { return Ok(()) };
+        let of = |name: &str| self.unfit.iter().any(|(location, _)| **location == *name);
+        self.pinned.retain(|complete| !of(&complete.location));
+        let has_none = !self.items.iter().any(|item| item.origin.location == *location);
+        if strict || has_none && self.present.is_empty() {
+            let why = if strict { "; without --strict (STRICT) only these are left out" } else { "" };
+            return Err(Error::config(format!("{}{why}. Nothing was written", self.unfit_summary())));
+        }
+        Ok(())
+    }
+
+    /// The files that are left out, for the last word of a run.
+    pub fn unfit_summary(&self) -> String {
+        let named = self.unfit.iter().take(NAMED);
+        let mut list: Vec<String> = named.map(|(_, one)| format!("{:?} ({})", one.source, one.why)).collect();
+        if let Some(more) = self.unfit.len().checked_sub(NAMED).filter(|more| *more > 0) {
+            list.push(format!("and {more} more"));
+        }
+        let (files, are) = if self.unfit.len() == 1 { ("file", "is") } else { ("files", "are") };
+        format!(
+            "{} {files} cannot be written to the target and {are} left out: {}; rename them at their source, or exclude them with \
+             IGNORE_PATTERNS",
+            self.unfit.len(),
+            list.join(", ")
+        )
+    }
 }
 
 /// The folder's state, which is read and looked into while sources are asked.
 enum Reading {
-    Running(JoinHandle<Arc<Seen>>),
+    Running(JoinHandle<Result<Arc<Seen>, Error>>),
     Done(Arc<Seen>),
 }
 
@@ -61,16 +124,16 @@ impl Reading {
     fn start(target: &Path) -> Self {
         let path = target.to_owned();
         Self::Running(tokio::task::spawn_blocking(move || {
-            let seen = Arc::new(Seen::read(&path));
+            let seen = Arc::new(Seen::read(&path)?);
             let ahead = Arc::clone(&seen);
             tokio::task::spawn_blocking(move || ahead.look());
-            seen
+            Ok(seen)
         }))
     }
 
     async fn seen(&mut self) -> Result<Arc<Seen>, Error> {
         let seen = match self {
-            Self::Running(running) => running.await.map_err(|e| Error::new(Kind::Other, e.to_string()))?,
+            Self::Running(running) => running.await.map_err(|e| Error::new(Kind::Other, e.to_string()))??,
             Self::Done(seen) => Arc::clone(seen),
         };
         *self = Self::Done(Arc::clone(&seen));
@@ -87,8 +150,10 @@ pub async fn look(
     say: &Say,
 ) -> Result<(Wanted, Arc<Seen>), Error> {
     let mut reading = Reading::start(target);
-    let mut wanted = Wanted { items: Vec::new(), pinned: Vec::new(), present: Vec::new() };
-    for one in &settings.wanted {
+    let mut wanted = Wanted { items: Vec::new(), pinned: Vec::new(), present: Vec::new(), unfit: Vec::new() };
+    // of a location that is not listed, nobody knows which patterns match
+    let mut tally = Some(Tally::default());
+    for (number, one) in settings.wanted.iter().enumerate() {
         let source = Arc::new(Source::new(one, settings, client, target)?);
         // these ask for less, or for more at once, where an earlier run has been
         let seen = match one.location {
@@ -106,6 +171,7 @@ pub async fn look(
                     say(Said::Info(format!("{}: all {count} files of {} are there", one.name, known.pin)));
                     wanted.present.extend(present);
                     wanted.pinned.push(known.clone());
+                    tally = None;
                     continue;
                 }
                 // as upstream has it, but of files that are known to be whole alone
@@ -116,6 +182,7 @@ pub async fn look(
                     )));
                     wanted.present.extend(present);
                     wanted.pinned.push(known.clone());
+                    tally = None;
                     continue;
                 }
                 (pin, _) => _ = pin?,
@@ -128,10 +195,17 @@ pub async fn look(
             let files = listing.entries.iter().map(|entry| entry.target.clone()).collect();
             wanted.pinned.push(Complete { location: one.name.clone(), pin, settings: settings.fingerprint(), files });
         }
-        let origin = Origin { source, location: one.name.as_str().into() };
+        let origin = Origin { source, location: one.name.as_str().into(), number };
+        wanted.unfit.extend(listing.unfit.into_iter().map(|unfit| (Arc::clone(&origin.location), unfit)));
+        if let Some(tally) = &mut tally {
+            tally.add(listing.tally);
+        }
         wanted
             .items
             .extend(listing.entries.into_iter().map(|entry| Item { entry: Arc::new(entry), origin: origin.clone() }));
+    }
+    if let Some(tally) = tally {
+        settings.idle_patterns(&tally).into_iter().for_each(|text| say(Said::Warning(text)));
     }
     Ok((wanted, reading.seen().await?))
 }

@@ -1,15 +1,16 @@
 //! Files of this machine: a path, or all below a folder.
 
-use super::{Content, Listing, Opened, Told};
+use super::{Content, Listing, Opened, Told, Unfit};
 use crate::http::Fault;
 use crate::plan::error::{Error, Kind};
 use crate::plan::patterns::Filter;
 use crate::plan::restart::Entry;
 use crate::plan::settings::Settings;
-use std::fs::{self, File, Metadata};
+use nix::fcntl::OFlag;
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
 use std::ops::Range;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 pub struct Files {
@@ -27,7 +28,7 @@ impl Files {
     /// Nothing is there, or it cannot be read.
     pub async fn list(&self) -> Result<Listing, Fault> {
         let facts = fs::metadata(&self.root).map_err(|e| failed(&self.root, &e))?;
-        let mut all = Vec::new();
+        let (mut all, mut unfit) = (Vec::new(), Vec::new());
         if facts.is_dir() {
             let own = |path: &Path| fs::canonicalize(path).ok();
             // the target may be yet to be made
@@ -41,10 +42,13 @@ impl Files {
                 ))
                 .into());
             }
-            self.walk(&self.root, "", &mut Vec::new(), &mut all)?;
+            self.walk(&self.root, "", &mut Vec::new(), &mut all, &mut unfit)?;
         } else {
             let name = self.root.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-            all.push(entry(&self.root, name, &facts));
+            match refusal(&self.root, &facts) {
+                None => all.push(entry(&self.root, name, &facts)),
+                Some(why) => return Err(Error::config(format!("file://{}: {why}", self.root.display())).into()),
+            }
         }
         let mut warnings = Vec::new();
         let wanted: Vec<Entry> = all.iter().filter(|entry| self.filter.wants(&entry.target)).cloned().collect();
@@ -52,7 +56,8 @@ impl Files {
             let why = self.filter.why_nothing(all.iter().map(|entry| entry.target.as_str()));
             warnings.push(format!("file://{}: nothing is left to copy: {why}", self.root.display()));
         }
-        Ok(Listing { entries: wanted, pin: None, warnings })
+        let tally = self.filter.tally(all.iter().map(|entry| entry.target.as_str()));
+        Ok(Listing { entries: wanted, pin: None, warnings, unfit, tally })
     }
 
     /// Links are followed; one that leads back to a folder above it is an error.
@@ -62,6 +67,7 @@ impl Files {
         prefix: &str,
         above: &mut Vec<(u64, u64)>,
         all: &mut Vec<Entry>,
+        unfit: &mut Vec<Unfit>,
     ) -> Result<(), Error> {
         let facts = fs::metadata(folder).map_err(|e| failed(folder, &e))?;
         let id = (facts.dev(), facts.ino());
@@ -74,13 +80,21 @@ impl Files {
         items.sort_by_key(fs::DirEntry::file_name);
         for item in items {
             let path = item.path();
-            let name = item.file_name().into_string();
-            let name = name.map_err(|_| Error::config(format!("{}: the name is not UTF-8", path.display())))?;
             let facts = fs::metadata(&path).map_err(|e| failed(&path, &e))?;
+            let name = match (refusal(&path, &facts), item.file_name().into_string()) {
+                (None, Ok(name)) => name,
+                (Some(why), _) => {
+                    if self.filter.wants(&format!("{prefix}{}", item.file_name().to_string_lossy())) {
+                        unfit.push(Unfit { source: path.display().to_string(), why });
+                    }
+                    continue;
+                }
+                (None, Err(_)) => continue,
+            };
             let target = format!("{prefix}{name}");
             if facts.is_dir() {
-                self.walk(&path, &format!("{target}/"), above, all)?;
-            } else if facts.is_file() {
+                self.walk(&path, &format!("{target}/"), above, all, unfit)?;
+            } else {
                 all.push(entry(&path, target, &facts));
             }
         }
@@ -101,7 +115,8 @@ impl Files {
     pub fn open(&self, known: &Entry, range: Option<Range<u64>>) -> Result<Opened, Fault> {
         let path = Path::new(&known.source);
         let open = || -> io::Result<(File, Metadata)> {
-            let mut file = File::open(path)?;
+            // what became a pipe meanwhile must not be waited for
+            let mut file = OpenOptions::new().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path)?;
             let facts = file.metadata()?;
             file.seek(SeekFrom::Start(range.map_or(0, |range| range.start)))?;
             Ok((file, facts))
@@ -112,6 +127,21 @@ impl Files {
         }
         Ok(Opened { content: Content::Local(file), told: Told::Nothing, is_packed: false })
     }
+}
+
+/// Why something cannot be copied, if it cannot: only files and folders have an end.
+fn refusal(path: &Path, facts: &Metadata) -> Option<String> {
+    if path.to_str().is_none() {
+        return Some("its name is not UTF-8".to_owned());
+    }
+    let kind = facts.file_type();
+    let what = match () {
+        () if kind.is_file() || kind.is_dir() => return None,
+        () if kind.is_fifo() => "a pipe",
+        () if kind.is_socket() => "a socket",
+        () => "a device",
+    };
+    Some(format!("it is {what}, neither a file nor a folder"))
 }
 
 fn entry(path: &Path, target: String, facts: &Metadata) -> Entry {

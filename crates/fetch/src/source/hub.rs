@@ -1,19 +1,20 @@
 //! A Hugging Face hub: models and data sets, each commit's files with a checksum of their content.
 
-use super::{Content, Listing, Opened, Told, broken_off, patiently, range_header};
-use crate::http::{Answer, Client, Fault, Redirects, join, request, same_origin, set};
+use super::extent::Extent;
+use super::{Content, Listing, Opened, Told, broken_off, no_ranges, patiently, range_header};
+use crate::http::{Answer, Bound, Client, Fault, Reading, Redirects, join, request, same_origin, set};
 use crate::plan::error::{Error, Kind, shown};
 use crate::plan::location::{Kind as What, Repository};
 use crate::plan::patterns::Filter;
 use crate::plan::restart::Entry;
 use crate::plan::settings::{Settings, Variables};
 use crate::plan::verify::Check;
+use crate::small;
 use http::{Method, Uri};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
-use std::fs;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
@@ -35,6 +36,8 @@ pub struct Hub {
     token: Option<String>,
     filter: Filter,
     client: Client,
+    /// Bytes of memory that a listing may take.
+    listing: usize,
     /// Where large files lie, by path in the repository: signed addresses, which expire.
     places: Mutex<BTreeMap<String, Uri>>,
     commit: Mutex<Option<String>>,
@@ -92,6 +95,7 @@ impl Hub {
             token: token(variables),
             filter: settings.hub_filter(),
             client: client.clone(),
+            listing: settings.listing,
             places: Mutex::default(),
             commit: Mutex::default(),
         })
@@ -176,7 +180,7 @@ impl Hub {
             let link = links.split(',').find(|link| link.contains("rel=\"next\""))?;
             join(&answer.uri, link.split_once('<')?.1.split_once('>')?.0)
         });
-        let text = answer.text().await?;
+        let text = answer.text(Bound::LARGE_PAGE).await?;
         Ok((serde_json::from_str(&text).map_err(|e| self.unreadable(url, &e))?, next))
     }
 
@@ -189,8 +193,12 @@ impl Hub {
         let path = self.repository.path.as_str();
         let mut inside: Vec<Entry> = Vec::new();
         let mut outside: Vec<Entry> = Vec::new();
+        let extent = Extent::new(self.name(), self.listing);
+        let mut chain = extent.chain();
         loop {
             let (page, next): (Vec<Item>, _) = patiently(|| self.read(&url)).await?;
+            extent.count(page.iter().map(|item| item.path.len()))?;
+            let names = page.len();
             for item in page.into_iter().filter(|item| item.r#type == "file") {
                 match below(path, &item.path) {
                     Some(target) => inside.push(entry(target, item)),
@@ -198,7 +206,10 @@ impl Hub {
                 }
             }
             match next {
-                Some(next) => url = next.to_string(),
+                Some(next) => {
+                    url = next.to_string();
+                    chain.follow(&url, names)?;
+                }
                 None => break,
             }
         }
@@ -211,6 +222,7 @@ impl Hub {
             warnings.push(format!("{}: there is no {path:?} in it, so all of it is fetched", self.name()));
             inside = outside;
         }
+        let tally = self.filter.tally(inside.iter().map(|entry| entry.source.as_str()));
         let (entries, rest): (Vec<_>, Vec<_>) = inside.into_iter().partition(|entry| self.filter.wants(&entry.source));
         if entries.is_empty() && !rest.is_empty() {
             let why = self.filter.why_nothing(rest.iter().map(|entry| entry.source.as_str()));
@@ -228,7 +240,7 @@ impl Hub {
                 self.name()
             ));
         }
-        Ok(Listing { entries, pin: Some(commit), warnings })
+        Ok(Listing { entries, pin: Some(commit), warnings, unfit: Vec::new(), tally })
     }
 
     /// # Errors
@@ -308,10 +320,11 @@ impl Hub {
             let text = format!("{}: {}: {why}", self.name(), entry.source);
             Err(Fault::Again(crate::plan::pace::Failure::Broken, text))
         };
-        match answer.is_asked(range) {
-            Some(true) => {}
-            Some(false) => return again("the server sends another range than it was asked for"),
-            None => {
+        match answer.reading(range, entry.size) {
+            Reading::Asked => {}
+            Reading::Whole => return Err(no_ranges(&format!("{}: {}", self.name(), entry.source))),
+            Reading::Other => return again("the server sends another range than it was asked for"),
+            Reading::Refused => {
                 let fault = self.refused_file(entry, answer, is_elsewhere).await;
                 return Err(match fault {
                     Fault::Fatal(error) if entry.size.is_some_and(|size| size > LARGEST) => {
@@ -425,7 +438,7 @@ fn token(variables: &Variables) -> Option<String> {
         let home = variables.get("HF_HOME").map(PathBuf::from);
         let file = variables.get("HF_TOKEN_PATH").map(PathBuf::from);
         let file = file.or_else(|| Some(home.or_else(|| Some(cache()?.join("huggingface")))?.join("token")));
-        fs::read_to_string(file?).ok().map(|token| token.trim().to_owned())
+        small::read(&file?).ok().map(|token| token.trim().to_owned())
     })
     .filter(|token| !token.is_empty())
 }

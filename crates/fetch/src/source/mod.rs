@@ -1,6 +1,7 @@
 //! Where data come from: each source lists its files, and opens one of them at a byte.
 
 pub mod azure;
+mod extent;
 pub mod files;
 pub mod google;
 pub mod hub;
@@ -11,12 +12,14 @@ pub mod web;
 mod xml;
 
 use crate::http::{Body, Client, Fault};
-use crate::plan::error::Error;
+use crate::plan::error::{Error, Kind};
 use crate::plan::location::Location;
 use crate::plan::pace;
+use crate::plan::patterns::Tally;
 use crate::plan::restart::Entry;
 use crate::plan::settings::{Settings, Wanted};
 use crate::plan::verify::Check;
+use serde::Serialize;
 use std::fs::File;
 use std::ops::Range;
 use std::path::Path;
@@ -29,6 +32,17 @@ pub struct Listing {
     /// What pins all of it: a commit.
     pub pin: Option<String>,
     pub warnings: Vec<String>,
+    /// What cannot be fetched under any name.
+    pub unfit: Vec<Unfit>,
+    /// Of all names, those that are not wanted too.
+    pub tally: Tally,
+}
+
+/// A file that is left out, and why.
+#[derive(Clone, Debug, Serialize, PartialEq, Eq)]
+pub struct Unfit {
+    pub source: String,
+    pub why: String,
 }
 
 pub enum Content {
@@ -144,6 +158,16 @@ pub fn range_header(range: &Range<u64>) -> String {
 /// A listing that ends before it is complete, of a server that does not say how long it is.
 fn broken_off(name: &str) -> Fault {
     Fault::Again(pace::Failure::Broken, format!("{name}: the listing broke off"))
+}
+
+/// The whole came where a part was asked for.
+fn no_ranges(what: &str) -> Fault {
+    Fault::Whole(format!("{what}: the server was asked for a part and sends the whole file"))
+}
+
+/// A listing that leaves out what is needed to fetch all of it: to go on would fetch a part, and call it all.
+fn incomplete(name: &str, why: &str) -> Fault {
+    Error::new(Kind::Other, format!("{name}: the listing is incomplete: {why}")).into()
 }
 
 /// Tries until it goes well, fails for good, or patience ends.

@@ -1,12 +1,14 @@
 //! What object stores have in common: keys under a prefix, and the names that they get.
 
-use super::Listing;
+use super::extent::{Chain, Extent};
+use super::{Listing, Unfit, incomplete};
 use crate::http::Fault;
 use crate::plan::error::{Error, Kind};
 use crate::plan::patterns::Filter;
 use crate::plan::restart::Entry;
 use crate::plan::verify::Check;
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str};
+use std::borrow::Cow;
 
 /// What may stand in a value of a query, or in a segment of a path.
 pub const SEGMENT: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
@@ -21,6 +23,10 @@ pub struct Object {
     pub check: Option<Check>,
     /// It stands for a folder, and holds nothing.
     pub is_mark: bool,
+    /// The key is not UTF-8, so it cannot be asked for by what is known of it.
+    pub is_garbled: bool,
+    /// It is stored packed, and comes so.
+    pub is_packed: bool,
 }
 
 /// One answer of a listing.
@@ -31,9 +37,23 @@ pub struct Page {
     pub folders: Vec<String>,
     /// What asks for the rest.
     pub next: Option<String>,
+    /// There is a rest, and nothing asks for it.
+    pub is_cut: bool,
 }
 
 impl Page {
+    /// What asks for the rest, once this page is counted.
+    ///
+    /// # Errors
+    /// The listing is too large, or leads nowhere.
+    pub fn counted(&self, extent: &Extent, chain: &mut Chain<'_>) -> Result<Option<String>, Fault> {
+        extent.count(self.objects.iter().map(|object| object.key.len()))?;
+        if self.is_cut {
+            return Err(incomplete(extent.name(), "the server says that there is more, and not how to ask for it"));
+        }
+        self.next.as_ref().map(|next| chain.follow(next, self.objects.len()).map(|()| next.clone())).transpose()
+    }
+
     /// Keys and prefixes.
     pub fn names(self) -> Vec<String> {
         self.objects.into_iter().map(|object| object.key).chain(self.folders).collect()
@@ -60,6 +80,9 @@ impl<'a> Prefix<'a> {
     /// The files of it, by the patterns; `None`: nothing is there. `name`: the bucket's, for messages.
     pub fn listing(&self, name: &str, exact: Option<Object>, below: Vec<Object>, filter: &Filter) -> Option<Listing> {
         let (mut entries, mut ignored, mut is_there) = (Vec::with_capacity(below.len()), Vec::new(), false);
+        let files = || exact.iter().chain(&below).filter(|object| !object.is_mark);
+        let tally = filter.tally(files().map(|object| object.key.as_str()));
+        let mut unfit = Vec::new();
         for object in exact.into_iter().filter(|object| !object.is_mark).chain(below) {
             is_there = true;
             if object.is_mark {
@@ -67,6 +90,10 @@ impl<'a> Prefix<'a> {
             }
             if !filter.wants(&object.key) {
                 ignored.push(object.key);
+                continue;
+            }
+            if object.is_garbled {
+                unfit.push(Unfit { source: object.key, why: "its name is not UTF-8".to_owned() });
                 continue;
             }
             let below = object.key.strip_prefix(&self.folder);
@@ -84,12 +111,12 @@ impl<'a> Prefix<'a> {
             return None;
         }
         let mut warnings = Vec::new();
-        if entries.is_empty() && !ignored.is_empty() {
+        if entries.is_empty() && unfit.is_empty() && !ignored.is_empty() {
             let why = filter.why_nothing(ignored.iter().map(String::as_str));
             let prefix = self.exact.unwrap_or(&self.folder);
             warnings.push(format!("{name}/{prefix}: nothing is left to fetch: {why}"));
         }
-        Some(Listing { entries, pin: None, warnings })
+        Some(Listing { entries, pin: None, warnings, unfit, tally })
     }
 }
 
@@ -125,6 +152,18 @@ pub async fn nothing(
     let hint =
         if near.is_empty() { "the bucket is empty".to_owned() } else { format!("the nearest are {}", quoted(&near)) };
     Ok(Error::new(Kind::NotFound, format!("{name}: there is no key under {prefix:?}; {hint}")))
+}
+
+/// A name that a listing has percent-encoded, and whether what comes of that is no UTF-8.
+pub fn decoded(text: &str) -> (String, bool) {
+    match percent_decode_str(text).decode_utf8_lossy() {
+        Cow::Borrowed(plain) => (plain.to_owned(), false),
+        // an owned one without that character was only decoded
+        Cow::Owned(plain) => {
+            let is_garbled = plain.contains('\u{fffd}') && percent_decode_str(text).decode_utf8().is_err();
+            (plain, is_garbled)
+        }
+    }
 }
 
 fn quoted(keys: &[String]) -> String {

@@ -1,6 +1,6 @@
 //! Tokens that are asked for: kept while they are valid, asked for anew before they expire.
 
-use crate::http::{Client, Fault, Redirects, request, set};
+use crate::http::{Bound, Client, Fault, Redirects, request, set};
 use crate::plan::error::{Error, Kind, shown};
 use bytes::Bytes;
 use http::{Method, Request};
@@ -117,7 +117,7 @@ pub async fn answer(client: &Client, request: Request<Bytes>, what: &str) -> Res
         if matches!(general, Fault::Again(..)) {
             return Err(general);
         }
-        let said: Value = serde_json::from_str(&answer.text().await?).unwrap_or_default();
+        let said: Value = serde_json::from_str(&answer.refusal().await?).unwrap_or_default();
         let text = |value: &Value| value.as_str().map(str::to_owned);
         // OAuth's two forms, and Google's own
         let said = text(&said["error_description"])
@@ -128,7 +128,7 @@ pub async fn answer(client: &Client, request: Request<Bytes>, what: &str) -> Res
         let text = format!("{what}: {url} gives no token ({status}: {said})");
         return Err(Error::new(Kind::NoAccess, text).into());
     }
-    let text = answer.text().await?;
+    let text = answer.text(Bound::TOKEN).await?;
     serde_json::from_str(&text)
         .map_err(|_| Error::new(Kind::NoAccess, format!("{what}: {url} answers with something that is no JSON")).into())
 }

@@ -1,6 +1,6 @@
 //! One file of a web server. Servers differ: no HEAD, no ranges, weak etags, packed answers.
 
-use super::{Content, Listing, Opened, Told, patiently, range_header};
+use super::{Content, Listing, Opened, Told, no_ranges, patiently, range_header};
 use crate::http::{Answer, Client, Fault, Redirects, request, set};
 use crate::plan::error::{Error, Kind, shown};
 use crate::plan::location::WebFile;
@@ -61,7 +61,9 @@ impl Web {
         let why = || self.filter.why_nothing([entry.target.as_str()].into_iter());
         let warnings =
             if wants { Vec::new() } else { vec![format!("{}: nothing is left to fetch: {}", self.name, why())] };
-        Ok(Listing { entries: if wants { vec![entry] } else { Vec::new() }, pin: None, warnings })
+        let tally = self.filter.tally([entry.target.as_str()].into_iter());
+        let entries = if wants { vec![entry] } else { Vec::new() };
+        Ok(Listing { entries, pin: None, warnings, unfit: Vec::new(), tally })
     }
 
     /// # Errors
@@ -178,7 +180,7 @@ impl Web {
             }
             (200, Some(_)) if entry.version.is_some() && version(&answer) == entry.version => {
                 self.sends_whole.store(true, Ordering::Relaxed);
-                return changed("the server says that it sends parts, and sends the whole");
+                return Err(no_ranges(&self.name));
             }
             (200, Some(_)) => return changed("the file changed while it was fetched"),
             (416, _) => return changed("the file is shorter than it was"),

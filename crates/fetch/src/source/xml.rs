@@ -73,6 +73,8 @@ impl<'d> Node<'d> {
 /// `None`: it is not XML.
 pub fn parse(text: &str) -> Option<Document<'_>> {
     const DEEPEST: usize = 16;
+    // 5,000 blobs with what is told of each have a fifth
+    const MOST: usize = 1 << 20;
     // as many as a page of a listing has
     const USUAL: usize = 8 << 10;
     const SHORTEST: usize = 32;
@@ -82,6 +84,9 @@ pub fn parse(text: &str) -> Option<Document<'_>> {
     let mut open: Vec<usize> = Vec::new();
     loop {
         let event = reader.read_event().ok()?;
+        if elements.len() > MOST {
+            return None;
+        }
         let end = usize::try_from(reader.buffer_position()).ok()?;
         let current = || open.last().copied();
         match event {

@@ -2,7 +2,8 @@
 
 use super::pod::CONTAINER;
 use crate::access::Duplex;
-use crate::fault::Fault;
+use crate::answer::{TooMuch, line, read};
+use crate::fault::{Fault, shown};
 use crate::host::{Answer, outcome, reader, script};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
@@ -10,11 +11,11 @@ use kube::Api;
 use kube::api::{AttachParams, AttachedProcess};
 use std::path::Path;
 use std::time::Duration;
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncWriteExt, BufReader};
 use tokio::time::timeout;
 
-/// How much of an answer is read.
-const ANSWER_MAX: u64 = 1 << 20;
+/// How long the first line of a relay may be.
+const RELAY_LINE_MAX: usize = 200;
 /// Bytes that may wait to be sent.
 const WAITING_BYTES: usize = 1 << 18;
 /// How long a command may take to begin.
@@ -72,7 +73,6 @@ impl Line {
         let mut process = self.begin(["/bin/sh", "-c", &reader(&script)].map(str::to_owned).to_vec(), true).await?;
         let (stdin, stdout, stderr) = (process.stdin(), process.stdout(), process.stderr());
         let status = process.take_status();
-        let (mut said, mut complaint) = (Vec::new(), Vec::new());
         let input = async {
             let mut stdin = stdin?;
             let sent = async {
@@ -87,29 +87,21 @@ impl Line {
             Some(stdin) // it stays open: older servers end the connection with it
         };
         let all = async {
-            let output = async {
-                if let Some(stdout) = stdout {
-                    let _ = stdout.take(ANSWER_MAX).read_to_end(&mut said).await;
-                }
-            };
-            let errors = async {
-                if let Some(stderr) = stderr {
-                    let _ = stderr.take(ANSWER_MAX).read_to_end(&mut complaint).await;
-                }
-            };
             let status = async {
-                match status {
+                Ok(match status {
                     Some(status) => status.await,
                     None => None,
-                }
+                })
             };
-            let (_input, (), (), status) = tokio::join!(input, output, errors, status);
-            status
+            let input = async { Ok(input.await) };
+            let (_input, said, complaint, status) = tokio::try_join!(input, read(stdout), read(stderr), status)?;
+            Ok::<_, TooMuch>((status, said, complaint))
         };
         let late = |_| Fault::Broken(format!("`{function}` had no answer within {} s", limit.as_secs()));
-        let status = timeout(limit, all).await.map_err(late)?;
+        let done = timeout(limit, all).await;
         process.abort();
-        let code = code(status).map_err(Fault::Broken)?;
+        let (status, said, complaint) = done.map_err(late)?.map_err(|more| more.fault(&format!("`{function}`")))?;
+        let code = code(status).map_err(|why| Fault::Broken(shown(&why).into_owned()))?;
         outcome(code, &said, &complaint)
     }
 
@@ -121,13 +113,12 @@ impl Line {
         let broken = || Fault::Broken("the relay in the pod does not begin".to_owned());
         let (Some(stdin), Some(stdout)) = (process.stdin(), process.stdout()) else { return Err(broken()) };
         let mut stdout = BufReader::new(stdout);
-        let mut line = String::new();
-        let read = timeout(BEGIN_MAX.saturating_mul(2), stdout.read_line(&mut line)).await;
-        let said = line.trim_end().split_once(' ').filter(|(word, _)| *word == RELAY);
-        let port = said.and_then(|(_, port)| port.parse().ok());
-        match (read, port) {
-            (Ok(Ok(_)), Some(port)) => Ok((Box::new(tokio::io::join(stdout, stdin)), process, port)),
-            _ => Err(broken()),
+        let line = timeout(BEGIN_MAX.saturating_mul(2), line(&mut stdout, RELAY_LINE_MAX)).await;
+        let line = line.ok().and_then(Result::ok).flatten().and_then(|line| String::from_utf8(line).ok());
+        let said = line.as_deref().and_then(|line| line.trim_end().split_once(' ')).filter(|(word, _)| *word == RELAY);
+        match said.and_then(|(_, port)| port.parse().ok()) {
+            Some(port) => Ok((Box::new(tokio::io::join(stdout, stdin)), process, port)),
+            None => Err(broken()),
         }
     }
 }

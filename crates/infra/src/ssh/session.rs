@@ -4,7 +4,8 @@
 //! reads until there is no more input. Passwords are given by `SSH_ASKPASS`, out of a file that only its owner reads.
 
 use super::record::Place;
-use crate::fault::{Fault, last_line, of_ssh};
+use crate::answer::{ANSWER_MAX, TooMuch, read};
+use crate::fault::{Fault, last_line, of_ssh, shown};
 use crate::host::{Answer, HELLO, outcome, quoted, reader, script};
 use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt;
@@ -21,8 +22,8 @@ const OPEN_MAX: Duration = Duration::from_secs(60);
 const CONNECT_TIMEOUT: &str = "ConnectTimeout=20";
 /// A connection is dead after three questions without answer, a question every five seconds.
 const ALIVE: [&str; 2] = ["ServerAliveInterval=5", "ServerAliveCountMax=3"];
-/// How much of an answer is read.
-const ANSWER_MAX: u64 = 1 << 20;
+/// How much is read of what ssh says of a connection that does not come about.
+const COMPLAINT_MAX: u64 = 64 << 10;
 
 /// Of the connections of this process; see [`socket_name`].
 static COUNT: AtomicU64 = AtomicU64::new(0);
@@ -101,18 +102,25 @@ impl Session {
         let mut stderr = child.stderr.take();
         let stdout = child.stdout.take();
         let opening = async {
-            let mut lines = BufReader::new(stdout?.take(ANSWER_MAX)).lines();
-            while let Ok(Some(line)) = lines.next_line().await {
-                if line == HELLO {
-                    return Some(());
+            // login scripts may say something before
+            let mut said = BufReader::new(stdout?.take(ANSWER_MAX as u64));
+            let mut line = Vec::new();
+            loop {
+                line.clear();
+                let count = said.read_until(b'\n', &mut line).await.ok()?;
+                if line.trim_ascii_end() == HELLO.as_bytes() {
+                    return Some(Ok(()));
+                }
+                if count == 0 {
+                    return (said.get_ref().limit() == 0).then_some(Err(TooMuch));
                 }
             }
-            None
         };
         let opened = timeout(OPEN_MAX, opening).await;
         drop(kept);
         match opened {
-            Ok(Some(())) => {
+            Ok(Some(Err(more))) => Err(Fault::Refused(more.fault("its login").what().to_owned())),
+            Ok(Some(Ok(()))) => {
                 // nobody reads it from now on, and it must not fill
                 tokio::spawn(async move {
                     if let Some(stderr) = &mut stderr {
@@ -122,7 +130,15 @@ impl Session {
                 let input = child.stdin.take();
                 Ok(Self { place: place.clone(), folder: folder.to_owned(), socket, child, _input: input })
             }
-            Ok(None) => Err(of_ssh(&place.host(), &text(stderr.as_mut()).await)),
+            Ok(None) => Err(match text(stderr.as_mut()).await {
+                said if said.len() as u64 >= COMPLAINT_MAX => {
+                    let most = COMPLAINT_MAX >> 10;
+                    Fault::Refused(format!(
+                        "ssh printed more than {most} KiB of complaints, which is the most that is read"
+                    ))
+                }
+                said => of_ssh(&place.host(), &said),
+            }),
             Err(_) => {
                 let seconds = OPEN_MAX.as_secs();
                 Err(Fault::Unreachable(format!("it cannot be reached: no answer within {seconds} s")))
@@ -169,11 +185,11 @@ fn ask_with(folder: &Path, socket: &str, password: &str, command: &mut Command) 
     Ok(kept)
 }
 
-/// The text of a stream until its end.
+/// The text of a stream until its end, as far as it comes soon.
 async fn text(stream: Option<&mut (impl AsyncRead + Unpin)>) -> String {
     let mut bytes = Vec::new();
     if let Some(stream) = stream {
-        let _ = timeout(Duration::from_secs(5), stream.take(ANSWER_MAX).read_to_end(&mut bytes)).await;
+        let _ = timeout(Duration::from_secs(5), stream.take(COMPLAINT_MAX).read_to_end(&mut bytes)).await;
     }
     String::from_utf8_lossy(&bytes).into_owned()
 }
@@ -208,7 +224,7 @@ impl Line {
             .arg(&self.place.name)
             .arg(command);
         let mut child = child.spawn().map_err(|error| local(&error))?;
-        let (stdin, mut stdout, mut stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let input = async {
             let Some(mut stdin) = stdin else { return Ok(()) };
             stdin.write_all(script.as_bytes()).await?;
@@ -218,23 +234,20 @@ impl Line {
             }
             stdin.shutdown().await
         };
-        let (mut said, mut complaint) = (Vec::new(), Vec::new());
         let all = async {
-            let output = async {
-                let Some(stdout) = &mut stdout else { return Ok(0) };
-                stdout.take(ANSWER_MAX).read_to_end(&mut said).await
-            };
-            let errors = async {
-                let Some(stderr) = &mut stderr else { return Ok(0) };
-                stderr.take(ANSWER_MAX).read_to_end(&mut complaint).await
-            };
             // a command that refuses does not read all of its input: the exit code tells
-            let _ = tokio::join!(input, output, errors);
-            child.wait().await
+            let input = async {
+                let _ = input.await;
+                Ok(())
+            };
+            // one that prints without end is ended at once: it would wait for a reader
+            let (_, said, complaint) = tokio::try_join!(input, read(stdout), read(stderr))?;
+            Ok::<_, TooMuch>((child.wait().await, said, complaint))
         };
         let late = |_| Fault::Broken(format!("`{function}` had no answer within {} s", limit.as_secs()));
-        let status = timeout(limit, all).await.map_err(late)?.map_err(|error| local(&error))?;
-        outcome(status.code(), &said, &complaint)
+        let (status, said, complaint) =
+            timeout(limit, all).await.map_err(late)?.map_err(|more| more.fault(&format!("`{function}`")))?;
+        outcome(status.map_err(|error| local(&error))?.code(), &said, &complaint)
     }
 
     /// Makes a port of the host's loopback lead to `target` of this side: this one, or any that is free.
@@ -245,23 +258,27 @@ impl Line {
         let mut command = ssh(&self.folder, &self.socket, &self.place);
         let way = format!("127.0.0.1:{}:{target}", port.unwrap_or(0));
         command.args(["-O", "forward", "-R", &way, "--"]).arg(&self.place.name).stdin(Stdio::null());
-        let done = timeout(OPEN_MAX, command.output()).await;
-        let done =
-            done.map_err(|_| Fault::Broken("the tunnel had no answer".to_owned()))?.map_err(|error| local(&error))?;
-        let said = String::from_utf8_lossy(&done.stdout);
-        let complaint = String::from_utf8_lossy(&done.stderr);
-        if !done.status.success() {
+        let mut child = command.spawn().map_err(|error| local(&error))?;
+        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+        let all = async {
+            let (said, complaint) = tokio::try_join!(read(stdout), read(stderr))?;
+            Ok::<_, TooMuch>((child.wait().await, said, complaint))
+        };
+        let done = timeout(OPEN_MAX, all).await.map_err(|_| Fault::Broken("the tunnel had no answer".to_owned()))?;
+        let (status, said, complaint) = done.map_err(|more| more.fault("ssh"))?;
+        let (said, complaint) = (String::from_utf8_lossy(&said), String::from_utf8_lossy(&complaint));
+        if !status.map_err(|error| local(&error))?.success() {
             return Err(match complaint.contains("forwarding") {
                 true => Fault::Unfit(format!(
                     "its sshd refuses the tunnel to the API server ({}): AllowTcpForwarding must be yes",
                     last_line(&complaint)
                 )),
-                false => Fault::Broken(last_line(&complaint).to_owned()),
+                false => Fault::Broken(last_line(&complaint).into_owned()),
             });
         }
         match (port, said.trim().parse()) {
             (Some(port), _) | (None, Ok(port)) => Ok(port),
-            (None, Err(_)) => Err(Fault::Broken(format!("ssh did not tell the tunnel's port: {said}"))),
+            (None, Err(_)) => Err(Fault::Broken(format!("ssh did not tell the tunnel's port: {}", shown(&said)))),
         }
     }
 }

@@ -24,12 +24,13 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("workloads", &["api", "merge", "reconcile"]),
     // tier 2
     ("clock", &[]),
+    ("removal", &[]),
     ("store", &["api"]),
     ("apiserver", &["api", "clock", "merge", "resource", "store"]),
     ("driver", &["api", "clock", "reconcile"]),
-    ("node", &["api", "clock"]),
+    ("node", &["api", "clock", "removal"]),
     ("fetch", &[]),
-    ("infra", &["api", "managed", "placement", "sky"]),
+    ("infra", &["api", "managed", "placement", "removal", "sky"]),
     // tier 3
     ("operator", &["api", "driver", "managed", "plan", "reconcile", "workloads"]),
     ("cli", &["api", "diagnose", "managed", "placement", "sky"]),

@@ -28,6 +28,15 @@ const START_MAX: u64 = 120;
 /// Bytes of what goes out at once, and how many such pieces wait.
 const PIECE: usize = 256 * 1024;
 const PIECES: usize = 8;
+/// The most that is read of a file of output.
+pub(in crate::sky) const LOG_MAX: u64 = 256 << 20;
+/// The most that a machine may tell of the files it has (about a million), and of one of them; how long it may be silent meanwhile.
+const LISTED_MAX: usize = 256 << 20;
+const FIELD_MAX: usize = 64 << 10;
+const SILENCE_MAX: Duration = Duration::from_secs(120);
+/// How long a command may take to begin, and how much it may say behind what it was asked for.
+const BEGIN_MAX: Duration = Duration::from_secs(30);
+const REST_MAX: u64 = 64 << 10;
 /// Archives are whole records of this size: a reader of a pipe waits for the rest of the last.
 const RECORD: usize = 10_240;
 
@@ -145,14 +154,26 @@ pub(in crate::sky) async fn read_file(
     let read = async {
         let words = ["/bin/bash", "-c", READS, "sky", file].map(str::to_owned);
         let asked = AttachParams { stdin: false, stdout: true, stderr: false, ..AttachParams::default() };
-        let mut process = sky.pods().exec(&pod, words, &asked).await.map_err(|error| error.to_string())?;
+        let mut process = begun(sky.pods().exec(&pod, words, &asked)).await?;
         let status = process.take_status();
         let mut text = Vec::new();
-        if let Some(mut out) = process.stdout() {
-            out.read_to_end(&mut text).await.map_err(|error| error.to_string())?;
+        if let Some(out) = process.stdout() {
+            let mut out = out.take(LOG_MAX);
+            let mut piece = vec![0_u8; 64 * 1024];
+            loop {
+                let count = heard(out.read(&mut piece)).await.map_err(|error| error.to_string())?;
+                text.extend_from_slice(piece.get(..count).unwrap_or_default());
+                if count == 0 {
+                    break;
+                }
+            }
+        }
+        if text.len() as u64 >= LOG_MAX {
+            eprintln!("{file}: only its first {} MiB are read", LOG_MAX >> 20);
+            return Ok(Some(String::from_utf8_lossy(&text).into_owned()));
         }
         let status = match status {
-            Some(status) => status.await,
+            Some(status) => tokio::time::timeout(SILENCE_MAX, status).await.ok().flatten(),
             None => None,
         };
         let is_there = status.is_some_and(|status| status.status.as_deref() == Some("Success"));
@@ -161,6 +182,21 @@ pub(in crate::sky) async fn read_file(
     let done = read.await;
     let _ = sky.untyped_pods().delete(&pod, &DeleteParams::default().grace_period(0)).await;
     done
+}
+
+/// A command in a pod that begins soon, or not at all.
+async fn begun(
+    begins: impl Future<Output = kube::Result<kube::api::AttachedProcess>>,
+) -> Result<kube::api::AttachedProcess, String> {
+    let begun = tokio::time::timeout(BEGIN_MAX, begins).await;
+    let late = |_| format!("a command on the machine has not begun within {} s", BEGIN_MAX.as_secs());
+    begun.map_err(late)?.map_err(|error| error.to_string())
+}
+
+/// What a machine says next, unless it is silent for too long.
+async fn heard<T>(reads: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    let late = |_| io::Error::other(format!("it has been silent for {} s", SILENCE_MAX.as_secs()));
+    tokio::time::timeout(SILENCE_MAX, reads).await.map_err(late)?
 }
 
 /// Sends one tree.
@@ -174,7 +210,7 @@ async fn one(sky: &Sky, pod: &str, tree: &Tree, to: &str) -> Result<(), String> 
     };
     let words = ["/bin/bash", "-c", TAKES, "sky", &folder, &name].map(str::to_owned);
     let asked = AttachParams { stdin: true, stdout: true, stderr: true, ..AttachParams::default() };
-    let mut process = sky.pods().exec(pod, words, &asked).await.map_err(|error| error.to_string())?;
+    let mut process = begun(sky.pods().exec(pod, words, &asked)).await?;
     let status = process.take_status();
     let (Some(mut input), Some(mut out), Some(mut err)) = (process.stdin(), process.stdout(), process.stderr()) else {
         return Err("the connection has no streams".to_owned());
@@ -210,8 +246,11 @@ async fn one(sky: &Sky, pod: &str, tree: &Tree, to: &str) -> Result<(), String> 
             return Err(error.to_string());
         }
         let _ = input.flush().await;
-        // the other end hangs up when it has all
-        let _ = out.read_to_end(&mut Vec::new()).await;
+        // the other end hangs up when it has all, and says nothing more
+        let rest = tokio::io::copy(&mut (&mut out).take(REST_MAX), &mut tokio::io::sink()).await;
+        if rest.is_ok_and(|count| count >= REST_MAX) {
+            return Err(format!("the machine goes on after the archive's end: {} KiB were read", REST_MAX >> 10));
+        }
         Ok(input)
     };
     let (sent, said) = tokio::join!(sends, says);
@@ -237,10 +276,18 @@ async fn listed(out: &mut (impl tokio::io::AsyncRead + Unpin)) -> io::Result<BTr
     let mut held: Vec<u8> = Vec::new();
     let mut fields: Vec<Vec<u8>> = Vec::new();
     let mut piece = vec![0_u8; 64 * 1024];
+    let mut all = 0_usize;
     loop {
-        let count = out.read(&mut piece).await?;
+        let count = heard(out.read(&mut piece)).await?;
         if count == 0 {
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it ended at once"));
+        }
+        all = all.saturating_add(count);
+        if all > LISTED_MAX {
+            return Err(io::Error::other(format!("its list of files is larger than {} MiB", LISTED_MAX >> 20)));
+        }
+        if held.len() > FIELD_MAX {
+            return Err(io::Error::other(format!("a name in its list is longer than {} KiB", FIELD_MAX >> 10)));
         }
         for byte in piece.get(..count).unwrap_or_default() {
             if *byte != 0 {
@@ -428,6 +475,9 @@ mod tests {
         let wanted = [("a", Entry::Folder), ("a/x y", file), ("l", Entry::Link("../z".into()))];
         assert_eq!(found, wanted.into_iter().map(|(path, entry)| (PathBuf::from(path), entry)).collect());
         assert!(listed(&mut &b"d 1"[..]).await.is_err());
+        // a host that prints without end
+        let endless = listed(&mut tokio::io::repeat(b'x')).await.unwrap_err();
+        assert!(endless.to_string().contains("longer than 64 KiB"), "{endless}");
     }
 
     /// What a machine does is what these programs do: here they do it on this one.

@@ -1,9 +1,10 @@
 //! In whose name requests to Azure's storage go: account keys, signatures (SAS), service principals, workload identity, managed
 //! identity; else nobody's.
 
-use crate::http::{Client, Fault, request, set};
+use crate::http::{Bound, Client, Fault, request, set};
 use crate::plan::error::{Error, Kind, shown};
 use crate::plan::settings::Variables;
+use crate::small;
 use crate::source::token::{self, Kept, Token};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -164,7 +165,7 @@ impl Credentials {
                 match proof {
                     Proof::Secret(secret) => fields.push(("client_secret", secret)),
                     Proof::File(path) => {
-                        let read = tokio::fs::read_to_string(path).await;
+                        let read = small::read_aside(path.as_str()).await;
                         token = read.map_err(|e| {
                             let text = format!("{WHAT}: {path} (AZURE_FEDERATED_TOKEN_FILE) cannot be read: {e}");
                             Error::new(Kind::NoAccess, text)
@@ -196,7 +197,7 @@ impl Credentials {
                 };
                 match token::metadata(&self.client, make).await? {
                     Some(answer) => {
-                        let answer = serde_json::from_str(&answer.text().await?).unwrap_or_default();
+                        let answer = serde_json::from_str(&answer.text(Bound::TOKEN).await?).unwrap_or_default();
                         token::read(&answer, WHAT).map(Some)
                     }
                     None if *sure => {

@@ -2,10 +2,11 @@
 
 mod credentials;
 
-use super::objects::{Object, PATH, Page, Prefix, SEGMENT, nothing};
+use super::extent::Extent;
+use super::objects::{self, Object, PATH, Page, Prefix, SEGMENT, nothing};
 use super::xml::{self, Document, Node};
-use super::{Content, Listing, Opened, Told, broken_off, patiently, range_header};
-use crate::http::{Answer, Client, Fault, Redirects, request, set};
+use super::{Content, Listing, Opened, Told, broken_off, incomplete, no_ranges, patiently, range_header};
+use crate::http::{Answer, Bound, Client, Fault, Reading, Redirects, request, set};
 use crate::plan::error::{Error, Kind, shown};
 use crate::plan::location::Blobs;
 use crate::plan::patterns::Filter;
@@ -14,7 +15,7 @@ use crate::plan::settings::{Settings, Variables};
 use crate::plan::verify::Check;
 use credentials::{Credentials, EMULATOR, connection};
 use http::Method;
-use percent_encoding::{percent_decode_str, utf8_percent_encode};
+use percent_encoding::utf8_percent_encode;
 use std::ops::Range;
 
 /// Of 2021-12-02: the newest that Azurite and the clouds of nations all know.
@@ -29,6 +30,8 @@ pub struct Container {
     credentials: Credentials,
     filter: Filter,
     client: Client,
+    /// Bytes of memory that a listing may take.
+    listing: usize,
 }
 
 /// The account's name and where its blobs are.
@@ -82,6 +85,7 @@ impl Container {
             endpoint,
             filter: settings.filter(),
             client: client.clone(),
+            listing: settings.listing,
         })
     }
 
@@ -148,17 +152,18 @@ impl Container {
             if !answer.status.is_success() {
                 return Err(self.refused(answer, prefix).await);
             }
-            let text = answer.text().await?;
+            let text = answer.text(Bound::LARGE_PAGE).await?;
             // it begins with a byte order mark
             let listing = xml::parse(text.trim_start_matches('\u{feff}'));
             let listing = listing.as_ref().map(Document::root).filter(|root| root.name() == "EnumerationResults");
-            listing.map(page).ok_or_else(|| {
-                if text.contains("<EnumerationResults") {
-                    return broken_off(&self.name());
+            match listing.map(page) {
+                Some(page) => page.map_err(|why| incomplete(&self.name(), &why)),
+                None if text.contains("<EnumerationResults") => Err(broken_off(&self.name())),
+                None => {
+                    let text = format!("{}: the answer is no listing of Azure's; is the address right?", self.name());
+                    Err(Error::new(Kind::Other, text).into())
                 }
-                let text = format!("{}: the answer is no listing of Azure's; is the address right?", self.name());
-                Error::new(Kind::Other, text).into()
-            })
+            }
         })
         .await
     }
@@ -176,12 +181,14 @@ impl Container {
         }
         let mut below = Vec::new();
         let mut marker: Option<String> = None;
+        let extent = Extent::new(self.name(), self.listing);
+        let mut chain = extent.chain();
         loop {
             let page = self.page(&prefix.folder, false, 5000, marker.as_deref()).await?;
+            marker = page.counted(&extent, &mut chain)?;
             below.extend(page.objects);
-            match page.next {
-                Some(next) if marker.as_ref() != Some(&next) => marker = Some(next),
-                _ => break,
+            if marker.is_none() {
+                break;
             }
         }
         if let Some(listing) = prefix.listing(&self.name(), exact, below, &self.filter) {
@@ -214,11 +221,12 @@ impl Container {
         headers.extend(range.iter().map(|range| ("range", range_header(range))));
         let answer = self.ask(Method::GET, &entry.source, "", &headers).await?;
         let changed = |why: &str| Err(Fault::Changed(format!("{}/{}: {why}", self.name(), entry.source)));
-        match answer.is_asked(range.as_ref()) {
-            Some(true) => {}
-            Some(false) => return changed("the server sends another range than it was asked for"),
-            None if answer.status == 412 => return changed("the blob was replaced while it was fetched"),
-            None => return Err(self.refused(answer, &entry.source).await),
+        match answer.reading(range.as_ref(), entry.size) {
+            Reading::Asked => {}
+            Reading::Whole => return Err(no_ranges(&format!("{}/{}", self.name(), entry.source))),
+            Reading::Other => return changed("the server sends another range than it was asked for"),
+            Reading::Refused if answer.status == 412 => return changed("the blob was replaced while it was fetched"),
+            Reading::Refused => return Err(self.refused(answer, &entry.source).await),
         }
         Ok(Opened { content: Content::Net(answer.body), told: Told::Nothing, is_packed: false })
     }
@@ -232,7 +240,7 @@ impl Container {
         let code = answer.header("x-ms-error-code").map(str::to_owned);
         let (name, object) = (self.name(), format!("{}/{key}", self.name()));
         // the body's texts repeat what was signed
-        let code = match (code, answer.text().await) {
+        let code = match (code, answer.refusal().await) {
             (Some(code), _) => code,
             (None, Ok(text)) => xml::parse(text.trim_start_matches('\u{feff}'))
                 .and_then(|e| e.root().text("Code").map(str::to_owned))
@@ -277,25 +285,31 @@ impl Container {
     }
 }
 
-/// Names with characters that XML lacks are percent-encoded, and say so.
-fn name_of(node: Node<'_>) -> Option<String> {
+/// Names with characters that XML lacks are percent-encoded, and say so. Also whether the name is no UTF-8.
+fn name_of(node: Node<'_>) -> Option<(String, bool)> {
     let name = node.text("Name")?;
-    let is_encoded = node.child("Name").is_some_and(Node::is_encoded);
-    Some(if is_encoded { percent_decode_str(name).decode_utf8_lossy().into_owned() } else { name.to_owned() })
+    match node.child("Name").is_some_and(Node::is_encoded) {
+        true => Some(objects::decoded(name)),
+        false => Some((name.to_owned(), name.contains('\u{fffd}'))),
+    }
 }
 
-fn page(listing: Node<'_>) -> Page {
+fn page(listing: Node<'_>) -> Result<Page, String> {
     let object = |node: Node<'_>| {
-        let (key, properties) = (name_of(node)?, node.child("Properties")?);
-        let size = properties.text("Content-Length")?.trim().parse().ok()?;
+        let (key, is_garbled) = name_of(node).ok_or("a blob has no name")?;
+        let properties = node.child("Properties").ok_or_else(|| format!("the blob {key:?} has no properties"))?;
         let is_folder = properties.text("ResourceType") == Some("directory")
             || node
                 .child("Metadata")
                 .and_then(|metadata| metadata.text("hdi_isfolder"))
                 .is_some_and(|v| v.eq_ignore_ascii_case("true"));
+        let size = properties.text("Content-Length").and_then(|size| size.trim().parse().ok());
+        let size = size.or(is_folder.then_some(0)).ok_or_else(|| format!("the blob {key:?} has no size"))?;
         let etag = properties.text("Etag").map(|etag| etag.trim_matches('"')).filter(|etag| !etag.is_empty());
-        Some(Object {
+        Ok::<Object, String>(Object {
             is_mark: is_folder || key.ends_with('/') && size == 0,
+            is_garbled,
+            is_packed: false,
             version: etag.map(|etag| format!("\"{etag}\"")),
             check: properties.text("Content-MD5").and_then(|value| Check::from_base64("md5", value)),
             key,
@@ -303,11 +317,16 @@ fn page(listing: Node<'_>) -> Page {
         })
     };
     let blobs = listing.child("Blobs");
-    Page {
-        objects: blobs.into_iter().flat_map(|blobs| blobs.all("Blob")).filter_map(object).collect(),
-        folders: blobs.into_iter().flat_map(|blobs| blobs.all("BlobPrefix")).filter_map(name_of).collect(),
+    Ok(Page {
+        objects: blobs.into_iter().flat_map(|blobs| blobs.all("Blob")).map(object).collect::<Result<_, _>>()?,
+        folders: blobs
+            .into_iter()
+            .flat_map(|blobs| blobs.all("BlobPrefix"))
+            .filter_map(|node| name_of(node).map(|(name, _)| name))
+            .collect(),
         next: listing.text("NextMarker").filter(|next| !next.is_empty()).map(str::to_owned),
-    }
+        is_cut: false,
+    })
 }
 
 #[cfg(test)]
@@ -352,7 +371,7 @@ mod tests {
                     </ResourceType></Properties></Blob><Blob><Name>b</Name><Properties><Content-Length>0</Content-Length></Properties>\
                     <Metadata><hdi_isfolder>true</hdi_isfolder></Metadata></Blob><Blob><Name Encoded=\"true\">c%01</Name><Properties>\
                     <Content-Length>3</Content-Length><Etag>0x1</Etag></Properties></Blob></Blobs></EnumerationResults>";
-        let all = page(xml::parse(text).unwrap().root()).objects;
+        let all = page(xml::parse(text).unwrap().root()).unwrap().objects;
         assert_eq!(all.iter().map(|object| object.is_mark).collect::<Vec<_>>(), [true, true, false]);
         assert_eq!((all[2].key.as_str(), all[2].version.as_deref()), ("c\u{1}", Some("\"0x1\"")));
     }

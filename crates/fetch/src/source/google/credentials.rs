@@ -1,9 +1,10 @@
 //! Whose token requests to Google's storage carry: given ones, key files, the user's login, other clouds' identities, the
 //! machine's; else nobody's. The forms of files are those of "Application Default Credentials".
 
-use crate::http::{Client, Fault, request, set};
+use crate::http::{Bound, Client, Fault, request, set};
 use crate::plan::error::{Error, Kind};
 use crate::plan::settings::Variables;
+use crate::small;
 use crate::source::token::{self, Kept, Token};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -56,7 +57,7 @@ impl Credentials {
                 Some(text) if text.starts_with('{') => {
                     return Chain::file(name.to_owned(), Ok(text.to_owned()), client);
                 }
-                Some(path) => return Chain::file(path.to_owned(), std::fs::read_to_string(path), client),
+                Some(path) => return Chain::file(path.to_owned(), small::read(path.as_ref()), client),
                 None => {}
             }
         }
@@ -68,7 +69,7 @@ impl Credentials {
         let folder = folder.or_else(|| Some(PathBuf::from(variables.get("HOME")?).join(".config/gcloud")));
         let login = folder.map(|folder| folder.join("application_default_credentials.json"));
         if let Some(path) = login.filter(|path| path.is_file()) {
-            return Chain::file(path.display().to_string(), std::fs::read_to_string(&path), client);
+            return Chain::file(path.display().to_string(), small::read(&path), client);
         }
         if variables.get("NO_GCE_CHECK").is_some_and(|value| value.eq_ignore_ascii_case("true")) {
             return Chain::Nobody;
@@ -116,7 +117,7 @@ impl Credentials {
                 match token::metadata(&self.client, make).await? {
                     // another server that listens there is not Google's
                     Some(answer) if answer.header("metadata-flavor") == Some("Google") => {
-                        let text = answer.text().await?;
+                        let text = answer.text(Bound::TOKEN).await?;
                         let answer = serde_json::from_str(&text).unwrap_or_default();
                         token::read(&answer, WHAT).map(Some)
                     }
@@ -210,7 +211,7 @@ impl Credentials {
     /// The token of another identity, which is exchanged for Google's.
     async fn subject(&self, from: &str, source: &Value) -> Result<String, Fault> {
         let text = if let Some(path) = source["file"].as_str() {
-            let read = tokio::fs::read_to_string(path).await;
+            let read = small::read_aside(path).await;
             read.map_err(|e| unusable(from, &format!("the token's file {path} cannot be read: {e}")))?
         } else if let Some(url) = source["url"].as_str() {
             let mut request = request(Method::GET, url)?;
@@ -224,7 +225,7 @@ impl Credentials {
             if !answer.status.is_success() {
                 return Err(answer.fault(&format!("{WHAT} by {from}: the source of its token")));
             }
-            answer.text().await?
+            answer.text(Bound::TOKEN).await?
         } else {
             return Err(unusable(from, "of its sources of tokens, only file and url are known here"));
         };

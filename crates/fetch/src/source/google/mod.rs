@@ -2,9 +2,10 @@
 
 mod credentials;
 
-use super::objects::{Object, Prefix, SEGMENT, nothing};
-use super::{Content, Listing, Opened, Told, broken_off, patiently, range_header};
-use crate::http::{Answer, Client, Fault, Redirects, request, set};
+use super::extent::Extent;
+use super::objects::{Object, Page, Prefix, SEGMENT, nothing};
+use super::{Content, Listing, Opened, Told, broken_off, incomplete, no_ranges, patiently, range_header};
+use crate::http::{Answer, Bound, Client, Fault, Reading, Redirects, request, set};
 use crate::plan::error::{Error, Kind, shown};
 use crate::plan::location::Objects;
 use crate::plan::patterns::Filter;
@@ -27,6 +28,8 @@ pub struct Bucket {
     project: Option<String>,
     filter: Filter,
     client: Client,
+    /// Bytes of memory that a listing may take.
+    listing: usize,
 }
 
 impl Bucket {
@@ -54,6 +57,7 @@ impl Bucket {
             credentials,
             filter: settings.filter(),
             client: client.clone(),
+            listing: settings.listing,
         })
     }
 
@@ -95,7 +99,7 @@ impl Bucket {
             if !answer.status.is_success() {
                 return Err(self.refused(answer, key).await);
             }
-            let text = answer.text().await?;
+            let text = answer.text(Bound::PAGE).await?;
             let wrong =
                 || Error::new(Kind::Other, format!("{}: the answer is no JSON; is the address right?", self.name()));
             serde_json::from_str(&text).map_err(|e| if e.is_eof() { broken_off(&self.name()) } else { wrong().into() })
@@ -116,17 +120,22 @@ impl Bucket {
         self.json(&query, prefix).await
     }
 
-    async fn below(&self, folder: &str) -> Result<Vec<Value>, Fault> {
+    async fn below(&self, folder: &str) -> Result<Vec<Object>, Fault> {
         let mut all = Vec::new();
         let mut token: Option<String> = None;
+        let extent = Extent::new(self.name(), self.listing);
+        let mut chain = extent.chain();
         loop {
-            let mut page = self.page(folder, false, 1000, token.as_deref()).await?;
-            if let Some(Value::Array(items)) = page.get_mut("items").map(Value::take) {
-                all.extend(items);
-            }
-            match page["nextPageToken"].as_str() {
-                Some(next) if !next.is_empty() && token.as_deref() != Some(next) => token = Some(next.to_owned()),
-                _ => return Ok(all),
+            let page = self.page(folder, false, 1000, token.as_deref()).await?;
+            let items = page["items"].as_array().map_or(&[][..], Vec::as_slice);
+            let objects: Option<Vec<Object>> = items.iter().map(object).collect();
+            let objects = objects.ok_or_else(|| incomplete(&self.name(), "an object has no name or no size"))?;
+            let next = page["nextPageToken"].as_str().filter(|next| !next.is_empty()).map(str::to_owned);
+            let page = Page { objects, next, ..Page::default() };
+            token = page.counted(&extent, &mut chain)?;
+            all.extend(page.objects);
+            if token.is_none() {
+                return Ok(all);
             }
         }
     }
@@ -145,8 +154,9 @@ impl Bucket {
             first = found.cloned().unwrap_or_default();
         }
         let below = self.below(&prefix.folder).await?;
-        let packed = below.iter().chain([&first]).filter(|item| is_packed(item));
-        let packed: Vec<&str> = packed.filter_map(|item| item["name"].as_str()).collect();
+        let exact = object(&first);
+        let packed: Vec<&str> =
+            below.iter().chain(&exact).filter(|one| one.is_packed).map(|one| one.key.as_str()).collect();
         let warning = packed.first().map(|first| {
             format!(
                 "{}: {} objects are stored packed (Content-Encoding: gzip), among them {first:?}; they come as they are stored",
@@ -154,7 +164,6 @@ impl Bucket {
                 packed.len()
             )
         });
-        let (exact, below) = (object(&first), below.iter().filter_map(object).collect());
         if let Some(mut listing) = prefix.listing(&self.name(), exact, below, &self.filter) {
             listing.warnings.extend(warning);
             return Ok(listing);
@@ -190,13 +199,14 @@ impl Bucket {
         let path = format!("/{}?alt=media{generation}", utf8_percent_encode(&entry.source, &SEGMENT));
         let answer = self.ask(&path, &headers).await?;
         let changed = |why: &str| Err(Fault::Changed(format!("{}/{}: {why}", self.name(), entry.source)));
-        match answer.is_asked(range.as_ref()) {
-            Some(true) => {}
-            Some(false) => return changed("the server sends another range than it was asked for"),
-            None if entry.version.is_some() && matches!(answer.status.as_u16(), 404 | 412) => {
+        match answer.reading(range.as_ref(), entry.size) {
+            Reading::Asked => {}
+            Reading::Whole => return Err(no_ranges(&format!("{}/{}", self.name(), entry.source))),
+            Reading::Other => return changed("the server sends another range than it was asked for"),
+            Reading::Refused if entry.version.is_some() && matches!(answer.status.as_u16(), 404 | 412) => {
                 return changed("the object was replaced while it was fetched");
             }
-            None => return Err(self.refused(answer, &entry.source).await),
+            Reading::Refused => return Err(self.refused(answer, &entry.source).await),
         }
         if answer
             .header("x-goog-generation")
@@ -213,7 +223,7 @@ impl Bucket {
             return general;
         }
         let status = answer.status.as_u16();
-        let said: Value = match answer.text().await {
+        let said: Value = match answer.refusal().await {
             Ok(text) => serde_json::from_str(&text).unwrap_or_default(),
             Err(fault) => return fault,
         };
@@ -245,10 +255,6 @@ impl Bucket {
     }
 }
 
-fn is_packed(item: &Value) -> bool {
-    item["contentEncoding"] == "gzip"
-}
-
 fn object(item: &Value) -> Option<Object> {
     let text = |name: &str| item[name].as_str().filter(|text| !text.is_empty());
     let key = text("name")?.to_owned();
@@ -257,6 +263,9 @@ fn object(item: &Value) -> Option<Object> {
     let check = check.or_else(|| Check::from_base64("md5", text("md5Hash")?));
     Some(Object {
         is_mark: key.ends_with('/') && size == 0,
+        // JSON has UTF-8 alone: what was none was replaced when the answer was read
+        is_packed: item["contentEncoding"] == "gzip",
+        is_garbled: key.contains('\u{fffd}'),
         version: text("generation").map(str::to_owned),
         check,
         key,

@@ -1,9 +1,10 @@
 //! Whose name requests are signed with: upstream's variables, AWS' own, files, web identity, containers, the machine's; else nobody's.
 
-use crate::http::{Client, Fault, Redirects, Secrets};
+use crate::http::{Bound, Client, Fault, Redirects, Secrets};
 use crate::plan::error::{Error, Kind, shown};
 use crate::plan::pace::Failure;
 use crate::plan::settings::Variables;
+use crate::small;
 use bytes::Bytes;
 use http::{Request, Response, Uri};
 use reqsign_aws_v4::{
@@ -273,14 +274,14 @@ impl std::fmt::Debug for Files {
 
 impl FileRead for Files {
     async fn file_read(&self, path: &str) -> reqsign_core::Result<Vec<u8>> {
-        let read = tokio::fs::read(path).await;
+        let read = small::read_aside(path).await;
         let read = read.map_err(|e| reqsign_core::Error::unexpected(format!("{path}: {e}")))?;
         // a file of one line is a token
-        let text = std::str::from_utf8(&read).unwrap_or_default().trim();
+        let text = read.trim();
         if !text.is_empty() && !text.contains('\n') {
             self.0.learn(text);
         }
-        Ok(read)
+        Ok(read.into_bytes())
     }
 }
 
@@ -386,7 +387,7 @@ impl HttpSend for Http {
         };
         let answer = answer.map_err(failed)?;
         let (status, headers) = (answer.status, answer.headers.clone());
-        let mut response = Response::new(Bytes::from(answer.text().await.map_err(failed)?));
+        let mut response = Response::new(Bytes::from(answer.text(Bound::TOKEN).await.map_err(failed)?));
         *response.status_mut() = status;
         *response.headers_mut() = headers;
         Ok(response)

@@ -3,10 +3,11 @@
 mod credentials;
 mod stretches;
 
-use super::objects::{Object, PATH, Page, Prefix, SEGMENT, nothing};
+use super::extent::Extent;
+use super::objects::{self, Object, PATH, Page, Prefix, SEGMENT, nothing};
 use super::xml::{self, Document, Node};
-use super::{Content, Listing, Opened, Told, broken_off, patiently, range_header};
-use crate::http::{Answer, Client, Fault, Redirects, request, set};
+use super::{Content, Listing, Opened, Told, broken_off, incomplete, no_ranges, patiently, range_header};
+use crate::http::{Answer, Bound, Client, Fault, Reading, Redirects, request, set};
 use crate::plan::error::{Error, Kind, shown};
 use crate::plan::location::Objects;
 use crate::plan::patterns::Filter;
@@ -15,7 +16,7 @@ use crate::plan::settings::Settings;
 use crate::plan::verify::Check;
 use credentials::Credentials;
 use http::Method;
-use percent_encoding::{percent_decode_str, utf8_percent_encode};
+use percent_encoding::utf8_percent_encode;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use stretches::From;
@@ -39,6 +40,8 @@ pub struct Bucket {
     credentials: Credentials,
     filter: Filter,
     client: Client,
+    /// Bytes of memory that a listing may take.
+    listing: usize,
 }
 
 impl Bucket {
@@ -71,6 +74,7 @@ impl Bucket {
             credentials: Credentials::new(variables, client),
             filter: settings.filter(),
             client: client.clone(),
+            listing: settings.listing,
         })
     }
 
@@ -143,7 +147,7 @@ impl Bucket {
             match answer.header("x-amz-bucket-region").filter(|other| elsewhere && *other != region) {
                 Some(other) => *self.region.lock().unwrap_or_else(PoisonError::into_inner) = other.to_owned(),
                 None if elsewhere && answer.status.as_u16() != 403 && method != Method::HEAD => {
-                    let (status, text) = (answer.status, answer.text().await?);
+                    let (status, text) = (answer.status, answer.refusal().await?);
                     let said = xml::parse(&text).and_then(|error| error.root().text("Region").map(str::to_owned));
                     match said.filter(|other| *other != region) {
                         Some(other) => *self.region.lock().unwrap_or_else(PoisonError::into_inner) = other,
@@ -177,16 +181,17 @@ impl Bucket {
             if !answer.status.is_success() {
                 return Err(self.refused(answer, prefix).await);
             }
-            let text = answer.text().await?;
+            let text = answer.text(Bound::PAGE).await?;
             let listing = xml::parse(&text);
             let listing = listing.as_ref().map(Document::root).filter(|root| root.name() == "ListBucketResult");
-            listing.map(page).ok_or_else(|| {
-                if text.contains("<ListBucketResult") {
-                    return broken_off(&self.name());
+            match listing.map(page) {
+                Some(page) => page.map_err(|why| incomplete(&self.name(), &why)),
+                None if text.contains("<ListBucketResult") => Err(broken_off(&self.name())),
+                None => {
+                    let text = format!("{}: the answer is no listing of S3's; is ENDPOINT right?", self.name());
+                    Err(Error::new(Kind::Other, text).into())
                 }
-                let text = format!("{}: the answer is no listing of S3's; is ENDPOINT right?", self.name());
-                Error::new(Kind::Other, text).into()
-            })
+            }
         })
         .await
     }
@@ -208,7 +213,8 @@ impl Bucket {
             let (bucket, folder) = (Arc::clone(&bucket), Arc::clone(&folder));
             async move { bucket.page(&folder, false, 1000, &from).await }
         };
-        let below = stretches::listed(page, stretches::bounds(known)).await?;
+        let extent = Arc::new(Extent::new(self.name(), self.listing));
+        let below = stretches::listed(page, extent, stretches::bounds(known)).await?;
         if let Some(listing) = prefix.listing(&self.name(), exact, below, &self.filter) {
             return Ok(listing);
         }
@@ -251,11 +257,12 @@ impl Bucket {
         }
         let answer = self.ask(Method::GET, &entry.source, "", &headers).await?;
         let changed = |why: &str| Err(Fault::Changed(format!("{}/{}: {why}", self.name(), entry.source)));
-        match answer.is_asked(range.as_ref()) {
-            Some(true) => {}
-            Some(false) => return changed("the server sends another range than it was asked for"),
-            None if answer.status == 412 => return changed("the object was replaced while it was fetched"),
-            None => return Err(self.refused(answer, &entry.source).await),
+        match answer.reading(range.as_ref(), entry.size) {
+            Reading::Asked => {}
+            Reading::Whole => return Err(no_ranges(&format!("{}/{}", self.name(), entry.source))),
+            Reading::Other => return changed("the server sends another range than it was asked for"),
+            Reading::Refused if answer.status == 412 => return changed("the object was replaced while it was fetched"),
+            Reading::Refused => return Err(self.refused(answer, &entry.source).await),
         }
         let told = if range.is_none() { told(&answer) } else { Told::Nothing };
         Ok(Opened { content: Content::Net(answer.body), told, is_packed: false })
@@ -267,7 +274,7 @@ impl Bucket {
             return general;
         }
         let status = answer.status.as_u16();
-        match answer.text().await {
+        match answer.refusal().await {
             Ok(text) => self.refusal(status, &text, key),
             Err(fault) => fault,
         }
@@ -349,14 +356,17 @@ fn told(answer: &Answer) -> Told {
     if kms || own { Told::NoChecksum } else { Told::Nothing }
 }
 
-fn page(listing: Node<'_>) -> Page {
+fn page(listing: Node<'_>) -> Result<Page, String> {
     let encoded = listing.text("EncodingType") == Some("url");
     let object = |node: Node<'_>| {
-        let key = decoded(node.text("Key")?, encoded);
-        let size = node.text("Size")?.trim().parse().ok()?;
+        let (key, is_garbled) = decoded(node.text("Key").ok_or("an object has no key")?, encoded);
+        let size = node.text("Size").and_then(|size| size.trim().parse().ok());
+        let size = size.ok_or_else(|| format!("the object {key:?} has no size"))?;
         let etag = node.text("ETag").unwrap_or_default().trim_matches('"');
-        Some(Object {
+        Ok::<Object, String>(Object {
             is_mark: key.ends_with('/') && size == 0,
+            is_garbled,
+            is_packed: false,
             // a multipart etag, or one of a service that makes its own, is no MD5 of the content
             check: Check::from_hex("md5", etag),
             version: Some(etag).filter(|etag| !etag.is_empty()).map(|etag| format!("\"{etag}\"")),
@@ -365,16 +375,23 @@ fn page(listing: Node<'_>) -> Page {
         })
     };
     let folders = listing.all("CommonPrefixes").filter_map(|node| node.text("Prefix"));
-    let next = listing.text("NextContinuationToken").filter(|_| listing.text("IsTruncated") == Some("true"));
+    let is_truncated = listing.text("IsTruncated").is_some_and(|text| text.trim() == "true");
+    let next = listing.text("NextContinuationToken").filter(|token| !token.is_empty());
     let mut objects = Vec::with_capacity(listing.all("Contents").count());
-    objects.extend(listing.all("Contents").filter_map(object));
-    Page { objects, folders: folders.map(|folder| decoded(folder, encoded)).collect(), next: next.map(str::to_owned) }
+    for node in listing.all("Contents") {
+        objects.push(object(node)?);
+    }
+    let folders = folders.map(|folder| decoded(folder, encoded).0).collect();
+    let is_cut = is_truncated && next.is_none();
+    Ok(Page { objects, folders, next: next.filter(|_| is_truncated).map(str::to_owned), is_cut })
 }
 
 /// Listings encode keys as forms do.
-fn decoded(text: &str, encoded: bool) -> String {
-    if !encoded || !text.contains(['%', '+']) {
-        return text.to_owned();
+fn decoded(text: &str, encoded: bool) -> (String, bool) {
+    match encoded {
+        true if text.contains(['%', '+']) => objects::decoded(&text.replace('+', " ")),
+        true => (text.to_owned(), false),
+        // what was no UTF-8 was replaced when the answer was read
+        false => (text.to_owned(), text.contains('\u{fffd}')),
     }
-    percent_decode_str(&text.replace('+', " ")).decode_utf8_lossy().into_owned()
 }

@@ -2,6 +2,7 @@
 //! whatever has become of the keys since, each is listed once, as it would be one page after the other.
 
 use crate::http::Fault;
+use crate::source::extent::Extent;
 use crate::source::objects::{Object, Page};
 use std::sync::Arc;
 use tokio::task::JoinSet;
@@ -55,14 +56,17 @@ impl Stretch {
 }
 
 /// All keys after `from`, to `bound`.
-async fn stretch<F, P>(page: &F, mut from: From, bound: Option<&str>) -> Result<Stretch, Fault>
+async fn stretch<F, P>(page: &F, extent: &Extent, mut from: From, bound: Option<&str>) -> Result<Stretch, Fault>
 where
     F: Fn(From) -> P,
     P: Future<Output = Result<Page, Fault>>,
 {
     let mut objects = Vec::new();
+    let mut chain = extent.chain();
     loop {
-        let Page { objects: some, next, .. } = page(from.clone()).await?;
+        let page = page(from).await?;
+        let next = page.counted(extent, &mut chain)?;
+        let some = page.objects;
         objects.reserve(some.len());
         for object in some {
             if bound.is_some_and(|bound| *object.key > *bound) {
@@ -74,9 +78,9 @@ where
                 return Ok(Stretch { objects, end: End::Met });
             }
         }
-        match next.map(From::Rest) {
-            Some(next) if next != from => from = next,
-            _ => return Ok(Stretch { objects, end: End::Passed(None) }),
+        match next {
+            Some(next) => from = From::Rest(next),
+            None => return Ok(Stretch { objects, end: End::Passed(None) }),
         }
     }
 }
@@ -103,7 +107,7 @@ fn joined(stretches: Vec<Stretch>, bounds: &[Arc<str>]) -> Option<Vec<Object>> {
 }
 
 /// `None`: it takes another way.
-async fn at_once<F, P>(page: &F, bounds: &[Arc<str>]) -> Result<Option<Vec<Object>>, Fault>
+async fn at_once<F, P>(page: &F, extent: &Arc<Extent>, bounds: &[Arc<str>]) -> Result<Option<Vec<Object>>, Fault>
 where
     F: Fn(From) -> P + Clone + Send + Sync + 'static,
     P: Future<Output = Result<Page, Fault>> + Send + 'static,
@@ -115,8 +119,8 @@ where
     let mut stretches: Vec<(usize, Stretch)> = Vec::new();
     loop {
         for (index, (from, bound)) in waiting.by_ref().take(AT_ONCE.saturating_sub(running.len())) {
-            let page = page.clone();
-            running.spawn(async move { (index, stretch(&page, from, bound.as_deref()).await) });
+            let (page, extent) = (page.clone(), Arc::clone(extent));
+            running.spawn(async move { (index, stretch(&page, &extent, from, bound.as_deref()).await) });
         }
         match running.join_next().await {
             None => break,
@@ -134,17 +138,19 @@ where
 ///
 /// # Errors
 /// As those of `page`.
-pub async fn listed<F, P>(page: F, bounds: Vec<Arc<str>>) -> Result<Vec<Object>, Fault>
+pub async fn listed<F, P>(page: F, extent: Arc<Extent>, bounds: Vec<Arc<str>>) -> Result<Vec<Object>, Fault>
 where
     F: Fn(From) -> P + Clone + Send + Sync + 'static,
     P: Future<Output = Result<Page, Fault>> + Send + 'static,
 {
     if !bounds.is_empty()
-        && let Some(all) = at_once(&page, &bounds).await?
+        && let Some(all) = at_once(&page, &extent, &bounds).await?
     {
         return Ok(all);
     }
-    Ok(stretch(&page, From::Start, None).await?.objects)
+    // what the other way listed is gone
+    let extent = extent.anew();
+    Ok(stretch(&page, &extent, From::Start, None).await?.objects)
 }
 
 #[cfg(test)]
@@ -208,9 +214,16 @@ mod tests {
             keys.retain(|key| after.is_none_or(|after| self.compare(key, after) == Ordering::Greater));
             let next = keys.get(self.most).and_then(|_| keys.get(self.most - 1)).map(|key| (*key).clone());
             keys.truncate(self.most);
-            let object =
-                |key: &String| Object { key: key.clone(), size: 1, version: None, check: None, is_mark: false };
-            Ok(Page { objects: keys.into_iter().map(object).collect(), folders: Vec::new(), next })
+            let object = |key: &String| Object {
+                key: key.clone(),
+                size: 1,
+                version: None,
+                check: None,
+                is_mark: false,
+                is_garbled: false,
+                is_packed: false,
+            };
+            Ok(Page { objects: keys.into_iter().map(object).collect(), next, ..Page::default() })
         }
     }
 
@@ -225,7 +238,7 @@ mod tests {
         };
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let bounds = bounds.iter().map(|key| key.as_str().into()).collect();
-        let all = runtime.block_on(listed(page, bounds)).unwrap();
+        let all = runtime.block_on(listed(page, Arc::new(Extent::new(String::new(), 1 << 30)), bounds)).unwrap();
         let pages = shared.lock().unwrap().1;
         (all.into_iter().map(|object| object.key).collect(), pages)
     }
