@@ -34,7 +34,7 @@ pub(crate) fn print(name: &str, diagnosis: &Diagnosis, output: Output) {
     }
 }
 
-/// `{state, reason, code, why, rank, evidence, ruled_out, remedies}`.
+/// `{state, reason, code, why, rank, evidence, ruled_out, remedies}`, and `warnings` where there are any.
 pub(crate) fn json(diagnosis: &Diagnosis) -> Value {
     serde_json::to_value(diagnosis).expect("a diagnosis is JSON")
 }
@@ -44,6 +44,10 @@ pub(crate) fn text(job: &str, diagnosis: &Diagnosis) -> String {
     let mut text = format!("{job}: {} ({}, {})\n", diagnosis.state.as_str(), diagnosis.reason.as_str(), diagnosis.code);
     text += &wrapped(&diagnosis.why, 2);
     text += &evidence(diagnosis);
+    if !diagnosis.warnings.is_empty() {
+        text += "\nWarnings:\n";
+        diagnosis.warnings.iter().for_each(|line| text += &wrapped(line, 2));
+    }
     if !diagnosis.ruled_out.is_empty() {
         text += "\nNot the cause:\n";
         diagnosis.ruled_out.iter().for_each(|line| text += &wrapped(line, 2));

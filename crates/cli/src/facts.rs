@@ -10,6 +10,7 @@ use crate::local_modules;
 use crate::marks::Pieces;
 use crate::metrics;
 use crate::mpijob::state::State;
+use crate::processes;
 use crate::top;
 use crate::view::{Phase, last_seen, statuses};
 use api::mpi::names::{LABEL_JOB_NAME, LABEL_JOB_ROLE, ROLE_LAUNCHER, launcher};
@@ -61,6 +62,9 @@ pub(crate) async fn of(cluster: &Cluster, job: Value) -> Result<Facts, CliError>
     if Phase::of(&facts.job) == Phase::Running {
         (facts.reports, facts.processors) =
             futures::join!(metrics::kept_reports(cluster, &facts.job), top::processors(cluster, &name));
+        if cluster.local {
+            facts.processes = processes::of(&facts);
+        }
     }
     Ok(facts)
 }

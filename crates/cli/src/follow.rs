@@ -11,7 +11,7 @@ use crate::reader::Reader;
 use crate::runs::{Runs, statuses};
 use crate::screen::Screen;
 use crate::top;
-use crate::view::{self, Phase};
+use crate::view::{self, Phase, short_duration};
 use crate::waiting::Reasons;
 use api::jobset::keys::{JOBSET_UID, RESTART_ATTEMPT};
 use api::object;
@@ -33,7 +33,8 @@ const LINES_MAX: usize = 1024;
 /// How long after the job's end the last log lines may take to arrive.
 const DRAIN_MAX: Duration = Duration::from_secs(15);
 
-/// How long no rank may write a line before it is said.
+/// How long no rank may write a line before it is said: where none uses a processor or a GPU, and where that is not known.
+const QUIET_IDLE: Duration = Duration::from_secs(30);
 const QUIET: Duration = Duration::from_secs(600);
 
 /// Between two looks at the processes that still end.
@@ -127,6 +128,7 @@ async fn follow_until(
     // since when nothing is waited for but the end of the processes
     let mut ending_since = None;
     let mut heard = Instant::now();
+    let (mut looked, mut said_at) = (heard, None);
     let mut reasons = Reasons::new();
     let left = loop {
         tokio::select! {
@@ -163,11 +165,14 @@ async fn follow_until(
                 }
             }
             () = tokio::time::sleep(TICK), if ending_since.is_some() => {}
-            () = tokio::time::sleep_until(api::time::after(heard, QUIET)) => {
-                heard = Instant::now();
+            () = tokio::time::sleep_until(api::time::after(looked.max(heard), QUIET_IDLE)) => {
+                looked = Instant::now();
+                let silent = heard.elapsed();
                 if state.as_ref().is_some_and(|job| Phase::of(job) == Phase::Running)
-                    && let Some(note) = silence(job, &cluster.flags, top::is_idle(cluster, job).await)
+                    && let Some(note) = silence(job, &cluster.flags, silent, top::is_idle(cluster, job).await)
+                    && said_at != Some(heard)
                 {
+                    said_at = Some(heard);
                     screen.say(&note);
                 }
             }
@@ -220,11 +225,13 @@ fn is_suspended(job: &Value) -> bool {
 }
 
 /// What is said of a job whose ranks have not written for long; nothing where they compute.
-fn silence(job: &str, flags: &str, is_idle: Option<bool>) -> Option<String> {
+fn silence(job: &str, flags: &str, silent: Duration, is_idle: Option<bool>) -> Option<String> {
+    let since = short_duration(i64::try_from(silent.as_secs()).unwrap_or(i64::MAX));
     let what = match is_idle {
         Some(false) => return None,
-        Some(true) => "no rank has written a line for 10 minutes, and none uses a processor or a GPU",
-        None => "no rank has written a line for 10 minutes",
+        Some(true) => format!("no rank has written a line for {since}, and none uses a processor or a GPU"),
+        None if silent < QUIET => return None,
+        None => format!("no rank has written a line for {since}"),
     };
     Some(format!("{what}; see what holds it up: trainyard explain {job}{flags}"))
 }
@@ -431,10 +438,11 @@ mod tests {
 
     #[test]
     fn silence_is_worth_a_line_unless_the_ranks_compute() {
-        assert_eq!(silence("j", "", Some(false)), None);
-        let told = silence("j", " -n team", Some(true)).unwrap();
+        assert_eq!(silence("j", "", QUIET, Some(false)), None);
+        let told = silence("j", " -n team", QUIET_IDLE, Some(true)).unwrap();
         assert!(told.contains("none uses a processor") && told.ends_with("trainyard explain j -n team"), "{told}");
-        assert!(!silence("j", "", None).unwrap().contains("processor"), "nobody has measured that");
+        assert!(!silence("j", "", QUIET, None).unwrap().contains("processor"), "nobody has measured that");
+        assert_eq!(silence("j", "", QUIET_IDLE, None), None);
     }
 
     #[test]

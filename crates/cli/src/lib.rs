@@ -54,6 +54,7 @@ mod output;
 mod page;
 pub mod plugin;
 mod preflight;
+mod processes;
 mod progress;
 mod python;
 mod queue;

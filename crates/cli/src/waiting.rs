@@ -73,6 +73,7 @@ fn sentence(diagnosis: Diagnosis) -> Option<String> {
         | Reason::NodeSelector
         | Reason::PodsApart
         | Reason::NodesNotReady
+        | Reason::EarlierRunEnding
         | Reason::GangWaiting => None,
         reason => Some(format!("waiting: {} ({}, {})", diagnosis.why, reason.as_str(), reason.code())),
     }

@@ -25,6 +25,8 @@ pub struct Facts {
     pub reports: Vec<Value>,
     /// Thousandths of a processor that each pod uses now, by name; pods of which nobody knows are not in it.
     pub processors: BTreeMap<String, i64>,
+    /// Processes of ranks on this machine, while the job runs.
+    pub processes: Vec<RankProcess>,
     /// Modules of the user's own, in the script's folder and where the job runs; read where a module is missing.
     pub modules: Vec<LocalModule>,
     pub now: Timestamp,
@@ -70,6 +72,16 @@ pub struct Line {
     pub rank: Option<i64>,
     /// Without a mark of the rank.
     pub text: String,
+}
+
+/// A process of a rank.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RankProcess {
+    pub rank: i64,
+    pub pid: u32,
+    /// What it waits in: the kernel's name for it (`futex_wait_queue`); empty where that cannot be read.
+    pub waits_in: String,
 }
 
 /// A Python module or package in a folder of the user's.

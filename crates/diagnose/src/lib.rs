@@ -24,7 +24,7 @@ mod verdict;
 mod waiting;
 
 pub use events::of_job as events_of_job;
-pub use facts::{Facts, Home, Line, LocalModule, LogTail, PodFacts};
+pub use facts::{Facts, Home, Line, LocalModule, LogTail, PodFacts, RankProcess};
 pub use reason::{Reason, State};
 pub use standing::{Signs, Standing, standing, standing_by};
 pub use tell::{Diagnosis, Evidence, Process, Remedy};
@@ -69,6 +69,22 @@ pub fn exit_code(facts: &Facts) -> Option<i64> {
 /// The last lines of a log that are not a launcher's about itself: of one rank, where its lines can be told from the others'.
 pub fn last_lines(log: &LogTail, rank: Option<i64>, most: usize) -> Vec<String> {
     lines::last(log, rank, most)
+}
+
+/// Warnings that the controller wrote when it built the job: settings that do not do what one expects.
+pub fn warnings(facts: &Facts) -> Vec<String> {
+    let uid = api::object::uid(&facts.job);
+    let is_its = |event: &&serde_json::Value| {
+        event["reason"] == "CheckSettings" && api::object::text(&event["involvedObject"], "uid") == uid
+    };
+    let mut warnings: Vec<String> = Vec::new();
+    for event in facts.events.iter().filter(is_its) {
+        let text = api::foreign::visible_line(api::object::text(event, "message")).into_owned();
+        if !warnings.contains(&text) {
+            warnings.push(text);
+        }
+    }
+    warnings
 }
 
 /// What is said of a reason of which nothing more is known than the facts.

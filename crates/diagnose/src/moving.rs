@@ -8,10 +8,12 @@ use crate::waiting;
 use api::object;
 use jiff::Timestamp;
 use serde_json::Value;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Silence of all ranks after which a job counts as stuck.
 const SILENT_SECS: i64 = 600;
+/// The same where every pod is known to use no processor, and none has a GPU on which it could compute.
+const SILENT_IDLE_SECS: i64 = 30;
 /// The same where all pods use processors.
 const SILENT_BUSY_SECS: i64 = 3600;
 /// Thousandths of a processor from which on a pod counts as at work.
@@ -26,7 +28,7 @@ const RECENT: usize = 4;
 const SLOWER: i64 = 3;
 const SLOW_SECS: i64 = 10;
 /// Ranks whose last lines are quoted.
-const RANKS_MAX: usize = 4;
+const RANKS_MAX: usize = 6;
 
 /// State and reason of a running job.
 pub(crate) fn of_job(facts: &Facts) -> (State, Case) {
@@ -205,12 +207,26 @@ fn stuck(facts: &Facts) -> Option<Case> {
     let names: Vec<&str> = logs.iter().map(|(pod, _)| object::meta(pod, "name")).collect();
     let used = |name: &str| facts.processors.get(name).copied();
     let all_busy = names.iter().all(|name| used(name).is_some_and(|milli| milli >= BUSY_MILLI));
-    if silent < if all_busy { SILENT_BUSY_SECS } else { SILENT_SECS } {
+    let all_idle = names.iter().all(|name| used(name).is_some_and(|milli| milli < BUSY_MILLI))
+        && !logs.iter().any(|(pod, _)| has_gpu(pod));
+    let limit = match (all_busy, all_idle) {
+        (true, _) => SILENT_BUSY_SECS,
+        (_, true) => SILENT_IDLE_SECS,
+        (false, false) => SILENT_SECS,
+    };
+    if silent < limit {
         return None;
     }
     let mut case = Case::new(Reason::Stuck).with("silent", short_duration(silent));
-    let mut last: Vec<(&Value, &LogTail, &Line)> =
-        logs.iter().filter_map(|(pod, log)| Some((*pod, *log, log.lines.last()?))).collect();
+    let mut last: Vec<(&Value, &LogTail, &Line)> = Vec::new();
+    for (pod, log) in &logs {
+        // of each rank that can be told from the others in its log
+        let ranks: BTreeSet<Option<i64>> = log.lines.iter().map(|line| line.rank).collect();
+        let named = ranks.iter().any(Option::is_some);
+        let of_rank = |rank: Option<i64>| log.lines.iter().rev().find(|line| line.rank == rank);
+        let lines = ranks.into_iter().filter(|rank| rank.is_some() || !named).filter_map(of_rank);
+        last.extend(lines.map(|line| (*pod, *log, line)));
+    }
     // the rank whose last line is the oldest is the place to look at
     last.sort_by_key(|(_, _, line)| line.time);
     case.rank = last.first().and_then(|(_, _, line)| line.rank).filter(|_| last.len() > 1);
@@ -231,11 +247,26 @@ fn stuck(facts: &Facts) -> Option<Case> {
         );
     }
     for (pod, log, line) in last.into_iter().take(RANKS_MAX) {
-        let when = line.time.map_or(String::new(), |time| format!(", written {time}"));
+        let age = |time: Timestamp| short_duration(facts.now.as_second().saturating_sub(time.as_second()));
+        let when = line.time.map_or(String::new(), |time| format!(", {} ago", age(time)));
         case.quote(&format!("{}{when}", source(pod, log, line)), &line.text);
     }
     if case.evidence.is_empty() {
         case.quote("logs of all running containers", "they are empty");
+    }
+    for process in facts.processes.iter().filter(|process| !process.waits_in.is_empty()).take(RANKS_MAX) {
+        case.quote(
+            &format!("process {} of rank {}", process.pid, process.rank),
+            &format!("waits in {}", process.waits_in),
+        );
+    }
+    let at = case.rank.or_else(|| last_rank(facts));
+    let looked_at = facts.processes.iter().find(|process| Some(process.rank) == at).or(facts.processes.first());
+    if let Some(process) = looked_at {
+        case.vars.insert("pid", process.pid.to_string());
+        case.vars.insert("rank", process.rank.to_string());
+    } else {
+        case.vars.insert("no_pid", "PID".to_owned());
     }
     case.ruled_out.push("no pod waits, restarts or has failed".to_owned());
     if all_busy {
@@ -244,6 +275,25 @@ fn stuck(facts: &Facts) -> Option<Case> {
         case.ruled_out.push("it does not compute in silence: its processes use no processor".to_owned());
     }
     Some(case)
+}
+
+/// The rank whose last line is the oldest.
+fn last_rank(facts: &Facts) -> Option<i64> {
+    let mut last: BTreeMap<i64, Option<Timestamp>> = BTreeMap::new();
+    for line in facts.logs.iter().flat_map(|log| &log.lines) {
+        if let Some(rank) = line.rank {
+            last.insert(rank, line.time);
+        }
+    }
+    last.into_iter().min_by_key(|(_, time)| *time).map(|(rank, _)| rank)
+}
+
+fn has_gpu(pod: &Value) -> bool {
+    let mut containers = pod["spec"]["containers"].as_array().into_iter().flatten();
+    containers.any(|container| {
+        let mut limits = container["resources"]["limits"].as_object().into_iter().flatten();
+        limits.any(|(name, _)| name.ends_with("/gpu"))
+    })
 }
 
 fn reported_at(report: &Value) -> Option<Timestamp> {

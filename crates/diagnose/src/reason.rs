@@ -215,6 +215,7 @@ reasons! {
     TY2010 VolumeMissing: "A PersistentVolumeClaim that a pod uses does not exist.",
     TY2011 VolumeElsewhere: "A volume can be used in one zone or on one node alone, and the pod cannot go there.",
     TY2012 VolumePending: "A PersistentVolumeClaim is not bound to a volume.",
+    TY2013 EarlierRunEnding: "Pods of the job's earlier run are still ending; the next run starts after them.",
     ;
     /// Containers that do not start
     TY2101 ImagePull: "The image cannot be pulled.",
@@ -238,7 +239,7 @@ reasons! {
     TY2207 SupervisorLost: "The process that kept the pod on this machine was ended.",
     ;
     /// Running without progress
-    TY2301 Stuck: "No rank has written a line, and no progress was reported, for ten minutes.",
+    TY2301 Stuck: "No rank has written a line, and no progress was reported, for ten minutes; or for 30 seconds in which no rank used a processor.",
     TY2302 Slow: "The job makes much slower progress than before.",
     ;
     /// Unknown

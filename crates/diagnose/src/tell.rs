@@ -55,6 +55,9 @@ pub struct Diagnosis {
     pub evidence: Vec<Evidence>,
     pub ruled_out: Vec<String>,
     pub remedies: Vec<Remedy>,
+    /// Settings that do not do what one expects, whatever the state.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
     /// The exit code of the process that failed first, as far as it is known.
     #[serde(skip)]
     pub exit_code: Option<i64>,
@@ -177,6 +180,7 @@ impl Case {
             evidence: self.evidence,
             ruled_out: self.ruled_out,
             remedies,
+            warnings: crate::warnings(facts),
             exit_code: self.exit_code,
             process: self.process,
         }

@@ -232,6 +232,9 @@ fn scheduling(facts: &Facts, pod: &Value, message: &str) -> Case {
     if let Some(case) = insufficient(facts, pod, message) {
         return case;
     }
+    if message.contains("of the run before it") {
+        return Case::new(Reason::EarlierRunEnding);
+    }
     if message.contains("gang ") || message.contains("Gang ") || message.contains("PodGroup") {
         return Case::new(Reason::GangWaiting);
     }

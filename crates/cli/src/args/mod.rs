@@ -92,7 +92,8 @@ pub enum Command {
     /// Show why a job waits, fails or makes no progress, or what an error code means
     ///
     /// For a JOB: reads the job, its pods, their events and the ends of their logs; prints the reason, the evidence and the next command
-    /// to type. `-o json` prints {state, reason, code, why, rank, evidence: [{source, text}], ruled_out, remedies: [{text, command}]}.
+    /// to type. `-o json` prints {state, reason, code, why, rank, evidence: [{source, text}], ruled_out, remedies: [{text, command}]},
+    /// and `warnings` where settings do not do what one expects.
     ///
     /// For a CODE (TY0101): prints its page: what happened, why, what to do, and an example. No server is needed. The pages are also in
     /// docs/errors.

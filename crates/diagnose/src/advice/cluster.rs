@@ -55,7 +55,9 @@ fn states(reason: Reason) -> Option<Advice> {
                 "no rank has written a line or reported progress for ten minutes",
             ],
             &[
-                ("see where a rank stands: py-spy dump --pid PID (uv tool install py-spy)", ""),
+                ("@local see where rank {rank} stands (uv tool install py-spy)", "py-spy dump --pid {pid}"),
+                ("@local see where a rank stands: py-spy dump --pid {no_pid} (uv tool install py-spy)", ""),
+                ("@cluster see where a rank stands: py-spy dump --pid PID, in its pod (uv tool install py-spy)", ""),
                 ("compare the last lines of the ranks", "trainyard logs {job} --tail 5{flags}"),
                 ("stop it; its settings are kept", "trainyard suspend {job}{flags}"),
             ],
@@ -228,6 +230,13 @@ fn unplaced(reason: Reason) -> Option<Advice> {
         Reason::GangWaiting => say(
             &["its pods start together: {message}", "its pods start together, and not all of them are there"],
             &[PODS, ("or ask for fewer nodes", "{rerun_nodes}")],
+        ),
+        Reason::EarlierRunEnding => say(
+            &[
+                "{message}; this run starts after them",
+                "pods of the run before it are still ending; this run starts after them",
+            ],
+            &[("see them end", "{kubectl} get pods -l jobset.sigs.k8s.io/jobset-name={job} -w")],
         ),
         Reason::SchedulingGated => say(
             &["scheduling gate {gate} holds its pods back", "a scheduling gate holds its pods back"],
