@@ -1,7 +1,7 @@
 //! A cluster by its context of the kubeconfig, and what its API server's refusals mean.
 
 use crate::fault::Fault;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::api::{ApiResource, DynamicObject};
 use kube::config::{KubeConfigOptions, Kubeconfig, NamedContext};
 use kube::{Api, Client, Config};
@@ -21,6 +21,11 @@ pub struct Cluster {
 }
 
 impl Cluster {
+    /// Events, likewise.
+    pub fn events(&self, namespace: &str) -> Api<DynamicObject> {
+        Api::namespaced_with(self.client.clone(), namespace, &ApiResource::erase::<Event>(&()))
+    }
+
     /// Pods, as they come: a reader of all that a typed one may hold costs the binary a megabyte.
     pub fn pods(&self, namespace: &str) -> Api<DynamicObject> {
         Api::namespaced_with(self.client.clone(), namespace, &ApiResource::erase::<Pod>(&()))

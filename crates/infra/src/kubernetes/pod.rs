@@ -172,6 +172,17 @@ pub fn stand(pod: &DynamicObject) -> Stand {
     Stand::Waits(scheduled.map(|one| text(one, "message").to_owned()).unwrap_or_default())
 }
 
+/// What the newest event says of volumes that a node cannot mount or attach; `None` where none does.
+pub fn mount_trouble(events: &[DynamicObject]) -> Option<String> {
+    let is_mount = |event: &&DynamicObject| matches!(text(&event.data, "reason"), "FailedMount" | "FailedAttachVolume");
+    let when = |event: &DynamicObject| {
+        let last = text(&event.data, "lastTimestamp");
+        if last.is_empty() { text(&event.data, "eventTime").to_owned() } else { last.to_owned() }
+    };
+    let newest = events.iter().filter(is_mount).max_by_key(|event| when(event))?;
+    Some(text(&newest.data, "message").to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -221,6 +232,22 @@ mod tests {
             (&json!(CONTAINER), &json!("img"), &json!("side"))
         );
         assert_eq!(machine["resources"], json!({"requests": {"cpu": "2", "memory": "1536Mi"}, "limits": {"cpu": "9"}}));
+    }
+
+    #[test]
+    fn a_volume_that_cannot_be_mounted_is_read_from_events() {
+        let event = |reason: &str, at: &str, message: &str| -> DynamicObject {
+            let event = json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": "e"}, "reason": reason,
+                "lastTimestamp": at, "message": message});
+            serde_json::from_value(event).unwrap()
+        };
+        let events = [
+            event("FailedMount", "2", "no such folder"),
+            event("Pulled", "3", "x"),
+            event("FailedMount", "1", "older"),
+        ];
+        assert_eq!(mount_trouble(&events).as_deref(), Some("no such folder"));
+        assert_eq!(mount_trouble(&events[1..2]), None);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::cluster::{Cluster, connect, fault, kubeconfig};
 use super::line::Line;
 use super::machines::Settings;
-use super::pod::{CONTAINER, Stand, capacity, manifest, stand};
+use super::pod::{CONTAINER, Stand, capacity, manifest, mount_trouble, stand};
 use super::record::{Goal, Record};
 use crate::access::Access;
 use crate::fault::Fault;
@@ -37,6 +37,9 @@ const UPLOAD: Duration = Duration::from_secs(900);
 const WAIT_SECONDS: i32 = 10;
 /// How long a container may take to be made, its image included.
 const START_MAX: Duration = Duration::from_secs(600);
+/// Between two looks at the events of a pod whose container is being made, and how long a volume may take to be mounted.
+const LOOK_AGAIN: Duration = Duration::from_secs(2);
+const MOUNT_MAX: Duration = Duration::from_secs(20);
 /// First and longest pause before a lost connection is tried again.
 const AGAIN: Duration = Duration::from_millis(500);
 const AGAIN_MAX: Duration = Duration::from_secs(15);
@@ -184,11 +187,16 @@ impl Inner {
                 },
             }
         }
-        self.runs(pods, record).await
+        self.runs(pods, cluster.events(&record.namespace), record).await
     }
 
     /// Waits until the pod runs.
-    async fn runs(&self, pods: Api<DynamicObject>, record: &Record) -> Result<DynamicObject, Fault> {
+    async fn runs(
+        &self,
+        pods: Api<DynamicObject>,
+        events: Api<DynamicObject>,
+        record: &Record,
+    ) -> Result<DynamicObject, Fault> {
         let name = record.pod();
         let seconds = match record.candidate.pod.wait_seconds {
             0 => WAIT_SECONDS,
@@ -213,7 +221,21 @@ impl Inner {
                     }
                 }
             };
-            let pod = match next.await {
+            let next = tokio::select! {
+                next = next => next,
+                () = tokio::time::sleep(LOOK_AGAIN), if since_node.is_some() => {
+                    // a folder or a disk that is not there stays so, and a pod says nothing of it: events do
+                    if since_node.is_some_and(|since: tokio::time::Instant| since.elapsed() >= MOUNT_MAX) {
+                        let about = ListParams::default().fields(&format!("involvedObject.name={name}"));
+                        let told = events.list(&about).await.map(|list| list.items).unwrap_or_default();
+                        if let Some(what) = mount_trouble(&told) {
+                            return Err(Fault::Refused(format!("a volume of the pod cannot be mounted: {what}")));
+                        }
+                    }
+                    continue;
+                }
+            };
+            let pod = match next {
                 Err(_) if since_node.is_none() => {
                     let said = if why.is_empty() { "its scheduler does not say why" } else { &why };
                     return Err(Fault::NoRoom(format!("no node was found for the pod within {seconds} s: {said}")));

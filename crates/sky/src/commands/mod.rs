@@ -11,6 +11,50 @@ use std::fmt::Write as _;
 pub use parse::{Call, Parsed, UsageError, parse};
 
 const TABLE: &str = include_str!("../../data/commands.txt");
+/// What each command does, and below an empty line what each parameter means: `NAME: TEXT`.
+const HELP: &str = include_str!("../../data/help.txt");
+
+/// The line of help for a command, by its path, or for a parameter, by its name; empty where there is none.
+pub fn meaning(of: &str) -> &'static str {
+    let mut lines = HELP.lines().filter_map(|line| line.split_once(": "));
+    lines.find(|(name, _)| *name == of).map_or("", |(_, text)| text)
+}
+
+/// Columns of help.
+const WIDTH: usize = 80;
+/// Where descriptions begin, of options and of commands.
+const OPTION_COLUMN: usize = 34;
+const COMMAND_COLUMN: usize = 16;
+/// Longest list of choices beside the name of an option.
+const CHOICE_MAX: usize = 40;
+
+/// A name and what it means: beside it from a column on, or below it where the name is too long.
+fn described(out: &mut String, name: &str, text: &str, column: usize) {
+    let _ = write!(out, "  {name}");
+    let mut at = name.chars().count() + 2;
+    if text.is_empty() {
+        out.push('\n');
+        return;
+    }
+    if at + 2 > column {
+        out.push('\n');
+        at = 0;
+    }
+    let _ = write!(out, "{:1$}", "", column.saturating_sub(at));
+    at = column;
+    for (index, word) in text.split(' ').enumerate() {
+        let length = word.chars().count() + 1;
+        if index > 0 && at + length > WIDTH {
+            let _ = write!(out, "\n{:column$}", "");
+            at = column;
+        } else if index > 0 {
+            out.push(' ');
+        }
+        out.push_str(word);
+        at += length;
+    }
+    out.push('\n');
+}
 
 /// A command, or a group of commands.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -162,12 +206,18 @@ impl Param {
         quoted.join(" / ")
     }
 
+    /// Whether its choices do not fit beside its name: they stand in its description.
+    fn is_long_choice(&self) -> bool {
+        matches!(&self.kind, Kind::Choice(list) if list.join("|").len() > CHOICE_MAX)
+    }
+
     fn takes(&self) -> String {
         match &self.kind {
             _ if self.flag => String::new(),
             Kind::Boolean => " BOOLEAN".into(),
             Kind::Integer(_) => " INTEGER".into(),
             Kind::Float => " FLOAT".into(),
+            Kind::Choice(_) if self.is_long_choice() => " CHOICE".into(),
             Kind::Choice(list) => format!(" [{}]", list.join("|")),
             Kind::Text(name) if name == "directory" => " DIRECTORY".into(),
             Kind::Text(_) => " TEXT".into(),
@@ -190,20 +240,37 @@ impl Command {
 
     /// Help: usage, options, commands.
     pub fn help(&self, all: &[Command]) -> String {
-        let mut out = format!("{}\n\nOptions:\n", self.usage());
+        let mut out = format!("{}\n", self.usage());
+        let about = meaning(&self.path);
+        if !about.is_empty() {
+            let _ = write!(out, "\n{about}.\n");
+        }
+        let arguments: Vec<&Param> = self.params.iter().filter(|param| !param.hidden && param.is_argument()).collect();
+        if !arguments.is_empty() {
+            out.push_str("\nArguments:\n");
+            arguments
+                .iter()
+                .for_each(|param| described(&mut out, &param.metavar(), meaning(&param.name), OPTION_COLUMN));
+        }
+        out.push_str("\nOptions:\n");
         for param in self.params.iter().filter(|param| !param.hidden && !param.is_argument()) {
             let on = param.opts.join(", ");
             let off = if param.off.is_empty() { String::new() } else { format!(" / {}", param.off.join(", ")) };
             let default = param.default.as_ref().filter(|value| *value != "false");
-            let default = default.map(|value| format!("  [default: {value}]")).unwrap_or_default();
-            let _ = writeln!(out, "  {on}{off}{}{default}", param.takes());
+            let default = default.map(|value| format!(" [default: {value}]")).unwrap_or_default();
+            let name = format!("{on}{off}{}", param.takes());
+            let choices = match &param.kind {
+                Kind::Choice(list) if param.is_long_choice() => format!(": {}", list.join(", ")),
+                _ => String::new(),
+            };
+            described(&mut out, &name, format!("{}{choices}{default}", meaning(&param.name)).trim(), OPTION_COLUMN);
         }
-        out.push_str("  -h, --help\n");
+        described(&mut out, "-h, --help", "Print this help", OPTION_COLUMN);
         let below = self.below(all);
         if !below.is_empty() {
             out.push_str("\nCommands:\n");
             for command in below.iter().filter(|command| !command.hidden) {
-                let _ = writeln!(out, "  {}", command.word());
+                described(&mut out, command.word(), meaning(&command.path), COMMAND_COLUMN);
             }
         }
         out
@@ -242,8 +309,18 @@ mod tests {
         assert_eq!(find("sky cancel").usage(), "Usage: sky cancel [OPTIONS] CLUSTER [JOBS]...");
         assert_eq!(find("sky jobs").usage(), "Usage: sky jobs [OPTIONS] COMMAND [ARGS]...");
         assert!(
-            find("sky").help(&all).contains("\n  launch\n") && !find("sky").help(&all).contains("status-kubernetes")
+            find("sky").help(&all).contains("\n  launch ") && !find("sky").help(&all).contains("status-kubernetes")
         );
+        // every command and parameter has a line of help, and no line is longer than a terminal
+        for command in all.iter().filter(|command| !command.hidden) {
+            assert!(!meaning(&command.path).is_empty(), "{} has no line in data/help.txt", command.path);
+            for param in command.params.iter().filter(|param| !param.hidden) {
+                assert!(!meaning(&param.name).is_empty(), "{} of {} has none", param.name, command.path);
+            }
+            let help = command.help(&all);
+            let long = help.lines().skip(1).find(|line| line.chars().count() > 110);
+            assert_eq!(long, None, "{}", command.path);
+        }
         // every group of a command is there, and no name stands twice
         for command in &all {
             if let Some((group, _)) = command.path.rsplit_once(' ') {

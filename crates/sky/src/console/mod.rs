@@ -158,8 +158,21 @@ fn carry_out(call: &Call, all: &[Command], world: &World<'_>) -> Printed {
                 _ => "",
             };
             let known = all.iter().any(|command| command.path == path);
-            let what =
-                if known { "clusters, managed jobs and services come later" } else { "there is no such command" };
+            let what = match path.split(' ').nth(1) {
+                _ if !known => "there is no such command",
+                Some("jobs") => "managed jobs come later; `sky launch -d` runs a job on a cluster of its own",
+                Some("serve") => "services come later; run the server with `sky launch` on a cluster",
+                Some("storage") => "buckets come later; `trainyard initialize` fetches from them",
+                Some("volumes" | "volume") => "volumes come later; use a folder of the machines",
+                Some("ssh") => "pools need no preparation; `sky launch --infra ssh/POOL` uses them as they are",
+                Some("api") => {
+                    "the control plane needs no server of its own; `trainyard up`, `down` and `status` manage it"
+                }
+                Some("dashboard" | "ui") => "a dashboard comes later; `sky status` and `sky queue` show the same",
+                Some("workspace") => "workspaces come later",
+                Some("debug-dump") => "use `trainyard doctor`, and the log `up.log` of the home",
+                _ => "it comes later",
+            };
             Printed::default().fail(1, format!("`{path}` does nothing yet: {what}{hint}."))
         }
     }
