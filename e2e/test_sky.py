@@ -66,7 +66,7 @@ def test_price_lists_are_a_folder_of_choice(home, tmp_path_factory):
     assert next(line for line in here.stdout.splitlines() if "✔" in line).split()[0] == "Local"
     without = run(bare, BINARY, "sky", "launch", "--dryrun", "--infra", "aws", "true")
     assert without.returncode == 1
-    assert "`sky catalog import` says what to fetch" in without.stdout
+    assert "`trainyard sky catalog import` says what to fetch" in without.stdout
     assert f"{bare}/.sky/catalogs/v8/aws/vms.csv" in run(bare, BINARY, "sky", "catalog", "import").stdout
     (home / ".sky/config.yaml").write_text("allowed_clouds: [lambda]\n")
     only = run(home, home / "sky", "explain", "--gpus", "A10", "true")

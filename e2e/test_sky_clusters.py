@@ -269,7 +269,7 @@ def test_a_cluster_that_is_too_small_is_told(sky):
     ):  # fmt: skip
         out = sky("launch", "-y", "-c", "small", *words, "echo ran", code=1)
         assert "sky.exceptions.ResourcesMismatchError" in out and says in out and ") ran" not in out, out
-    assert "To fix: specify a new cluster name, or down the existing cluster first: sky down small" in sky(
+    assert "To fix: specify a new cluster name, or down the existing cluster first: trainyard sky down small" in sky(
         "launch", "-y", "-c", "small", "--cpus", "4096", "true", code=1
     )
     assert ") ran" in sky("launch", "-y", "-c", "small", "--cpus", "1+", "--memory", "0.1+", "echo ran")

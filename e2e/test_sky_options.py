@@ -17,7 +17,7 @@ from test_sky_kubernetes import Home
 
 DRY = f"--dryrun --catalog {ROOT}/crates/sky/golden/catalog/v8 -c x"
 CATALOG = f"--catalog {ROOT}/crates/sky/golden/catalog/v8"
-LACKS = "`{}` is not there: "
+LACKS = "`trainyard {}` is not there: "
 
 # by command: option, exit code, what is typed behind the command, what is said; `!` is before what is not
 TRIED: dict[str, list[tuple[str, int, str, list[str]]]] = {
@@ -346,4 +346,4 @@ def test_other_commands_say_that_they_do_nothing_yet(sky: Home) -> None:
             continue
         needed = ["1" for _, written, required in params if required and written == "argument"]
         code, out = typed(sky, command, " ".join(needed))
-        assert (code, len(out.splitlines())) == (1, 1) and f"`{command}` does nothing yet" in out, f"{command}: {code} {out}"
+        assert (code, len(out.splitlines())) == (1, 1) and f"`trainyard {command}` does nothing yet" in out, f"{command}: {code} {out}"

@@ -68,7 +68,7 @@ FILES: list[tuple[str | bytes, str, tuple[int, int] | None]] = [
     (b"run: x\nname: caf\xe9\n", "it is no text in UTF-8 (line 2)", None),
     (UTF_16, "it is no text in UTF-8", None),
     (b"# filler\n" * 2_000_000, "it has more than 16 MiB", None),
-    ("name: p\n---\nname: a\nrun: x\n---\nname: b\nrun: y\n", "`sky launch` supports a single task only", None),
+    ("name: p\n---\nname: a\nrun: x\n---\nname: b\nrun: y\n", "`trainyard sky launch` supports a single task only", None),
 ]  # fmt: skip
 
 # words, exit code, what is said

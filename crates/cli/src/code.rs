@@ -26,6 +26,8 @@ pub(crate) struct Code {
     /// Absolute path of the folder that it runs in, and that goes along to a cluster; `None` without `--workdir`.
     pub folder: Option<PathBuf>,
     pub start: Start,
+    /// The name under which Python runs it (`python -m NAME`); `None`: by its path.
+    pub module: Option<String>,
 }
 
 /// How it is started.
@@ -55,6 +57,9 @@ impl Code {
                 format!("--workdir {} is not a folder", folder.display()),
             ));
         }
+        if args.module {
+            return Self::module(args, folder);
+        }
         let named = args.script();
         let mut script = absolute(named)?;
         // `--workdir src train.py` where it is not meant from here
@@ -78,12 +83,13 @@ impl Code {
                 ));
             };
             let folder = folder.unwrap_or_else(|| script.clone());
-            return Ok(Self { named: called, script: script.join(entry), folder: Some(folder), start: Start::Python });
+            let (script, folder) = (script.join(entry), Some(folder));
+            return Ok(Self { named: called, script, folder, start: Start::Python, module: None });
         }
         match std::fs::metadata(&script) {
             Ok(metadata) if metadata.is_file() => {
                 let start = Start::of(&script)?;
-                Ok(Self { named: called, script, folder, start })
+                Ok(Self { named: called, script, folder, start, module: None })
             }
             Ok(_) => Err(CliError::Usage(
                 ErrorCode::ScriptMissing,
@@ -96,12 +102,43 @@ impl Code {
                         named: named.to_owned(),
                         folder,
                         start: Start::Command,
+                        module: None,
                     });
                 }
                 Err(missing(named, &script))
             }
             Err(source) => Err(CliError::Io { doing: "read", path: named.to_owned(), source }),
         }
+    }
+
+    /// `-m package.module`: its file below the folder in which it runs.
+    ///
+    /// Errors: `Usage` where the word is no module's name, or there is no such file.
+    fn module(args: &RunArgs, folder: Option<PathBuf>) -> Result<Self, CliError> {
+        let name = args.script().to_string_lossy().into_owned();
+        let refused = |why: String| CliError::Usage(ErrorCode::ScriptMissing, format!("-m {name}: {why}"));
+        if name.contains('/') || name.ends_with(".py") {
+            let meant = name.trim_end_matches(".py").replace('/', ".");
+            return Err(refused(format!("a module is named by dots, without .py; did you mean -m {meant}?")));
+        }
+        let root = match &folder {
+            Some(folder) => folder.clone(),
+            None => {
+                std::env::current_dir().map_err(|source| CliError::Io { doing: "read", path: ".".into(), source })?
+            }
+        };
+        let below = root.join(name.replace('.', "/"));
+        let script = [below.with_extension("py"), below.join("__main__.py")].into_iter().find(|file| file.is_file());
+        let Some(script) = script else {
+            let parent = below.parent().unwrap_or(&root);
+            let there = std::fs::read_dir(parent).into_iter().flatten().flatten().map(|entry| entry.path());
+            let stems: Vec<String> = there.filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned())).collect();
+            let last = name.rsplit('.').next().unwrap_or(&name);
+            let near = did_you_mean(last, stems.iter().map(String::as_str));
+            return Err(refused(format!("there is no such module below {}{near}", root.display())));
+        };
+        let named = PathBuf::from(name.rsplit('.').next().unwrap_or(&name));
+        Ok(Self { named, script, folder, start: Start::Python, module: Some(name) })
     }
 
     /// The script's path from this folder on.

@@ -10,8 +10,10 @@ use crate::near::near;
 use crate::page;
 use crate::subject::JobKind;
 use crate::usage::quoted;
+use crate::warned;
 use api::take::Take;
 use kube::api::{DynamicObject, ListParams};
+use kube::client::ClientBuilder;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::Request;
 use kube::{Api, Client, Config};
@@ -225,7 +227,7 @@ impl Cluster {
         let namespace = global.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
         let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
         let flags = flags(global);
-        let client = Client::try_from(config)?;
+        let client = ClientBuilder::try_from(config)?.with_layer(&warned::layer()).build();
         Ok(Self { client, namespace, local, pods_user: None, home, server, context, flags, kubectl_flags })
     }
 

@@ -176,8 +176,13 @@ mod tests {
     #[test]
     fn the_file_is_a_train_job() {
         let script = Path::new("/my code/train \"v2\".py");
-        let code =
-            Code { script: script.into(), named: script.into(), folder: Some("/my code".into()), start: Start::Python };
+        let code = Code {
+            script: script.into(),
+            named: script.into(),
+            folder: Some("/my code".into()),
+            start: Start::Python,
+            module: None,
+        };
         let args = InitArgs { nodes: Some(2), nproc_per_node: Some(4), ..InitArgs::default() };
         let setting = Setting {
             inherited: vec![("PATH".to_owned(), "/a b:/bin".to_owned())],

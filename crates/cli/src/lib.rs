@@ -10,6 +10,7 @@
 mod say;
 
 mod amounts;
+mod apply;
 pub mod args;
 mod bytes;
 mod change;
@@ -76,6 +77,7 @@ pub mod usage;
 mod view;
 mod waiting;
 mod warm;
+mod warned;
 mod watch;
 
 use args::{Command, ExplainArgs, PluginArgs, PluginCommand};
@@ -149,6 +151,7 @@ async fn ask(command: Command, cluster: &Cluster) -> Result<u8, CliError> {
         Command::Top(args) => top::top(cluster, &args).await,
         Command::Exec(args) => exec::exec(cluster, &args).await,
         Command::Shell(args) => exec::shell(cluster, &args).await,
+        Command::Apply(args) => apply::apply(cluster, &args).await,
         Command::Metrics(args) => metrics::metrics(cluster, &args).await,
         Command::Delete(args) => change::delete(cluster, &args).await,
         Command::Suspend(args) => change::suspend(cluster, &args).await,

@@ -26,6 +26,8 @@ pub(crate) struct Show {
     /// What torchrun says of itself, too.
     pub all: bool,
     pub no_prefix: bool,
+    /// Print the time of each line.
+    pub timestamps: bool,
     /// Say which attempt a line is of.
     pub attempts: bool,
     /// One JSON object a line.
@@ -221,9 +223,10 @@ impl Show {
             1 => Some(format!("[torchrun: 1 line folded; {unfold}]")),
             n => Some(format!("[torchrun: {n} lines folded; {unfold}]")),
         };
-        let text = note.as_deref().unwrap_or(text);
+        let time = if self.timestamps && !line.time.is_empty() { format!("{} ", line.time) } else { String::new() };
+        let text = format!("{time}{}", note.as_deref().unwrap_or(text));
         if self.no_prefix {
-            return Some(text.to_owned());
+            return Some(text);
         }
         let of = match self.attempts {
             true => format!(", attempt {}", line.source.attempt),

@@ -43,6 +43,7 @@ pub(crate) async fn logs(cluster: &Cluster, args: &LogsArgs) -> Result<u8, CliEr
         grep: args.grep.clone(),
         all: args.all,
         no_prefix: args.no_prefix,
+        timestamps: args.timestamps,
         attempts: args.which() == Which::All,
         json: matches!(args.output.output, Format::Json),
         progress: args.follow && !matches!(args.output.output, Format::Json),

@@ -131,6 +131,11 @@ pub(crate) fn manifest(draft: Draft<'_>, pods: &Pods) -> Value {
     let names = env.iter().map(|variable| object::text(variable, "name"));
     let python = setting.python.as_deref().filter(|_| here);
     let mut words = Launcher::of(framework).words(&code.start, &script.to_string_lossy(), python, names);
+    if let Some(module) = &code.module {
+        // the script is the last word so far
+        words.pop();
+        words.extend(["-m".to_owned(), module.clone()]);
+    }
     words.extend(args.script_args().iter().cloned());
     if warm {
         words.insert(0, WARM.to_owned());
@@ -242,7 +247,13 @@ mod tests {
     }
 
     fn code(script: &str, folder: Option<&str>) -> Code {
-        Code { script: script.into(), named: script.into(), folder: folder.map(PathBuf::from), start: Start::Python }
+        Code {
+            script: script.into(),
+            named: script.into(),
+            folder: folder.map(PathBuf::from),
+            start: Start::Python,
+            module: None,
+        }
     }
 
     fn job(args: &RunArgs, code: &Code, pods: &Pods, runtime: &Value, kind: &'static str) -> Value {

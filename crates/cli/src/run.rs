@@ -98,7 +98,7 @@ impl<'a> Prepared<'a> {
         let cluster = Cluster::started(global).await?;
         let checked = async {
             let ready = look.ready(&cluster).await?;
-            let warm = starts_warm(&cluster, args, &setting.folder, &ready.runtime)?;
+            let warm = !args.module && starts_warm(&cluster, args, &setting.folder, &ready.runtime)?;
             results::prepare(args)?;
             Ok((ready, warm))
         };

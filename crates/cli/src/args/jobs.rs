@@ -74,6 +74,9 @@ pub struct RunArgs {
     /// How many trials of a search run at the same time
     #[arg(long, value_name = "N", default_value_t = 1, requires = "sweep", value_parser = clap::value_parser!(i32).range(1..=100))]
     pub parallel_trials: i32,
+    /// Run SCRIPT as a module (python -m): package.module, found from --workdir or from here
+    #[arg(short = 'm', long)]
+    pub module: bool,
     /// Create the job without checking first whether it can run (interpreter, framework, syntax, names, resources)
     #[arg(long)]
     pub no_checks: bool,
@@ -254,6 +257,9 @@ pub struct LogsArgs {
     /// Print lines without the rank
     #[arg(long)]
     pub no_prefix: bool,
+    /// Print the time of each line before it
+    #[arg(long)]
+    pub timestamps: bool,
     /// `json` prints one object a line: {"step", "rank", "pod", "attempt", "time", "line"}
     #[command(flatten)]
     pub output: Output,
@@ -372,6 +378,15 @@ pub struct MetricsArgs {
     /// Output format
     #[arg(short, long, value_enum, default_value_t = MetricsFormat::Table)]
     pub output: MetricsFormat,
+}
+
+#[derive(Args, Debug)]
+pub struct ApplyArgs {
+    /// File of objects, YAML or JSON; - for stdin; may be repeated
+    #[arg(short = 'f', long = "filename", value_name = "FILE", required = true, value_hint = clap::ValueHint::FilePath)]
+    pub files: Vec<PathBuf>,
+    #[command(flatten)]
+    pub output: Output,
 }
 
 #[derive(Args, Debug, Default)]

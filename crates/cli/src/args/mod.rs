@@ -110,6 +110,8 @@ pub enum Command {
     Shell(ShellArgs),
     /// Show the progress and metrics that a job reported, from start to end
     Metrics(MetricsArgs),
+    /// Create or change the objects of manifests, as `kubectl apply --server-side` does
+    Apply(ApplyArgs),
     /// Delete jobs, by name or by flags, with their pods
     Delete(DeleteArgs),
     /// Stop jobs' processes but keep the jobs; waits until the processes have ended

@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 /// Commands whose name follows `sky` in a hint.
 static HINT: LazyLock<Regex> = LazyLock::new(|| {
     let commands = "launch|exec|status|queue|logs|cancel|stop|start|down|autostop|check|explain|gpus|catalog|cost-report|jobs|serve|storage|volumes|ssh|api";
-    Regex::new(&format!(r"(^|[\s`(])(?:trainyard )?sky ((?:{commands})\b|-h|\[OPTIONS\])"))
+    Regex::new(&format!(r"(^|[\s`('])(?:trainyard )?sky ((?:{commands})\b|-h|\[OPTIONS\])"))
         .expect("invariant: the expression is valid")
 });
 

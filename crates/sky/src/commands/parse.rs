@@ -114,7 +114,10 @@ pub fn parse(all: &[Command], words: &[String]) -> Result<Parsed, UsageError> {
                     if word.starts_with(|first: char| !first.is_alphanumeric()) {
                         return Ok(Parsed::Help(command.help(all)));
                     }
-                    return Err(UsageError::of(command, format!("No such command {}.", quote(&word))));
+                    let names = command.below(all).into_iter().filter(|below| !below.hidden).map(Command::word);
+                    let meant = suggest::nearest(&word, names.collect::<Vec<_>>());
+                    let hint = meant.map(|meant| format!(" Did you mean {meant}?")).unwrap_or_default();
+                    return Err(UsageError::of(command, format!("No such command {}.{hint}", quote(&word))));
                 };
                 command = next;
                 words = rest;
