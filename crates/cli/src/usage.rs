@@ -65,6 +65,10 @@ pub fn quoted(word: &str) -> Cow<'_, str> {
 /// The command line, or the exit code once it has been told why there is none.
 pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Cli, u8> {
     let words: Vec<OsString> = words.into_iter().collect();
+    if std::env::var_os("TRAINYARD_HOME").is_some_and(|home| home.is_empty()) {
+        eprintln!("error: TRAINYARD_HOME is set and empty; unset it, or name a folder");
+        return Err(exit::USAGE);
+    }
     if words.len() < 2 {
         eprint!("{SHORT}");
         return Err(exit::USAGE);
@@ -104,14 +108,54 @@ fn meant(error: &clap::Error, words: &[OsString]) -> Option<String> {
         | ErrorKind::MissingRequiredArgument
         | ErrorKind::InvalidValue
         | ErrorKind::ValueValidation
-        | ErrorKind::TooManyValues
-            if path(&Cli::command(), words).1.contains(" mpijob") =>
-        {
-            let told = error.render().to_string();
-            let lines = told.lines().take_while(|line| !line.trim().is_empty()).map(str::trim);
-            Some(lines.collect::<Vec<_>>().join(" ").trim_start_matches("error: ").to_owned())
-        }
+        | ErrorKind::TooManyValues => Some(in_one_line(error, words)),
         _ => None,
+    }
+}
+
+/// What is typed, for commands that were typed without what they need.
+const EXAMPLES: [(&str, &str); 14] = [
+    (" run", "trainyard run train.py"),
+    (" logs", "trainyard logs -f JOB; trainyard get lists the jobs"),
+    (" describe", "trainyard describe JOB; trainyard get lists the jobs"),
+    (" explain", "trainyard explain JOB; trainyard get lists the jobs"),
+    (" suspend", "trainyard suspend JOB; trainyard get lists the jobs"),
+    (" resume", "trainyard resume JOB; trainyard get lists the jobs"),
+    (" delete", "trainyard delete JOB, or trainyard delete --finished"),
+    (" wait", "trainyard wait JOB --for complete"),
+    (" exec", "trainyard exec JOB -- COMMAND"),
+    (" shell", "trainyard shell JOB"),
+    (" metrics", "trainyard metrics JOB"),
+    (" apply", "trainyard apply -f job.yaml"),
+    (" backup", "trainyard backup FILE"),
+    (" restore", "trainyard restore FILE"),
+];
+
+/// What of clap's words nobody but a programmer understands.
+const PLAIN: [(&str, &str); 4] = [
+    ("invalid digit found in string", "is no whole number"),
+    ("cannot parse integer from empty string", "is no whole number"),
+    ("number too large to fit in target type", "is too large"),
+    ("the following required arguments were not provided:", "this is missing:"),
+];
+
+/// Clap's error on one line, with an example of the command.
+fn in_one_line(error: &clap::Error, words: &[OsString]) -> String {
+    let of = path(&Cli::command(), words).1;
+    let told = error.render().to_string();
+    let lines = told.lines().take_while(|line| !line.trim().is_empty()).map(str::trim);
+    let mut line = lines.collect::<Vec<_>>().join(" ").trim_start_matches("error: ").to_owned();
+    if of.contains(" mpijob") {
+        return line;
+    }
+    for (theirs, plain) in PLAIN {
+        line = line.replace(theirs, plain);
+    }
+    match EXAMPLES.iter().find(|(command, _)| *command == of) {
+        Some((_, example)) if error.kind() == ErrorKind::MissingRequiredArgument => {
+            format!("{line}; for example: {example}")
+        }
+        _ => format!("{line} (all flags: trainyard{of} --help)"),
     }
 }
 
@@ -180,7 +224,7 @@ fn no_flag(flag: &str, words: &[OsString]) -> Option<String> {
 /// A word or a short flag that a command for MPIJobs does not take.
 fn too_many(word: &str, words: &[OsString]) -> Option<String> {
     let (mut sub, of) = path(&Cli::command(), words);
-    if !of.contains(" mpijob") {
+    if of == " run" || of.is_empty() {
         return None;
     }
     let usage = sub.render_usage().to_string();
@@ -257,6 +301,16 @@ mod tests {
             (&["logs", "--gpu", "j"], "trainyard logs has no flag --gpu (all flags: trainyard logs --help)"),
             (&["run", "-n", "4", "t.py"], "did you mean --nodes 4"),
             (&["run", "-n4", "t.py"], "did you mean --nodes 4"),
+            (
+                &["run", "--nodes", "two", "t.py"],
+                "invalid value 'two' for '--nodes <N>': is no whole number (all flags",
+            ),
+            (&["run", "--nodes", "0", "t.py"], "invalid value '0' for '--nodes <N>'"),
+            (&["run"], "this is missing: <SCRIPT>...; for example: trainyard run train.py"),
+            (&["logs"], "for example: trainyard logs -f JOB"),
+            (&["delete"], "trainyard delete --finished"),
+            (&["describe", "a", "b"], "trainyard describe does not take \"b\""),
+            (&["wait", "j", "--for", "done"], "possible values: complete"),
             (&["mpijob", "desribe", "j"], "trainyard mpijob has no command \"desribe\"; did you mean \"describe\"?"),
             (&["odh", "mpijob", "logs", "j", "--folow"], "did you mean --follow?"),
             (
