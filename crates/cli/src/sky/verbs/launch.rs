@@ -129,17 +129,16 @@ fn place(candidate: Option<&Candidate>) -> String {
     [cloud, &candidate.region].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
-/// A secret without a value would be an empty variable.
+/// A secret without a value names one that a team's server keeps. There is none here, and the variable would be empty.
 fn check_secrets(task: &::sky::Task) -> Result<(), End> {
-    match task.secrets.values.iter().find(|(_, value)| value.is_null()) {
+    let secrets = &task.secrets;
+    let empty = secrets.values.iter().find(|(_, value)| value.is_null()).map(|(name, _)| name.text());
+    match empty.or_else(|| secrets.references.first().map(|reference| reference.name.clone())) {
         None => Ok(()),
-        Some((name, _)) => {
-            let name = name.text();
-            Err(value_error(format!(
-                "Secret variable '{name}' is None. Please set a value for it in task YAML or with --secret flag. To set it to be empty, use an empty string ({name}: \"\" in task YAML or --secret {name}=\"\" in CLI)."
-            ))
-            .into())
-        }
+        Some(name) => Err(value_error(format!(
+            "Secret variable '{name}' is None. Please set a value for it in task YAML or with --secret flag. To set it to be empty, use an empty string ({name}: \"\" in task YAML or --secret {name}=\"\" in CLI). Secrets that a server keeps by name come later."
+        ))
+        .into()),
     }
 }
 
