@@ -138,10 +138,10 @@ fn mpi_commands(job: &Job, info: &Info, warnings: &mut Vec<String>) {
                 .to_owned(),
         );
     }
-    if !trainer.env.is_empty() && !mpi::passes_variables_on(job, info) {
+    if !trainer.env.is_empty() && mpi::chooses_variables(job, info) {
         warnings.push(
-            "spec.trainer.env may not reach the ranks on other nodes: no mpirun is visible in spec.trainer.command, or it is given \
-             variables already; pass each on with `mpirun -x NAME`"
+            "mpirun in spec.trainer.command chooses by itself which variables it passes on: those of spec.trainer.env that it does \
+             not name with -x do not reach the ranks on other nodes"
                 .to_owned(),
         );
     }
@@ -202,8 +202,7 @@ mod tests {
                 "numProcPerNode has no effect",
             ),
             (json!({"trainer": {"image": "x"}}), json!({}), vec![replicated("other", "")], "image has no effect"),
-            (launched("python train.py"), json!({"mpi": {}}), mpi().to_vec(), "may not reach the ranks"),
-            (launched("mpirun -x B run"), json!({"mpi": {}}), mpi().to_vec(), "may not reach the ranks"),
+            (launched("mpirun -x B run"), json!({"mpi": {}}), mpi().to_vec(), "do not reach the ranks"),
             (
                 json!({"trainer": {"command": ["mpirun", "x"]}}),
                 json!({"mpi": {}}),
@@ -220,6 +219,8 @@ mod tests {
             (json!({"trainer": {"numNodes": 3, "numProcPerNode": 2}}), json!({"mpi": {}}), mpi().to_vec()),
             (json!({"trainer": {"numNodes": 3}}), json!({"mpi": {"runLauncherAsNode": true}}), mpi().to_vec()),
             (launched("mpirun train"), json!({"mpi": {}}), mpi().to_vec()),
+            (launched("mpirun -x A train"), json!({"mpi": {}}), mpi().to_vec()),
+            (launched("python train.py"), json!({"mpi": {}}), mpi().to_vec()),
             (json!({"trainer": {"numNodes": 2, "image": "x"}}), json!({}), node().to_vec()),
         ] {
             assert_eq!(said(spec.clone(), policy, &steps), Vec::<String>::new(), "{spec}");

@@ -61,14 +61,14 @@ fn says(held: &Value, wanted: &Value, is_pod: bool) -> bool {
             // a resumption writes these
             let is_aligned =
                 |member: &str| is_pod && matches!(member, "nodeSelector" | "tolerations" | "schedulingGates");
-            let is_there =
-                |member: &str| held.contains_key(member) || FILLED_IN.contains(&member) || is_aligned(member);
-            wanted.iter().all(|(member, wanted)| {
+            let is_expected = |member: &str, value: &Value| {
+                wanted.contains_key(member) || FILLED_IN.contains(&member) || is_aligned(member) || is_empty(value)
+            };
+            let is_held = |member: &str, wanted: &Value| {
                 is_aligned(member) || says(held.get(member).unwrap_or(&Value::Null), wanted, false)
-            }) && held
-                .keys()
-                .all(|member| wanted.contains_key(member) || FILLED_IN.contains(&member.as_str()) || is_aligned(member))
-                && wanted.keys().all(|member| is_there(member) || is_empty(&wanted[member]))
+            };
+            wanted.iter().all(|(member, wanted)| is_held(member, wanted))
+                && held.iter().all(|(member, value)| is_expected(member, value))
         }
         (Value::Array(held), Value::Array(wanted)) => {
             held.len() == wanted.len() && held.iter().zip(wanted).all(|(held, wanted)| says(held, wanted, false))
@@ -108,6 +108,8 @@ mod tests {
         held["containers"][0]["resources"]["requests"] = json!({"cpu": "1"});
         held["containers"][0]["imagePullPolicy"] = json!("Always");
         held["dnsPolicy"] = json!("ClusterFirst");
+        held["securityContext"] = json!({});
+        held["containers"][0]["ports"] = json!([]);
         held["nodeSelector"] = json!({"other": "x"});
         assert!(says(&held, &wanted, true));
         for (path, value) in [

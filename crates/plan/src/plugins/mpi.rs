@@ -113,15 +113,41 @@ impl Plugin for Mpi {
 /// Whether mpirun can be told to pass the TrainJob's variables on to all ranks: it is called in the command, and is not told which
 /// variables to pass on already. Open MPI refuses to start where both are given.
 pub(crate) fn passes_variables_on(job: &Job, info: &Info) -> bool {
-    let Some(trainer) = &job.trainer else { return false };
-    let given = trainer.command.iter().chain(&trainer.args).flatten();
+    let words = words(job, info);
+    let is_set = job.trainer.iter().flat_map(|trainer| &trainer.env).any(|variable| variable["name"] == OMPI_ENV_LIST);
+    calls_mpirun(&words) && !words.iter().any(|word| chooses(word)) && !is_set
+}
+
+/// Whether mpirun is called in the command, is told which variables to pass on, and not of all of the TrainJob's.
+pub(crate) fn chooses_variables(job: &Job, info: &Info) -> bool {
+    let words = words(job, info);
+    let named = |name: &str| {
+        words.windows(2).any(|pair| {
+            pair.first().is_some_and(|flag| chooses(flag))
+                && pair.get(1).is_some_and(|given| given.split('=').next() == Some(name))
+        })
+    };
+    let variables =
+        job.trainer.iter().flat_map(|trainer| &trainer.env).filter_map(|variable| variable["name"].as_str());
+    calls_mpirun(&words) && words.iter().any(|word| chooses(word)) && !variables.into_iter().all(named)
+}
+
+fn calls_mpirun(words: &[&str]) -> bool {
+    words.iter().any(|word| ["mpirun", "mpiexec"].iter().any(|program| word.contains(program)))
+}
+
+fn chooses(word: &str) -> bool {
+    matches!(word, "-x" | "--x") || word.contains("mca_base_env_list")
+}
+
+/// The words of the launcher's command: the TrainJob's, else the runtime's.
+fn words<'a>(job: &'a Job, info: &'a Info) -> Vec<&'a str> {
+    let trainer = job.trainer.as_ref();
+    let given = trainer.into_iter().flat_map(|trainer| trainer.command.iter().chain(&trainer.args).flatten());
     let of_runtime = info.by_name(LAUNCHER).and_then(|set| set.container(NODE)).map(|node| node.command.as_slice());
-    let own = trainer.command.is_none().then_some(of_runtime).flatten().unwrap_or_default();
-    let text: Vec<&str> = given.chain(own).flat_map(|words| words.split_whitespace()).collect();
-    let calls = |word: &&str| ["mpirun", "mpiexec"].iter().any(|program| word.contains(program));
-    let chooses = |word: &&str| matches!(*word, "-x" | "--x") || word.contains("mca_base_env_list");
-    let is_set = trainer.env.iter().any(|variable| variable["name"] == OMPI_ENV_LIST);
-    text.iter().any(calls) && !text.iter().any(chooses) && !is_set
+    let has_own = trainer.is_some_and(|trainer| trainer.command.is_some());
+    let of_runtime = of_runtime.filter(|_| !has_own).unwrap_or_default();
+    given.chain(of_runtime).flat_map(|word| word.split_whitespace()).collect()
 }
 
 fn hostfile_name(job: &Job) -> String {
