@@ -148,6 +148,9 @@ class Maker:
         env = self.maybe(0.5, self.env)
         # the place of the user's own among the framework's is chance upstream, but where they are refused
         refused = any(variable["name"].startswith("DMLC_") for variable in env or [])
+        if self.framework == "mpi":
+            # upstream's stay in the launcher; here they reach the ranks on other nodes
+            return env if any(variable["name"].startswith("OMPI_") for variable in env or []) else None
         return env if self.framework != "xgboost" or refused else None
 
     def arguments(self, tune: bool) -> list | None:

@@ -77,6 +77,8 @@ pub(crate) enum Drawn {
 #[derive(Debug, Default)]
 pub(crate) struct Bars {
     held: BTreeMap<(String, Option<i64>), Line>,
+    /// Ranks whose bar was printed before its line ended: that end is no line of its own.
+    open: BTreeSet<(String, Option<i64>)>,
 }
 
 impl Bars {
@@ -88,8 +90,15 @@ impl Bars {
             self.held.insert(key, line);
             return Vec::new();
         }
+        // the end of a bar's line, or of a carriage return that a launcher took for one
+        if text.trim().is_empty() && line.folded == 0 && (self.held.contains_key(&key) || self.open.remove(&key)) {
+            return Vec::new();
+        }
         // a line that was redrawn is the end of its own states
         let before = self.held.remove(&key).filter(|_| line.drawn == Drawn::Once);
+        if before.is_some() {
+            self.open.insert(key);
+        }
         before.into_iter().chain([line]).collect()
     }
 
@@ -311,6 +320,8 @@ mod tests {
         assert!(print(&bar(10), Drawn::Once).is_empty() && print(&bar(20), Drawn::Once).is_empty());
         assert_eq!(print("[default1]:other rank", Drawn::Once), ["[default1]:other rank"]);
         assert_eq!(print("[default0]:done", Drawn::Once), [bar(20).as_str(), "[default0]:done"]);
+        assert!(print("[default0]:", Drawn::Once).is_empty(), "the end of the bar's line");
+        assert_eq!(print("[default0]:", Drawn::Once), ["[default0]:"], "an empty line");
         assert!(print("step 1 of 9", Drawn::Still).is_empty());
         assert_eq!(print("step 9 of 9", Drawn::Again), ["step 9 of 9"], "the same line at its end");
         assert!(print(&bar(90), Drawn::Again).is_empty());
