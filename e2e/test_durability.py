@@ -112,6 +112,24 @@ def test_an_older_home_is_migrated_and_a_newer_one_refused(home: pathlib.Path):
     assert "restore" in refused.stderr
 
 
+@pytest.mark.parametrize("state", ["missing", "empty"])
+def test_a_lost_database_is_refused(home: pathlib.Path, state: str):
+    """An empty one would end the pods that still run, as those of no job."""
+    yard = Yard(home)
+    yard.run("run", "--detach", "--name", "long", "--runtime", "plain", "--", "sleep", "600")
+    wait_for("the job to run", lambda: "Running" in yard.kubectl("get", "pods", "--no-headers").stdout)
+    yard.down()
+    database = (home / "store.db").read_bytes()
+    (home / "store.db").unlink()
+    if state == "empty":
+        (home / "store.db").touch()
+    refused = yard.run("up", "--detach", check=False)
+    assert refused.returncode != 0 and "TY0403" in refused.stderr and "restore" in refused.stderr, refused.stderr
+    (home / "store.db").write_bytes(database)
+    yard.up()
+    assert yard.kubectl("get", "pods", "--no-headers").stdout.split()[2] == "Running"
+
+
 def damage(home: pathlib.Path, name: str) -> None:
     """One bit of a stored ConfigMap, which is still JSON."""
     database = sqlite3.connect(home / "store.db")

@@ -133,3 +133,12 @@ def test_a_table_is_sorted_and_filtered(yard: Yard) -> None:
     assert newest.startswith("search-trial-"), "the newest is first"
     assert yard.run("get", "--state", "failed").stdout == ""
     assert yard.run("get", "--state", "runing", check=False).returncode == 2
+
+
+def test_exec_begins_where_the_rank_runs(yard: Yard, tmp_path: pathlib.Path):
+    """In the folder that the rank is in, with what its launcher told it."""
+    code = f"cd {tmp_path} && RANK=0 WORLD_SIZE=2 SECRET=x exec sleep 600"
+    yard.run("run", "--detach", "--name", "placed", "--runtime", "plain", "--", "sh", "-c", code)
+    told = ["exec", "placed", "--", "sh", "-c", "pwd; echo $RANK of $WORLD_SIZE$SECRET"]
+    wait_for("the rank to be there", lambda: yard.run(*told, check=False).stdout == f"{tmp_path}\n0 of 2\n")
+    yard.run("delete", "placed", "-y")

@@ -236,8 +236,24 @@ def test_a_job_that_reports_nothing_is_told_how(yard: Yard, tmp_path: pathlib.Pa
     start(yard, "silent", tmp_path, "print('x')\n")
     finished(yard, "silent")
     told = yard.run("metrics", "silent")
-    assert told.stdout == "" and "update_trainjob_status" in told.stderr
+    assert told.stdout == "" and "docs/metrics.md" in told.stderr
     assert history(yard, "silent") == []
+
+
+def test_the_lines_of_the_page_report_and_runs_compare(yard: Yard, tmp_path: pathlib.Path):
+    page = (pathlib.Path(__file__).parent.parent / "docs/metrics.md").read_text()
+    (lines,) = [block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "urllib" in block]
+    start(yard, "slow", tmp_path, lines)
+    start(yard, "fast", tmp_path, lines + "report(loss=0.125, speed=9)\n")
+    for name in ("slow", "fast"):
+        finished(yard, name)
+    assert history(yard, "slow")[-1]["metrics"] == [{"name": "loss", "value": "0.25"}]
+    table = [line.split() for line in yard.run("metrics", "slow", "fast").stdout.splitlines()]
+    assert [row[:3] for row in table] == [["METRIC", "JOB", "LAST"], ["loss", "slow", "0.25"], ["loss", "fast", "0.125"], ["speed", "fast", "9"]]
+    told = json.loads(yard.run("metrics", "slow", "trainjob/fast", "-o", "json").stdout)
+    assert [item["metadata"]["name"] for item in told["items"]] == ["slow", "fast"]
+    assert yard.run("metrics", "slow", "fast", "-o", "csv").stdout.splitlines()[0] == "job,time,progress,remaining,loss,speed"
+    assert "none of these jobs" in yard.run("metrics", "slow", "fast", "--metric", "x", check=False).stderr
 
 
 def test_nothing_is_told_to_pods_where_it_is_off(tmp_path: pathlib.Path):

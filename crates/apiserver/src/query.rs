@@ -42,7 +42,8 @@ impl Query {
     /// A whole number. Go's words where it is none.
     pub fn int(&self, key: &str) -> Result<Option<i64>, Status> {
         match self.get(key) {
-            None | Some("") => Ok(None),
+            None => Ok(None),
+            // an empty one is none either
             Some(text) => merge::gotext::int(text).map(Some).map_err(Status::bad_request),
         }
     }

@@ -30,14 +30,27 @@ pub(crate) async fn exec(cluster: &Cluster, args: &ExecArgs) -> Result<u8, CliEr
         eprintln!("warning: --tty is left out: the input is no terminal");
     }
     let pod = running_pod(cluster, &args.job, args.rank, args.step.as_deref()).await?;
-    run(cluster, &pod, args.command.clone(), args.stdin, tty).await
+    let command = where_the_rank_runs(cluster, &pod, args.rank, args.command.clone());
+    run(cluster, &pod, command, args.stdin, tty).await
 }
 
 /// `trainyard shell`.
 pub(crate) async fn shell(cluster: &Cluster, args: &ShellArgs) -> Result<u8, CliError> {
     let pod = running_pod(cluster, &args.job, args.rank, args.step.as_deref()).await?;
     let command = ["sh", "-c", SHELL].map(str::to_owned).to_vec();
+    let command = where_the_rank_runs(cluster, &pod, args.rank, command);
     run(cluster, &pod, command, true, std::io::stdin().is_terminal()).await
+}
+
+/// The command, begun in the folder of the rank and with the variables that its launcher told it. A container knows neither: a
+/// script may change its folder, and torchrun and mpirun tell each rank its own. Known for pods of this machine only.
+fn where_the_rank_runs(cluster: &Cluster, pod: &Value, rank: Option<i64>, command: Vec<String>) -> Vec<String> {
+    let host = object::text(&pod["spec"], "hostname");
+    let Some(place) = cluster.local.then(|| crate::processes::workplace(host, rank)).flatten() else { return command };
+    let Some(folder) = place.folder.to_str() else { return command };
+    let begin = r#"cd -- "$1" 2>/dev/null; shift; exec env "$@""#;
+    let words = ["sh", "-c", begin, "sh", folder].map(str::to_owned);
+    words.into_iter().chain(place.variables).chain(command).collect()
 }
 
 /// The pod of this rank or step; where neither is named, that of rank 0, or the first that runs.

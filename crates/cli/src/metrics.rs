@@ -18,47 +18,97 @@ const SPARK: usize = 32;
 /// What sparklines are drawn with, lowest first.
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
+/// A job and what it reported.
+struct Course {
+    name: String,
+    job: Value,
+    reports: Vec<Value>,
+}
+
 /// `trainyard metrics`.
 pub(crate) async fn metrics(cluster: &Cluster, args: &MetricsArgs) -> Result<u8, CliError> {
-    let job = cluster.job(&args.job).await?;
-    let mut reports = reports(cluster, &job, &args.job).await?;
-    let names = names(&reports);
+    let mut courses = Vec::with_capacity(args.jobs.len());
+    for asked in &args.jobs {
+        let job = cluster.job(asked).await?;
+        let name = object::meta(&job, "name").to_owned();
+        let reports = reports(cluster, &job, &name).await?;
+        courses.push(Course { name, job, reports });
+    }
+    let names = names(courses.iter().flat_map(|course| &course.reports));
     if let Some(wrong) = args.metric.iter().find(|wanted| !names.contains(wanted)) {
-        let there = if names.is_empty() { "it has reported none".to_owned() } else { names.join(", ") };
-        return Err(CliError::Usage(
-            ErrorCode::MetricMissing,
-            format!("TrainJob \"{}\" has no metric {wrong:?}; its metrics: {there}", args.job),
-        ));
+        let there = match (names.is_empty(), courses.len()) {
+            (true, 1) => "it has reported none".to_owned(),
+            (true, _) => "they have reported none".to_owned(),
+            (false, _) => names.join(", "),
+        };
+        let (jobs, whose) = match courses.as_slice() {
+            [one] => (format!("TrainJob \"{}\" has no metric", one.name), "its metrics"),
+            _ => ("none of these jobs has a metric".to_owned(), "their metrics"),
+        };
+        return Err(CliError::Usage(ErrorCode::MetricMissing, format!("{jobs} {wrong:?}; {whose}: {there}")));
     }
     let names = if args.metric.is_empty() { names } else { args.metric.clone() };
-    reports.iter_mut().for_each(|report| {
+    for report in courses.iter_mut().flat_map(|course| &mut course.reports) {
         if let Some(metrics) = report["metrics"].as_array_mut() {
             metrics.retain(|metric| names.iter().any(|name| metric["name"] == **name));
         }
-    });
-    match args.output {
+    }
+    show(courses, &names, args.output);
+    Ok(exit::OK)
+}
+
+/// Prints them: of several jobs the tables have a column that says whose a line is, and data are a list.
+fn show(mut courses: Vec<Course>, names: &[String], format: MetricsFormat) {
+    let one = courses.len() == 1;
+    match format {
         MetricsFormat::Json | MetricsFormat::Yaml => {
-            let format = if args.output == MetricsFormat::Json { Format::Json } else { Format::Yaml };
-            output::print(&history::object(object::meta(&job, "namespace"), &args.job, reports), format);
+            let format = if format == MetricsFormat::Json { Format::Json } else { Format::Yaml };
+            let whole =
+                |course: Course| history::object(object::meta(&course.job, "namespace"), &course.name, course.reports);
+            let mut items: Vec<Value> = courses.into_iter().map(whole).collect();
+            let told = match items.len() {
+                1 => items.remove(0),
+                _ => serde_json::json!({"apiVersion": "v1", "kind": "List", "items": items}),
+            };
+            output::print(&told, format);
         }
-        MetricsFormat::Csv => print!("{}", csv(&names, &reports)),
-        MetricsFormat::Table | MetricsFormat::Wide if reports.is_empty() => {
-            let state = Phase::of(&job).as_str().to_lowercase();
-            eprintln!("TrainJob \"{}\" is {state} and has reported nothing", args.job);
-            eprintln!(
-                "  its code can, with update_trainjob_status of the kubeflow SDK, or by Transformers' own callback"
-            );
+        MetricsFormat::Csv if one => print!("{}", csv(names, &courses[0].reports)),
+        MetricsFormat::Csv => print!("{}", csv_of_all(names, &courses)),
+        MetricsFormat::Table | MetricsFormat::Wide if courses.iter().all(|course| course.reports.is_empty()) => {
+            courses.iter().for_each(silent);
         }
         MetricsFormat::Wide => {
-            let header: Vec<String> = header(&names).iter().map(|name| name.to_uppercase()).collect();
+            let mut header: Vec<String> = header(names).iter().map(|name| name.to_uppercase()).collect();
+            if !one {
+                header.insert(0, "JOB".to_owned());
+            }
             let header: Vec<&str> = header.iter().map(String::as_str).collect();
             let dash = |cell: String| if cell.is_empty() { "-".to_owned() } else { cell };
-            let rows = reports.iter().map(|report| row(report, &names).into_iter().map(dash).collect());
+            let rows = courses.iter().flat_map(|course| {
+                let whose = (!one).then(|| course.name.clone());
+                let cells = move |report| whose.clone().into_iter().chain(row(report, names).into_iter().map(dash));
+                course.reports.iter().map(move |report| cells(report).collect())
+            });
             output::table(&header, rows.collect());
         }
-        MetricsFormat::Table => summary(&job, &names, &reports),
+        MetricsFormat::Table if one => {
+            let Course { job, reports, .. } = courses.remove(0);
+            summary(&job, names, &reports);
+        }
+        MetricsFormat::Table => {
+            courses.iter().filter(|course| course.reports.is_empty()).for_each(silent);
+            comparison(names, &courses);
+        }
     }
-    Ok(exit::OK)
+}
+
+/// Says that a job has reported nothing, and how it can.
+fn silent(course: &Course) {
+    let state = Phase::of(&course.job).as_str().to_lowercase();
+    eprintln!(
+        "TrainJob \"{}\" is {state} and has reported nothing; how a script reports, in ten lines: docs/metrics.md",
+        course.name
+    );
 }
 
 /// All reports of a job, oldest first. Where no history is kept, or it may not be read, the one in the job's status.
@@ -123,9 +173,9 @@ fn course(map: &Value, job: &Value) -> Vec<Value> {
 }
 
 /// The names of all metrics, in the order of their first report.
-fn names(reports: &[Value]) -> Vec<String> {
+fn names<'a>(reports: impl IntoIterator<Item = &'a Value>) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
-    for metric in reports.iter().flat_map(|report| report["metrics"].as_array().into_iter().flatten()) {
+    for metric in reports.into_iter().flat_map(|report| report["metrics"].as_array().into_iter().flatten()) {
         let name = object::text(metric, "name");
         if !names.iter().any(|known| known == name) {
             names.push(name.to_owned());
@@ -157,9 +207,22 @@ fn row(report: &Value, names: &[String]) -> Vec<String> {
 
 /// Comma-separated values (RFC 4180, but for line ends): progress in percent, remaining time in seconds.
 fn csv(names: &[String], reports: &[Value]) -> String {
-    let line = |cells: Vec<String>| cells.iter().map(|cell| quoted(cell)).collect::<Vec<_>>().join(",") + "\n";
     let header = header(names).into_iter().map(str::to_owned).collect();
     std::iter::once(line(header)).chain(reports.iter().map(|report| line(row(report, names)))).collect()
+}
+
+/// The same of several jobs, whose names come first.
+fn csv_of_all(names: &[String], courses: &[Course]) -> String {
+    let with = |name: &str, cells: Vec<String>| line(std::iter::once(name.to_owned()).chain(cells).collect());
+    let header = with("job", header(names).into_iter().map(str::to_owned).collect());
+    let rows = courses
+        .iter()
+        .flat_map(|course| course.reports.iter().map(move |report| with(&course.name, row(report, names))));
+    std::iter::once(header).chain(rows).collect()
+}
+
+fn line(cells: Vec<String>) -> String {
+    cells.iter().map(|cell| quoted(cell)).collect::<Vec<_>>().join(",") + "\n"
 }
 
 fn quoted(cell: &str) -> String {
@@ -187,21 +250,58 @@ fn summary(job: &Value, names: &[String], reports: &[Value]) {
     }
     println!();
     let rows = names.iter().map(|name| {
-        let texts: Vec<&str> = reports.iter().filter_map(|report| value(report, name)).collect();
-        let numbers: Vec<f64> =
-            texts.iter().filter_map(|text| text.parse().ok()).filter(|n: &f64| n.is_finite()).collect();
-        let shown = |of: fn(f64, f64) -> f64| match numbers.iter().copied().reduce(of) {
-            Some(number) => progress::short_number(&number.to_string()),
-            None => "-".to_owned(),
-        };
-        let last = progress::short_number(texts.last().copied().unwrap_or_default());
-        vec![name.clone(), last, shown(f64::min), shown(f64::max), sparkline(&numbers)]
+        let (texts, numbers) = values(reports, name);
+        let mut cells = vec![name.clone()];
+        cells.extend(figures(&texts, &numbers));
+        cells.push(sparkline(&numbers, None));
+        cells
     });
     output::table(&["METRIC", "LAST", "MIN", "MAX", "COURSE"], rows.collect());
 }
 
-/// A line of bars between the least and the greatest value; where there are more values than fit, the mean of neighbours.
-fn sparkline(values: &[f64]) -> String {
+/// A line for each job that has reported it, under each metric; the courses of a metric have one scale.
+fn comparison(names: &[String], courses: &[Course]) {
+    let rows = names.iter().flat_map(|name| {
+        let each = courses.iter().map(|course| (course, values(&course.reports, name)));
+        let each: Vec<_> = each.filter(|(_, (texts, _))| !texts.is_empty()).collect();
+        let all: Vec<f64> = each.iter().flat_map(|(_, (_, numbers))| numbers.iter().copied()).collect();
+        let span = span_of(&all);
+        let cells = each.into_iter().map(move |(course, (texts, numbers))| {
+            let mut cells = vec![name.clone(), course.name.clone()];
+            cells.extend(figures(&texts, &numbers));
+            cells.push(sparkline(&numbers, Some(span)));
+            cells
+        });
+        cells.collect::<Vec<_>>()
+    });
+    output::table(&["METRIC", "JOB", "LAST", "MIN", "MAX", "COURSE"], rows.collect());
+}
+
+/// A metric's values as they were given, and those that are numbers.
+fn values<'a>(reports: &'a [Value], name: &str) -> (Vec<&'a str>, Vec<f64>) {
+    let texts: Vec<&str> = reports.iter().filter_map(|report| value(report, name)).collect();
+    let numbers = texts.iter().filter_map(|text| text.parse().ok()).filter(|n: &f64| n.is_finite()).collect();
+    (texts, numbers)
+}
+
+/// The last value, the least and the greatest.
+fn figures(texts: &[&str], numbers: &[f64]) -> [String; 3] {
+    let shown = |of: fn(f64, f64) -> f64| match numbers.iter().copied().reduce(of) {
+        Some(number) => progress::short_number(&number.to_string()),
+        None => "-".to_owned(),
+    };
+    let last = progress::short_number(texts.last().copied().unwrap_or_default());
+    [last, shown(f64::min), shown(f64::max)]
+}
+
+/// The least and the greatest of what a line of bars shows of these values.
+fn span_of(values: &[f64]) -> (f64, f64) {
+    values.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), value| (least.min(*value), most.max(*value)))
+}
+
+/// A line of bars between the least and the greatest value, or those given; where there are more values than fit, the mean of
+/// neighbours.
+fn sparkline(values: &[f64], span: Option<(f64, f64)>) -> String {
     let width = values.len().min(SPARK);
     let means: Vec<f64> = (0..width)
         .map(|at| {
@@ -209,8 +309,8 @@ fn sparkline(values: &[f64]) -> String {
             part.iter().sum::<f64>() / part.len() as f64
         })
         .collect();
-    let least = means.iter().copied().fold(f64::INFINITY, f64::min);
-    let range = means.iter().copied().fold(f64::NEG_INFINITY, f64::max) - least;
+    let (least, most) = span.unwrap_or_else(|| span_of(&means));
+    let range = most - least;
     let top = (BARS.len() - 1) as f64;
     let bar = |mean: &f64| {
         let height = if range > 0.0 { (mean - least) / range * top } else { 0.0 };
@@ -257,12 +357,13 @@ mod tests {
 
     #[test]
     fn sparklines_show_the_course() {
-        assert_eq!(sparkline(&[]), "");
-        assert_eq!(sparkline(&[3.0, 3.0]), "▁▁");
-        assert_eq!(sparkline(&[0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]), "▁▂▃▄▅▆▇█");
+        assert_eq!(sparkline(&[], None), "");
+        assert_eq!(sparkline(&[3.0, 3.0], None), "▁▁");
+        assert_eq!(sparkline(&[0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0], None), "▁▂▃▄▅▆▇█");
         let falling: Vec<f64> = (0..1000).map(|n| f64::from(1000 - n)).collect();
-        let line: Vec<char> = sparkline(&falling).chars().collect();
+        let line: Vec<char> = sparkline(&falling, None).chars().collect();
         assert_eq!((line.len(), line[0], line[SPARK - 1]), (SPARK, '█', '▁'));
-        assert_eq!(sparkline(&[1e308, -1e308]).chars().count(), 2, "a range beyond all numbers");
+        assert_eq!(sparkline(&[4.0, 5.0], Some((0.0, 7.0))), "▅▆", "on the scale of all");
+        assert_eq!(sparkline(&[1e308, -1e308], None).chars().count(), 2, "a range beyond all numbers");
     }
 }

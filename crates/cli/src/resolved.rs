@@ -23,7 +23,12 @@ pub(crate) async fn names(command: &mut Command, cluster: &Cluster) -> Result<()
         },
         Command::Exec(args) => &mut args.job,
         Command::Shell(args) => &mut args.job,
-        Command::Metrics(args) => &mut args.job,
+        Command::Metrics(args) => {
+            for name in &mut args.jobs {
+                *name = Subject::find(cluster, name).await?.short_name();
+            }
+            return Ok(());
+        }
         Command::Wait(args) => {
             let found = Subject::find(cluster, &args.job).await;
             match found {

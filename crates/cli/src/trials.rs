@@ -31,7 +31,7 @@ pub(crate) async fn named(command: &Command, cluster: &Cluster) -> Option<Result
         Command::Describe(args) => ("describe", args.job.as_str()),
         Command::Explain(args) => ("explain", args.subject.as_deref()?),
         Command::Logs(args) => ("logs", args.job.as_str()),
-        Command::Metrics(args) => ("metrics", args.job.as_str()),
+        Command::Metrics(args) => ("metrics", args.jobs.first()?.as_str()),
         Command::Wait(args) => ("wait", args.job.as_str()),
         _ => return None,
     };

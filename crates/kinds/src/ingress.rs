@@ -214,6 +214,11 @@ pub(crate) fn balanced(entries: &[Value], modes: bool) -> ErrorList {
 }
 
 impl Strategy for Ingresses {
+    fn warnings(&self, _new: &Value, old: Option<&Value>) -> Vec<String> {
+        let warning = || crate::kit::stored_only("Ingresses", "routes nothing: no traffic will come by this one");
+        old.is_none().then(warning).into_iter().collect()
+    }
+
     fn shown_at(&self, field: &str) -> Option<&'static str> {
         (field == "spec").then_some("spec.rules")
     }

@@ -3,6 +3,12 @@
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
+/// The warning to a client that makes an object of a kind that is stored, checked and not acted on. `what`: what it does not do,
+/// and what follows from that.
+pub fn stored_only(kinds: &str, what: &str) -> String {
+    format!("this control plane keeps {kinds} but {what}")
+}
+
 /// The value at a path of member names (`spec.template.metadata`); null where absent.
 pub fn at<'a>(object: &'a Value, path: &str) -> &'a Value {
     path.split('.').try_fold(object, |value, name| value.get(name)).unwrap_or(&Value::Null)

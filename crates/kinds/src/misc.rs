@@ -318,6 +318,12 @@ impl Strategy for Budgets {
 pub struct NetworkPolicies;
 
 impl Strategy for NetworkPolicies {
+    fn warnings(&self, _new: &Value, old: Option<&Value>) -> Vec<String> {
+        let warning =
+            || crate::kit::stored_only("NetworkPolicies", "blocks nothing: pods reach whatever their machine reaches");
+        old.is_none().then(warning).into_iter().collect()
+    }
+
     fn counts_empty(&self) -> Option<&'static str> {
         Some("spec")
     }

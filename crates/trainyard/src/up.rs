@@ -65,6 +65,27 @@ const BUSY_MAX: u32 = 5;
 /// How long the status server may take: it answers what it has begun to, then writes what it holds back.
 const REPORTS_MAX: Duration = Duration::from_secs(11);
 
+/// Refuses to begin with nothing where a database has been: an empty one would end the pods that still run, as those of no job.
+fn refuse_lost_database(home: &Home) -> Result<(), UpError> {
+    let (root, database) = (home.root(), home.root().join("store.db"));
+    let has = |path: PathBuf| std::fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_some());
+    let is_there = std::fs::metadata(&database).is_ok_and(|file| file.len() > 0);
+    if is_there {
+        return Ok(());
+    }
+    let left = ["store.db-history", "history/jobs", "node/pods"].into_iter().filter(|name| has(root.join(name)));
+    let left: Vec<String> = left.map(|name| root.join(name).display().to_string()).collect();
+    if left.is_empty() {
+        return Ok(());
+    }
+    let (database, left) = (database.display(), left.join(", "));
+    let why = format!(
+        "the database {database} is missing or empty, though jobs were here: {left}; an empty one would end their pods; put it \
+         back, or restore a backup: trainyard restore FILE --force; to begin anew, remove those folders"
+    );
+    Err(UpError::Usage(ErrorCode::DatabaseUnopened, why))
+}
+
 /// Starts the control plane and runs it until SIGTERM or Ctrl-C; with `--detach`, starts it in the background instead.
 ///
 /// Guarantees: one control plane per home, by a lock that the kernel frees with the process. What it acknowledged is
@@ -101,6 +122,7 @@ pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
     // of a control plane that was killed
     let _ = std::fs::remove_file(home.running_file());
     refuse_unfinished(&home)?;
+    refuse_lost_database(&home)?;
     home.close_to_others();
     log_to_stderr(global.verbose);
     // every pod costs a few file descriptors

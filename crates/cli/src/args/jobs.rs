@@ -370,8 +370,9 @@ pub enum MetricsFormat {
 
 #[derive(Args, Debug)]
 pub struct MetricsArgs {
-    /// Name of the job
-    pub job: String,
+    /// Name of the job; of several, to compare them
+    #[arg(required = true, value_name = "JOB")]
+    pub jobs: Vec<String>,
     /// Only this metric; may be repeated
     #[arg(long, value_name = "NAME")]
     pub metric: Vec<String>,

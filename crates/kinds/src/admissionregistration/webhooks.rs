@@ -219,8 +219,14 @@ impl Strategy for Webhooks {
         Some(at(new, "webhooks") != at(old, "webhooks"))
     }
 
-    fn warnings(&self, new: &Value, _old: Option<&Value>) -> Vec<String> {
-        reserved_name(new)
+    fn warnings(&self, new: &Value, old: Option<&Value>) -> Vec<String> {
+        let mut warnings = reserved_name(new);
+        if old.is_none() {
+            let kinds = if self.mutating { "MutatingWebhookConfigurations" } else { "ValidatingWebhookConfigurations" };
+            let what = "calls no webhooks: every request passes, whatever failurePolicy says; ValidatingAdmissionPolicies work";
+            warnings.push(crate::kit::stored_only(kinds, what));
+        }
+        warnings
     }
 
     fn row(&self, object: &Value, now: Timestamp) -> Vec<Value> {

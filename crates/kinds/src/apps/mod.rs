@@ -155,7 +155,7 @@ impl Strategy for Workload {
                     faults.join(" ")
                 ));
             }
-            warnings.push(format!("this control plane keeps {kind}s but runs none: no pods will come of this one"));
+            warnings.push(crate::kit::stored_only(&format!("{kind}s"), "runs none: no pods will come of this one"));
         }
         let part = if *self == DaemonSet { "spec.template" } else { "spec" };
         let warned_of = match old {

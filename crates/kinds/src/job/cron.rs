@@ -136,6 +136,9 @@ impl Strategy for CronJobs {
                 faults.join(" ")
             ));
         }
+        if old.is_none() {
+            warnings.push(crate::kit::stored_only("CronJobs", "runs none: no Jobs will come of this one"));
+        }
         if old.is_none_or(|old| at(old, "spec") != at(new, "spec")) {
             let template = at(new, "spec.jobTemplate.spec.template");
             warnings.extend(crate::pod::warnings_of_template(template, "spec.jobTemplate.spec.template."));

@@ -109,8 +109,14 @@ pub struct Claims;
 const PROTECTION: &str = "kubernetes.io/pvc-protection";
 
 impl Strategy for Claims {
-    fn warnings(&self, new: &Value, _old: Option<&Value>) -> Vec<String> {
-        crate::pod::warnings_of_claim(at(new, "spec"), "spec")
+    fn warnings(&self, new: &Value, old: Option<&Value>) -> Vec<String> {
+        let mut warnings = crate::pod::warnings_of_claim(at(new, "spec"), "spec");
+        if old.is_none() {
+            let what =
+                "binds none: a pod that uses one gets a folder of its machine, whatever size and class it asks for";
+            warnings.push(crate::kit::stored_only("PersistentVolumeClaims", what));
+        }
+        warnings
     }
 
     fn admit_valid(&self, cx: &Context<'_>, new: &Value) -> Result<(), Status> {
