@@ -382,3 +382,12 @@ def test_what_cannot_be(sky):
     out = sky("launch", "-y", "-c", "big", "--infra", "local", "--gpus", "H100:64", "true", code=1)
     assert "ResourcesUnavailableError" in out and "H100" in out
     assert sky.clusters() == [] and sky.machines() == []
+
+
+def test_a_script_longer_than_an_argument_may_be_runs(sky):
+    """Linux takes 128 KiB for one argument."""
+    lines = "".join(f"  : {'ä' * 40} {i}\n" for i in range(3000))
+    (sky.work / "long.yaml").write_text(f"setup: |\n{lines}  echo set up\nrun: |\n{lines}  read line; echo \"the end $line.\"\n")
+    told = sky("launch", "-y", "-c", "long", "long.yaml")
+    assert "set up" in told and "the end ." in told and "SUCCEEDED" in told
+    sky("down", "-y", "long")

@@ -58,12 +58,18 @@ pub struct Submission {
 
 /// What runs around a user's script: makes the folders, keeps the output in a file and puts a prefix before its lines, hands on
 /// SIGTERM, and ends as the script does. Its own stderr goes nowhere: bash would say there that a signal ended the script. Arguments:
-/// the script, the file of the log, the prefix.
+/// the script, the file of the log, the prefix and its end; then further pieces of a script that is longer than an argument may be,
+/// which goes by a file beside its log.
 const AROUND: &str = r#"log=$HOME/$2
 mkdir -p ~/sky_workdir "${log%/*}" && cd ~/sky_workdir || exit 1
 exec > >(trap '' TERM INT; tee -a -- "$log" | sed -u "s/^/($3pid=$$$4) /") 2>/dev/null
 out=$!
-bash -c "$1" 2>&1 &
+run=(-c "$1")
+if (($# > 4)); then
+  run=("${log%.log}.sh")
+  (umask 077; printf %s "$1" "${@:5}" >"$run") || exit 1
+fi
+bash "${run[@]}" 2>&1 &
 task=$!
 trap 'kill -TERM "$task" 2>/dev/null' TERM INT
 wait "$task"; code=$?
@@ -71,6 +77,23 @@ while kill -0 "$task" 2>/dev/null; do wait "$task"; code=$?; done
 exec >&- 2>&-
 for ((i = 0; i < 100; i++)); do kill -0 "$out" 2>/dev/null || break; sleep 0.02; done
 exit "$code""#;
+
+/// Bytes of a script in one argument. Linux takes 128 KiB (`MAX_ARG_STRLEN`), with its end.
+const PIECE_MAX: usize = 96 * 1024;
+
+/// A script in pieces that are short enough for arguments; at least one.
+fn pieces(script: &str) -> Vec<&str> {
+    let (mut rest, mut found) = (script, Vec::new());
+    while rest.len() > PIECE_MAX {
+        let (piece, after) = rest.split_at(rest.floor_char_boundary(PIECE_MAX));
+        found.push(piece);
+        rest = after;
+    }
+    if found.is_empty() || !rest.is_empty() {
+        found.push(rest);
+    }
+    found
+}
 
 impl Submission {
     /// A job of a Cluster, under its number, for so many machines.
@@ -145,10 +168,13 @@ impl Submission {
         };
         let log = self.log_file(rank);
         let literal = |text: &str| text.replace('$', "$$");
+        let mut script = pieces(&self.script).into_iter();
+        let first = script.next().unwrap_or_default();
+        let args: Vec<String> = [log, before, after].into_iter().chain(script.map(literal)).collect();
         let mut container = json!({
             "name": "task", "image": "sky",
-            "command": ["/bin/bash", "-c", literal(AROUND), "sky", literal(&self.script)],
-            "args": [log, before, after],
+            "command": ["/bin/bash", "-c", literal(AROUND), "sky", literal(first)],
+            "args": args,
             "env": self.environment(rank),
         });
         if !self.secret.is_empty() {
@@ -510,4 +536,18 @@ pub fn is_set_up(jobs: &[Job], configuration: &str, since: Timestamp) -> bool {
 /// The JobSets of a job.
 pub fn stages(job: &Job) -> impl Iterator<Item = &Value> {
     job.setup.iter().chain([&job.run])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_scripts_go_in_pieces() {
+        for script in [String::new(), "x".repeat(PIECE_MAX), "é".repeat(PIECE_MAX), "x€".repeat(PIECE_MAX)] {
+            let pieces = pieces(&script);
+            assert_eq!(pieces.concat(), script);
+            assert!(!pieces.is_empty() && pieces.iter().all(|piece| piece.len() <= PIECE_MAX));
+        }
+    }
 }

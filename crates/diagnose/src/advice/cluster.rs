@@ -315,7 +315,7 @@ fn unstarted(reason: Reason) -> Option<Advice> {
                 "a container cannot be started",
             ],
             &[
-                ("@local see whether it is on the PATH", "which {command}"),
+                ("@local images are ignored: the command has to be on the PATH of this machine", "which {command}"),
                 ("@cluster the image must have it: use another (--image) or another command", ""),
                 ("remove the job, and make it again with another command", "trainyard delete {job}{flags}"),
             ],
