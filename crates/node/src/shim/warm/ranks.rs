@@ -92,6 +92,10 @@ pub fn prepare(plan: &Plan, folder: &Path, connect: impl Fn() -> io::Result<Unix
     for rank in &mut ranks {
         match read(&mut rank.guardian)? {
             Some(Said::Ready { pid }) => {
+                // a rank is forked from a process outside of the pod
+                if let Ok(own) = std::fs::read("/proc/self/oom_score_adj") {
+                    let _ = std::fs::write(format!("/proc/{pid}/oom_score_adj"), own);
+                }
                 if let Err(e) = crate::cgroup::bring(pid) {
                     return Ok(Prepared::Refused(format!("the pod's limits would not hold: cgroup: {e}")));
                 }
