@@ -23,7 +23,10 @@ pub fn authorize(user: &User, ask: &Ask<'_>, list: List<'_>) -> Option<String> {
         ("", "nodes") => (verb == "create" || writes || reads) && (name == node || verb == "create"),
         ("", "nodes/status") => writes && name == node,
         ("", "pods") if verb == "get" => bound().any(|pod| api::object::meta(&pod, "name") == name),
-        ("", "pods") if reads => selects(fields, "spec.nodeName", node),
+        ("", "pods") if reads => {
+            let is_own = || !namespace.is_empty() && bound().any(|pod| api::object::meta(&pod, "name") == name);
+            selects(fields, "spec.nodeName", node) || is_own()
+        }
         ("", "pods") => verb == "delete" && bound().any(|pod| api::object::meta(&pod, "name") == name),
         ("", "pods/status") => writes && bound().any(|pod| api::object::meta(&pod, "name") == name),
         // A list or a watch of one object by its name asks about that object; no other gets through.
@@ -180,6 +183,11 @@ mod tests {
         {
             assert!(!may("list", "pods", "", "", selector), "{selector}");
         }
+        assert!(
+            may("list", "pods", "ns", "a", "")
+                && !may("list", "pods", "ns", "b", "")
+                && !may("list", "pods", "", "a", "")
+        );
         assert!(may("delete", "pods", "ns", "a", "") && !may("delete", "pods", "ns", "b", ""));
         assert!(may("patch", "pods/status", "ns", "a", "") && !may("patch", "pods/status", "ns", "b", ""));
         assert!(!may("create", "pods", "ns", "", "") && !may("patch", "pods", "ns", "a", ""));

@@ -140,7 +140,7 @@ fn of_pod(node: &str, request: &Request<'_>) -> Result<(), String> {
                 return Err(format!("node {node:?} cannot update labels through pod status"));
             }
             if claims(new) != claims(old) {
-                return Err(format!("node {node:?} cannot update resource claim statuses"));
+                return Err(format!("node {node:?} cannot update resource claim statues")); // upstream's spelling
             }
             Ok(())
         }
@@ -305,7 +305,9 @@ mod tests {
         assert!(told(Update, "pods/status", "p", labelled, pod("one")).contains("cannot update labels"));
         let claiming = Some(json!({"metadata": {"name": "p"}, "spec": {"nodeName": "one"},
             "status": {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "theirs"}]}}));
-        assert!(told(Update, "pods/status", "p", claiming, pod("one")).contains("resource claim statuses"));
+        assert!(
+            told(Update, "pods/status", "p", claiming, pod("one")).contains("cannot update resource claim statues")
+        );
         assert!(!told(Create, "pods", "p", pod("one"), None).is_empty());
         assert!(!told(Update, "pods", "p", pod("one"), pod("one")).is_empty());
 
