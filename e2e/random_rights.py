@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import random
+import urllib.parse
 from dataclasses import dataclass, field
 
 HERE, THERE = "rights-a", "rights-b"
@@ -40,6 +41,10 @@ URLS = ["/healthz", "/livez", "/metrics", "/version", "/api", "/apis", "/apis/ba
 EXTRA = "example.com/scope"
 # what parameters of policies may be of; the last is of no kind that there is
 PARAMETERS = [("v1", "ConfigMap"), ("v1", "Secret"), ("v1", "Namespace"), ("batch/v1", "Job"), ("example.com/v1", "Nothing")]
+
+
+# of nodes: two that there are, the pods on them, and what these use
+NODES, PODS, USED = ["node-a", "node-b"], ["pod-a", "pod-b", "absent"], ["of-a", "of-b", "one", "pod-a", "pod-b"]
 
 
 @dataclass
@@ -272,6 +277,117 @@ def make(seed: str, number: int, requests: int = 25) -> Scenario:
     maker = Maker(seed, number)
     objects = maker.objects()
     return Scenario(maker.user, maker.group, maker.account, objects, [maker.request() for _ in range(requests)])
+
+
+class NodeMaker:
+    """What the agent of a node asks, with the groups that its user has: about its own Node and pods, others', and what they use."""
+
+    def __init__(self, seed: str, number: int):
+        self.rng = random.Random(f"{seed}/node/{number}")
+        self.node = self.rng.choice([*NODES, "node-x"])
+
+    def scenario(self, requests: int) -> Scenario:
+        user, group = f"system:node:{self.node}", "system:nodes"
+        return Scenario(user, group, "", [], [self.request() for _ in range(requests)])
+
+    def request(self) -> Request:
+        return self.rng.choice([self.read, self.read, self.read_of_all, self.change_node, self.change_node, self.change_pod, self.lease, self.token, self.other])()
+
+    def read(self) -> Request:
+        rng = self.rng
+        base = collection(rng.choice(["secrets", "configmaps", "secrets", "configmaps", "pods", "services", "serviceaccounts"]), rng.choice([HERE, HERE, THERE]))
+        if rng.random() < 0.4:
+            return Request("GET", f"{base}/{rng.choice(USED)}")
+        return Request("GET", base + self.query())
+
+    def read_of_all(self) -> Request:
+        return Request("GET", f"/api/v1/{self.rng.choice(['secrets', 'configmaps', 'pods', 'nodes', 'nodes', 'services'])}{self.query()}")
+
+    def query(self) -> str:
+        rng = self.rng
+        name = rng.choice([*USED, *NODES])
+        term = lambda: rng.choice([f"metadata.name={name}", f"metadata.name=={name}", f"metadata.name!={name}", f"spec.nodeName={self.node}", f"spec.nodeName={rng.choice(NODES)}",
+                                   f"spec.nodeName!={self.node}", f"metadata.name!=x\\,metadata.name={name}", f"metadata.name!=x\\,spec.nodeName={self.node}"])  # fmt: skip
+        selector = ",".join(term() for _ in range(rng.choice([0, 1, 1, 1, 2])))
+        watch = "&watch=1&resourceVersion=1x" if rng.random() < 0.3 else ""
+        return f"?limit=1{watch}" + (f"&fieldSelector={urllib.parse.quote(selector)}" if selector else "")
+
+    def patch(self, path: str, change: dict) -> Request:
+        return Request("PATCH", f"{path}?dryRun=All", change, {"Content-Type": "application/merge-patch+json"})
+
+    def change_node(self) -> Request:
+        rng = self.rng
+        name = rng.choice([self.node, self.node, self.node, rng.choice(NODES)])
+        if rng.random() < 0.1:
+            return Request(rng.choice(["GET", "DELETE"]), f"/api/v1/nodes/{name}" + ("/proxy/" if rng.random() < 0.3 else "?dryRun=All"))
+        label = rng.choice(["mine", "kubernetes.io/os", "kubernetes.io/x", "node-role.kubernetes.io/control-plane", "node.kubernetes.io/x", "kubelet.kubernetes.io/x",
+                            "x.node-restriction.kubernetes.io/y", "topology.kubernetes.io/zone", "a.k8s.io/b", "node.kubernetes.io/instance-type", "kept.kubernetes.io/x"])  # fmt: skip
+        owner = {"apiVersion": "v1", "kind": "Node", "name": "node-b", "uid": "u"}
+        change: dict = rng.choice([
+            {"metadata": {"labels": {label: rng.choice(["x", "y", None])}}},
+            {"metadata": {"labels": {label: "x"}}},
+            {"metadata": {"annotations": {"a": "b"}, "finalizers": ["example.com/x"]}},
+            {"metadata": {"ownerReferences": rng.choice([[owner], []])}},
+            {"spec": {"taints": rng.choice([[{"key": "k", "effect": "NoSchedule"}], [], None])}},
+            {"spec": {"unschedulable": True}},
+            {"status": {"capacity": {"cpu": "3"}}},
+        ])  # fmt: skip
+        if rng.random() < 0.15:
+            meta = {"name": name, **{k: v for k, v in change.get("metadata", {}).items() if k == "labels" and None not in v.values()}}
+            return Request("POST", "/api/v1/nodes?dryRun=All", {"apiVersion": "v1", "kind": "Node", "metadata": {**meta, "name": rng.choice([self.node, name, "node-y"])}})
+        return self.patch(f"/api/v1/nodes/{name}{rng.choice(['', '/status', '/status'])}", change)
+
+    def change_pod(self) -> Request:
+        rng = self.rng
+        path = f"{collection('pods', HERE)}/{rng.choice(PODS)}"
+        if rng.random() < 0.2:
+            return Request("DELETE", f"{path}?dryRun=All")
+        if rng.random() < 0.2:
+            return Request(rng.choice(["GET", "POST"]), f"{path}/{rng.choice(['exec?command=x&stdout=1', 'log', 'attach?stdout=1', 'portforward', 'binding', 'ephemeralcontainers'])}", {})
+        change = rng.choice([{"metadata": {"labels": {"a": "b"}}}, {"status": {"phase": "Running"}}, {"metadata": {"annotations": {"a": "b"}}},
+                             {"status": {"resourceClaimStatuses": [{"name": "a", "resourceClaimName": "b"}]}}])  # fmt: skip
+        return self.patch(f"{path}{rng.choice(['/status', '/status', '/status', '', '/resize'])}", change)
+
+    def lease(self) -> Request:
+        rng = self.rng
+        base = f"/apis/coordination.k8s.io/v1/namespaces/{rng.choice(['kube-node-lease', 'kube-node-lease', HERE])}/leases"
+        name = rng.choice([self.node, *NODES])
+        body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name}, "spec": {"leaseDurationSeconds": 40}}
+        return rng.choice([Request("POST", f"{base}?dryRun=All", body), Request("GET", f"{base}/{name}"), Request("GET", f"{base}?limit=1"),
+                           self.patch(f"{base}/{name}", {"spec": {"leaseDurationSeconds": 41}}), Request("DELETE", f"{base}/{name}?dryRun=All")])  # fmt: skip
+
+    def token(self) -> Request:
+        rng = self.rng
+        spec: dict = {"expirationSeconds": 600}
+        if rng.random() < 0.7:
+            spec["boundObjectRef"] = {"apiVersion": "v1", "kind": rng.choice(["Pod", "Pod", "Secret"]), "name": rng.choice(PODS), "uid": "0"}
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
+        return Request("POST", f"{collection('serviceaccounts', HERE)}/{rng.choice(['one', 'two', 'default'])}/token?dryRun=All", body)
+
+    def other(self) -> Request:
+        rng = self.rng
+        plural = rng.choice([plural for plural in KINDS if plural not in ("nodes", "leases", "pods")])
+        name = f"{'one'}{'s.example.com' if plural == 'customresourcedefinitions' else ''}"
+        base = collection(plural, HERE)
+        return Request(*rng.choice([("GET", f"{base}?limit=1"), ("GET", f"{base}/{name}"), ("DELETE", f"{base}/{name}?dryRun=All"), ("DELETE", f"{base}?dryRun=All")]))
+
+
+def make_node(seed: str, number: int, requests: int = 25) -> Scenario:
+    return NodeMaker(seed, number).scenario(requests)
+
+
+def machines() -> list[tuple[str, dict]]:
+    """Nodes, and pods on them with what they use, whose names both namespaces have."""
+    out: list[tuple[str, dict]] = []
+    for name in NODES:
+        out.append(("/api/v1/nodes", {"metadata": {"name": name, "labels": {"kubernetes.io/os": "linux", "kept.kubernetes.io/x": "x"}}}))
+    for namespace in (HERE, THERE):
+        out += [(collection(plural, namespace), {"metadata": {"name": name}}) for plural in ("secrets", "configmaps") for name in ("of-a", "of-b")]
+    for name, node, used in (("pod-a", "node-a", "of-a"), ("pod-b", "node-b", "of-b")):
+        volumes = [{"name": "s", "secret": {"secretName": used}}, {"name": "m", "configMap": {"name": used}}]
+        spec = {"nodeName": node, "serviceAccountName": "one", "containers": [{"name": "main", "image": "x"}], "volumes": volumes}
+        out.append((collection("pods", HERE), {"metadata": {"name": name}, "spec": spec}))
+    return out
 
 
 def policy_spec(plural: str) -> dict:

@@ -35,7 +35,9 @@ def doctor(kubeconfig: str | pathlib.Path, *flags: str, code: int | None = None)
 
 
 def ill(found: list[dict]) -> list[str]:
-    return [f"{f['severity']} {f['object']}: {f['message']}" for f in found if f["severity"] != "ok"]
+    """What is wrong, but for limits that the kernel of this machine does not enforce."""
+    wrong = [f for f in found if f["severity"] != "ok" and f["code"] != "TY0720"]
+    return [f"{f['severity']} {f['object']}: {f['message']}" for f in wrong]
 
 
 def one(found: list[dict], check: str, object: str, part: str) -> dict:
@@ -51,10 +53,10 @@ def test_a_laptop_is_well(yard: Yard):
     checks = {"versions", "health", "kinds", "rights", "webhooks", "controllers", "nodes", "runtimes", "jobs"}
     assert {f["check"] for f in found} == checks
     (limits,) = (f["message"] for f in found if f["check"] == "nodes")
-    assert limits == "limits of memory and processors are enforced" or limits.startswith("limits are not enforced: "), limits
+    assert limits.startswith(("limits of memory and processors are enforced", "limits of memory are enforced")), limits
     done = yard.run("doctor")
     assert done.stdout.splitlines()[0].startswith("ok       versions     Server/https://127.0.0.1:")
-    assert done.stderr.strip().endswith(" ok")
+    assert done.stderr.strip().endswith(" ok"), done.stderr
     assert yaml.safe_load(yard.run("doctor", "-o", "yaml").stdout) == found
 
 

@@ -196,7 +196,7 @@ def test_a_node_reads_what_its_pods_use_alone(nodes: tuple[Yard, Agent, Agent]) 
     for path in ("secrets/of-two", "secrets/of-nobody", "secrets", "configmaps/map-of-two", "pods/rights-two", "pods"):
         status, answer = one.call("GET", f"{core}/{path}")
         assert status == 403 and "system:node:one" in answer["message"], (path, answer)
-    for path in ("/api/v1/secrets", "/api/v1/pods", "/api/v1/pods?fieldSelector=spec.nodeName%3Dtwo", "/api/v1/nodes", "/api/v1/nodes/two",
+    for path in ("/api/v1/secrets", "/api/v1/secrets?fieldSelector=metadata.name%3Dof-one", "/api/v1/pods", "/api/v1/pods?fieldSelector=spec.nodeName%3Dtwo", "/api/v1/nodes", "/api/v1/nodes/two",
                  "/api/v1/pods?watch=true&fieldSelector=spec.nodeName%21%3Done", "/trainyard/backup", "/trainyard/damaged", "/metrics"):  # fmt: skip
         assert code("GET", path) == 403, path
     assert code("GET", "/api/v1/pods?fieldSelector=spec.nodeName%3Done") == 200
@@ -209,6 +209,9 @@ def test_a_node_reads_what_its_pods_use_alone(nodes: tuple[Yard, Agent, Agent]) 
         ("/api/v1/nodes/one", {"spec": {"taints": [{"key": "k", "effect": "NoSchedule"}]}}, 403),
         ("/api/v1/nodes/one", {"metadata": {"labels": {"sky.trainyard.dev/cluster": "theirs"}}}, 403),
         ("/api/v1/nodes/one", {"metadata": {"labels": {"node-role.kubernetes.io/master": ""}}}, 403),
+        ("/api/v1/nodes/one/status", {"metadata": {"labels": {"node-role.kubernetes.io/master": ""}}}, 403),
+        ("/api/v1/nodes/one/status", {"metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "two", "uid": "u"}]}}, 403),
+        ("/api/v1/nodes/one/status", {"spec": {"taints": [{"key": "k", "effect": "NoSchedule"}]}}, 403),
         ("/api/v1/nodes/one", {"metadata": {"labels": {"speed": "high"}}}, 200),
         ("/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/two", {"spec": {"leaseDurationSeconds": 1}}, 403),
         (f"{core}/pods/rights-two/status", {"status": {"phase": "Failed"}}, 403),
@@ -271,6 +274,31 @@ def test_nothing_is_left(nodes: tuple[Yard, Agent, Agent], tmp_path: pathlib.Pat
     yard.kubectl("delete", "node", "three")
     assert (token_is_known, agent.call("GET", "/api/v1/nodes/three")[0]) == (200, 401)
     yard.kubectl("delete", "pod", "left", "--force", "--grace-period=0")
+
+
+def test_an_agent_answers_for_no_node_that_was_made_anew(nodes: tuple[Yard, Agent, Agent], tmp_path: pathlib.Path) -> None:
+    yard, _, _ = nodes
+    agent = Agent(yard, tmp_path / "four", "four")
+    run = lambda: yard.kubectl("exec", "kept", "--", "echo", "old", check=False)
+    try:
+        wait_for("the node to be ready", lambda: ready(yard, "four") == "True")
+        apply(yard, pod("kept", "four", "sleep 1000"))
+        wait_for("the pod to run", lambda: phase(yard, "kept") == "Running")
+        wait_for("commands to run", lambda: run().stdout == "old\n")
+        # an agent may add finalizers to its Node: they keep the object, and none of its rights
+        hold = {"metadata": {"finalizers": ["example.com/stay"]}}
+        assert agent.call("PATCH", "/api/v1/nodes/four", hold, "application/merge-patch+json")[0] == 200
+        yard.kubectl("delete", "node", "four", "--wait=false")
+        assert agent.call("GET", "/api/v1/nodes/four")[0] == 401
+        yard.kubectl("patch", "node", "four", "--type=merge", "-p", '{"metadata":{"finalizers":null}}')
+        yard.run("kubeconfig", "--node", "four")  # it makes the Node anew, which no agent serves
+        done = run()
+        assert done.returncode != 0 and "not connected" in done.stderr, (done.stdout, done.stderr)
+        assert agent.call("GET", "/api/v1/nodes/four")[0] == 401
+    finally:
+        agent.end()
+        yard.kubectl("delete", "pod", "kept", "--force", "--grace-period=0", "--ignore-not-found")
+        yard.kubectl("delete", "node", "four", "--ignore-not-found")
 
 
 def test_a_silent_node_is_not_ready_and_its_pods_go_on(nodes: tuple[Yard, Agent, Agent], tmp_path: pathlib.Path) -> None:

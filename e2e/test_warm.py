@@ -208,6 +208,19 @@ def test_a_changed_environment_ends_the_process_that_waits(yard: Yard, project: 
     wait_for("the one that is out of date to be gone", lambda: is_gone(before))
 
 
+def test_a_stopped_process_that_waits_is_replaced(yard: Yard, project: pathlib.Path):
+    write(project / "quick.py", "tell()\n")
+    run = lambda: yard.run("run", "--warm", "--runtime", "torch-distributed", "quick.py", cwd=project, timeout=90)
+    (before,) = told(run().stdout)
+    os.kill(before["zygote"], signal.SIGSTOP)
+    done = run()
+    (cold,) = told(done.stdout)
+    assert not cold["warm"] and "did not answer within 10 s" in done.stdout + done.stderr, done.stdout + done.stderr
+    wait_for("the stopped process to be ended", lambda: is_gone(before["zygote"]))
+    (after,) = told(run().stdout)
+    assert after["warm"] and after["zygote"] != before["zygote"]
+
+
 def test_what_cannot_start_warm_starts_cold_and_says_so(yard: Yard, project: pathlib.Path):
     write(project / "tells.py", "import optparse\ntell(optparse=optparse.__file__)\n")
     own = project / "optparse.py"

@@ -13,6 +13,8 @@ use std::collections::BTreeMap;
 
 /// What the subjects of nodes' tokens begin with.
 const NODE_SUBJECT: &str = "system:node:";
+/// What a user brings along whose token is bound to a Node: its uid.
+pub(crate) const NODE_UID: &str = "authentication.kubernetes.io/node-uid";
 const AUTHENTICATED: &str = "system:authenticated";
 
 /// Knows bearer tokens: the fixed ones it was given, and the service account tokens that it signs itself.
@@ -100,7 +102,11 @@ impl Tokens for Authenticator {
         let claims = self.claims(token, now)?;
         let subject = claims.get("sub")?.as_str()?;
         if let Some(node) = subject.strip_prefix(NODE_SUBJECT) {
-            return Some(User::of_node(node));
+            let mut user = User::of_node(node);
+            if let Some(uid) = claims["kubernetes.io"]["node"]["uid"].as_str() {
+                user.extra.insert(NODE_UID.to_owned(), vec![uid.to_owned()]);
+            }
+            return Some(user);
         }
         let (namespace, name) = subject.strip_prefix("system:serviceaccount:")?.split_once(':')?;
         let mut user = User::service_account(namespace, name);
@@ -255,11 +261,16 @@ mod tests {
         let there = |uid: &'static str| {
             move |_: &str, plural: &str, _: &str, name: &str| {
                 assert_eq!((plural, name), ("nodes", "one"));
-                (!uid.is_empty()).then(|| std::sync::Arc::new(json!({"metadata": {"uid": uid}})))
+                let meta = match uid {
+                    "going" => json!({"uid": "u", "finalizers": ["x"], "deletionTimestamp": "2026-01-01T00:00:00Z"}),
+                    uid => json!({"uid": uid}),
+                };
+                (!uid.is_empty()).then(|| std::sync::Arc::new(json!({"metadata": meta})))
             }
         };
         assert_eq!(bearer(&tokens, &token, now, &there("u")).unwrap().node(), Some("one"));
         assert_eq!(bearer(&tokens, &token, now, &there("other")), None, "another node of that name");
+        assert_eq!(bearer(&tokens, &token, now, &there("going")), None, "one that a finalizer holds");
         assert_eq!(bearer(&tokens, &token, now, &there("")), None);
         let later = now + jiff::SignedDuration::from_secs(61);
         assert_eq!(bearer(&tokens, &token, later, &there("u")), None);

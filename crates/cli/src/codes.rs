@@ -137,6 +137,7 @@ codes! {
     TY0717 DeletionHeld: "An object is being deleted and does not go.",
     TY0718 PodsRefused: "The pods of a job are refused.",
     TY0719 PodsWaiting: "Pods of a job wait for a node or for their containers.",
+    TY0720 LimitsNotEnforced: "The machine's kernel does not enforce limits of memory or processors.",
     ;
 }
 

@@ -126,7 +126,10 @@ fn of_ending(facts: &Facts, ending: &Ending<'_>) -> Case {
         };
         let reason =
             if matches!(ending.reason, "" | "Error") { String::new() } else { format!(", reason {}", ending.reason) };
-        let text = format!("container {} ended with exit code {code}{why}{reason}", ending.container);
+        // the node's own words: how much it used, of what
+        let words = ending.message.lines().next().filter(|_| ending.reason == "OOMKilled").unwrap_or_default();
+        let mark = if words.is_empty() { "" } else { ": " };
+        let text = format!("container {} ended with exit code {code}{why}{reason}{mark}{words}", ending.container);
         case.quote(&status_source(ending), &text);
     }
     case.exit_code = Some(code);
@@ -249,7 +252,10 @@ fn describe(case: &mut Case, facts: &Facts, ending: &Ending<'_>, code: i64) {
     vars.insert("restarts", (ending.restarts.max(1)).to_string());
     let containers = ending.pod["spec"]["containers"].as_array().into_iter().flatten();
     for container in containers.filter(|container| container["name"] == ending.container) {
-        if let Some(limit) = container["resources"]["limits"]["memory"].as_str() {
+        if ending.reason == "OOMKilled" && ending.message.starts_with("the machine ran short of memory") {
+            // it kept to its limit, if it has one
+            vars.insert("message", ending.message.to_owned());
+        } else if let Some(limit) = container["resources"]["limits"]["memory"].as_str() {
             vars.insert("memory_limit", limit.to_owned());
         }
         vars.insert("image", object::text(container, "image").to_owned());

@@ -6,6 +6,7 @@ use crate::evidence::Keep;
 use crate::gpus;
 use crate::identity::Peer;
 use crate::link;
+use crate::memory;
 use crate::node_object::{self, Machine};
 use crate::poddir::PodDir;
 use crate::prepare::Settings;
@@ -248,6 +249,7 @@ impl<W: World> Agent<W> {
             () = self.keep_registered() => {}
             () = self.follow_pods(stop) => {}
             () = self.keep_warm() => {}
+            () = memory::watch(&self.shared.config.data) => {}
         }
     }
 
@@ -327,7 +329,7 @@ impl<W: World> Agent<W> {
             gpus: &self.gpus,
             gpus_lent,
             isolation: &settings.isolation,
-            limits: &cgroups.why_not,
+            limits: &cgroups.limits,
             capacity: &config.capacity,
             labels: &config.labels,
             taints: &config.taints,

@@ -11,6 +11,7 @@
 //! machine lends its controllers one by one: without the memory controller a group still says which processes are the pod's.
 
 use crate::wire::{Launch, Limits};
+use api::node::Limited;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -37,13 +38,13 @@ const REMOVAL_PAUSE: Duration = Duration::from_millis(10);
 pub struct Support {
     /// The agent's group, in which pods get theirs; `None`: none may be made.
     pub group: Option<PathBuf>,
-    /// Why limits of memory or processors are not enforced; empty where both are.
-    pub why_not: String,
+    /// How limits of memory and processors are enforced.
+    pub limits: Limited,
 }
 
 impl Support {
     fn none(why: impl Into<String>) -> Self {
-        Self { group: None, why_not: why.into() }
+        Self { group: None, limits: Limited::without(&CONTROLLERS, why) }
     }
 }
 
@@ -58,13 +59,10 @@ pub fn detect(data: &Path) -> Support {
     parents.dedup();
     for parent in parents {
         match try_in(&parent, &name) {
-            Ok(missing) if missing.is_empty() => {
-                return Support { group: Some(parent.join(name)), why_not: String::new() };
-            }
             Ok(missing) => {
                 let why =
                     format!("the cgroup v2 at {} has no controller for {}", parent.display(), missing.join(" and "));
-                return Support { group: Some(parent.join(name)), why_not: why };
+                return Support { group: Some(parent.join(name)), limits: Limited::without(&missing, why) };
             }
             Err(why) => refusals.push(format!("{}: {why}", parent.display())),
         }
@@ -194,6 +192,11 @@ fn weight(milli: u64) -> u64 {
     let shares = (milli.saturating_mul(1024) / 1000).clamp(2, 262_144);
     let above = shares.saturating_sub(2).saturating_mul(9999) / 262_142;
     above.saturating_add(1)
+}
+
+/// Whether the kernel holds the pod with this group to its limit of memory.
+pub fn limits_memory(group: &Path) -> bool {
+    group.join("memory.max").exists()
 }
 
 /// A pod's group, from the shim's side.
@@ -376,7 +379,12 @@ mod tests {
         let tmp = tempfile::tempdir().unwrap();
         let files = ["memory.max", "cpu.max", "cpu.weight"].map(|name| tmp.path().join(name));
         files.iter().for_each(|file| fs::write(file, "").unwrap());
-        let limits = Limits { memory_bytes: Some(1 << 30), cpu_milli: Some(1500), cpu_request_milli: Some(1000) };
+        let limits = Limits {
+            memory_bytes: Some(1 << 30),
+            memory_request_bytes: Some(1 << 29),
+            cpu_milli: Some(1500),
+            cpu_request_milli: Some(1000),
+        };
         limit(tmp.path(), &limits).unwrap();
         assert_eq!(files.map(|file| fs::read_to_string(file).unwrap()), ["1073741824", "150000 100000", "39"]);
     }

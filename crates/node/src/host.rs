@@ -24,6 +24,17 @@ pub fn memory_bytes() -> u64 {
     meminfo("MemTotal:")
 }
 
+/// Bytes of memory that can be had without taking them from somebody; `None` where the kernel does not say.
+pub fn memory_available_bytes() -> Option<u64> {
+    Some(meminfo("MemAvailable:")).filter(|bytes| *bytes > 0)
+}
+
+/// Bytes of a page of memory.
+pub fn page_bytes() -> u64 {
+    let bytes = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE).ok().flatten();
+    bytes.and_then(|bytes| u64::try_from(bytes).ok()).unwrap_or(4096)
+}
+
 /// Bytes of memory that nobody could have without taking them from somebody.
 pub fn memory_used_bytes() -> u64 {
     memory_bytes().saturating_sub(meminfo("MemAvailable:"))

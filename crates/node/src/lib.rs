@@ -27,6 +27,7 @@ pub mod identity;
 pub mod kube_world;
 pub mod link;
 pub mod logs;
+mod memory;
 pub mod node_object;
 mod orphans;
 pub mod poddir;

@@ -4,7 +4,7 @@ use crate::gpus::{self, Gpu};
 use crate::host;
 use crate::status::time;
 use crate::wire::Isolation;
-use api::node::SSH_SESSIONS;
+use api::node::{LIMITS, Limited, SSH_SESSIONS};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -14,8 +14,6 @@ use std::path::Path;
 
 /// Says how isolated pods are, and why not more.
 const ISOLATION_ANNOTATION: &str = "trainyard.dev/isolation";
-/// Says whether limits of memory and processors are enforced, and why not.
-const LIMITS_ANNOTATION: &str = "trainyard.dev/limits";
 
 /// What the Node object is made of.
 #[derive(Debug)]
@@ -27,8 +25,8 @@ pub struct Machine<'a> {
     /// How many of them others of this machine have for now: pods cannot have them.
     pub gpus_lent: usize,
     pub isolation: &'a Isolation,
-    /// Why limits of memory or processors are not enforced; empty where both are.
-    pub limits: &'a str,
+    /// How limits of memory and processors are enforced.
+    pub limits: &'a Limited,
     /// Resources by name, over what was found (`cpu: "64"` on a laptop that is to hold many small pods).
     pub capacity: &'a BTreeMap<String, String>,
     /// Beside those that tell what the machine is.
@@ -73,10 +71,6 @@ pub fn node(machine: &Machine<'_>, now: Timestamp) -> Value {
         Isolation::Plain { why } if why.is_empty() => "plain".to_owned(),
         Isolation::Plain { why } => format!("plain: {why}"),
     };
-    let limits = match machine.limits {
-        "" => "enforced".to_owned(),
-        why => format!("not enforced: {why}"),
-    };
     let capacity = capacity(machine);
     let mut allocatable = capacity.clone();
     if machine.gpus_lent > 0 && !machine.capacity.contains_key(gpus::RESOURCE) {
@@ -89,7 +83,7 @@ pub fn node(machine: &Machine<'_>, now: Timestamp) -> Value {
         "metadata": {
             "name": machine.name,
             "labels": labels,
-            "annotations": {ISOLATION_ANNOTATION: isolation, LIMITS_ANNOTATION: limits},
+            "annotations": {ISOLATION_ANNOTATION: isolation, LIMITS: machine.limits.to_string()},
         },
         "status": {
             "capacity": capacity,
@@ -210,7 +204,7 @@ mod tests {
             gpus: &gpus,
             gpus_lent: 0,
             isolation: &Isolation::Plain { why: "no".into() },
-            limits: "no cgroup",
+            limits: &Limited::without(&["memory", "cpu"], "no cgroup"),
             capacity: &capacity,
             labels: &[("l".to_owned(), "v".to_owned())].into(),
             taints: &[("t".to_owned(), "v".to_owned())].into(),
@@ -235,7 +229,7 @@ mod tests {
         assert_eq!(new["spec"]["taints"], json!([{"key": "t", "value": "v", "effect": "NoSchedule"}]));
         assert_eq!(new["metadata"]["labels"]["nvidia.com/gpu.product"], "NVIDIA-H200--x");
         let annotations =
-            json!({"trainyard.dev/isolation": "plain: no", "trainyard.dev/limits": "not enforced: no cgroup"});
+            json!({"trainyard.dev/isolation": "plain: no", LIMITS: "memory watched, cpu not enforced: no cgroup"});
         assert_eq!(new["metadata"]["annotations"], annotations);
         assert_eq!(new["metadata"]["labels"]["l"], "v");
         assert_eq!(new["spec"]["taints"], json!([{"key": "t", "value": "v", "effect": "NoSchedule"}]));

@@ -340,9 +340,10 @@ fn limits(resources: Option<&ResourceRequirements>) -> Limits {
     let quantity = |of: &Option<BTreeMap<String, k8s_openapi::apimachinery::pkg::api::resource::Quantity>>,
                     name: &str| { Quantity::parse(&of.as_ref()?.get(name)?.0).ok() };
     let milli = |quantity: Quantity| u64::try_from(quantity.milli_value()).ok().filter(|milli| *milli > 0);
-    let memory = quantity(&resources.limits, "memory").and_then(|quantity| u64::try_from(quantity.value()).ok());
+    let bytes = |quantity: Quantity| u64::try_from(quantity.value()).ok().filter(|bytes| *bytes > 0);
     Limits {
-        memory_bytes: memory.filter(|bytes| *bytes > 0),
+        memory_bytes: quantity(&resources.limits, "memory").and_then(bytes),
+        memory_request_bytes: quantity(&resources.requests, "memory").and_then(bytes),
         cpu_milli: quantity(&resources.limits, "cpu").and_then(milli),
         cpu_request_milli: quantity(&resources.requests, "cpu").and_then(milli),
     }
@@ -362,6 +363,7 @@ fn pod_limits(spec: &PodSpec) -> Limits {
     };
     Limits {
         memory_bytes: own.memory_bytes.or_else(|| sum(|limits| limits.memory_bytes)),
+        memory_request_bytes: own.memory_request_bytes.or_else(|| sum(|limits| limits.memory_request_bytes)),
         cpu_milli: own.cpu_milli.or_else(|| sum(|limits| limits.cpu_milli)),
         cpu_request_milli: own.cpu_request_milli.or_else(|| sum(|limits| limits.cpu_request_milli)),
     }

@@ -152,6 +152,9 @@ pub struct Limits {
     /// Bytes of memory; no limit if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<u64>,
+    /// Bytes of memory that it counts on; none if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_request_bytes: Option<u64>,
     /// Thousandths of a processor; no limit if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_milli: Option<u64>,
@@ -354,6 +357,10 @@ pub enum Request {
         /// The pod's grace period if absent.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         grace_secs: Option<u64>,
+        /// It is ended for the memory that it uses: at once, and its status says so, with the message. A shim that does not
+        /// know this member goes by the grace, which is 0 then.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        over_memory: Option<OverMemory>,
     },
     /// A startup probe succeeded.
     Started { container: String },
@@ -366,6 +373,14 @@ pub enum Request {
         /// Kill the command when the connection closes (probes).
         kill_on_close: bool,
     },
+}
+
+/// An attempt of a container that uses more memory than it may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OverMemory {
+    pub attempt: u32,
+    pub used_bytes: u64,
 }
 
 /// The answer to `Exec`, one JSON line each: `Started` or `Refused`, then `Exited`.

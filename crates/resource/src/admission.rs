@@ -85,6 +85,14 @@ pub trait Admission: Send + Sync {
         true
     }
 
+    /// Refuses a write as it was asked for, before the kind's rules drop what this request may not change. Not called for deletions.
+    ///
+    /// # Errors
+    /// Why it is refused.
+    fn admit(&self, _request: &Request<'_>) -> Result<(), Status> {
+        Ok(())
+    }
+
     /// Changes the object on its way in.
     fn mutate(&self, _request: &Request<'_>, _object: &mut Value) -> Result<(), Status> {
         Ok(())

@@ -100,7 +100,9 @@ pub fn bearer(tokens: &dyn Tokens, token: &str, now: Timestamp, lookup: &Lookup<
             Some(claims) => {
                 let there = lookup("", "nodes", "", node);
                 let uid = claims["kubernetes.io"]["node"]["uid"].as_str();
-                there.is_some_and(|there| uid == Some(api::object::uid(&there))).then_some(user)
+                // A finalizer, which an agent may add to its own Node, keeps the object and not the agent's rights.
+                let lives = |there: &Value| uid == Some(api::object::uid(there)) && !api::object::is_terminating(there);
+                there.is_some_and(|there| lives(&there)).then_some(user)
             }
         };
     }

@@ -50,13 +50,27 @@ impl Tunnels for Open {
                 number
             };
             tracing::info!(node, "the node's agent is connected");
+            let entry = Entry { nodes, node, number };
             connection.await;
-            tracing::info!(node, "the node's agent is no longer connected");
-            let mut nodes = nodes.lock().unwrap_or_else(PoisonError::into_inner);
-            if nodes.get(&node).is_some_and(|(last, _)| *last == number) {
-                nodes.remove(&node);
-            }
+            drop(entry);
         })
+    }
+}
+
+/// The entry of a connection; it goes also where the connection is dropped, as that of a deleted node is.
+struct Entry {
+    nodes: Arc<Mutex<BTreeMap<String, (u64, Far)>>>,
+    node: String,
+    number: u64,
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        tracing::info!(node = self.node, "the node's agent is no longer connected");
+        let mut nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+        if nodes.get(&self.node).is_some_and(|(last, _)| *last == self.number) {
+            nodes.remove(&self.node);
+        }
     }
 }
 

@@ -3,15 +3,17 @@
 use super::Server;
 use super::handle::Ask as Incoming;
 use crate::authorize;
+use crate::field_selector::FieldSelector;
 use crate::route::Path;
 use resource::admission::Objects;
 use resource::status::Status;
 use resource::{Ask, User};
 
-/// The name that a field selector asks for; empty where it asks for none.
-fn selected_name(selector: &str) -> &str {
-    let terms = selector.split(',').filter_map(|term| term.strip_prefix("metadata.name="));
-    terms.map(|name| name.strip_prefix('=').unwrap_or(name)).next().unwrap_or_default()
+/// The name that a field selector asks for; empty where it asks for none. The selector is parsed as it is for the answer: a comma
+/// may be escaped, and a term that is a part of another one's value is none.
+fn selected_name(selector: &str) -> String {
+    let parsed = FieldSelector::parse(selector).unwrap_or_default();
+    parsed.pinned("metadata.name").unwrap_or_default().to_owned()
 }
 
 impl Server {
@@ -24,7 +26,8 @@ impl Server {
         // Who lists or watches one object by name asks about that object; upstream lets nobody delete by a selected name.
         let selects = name.is_empty() && matches!(verb, "list" | "watch");
         let fields = if selects { ask.query.text("fieldSelector") } else { "" };
-        let name = if name.is_empty() { selected_name(fields) } else { name };
+        let selected = if name.is_empty() { selected_name(fields) } else { String::new() };
+        let name = if name.is_empty() { &selected } else { name };
         let resource = if subresource.is_empty() { plural.to_owned() } else { format!("{plural}/{subresource}") };
         authorize::may(&self.core, &ask.user, verb, group, &resource, namespace, name, fields)
     }

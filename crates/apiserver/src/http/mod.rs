@@ -12,6 +12,7 @@ mod health;
 mod lines;
 mod live;
 mod metrics;
+pub(crate) mod node_life;
 mod patient;
 mod pods;
 mod proxy;

@@ -3,9 +3,11 @@
 use super::Server;
 use super::answer::Body;
 use super::handle::Ask;
+use super::node_life::NodeLife;
 use super::upgrade;
 use http::{Method, Response, header};
 use resource::status::Status;
+use std::sync::Arc;
 
 pub(super) const PATH: &str = "/trainyard/tunnel";
 /// The header in which an agent says what version of the program it is.
@@ -13,8 +15,8 @@ const VERSION: &str = "trainyard-version";
 
 impl Server {
     /// # Errors
-    /// 403 for all but agents of nodes, 426 for an agent of another version, 501 where no agent may dial in.
-    pub(super) fn tunnel(&self, ask: &Ask) -> Result<Response<Body>, Status> {
+    /// 403 for all but agents of nodes that there are, 426 for an agent of another version, 501 where no agent may dial in.
+    pub(super) fn tunnel(self: &Arc<Self>, ask: &Ask) -> Result<Response<Body>, Status> {
         let Some(node) = ask.user.node().map(str::to_owned) else {
             let why = format!(
                 "forbidden: User {:?} is not the agent of a node, which alone may open {PATH:?}",
@@ -40,6 +42,11 @@ impl Server {
             tracing::warn!("{why}");
             return Err(Status::new(426, "UpgradeRequired", why));
         }
-        upgrade::to_tunnel(ask, protocol, move |io| tunnels.serve(node, io))
+        let Some(life) = NodeLife::of(&self.core, &ask.user) else {
+            return Err(Status::new(403, "Forbidden", format!("forbidden: there is no Node {node:?} to connect")));
+        };
+        let server = Arc::clone(self);
+        // What the new Node of a name is asked is not for the agent of the old one.
+        upgrade::to_tunnel(ask, protocol, move |io| server.while_it_lives(Some(life), tunnels.serve(node, io)))
     }
 }

@@ -4,6 +4,7 @@
 use super::Server;
 use super::answer::{Body, object_bytes, response};
 use super::lines::{Change, Kind, View};
+use super::node_life::NodeLife;
 use crate::negotiate::{Accepted, Form, JSON, PROTOBUF_STREAM};
 use crate::protobuf;
 use crate::query::ListOptions;
@@ -277,10 +278,11 @@ impl Server {
         options: ListOptions,
         accepted: Accepted,
         include: Include,
+        life: Option<NodeLife>,
     ) -> Result<Response<Body>, Status> {
         let (sender, receiver) = mpsc::channel::<Vec<Bytes>>(QUEUE);
         let media_type = if accepted.streams_protobuf() { PROTOBUF_STREAM } else { JSON };
-        self.spawn_watch(target, options, accepted, include, sender)?;
+        self.spawn_watch(target, options, accepted, include, life, sender)?;
         let none = Vec::new().into_iter();
         let stream = futures::stream::unfold((receiver, none), |(mut receiver, mut chunk)| async move {
             loop {
@@ -295,13 +297,15 @@ impl Server {
         Ok(answer)
     }
 
-    /// Starts a watch that sends its lines, one event or a few at once, until its time is up or the receiver is gone.
+    /// Starts a watch that sends its lines, one event or a few at once, until its time is up, the receiver is gone, or the Node is
+    /// whose agent asks.
     pub(crate) fn spawn_watch(
         self: &Arc<Self>,
         target: Target,
         options: ListOptions,
         accepted: Accepted,
         include: Include,
+        life: Option<NodeLife>,
         sender: mpsc::Sender<Vec<Bytes>>,
     ) -> Result<(), Status> {
         let start = self.start(&target, &options)?;
@@ -310,10 +314,11 @@ impl Server {
         let resource = &encoder.target.served.resource;
         let namespaced = !encoder.target.namespace.is_empty();
         let open = self.metrics.watches(&resource.group, &resource.version, &resource.plural, namespaced);
-        tokio::spawn(async move {
+        let watching = async move {
             run(encoder, start, sender, deadline).await;
             drop(open);
-        });
+        };
+        tokio::spawn(self.while_it_lives(life, watching));
         Ok(())
     }
 }

@@ -3,6 +3,7 @@
 use super::Server;
 use super::answer::Body;
 use super::handle::Ask;
+use super::node_life::NodeLife;
 use super::upgrade;
 use crate::negotiate::Accepted;
 use crate::query::ListOptions;
@@ -28,7 +29,8 @@ impl Server {
     ) -> Result<Response<Body>, Status> {
         let (sender, events) = mpsc::channel::<Vec<Bytes>>(1);
         let binary = accepted.streams_protobuf();
-        self.spawn_watch(target, options, accepted, include, sender)?;
+        let life = NodeLife::of(&self.core, &ask.user);
+        self.spawn_watch(target, options, accepted, include, life, sender)?;
         upgrade::to_frames(ask, "", move |io| Box::pin(tell(io, events, binary)))
     }
 }

@@ -349,10 +349,11 @@ impl Core {
             }
             // what others than plugins put into a new object gets its defaults along with what plugins do
             ran |= plugin.mutates() || operation == Operation::Create;
+            let name = api::object::meta(object, "name").to_owned();
+            plugin.admit(&self.request(target, operation, &name, Some(object), old, user, dry_run))?;
             if !plugin.mutates() {
                 continue;
             }
-            let name = api::object::meta(object, "name").to_owned();
             let request = self.request(target, operation, &name, None, old, user, dry_run);
             plugin.mutate(&request, object).map_err(|status| admission::denied(plugin.mutator(), status))?;
         }

@@ -100,7 +100,8 @@ pub trait Tunnels: Send + Sync {
     /// What is spoken over such a connection, as the header `Upgrade` names it: with its version.
     fn protocol(&self) -> &'static str;
 
-    /// Speaks over the connection of a node's agent until either side ends it. A newer one takes the place of an older one.
+    /// Speaks over the connection of a node's agent until either side ends it. A newer one takes the place of an older one. The future is
+    /// dropped when the node is deleted, and the connection with it.
     fn serve(&self, node: String, io: Box<dyn Io>) -> BoxFuture<'static, ()>;
 }
 

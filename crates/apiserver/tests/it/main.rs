@@ -19,6 +19,7 @@ mod health;
 mod hostile;
 mod jobs;
 mod many;
+mod node_rights;
 mod parsers;
 mod plugins;
 mod policies;

@@ -6,6 +6,7 @@
 
 mod fit;
 mod flags;
+mod limits;
 mod verdict;
 
 use crate::args::RunArgs;
@@ -151,8 +152,8 @@ impl<'a> Preflight<'a> {
         if !self.args.no_checks {
             self.judge(cluster, &ready, python, taken, &nodes).await?;
         }
-        if let Some(note) = note {
-            eprintln!("{note}");
+        for said in note.into_iter().chain(limits::line(self.args, &nodes)) {
+            eprintln!("{said}");
         }
         Ok(ready)
     }

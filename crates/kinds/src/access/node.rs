@@ -23,13 +23,17 @@ pub fn authorize(user: &User, ask: &Ask<'_>, list: List<'_>) -> Option<String> {
         ("", "nodes") => (verb == "create" || writes || reads) && (name == node || verb == "create"),
         ("", "nodes/status") => writes && name == node,
         ("", "pods") if verb == "get" => bound().any(|pod| api::object::meta(&pod, "name") == name),
-        ("", "pods") if reads => selects(fields, "spec.nodeName", node),
+        ("", "pods") if reads => {
+            let is_own = || !namespace.is_empty() && bound().any(|pod| api::object::meta(&pod, "name") == name);
+            selects(fields, "spec.nodeName", node) || is_own()
+        }
         ("", "pods") => verb == "delete" && bound().any(|pod| api::object::meta(&pod, "name") == name),
         ("", "pods/status") => writes && bound().any(|pod| api::object::meta(&pod, "name") == name),
         // A list or a watch of one object by its name asks about that object; no other gets through.
-        ("", "secrets") => reads && used(name, bound(), secrets),
-        ("", "configmaps") => reads && used(name, bound(), config_maps),
-        ("", "serviceaccounts/token") => verb == "create" && used(name, bound(), accounts),
+        // Of all namespaces, a name says nothing: that of one pod's Secret may be another's in each of them.
+        ("", "secrets") => reads && !namespace.is_empty() && used(name, bound(), secrets),
+        ("", "configmaps") => reads && !namespace.is_empty() && used(name, bound(), config_maps),
+        ("", "serviceaccounts/token") => verb == "create" && !namespace.is_empty() && used(name, bound(), accounts),
         ("", "services") | ("node.k8s.io", "runtimeclasses") => reads,
         ("" | "events.k8s.io", "events") => verb == "create" || writes,
         ("coordination.k8s.io", "leases") => {
@@ -46,12 +50,14 @@ pub(super) fn node_of(pod: &Value) -> &str {
     api::object::text(&pod["spec"], "nodeName")
 }
 
-/// Whether a field selector asks for this value of this field, besides whatever else.
+/// Whether a field selector asks for this value of this field, besides whatever else. No agent needs to escape anything, and what
+/// follows an escaped comma is a part of a value, not a term.
 fn selects(selector: &str, field: &str, value: &str) -> bool {
-    selector.split(',').any(|term| {
-        let rest = term.trim().strip_prefix(field).and_then(|rest| rest.strip_prefix('='));
-        rest.map(|rest| rest.strip_prefix('=').unwrap_or(rest)) == Some(value)
-    })
+    !selector.contains('\\')
+        && selector.split(',').any(|term| {
+            let rest = term.trim().strip_prefix(field).and_then(|rest| rest.strip_prefix('='));
+            rest.map(|rest| rest.strip_prefix('=').unwrap_or(rest)) == Some(value)
+        })
 }
 
 /// Calls `visit` with the name of each object of a kind that a pod with this spec uses.
@@ -155,6 +161,7 @@ mod tests {
         for name in ["pull", "init", "from", "vol", "proj"] {
             assert!(may("get", "secrets", "ns", name, "") && may("watch", "secrets", "ns", name, ""), "{name}");
             assert!(!may("get", "secrets", "elsewhere", name, ""), "{name}");
+            assert!(!may("list", "secrets", "", name, "") && !may("watch", "secrets", "", name, ""), "{name}");
             assert!(!may("update", "secrets", "ns", name, ""), "{name}");
         }
         for name in ["theirs", "map", "", "none"] {
@@ -163,6 +170,7 @@ mod tests {
         assert!(!may("list", "secrets", "ns", "", "") && !may("list", "secrets", "", "", ""));
         for name in ["map", "volmap", "projmap"] {
             assert!(may("get", "configmaps", "ns", name, ""), "{name}");
+            assert!(!may("list", "configmaps", "", name, "") && !may("watch", "configmaps", "", name, ""), "{name}");
         }
         assert!(may("create", "serviceaccounts/token", "ns", "sa", ""));
         assert!(!may("create", "serviceaccounts/token", "ns", "other", ""));
@@ -170,9 +178,16 @@ mod tests {
         assert!(
             may("list", "pods", "", "", "spec.nodeName=one") && may("watch", "pods", "", "", "x=y,spec.nodeName==one")
         );
-        for selector in ["", "spec.nodeName=two", "spec.nodeName!=one", "metadata.name=one"] {
+        for selector in
+            ["", "spec.nodeName=two", "spec.nodeName!=one", "metadata.name=one", r"metadata.name!=x\,spec.nodeName=one"]
+        {
             assert!(!may("list", "pods", "", "", selector), "{selector}");
         }
+        assert!(
+            may("list", "pods", "ns", "a", "")
+                && !may("list", "pods", "ns", "b", "")
+                && !may("list", "pods", "", "a", "")
+        );
         assert!(may("delete", "pods", "ns", "a", "") && !may("delete", "pods", "ns", "b", ""));
         assert!(may("patch", "pods/status", "ns", "a", "") && !may("patch", "pods/status", "ns", "b", ""));
         assert!(!may("create", "pods", "ns", "", "") && !may("patch", "pods", "ns", "a", ""));

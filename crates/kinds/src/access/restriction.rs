@@ -39,8 +39,8 @@ impl Admission for NodeRestriction {
         false
     }
 
-    fn validate(&self, request: &Request<'_>) -> Result<Vec<String>, Status> {
-        let Some(node) = request.user.node() else { return Ok(Vec::new()) };
+    fn admit(&self, request: &Request<'_>) -> Result<(), Status> {
+        let Some(node) = request.user.node() else { return Ok(()) };
         let faults = match (request.group, request.resource, request.subresource) {
             ("", "nodes", _) => of_node(node, request),
             ("", "pods", _) => of_pod(node, request),
@@ -48,7 +48,15 @@ impl Admission for NodeRestriction {
             _ => Ok(()),
         };
         let forbid = |why: String| Status::forbidden(request.group, request.resource, request.name, &why);
-        faults.map(|()| Vec::new()).map_err(forbid)
+        faults.map_err(forbid)
+    }
+
+    fn validate(&self, request: &Request<'_>) -> Result<Vec<String>, Status> {
+        // all other writes were judged as they came in
+        if request.operation == Operation::Delete {
+            self.admit(request)?;
+        }
+        Ok(Vec::new())
     }
 }
 
@@ -61,17 +69,22 @@ fn of_node(node: &str, request: &Request<'_>) -> Result<(), String> {
     if asked != node {
         return Err(format!("node {node:?} is not allowed to modify node {asked:?}"));
     }
-    let (Some(new), "") = (request.object, request.subresource) else { return Ok(()) };
+    // Through a subresource as well: the status takes metadata along.
+    let Some(new) = request.object else { return Ok(()) };
     let nothing = Value::Null;
     let old = request.old_object.unwrap_or(&nothing);
     let is_new = request.old_object.is_none();
-    if new["spec"]["configSource"] != old["spec"]["configSource"] {
+    let source = &new["spec"]["configSource"];
+    if !source.is_null() && is_new {
+        return Err(format!("node {node:?} is not allowed to create pods with a non-nil configSource"));
+    }
+    if !source.is_null() && *source != old["spec"]["configSource"] {
         return Err(format!("node {node:?} is not allowed to update configSource to a new non-nil configSource"));
     }
-    if !is_new && new["spec"]["taints"] != old["spec"]["taints"] {
+    if !is_new && !same_list(&new["spec"]["taints"], &old["spec"]["taints"]) {
         return Err(format!("node {node:?} is not allowed to modify taints"));
     }
-    if !is_new && new["metadata"]["ownerReferences"] != old["metadata"]["ownerReferences"] {
+    if !is_new && !same_list(&new["metadata"]["ownerReferences"], &old["metadata"]["ownerReferences"]) {
         return Err(format!("node {node:?} is not allowed to modify ownerReferences"));
     }
     let mut forbidden = changed(new, old);
@@ -79,8 +92,16 @@ fn of_node(node: &str, request: &Request<'_>) -> Result<(), String> {
     if forbidden.is_empty() {
         return Ok(());
     }
-    let what = if is_new { "set the following labels" } else { "modify labels" };
-    Err(format!("node {node:?} is not allowed to {what}: {}", forbidden.join(", ")))
+    let forbidden = forbidden.join(", ");
+    Err(match is_new {
+        true => format!("node {node:?} is not allowed to set the following labels: {forbidden}"),
+        false => format!("is not allowed to modify labels: {forbidden}"),
+    })
+}
+
+/// Whether two lists hold the same; an absent one is empty.
+fn same_list(one: &Value, other: &Value) -> bool {
+    items(one).eq(items(other))
 }
 
 /// The labels that differ, ordered.
@@ -114,11 +135,23 @@ fn of_pod(node: &str, request: &Request<'_>) -> Result<(), String> {
             Err(format!("node {node:?} can only update pod status for pods with spec.nodeName set to itself"))
         }
         (_, "status") => {
-            let changes = request.object.is_some_and(|new| !changed(new, old).is_empty());
-            if changes { Err(format!("node {node:?} cannot update labels through pod status")) } else { Ok(()) }
+            let Some(new) = request.object else { return Ok(()) };
+            if !changed(new, old).is_empty() {
+                return Err(format!("node {node:?} cannot update labels through pod status"));
+            }
+            if claims(new) != claims(old) {
+                return Err(format!("node {node:?} cannot update resource claim statues")); // upstream's spelling
+            }
+            Ok(())
         }
         (_, other) => Err(format!("unexpected pod subresource {other:?}, only 'status' and 'eviction' are allowed")),
     }
+}
+
+/// The claims of resources that a pod's status names, with what they were given.
+fn claims(pod: &Value) -> Vec<(&str, Option<&str>)> {
+    let claims = items(&pod["status"]["resourceClaimStatuses"]);
+    claims.map(|claim| (text(claim, "name"), claim["resourceClaimName"].as_str())).collect()
 }
 
 /// Whether the agent of a node may have a token of a service account, by the TokenRequest that it sends. `pod`: by name, in the
@@ -207,7 +240,11 @@ mod tests {
             objects: &Nothing,
         };
         assert!(NodeRestriction.handles(operation, group, resource, subresource));
-        NodeRestriction.validate(&request).err().map(|status| status.message).unwrap_or_default()
+        let told = match operation {
+            Operation::Delete => NodeRestriction.validate(&request).map(|_| ()),
+            _ => NodeRestriction.admit(&request),
+        };
+        told.err().map(|status| status.message).unwrap_or_default()
     }
 
     #[test]
@@ -234,6 +271,23 @@ mod tests {
             assert!(taken_off.contains(label), "{taken_off}");
             assert_eq!(told(Update, "nodes", "one", labelled.clone(), labelled), "", "left as it is");
         }
+        for (what, written) in [
+            ("modify labels: node-role.kubernetes.io/x", node(json!({"node-role.kubernetes.io/x": ""}), Value::Null)),
+            ("modify taints", node(json!({}), json!([{"key": "k", "effect": "NoSchedule"}]))),
+            (
+                "modify ownerReferences",
+                Some(
+                    json!({"metadata": {"name": "one", "ownerReferences": [{"kind": "Node", "name": "one", "uid": "u"}]}}),
+                ),
+            ),
+        ] {
+            for path in ["nodes", "nodes/status"] {
+                let refused = told(Update, path, "one", written.clone(), node(json!({}), json!([])));
+                assert!(refused.contains(what), "{path}: {refused}");
+            }
+        }
+        let own = json!({"kubernetes.io/os": "linux", "mine": "y"});
+        assert_eq!(told(Update, "nodes/status", "one", node(own, json!([])), plain()), "");
         let tainted = node(json!({}), json!([{"key": "k", "effect": "NoSchedule"}]));
         assert_eq!(told(Create, "nodes", "one", tainted.clone(), None), "");
         assert!(told(Update, "nodes", "one", node(json!({}), Value::Null), tainted).contains("modify taints"));
@@ -249,6 +303,11 @@ mod tests {
         assert!(told(Update, "pods/status", "p", pod("two"), pod("two")).contains("can only update pod status"));
         let labelled = Some(json!({"metadata": {"name": "p", "labels": {"a": "b"}}, "spec": {"nodeName": "one"}}));
         assert!(told(Update, "pods/status", "p", labelled, pod("one")).contains("cannot update labels"));
+        let claiming = Some(json!({"metadata": {"name": "p"}, "spec": {"nodeName": "one"},
+            "status": {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "theirs"}]}}));
+        assert!(
+            told(Update, "pods/status", "p", claiming, pod("one")).contains("cannot update resource claim statues")
+        );
         assert!(!told(Create, "pods", "p", pod("one"), None).is_empty());
         assert!(!told(Update, "pods", "p", pod("one"), pod("one")).is_empty());
 

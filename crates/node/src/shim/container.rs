@@ -6,6 +6,7 @@
 
 use super::mounts;
 use super::process::{self, Command};
+use crate::host;
 use crate::http_get;
 use crate::orphans;
 use crate::wire::{ContainerLaunch, HttpGet};
@@ -166,8 +167,9 @@ impl Keeper<'_> {
                 setns(namespace, CloneFlags::CLONE_NEWNS).map_err(|e| format!("{path}: {}", e.desc()))?;
             }
         }
-        let ContainerLaunch { argv, env, working_dir, .. } = self.container;
-        process::spawn(&Command { argv, env, working_dir, cgroup: self.group }, stdin, stdout, stderr)
+        let ContainerLaunch { argv, env, working_dir, limits, .. } = self.container;
+        let oom_score = oom_score(limits.memory_request_bytes.unwrap_or(0), host::memory_bytes());
+        process::spawn(&Command { argv, env, working_dir, cgroup: self.group, oom_score }, stdin, stdout, stderr)
     }
 
     /// Waits for the main process, reaping whatever else ends meanwhile. Exit code as a shell's, and the signal or 0.
@@ -193,6 +195,13 @@ impl Keeper<'_> {
             }
         }
     }
+}
+
+/// What makes the kernel end the process first that is furthest over its request (the kubelet's numbers for pods that may use more
+/// than they request). All pods come before processes that are none.
+fn oom_score(request_bytes: u64, machine_bytes: u64) -> u16 {
+    let share = request_bytes.saturating_mul(1000).checked_div(machine_bytes).unwrap_or(0);
+    u16::try_from(1000_u64.saturating_sub(share).clamp(3, 999)).unwrap_or(999)
 }
 
 /// The most memory that one process among those that this one has reaped, or that they have, had resident.

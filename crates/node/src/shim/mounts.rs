@@ -232,7 +232,15 @@ fn copy_by_binding(original: &Path, stage: &Path) -> MountResult<()> {
     mount_tmpfs(stage, &format!("mode={mode:o}"))?;
     let is_dev = original == Path::new("/dev");
     let mut seen = BTreeSet::new();
-    for entry in context(fs::read_dir(original), || original.display().to_string())? {
+    let entries = match fs::read_dir(original) {
+        // The pod's own files go there; those of others it could not have listed either.
+        Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
+            crate::say!("{} may not be listed: the pod sees none of what is in it: {e}", original.display());
+            return Ok(());
+        }
+        other => context(other, || original.display().to_string())?,
+    };
+    for entry in entries {
         let entry = context(entry, || original.display().to_string())?;
         let name = entry.file_name();
         if !seen.insert(name.clone()) || (is_dev && is_machines_own_device(&name.to_string_lossy())) {

@@ -22,6 +22,8 @@ pub struct Command<'a> {
     pub working_dir: &'a Path,
     /// Where a process writes to enter its group.
     pub cgroup: Option<&'a File>,
+    /// From 0 to 1000: how far before others the kernel ends it where the machine has no memory left.
+    pub oom_score: u16,
 }
 
 /// Ends this process without running anything that belongs to the process it was forked from.
@@ -115,6 +117,8 @@ fn become_program(
     if let Some(procs) = command.cgroup {
         unistd::write(procs, b"0").map_err(on("cgroup of"))?;
     }
+    // A machine without memory must not lose its control plane to a pod. Where this may not be set, it is as before.
+    let _ = fs::write("/proc/self/oom_score_adj", command.oom_score.to_string());
     if unistd::isatty(stdin).unwrap_or(false) {
         control_terminal(stdin).map_err(on("terminal of"))?;
     }

@@ -111,6 +111,8 @@ struct Run {
     peak_memory_bytes: Option<u64>,
     post_start: PostStart,
     stop: Stop,
+    /// The agent ended it for the memory that it used: how much that was, and its words.
+    over_memory: Option<(u64, String)>,
     /// The container is gone, but somebody else holds its streams: they are waited for until then.
     drained_by: Option<Instant>,
 }
@@ -126,6 +128,8 @@ enum PostStart {
 /// A command executed in a container by request, or as a hook.
 struct Execution {
     keeper: Pid,
+    /// The container whose processes it joined.
+    container: usize,
     status: Option<File>,
     buffer: Vec<u8>,
     for_whom: ForWhom,
@@ -339,6 +343,7 @@ impl<'a> Supervisor<'a> {
                     peak_memory_bytes: None,
                     post_start: if spec.post_start.is_some() { PostStart::Runs } else { PostStart::Over },
                     stop: Stop::No,
+                    over_memory: None,
                     drained_by: None,
                 }));
             }

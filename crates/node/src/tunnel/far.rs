@@ -8,9 +8,13 @@ use bytes::Bytes;
 use futures::Stream;
 use std::future::Future;
 use std::io;
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, Join};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::io::ReaderStream;
+
+/// How long an agent may take to answer a request, before what follows the answer.
+const ANSWER_MAX: Duration = Duration::from_secs(30);
 
 /// A connection to the agent of a node.
 #[derive(Clone)]
@@ -47,13 +51,20 @@ impl Far {
         self.asking.is_closed()
     }
 
-    /// The stream once the agent has agreed, or its refusal.
+    /// The stream once the agent has agreed, or its refusal. An agent whose connection is alive may still not answer.
     async fn ask(&self, ask: &Ask) -> io::Result<Result<(From, To), String>> {
-        let (mut from, mut to) = self.asking.open().await?;
-        write_line(&mut to, ask).await?;
-        Ok(match read_line(&mut from).await? {
-            Reply::Ok => Ok((from, to)),
-            Reply::No(why) => Err(why),
+        let asked = async {
+            let (mut from, mut to) = self.asking.open().await?;
+            write_line(&mut to, ask).await?;
+            Ok(match read_line(&mut from).await? {
+                Reply::Ok => Ok((from, to)),
+                Reply::No(why) => Err(why),
+            })
+        };
+        tokio::time::timeout(ANSWER_MAX, asked).await.unwrap_or_else(|_| {
+            let seconds = ANSWER_MAX.as_secs();
+            let why = format!("the node's agent is connected, and did not answer within {seconds} s");
+            Err(io::Error::new(io::ErrorKind::TimedOut, why))
         })
     }
 

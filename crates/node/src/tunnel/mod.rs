@@ -140,6 +140,25 @@ mod tests {
         }
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn an_agent_that_answers_nothing_is_not_waited_for() {
+        let (server, agent) = tokio::io::duplex(1 << 16);
+        // it keeps the connection alive, takes each request, and is silent
+        let agent = tokio::spawn(mux::answering(agent, |from, to| async move {
+            let _held = (from, to);
+            std::future::pending::<()>().await;
+        }));
+        let (far, connection) = Far::connect(server).await.unwrap();
+        let connection = tokio::spawn(connection);
+        let why = "the node's agent is connected, and did not answer within 30 s";
+        assert_eq!(far.check("u").await.unwrap_err().to_string(), why);
+        assert_eq!(far.log("u", "pod", "c", LogOptions::default()).await.err().unwrap(), why);
+        assert_eq!(far.exec("u", ExecOptions::default()).await.err().unwrap(), why);
+        assert_eq!(far.port("u", 80).await.err().unwrap().to_string(), why);
+        agent.abort();
+        connection.abort();
+    }
+
     #[tokio::test]
     async fn a_pod_that_is_not_there() {
         let folder = tempfile::tempdir().unwrap();

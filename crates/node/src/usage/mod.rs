@@ -142,8 +142,35 @@ impl Measured {
     }
 }
 
-/// The containers of a pod that run. Each process that the shim started is the head of a tree: a container, or a command
-/// that was executed in one.
+/// A tree of processes that the shim started: a container, or a command that was executed in one.
+pub(crate) struct Running {
+    pub container: String,
+    pub attempt: u32,
+    /// The process above all others of the tree.
+    pub head: i32,
+}
+
+/// The trees of processes of a pod's containers that run.
+pub(crate) fn running(dir: &PodDir, shim: i32, table: &Table) -> Vec<Running> {
+    let mut known: BTreeMap<String, (u32, i32)> = BTreeMap::new();
+    for record in dir.read_journal().unwrap_or_default() {
+        match record.event {
+            Event::Running { container, attempt, pid } => drop(known.insert(container, (attempt, pid))),
+            Event::Exited { container, .. } => drop(known.remove(&container)),
+            _ => {}
+        }
+    }
+    let heads: BTreeMap<i32, &String> =
+        known.iter().filter_map(|(name, (_, pid))| Some((table.head(*pid, shim)?, name))).collect();
+    let of_head = |head: i32| {
+        // what was executed says not in which container: it counts to the first
+        let name = heads.get(&head).copied().or_else(|| known.keys().next())?;
+        Some(Running { container: name.clone(), attempt: known.get(name)?.0, head })
+    };
+    table.children(shim).filter_map(of_head).collect()
+}
+
+/// The containers of a pod that run, and what they use.
 fn containers(
     dir: &PodDir,
     shim: i32,
@@ -151,22 +178,9 @@ fn containers(
     sockets: Option<&BTreeMap<u64, Socket>>,
     has_gpus: bool,
 ) -> BTreeMap<String, Container> {
-    let mut running: BTreeMap<String, i32> = BTreeMap::new();
-    for record in dir.read_journal().unwrap_or_default() {
-        match record.event {
-            Event::Running { container, pid, .. } => drop(running.insert(container, pid)),
-            Event::Exited { container, .. } => drop(running.remove(&container)),
-            _ => {}
-        }
-    }
-    let mut out: BTreeMap<String, Container> =
-        running.keys().map(|name| (name.clone(), Container::default())).collect();
-    let heads: BTreeMap<i32, &String> =
-        running.iter().filter_map(|(name, pid)| Some((table.head(*pid, shim)?, name))).collect();
-    for head in table.children(shim) {
-        // what was executed says not in which container: it counts to the first
-        let Some(name) = heads.get(&head).copied().or_else(|| running.keys().next()) else { continue };
-        let container = out.entry(name.clone()).or_default();
+    let mut out: BTreeMap<String, Container> = BTreeMap::new();
+    for Running { container, head, .. } in running(dir, shim, table) {
+        let container = out.entry(container).or_default();
         let Some(owner) = table.get(head) else { continue };
         let mut cpu = Duration::ZERO;
         for process in table.tree(head) {

@@ -106,6 +106,13 @@ pub fn memory_bytes(pid: i32) -> Option<u64> {
     kilobytes("smaps_rollup", "Pss:").or_else(|| kilobytes("status", "VmRSS:")).map(|kilobytes| kilobytes * 1024)
 }
 
+/// All memory of a process that is resident, shared pages as a whole: never less than [`memory_bytes`], and cheap to ask for.
+pub fn resident_bytes(pid: i32) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
+    let pages: u64 = text.split_ascii_whitespace().nth(1)?.parse().ok()?;
+    Some(pages.saturating_mul(host::page_bytes()))
+}
+
 /// Bytes that a process has read from disks and written to them; `None` where that may not be seen.
 pub fn disk_bytes(pid: i32) -> Option<(u64, u64)> {
     let text = fs::read_to_string(format!("/proc/{pid}/io")).ok()?;
@@ -165,6 +172,8 @@ mod tests {
 
     #[test]
     fn this_process_has_memory() {
-        assert!(memory_bytes(std::process::id().cast_signed()).unwrap() > 100_000);
+        let own = std::process::id().cast_signed();
+        assert!(memory_bytes(own).unwrap() > 100_000);
+        assert!(resident_bytes(own).unwrap() > 100_000);
     }
 }

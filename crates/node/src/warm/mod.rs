@@ -144,8 +144,13 @@ impl Zygotes {
     /// The socket of a living zygote that fits, which is started if there is none.
     async fn find(&mut self, request: &Request) -> Result<String, String> {
         let Request { ask, not } = request;
-        self.zygotes
-            .retain_mut(|zygote| not.as_ref() != Some(&zygote.socket) && matches!(zygote.child.try_wait(), Ok(None)));
+        self.zygotes.retain_mut(|zygote| {
+            let is_out = not.as_ref() == Some(&zygote.socket);
+            if is_out {
+                let _ = zygote.child.start_kill(); // one that is stopped would not see the end of its input
+            }
+            !is_out && matches!(zygote.child.try_wait(), Ok(None))
+        });
         if let Some(zygote) = self.zygotes.iter_mut().find(|zygote| zygote.ask == *ask) {
             zygote.used = Instant::now();
             return Ok(zygote.socket.clone());

@@ -402,7 +402,12 @@ impl<W: World> Worker<W> {
                 let restarts = pod.spec.as_ref().and_then(|s| s.restart_policy.as_deref()) != Some("Never");
                 let what_follows = if restarts { ", will be restarted" } else { "" };
                 let message = format!("Container {container} failed {} probe{what_follows}", kind.to_lowercase());
-                let request = Request::Kill { container: container.clone(), message: message.clone(), grace_secs };
+                let request = Request::Kill {
+                    container: container.clone(),
+                    message: message.clone(),
+                    grace_secs,
+                    over_memory: None,
+                };
                 if self.ask(&request).await {
                     self.shared.world.event(&pod, EventType::Normal, "Killing", &message).await;
                 } else {

@@ -104,7 +104,10 @@ impl<W: World> Worker<W> {
                     (EventType::Warning, "Failed", format!("Error: {}", exit.message))
                 }
                 Event::Exited { container, exit, .. } if exit.code != 0 => {
-                    let text = format!("Container {container} exited with code {} ({})", exit.code, exit.reason);
+                    let mut text = format!("Container {container} exited with code {} ({})", exit.code, exit.reason);
+                    if exit.reason == "OOMKilled" && !exit.message.is_empty() {
+                        text += &format!(": {}", exit.message);
+                    }
                     (EventType::Warning, "Failed", text)
                 }
                 Event::Waiting { container, back_off_secs, .. } => {

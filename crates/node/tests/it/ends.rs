@@ -3,6 +3,7 @@
 use super::Node;
 use super::cluster::{PATIENCE, script};
 use super::lifecycle::until_no_process;
+use api::node::Limited;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, kill, sigaction};
 use nix::unistd::Pid;
 use node::cgroup::Support;
@@ -41,8 +42,8 @@ fn parent(pid: i32) -> i32 {
     field(pid, 1).parse().unwrap()
 }
 
-fn without_cgroups() -> Support {
-    Support { group: None, why_not: "not wanted".to_owned() }
+pub fn without_cgroups() -> Support {
+    Support { group: None, limits: Limited::without(&["memory", "cpu"], "not wanted") }
 }
 
 #[tokio::test]

@@ -6,6 +6,7 @@
 mod cluster;
 mod ends;
 mod lifecycle;
+mod memory;
 mod pods;
 mod probes;
 mod upgrade;

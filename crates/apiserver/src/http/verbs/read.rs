@@ -1,6 +1,7 @@
 //! Reading one object or a list of them, in the form that was asked for.
 
 use super::*;
+use crate::http::node_life::NodeLife;
 
 impl Server {
     pub(in crate::http) fn offer(served: &Served) -> Offer {
@@ -115,7 +116,8 @@ impl Server {
             if upgrade::wanted(&ask, "websocket") {
                 return self.watch_websocket(&ask, target, options, accepted, include);
             }
-            return self.watch(target, options, accepted, include);
+            let life = NodeLife::of(&self.core, &ask.user);
+            return self.watch(target, options, accepted, include, life);
         }
         let page = self.core.list(&target, &options)?;
         let served = &target.served;

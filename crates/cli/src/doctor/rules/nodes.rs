@@ -1,24 +1,38 @@
 //! The machine of a laptop's control plane: which limits it can enforce on pods, and which it cannot.
 
-use crate::doctor::facts::{Facts, Findings};
+use crate::codes::ErrorCode;
+use crate::doctor::facts::{Facts, Findings, Remedy, Severity};
+use api::node::{Enforced, LIMITS, Limited};
 use api::object::{annotation, meta};
 
-/// Says whether limits of memory and processors are enforced, and why not; the node agent writes it.
-const LIMITS: &str = "trainyard.dev/limits";
-
-/// A machine without a cgroup to lend is not faulty: this is information, not a warning.
+/// Limits that the kernel does not enforce: a job may use more than it was given, for a moment or for ever.
 pub(super) fn limits(facts: &Facts) -> Findings {
     let mut found = Findings::new("nodes");
     if facts.embedded().is_none() {
         return found;
     }
     for node in facts.nodes.items() {
-        let text = match annotation(node, LIMITS) {
-            Some("enforced") => "limits of memory and processors are enforced".to_owned(),
-            Some(why_not) => format!("limits are {why_not}"),
-            None => continue,
+        let object = format!("Node/{}", meta(node, "name"));
+        let Some(limits) = annotation(node, LIMITS).and_then(Limited::parse) else { continue };
+        let memory = match limits.memory {
+            Enforced::ByCgroup => "limits of memory are enforced",
+            Enforced::ByLooking => "limits of memory are enforced by looking once a second",
+            Enforced::No => "limits of memory are not enforced",
         };
-        found.ok(format!("Node/{}", meta(node, "name")), text);
+        let cpu = match limits.cpu {
+            Enforced::ByCgroup => "those of processors are enforced",
+            Enforced::ByLooking | Enforced::No => "those of processors are not enforced",
+        };
+        if (limits.memory, limits.cpu) == (Enforced::ByCgroup, Enforced::ByCgroup) {
+            found.ok(object, "limits of memory and processors are enforced");
+            continue;
+        }
+        let remedy = Remedy::why(
+            "to have the kernel enforce both, stop it and start it where cgroup v2 lends its controllers",
+            "systemd-run --user --scope -p Delegate=yes trainyard up",
+        );
+        let text = format!("{memory}, {cpu}: {}", limits.why_not);
+        found.add(ErrorCode::LimitsNotEnforced, Severity::Warning, object, text, remedy);
     }
     found
 }

@@ -121,7 +121,20 @@ fn a_machine_says_whether_limits_hold() {
     };
     let ours = "v1.36.3+trainyard-0.1.0";
     assert_eq!(found(ours, "enforced"), ["ok Node/here: limits of memory and processors are enforced"]);
-    assert_eq!(found(ours, "not enforced: no cgroup"), ["ok Node/here: limits are not enforced: no cgroup"]);
+    let cases = [
+        (
+            "memory watched, cpu not enforced: no cgroup",
+            "limits of memory are enforced by looking once a second, those of processors are not enforced: no cgroup",
+        ),
+        ("cpu not enforced: no cpu", "limits of memory are enforced, those of processors are not enforced: no cpu"),
+        (
+            "not enforced: no cgroup",
+            "limits of memory are not enforced, those of processors are not enforced: no cgroup",
+        ),
+    ];
+    for (said, told) in cases {
+        assert_eq!(found(ours, said), [format!("warning Node/here: {told}")]);
+    }
     assert!(found("v1.36.3", "enforced").is_empty());
 }
 

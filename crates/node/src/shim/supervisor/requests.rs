@@ -41,7 +41,13 @@ impl Supervisor<'_> {
             }
             Hook::HttpGet(get) => {
                 let (keeper, status) = container::fetch(get).map_err(|e| e.desc().to_owned())?;
-                self.executions.push(Execution { keeper, status: Some(status), buffer: Vec::new(), for_whom });
+                self.executions.push(Execution {
+                    keeper,
+                    container: index,
+                    status: Some(status),
+                    buffer: Vec::new(),
+                    for_whom,
+                });
                 Ok(())
             }
             Hook::Invalid(why) => Err(why.clone()),
@@ -106,7 +112,13 @@ impl Supervisor<'_> {
             spec.env.push(("TERM".to_owned(), "xterm".to_owned()));
         }
         let (keeper, status) = container::execute(&spec, view, group, streams).map_err(|e| e.desc().to_owned())?;
-        self.executions.push(Execution { keeper, status: Some(status), buffer: Vec::new(), for_whom });
+        self.executions.push(Execution {
+            keeper,
+            container: index,
+            status: Some(status),
+            buffer: Vec::new(),
+            for_whom,
+        });
         Ok(())
     }
 
@@ -176,11 +188,13 @@ impl Supervisor<'_> {
                 }
             }
             Request::Stop { grace_secs } => self.stop(StopReason::Deleted, grace_secs),
-            Request::Kill { container, message, grace_secs } => {
+            Request::Kill { container, message, grace_secs, over_memory } => {
                 crate::say!("{} kill {container}: {message}", clock::now());
                 let grace = Duration::from_secs(grace_secs.unwrap_or(self.launch.grace_secs));
-                if let Some(index) = self.find(&container) {
-                    self.ask_to_stop(index, after(Instant::now(), grace));
+                match (self.find(&container), over_memory) {
+                    (Some(index), Some(over)) => self.end_for_memory(index, over, message),
+                    (Some(index), None) => self.ask_to_stop(index, after(Instant::now(), grace)),
+                    (None, _) => {}
                 }
             }
             Request::Started { container } => {

@@ -2,7 +2,7 @@
 
 use super::super::container::KILL_ALL;
 use super::{Managed, Role, State, Supervisor};
-use crate::wire::{Event, Hook, HookKind, StopReason};
+use crate::wire::{Event, Hook, HookKind, OverMemory, StopReason};
 use api::time::after;
 use nix::sys::signal::{Signal, kill};
 use std::time::{Duration, Instant};
@@ -86,6 +86,22 @@ impl Supervisor<'_> {
         };
         if let State::Running(run) = &mut self.containers[index].state {
             run.stop = Stop::Hook { until, kill_at, ran };
+        }
+    }
+
+    /// Kills a container and what is executed in it, for the memory that they use: no hook, and no time to use more.
+    pub(super) fn end_for_memory(&mut self, index: usize, over: OverMemory, message: String) {
+        let container = &mut self.containers[index];
+        // The agent may have looked at an attempt that has ended since.
+        let State::Running(run) = &mut container.state else { return };
+        if container.attempt != over.attempt || run.over_memory.is_some() {
+            return;
+        }
+        run.over_memory = Some((over.used_bytes, message));
+        run.stop = Stop::Killed;
+        let _ = kill(run.keeper, KILL_ALL);
+        for execution in self.executions.iter().filter(|execution| execution.container == index) {
+            let _ = kill(execution.keeper, KILL_ALL);
         }
     }
 

@@ -95,9 +95,17 @@ impl Supervisor<'_> {
         if let Some(Said::Exited { peak_memory_bytes, .. }) = &run.said {
             run.peak_memory_bytes = run.peak_memory_bytes.or(*peak_memory_bytes);
         }
+        let over_memory = run.over_memory.take();
+        if let Some((used, _)) = &over_memory {
+            // Of several processes the kernel reports the largest one only.
+            run.peak_memory_bytes = run.peak_memory_bytes.max(Some(*used));
+        }
         let (code, signal, reason, message) = match run.said.take() {
             Some(Said::Failed { message }) => (START_ERROR_CODE, None, "StartError", message),
             Some(Said::Exited { code: 0, .. }) => (0, None, "Completed", String::new()),
+            Some(Said::Exited { .. } | Said::Started(_)) | None if over_memory.is_some() => {
+                (137, Some(9), "OOMKilled", over_memory.map(|(_, words)| words).unwrap_or_default())
+            }
             Some(Said::Exited { code, signal, .. }) => {
                 let oom = !was_killed_by_us
                     && match run.oom_kills {

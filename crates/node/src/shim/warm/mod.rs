@@ -12,18 +12,23 @@ use plan::{Environment, Plan};
 use ranks::{Prepared, Rank};
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, ErrorKind, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+use std::time::Duration;
 
 /// What a zygote for torchrun's scripts imports.
 const MODULES: [&str; 2] = ["torch", "torch.distributed"];
 /// How often a zygote that is out of date is asked to be replaced.
 const ATTEMPTS: usize = 3;
+/// How long a zygote may take to fork ranks and make them ready: one that is stopped never does.
+const READY_MAX: Duration = Duration::from_secs(10);
+/// How long the agent may take to name a zygote, which it may have to start first. A cold start imports by itself meanwhile.
+const ASKED_MAX: Duration = Duration::from_secs(45);
 /// Exit code of a command that cannot be started, as a shell has it.
 const NOT_FOUND: u8 = 127;
 
@@ -61,11 +66,19 @@ fn prepare(dir: &Path, words: &[OsString]) -> Result<(Plan, Vec<Rank>), String> 
     };
     let mut request = Request { ask, not: None };
     for _ in 0..ATTEMPTS {
-        let socket = match asked(dir, &request).map_err(|e| format!("the control plane does not answer: {e}"))? {
-            Answer::Socket(socket) => socket,
-            Answer::Cold(why) => return Err(why),
-        };
-        let prepared = ranks::prepare(&plan, &folder, || connect(dir, &socket));
+        let socket =
+            match asked(dir, &request).map_err(|e| format!("the node's agent names no process that waits: {e}"))? {
+                Answer::Socket(socket) => socket,
+                Answer::Cold(why) => return Err(why),
+            };
+        let prepared = ranks::prepare(&plan, &folder, READY_MAX, || connect(dir, &socket));
+        if prepared.as_ref().is_err_and(|error| matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)) {
+            // To wait for another one's import would take as long as the import does. The next start finds it.
+            request.not = Some(socket);
+            let _ = tell(dir, &request);
+            let seconds = READY_MAX.as_secs();
+            return Err(format!("the process that waits with torch did not answer within {seconds} s; it is replaced"));
+        }
         match prepared.map_err(|e| format!("the process that waits with torch: {e}")) {
             Ok(Prepared::Ready(ranks)) => return Ok((plan, ranks)),
             Ok(Prepared::Refused(why)) => return Err(why),
@@ -111,11 +124,25 @@ fn connect(dir: &Path, name: &str) -> io::Result<UnixStream> {
 
 /// Asks the agent for a zygote; waits while one is started.
 fn asked(dir: &Path, request: &Request) -> io::Result<Answer> {
+    let stream = tell(dir, request)?;
+    stream.set_read_timeout(Some(ASKED_MAX))?;
+    let mut answer = String::new();
+    let read = BufReader::new(stream).read_line(&mut answer);
+    read.map_err(|error| match error.kind() {
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+            io::Error::other(format!("no process with torch was ready within {} s", ASKED_MAX.as_secs()))
+        }
+        _ => error,
+    })?;
+    serde_json::from_str(&answer).map_err(io::Error::other)
+}
+
+/// Sends the agent a request; where its answer comes.
+fn tell(dir: &Path, request: &Request) -> io::Result<UnixStream> {
     let mut stream = connect(dir, SOCKET)?;
+    stream.set_write_timeout(Some(READY_MAX))?;
     let mut line = serde_json::to_vec(request)?;
     line.push(b'\n');
     stream.write_all(&line)?;
-    let mut answer = String::new();
-    BufReader::new(stream).read_line(&mut answer)?;
-    serde_json::from_str(&answer).map_err(io::Error::other)
+    Ok(stream)
 }

@@ -66,14 +66,21 @@ pub enum Prepared {
 /// Has every rank forked and made ready. Unless all are, none runs: a guardian whose launcher hangs up kills its rank.
 ///
 /// # Errors
-/// The zygote is gone, or the machine refuses.
-pub fn prepare(plan: &Plan, folder: &Path, connect: impl Fn() -> io::Result<UnixStream>) -> io::Result<Prepared> {
+/// The zygote is gone or does not answer in time, or the machine refuses.
+pub fn prepare(
+    plan: &Plan,
+    folder: &Path,
+    patience: Duration,
+    connect: impl Fn() -> io::Result<UnixStream>,
+) -> io::Result<Prepared> {
     let namespaces = NAMESPACES.map(|name| File::open(format!("/proc/self/ns/{name}")));
     let namespaces = namespaces.into_iter().collect::<io::Result<Vec<File>>>()?;
     let mut ranks = Vec::new();
     // all are asked before any answer is waited for: they are made ready side by side
     for env in &plan.ranks {
         let mut stream = connect()?;
+        stream.set_read_timeout(Some(patience))?;
+        stream.set_write_timeout(Some(patience))?;
         let (output, ends) = if plan.tee { pipes()? } else { (Vec::new(), Vec::new()) };
         let streams: [RawFd; 3] = match &ends[..] {
             [stdout, stderr] => [0, stdout.as_raw_fd(), stderr.as_raw_fd()],
@@ -92,6 +99,10 @@ pub fn prepare(plan: &Plan, folder: &Path, connect: impl Fn() -> io::Result<Unix
     for rank in &mut ranks {
         match read(&mut rank.guardian)? {
             Some(Said::Ready { pid }) => {
+                // a rank is forked from a process outside of the pod
+                if let Ok(own) = std::fs::read("/proc/self/oom_score_adj") {
+                    let _ = std::fs::write(format!("/proc/{pid}/oom_score_adj"), own);
+                }
                 if let Err(e) = crate::cgroup::bring(pid) {
                     return Ok(Prepared::Refused(format!("the pod's limits would not hold: cgroup: {e}")));
                 }
@@ -100,6 +111,11 @@ pub fn prepare(plan: &Plan, folder: &Path, connect: impl Fn() -> io::Result<Unix
             Some(Said::Refused { cold, .. }) => return Ok(Prepared::Refused(cold)),
             Some(Said::Ended { .. }) | None => return Err(io::ErrorKind::UnexpectedEof.into()),
         }
+    }
+    for rank in &ranks {
+        // how long the rank runs is its own affair
+        rank.guardian.get_ref().set_read_timeout(None)?;
+        rank.guardian.get_ref().set_write_timeout(None)?;
     }
     Ok(Prepared::Ready(ranks))
 }
@@ -255,4 +271,23 @@ fn mark(local: usize, stream: File, is_error: bool, told: &Sender<Happened>) {
     }
     let _ = io::stdout().flush();
     let _ = told.send(Happened::Drained);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+    use std::os::unix::net::UnixListener;
+
+    #[test]
+    fn a_zygote_that_does_not_answer_is_not_waited_for() {
+        let tmp = tempfile::tempdir().unwrap();
+        let path = tmp.path().join("s");
+        // as one that is stopped: the kernel takes the connection, and nobody reads from it
+        let _listener = UnixListener::bind(&path).unwrap();
+        let argv = vec!["train.py".to_owned()];
+        let plan = Plan { python: None, argv, ranks: vec![BTreeMap::new(); 2], tee: false, first_rank: 0 };
+        let ready = prepare(&plan, Path::new("/"), Duration::from_millis(50), || UnixStream::connect(&path));
+        assert_eq!(ready.unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    }
 }
