@@ -130,14 +130,15 @@ async fn carry_out(command: Command, global: &args::Global) -> Result<u8, CliErr
             let done = async {
                 resolved::names(&mut command, &cluster).await?;
                 if let Some(named) = mpijob::named(&command) {
-                    return mpijob::on(&named?, &cluster, global).await;
+                    let done = mpijob::on(&named?, &cluster, global).await;
+                    return done.map_err(|error| mpijob::told(error, &cluster));
                 }
                 match trials::named(&command, &cluster).await {
                     Some(done) => done,
                     None => ask(command, &cluster).await,
                 }
             };
-            done.await.map_err(|error| mpijob::told(error, &cluster))
+            done.await.map_err(|error| error.at(&cluster))
         }
     }
 }

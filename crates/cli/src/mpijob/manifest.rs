@@ -166,7 +166,9 @@ fn variables(flags: &[String]) -> Result<Vec<(String, String)>, CliError> {
     for flag in flags {
         let (name, value) = flag.split_once('=').ok_or_else(|| wrong(format!("--env {flag:?}: must be NAME=VALUE")))?;
         let is_word = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
-        if name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) || !name.chars().all(is_word) {
+        // mpirun would take one that begins with a dash for a flag
+        let is_begun = name.starts_with(|c: char| c.is_ascii_alphabetic() || "._".contains(c));
+        if !is_begun || !name.chars().all(is_word) {
             return Err(wrong(format!("--env {flag:?}: {name:?} is no name of a variable")));
         }
         match variables.iter_mut().find(|(known, _)| known == name) {
