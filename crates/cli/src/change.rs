@@ -91,7 +91,7 @@ async fn selected(cluster: &Cluster, args: &DeleteArgs) -> Result<Vec<Subject>, 
 /// Names what will be deleted; in a terminal asks first.
 fn agreed(jobs: &[Subject], args: &DeleteArgs) -> Result<bool, CliError> {
     if jobs.is_empty() {
-        eprintln!("no job is meant: nothing is deleted");
+        eprintln!("no job matches the flags; nothing is deleted");
         return Ok(false);
     }
     let running = jobs.iter().filter(|job| !job.is_finished()).count();

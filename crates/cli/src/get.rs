@@ -126,7 +126,7 @@ fn nothing(cluster: &Cluster, args: &GetArgs) -> String {
         false => format!("in namespace {}", cluster.namespace),
     };
     match args.state.is_some() || args.selector.is_some() {
-        true => format!("no job {place} is as the flags ask; all of them: trainyard get{}", cluster.flags),
+        true => format!("no job {place} matches the flags; list all jobs: trainyard get{}", cluster.flags),
         false => format!("no jobs {place}; start one with: trainyard run SCRIPT"),
     }
 }

@@ -244,7 +244,9 @@ fn say_next(name: &str, flags: &str) {
 /// `--env` flags, each NAME=VALUE.
 fn variables(flags: &[String]) -> Result<Vec<(String, String)>, CliError> {
     let pairs = flags.iter().map(|flag| match flag.split_once('=') {
-        Some((name, value)) if env_name_faults(name).is_empty() && !name.starts_with('-') => Ok((name.to_owned(), value.to_owned())),
+        Some((name, value)) if env_name_faults(name).is_empty() && !name.starts_with('-') => {
+            Ok((name.to_owned(), value.to_owned()))
+        }
         _ => Err(CliError::Usage(ErrorCode::FlagRefused, format!("--env {flag:?} is not NAME=VALUE"))),
     });
     pairs.collect()

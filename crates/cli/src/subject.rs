@@ -181,7 +181,7 @@ impl Subject {
         CliError::Usage(
             ErrorCode::FlagRefused,
             format!(
-                "search {name:?} has no processes of its own, its trials have{next}\n  all trials: trainyard trials {name}{}",
+                "search {name:?} has no processes of its own; only its trials do{next}\n  all trials: trainyard trials {name}{}",
                 cluster.flags
             ),
         )

@@ -80,7 +80,7 @@ fn refuse_lost_database(home: &Home) -> Result<(), UpError> {
     }
     let (database, left) = (database.display(), left.join(", "));
     let why = format!(
-        "the database {database} is missing or empty, though jobs were here: {left}; an empty one would end their pods; put it \
+        "the database {database} is missing or empty, but files of earlier jobs exist: {left}; an empty one would end their pods; put it \
          back, or restore a backup: trainyard restore FILE --force; to begin anew, remove those folders"
     );
     Err(UpError::Usage(ErrorCode::DatabaseUnopened, why))

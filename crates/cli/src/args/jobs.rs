@@ -140,7 +140,7 @@ pub struct GetArgs {
     /// Jobs of all namespaces
     #[arg(short = 'A', long)]
     pub all_namespaces: bool,
-    /// Only jobs in this state: pending, running, suspended, complete, failed, restarting
+    /// Only jobs in this state: pending, running, suspended, complete, failed, restarting, crashloop
     #[arg(long, value_name = "STATE", conflicts_with = "job")]
     pub state: Option<String>,
     /// Only jobs with these labels (NAME=VALUE,…)

@@ -267,7 +267,7 @@ pub struct InitializeArgs {
     /// Only compare the folder with its source, byte for byte where the source tells a checksum
     #[arg(long, conflicts_with = "dry_run")]
     pub verify: bool,
-    /// Fail, and write nothing, if a name cannot be a file of the folder [default: leave out that file, $STRICT]
+    /// Fail and write nothing if a name cannot be a file [default: skip that file; $STRICT]
     #[arg(long)]
     pub strict: bool,
     /// json: {files: [{path, size, state}], bytes, bytesFetched, seconds, leftOut} on stdout

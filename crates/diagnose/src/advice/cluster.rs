@@ -315,7 +315,7 @@ fn unstarted(reason: Reason) -> Option<Advice> {
                 "a container cannot be started",
             ],
             &[
-                ("@local images are ignored: the command has to be on the PATH of this machine", "which {command}"),
+                ("@local put the command on this machine's PATH; images are ignored here", "which {command}"),
                 ("@cluster the image must have it: use another (--image) or another command", ""),
                 ("remove the job, and make it again with another command", "trainyard delete {job}{flags}"),
             ],

@@ -28,7 +28,7 @@ pub(super) fn limits(facts: &Facts) -> Findings {
             continue;
         }
         let remedy = Remedy::why(
-            "to have the kernel enforce both, stop it and start it where cgroup v2 lends its controllers",
+            "to have the kernel enforce both, restart the control plane in a scope that can use cgroup v2",
             "systemd-run --user --scope -p Delegate=yes trainyard up",
         );
         let text = format!("{memory}, {cpu}: {}", limits.why_not);

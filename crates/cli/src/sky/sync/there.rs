@@ -249,7 +249,7 @@ async fn one(sky: &Sky, pod: &str, tree: &Tree, to: &str) -> Result<(), String> 
         // the other end hangs up when it has all, and says nothing more
         let rest = tokio::io::copy(&mut (&mut out).take(REST_MAX), &mut tokio::io::sink()).await;
         if rest.is_ok_and(|count| count >= REST_MAX) {
-            return Err(format!("the machine goes on after the archive's end: {} KiB were read", REST_MAX >> 10));
+            return Err(format!("the machine sent more than {} KiB after the end of the archive", REST_MAX >> 10));
         }
         Ok(input)
     };
