@@ -16,7 +16,7 @@ pub fn replay(recorded: &Json) -> Vec<(String, Option<String>)> {
             let got = match parse(&all, &words) {
                 // an option of ours may be near to what was meant
                 Err(error) if error.message.contains("--catalog") => return None,
-                Err(error) => ("error", format!("{error}\n")),
+                Err(error) => ("error", format!("{}\n", without_near_command(&error.to_string(), &wanted))),
                 Ok(Parsed::Help(text)) => {
                     let first = text.lines().next().unwrap_or_default().trim_start_matches("Usage: ");
                     let path: Vec<&str> = first.split(' ').take_while(|word| !word.starts_with('[')).collect();
@@ -49,4 +49,12 @@ pub fn replay(recorded: &Json) -> Vec<(String, Option<String>)> {
         (words.join(" "), difference)
     });
     replayed.collect()
+}
+
+/// What is said of an unknown command, without the near one that we name on purpose and SkyPilot does not.
+fn without_near_command<'a>(told: &'a str, wanted: &str) -> &'a str {
+    match told.rsplit_once(" Did you mean ") {
+        Some((plain, _)) if plain.contains("No such command ") && wanted.trim_end() == plain => plain,
+        _ => told,
+    }
 }
