@@ -475,6 +475,12 @@ def scenario(cluster: Cluster, replica: Replica) -> None:
         "trainJobTemplate": {"spec": {"runtimeRef": {"name": "torch-distributed"}}}}}  # fmt: skip
     apply(search)
     wait_for("the status of the search", lambda: cluster.get("-n", "rights", "optimizationjob", "search").get("status"))
+    # a job that prints its metrics, and the pod that its rank 0 would be
+    apply(of("prints", "plain", {"trainyard.dev/metrics": "loss"}))
+    labels = {f"jobset.sigs.k8s.io/{key}": value for key, value in (("jobset-name", "prints"), ("job-index", "0"), ("replicatedjob-name", "node"))}
+    apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "prints", "labels": labels}, "spec": {"containers": [{"name": "node", "image": "x"}]}})
+    state = {"name": "node", "image": "x", "imageID": "", "ready": True, "restartCount": 0, "state": {"running": {}}}
+    cluster.kubectl("-n", "rights", "patch", "pod", "prints", "--type=merge", "--subresource=status", "-p", json.dumps({"status": {"containerStatuses": [state]}}))
     path = "trainer.kubeflow.org/v1alpha1/namespaces/rights/trainjobs/keys/status"
     token = cluster.kubectl("-n", "rights", "create", "token", "default", f"--audience={path}").strip()
     authority = cluster.get("-n", "rights", "configmap", "keys-tls-config")["data"]["ca.crt"]

@@ -44,7 +44,12 @@ pub(crate) async fn shell(cluster: &Cluster, args: &ShellArgs) -> Result<u8, Cli
 
 /// The command, begun in the folder of the rank and with the variables that its launcher told it. A container knows neither: a
 /// script may change its folder, and torchrun and mpirun tell each rank its own. Known for pods of this machine only.
-fn where_the_rank_runs(cluster: &Cluster, pod: &Value, rank: Option<i64>, command: Vec<String>) -> Vec<String> {
+pub(crate) fn where_the_rank_runs(
+    cluster: &Cluster,
+    pod: &Value,
+    rank: Option<i64>,
+    command: Vec<String>,
+) -> Vec<String> {
     let host = object::text(&pod["spec"], "hostname");
     let Some(place) = cluster.local.then(|| crate::processes::workplace(host, rank)).flatten() else { return command };
     let Some(folder) = place.folder.to_str() else { return command };
@@ -54,7 +59,12 @@ fn where_the_rank_runs(cluster: &Cluster, pod: &Value, rank: Option<i64>, comman
 }
 
 /// The pod of this rank or step; where neither is named, that of rank 0, or the first that runs.
-async fn running_pod(cluster: &Cluster, job: &str, rank: Option<i64>, step: Option<&str>) -> Result<Value, CliError> {
+pub(crate) async fn running_pod(
+    cluster: &Cluster,
+    job: &str,
+    rank: Option<i64>,
+    step: Option<&str>,
+) -> Result<Value, CliError> {
     let subject = Subject::find(cluster, job).await?;
     let Some(labels) = subject.pods() else {
         return Err(subject.without_pods(cluster, "exec").await);
@@ -108,8 +118,14 @@ fn container(pod: &Value) -> Option<&str> {
     named.or_else(|| pod["spec"]["containers"][0]["name"].as_str())
 }
 
-/// Runs a command to its end, with our input and output; its exit code.
-async fn run(cluster: &Cluster, pod: &Value, command: Vec<String>, stdin: bool, tty: bool) -> Result<u8, CliError> {
+/// Begins a command in the pod's container.
+pub(crate) async fn begin(
+    cluster: &Cluster,
+    pod: &Value,
+    command: Vec<String>,
+    stdin: bool,
+    tty: bool,
+) -> Result<AttachedProcess, CliError> {
     let name = object::meta(pod, "name");
     let api: Api<Pod> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
     let asked = AttachParams {
@@ -122,13 +138,19 @@ async fn run(cluster: &Cluster, pod: &Value, command: Vec<String>, stdin: bool, 
         max_stdout_buf_size: Some(BUFFER),
         max_stderr_buf_size: Some(BUFFER),
     };
-    let mut process = api.exec(name, command, &asked).await.map_err(|error| match error {
+    api.exec(name, command, &asked).await.map_err(|error| match error {
         kube::Error::UpgradeConnection(why) => {
             let right = "you need the right to create and get pods/exec in the namespace";
             CliError::Api(ErrorCode::ExecRefused, format!("pod {name} takes no command: {why}; {right}"))
         }
         other => other.into(),
-    })?;
+    })
+}
+
+/// Runs a command to its end, with our input and output; its exit code.
+async fn run(cluster: &Cluster, pod: &Value, command: Vec<String>, stdin: bool, tty: bool) -> Result<u8, CliError> {
+    let name = object::meta(pod, "name");
+    let mut process = begin(cluster, pod, command, stdin, tty).await?;
     let mut terminate = signal(SignalKind::terminate()).map_err(terminal::error)?;
     let mut hang_up = signal(SignalKind::hangup()).map_err(terminal::error)?;
     // back to what it was when this function ends, however it does
@@ -188,7 +210,7 @@ async fn resize(sizes: Option<futures::channel::mpsc::Sender<TerminalSize>>) {
 }
 
 /// What a command came to: its exit code, or why there is none.
-fn outcome(status: Option<Status>, pod: &str) -> Result<u8, CliError> {
+pub(crate) fn outcome(status: Option<Status>, pod: &str) -> Result<u8, CliError> {
     let Some(status) = status else {
         return Err(CliError::Api(
             ErrorCode::StreamLost,

@@ -19,6 +19,7 @@ mod code;
 pub mod codes;
 pub mod complete;
 pub mod connect;
+mod cp;
 mod create;
 pub mod daemon;
 pub mod damaged;
@@ -70,6 +71,7 @@ mod ship;
 pub mod sky;
 mod subject;
 mod sweep;
+mod tensorboard;
 mod terminal;
 mod top;
 mod trials;
@@ -151,6 +153,7 @@ async fn ask(command: Command, cluster: &Cluster) -> Result<u8, CliError> {
         Command::Logs(args) => logs::logs(cluster, &args).await,
         Command::Top(args) => top::top(cluster, &args).await,
         Command::Exec(args) => exec::exec(cluster, &args).await,
+        Command::Cp(args) => cp::cp(cluster, &args).await,
         Command::Shell(args) => exec::shell(cluster, &args).await,
         Command::Apply(args) => apply::apply(cluster, &args).await,
         Command::Metrics(args) => metrics::metrics(cluster, &args).await,

@@ -8,7 +8,7 @@ use crate::results;
 use crate::ship::MOUNT;
 use api::object;
 use api::trainer::API_VERSION;
-use api::trainer::annotations::{FAILURE_POLICY, RETRIES, RETRY_BACKOFF};
+use api::trainer::annotations::{FAILURE_POLICY, METRICS, RETRIES, RETRY_BACKOFF};
 use api::trainer::names::{LABEL_ANCESTOR, LABEL_FRAMEWORK, LABEL_JOBSET_NAME, NODE, RANK_FIELD_PATH, TRAINER_PORT};
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
@@ -183,6 +183,9 @@ pub(crate) fn manifest(draft: Draft<'_>, pods: &Pods) -> Value {
     if let Some(retries) = args.retries.filter(|retries| *retries > 0) {
         annotations.insert(RETRIES.to_owned(), retries.to_string().into());
         annotations.insert(RETRY_BACKOFF.to_owned(), FIRST_RETRY_AFTER.into());
+    }
+    if !args.metrics.is_empty() {
+        annotations.insert(METRICS.to_owned(), args.metrics.join("\n").into());
     }
     if let Some(timeout) = args.timeout {
         // The deadline counts from the creation, whose time has lost its fraction of a second.

@@ -7,11 +7,15 @@ use crate::error::CliError;
 use crate::exit;
 use crate::output;
 use crate::progress;
+use crate::tensorboard;
 use crate::view::{Phase, short_duration};
+use api::foreign::visible_line;
 use api::history;
 use api::object;
+use api::trainer::annotations::METRICS;
 use jiff::Timestamp;
 use serde_json::Value;
+use std::path::Path;
 
 /// Width of a sparkline in characters.
 const SPARK: usize = 32;
@@ -53,8 +57,24 @@ pub(crate) async fn metrics(cluster: &Cluster, args: &MetricsArgs) -> Result<u8,
             metrics.retain(|metric| names.iter().any(|name| metric["name"] == **name));
         }
     }
-    show(courses, &names, args.output);
+    match &args.tensorboard {
+        Some(folder) => courses.iter().try_for_each(|course| exported(folder, course))?,
+        None => show(courses, &names, args.output),
+    }
     Ok(exit::OK)
+}
+
+/// Writes the file of a job for TensorBoard, and says where it is.
+fn exported(folder: &Path, course: &Course) -> Result<(), CliError> {
+    if course.reports.is_empty() {
+        silent(course);
+        return Ok(());
+    }
+    let file = tensorboard::export(folder, &course.name, &course.reports)?;
+    let count = course.reports.len();
+    eprintln!("{count} {} of job {}:", if count == 1 { "report" } else { "reports" }, course.name);
+    println!("{}", file.display());
+    Ok(())
 }
 
 /// Prints them: of several jobs the tables have a column that says whose a line is, and data are a list.
@@ -104,11 +124,16 @@ fn show(mut courses: Vec<Course>, names: &[String], format: MetricsFormat) {
 
 /// Says that a job has reported nothing, and how it can.
 fn silent(course: &Course) {
-    let state = Phase::of(&course.job).as_str().to_lowercase();
-    eprintln!(
-        "TrainJob \"{}\" is {state} and has reported nothing; how a script reports, in ten lines: docs/metrics.md",
-        course.name
-    );
+    let (name, state) = (&course.name, Phase::of(&course.job).as_str().to_lowercase());
+    match object::annotation(&course.job, METRICS) {
+        Some(patterns) => eprintln!(
+            "TrainJob \"{name}\" is {state} and has reported nothing; rank 0 has printed no line with {}",
+            visible_line(&patterns.lines().collect::<Vec<_>>().join(" or ")),
+        ),
+        None => eprintln!(
+            "TrainJob \"{name}\" is {state} and has reported nothing; how a script reports, in ten lines: docs/metrics.md"
+        ),
+    }
 }
 
 /// All reports of a job, oldest first. Where no history is kept, or it may not be read, the one in the job's status.

@@ -22,6 +22,9 @@ use tokio::sync::{mpsc, watch};
 /// Between attempts to read a log that broke off.
 const RETRY: Duration = Duration::from_millis(300);
 
+/// How often the log of a pod that is gone is looked for: on this machine it goes into the history of its job.
+const GONE_TRIES: u32 = 5;
+
 /// A run that is read.
 pub(crate) struct Reader {
     pub cluster: Cluster,
@@ -70,7 +73,7 @@ impl Reader {
         let mut taken = Taken { seen: Seen::default(), pieces: Pieces::default(), fold: Fold::new() };
         // this machine's server tells runs apart, and has their logs also when their pods are gone
         let mut by_history = self.cluster.local;
-        let mut told = false;
+        let (mut told, mut missed) = (false, 0);
         loop {
             let stands = self.stands();
             let opened = match by_history {
@@ -89,8 +92,14 @@ impl Reader {
                     by_history = false;
                     continue;
                 }
-                // the pod is gone, and its log with it
-                Err(kube::Error::Api(status)) if is_gone(&status, &self.source.pod) => return self.finish(taken).await,
+                // the pod is gone, and its log with it, or on its way into the history
+                Err(kube::Error::Api(status)) if is_gone(&status, &self.source.pod) => {
+                    missed += 1;
+                    by_history = self.cluster.local;
+                    if !by_history || missed >= GONE_TRIES {
+                        return self.finish(taken).await;
+                    }
+                }
                 // what the server says of the node, or of our rights, is worth knowing; that it restarts is not
                 Err(kube::Error::Api(status)) => {
                     if !std::mem::replace(&mut told, true) {
@@ -102,7 +111,7 @@ impl Reader {
                 }
                 Err(_) => {}
             }
-            if self.seen.has_changed().is_err() && stands == Stands::Lost {
+            if self.seen.has_changed().is_err() && stands == Stands::Lost && missed == 0 {
                 return self.finish(taken).await;
             }
             tokio::select! {

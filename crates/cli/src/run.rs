@@ -4,12 +4,13 @@ use crate::args::{Format, Global, RunArgs};
 use crate::change::suspended;
 use crate::code::Code;
 use crate::codes::ErrorCode;
-use crate::connect::{self, Cluster, Where};
+use crate::connect::{self, Cluster, Kind, Where};
 use crate::create::{What, create};
 use crate::error::CliError;
 use crate::exit;
 use crate::explain;
 use crate::follow::{Show, Stop, follow};
+use crate::home::Home;
 use crate::launcher::{Launcher, Setting};
 use crate::manifest::Draft;
 use crate::output;
@@ -25,11 +26,18 @@ use crate::watch;
 use api::names::env_name_faults;
 use api::object;
 use api::trainer::names::LABEL_FRAMEWORK;
+use api::trainer::printed::Patterns;
 use serde_json::Value;
 use std::path::Path;
+use std::time::Duration;
+
+/// How often, and how long, to look for metrics that the job has printed at its end.
+const PRINTED_POLL: Duration = Duration::from_millis(250);
+const PRINTED_TRIES: u32 = 12;
 
 /// Runs what the flags say.
 pub(crate) async fn run(args: &RunArgs, global: &Global) -> Result<u8, CliError> {
+    printed(&args.metrics)?;
     if args.watch {
         return watch::watch(args, global).await;
     }
@@ -96,6 +104,13 @@ impl<'a> Prepared<'a> {
             look.before_the_server().await?;
         }
         let cluster = Cluster::started(global).await?;
+        let running = cluster.home.clone().and_then(|root| Home::at(root).running());
+        if !args.metrics.is_empty() && running.is_some_and(|running| running.status_server.is_none()) {
+            return Err(CliError::Usage(
+                ErrorCode::FlagOfOtherPlace,
+                "--metric: this control plane takes no metrics; start it without --status-server none".to_owned(),
+            ));
+        }
         let checked = async {
             let ready = look.ready(&cluster).await?;
             let warm = !args.module && starts_warm(&cluster, args, &setting.folder, &ready.runtime)?;
@@ -182,6 +197,9 @@ impl<'a> Prepared<'a> {
             Some(job) => told = explain::print_end(cluster, job, &ended.pods).await,
             None => eprintln!("job {name} was deleted"),
         }
+        if let Some(job) = &ended.job {
+            self.say_unprinted(job).await;
+        }
         if let Some(left) = ended.left.sentence() {
             eprintln!("{left}: trainyard describe {name}{}", cluster.flags);
         }
@@ -193,6 +211,49 @@ impl<'a> Prepared<'a> {
         }
         Ok(told.unwrap_or_else(|| ended.exit_code()))
     }
+
+    /// Names the metrics of `--metric` of which nothing was printed.
+    async fn say_unprinted(&self, job: &Value) {
+        let Ok(patterns) = printed(&self.args.metrics) else { return };
+        let name = object::meta(job, "name");
+        let unread = |job: &Value| {
+            let metrics = job["status"]["trainerStatus"]["metrics"].as_array().cloned().unwrap_or_default();
+            let is_there = |wanted: &str| metrics.iter().any(|metric| metric["name"] == *wanted);
+            patterns.names().filter(|wanted| !is_there(wanted)).map(str::to_owned).collect::<Vec<_>>()
+        };
+        let mut left = unread(job);
+        // the last lines are read a moment after the end
+        for _ in 0..PRINTED_TRIES {
+            if left.is_empty() {
+                return;
+            }
+            tokio::time::sleep(PRINTED_POLL).await;
+            match self.cluster.find(Kind::TrainJob, name).await {
+                Ok(Some(job)) => left = unread(&job),
+                Ok(None) | Err(_) => return,
+            }
+        }
+        if !left.is_empty() {
+            eprintln!("no line of rank 0 has matched --metric {}", left.join(", "));
+            eprintln!("  see what it prints: trainyard logs {name} --rank 0{}", self.cluster.flags);
+        }
+    }
+}
+
+/// The metrics of `--metric`.
+///
+/// Errors: `Usage` for what is no pattern.
+fn printed(flags: &[String]) -> Result<Patterns, CliError> {
+    let refused = |why: String| CliError::Usage(ErrorCode::FlagRefused, format!("--metric {why}"));
+    if flags.is_empty() {
+        return Ok(Patterns::default());
+    }
+    if let Some(flag) = flags.iter().find(|flag| flag.trim().is_empty() || flag.contains('\n')) {
+        return Err(refused(format!(
+            "{flag:?} is no pattern; write a name, or an expression such as 'loss=([0-9.]+)'"
+        )));
+    }
+    Patterns::parse(&flags.join("\n")).map_err(refused)
 }
 
 /// Whether the ranks are forked from a process that has imported torch: by flag, or as the folder's last flag said.

@@ -6,9 +6,10 @@
 use api::field::{Error, ErrorList, Path};
 use api::object;
 use api::trainer::annotations::{
-    ASKED, ATTEMPT, FAILURE_POLICY, GANG, LIFECYCLE, POD_SECURITY, PREFIX, RESTARTS, RETRIES, RETRY_AT, RETRY_BACKOFF,
-    TOLD, TTL_SECONDS,
+    ASKED, ATTEMPT, FAILURE_POLICY, GANG, LIFECYCLE, METRICS, POD_SECURITY, PREFIX, RESTARTS, RETRIES, RETRY_AT,
+    RETRY_BACKOFF, TOLD, TTL_SECONDS,
 };
+use api::trainer::printed::Patterns;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
@@ -157,7 +158,14 @@ pub fn runtime_faults(new: &Value, old: Option<&Value>) -> ErrorList {
     let asked = ASKED.iter().filter_map(|key| Some((*key, held(new, key)?)));
     let news = asked.filter(|(key, text)| old.is_none_or(|old| held(old, key).as_ref() != Some(text)));
     let field = Path::new("spec").child("template").child("metadata").child("annotations");
-    news.filter_map(|(key, text)| fault(&field, key, &text)).collect()
+    news.filter_map(|(key, text)| match key {
+        METRICS => {
+            let detail = "only a TrainJob can have it: a runtime does not know what a script prints";
+            Some(Error::forbidden(&field.key(METRICS), detail))
+        }
+        key => fault(&field, key, &text),
+    })
+    .collect()
 }
 
 fn fault(annotations: &Path, key: &str, text: &str) -> Option<Error> {
@@ -181,6 +189,7 @@ fn fault(annotations: &Path, key: &str, text: &str) -> Option<Error> {
         GANG => one_of(&["all", "stages"]),
         POD_SECURITY => one_of(&["restricted", "unchanged"]),
         FAILURE_POLICY => one_of(&["fail-fast", "unchanged"]),
+        METRICS => Patterns::parse(text).err().map(|detail| Error::invalid(&field, text, detail)),
         ATTEMPT => whole(1, i64::MAX),
         RESTARTS => whole(0, i64::MAX),
         RETRY_AT => {

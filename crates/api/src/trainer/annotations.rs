@@ -23,6 +23,10 @@ pub const POD_SECURITY: &str = "trainyard.dev/pod-security";
 /// Default: `unchanged`, as upstream, whose Jobs restart a failed container six times.
 pub const FAILURE_POLICY: &str = "trainyard.dev/failure-policy";
 
+/// Metrics that the job prints and does not report: a pattern on each line ([`super::printed`]), looked for in the output of rank 0.
+/// Default: none. Of a TrainJob alone: a runtime cannot know what a script prints.
+pub const METRICS: &str = "trainyard.dev/metrics";
+
 /// Written by the controller: the attempt that runs or is next, from 1. The JobSet of a later attempt has it, too.
 pub const ATTEMPT: &str = "trainyard.dev/attempt";
 /// Written by the controller: when the next attempt starts, RFC 3339. Taken away by a user: at once.
@@ -34,6 +38,7 @@ pub const RESTARTS: &str = "trainyard.dev/restarts";
 pub const EVENT_POD: &str = "trainyard.dev/pod";
 
 /// Those that a user writes: into a TrainJob, or into the template of a runtime for all TrainJobs that say nothing.
-pub const ASKED: [&str; 7] = [TTL_SECONDS, RETRIES, RETRY_BACKOFF, LIFECYCLE, GANG, POD_SECURITY, FAILURE_POLICY];
+pub const ASKED: [&str; 8] =
+    [TTL_SECONDS, RETRIES, RETRY_BACKOFF, LIFECYCLE, GANG, POD_SECURITY, FAILURE_POLICY, METRICS];
 /// Those that the controller writes.
 pub const TOLD: [&str; 3] = [ATTEMPT, RETRY_AT, RESTARTS];

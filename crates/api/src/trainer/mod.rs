@@ -9,6 +9,7 @@ pub mod annotations;
 pub mod names;
 mod optimizationjob;
 mod patch;
+pub mod printed;
 mod runtime;
 mod status;
 mod trainjob;

@@ -106,6 +106,8 @@ pub enum Command {
     ///
     /// Returns the command's exit code. The command sees the container's files and environment.
     Exec(ExecArgs),
+    /// Copy files and folders from or to the pod of a running rank
+    Cp(CpArgs),
     /// Open a shell in a running job, where one of its ranks runs
     Shell(ShellArgs),
     /// Show the progress and metrics that a job reported, from start to end

@@ -115,6 +115,11 @@ pub(crate) struct Facts {
     pub cluster_runtimes: Seen<Vec<Value>>,
     pub runtimes: Seen<Vec<Value>>,
     pub trainjobs: Seen<Vec<Value>>,
+    pub mpijobs: Seen<Vec<Value>>,
+    /// Pods of MPIJobs.
+    pub mpi_pods: Seen<Vec<Value>>,
+    /// OptimizationJobs.
+    pub searches: Seen<Vec<Value>>,
     pub jobsets: Seen<Vec<Value>>,
     pub jobs: Seen<Vec<Value>>,
     /// Pods of JobSets.

@@ -120,6 +120,12 @@ pub(super) async fn facts(
         unknown => unknown,
     };
 
+    let of_mpijobs = format!("labelSelector={}", api::mpi::names::LABEL_JOB_NAME);
+    let (mpijobs, mpi_pods, searches) = tokio::join!(
+        scope.list("/apis/kubeflow.org/v2beta1", "mpijobs", ""),
+        scope.list("/api/v1", "pods", &of_mpijobs),
+        scope.list(trainer, "optimizationjobs", ""),
+    );
     let (own, account, probe, user) = tokio::join!(
         own_rights(&ask, &cluster.namespace),
         operator_account(&ask, &deployments, &built_in),
@@ -148,6 +154,9 @@ pub(super) async fn facts(
         cluster_runtimes,
         runtimes,
         trainjobs,
+        mpijobs,
+        mpi_pods,
+        searches,
         jobsets,
         jobs,
         pods,

@@ -60,6 +60,8 @@ const SERVERS: &[Grant] = &[
     ("authentication.k8s.io", "tokenreviews", &["create"]),
     ("authorization.k8s.io", "subjectaccessreviews", &["create"]),
     ("", "pods", &["list", "watch"]),
+    // metrics that a job prints
+    ("", "pods/log", &["get"]),
     // what jobs reported
     ("", "configmaps", &["create", "get", "patch"]),
 ];

@@ -1,5 +1,6 @@
 //! Watches TrainJobs and the ends of their pods for the status server.
 
+use super::printed::Printed;
 use super::reports::Reports;
 use api::object::{self, Gvk, Key};
 use api::take;
@@ -20,18 +21,18 @@ const ENDED: [&str; 2] = ["Succeeded", "Failed"];
 const ENDED_PODS: &str = "status.phase!=Pending,status.phase!=Running,status.phase!=Unknown";
 
 /// Follows TrainJobs and their pods until `stop`.
-pub(super) async fn follow(feed: &Feed, reports: &Reports, stop: CancellationToken) {
+pub(super) async fn follow(feed: &Feed, reports: &Reports, printed: &Printed, stop: CancellationToken) {
     let trainjobs = feed.parts(&Gvk::new(GROUP, VERSION, "TrainJob"), "trainjobs", Config::default(), take::state);
     // without the right to watch pods, a job's last report is written when the job has ended
     let all_pods =
         feed.news(&Gvk::new("", "v1", "Pod"), "pods", Config::default().labels(JOBSET_NAME).fields(ENDED_PODS));
     tokio::select! {
-        () = async { tokio::join!(jobs(trainjobs, reports), pods(all_pods, reports)); } => {}
+        () = async { tokio::join!(jobs(trainjobs, reports, printed), pods(all_pods, reports)); } => {}
         () = stop.cancelled() => {}
     }
 }
 
-async fn jobs(mut changes: BoxStream<'static, Event<Arc<Value>>>, reports: &Reports) {
+async fn jobs(mut changes: BoxStream<'static, Event<Arc<Value>>>, reports: &Reports, printed: &Printed) {
     // What has a history before a list began, and is not in the list, is gone.
     let mut files = Vec::new();
     let mut listed: BTreeMap<Key, String> = BTreeMap::new();
@@ -47,6 +48,7 @@ async fn jobs(mut changes: BoxStream<'static, Event<Arc<Value>>>, reports: &Repo
             }
             Event::InitApply(job) => {
                 reports.observe(&job);
+                printed.observe(&job);
                 let (key, uid) = (Key::of(&job), object::uid(&job).to_owned());
                 if let Some(statuses) = &mut statuses {
                     statuses.push((key.clone(), uid.clone(), job["status"]["trainerStatus"].clone()));
@@ -55,12 +57,19 @@ async fn jobs(mut changes: BoxStream<'static, Event<Arc<Value>>>, reports: &Repo
             }
             Event::InitDone => {
                 reports.retain(&listed, std::mem::take(&mut files)).await;
+                printed.retain(&listed.values().map(String::as_str).collect());
                 if let Some(statuses) = statuses.take() {
                     reports.recover(statuses).await;
                 }
             }
-            Event::Apply(job) => reports.observe(&job),
-            Event::Delete(job) => reports.forget(&Key::of(&job), object::uid(&job)).await,
+            Event::Apply(job) => {
+                reports.observe(&job);
+                printed.observe(&job);
+            }
+            Event::Delete(job) => {
+                printed.forget(object::uid(&job));
+                reports.forget(&Key::of(&job), object::uid(&job)).await;
+            }
         }
     }
 }

@@ -6,12 +6,13 @@
 //!
 //! A job may report as often as it likes: its status is written once in a few seconds, with the newest report (`pacing`
 //! decides, `reports` does it), and every report goes into the job's history (`series`). So that none is lost at the end,
-//! `follow` watches for jobs and pods that end.
+//! `follow` watches for jobs and pods that end. Of jobs that print their metrics, `printed` reads the output.
 //! Source: upstream's `pkg/statusserver` (feature gate `TrainJobStatus`).
 
 mod follow;
 mod kept;
 mod pacing;
+mod printed;
 mod reports;
 mod review;
 mod series;
@@ -28,6 +29,7 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Body, Bytes, Incoming};
 use kept::Kept;
 use kube::Client;
+use printed::Printed;
 use reports::{Fault, Reports};
 use review::Reviews;
 use serde_json::{Value, json};
@@ -41,8 +43,8 @@ const BODY_MAX: u64 = 65536;
 /// How long a client may take for a request, and we for an answer.
 const REQUEST_MAX: Duration = Duration::from_secs(10);
 
-/// Answers posts of progress by means of a client that may review tokens, write TrainJobs' statuses, and list and watch
-/// TrainJobs and pods.
+/// Answers posts of progress by means of a client that may review tokens, write TrainJobs' statuses, list and watch
+/// TrainJobs and pods, and read the pods' logs and OptimizationJobs.
 pub struct StatusServer {
     client: Client,
     reviews: Reviews,
@@ -118,7 +120,7 @@ impl StatusServer {
     /// thousands of jobs report), or a newer one is; when the job ends, at once. With a history this holds after a crash
     /// too. Assumptions: the certificate is for the name that pods are told (`Settings::status_server`).
     pub async fn serve(self, listener: TcpListener, tls: &rustls::ServerConfig, ends: impl Into<Ends>) {
-        let Self { client: _, reviews, reports, feed } = self;
+        let Self { client, reviews, reports, feed } = self;
         let reports = Arc::new(reports);
         let listening = Arc::new(Listening { reviews, reports: reports.clone() });
         let mut tls = tls.clone();
@@ -133,7 +135,8 @@ impl StatusServer {
             }
         });
         let (following, ended) = (reports.clone(), closed.clone());
-        let follower = tokio::spawn(async move { follow::follow(&feed, &following, ended).await });
+        let printed = Printed::new(client, reports.clone());
+        let follower = tokio::spawn(async move { follow::follow(&feed, &following, &printed, ended).await });
         serve::serve(listener, Some(Arc::new(tls)), listening, ends).await;
         closed.cancel();
         drop((writer.await, follower.await, keeper.await));
@@ -201,8 +204,9 @@ impl Listening {
         let body = Limited::new(request.into_body(), limit).collect().await.map_err(|_| Refusal::payload())?;
         let update: UpdateTrainJobStatusRequest =
             serde_json::from_slice(&body.to_bytes()).map_err(|_| Refusal::payload())?;
-        if let Some(status) = &update.trainer_status {
-            self.reports.take(&key, status).await.map_err(|fault| match fault {
+        if let Some(status) = update.trainer_status.clone() {
+            let status = self.reports.joined(&key, status);
+            self.reports.take(&key, &status).await.map_err(|fault| match fault {
                 Fault::Invalid(message) => Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message),
                 Fault::NotFound => Refusal::new(StatusCode::NOT_FOUND, "NotFound", "Train job not found"),
                 Fault::Internal => Refusal::internal(),

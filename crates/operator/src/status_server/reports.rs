@@ -5,14 +5,16 @@ use super::pacing::{Known, Outcome, Pacing, Verdict, is_complete, time};
 use super::series::Series;
 use api::object::{self, Key};
 use api::trainer::names::MANAGER_STATUS;
-use api::trainer::{API_VERSION, TrainerStatus};
+use api::trainer::{API_VERSION, Metric, TrainerStatus};
 use driver::limit::Limiter;
 use http::Method;
 use http::header::CONTENT_TYPE;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Client;
 use plan::plugins::status::audience;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
@@ -27,6 +29,9 @@ const HANDS: usize = 32;
 const WRITE_MAX: Duration = Duration::from_secs(10);
 /// How long what is still held back may take to be written once the server stops.
 const FLUSH_MAX: Duration = Duration::from_secs(5);
+
+/// How many metrics a TrainJob's schema allows.
+const METRICS_MAX: usize = 256;
 
 /// Why a report was not taken.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -55,6 +60,34 @@ pub(super) struct Reports {
     changed: Notify,
     /// For reports that wait for another's outcome.
     settled: Notify,
+    /// The jobs whose output is read for metrics, too.
+    printing: Mutex<BTreeMap<Key, Printing>>,
+}
+
+/// What a job reports and what it prints; its status has both.
+#[derive(Default)]
+struct Printing {
+    /// Its own last report.
+    reported: TrainerStatus,
+    /// The last value of each metric that it prints and does not report.
+    printed: BTreeMap<String, String>,
+    shown: Option<TrainerStatus>,
+}
+
+impl Printing {
+    /// Its status, of this time at least.
+    fn status(&self, at: Option<Time>) -> TrainerStatus {
+        let mut status = self.reported.clone();
+        let room = METRICS_MAX.saturating_sub(status.metrics.len());
+        let printed = self.printed.iter().take(room);
+        status.metrics.extend(printed.map(|(name, value)| Metric { name: name.clone(), value: value.clone() }));
+        status.last_updated_time = status.last_updated_time.max(at);
+        status
+    }
+
+    fn reports(&self, name: &str) -> bool {
+        self.reported.metrics.iter().any(|metric| metric.name == name)
+    }
 }
 
 /// A write under way. Whatever becomes of the task, it is settled.
@@ -88,6 +121,7 @@ impl Reports {
             hands: Arc::new(Semaphore::new(HANDS)),
             changed: Notify::new(),
             settled: Notify::new(),
+            printing: Mutex::default(),
         }
     }
 
@@ -95,6 +129,65 @@ impl Reports {
     pub fn paced(self, per_second: f64, burst: f64) -> Self {
         let pacing = Mutex::new(Pacing::paced(per_second));
         Self { pacing, limiter: Some(Limiter::new(per_second, burst)), ..self }
+    }
+
+    fn printing(&self) -> MutexGuard<'_, BTreeMap<Key, Printing>> {
+        self.printing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A job's output is read for these metrics, beside what it reports. `status`: its `trainerStatus`.
+    /// Returns the time of the last of them that is in the status.
+    pub fn prints(&self, key: &Key, names: &BTreeSet<&str>, status: &Value) -> Option<Timestamp> {
+        let shown: TrainerStatus = serde_json::from_value(status.clone()).unwrap_or_default();
+        let mut reported = shown.clone();
+        let printed: Vec<Metric> =
+            reported.metrics.extract_if(.., |metric| names.contains(metric.name.as_str())).collect();
+        let last = shown.last_updated_time.as_ref().filter(|_| !printed.is_empty()).map(|time| time.0);
+        let printed = printed.into_iter().map(|metric| (metric.name, metric.value)).collect();
+        self.printing().insert(key.clone(), Printing { reported, printed, shown: Some(shown) });
+        last
+    }
+
+    /// A report, with the metrics that its job prints and does not report.
+    pub fn joined(&self, key: &Key, status: TrainerStatus) -> TrainerStatus {
+        let mut printing = self.printing();
+        let Some(job) = printing.get_mut(key) else { return status };
+        job.printed.retain(|name, _| !status.metrics.iter().any(|metric| metric.name == *name));
+        job.reported = status;
+        let joined = job.status(None);
+        job.shown = Some(joined.clone());
+        joined
+    }
+
+    /// Takes metrics that a job has printed; of one that it reports itself, the report counts. Returns false if they should be handed in
+    /// again.
+    pub async fn take_printed(&self, key: &Key, values: &[Metric], at: Timestamp) -> bool {
+        let status = {
+            let mut printing = self.printing();
+            let Some(job) = printing.get_mut(key) else { return true };
+            for metric in values.iter().filter(|metric| !job.reports(&metric.name)).cloned().collect::<Vec<_>>() {
+                job.printed.insert(metric.name, metric.value);
+            }
+            let status = job.status(Some(Time(at)));
+            if job.printed.is_empty() || job.shown.as_ref() == Some(&status) {
+                return true;
+            }
+            job.shown = Some(status.clone());
+            status
+        };
+        match self.take(key, &status).await {
+            Ok(()) | Err(Fault::NotFound) => true,
+            Err(Fault::Invalid(why)) => {
+                tracing::warn!(why, job = %key, "metrics that a job has printed are refused");
+                true
+            }
+            Err(Fault::Internal) => {
+                if let Some(job) = self.printing().get_mut(key) {
+                    job.shown = None;
+                }
+                false
+            }
+        }
     }
 
     fn pacing(&self) -> MutexGuard<'_, Pacing> {
@@ -280,6 +373,7 @@ impl Reports {
     /// A TrainJob is gone: its history goes too.
     pub async fn forget(&self, key: &Key, uid: &str) {
         self.pacing().forget(key);
+        self.printing().remove(key);
         if let Some(kept) = &self.kept {
             kept.forget(key);
         }
@@ -289,6 +383,7 @@ impl Reports {
     /// These are all TrainJobs that there are (by key, with their uids); `files` had a history before they were listed.
     pub async fn retain(&self, listed: &BTreeMap<Key, String>, files: Vec<(Key, String)>) {
         self.pacing().retain(|key| listed.contains_key(key));
+        self.printing().retain(|key, _| listed.contains_key(key));
         self.remove(files.into_iter().filter(|(key, uid)| listed.get(key) != Some(uid)).collect()).await;
     }
 

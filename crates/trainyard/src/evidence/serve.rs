@@ -225,7 +225,9 @@ impl Evidence {
         let live = live.filter(|dir| read_pod(dir).is_some_and(|pod| job.attempt_of(&pod).is_some()));
         live.or_else(|| {
             self.store.sweep();
-            self.store.pods(&job.metadata.uid).into_iter().find(|dir| dir.uid() == pod)
+            let waiting = self.store.waiting().into_iter().filter(|dir| job.has(dir));
+            // looked at after those that wait: what has been given to the job meanwhile is here
+            waiting.chain(self.store.pods(&job.metadata.uid)).find(|dir| dir.uid() == pod && dir.path().exists())
         })
     }
 
@@ -241,6 +243,7 @@ impl Evidence {
             })
             .collect();
         self.store.sweep();
+        dirs.extend(self.store.waiting().into_iter().filter(|dir| job.has(dir)));
         dirs.extend(self.store.pods(&job.metadata.uid));
         dirs
     }
@@ -250,6 +253,11 @@ impl Job {
     /// The attempt that a pod belongs to; `None` where it is not the job's.
     fn attempt_of(&self, pod: &Value) -> Option<i64> {
         self.parts.get(part_of(pod)?).copied()
+    }
+
+    /// Whether a directory is that of a pod of the job's.
+    fn has(&self, dir: &PodDir) -> bool {
+        read_pod(dir).is_some_and(|pod| self.attempt_of(&pod).is_some())
     }
 }
 

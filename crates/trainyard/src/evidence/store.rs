@@ -356,6 +356,12 @@ impl Store {
         let kept = book.jobs.get(job).into_iter().flat_map(|job| job.pods.keys());
         kept.map(|pod| PodDir::new(pods.join(pod))).collect()
     }
+
+    /// The directories of pods that no job has been given yet: the watch that tells whose they are may be late.
+    pub fn waiting(&self) -> Vec<PodDir> {
+        let ended = self.ended();
+        names(&ended).unwrap_or_default().iter().map(|pod| PodDir::new(ended.join(pod))).collect()
+    }
 }
 
 /// Whose a pod is.

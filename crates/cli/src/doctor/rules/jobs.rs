@@ -1,10 +1,13 @@
-//! Runtimes that jobs name and that do not exist, and TrainJobs, JobSets and pods that stand still.
+//! Runtimes that jobs name and that do not exist, and jobs of all kinds, JobSets and pods that stand still.
 
 use super::{KUEUE_QUEUE, deployed, install, some};
 use crate::codes::ErrorCode;
 use crate::doctor::facts::{Facts, Findings, Remedy, Seen, Severity};
+use crate::trials::PARENT;
 use crate::view::{Attempts, Phase, condition, short_duration, why_pending};
-use api::object::{label, meta, text, uid};
+use api::mpi::names::LABEL_JOB_NAME;
+use api::object::{self, label, meta, text, uid};
+use api::trainer::annotations::RETRY_AT;
 use api::trainer::names::{LABEL_JOBSET_NAME, MANAGED_BY_TRAINER};
 use jiff::Timestamp;
 use serde_json::Value;
@@ -12,6 +15,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// How many reasons, names or finalizers are told of one object.
 const TOLD_MAX: usize = 3;
+/// What MPIJobs name as their manager when the operator has them.
+const MANAGED_BY_MPI: &str = "kubeflow.org/mpi-operator";
 /// What JobSets name as their manager when JobSet's own controller has them.
 const MANAGED_BY_JOBSET: &str = "jobset.sigs.k8s.io/jobset-controller";
 /// The kinds by which gangs are scheduled, with the member of a runtime's `podGroupPolicy` that asks for one.
@@ -23,14 +28,22 @@ fn named(kind: &str, object: &Value) -> String {
     if namespace.is_empty() { format!("{kind}/{name}") } else { format!("{kind}/{namespace}/{name}") }
 }
 
+/// The flags that name the server and the namespace of an object. A namespace that was given once is not given twice.
+fn flags(facts: &Facts, object: &Value) -> String {
+    match &facts.only {
+        Some(_) => facts.flags.clone(),
+        None => format!("{} -n {}", facts.flags, meta(object, "namespace")),
+    }
+}
+
 /// The command that tells more of a TrainJob.
 fn describe(facts: &Facts, job: &Value) -> Remedy {
-    // a namespace that was given once is not given twice
-    let flags = match &facts.only {
-        Some(_) => facts.flags.clone(),
-        None => format!("{} -n {}", facts.flags, meta(job, "namespace")),
-    };
-    Remedy::run(format!("trainyard describe {}{flags}", meta(job, "name")))
+    Remedy::run(format!("trainyard describe {}{}", meta(job, "name"), flags(facts, job)))
+}
+
+/// The command that says why a job of another kind waits.
+fn explain(facts: &Facts, kind: &str, job: &Value) -> Remedy {
+    Remedy::run(format!("trainyard explain {kind}/{}{}", meta(job, "name"), flags(facts, job)))
 }
 
 fn is_over(job: &Value) -> bool {
@@ -115,6 +128,8 @@ pub(super) fn jobs(facts: &Facts) -> Findings {
     let mut found = Findings::new("jobs");
     for (kind, seen) in [
         ("TrainJobs", &facts.trainjobs),
+        ("MPIJobs", &facts.mpijobs),
+        ("OptimizationJobs", &facts.searches),
         ("JobSets", &facts.jobsets),
         ("Jobs", &facts.jobs),
         ("Pods", &facts.pods),
@@ -139,19 +154,102 @@ pub(super) fn jobs(facts: &Facts) -> Findings {
             self::jobset(facts, &mut found, jobset, its);
         }
     }
-    for pod in facts.pods.items() {
+    for job in facts.mpijobs.items() {
+        if !deleting(facts, &mut found, "MPIJob", job) {
+            mpijob(facts, &mut found, job);
+        }
+    }
+    for search in facts.searches.items() {
+        if !deleting(facts, &mut found, "OptimizationJob", search) {
+            self::search(facts, &mut found, search);
+        }
+    }
+    for pod in facts.pods.items().iter().chain(facts.mpi_pods.items()) {
         deleting(facts, &mut found, "Pod", pod);
     }
     if found.all.len() == before && facts.trainjobs.known().is_some() {
-        let count = facts.trainjobs.items().len();
-        let open = facts.trainjobs.items().iter().filter(|job| !is_over(job)).count();
         let place = facts
             .only
             .as_ref()
             .map_or("all namespaces that you may see".to_owned(), |only| format!("namespace {only}"));
-        found.ok("jobs", format!("{count} TrainJobs in {place}, {open} of them not ended, none stuck"));
+        found.ok("jobs", format!("{} in {place}, none stuck", counted(facts)));
     }
     found
+}
+
+/// `3 TrainJobs (1 not ended), 1 MPIJob`: of kinds beside TrainJobs only where there are some.
+fn counted(facts: &Facts) -> String {
+    let kinds = [("TrainJob", &facts.trainjobs), ("MPIJob", &facts.mpijobs), ("OptimizationJob", &facts.searches)];
+    let counts = kinds.into_iter().filter(|(kind, jobs)| *kind == "TrainJob" || !jobs.items().is_empty());
+    let counts = counts.map(|(kind, jobs)| {
+        let count = jobs.items().len();
+        let plural = if count == 1 { "" } else { "s" };
+        match jobs.items().iter().filter(|job| !is_ended(job)).count() {
+            0 => format!("{count} {kind}{plural}"),
+            open => format!("{count} {kind}{plural} ({open} not ended)"),
+        }
+    });
+    counts.collect::<Vec<_>>().join(", ")
+}
+
+/// Whether a job of any kind has ended.
+fn is_ended(job: &Value) -> bool {
+    ["Complete", "Succeeded", "Failed"].iter().any(|end| condition(job, end).is_some_and(|is| is["status"] == "True"))
+}
+
+/// An MPIJob that has no pods, or whose pods wait.
+fn mpijob(facts: &Facts, found: &mut Findings, job: &Value) {
+    let suspended = job["spec"]["runPolicy"]["suspend"] == true;
+    let of_others = !matches!(text(&job["spec"]["runPolicy"], "managedBy"), "" | MANAGED_BY_MPI);
+    if is_ended(job) || suspended || of_others || object::annotation(job, RETRY_AT).is_some() {
+        return;
+    }
+    let Some(secs) = long_since(facts, meta(job, "creationTimestamp")) else { return };
+    let (object, age) = (named("MPIJob", job), short_duration(secs));
+    let remedy = explain(facts, "mpijob", job);
+    let its = |pod: &&Value| {
+        meta(pod, "namespace") == meta(job, "namespace") && label(pod, LABEL_JOB_NAME) == Some(meta(job, "name"))
+    };
+    let pods: Vec<&Value> = facts.mpi_pods.items().iter().filter(its).collect();
+    if pods.is_empty() {
+        if facts.mpi_pods.known().is_some() {
+            let why = warning(facts, "MPIJob", job);
+            let why =
+                why.map_or(", and no event says why: no operator is at work".to_owned(), |why| format!(": {why}"));
+            let message = format!("no pods were created for it in {age}{why}");
+            found.add(ErrorCode::JobStandsStill, Severity::Error, object, message, remedy);
+        }
+        return;
+    }
+    let waiting: BTreeSet<String> = pods
+        .iter()
+        .filter(|pod| long_since(facts, meta(pod, "creationTimestamp")).is_some())
+        .filter_map(|pod| why_pending(pod).or_else(|| unscheduled(pod)))
+        .collect();
+    if !waiting.is_empty() {
+        let reasons: Vec<String> = waiting.into_iter().collect();
+        let message = format!("its pods wait: {}", some(&reasons, TOLD_MAX));
+        found.add(ErrorCode::PodsWaiting, Severity::Warning, object, message, remedy);
+    }
+}
+
+/// A search of which no trial was ever started.
+fn search(facts: &Facts, found: &mut Findings, search: &Value) {
+    if is_ended(search) || facts.trainjobs.known().is_none() {
+        return;
+    }
+    let Some(secs) = long_since(facts, meta(search, "creationTimestamp")) else { return };
+    let is_trial = |job: &&Value| {
+        meta(job, "namespace") == meta(search, "namespace") && label(job, PARENT) == Some(meta(search, "name"))
+    };
+    if facts.trainjobs.items().iter().any(|job| is_trial(&job)) {
+        return;
+    }
+    let why = warning(facts, "OptimizationJob", search);
+    let why = why.map_or(", and no event says why: no controller is at work".to_owned(), |why| format!(": {why}"));
+    let message = format!("no trial was started in {}{why}", short_duration(secs));
+    let remedy = explain(facts, "optimizationjob", search);
+    found.add(ErrorCode::JobStandsStill, Severity::Error, named("OptimizationJob", search), message, remedy);
 }
 
 /// Seconds since a time, once they are more than our patience.
@@ -241,10 +339,7 @@ fn warning(facts: &Facts, kind: &str, object: &Value) -> Option<String> {
 fn diagnosed(facts: &Facts, job: &Value, jobset: &Value, jobs: &[&Value], pods: &[&Value]) -> Option<(String, Remedy)> {
     let namespace = meta(job, "namespace");
     let events = facts.events.items().iter().filter(|event| meta(event, "namespace") == namespace);
-    let flags = match &facts.only {
-        Some(_) => facts.flags.clone(),
-        None => format!("{} -n {namespace}", facts.flags),
-    };
+    let flags = flags(facts, job);
     let told = diagnose::diagnose(&diagnose::Facts {
         job: job.clone(),
         jobset: jobset.clone(),

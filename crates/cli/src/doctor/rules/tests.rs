@@ -2,6 +2,7 @@
 
 use super::judge;
 use crate::doctor::facts::{Account, Facts, Probe, Right, Seen, Severity};
+use api::mpi::names::LABEL_JOB_NAME;
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -100,6 +101,9 @@ fn well() -> Facts {
         cluster_runtimes: Seen::Known(vec![json!({"metadata": {"name": "torch"}})]),
         runtimes: Seen::Known(Vec::new()),
         trainjobs: Seen::Known(vec![trainjob("train")]),
+        mpijobs: Seen::Known(Vec::new()),
+        mpi_pods: Seen::Known(Vec::new()),
+        searches: Seen::Known(Vec::new()),
         jobsets: Seen::Known(vec![jobset("train")]),
         jobs: Seen::Known(vec![of_jobset("train", json!({"status": {"active": 1}}))]),
         pods: Seen::Known(vec![of_jobset("train", json!({"status": {"phase": "Running"}}))]),
@@ -136,6 +140,40 @@ fn a_machine_says_whether_limits_hold() {
         assert_eq!(found(ours, said), [format!("warning Node/here: {told}")]);
     }
     assert!(found("v1.36.3", "enforced").is_empty());
+}
+
+#[test]
+fn mpijobs_and_searches_that_stand_still_are_told() {
+    let made = |kind: &str, name: &str| json!({"kind": kind, "metadata": {"name": name, "namespace": "ns", "creationTimestamp": "2026-01-01T00:00:00Z"}});
+    let mut facts = well();
+    facts.now = "2026-01-01T01:00:00Z".parse().unwrap();
+    facts.mpijobs = Seen::Known(vec![made("MPIJob", "pi"), made("MPIJob", "waits"), made("MPIJob", "held")]);
+    facts.searches = Seen::Known(vec![made("OptimizationJob", "search")]);
+    let mut pod = made("Pod", "waits-worker-0");
+    pod["metadata"]["labels"] = json!({LABEL_JOB_NAME: "waits"});
+    pod["status"] = json!({"phase": "Pending", "conditions": [
+        {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes: no GPUs"}]});
+    facts.mpi_pods = Seen::Known(vec![pod]);
+    if let Seen::Known(jobs) = &mut facts.mpijobs {
+        jobs[2]["spec"]["runPolicy"]["suspend"] = true.into();
+    }
+    let told: Vec<String> = told(&facts).into_iter().filter(|line| line.contains("/ns/")).collect();
+    let begins = [
+        "error jobs MPIJob/ns/pi: no pods were created for it in 1h, and no event says why",
+        "warning jobs MPIJob/ns/waits: its pods wait: ",
+        "error jobs OptimizationJob/ns/search: no trial was started in 1h",
+    ];
+    assert_eq!(told.len(), begins.len(), "{told:#?}");
+    for (line, begin) in told.iter().zip(begins) {
+        assert!(line.starts_with(begin), "{line}");
+    }
+    assert!(told[0].contains("trainyard explain mpijob/pi") && told[2].contains("explain optimizationjob/search"));
+    // with a trial it goes on
+    let mut trial = made("TrainJob", "search-trial-0");
+    trial["metadata"]["labels"] = json!({crate::trials::PARENT: "search"});
+    trial["status"] = json!({"conditions": [{"type": "Complete", "status": "True"}]});
+    push(&mut facts.trainjobs, trial);
+    assert!(self::told(&facts).iter().all(|line| !line.contains("OptimizationJob")));
 }
 
 fn push(seen: &mut Seen<Vec<Value>>, object: Value) {

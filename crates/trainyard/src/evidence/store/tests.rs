@@ -73,6 +73,20 @@ fn ended(folder: &Folder) -> usize {
 }
 
 #[test]
+fn a_pod_that_ends_before_its_part_is_heard_of_can_be_read() {
+    let folder = Folder::new("waiting");
+    let store = folder.store();
+    end(&store, "pod", "part", 1, 1, "line\n");
+    store.sweep();
+    let waiting: Vec<String> = store.waiting().iter().map(PodDir::uid).collect();
+    assert_eq!((waiting, pods(&store, "job")), (vec!["pod".to_owned()], vec![]));
+    store.saw_part("part", Some((Kind::TrainJob, "job")), 1);
+    store.saw_job(Kind::TrainJob, "job", &Key::new("ns", "train"), None);
+    store.sweep();
+    assert_eq!((store.waiting().len(), pods(&store, "job")), (0, vec!["pod".to_owned()]));
+}
+
+#[test]
 fn a_pod_goes_to_its_job_whatever_is_heard_first() {
     let key = Key::new("ns", "train");
     for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
