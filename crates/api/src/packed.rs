@@ -238,7 +238,7 @@ impl Staying {
 #[expect(clippy::disallowed_types, reason = "see the module's comment")]
 static STAYING: Mutex<Staying> = Mutex::new(Staying::NONE);
 
-/// A while is over: trees that have come since it began stay for another one, the others go. To be called by a process that
+/// One retention period has ended: trees that have come since it began stay for another one, the others go. To be called by a process that
 /// has a clock, every few seconds; more may stay then in between.
 pub fn rest() {
     let mut gone = Vec::new();
