@@ -9,6 +9,29 @@
 //! which is why a pure crate may hold it (see [`crate::memo`]).
 //!
 //! A text may be kept compressed ([`Packed::compress`]); its readers notice nothing of it.
+//!
+//! # One representation
+//!
+//! An object is its text: the JSON that the server sends. The store, its history and the caches of controllers in
+//! the same process share these bytes. Lists, gets, restarts and backups copy bytes and parse nothing.
+//!
+//! - A tree takes about ten times the memory of its text. It is parsed on demand, and concurrent readers share
+//!   it. The trees that were read last stay for two seconds, since several controllers read a change one after
+//!   the other, or until they stand for more than 4 MiB of text (half a MiB in an operator).
+//! - A list by label or field first searches the text for what such an object must contain (`selector::Signs`,
+//!   vector instructions), then reads labels alone.
+//! - Tables and lists of metadata copy the metadata's text and read the rest without managed fields (`part`).
+//! - A controller of many objects keeps only what it reads: the scheduler's index keeps a tenth of a pod.
+//! - `World::each` shows objects one by one, `World::mentioning` those that contain a word. `World::stands`
+//!   reports, without parsing it, whether the object with a uid exists and is not being deleted: the garbage
+//!   collector's usual question.
+//! - An object that no write has replaced for two to four seconds is compressed in memory, with another object of
+//!   its bucket as the dictionary. LZ4 makes a sixth or less of the 36 KB of a waiting job's objects, at 0.7
+//!   GB/s, and gives them back at 4 GB/s. The disk keeps plain text, because recently written objects are usually
+//!   replaced soon. A busy process compresses in one of five rests.
+//!
+//! A compact tree (interned keys, sorted vectors) would be smaller than today's tree, but not smaller than the
+//! text, which would be needed beside it.
 
 use crate::compressed::{Compressed, Models};
 use crate::part;
@@ -215,7 +238,7 @@ impl Staying {
 #[expect(clippy::disallowed_types, reason = "see the module's comment")]
 static STAYING: Mutex<Staying> = Mutex::new(Staying::NONE);
 
-/// A while is over: trees that have come since it began stay for another one, the others go. To be called by a process that
+/// One retention period has ended: trees that have come since it began stay for another one, the others go. To be called by a process that
 /// has a clock, every few seconds; more may stay then in between.
 pub fn rest() {
     let mut gone = Vec::new();

@@ -1,4 +1,7 @@
 //! Reads the facts of a diagnosis: a job, the objects that belong to it, and the ends of its logs.
+//!
+//! `diagnose`, a pure function, says why the job waits or fails: first by the process that failed by itself;
+//! processes that were ended with it, or that only lost a peer, come after it.
 
 use crate::bytes::{is_bar, last_state, whole};
 use crate::connect::{Cluster, Kind, pods_of};

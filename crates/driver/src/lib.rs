@@ -6,6 +6,41 @@
 //! the watch tells.
 //!
 //! Start reading at [`Driver::run`].
+//!
+//! # How a decision is carried out
+//!
+//! - Writes go out in order, up to the first error; then the status; then the events.
+//! - A conflict is no error: the view was stale, so the reconciler looks again.
+//! - The name of a child is a function of its parent, role, index and attempt. A repeated create collides with
+//!   the first one and makes no duplicate.
+//! - The API's answers enter the cache at once, unless the watch has already delivered something later. So a
+//!   reconciler sees its own writes.
+//! - A panic in a reconciler marks that one object with an event; all other objects go on.
+//! - A request that only a change of the object can mend (422) is repeated after such a change.
+//! - A server that asks to wait (`Retry-After`) is obeyed. A call without an answer, and a watch that should have
+//!   ended, are repeated.
+//!
+//! # What keeps thousands of objects cheap
+//!
+//! - A reconciler can rest after each look for as long as that look took (`Reconciler::rests`: TrainJobs,
+//!   JobSets, MPIJobs). It then writes once for a burst of changes.
+//! - A reconciler can name the states that concern it (`Reconciler::concerns`); no other state wakes it. The
+//!   simulator looks at everything at the end, and so finds a state that was left out.
+//! - Changes are handled before objects of an initial list (two lanes of `reconcile::queue`; every fourth key is
+//!   a listed one).
+//! - Together, all controllers look at as many listed objects at once as half of the processors. Writes need no
+//!   permit. While any look takes more than ten milliseconds, no permit is given (`looks`).
+//! - An informer first fills the cache, for which an object's identity suffices (`api::part::identity`). Later,
+//!   and under the same permits, it tells whom each object concerns.
+//! - A reconciler with an index of its own (`Wakes::Noted`) begins with everything that there is, and reads of
+//!   each object only what it keeps (`World::each_part`).
+//! - A list gives way to requests after each 64 objects.
+//!
+//! # Libraries that we do not use
+//!
+//! The registry of metrics (`metrics`) is our own: the operator's output must be controller-runtime's, and
+//! `prometheus-client` prints OpenMetrics, which differs in the names of counters and the bounds of buckets. The
+//! rate limit (`limit`) is our own: `governor` would add ten crates.
 
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should"))]
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))] // they panic on a full disk

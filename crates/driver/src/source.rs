@@ -1,4 +1,9 @@
 //! Where lists and watches come from: requests, or the server in the same process.
+//!
+//! On a laptop the source is the server in this process. It gives lists and watches as the store holds them; writes
+//! are requests, under the same rules, that carry trees in place of text (`api::packed::Handed`) and are answered
+//! with the object that the store then holds. Readers without a cache (the node's pods, the status server, the
+//! history) follow the same source through `Feed`, which elsewhere watches by requests.
 
 use crate::requests::RequestError;
 use api::object::{self, Gvk};

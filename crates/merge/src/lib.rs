@@ -2,6 +2,13 @@
 //! structural schemas that default, prune and validate (CEL included).
 //!
 //! Pure: no I/O, no clock. Times that end up in managed fields are arguments.
+//!
+//! # Two sources, one schema
+//!
+//! Built-in kinds come from a table of facts (`data`: fields, types, list keys, protobuf numbers; no text), CRDs
+//! from their own schemas. Both become the same `schema::Schema`, which defaults, prunes, validates, merges and
+//! publishes. CEL is bounded by upstream's costs, functions of the library included (`cel::meter`, `guard`); the
+//! API server runs it apart from the threads that serve sockets.
 
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should"))]
 

@@ -12,6 +12,28 @@
 //!
 //! The store knows neither HTTP nor kinds. What an object's revision looks like inside the object, and what bytes
 //! it is on the wire, is the [`Codec`]'s business.
+//!
+//! # Durability
+//!
+//! - One thread writes. It takes all waiting transactions, evaluates them, commits them to SQLite with one fsync,
+//!   shows them to readers and watchers, and then acknowledges them. So a crash cannot take back anything that
+//!   was visible.
+//! - Memory holds everything that was acknowledged. While a disk fails, only writes are refused, and `/readyz`
+//!   says so. Once the file can be written again, the store writes to it what it lacks.
+//! - After a failed fsync SQLite cannot say which pages are on the disk, so the store writes every page again
+//!   (`VACUUM`, seconds for a large file).
+//! - Rows have checksums, and the file has a format number. A damaged row is set aside until its object is
+//!   written again.
+//! - A large file is read from both ends at once, by a second connection that takes no lock, once its log is
+//!   empty.
+//!
+//! # Watches
+//!
+//! - The last minutes of history are also on disk (`archive`), so a watch resumes after a restart. A reader that
+//!   is older than this history gets 410 in the stream.
+//! - History older than two to four seconds is on disk only (`Store::rest`), because open watches have received
+//!   it.
+//! - A watch of one namespace or one object is woken only by changes there.
 
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should"))]
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))] // they panic on a full disk

@@ -1,4 +1,4 @@
-//! Memory for what travels over sockets: a bound for all bodies together, however many clients send without end or never read.
+//! Memory limit for bodies in flight: a bound for all bodies together, however many clients send without end or never read.
 
 use super::answer::Body;
 use bytes::Bytes;

@@ -4,6 +4,17 @@
 //! the program is brought by a command in it and checked by hash, or comes with the image; the agent is started the same way, as
 //! on machines that are reached by SSH (`host.sh`), and reaches the API server through a relay over one more command, which is
 //! opened from here. So the cluster need not reach this computer. Which cluster may have a pod of a machine is written down before it is asked.
+//!
+//! - A machine is one pod whose name is made of the token; it holds a place and does nothing.
+//! - `trainyard relay` in the pod listens on its loopback and carries connections to this side, as streams of
+//!   HTTP/2 (`node::tunnel::mux`) over the streams of one command. A relay that ends is started again on the same
+//!   port; agent and pods notice only that the Node is NotReady meanwhile.
+//! - The context in which a machine's pod is to be created is recorded before the pod is requested. A pod without
+//!   a record is found by its label, in the contexts that records name.
+//! - The pods of a cluster are no JobSet: a foreign cluster may lack that kind or forbid users to create one, and
+//!   a controller that replaces a lost pod would create a machine without a Machine object. The reconciler treats
+//!   the pods as a gang: if one of them finds no node in time, the attempt is over and all of its pods are
+//!   deleted.
 
 mod cluster;
 mod line;

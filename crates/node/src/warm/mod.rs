@@ -2,6 +2,11 @@
 //!
 //! A pod's launcher (`shim::warm`) asks here for the zygote of its interpreter and environment, and is given a socket. Zygotes
 //! are children of the agent, outside of all pods, and end when it does; the ranks that they forked go on.
+//!
+//! A warm pod's main process is the launcher. It hands the zygote the pod's namespaces, environment and streams,
+//! and has a rank forked for each local rank. Between zygote and rank is a guardian, the rank's parent: it tells
+//! the launcher how the rank ends, and kills all that the rank started when the launcher is gone. Commands that
+//! cannot be forked are started normally.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

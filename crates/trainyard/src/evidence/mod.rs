@@ -3,6 +3,10 @@
 //!
 //! The node moves the directory of a deleted pod into the store (`store`). A task watches jobs, JobSets and the launchers of MPIJobs
 //! (`follow`) and so knows whose pod it was. `serve` answers the API server from live and kept pods together.
+//!
+//! Bounds: 64 MiB of logs and 200 pods a job, 2 GiB in all; the first failure and the last run of each rank go
+//! last. It is read as API group `history.trainyard.dev`. The same group answers which events mention a job, by a
+//! search of their texts, so that `describe` of one job does not read the events of fifty thousand.
 
 mod bounds;
 mod follow;

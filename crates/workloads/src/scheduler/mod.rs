@@ -13,6 +13,25 @@
 //!
 //! Host ports and topology spread constraints are kept ([`spread`]). Which devices of a node a pod gets is the node's business; claims of
 //! devices (`resourceClaims`) are nobody's.
+//!
+//! # How it decides
+//!
+//! - Pods with the same requirements form a family (`line`). A family knows how many of its pods fit on each
+//!   node, and a gang waits in its family until there is room for all pods that must start together. A change of
+//!   a node is passed to the families; only those that gained room are looked at. Finished pods are never looked
+//!   at again.
+//! - The first complete gang that does not fit gets a reservation (`reserve`): a share of the nodes that is large
+//!   enough for it once the pods that run there now have ended. Gangs behind it may use only the rest, so small
+//!   gangs cannot overtake a large one for ever. A reservation lasts until its gang starts, a gang of higher
+//!   priority comes, or the nodes change. It is in memory only: a scheduler that restarts may choose other nodes.
+//! - Where the PriorityClass of the first gang allows it, gangs of lower priority are ended for it (`preempt`):
+//!   whole gangs, as few as possible, the newest first. All pods of a gang are marked before the first is
+//!   deleted, so that a scheduler that restarts finishes what it began.
+//! - For kinds that the scheduler does not know (MPIJob) a rule (`owned`) says which pods start together and how
+//!   many. A place-holder keeps the room of pods that come later.
+//! - Ports of a node are part of what a family asks for. Topology spread is counted by domain.
+//! - Messages to waiting pods are written under a key of their own, some 32 a second, and delay no pod that fits.
+//!   Where a gang stands is answered from the index (`standing`), as API group `queue.trainyard.dev`.
 
 mod affinity;
 mod gang;
