@@ -98,6 +98,12 @@ fn token(cx: &Context<'_>, account: &Value, body: &Value) -> Result<Outcome, Sta
         )];
         return Err(Status::invalid(GROUP, "TokenRequest", name, &errors));
     }
+    let (uid, there) = (text(body, "metadata.uid"), api::object::uid(account));
+    if !uid.is_empty() && uid != there {
+        let why =
+            format!("the UID in the token request ({uid}) does not match the UID of the service account ({there})");
+        return Err(Status::conflict(GROUP, "TokenRequest", name, &why));
+    }
     let seconds = int(body, "spec.expirationSeconds").unwrap_or(DEFAULT_SECS);
     let path = Path::new("spec").child("expirationSeconds");
     let mut errors = ErrorList::new();
@@ -147,22 +153,16 @@ fn token(cx: &Context<'_>, account: &Value, body: &Value) -> Result<Outcome, Sta
         "sub": format!("system:serviceaccount:{}:{name}", cx.namespace),
     });
     let expires = cx.now.saturating_add(SignedDuration::from_secs(seconds)).unwrap_or(Timestamp::MAX);
-    let mut reference = reference.clone();
-    if let Some(reference) = reference.as_object_mut()
-        && let Some(uid) = own_uid(&claims, reference)
-    {
-        reference.insert("uid".to_owned(), uid);
-    }
-    let mut metadata = json!({
-        "name": name,
-        "namespace": cx.namespace,
-        "uid": api::object::uid(account),
-        "creationTimestamp": super::pod::stamp(cx.now),
-    });
-    for field in ["labels", "annotations"] {
-        if let Some(given) = at(body, "metadata").get(field) {
-            metadata[field] = given.clone();
-        }
+    // whatever else was given stays
+    let mut metadata = at(body, "metadata").as_object().cloned().unwrap_or_default();
+    metadata.retain(|_, value| !super::kit::unset(value));
+    for (field, value) in [
+        ("name", name.into()),
+        ("namespace", cx.namespace.into()),
+        ("uid", api::object::uid(account).into()),
+        ("creationTimestamp", super::pod::stamp(cx.now)),
+    ] {
+        metadata.insert(field.to_owned(), value);
     }
     let mut sent = body.clone();
     sent["apiVersion"] = "authentication.k8s.io/v1".into();
@@ -176,10 +176,4 @@ fn token(cx: &Context<'_>, account: &Value, body: &Value) -> Result<Outcome, Sta
         "status": {"token": cx.tokens.sign(&claims), "expirationTimestamp": super::pod::stamp(expires)},
     });
     Ok(Outcome::Made { sent, reply })
-}
-
-/// The uid of the object that a token was bound to.
-fn own_uid(claims: &Value, reference: &serde_json::Map<String, Value>) -> Option<Value> {
-    let kind = reference.get("kind")?.as_str()?.to_lowercase();
-    claims["kubernetes.io"].get(kind)?.get("uid").cloned()
 }

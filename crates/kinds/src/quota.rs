@@ -106,6 +106,9 @@ impl Quotas for Rules {
 
     /// By what the scopes of quotas ask about.
     fn class(&self, group: &str, plural: &str, object: &Value) -> String {
+        if plural == "persistentvolumeclaims" && group.is_empty() {
+            return counted::attribute_classes(object).into_iter().collect::<Vec<_>>().join(" ");
+        }
         if plural != "pods" || !group.is_empty() {
             return String::new();
         }

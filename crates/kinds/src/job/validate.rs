@@ -178,6 +178,7 @@ pub fn pod_template(template: &Value, path: &Path, errors: &mut ErrorList) {
             errors.push(Error::invalid(&path, key.as_str(), fault));
         }
     }
+    crate::pod::annotations::validate(template, None, &path.child("annotations"), errors);
     errors.extend(podspec::validate(at(template, "spec"), &path.child("spec")));
     if !items(template, "spec.ephemeralContainers").is_empty() {
         let detail = "ephemeral containers not allowed in pod template";

@@ -87,7 +87,7 @@ impl Ask {
     }
 }
 
-pub(super) const PLAIN: Offer = Offer { protobuf: true, routed: true, forms: false, watch: false };
+pub(super) const PLAIN: Offer = Offer { protobuf: true, routed: true, forms: false, tables: false, watch: false };
 
 /// An empty namespace in a path: upstream's router takes it for one, and its kinds for all of them.
 const IN_NONE: &str = "/namespaces//";

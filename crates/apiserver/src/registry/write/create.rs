@@ -220,6 +220,11 @@ impl Core {
     /// A namespace must exist and not be on its way out to take new objects.
     pub(crate) fn check_namespace(&self, target: &Target, name: &str) -> Result<(), Status> {
         let resource = &target.served.resource;
+        let faults = api::names::path_segment_faults(&target.namespace, false);
+        if !faults.is_empty() {
+            let namespace = &target.namespace;
+            return Err(Status::internal(format!("invalid resource name {namespace:?}: [{}]", faults.join(" "))));
+        }
         let Some(entry) = self.namespace_of(target) else {
             // Reviews are asked in namespaces that need not exist.
             if !resource.verbs.contains(&"get") {
