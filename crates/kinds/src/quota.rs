@@ -364,7 +364,7 @@ fn amount_faults(of: &Value, field: &str, path: &Path, errors: &mut ErrorList) {
     }
 }
 
-/// Most scopes of a quota; there are six.
+/// Most scopes of a quota; there are seven.
 const SCOPES_MAX: usize = 100;
 
 fn scope_faults(quota: &Value, errors: &mut ErrorList) {

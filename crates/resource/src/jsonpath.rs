@@ -8,8 +8,8 @@ use std::cmp::Ordering;
 enum Step {
     Member(String),
     Index(i64),
-    /// start, end; of lists alone
-    Slice(Option<i64>, Option<i64>),
+    /// start, end, step; of lists alone
+    Slice(Option<i64>, Option<i64>, Option<i64>),
     All,
     /// `['a','b']`
     Union(Vec<Step>),
@@ -26,6 +26,8 @@ enum Step {
 enum Operand {
     Path(Vec<Step>),
     Literal(Value),
+    /// A word that means nothing: nothing compares with it.
+    Word,
 }
 
 impl Operand {
@@ -33,6 +35,9 @@ impl Operand {
         let text = text.trim();
         match text.strip_prefix('@') {
             Some(path) => Some(Self::Path(JsonPath::parse(path)?.0)),
+            None if !["true", "false"].contains(&text) && text.starts_with(|c: char| c.is_ascii_alphabetic()) => {
+                text.chars().all(|c| c.is_ascii_alphanumeric()).then_some(Self::Word)
+            }
             None => literal(text).map(Self::Literal),
         }
     }
@@ -41,6 +46,7 @@ impl Operand {
         match self {
             Self::Path(steps) => walk(steps, vec![item]),
             Self::Literal(value) => Some(vec![value]),
+            Self::Word => None,
         }
     }
 }
@@ -87,6 +93,9 @@ fn step<'a>(text: &'a str, steps: &mut Vec<Step>) -> Option<&'a str> {
         return Some(rest);
     }
     let (name, rest) = member(rest);
+    if name.contains(['{', ']']) {
+        return None;
+    }
     steps.push(if name == "*" { Step::All } else { Step::Member(name) });
     Some(rest)
 }
@@ -131,7 +140,7 @@ fn unquoted(text: &str) -> Option<&str> {
 
 fn bracket(inner: &str) -> Option<Step> {
     if inner == "*" {
-        return Some(Step::Slice(None, None));
+        return Some(Step::Slice(None, None, None));
     }
     if let Some(filter) = inner.strip_prefix("?(").and_then(|f| f.strip_suffix(')')) {
         return filtered(filter);
@@ -139,12 +148,13 @@ fn bracket(inner: &str) -> Option<Step> {
     if inner.contains(',') {
         return inner.split(',').map(|part| bracket(part.trim())).collect::<Option<_>>().map(Step::Union);
     }
-    if let Some(name) = unquoted(inner) {
+    if let Some(name) = inner.strip_prefix('\'').and_then(|name| name.strip_suffix('\'')) {
         return Some(Step::Member(name.to_owned()));
     }
-    if let Some((start, end)) = inner.split_once(':') {
+    if let Some((start, rest)) = inner.split_once(':') {
+        let (end, step) = rest.split_once(':').unwrap_or((rest, ""));
         let number = |text: &str| if text.trim().is_empty() { Some(None) } else { text.trim().parse().ok().map(Some) };
-        return Some(Step::Slice(number(start)?, number(end)?));
+        return Some(Step::Slice(number(start)?, number(end)?, number(step)?));
     }
     inner.parse().ok().map(Step::Index)
 }
@@ -186,7 +196,10 @@ fn take<'a>(step: &'a Step, value: &'a Value, out: &mut Vec<&'a Value>) -> Optio
             let list = value.as_array()?;
             out.push(list.get(place(list.len(), *index)?)?);
         }
-        Step::Slice(start, end) => out.extend(slice(value.as_array()?, *start, *end)?),
+        Step::Slice(start, end, step) => {
+            let step = usize::try_from(step.unwrap_or(1)).ok().filter(|step| *step > 0)?;
+            out.extend(slice(value.as_array()?, *start, *end)?.iter().step_by(step));
+        }
         Step::All => out.extend(children(value)),
         Step::Union(parts) => {
             for part in parts {
@@ -313,8 +326,18 @@ mod tests {
             (".l[0:3].t", json!([])),
             (".a[*]", json!([])),
             (".l[0]['v','t']", json!([1, "x"])),
+            (".l[0:2:2].v", json!([1])),
+            (".l[0:1:-1].v", json!([])),
         ] {
             assert_eq!(json!(JsonPath::parse(path).unwrap().find(&value)), found, "{path}");
+        }
+    }
+
+    #[test]
+    fn some_texts_are_no_paths() {
+        for text in [".a[", ".a[x]", ".a[\"x\"]", ".a['x", ".a{", ".a]", ".a[?(@.b==1 && @.c==2)]", ".a[?(@.b==\"x\")"]
+        {
+            assert_eq!(JsonPath::parse(text), None, "{text}");
         }
     }
 
@@ -344,6 +367,8 @@ mod tests {
             (" @.t == 'y' ", json!(["y"])),
             ("@.list[0]==1", json!(["x"])),
             ("@.v=>1", json!([])),
+            ("@.t==x", json!([])),
+            ("t==\"x\"", json!([])),
             ("@.o==@.o", json!([])),
             ("\"x\"==@.t", json!(["x"])),
         ] {

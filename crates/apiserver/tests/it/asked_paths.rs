@@ -51,6 +51,22 @@ async fn of_names_that_mean_something_in_a_path() {
         ("GET", "/api/v1/namespaces/../configmaps/x".into(), JSON, Value::Null, 500, key("/configmaps/../x")),
         ("GET", "/api/v1/namespaces/../services/x".into(), JSON, Value::Null, 500, key("/services/specs/../x")),
         ("POST", "/api/v1/namespaces/../configmaps".into(), JSON, map("x"), 500, lifecycle()),
+        (
+            "PATCH",
+            "/api/v1/namespaces/../configmaps/x?fieldManager=a".into(),
+            apply,
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}}),
+            500,
+            key("/configmaps/../x"),
+        ),
+        (
+            "PUT",
+            "/apis/rbac.authorization.k8s.io/v1/clusterroles/..".into(),
+            JSON,
+            map(".."),
+            400,
+            name("..", "may not be '..'"),
+        ),
         ("GET", "/api/v1/namespaces/a%25b/configmaps".into(), JSON, Value::Null, 200, vec![]),
         ("GET", "/api/v1/../v1/namespaces".into(), JSON, Value::Null, 404, nowhere()),
         ("GET", "/version/..".into(), JSON, Value::Null, 404, nowhere()),
@@ -64,7 +80,11 @@ async fn of_reviews_of_another_namespace() {
     let path = "/apis/authorization.k8s.io/v1/namespaces/default/localsubjectaccessreviews";
     let review = |place: Value, namespace: &str| json!({"metadata": place, "spec": {"user": "a", "resourceAttributes": {"namespace": namespace, "verb": "get", "resource": "pods"}}});
     let elsewhere = || message("the namespace of the provided object does not match the namespace sent on the request");
+    let nowhere = || message("the server could not find the requested resource");
+    let whole = "/apis/authorization.k8s.io/v1/localsubjectaccessreviews";
     let rows: Vec<Row> = vec![
+        ("POST", whole.into(), JSON, review(json!({}), "other"), 404, nowhere()),
+        ("POST", "/api/v1/bindings".into(), JSON, json!({"target": {"name": "n"}}), 404, nowhere()),
         ("POST", path.into(), JSON, review(json!({"namespace": "other"}), "other"), 400, elsewhere()),
         ("POST", path.into(), JSON, review(json!({"namespace": "other"}), "default"), 400, elsewhere()),
         ("POST", path.into(), JSON, review(json!({}), "other"), 422, message("must match metadata.namespace")),
@@ -353,6 +373,57 @@ async fn of_tokens_and_balancers() {
                 "/body/status/loadBalancer/ingress",
                 json!([{"ip": "1.2.3.4", "ipMode": "VIP"}, {"hostname": "x.y"}, {"ip": "1.2.3.5", "ipMode": "Proxy"}]),
             )],
+        ),
+    ];
+    all_are_answered(&hostile, rows).await;
+}
+
+#[tokio::test]
+async fn a_watch_ends_with_the_definition_of_its_kind() {
+    let hostile = Hostile::start(None).await;
+    hostile.define().await;
+    let things = "/apis/test.io/v1/namespaces/default/things";
+    let thing = json!({"apiVersion": "test.io/v1", "kind": "Thing", "metadata": {"name": "a"}});
+    assert_eq!(hostile.ask("POST", things, JSON, thing.to_string()).await.0, 201);
+    let request = http::Request::builder().uri(format!("{things}?watch=true&resourceVersion=0"));
+    let request = request.body(Full::new(bytes::Bytes::new())).unwrap();
+    let response = hostile.server.service(User::admin()).call(request).await.unwrap();
+    let definition = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/things.test.io";
+    assert_eq!(hostile.ask("DELETE", definition, JSON, "").await.0, 200);
+    let server = hostile.server.clone();
+    tokio::task::spawn_blocking(move || server.sync_definitions()).await.unwrap();
+    let body = tokio::time::timeout(std::time::Duration::from_secs(20), response.into_body().collect()).await;
+    let text = body.expect("the watch ends").unwrap().to_bytes();
+    let kinds: Vec<Value> = text
+        .split(|byte| *byte == b'\n')
+        .filter_map(|line| serde_json::from_slice::<Value>(line).ok())
+        .map(|event| event["type"].clone())
+        .collect();
+    assert_eq!(kinds, ["ADDED", "DELETED"]);
+}
+
+#[tokio::test]
+async fn of_privileges_that_contradict_each_other() {
+    let hostile = Hostile::start(None).await;
+    let context = json!({"privileged": true, "allowPrivilegeEscalation": false, "capabilities": {"add": ["CAP_SYS_ADMIN", "X", "CAP_SYS_ADMIN"]}});
+    let pod = json!({"metadata": {"name": "a"}, "spec": {"containers": [{"name": "a", "image": "x", "securityContext": context}]}});
+    let account = json!({"metadata": {"name": "default"}});
+    let shown = r#"Invalid value: {"Capabilities":{"Add":["CAP_SYS_ADMIN","X","CAP_SYS_ADMIN"],"Drop":null},"Privileged":true,"SELinuxOptions":null,"WindowsOptions":null,"RunAsUser":null,"RunAsGroup":null,"RunAsNonRoot":null,"ReadOnlyRootFilesystem":null,"AllowPrivilegeEscalation":false,"ProcMount":null,"SeccompProfile":null,"AppArmorProfile":null}: cannot set `allowPrivilegeEscalation` to false and "#;
+    let told = |what: &str| Value::from(format!("{shown}{what}"));
+    let rows: Vec<Row> = vec![
+        ("POST", format!("{BASE}/serviceaccounts"), JSON, account, 201, vec![]),
+        (
+            "POST",
+            format!("{BASE}/pods"),
+            JSON,
+            pod,
+            422,
+            vec![
+                ("/body/details/causes/0/message", told("`privileged` to true")),
+                ("/body/details/causes/1/message", told("`capabilities.Add` CAP_SYS_ADMIN")),
+                ("/body/details/causes/2/message", told("`capabilities.Add` CAP_SYS_ADMIN")),
+                ("/body/details/causes/3", Value::Null),
+            ],
         ),
     ];
     all_are_answered(&hostile, rows).await;

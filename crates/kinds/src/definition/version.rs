@@ -241,9 +241,6 @@ pub(super) fn printer_columns(columns: &Value, path: &Path, errors: &mut ErrorLi
                 json_path,
                 "must be a simple json path starting with .",
             )),
-            json_path if resource::jsonpath::JsonPath::parse(json_path).is_none() => {
-                errors.push(Error::invalid(&at.child("JSONPath"), json_path, "is an invalid path"));
-            }
             _ => {}
         }
     }
@@ -307,7 +304,7 @@ fn field_of<'a>(path: &'a str, schema: &'a Value) -> Result<(Vec<&'a str>, &'a V
         let member = &after[..end];
         schema = match (schema.get("properties"), schema.get("additionalProperties")) {
             (Some(properties), _) => properties.get(member).ok_or_else(nowhere)?,
-            (None, Some(values)) if values.is_object() => values,
+            (None, Some(values)) if values.is_object() || values == &Value::Bool(true) => values,
             _ => return Err(nowhere()),
         };
         members.push(member);
@@ -350,7 +347,7 @@ mod tests {
     fn selectable_fields_are_fields() {
         let text = json!({"type": "string"});
         let spec = json!({"type": "object", "properties": {
-            "a": text, "o": {"type": "object"}, "m": {"type": "object", "additionalProperties": text}}});
+            "a": text, "n": {"type": "object", "additionalProperties": true}, "o": {"type": "object"}, "m": {"type": "object", "additionalProperties": text}}});
         let schema = json!({"type": "object", "properties": {"spec": spec}});
         let faults = |paths: &[&str]| {
             let fields: Vec<Value> = paths.iter().map(|path| json!({"jsonPath": path})).collect();
@@ -373,6 +370,8 @@ mod tests {
             assert_eq!(faults(&[path]), [fault]);
         }
         assert!(faults(&[".spec.a", ".spec.m.k"]).is_empty());
+        let untyped = faults(&[".spec.n.k"]);
+        assert!(untyped.len() == 1 && untyped[0].contains("must point to a field of type"), "{untyped:?}");
         let twice = faults(&[".spec.o", ".spec.o"]);
         assert!(twice.len() == 3 && twice[2].starts_with("f[1].jsonPath: Duplicate value"), "{twice:?}");
         let many: Vec<String> = (0..9).map(|i| format!(".spec.m.k{i}")).collect();

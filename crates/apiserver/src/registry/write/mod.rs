@@ -3,7 +3,7 @@
 mod create;
 mod replace;
 
-use super::read::not_found;
+use super::read::{keyed, not_found};
 use super::{Answer, Attempt, Core, Object, Pending, Served, Target, catalog};
 use crate::authorize;
 use crate::decode::Place;

@@ -49,6 +49,7 @@ impl Core {
             return Err(other_uid(target, uid, there, call.options.dry_run));
         }
         let Some(entry) = entry else {
+            keyed(target)?;
             if resource.strategy.create_on_update() && target.subresource.is_empty() {
                 if resource.namespaced {
                     self.check_namespace(target, &target.name)?;
