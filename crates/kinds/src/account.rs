@@ -39,6 +39,16 @@ impl Strategy for Accounts {
     ) -> Option<Result<Outcome, Status>> {
         (subresource == "token").then(|| token(cx, parent, body))
     }
+
+    fn posted(&self, subresource: &str, name: &str, body: &Value) -> Result<(), Status> {
+        let given = text(body, "metadata.name");
+        if subresource != "token" || given.is_empty() || given == name {
+            return Ok(());
+        }
+        let detail = "must match the service account name if specified";
+        let errors = vec![Error::invalid(&Path::new("metadata").child("name"), given, detail)];
+        Err(Status::invalid(GROUP, "TokenRequest", name, &errors))
+    }
 }
 
 /// What a token is bound to beside its account, as a claim.
@@ -88,15 +98,6 @@ fn token(cx: &Context<'_>, account: &Value, body: &Value) -> Result<Outcome, Sta
     if !namespace.is_empty() && namespace != cx.namespace {
         let why = "the namespace of the provided object does not match the namespace sent on the request";
         return Err(Status::bad_request(why));
-    }
-    let given = text(body, "metadata.name");
-    if !given.is_empty() && given != name {
-        let errors = vec![Error::invalid(
-            &Path::new("metadata").child("name"),
-            given,
-            "must match the service account name if specified",
-        )];
-        return Err(Status::invalid(GROUP, "TokenRequest", name, &errors));
     }
     let (uid, there) = (text(body, "metadata.uid"), api::object::uid(account));
     if !uid.is_empty() && uid != there {

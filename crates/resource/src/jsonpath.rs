@@ -14,23 +14,23 @@ enum Step {
     /// `['a','b']`
     Union(Vec<Step>),
     /// `?(@.path)`
-    Exists(Operand),
+    Exists(Side),
     /// `?(@.path == value)`
-    Filter(Operand, String, Operand),
+    Filter(Side, String, Side),
     /// `..name`
     Descend(String),
 }
 
 /// A side of a comparison.
 #[derive(Clone, Debug, PartialEq)]
-enum Operand {
+enum Side {
     Path(Vec<Step>),
     Literal(Value),
     /// A word that means nothing: nothing compares with it.
     Word,
 }
 
-impl Operand {
+impl Side {
     fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
         match text.strip_prefix('@') {
@@ -162,10 +162,10 @@ fn bracket(inner: &str) -> Option<Step> {
 /// What is written between `?(` and `)`: the first run of comparing characters is the operator.
 fn filtered(filter: &str) -> Option<Step> {
     let compares = |c: char| "!<>=".contains(c);
-    let Some(start) = filter.find(compares) else { return Operand::parse(filter).map(Step::Exists) };
+    let Some(start) = filter.find(compares) else { return Side::parse(filter).map(Step::Exists) };
     let (left, rest) = filter.split_at(start);
     let (operator, right) = rest.split_at(rest.find(|c| !compares(c))?);
-    Some(Step::Filter(Operand::parse(left)?, operator.to_owned(), Operand::parse(right)?))
+    Some(Step::Filter(Side::parse(left)?, operator.to_owned(), Side::parse(right)?))
 }
 
 fn literal(text: &str) -> Option<Value> {
@@ -206,9 +206,9 @@ fn take<'a>(step: &'a Step, value: &'a Value, out: &mut Vec<&'a Value>) -> Optio
                 take(part, value, out)?;
             }
         }
-        Step::Exists(operand) => {
+        Step::Exists(side) => {
             for item in value.as_array()? {
-                if operand.find(item).is_some_and(|found| !found.is_empty()) {
+                if side.find(item).is_some_and(|found| !found.is_empty()) {
                     out.push(item);
                 }
             }

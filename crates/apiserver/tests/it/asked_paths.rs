@@ -193,7 +193,34 @@ async fn of_pods_that_mirror_others() {
     let change = json!({"metadata": {"annotations": {mirror: "y"}}});
     let cost = json!({"metadata": {"annotations": {"controller.kubernetes.io/pod-deletion-cost": "x"}}});
     let account = json!({"metadata": {"name": "default"}});
+    let set = |annotations: Value| {
+        let template = json!({"metadata": {"labels": {"a": "b"}, "annotations": annotations}, "spec": {"containers": [{"name": "a", "image": "x"}]}});
+        json!({"metadata": {"name": "s"}, "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template}})
+    };
+    let sets = || "/apis/apps/v1/namespaces/default/statefulsets?dryRun=All".to_owned();
+    let of_template = format!("spec.template.annotations[{mirror}]");
     let rows: Vec<Row> = vec![
+        // the metadata of this template is looked at twice
+        (
+            "POST",
+            sets(),
+            JSON,
+            set(json!({mirror: "x"})),
+            422,
+            vec![
+                ("/body/details/causes/0/field", json!(of_template)),
+                ("/body/details/causes/1/field", json!(of_template)),
+                ("/body/details/causes/2", Value::Null),
+            ],
+        ),
+        (
+            "POST",
+            sets(),
+            JSON,
+            set(json!({"container.apparmor.security.beta.kubernetes.io/a": "localhost/x"})),
+            201,
+            vec![],
+        ),
         ("POST", format!("{BASE}/serviceaccounts"), JSON, account, 201, vec![]),
         ("POST", trial(), JSON, one(json!({})), 422, cause(0, unplaced)),
         (
@@ -361,6 +388,15 @@ async fn of_tokens_and_balancers() {
             other,
             409,
             message("the UID in the token request (x) does not match the UID of the service account"),
+        ),
+        // a name that does not fit comes before an account that is not there
+        (
+            "POST",
+            format!("{BASE}/serviceaccounts/none/token"),
+            JSON,
+            json!({"metadata": {"name": "default"}}),
+            422,
+            message("must match the service account name if specified"),
         ),
         ("POST", format!("{BASE}/services"), JSON, balanced, 201, vec![]),
         (
