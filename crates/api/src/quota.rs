@@ -6,7 +6,7 @@ use crate::object;
 use crate::quantity::Quantity;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Amounts by resource name.
 pub type Amounts = BTreeMap<String, Quantity>;
@@ -153,7 +153,7 @@ fn raise(to: &mut Amounts, other: &Amounts) {
 }
 
 /// Whether a quota is about an object at all: every scope of its, given by name or by selector, must apply. Scopes are of
-/// pods; a quota that has any is about nothing else.
+/// pods and claims of volumes; a quota that has any is about nothing else.
 pub fn in_scope(quota: &Value, resource: &str, object: &Value) -> bool {
     let spec = &quota["spec"];
     let scopes = spec["scopes"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -161,9 +161,45 @@ pub fn in_scope(quota: &Value, resource: &str, object: &Value) -> bool {
     if scopes.is_empty() && selectors.is_empty() {
         return true;
     }
-    resource == "pods"
-        && scopes.iter().all(|scope| scope_holds(scope.as_str().unwrap_or_default(), object))
-        && selectors.iter().all(|selector| selector_holds(selector, object))
+    match resource {
+        "pods" => {
+            scopes.iter().all(|scope| scope_holds(scope.as_str().unwrap_or_default(), object))
+                && selectors.iter().all(|selector| selector_holds(selector, object))
+        }
+        "persistentvolumeclaims" => {
+            let classes = attribute_classes(object);
+            let is_known = |scope: &str| scope == "VolumeAttributesClass";
+            scopes.iter().all(|scope| is_known(scope.as_str().unwrap_or_default()) && !classes.is_empty())
+                && selectors
+                    .iter()
+                    .all(|selector| is_known(object::text(selector, "scopeName")) && names_one_of(selector, &classes))
+        }
+        _ => false,
+    }
+}
+
+/// The classes of attributes that a claim of a volume has, had or is to get.
+pub fn attribute_classes(claim: &Value) -> BTreeSet<&str> {
+    let status = &claim["status"];
+    let named = [
+        object::text(&claim["spec"], "volumeAttributesClassName"),
+        object::text(status, "currentVolumeAttributesClassName"),
+        object::text(&status["modifyVolumeStatus"], "targetVolumeAttributesClassName"),
+    ];
+    named.into_iter().filter(|name| !name.is_empty()).collect()
+}
+
+/// Whether a selector of a scope takes any of these names; with no names at all, whether it takes an object without.
+fn names_one_of(selector: &Value, names: &BTreeSet<&str>) -> bool {
+    let listed =
+        |name: &str| selector["values"].as_array().is_some_and(|values| values.iter().any(|value| value == name));
+    match object::text(selector, "operator") {
+        "In" => names.iter().any(|name| listed(name)),
+        "NotIn" => names.is_empty() || names.iter().any(|name| !listed(name)),
+        "Exists" => !names.is_empty(),
+        "DoesNotExist" => names.is_empty(),
+        _ => false,
+    }
 }
 
 fn scope_holds(scope: &str, pod: &Value) -> bool {
@@ -184,14 +220,7 @@ fn selector_holds(selector: &Value, pod: &Value) -> bool {
         return scope_holds(scope, pod);
     }
     let class = object::text(&pod["spec"], "priorityClassName");
-    let listed = selector["values"].as_array().is_some_and(|values| values.iter().any(|value| value == class));
-    match object::text(selector, "operator") {
-        "In" => listed,
-        "NotIn" => !listed,
-        "Exists" => !class.is_empty(),
-        "DoesNotExist" => class.is_empty(),
-        _ => false,
-    }
+    names_one_of(selector, &Some(class).filter(|class| !class.is_empty()).into_iter().collect())
 }
 
 fn is_best_effort(pod: &Value) -> bool {
@@ -286,5 +315,34 @@ mod tests {
             assert_eq!(in_scope(&quota, "pods", &burstable), on_burstable, "{quota}");
         }
         assert!(!in_scope(&scoped(&["BestEffort"]), "secrets", &json!({})));
+    }
+
+    #[test]
+    fn claims_are_in_scope_by_their_classes() {
+        let claims = "persistentvolumeclaims";
+        let none = json!({"spec": {}});
+        let gold = json!({"spec": {"volumeAttributesClassName": "gold"}});
+        let target = json!({"targetVolumeAttributesClassName": "gold"});
+        let both =
+            json!({"spec": {}, "status": {"currentVolumeAttributesClassName": "tin", "modifyVolumeStatus": target}});
+        let by = |operator: &str, values: Value| {
+            let scope = "VolumeAttributesClass";
+            let expression = json!({"scopeName": scope, "operator": operator, "values": values});
+            json!({"spec": {"scopeSelector": {"matchExpressions": [expression]}}})
+        };
+        let scoped = |scope: &str| json!({"spec": {"scopes": [scope]}});
+        for (quota, on_none, on_gold, on_both) in [
+            (scoped("VolumeAttributesClass"), false, true, true),
+            (scoped("Terminating"), false, false, false),
+            (by("In", json!(["gold"])), false, true, true),
+            (by("In", json!(["silver"])), false, false, false),
+            (by("NotIn", json!(["gold"])), true, false, true),
+            (by("Exists", json!([])), false, true, true),
+            (by("DoesNotExist", json!([])), true, false, false),
+        ] {
+            let holds = [&none, &gold, &both].map(|claim| in_scope(&quota, claims, claim));
+            assert_eq!(holds, [on_none, on_gold, on_both], "{quota}");
+        }
+        assert!(!in_scope(&scoped("VolumeAttributesClass"), "pods", &json!({"spec": {}})));
     }
 }

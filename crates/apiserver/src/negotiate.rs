@@ -122,8 +122,10 @@ pub struct Offer {
     pub protobuf: bool,
     /// Upstream has a router before it, which looks at types alone and does not take one with a wildcard in it.
     pub routed: bool,
-    /// Tables and metadata.
+    /// Metadata alone.
     pub forms: bool,
+    /// Tables.
+    pub tables: bool,
     /// Streams of changes; only named where nothing fits.
     pub watch: bool,
 }
@@ -148,7 +150,7 @@ pub fn accept(header: Option<&str>, offer: Offer) -> Result<Accepted, Status> {
             None | Some("") => Form::Object,
             // Tables are JSON and YAML only.
             Some("Table") if encoding == Encoding::Protobuf => continue,
-            Some("Table") if offer.forms && clause.parameter("g") == Some("meta.k8s.io") => Form::Table,
+            Some("Table") if offer.tables && clause.parameter("g") == Some("meta.k8s.io") => Form::Table,
             Some("PartialObjectMetadata") if offer.forms && clause.parameter("g") == Some("meta.k8s.io") => {
                 Form::Metadata
             }
@@ -215,7 +217,7 @@ pub fn unsupported(accepted: &[&str]) -> Status {
 mod tests {
     use super::*;
 
-    const ALL: Offer = Offer { protobuf: true, routed: true, forms: true, watch: false };
+    const ALL: Offer = Offer { protobuf: true, routed: true, forms: true, tables: true, watch: false };
 
     #[test]
     fn chooses() {
@@ -233,7 +235,7 @@ mod tests {
         ] {
             assert_eq!(encoding(header), chosen, "{header}");
         }
-        let custom = Offer { protobuf: false, routed: false, forms: true, watch: false };
+        let custom = Offer { protobuf: false, routed: false, forms: true, tables: true, watch: false };
         let metadata = format!("{PROTOBUF};as=PartialObjectMetadata;v=v1;g=meta.k8s.io");
         let encoding = |header: &str| accept(Some(header), custom).map(|a| (a.encoding, a.form)).ok();
         for (header, chosen) in [
@@ -245,6 +247,12 @@ mod tests {
         ] {
             assert_eq!(encoding(header), chosen, "{header}");
         }
+        // what is only answered has metadata, and no table
+        let asked = Offer { tables: false, ..ALL };
+        let form = |form: &str| format!("application/json;as={form};v=v1;g=meta.k8s.io");
+        assert!(accept(Some(&form("Table")), asked).is_err());
+        assert_eq!(accept(Some(&(form("Table") + ",application/json")), asked).map(|a| a.form), Ok(Form::Object));
+        assert_eq!(accept(Some(&form("PartialObjectMetadata")), asked).map(|a| a.form), Ok(Form::Metadata));
         // upstream's router of built-in kinds does not take a type with a wildcard in it
         assert!(accept(Some("application/*"), ALL).is_err());
         let told = |header, routed| accept(Some(header), Offer { routed, ..ALL }).unwrap_err().message;

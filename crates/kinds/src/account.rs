@@ -39,6 +39,16 @@ impl Strategy for Accounts {
     ) -> Option<Result<Outcome, Status>> {
         (subresource == "token").then(|| token(cx, parent, body))
     }
+
+    fn posted(&self, subresource: &str, name: &str, body: &Value) -> Result<(), Status> {
+        let given = text(body, "metadata.name");
+        if subresource != "token" || given.is_empty() || given == name {
+            return Ok(());
+        }
+        let detail = "must match the service account name if specified";
+        let errors = vec![Error::invalid(&Path::new("metadata").child("name"), given, detail)];
+        Err(Status::invalid(GROUP, "TokenRequest", name, &errors))
+    }
 }
 
 /// What a token is bound to beside its account, as a claim.
@@ -89,14 +99,11 @@ fn token(cx: &Context<'_>, account: &Value, body: &Value) -> Result<Outcome, Sta
         let why = "the namespace of the provided object does not match the namespace sent on the request";
         return Err(Status::bad_request(why));
     }
-    let given = text(body, "metadata.name");
-    if !given.is_empty() && given != name {
-        let errors = vec![Error::invalid(
-            &Path::new("metadata").child("name"),
-            given,
-            "must match the service account name if specified",
-        )];
-        return Err(Status::invalid(GROUP, "TokenRequest", name, &errors));
+    let (uid, there) = (text(body, "metadata.uid"), api::object::uid(account));
+    if !uid.is_empty() && uid != there {
+        let why =
+            format!("the UID in the token request ({uid}) does not match the UID of the service account ({there})");
+        return Err(Status::conflict(GROUP, "TokenRequest", name, &why));
     }
     let seconds = int(body, "spec.expirationSeconds").unwrap_or(DEFAULT_SECS);
     let path = Path::new("spec").child("expirationSeconds");
@@ -147,22 +154,16 @@ fn token(cx: &Context<'_>, account: &Value, body: &Value) -> Result<Outcome, Sta
         "sub": format!("system:serviceaccount:{}:{name}", cx.namespace),
     });
     let expires = cx.now.saturating_add(SignedDuration::from_secs(seconds)).unwrap_or(Timestamp::MAX);
-    let mut reference = reference.clone();
-    if let Some(reference) = reference.as_object_mut()
-        && let Some(uid) = own_uid(&claims, reference)
-    {
-        reference.insert("uid".to_owned(), uid);
-    }
-    let mut metadata = json!({
-        "name": name,
-        "namespace": cx.namespace,
-        "uid": api::object::uid(account),
-        "creationTimestamp": super::pod::stamp(cx.now),
-    });
-    for field in ["labels", "annotations"] {
-        if let Some(given) = at(body, "metadata").get(field) {
-            metadata[field] = given.clone();
-        }
+    // whatever else was given stays
+    let mut metadata = at(body, "metadata").as_object().cloned().unwrap_or_default();
+    metadata.retain(|_, value| !super::kit::unset(value));
+    for (field, value) in [
+        ("name", name.into()),
+        ("namespace", cx.namespace.into()),
+        ("uid", api::object::uid(account).into()),
+        ("creationTimestamp", super::pod::stamp(cx.now)),
+    ] {
+        metadata.insert(field.to_owned(), value);
     }
     let mut sent = body.clone();
     sent["apiVersion"] = "authentication.k8s.io/v1".into();
@@ -176,10 +177,4 @@ fn token(cx: &Context<'_>, account: &Value, body: &Value) -> Result<Outcome, Sta
         "status": {"token": cx.tokens.sign(&claims), "expirationTimestamp": super::pod::stamp(expires)},
     });
     Ok(Outcome::Made { sent, reply })
-}
-
-/// The uid of the object that a token was bound to.
-fn own_uid(claims: &Value, reference: &serde_json::Map<String, Value>) -> Option<Value> {
-    let kind = reference.get("kind")?.as_str()?.to_lowercase();
-    claims["kubernetes.io"].get(kind)?.get("uid").cloned()
 }

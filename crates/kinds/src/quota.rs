@@ -106,6 +106,9 @@ impl Quotas for Rules {
 
     /// By what the scopes of quotas ask about.
     fn class(&self, group: &str, plural: &str, object: &Value) -> String {
+        if plural == "persistentvolumeclaims" && group.is_empty() {
+            return counted::attribute_classes(object).into_iter().collect::<Vec<_>>().join(" ");
+        }
         if plural != "pods" || !group.is_empty() {
             return String::new();
         }
@@ -361,7 +364,7 @@ fn amount_faults(of: &Value, field: &str, path: &Path, errors: &mut ErrorList) {
     }
 }
 
-/// Most scopes of a quota; there are six.
+/// Most scopes of a quota; there are seven.
 const SCOPES_MAX: usize = 100;
 
 fn scope_faults(quota: &Value, errors: &mut ErrorList) {

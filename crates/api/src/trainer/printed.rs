@@ -221,7 +221,8 @@ mod tests {
 
     #[test]
     fn an_expression_names_its_metric() {
-        let expressions: [(&str, &str, &[(&str, &str)]); 9] = [
+        type Case<'a> = (&'a str, &'a str, &'a [(&'a str, &'a str)]);
+        let expressions: [Case<'_>; 9] = [
             (r"loss=([0-9.e+-]+)", "loss=1e-3", &[("loss", "1e-3")]),
             (r"loss[=: ]\s*([0-9.]+)", "loss: 3", &[("loss", "3")]),
             (r"Train loss\s*:\s*([0-9.]+)", "Train loss : 3.5", &[("loss", "3.5")]),

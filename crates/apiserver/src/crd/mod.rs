@@ -10,6 +10,7 @@ use crate::registry::{Custom, Served};
 use api::part;
 use bytes::Bytes;
 use merge::schema::Schema;
+use resource::jsonpath::JsonPath;
 use resource::{Column, Rechecks, Resource, Subresource};
 use serde_json::{Value, json};
 use std::sync::{Arc, OnceLock};
@@ -175,7 +176,7 @@ pub(crate) fn served(definition: &Value, text: &Bytes, fresh_from: Revision) -> 
         .collect()
 }
 
-/// Name first, then what the definition names; without columns of its own, the age.
+/// Name first, then what the definition names, up to the first whose path is none; without columns of its own, the age.
 fn columns(version: &Value) -> Vec<Column> {
     let own = version["additionalPrinterColumns"].as_array().cloned().unwrap_or_default();
     let own = if own.is_empty() {
@@ -186,7 +187,9 @@ fn columns(version: &Value) -> Vec<Column> {
     } else {
         own
     };
+    let has_path = |column: &&Value| JsonPath::parse(api::object::text(column, "jsonPath")).is_some();
     own.iter()
+        .take_while(has_path)
         .map(|column| {
             let text = |field: &str| api::object::text(column, field).to_owned();
             Column {
@@ -204,6 +207,17 @@ fn columns(version: &Value) -> Vec<Column> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn columns_end_at_the_first_whose_path_is_none() {
+        let shown = |paths: &[&str]| -> Vec<String> {
+            let own: Vec<Value> = paths.iter().map(|path| json!({"name": path, "jsonPath": path})).collect();
+            columns(&json!({"additionalPrinterColumns": own})).into_iter().map(|column| column.name).collect()
+        };
+        assert_eq!(shown(&[".a", ".b[?(@.c>1)]"]), [".a", ".b[?(@.c>1)]"]);
+        assert_eq!(shown(&[".a", ".b[", ".c"]), [".a"]);
+        assert_eq!(shown(&[]), ["Age"]);
+    }
 
     #[test]
     fn schemas_are_parts_of_the_definitions_text() {

@@ -97,6 +97,9 @@ pub(crate) async fn zip(response: Response<Body>) -> Response<Body> {
 pub(crate) fn object_bytes(object: &Object, custom: bool) -> Vec<u8> {
     match object {
         Object::Stored(entry) => entry.bytes().into(),
+        Object::Made(value) if value["kind"] == "Status" && value["apiVersion"] == "v1" => {
+            wire::in_order(value, &wire::STATUS)
+        }
         Object::Made(value) => wire::to_vec(value, custom),
     }
 }

@@ -2,10 +2,76 @@
 
 use crate::negotiate::{Clause, clauses};
 use crate::registry::{Catalog, Custom, Served};
+use crate::wire;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
+
+/// The members of `APIResourceList`, `APIGroup`, `APIGroupList` and `APIVersions`, in Go's order.
+const LISTS: [&str; 19] = [
+    "name",
+    "singularName",
+    "namespaced",
+    "groupVersion",
+    "group",
+    "version",
+    "kind",
+    "apiVersion",
+    "versions",
+    "preferredVersion",
+    "groups",
+    "clientCIDR",
+    "serverAddress",
+    "serverAddressByClientCIDRs",
+    "resources",
+    "verbs",
+    "shortNames",
+    "categories",
+    "storageVersionHash",
+];
+
+/// The members of `APIGroupDiscoveryList`, in Go's order.
+const AGGREGATED: [&str; 19] = [
+    "group",
+    "version",
+    "kind",
+    "apiVersion",
+    "metadata",
+    "name",
+    "items",
+    "versions",
+    "resources",
+    "freshness",
+    "resource",
+    "subresource",
+    "responseKind",
+    "scope",
+    "singularResource",
+    "verbs",
+    "shortNames",
+    "categories",
+    "subresources",
+];
+
+/// A document in the aggregated form, in compact JSON.
+pub(crate) fn aggregated_text(document: &Value) -> Vec<u8> {
+    wire::in_order(document, &AGGREGATED)
+}
+
+/// A document in the old form, in compact JSON.
+pub(crate) fn text(document: &Value) -> Vec<u8> {
+    let Some(mut rest) = document.as_object().cloned() else { return wire::in_order(document, &LISTS) };
+    // kind and version are first in all of them, as what Go embeds
+    let mut out = b"{".to_vec();
+    for name in ["kind", "apiVersion"] {
+        if let Some(value) = rest.remove(name) {
+            out.extend(format!("\"{name}\":{value},").bytes());
+        }
+    }
+    out.extend_from_slice(wire::in_order(&Value::Object(rest), &LISTS).get(1..).unwrap_or_default());
+    out
+}
 
 /// The version of the aggregated form that a client asks for; `None`: the old form.
 pub(crate) fn aggregated(accept: Option<&str>) -> Option<&'static str> {
@@ -151,7 +217,7 @@ pub(crate) fn aggregate(catalog: &Catalog, core: bool, version: &str) -> Value {
                     json!({"version": v, "resources": resources, "freshness": "Current"})
                 })
                 .collect();
-            let mut meta = json!({"creationTimestamp": null});
+            let mut meta = json!({});
             if !name.is_empty() {
                 meta["name"] = name.clone().into();
             }

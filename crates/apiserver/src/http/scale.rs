@@ -168,7 +168,8 @@ impl Server {
     pub(crate) async fn scale(self: &Arc<Self>, ask: &Ask, target: &Target) -> Result<Response<Body>, Status> {
         let paths = &target.served.scale().ok_or_else(not_allowed)?;
         let builtin = target.served.custom.is_none();
-        let accepted = ask.negotiate(Offer { protobuf: builtin, routed: builtin, forms: true, watch: false })?;
+        let accepted =
+            ask.negotiate(Offer { protobuf: builtin, routed: builtin, forms: true, tables: true, watch: false })?;
         if ask.method == Method::GET {
             let scale = view(&target.served, &self.core.get(target)?.value(), paths, false)?;
             return shown(scale, builtin, &accepted, self.core.world.now(), Vec::new());

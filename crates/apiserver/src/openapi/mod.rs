@@ -1,5 +1,6 @@
 //! OpenAPI documents, made from the schemas on request.
 
+mod descriptions;
 mod operations;
 pub(crate) mod v2;
 
@@ -175,6 +176,7 @@ fn document(kinds: &[&Arc<Served>]) -> Value {
     );
     operations::schemas(&mut schemas);
     schemas.entry("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta").or_insert_with(object_meta);
+    descriptions::add(&mut schemas);
     json!({
         "openapi": "3.0.0",
         "info": {"title": "Kubernetes", "version": "v1.36.3"},

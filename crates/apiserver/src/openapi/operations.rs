@@ -1,6 +1,6 @@
 //! The operations of each path in an OpenAPI document: parameters, bodies and answers.
 
-use super::gvk;
+use super::{descriptions, gvk};
 use crate::registry::Served;
 use resource::Subresource;
 use serde_json::{Map, Value, json};
@@ -20,11 +20,13 @@ const CONNECT: &str = "connect";
 const PROXY: &str = "proxy";
 
 fn query(name: &str, kind: &str) -> Value {
-    json!({"name": name, "in": "query", "schema": {"type": kind, "uniqueItems": true}})
+    let schema = json!({"type": kind, "uniqueItems": true});
+    json!({"name": name, "in": "query", "description": descriptions::of_parameter(name), "schema": schema})
 }
 
 fn in_path(name: &str) -> Value {
-    json!({"name": name, "in": "path", "required": true, "schema": {"type": "string", "uniqueItems": true}})
+    let (description, schema) = (descriptions::of_parameter(name), json!({"type": "string", "uniqueItems": true}));
+    json!({"name": name, "in": "path", "description": description, "required": true, "schema": schema})
 }
 
 fn queries(texts: &[&str], numbers: &[&str], flags: &[&str]) -> Vec<Value> {
@@ -127,7 +129,11 @@ impl Operations<'_> {
     /// Operations of what an object has beside itself.
     fn of_subresource(&self, sub: &Subresource) -> Map<String, Value> {
         let own = &self.served.resource;
-        let gvk = json!({"group": sub.group, "version": sub.version, "kind": sub.kind});
+        // upstream names the object of a custom kind, also where another kind is sent
+        let gvk = match self.served.custom {
+            Some(_) => self.gvk.clone(),
+            None => json!({"group": sub.group, "version": sub.version, "kind": sub.kind}),
+        };
         let one = if sub.kind == own.kind { self.one.clone() } else { reference(&component_of(sub)) };
         let kind = Operations { served: self.served, gvk, one, list: self.list.clone() };
         let text = |action: &str, media: &str, parameters: Vec<Value>| {

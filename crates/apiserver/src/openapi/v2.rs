@@ -58,7 +58,8 @@ fn operation(new: &Value) -> Value {
 }
 
 fn parameter(new: &Value) -> Value {
-    json!({"name": new["name"], "in": new["in"], "type": new["schema"]["type"], "uniqueItems": true})
+    let (name, description) = (&new["name"], &new["description"]);
+    json!({"name": name, "in": new["in"], "description": description, "type": new["schema"]["type"], "uniqueItems": true})
 }
 
 /// A schema in the words of version 2, which knows neither alternatives nor anything beside a reference.
@@ -104,6 +105,13 @@ fn published(new: &Value) -> Value {
     let is = |schema: &Value, member: &str| schema.get(member) == Some(&Value::Bool(true));
     let (nullable, open) = (is(new, "nullable"), is(new, "x-kubernetes-preserve-unknown-fields"));
     let mut old = Map::new();
+    if open && is_root(new) {
+        old.insert("type".to_owned(), "object".into());
+        for name in [GVK, super::SELECTABLE] {
+            old.extend(members.get(name).map(|value| (name.to_owned(), value.clone())));
+        }
+        return Value::Object(old);
+    }
     for (name, value) in members {
         let value = match name.as_str() {
             "default" | "nullable" => continue,
@@ -132,14 +140,14 @@ fn published(new: &Value) -> Value {
         };
         old.insert(name.clone(), value);
     }
-    if open && is_root(new) {
-        old.insert("type".to_owned(), "object".into());
-    }
     Value::Object(old)
 }
 
+/// Which kinds an object may be of: only the root of a schema says so.
+const GVK: &str = "x-kubernetes-group-version-kind";
+
 fn is_root(schema: &Value) -> bool {
-    schema.get("x-kubernetes-group-version-kind").is_some()
+    schema.get(GVK).is_some()
 }
 
 /// The document as a protobuf message. Numbers are those of gnostic's `OpenAPIv2.proto`; what kubectl does not read (bounds of
@@ -316,8 +324,14 @@ mod tests {
             "d": {"type": "integer", "minimum": 1},
         }});
         assert_eq!(published(&new), old);
-        let root = json!({"type": "object", "properties": {}, "x-kubernetes-preserve-unknown-fields": true, "x-kubernetes-group-version-kind": []});
-        assert_eq!(published(&root)["type"], "object");
+        // nothing at all is told of an object that may hold anything
+        let mut root = new;
+        root["x-kubernetes-preserve-unknown-fields"] = true.into();
+        root["description"] = "what".into();
+        root[GVK] = json!([{"kind": "K"}]);
+        root[super::super::SELECTABLE] = json!([{"fieldPath": "a"}]);
+        let told = json!({"type": "object", GVK: [{"kind": "K"}], super::super::SELECTABLE: [{"fieldPath": "a"}]});
+        assert_eq!(published(&root), told);
     }
 
     #[test]

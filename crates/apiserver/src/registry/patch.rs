@@ -1,6 +1,6 @@
 //! Patches: updates whose new object the server computes.
 
-use super::read::not_found;
+use super::read::{keyed, not_found};
 use super::write::{Call, enforce_namespace, same_revision};
 use super::{Attempt, Core};
 use crate::decode;
@@ -148,6 +148,9 @@ impl Core {
             }
         }
         let write = || {
+            if entry.is_none() {
+                keyed(target)?;
+            }
             self.in_namespace(target)?;
             enforce_namespace(&mut merged, target)?;
             same_name(target, &merged)?;

@@ -151,6 +151,7 @@ impl Core {
     pub fn list(&self, target: &Target, options: &ListOptions) -> Result<ListAnswer, Status> {
         let served = &target.served;
         served.check_fields(&options.fields)?;
+        keyed(target)?;
         let namespace = (!target.namespace.is_empty()).then_some(target.namespace.as_str());
         if let Some(key) = only(target, options) {
             return self.list_only(target, options, &key);
@@ -259,7 +260,27 @@ impl Core {
 }
 
 pub(crate) fn not_found(target: &Target) -> Status {
+    if let Err(status) = keyed(target) {
+        return status;
+    }
     Status::not_found(&target.served.resource.group, &target.served.resource.plural, &target.name)
+}
+
+/// Whether there is a place for what a path names: upstream keeps objects under paths of their names, in which some mean something.
+///
+/// # Errors
+/// 400 for such a name, 500 for such a namespace.
+pub(crate) fn keyed(target: &Target) -> Result<(), Status> {
+    let Target { namespace, name, .. } = target;
+    let faults = api::names::path_segment_faults(name, false);
+    if !faults.is_empty() {
+        return Err(Status::bad_request(format!("Name parameter invalid: {name:?}: {}", faults.join(";"))));
+    }
+    if matches!(namespace.as_str(), "." | "..") {
+        let key = super::write::registry_key(target, true);
+        return Err(Status::new(500, "", format!("invalid key: {key:?}")));
+    }
+    Ok(())
 }
 
 /// The key of the only object that a list can have: its name is asked for, and it is clear in which namespace.

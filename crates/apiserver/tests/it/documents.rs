@@ -97,3 +97,49 @@ async fn a_patch_that_changes_the_kind_is_told_the_go_types() {
         assert!(code == 422 && message.ends_with(why), "{answer}");
     }
 }
+
+#[tokio::test]
+async fn metadata_and_parameters_are_described_and_scales_are_of_their_kind() {
+    let hostile = Hostile::start(None).await;
+    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": {"spec": {"type": "object", "properties": {"n": {"type": "integer"}}}}});
+    let scale = json!({"specReplicasPath": ".spec.n", "statusReplicasPath": ".status.n"});
+    let definition = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "things.scaled.io"}, "spec": {"group": "scaled.io", "scope": "Namespaced",
+            "names": {"plural": "things", "kind": "Thing"}, "versions": [{"name": "v1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": schema}, "subresources": {"scale": scale}}]}});
+    let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    assert_eq!(hostile.ask("POST", path, JSON, definition.to_string()).await.0, 201);
+    let server = hostile.server.clone();
+    tokio::task::spawn_blocking(move || server.sync_definitions()).await.unwrap();
+    let (_, core) = hostile.ask("GET", "/openapi/v3/api/v1", JSON, "").await;
+    let (_, apps) = hostile.ask("GET", "/openapi/v3/apis/apps/v1", JSON, "").await;
+    let (_, custom) = hostile.ask("GET", "/openapi/v3/apis/scaled.io/v1", JSON, "").await;
+    let (_, old) = hostile.ask("GET", "/openapi/v2", JSON, "").await;
+    let schemas = &core["components"]["schemas"];
+    let has_words = |value: &Value| value["description"].as_str().is_some_and(|text| !text.is_empty());
+    let meta = &schemas["io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"]["properties"];
+    assert!(meta.as_object().unwrap().values().all(has_words), "{meta}");
+    for field in ["apiVersion", "kind", "metadata", "spec", "status"] {
+        assert!(has_words(&schemas["io.k8s.api.core.v1.Pod"]["properties"][field]), "{field}");
+    }
+    // each operation says what its parameters are, in both versions
+    for document in [&core, &apps, &custom, &old] {
+        for (path, item) in document["paths"].as_object().unwrap() {
+            for operation in item.as_object().unwrap().values() {
+                let parameters = operation["parameters"].as_array().unwrap();
+                let silent = parameters.iter().find(|parameter| !has_words(parameter));
+                assert!(silent.is_none(), "{path}: {silent:?}");
+            }
+        }
+    }
+    let gvk = |document: &Value, path: &str| document["paths"][path]["get"]["x-kubernetes-group-version-kind"].clone();
+    let named = "namespaces/{namespace}";
+    let own = json!({"group": "scaled.io", "version": "v1", "kind": "Thing"});
+    assert_eq!(gvk(&custom, &format!("/apis/scaled.io/v1/{named}/things/{{name}}/scale")), own);
+    let scale = json!({"group": "autoscaling", "version": "v1", "kind": "Scale"});
+    assert_eq!(gvk(&apps, &format!("/apis/apps/v1/{named}/deployments/{{name}}/scale")), scale);
+    // version 2 says nothing of an object that may hold anything
+    let told = json!({"type": "object", "x-kubernetes-group-version-kind": [own]});
+    assert_eq!(old["definitions"]["io.scaled.v1.Thing"], told);
+    assert!(custom["components"]["schemas"]["io.scaled.v1.Thing"]["properties"]["spec"].is_object());
+}

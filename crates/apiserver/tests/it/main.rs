@@ -8,6 +8,7 @@ mod applied;
 mod asked;
 mod asked_admission;
 mod asked_namespaces;
+mod asked_paths;
 mod asked_values;
 mod audit;
 mod compressed;

@@ -99,9 +99,7 @@ fn selected(workload: Workload, spec: &Value, path: &Path, word: &str, errors: &
         let template = with_claims(spec);
         job::pod_template(&template, &path, errors);
         // said twice by upstream
-        let mut again = ErrorList::new();
-        job::pod_template(&json!({"metadata": at(spec, "template.metadata")}), &path, &mut again);
-        errors.extend(again.into_iter().filter(|e| !e.field.as_str().contains(".spec")));
+        job::template_metadata(&template, &path, errors);
     } else {
         job::pod_template(at(spec, "template"), &path, errors);
     }

@@ -12,7 +12,7 @@ use resource::status::Status;
 use resource::{Context, Deletion, Strategy};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
-use version::{all_versions, has_default, unknown_formats};
+use version::{all_versions, has_default, of_all, unknown_formats};
 
 /// Defaults, validation and deletion of definitions.
 pub struct Definitions;
@@ -228,6 +228,7 @@ fn common(definition: &Value, errors: &mut ErrorList) {
     }
     all_versions(definition, &path, errors);
     accepted_names(&spec["names"], &path.child("names"), errors);
+    of_all(definition, &path, errors);
     let strategy = text(&spec["conversion"], "strategy");
     if strategy != "None" && spec["preserveUnknownFields"] == true {
         let why = "must be None if spec.preserveUnknownFields is true";

@@ -24,27 +24,28 @@ pub(super) fn has_default(schema: &Value) -> bool {
     }
 }
 
+/// The faults of each version, then those of all together.
 pub(super) fn all_versions(definition: &Value, path: &Path, errors: &mut ErrorList) {
     let all = versions(definition);
     let at = path.child("versions");
+    for (i, version) in all.iter().enumerate() {
+        if !version["schema"]["openAPIV3Schema"].is_object() {
+            errors.push(Error::required(&at.index(i).child("schema").child("openAPIV3Schema"), ""));
+        }
+    }
     let mut seen = BTreeSet::new();
     let mut unique = true;
     for (i, version) in all.iter().enumerate() {
-        let name = text(version, "name");
+        let (name, at) = (text(version, "name"), at.index(i));
         unique &= seen.insert(name);
-        let faults = names::dns1035_faults(name, false);
-        check(errors, &at.index(i).child("name"), name, &faults);
-        if i == 0 {
-            // upstream keeps the first version's name beside the versions, where it has one
-            let faults = if name.is_empty() { &[][..] } else { &faults };
-            check(errors, &path.child("version"), name, faults);
-        }
+        check(errors, &at.child("name"), name, &names::dns1035_faults(name, false));
         if let Some(warning) = version["deprecationWarning"].as_str() {
-            let at = at.index(i).child("deprecationWarning");
+            let at = at.child("deprecationWarning");
             for fault in deprecation_faults(version["deprecated"] == true, warning) {
                 errors.push(Error::invalid(&at, warning, fault));
             }
         }
+        parts(all, false, version, &at, errors);
     }
     let value = definition["spec"].get("versions").cloned().unwrap_or_default();
     if !unique {
@@ -53,64 +54,55 @@ pub(super) fn all_versions(definition: &Value, path: &Path, errors: &mut ErrorLi
     if all.iter().filter(|v| v["storage"] == true).count() != 1 {
         errors.push(Error::invalid(&at, value, "must have exactly one version marked as storage version"));
     }
-    let places = |field: &str, hoisted: Path| -> Vec<(Path, Value)> {
-        match shared(all, field) {
-            Some(value) => vec![(hoisted, value.clone())],
-            None => all
-                .iter()
-                .enumerate()
-                .filter_map(|(i, v)| Some((at.index(i).child(field), v.get(field)?.clone())))
-                .collect(),
-        }
-    };
-    for (i, version) in all.iter().enumerate() {
-        if !version["schema"]["openAPIV3Schema"].is_object() {
-            errors.push(Error::required(&at.index(i).child("schema").child("openAPIV3Schema"), ""));
-        }
+    // upstream keeps the first version's name beside the versions, where it has one
+    if let Some(name) = all.first().map(|version| text(version, "name")).filter(|name| !name.is_empty()) {
+        check(errors, &path.child("version"), name, &names::dns1035_faults(name, false));
     }
-    for (place, schema) in places("schema", path.child("validation")) {
-        if let Some(schema) = schema.get("openAPIV3Schema").filter(|s| s.is_object()) {
-            errors.extend(structural::check(schema, &place.child("openAPIV3Schema")));
-            // the default of the whole is an object of its own
-            let whole = schema.get("default").filter(|value| value.is_object());
-            for field in ["apiVersion", "kind"] {
-                if whole.is_some_and(|value| text(value, field).is_empty()) {
-                    let path = place.child("openAPIV3Schema").child("default").child(field);
-                    errors.push(Error::required(&path, ""));
-                }
+}
+
+/// The faults of what all versions have in common.
+pub(super) fn of_all(definition: &Value, path: &Path, errors: &mut ErrorList) {
+    let all = versions(definition);
+    if let Some(version) = all.first() {
+        parts(all, true, version, path, errors);
+    }
+}
+
+/// The faults of the parts that a version does not share with all others, or (`common`) of those that all share.
+fn parts(all: &[Value], common: bool, version: &Value, path: &Path, errors: &mut ErrorList) {
+    let part = |field: &str| {
+        let here = shared(all, field).is_some() == common;
+        version.get(field).filter(|value| here && !value.is_null())
+    };
+    let schema = part("schema").map(|schema| &schema["openAPIV3Schema"]).filter(|schema| schema.is_object());
+    if let Some(schema) = schema {
+        let place = path.child(if common { "validation" } else { "schema" }).child("openAPIV3Schema");
+        errors.extend(structural::check(schema, &place));
+        // the default of the whole is an object of its own
+        let whole = schema.get("default").filter(|value| value.is_object());
+        for field in ["apiVersion", "kind"] {
+            if whole.is_some_and(|value| text(value, field).is_empty()) {
+                errors.push(Error::required(&place.child("default").child(field), ""));
             }
         }
     }
-    for (place, subresources) in places("subresources", path.child("subresources")) {
-        scale(&subresources["scale"], &place.child("scale"), errors);
+    if let Some(subresources) = part("subresources") {
+        scale(&subresources["scale"], &path.child("subresources").child("scale"), errors);
     }
-    for (place, columns) in places("additionalPrinterColumns", path.child("additionalPrinterColumns")) {
-        printer_columns(&columns, &place, errors);
+    if let Some(columns) = part("additionalPrinterColumns") {
+        printer_columns(columns, &path.child("additionalPrinterColumns"), errors);
     }
-    let hoisted = shared(all, "selectableFields").is_some();
-    if hoisted && shared(all, "schema").is_none() {
-        let why = "may only be set when validations.schema is included";
-        errors.push(Error::invalid(&path.child("selectableFields"), "", why));
-        return;
-    }
-    if !hoisted && shared(all, "schema").is_some() {
-        // what all versions have in common is none's own
-        for (i, _) in
-            all.iter().enumerate().filter(|(_, v)| v["selectableFields"].as_array().is_some_and(|f| !f.is_empty()))
-        {
-            let why = "may only be set when `version.schema.openAPIV3Schema` is not included";
-            errors.push(Error::invalid(&at.index(i).child("selectableFields"), "", why));
-        }
-        return;
-    }
-    for (i, version) in all.iter().enumerate() {
-        let place = if hoisted { path.child("selectableFields") } else { at.index(i).child("selectableFields") };
-        let fields = version["selectableFields"].as_array().is_some_and(|fields| !fields.is_empty());
-        if !hoisted && fields && version["schema"]["openAPIV3Schema"].is_null() {
-            let why = "may only be set when `version.schema.openAPIV3Schema` is not included";
+    let fields = part("selectableFields").filter(|fields| fields.as_array().is_some_and(|fields| !fields.is_empty()));
+    let Some(fields) = fields else { return };
+    let place = path.child("selectableFields");
+    match schema {
+        Some(schema) => selectable(fields, schema, &place, errors),
+        None => {
+            let why = match common {
+                true => "may only be set when validations.schema is included",
+                false => "may only be set when `version.schema.openAPIV3Schema` is not included",
+            };
             errors.push(Error::invalid(&place, "", why));
-        } else if !hoisted || i == 0 {
-            selectable(&version["selectableFields"], &version["schema"]["openAPIV3Schema"], &place, errors);
         }
     }
 }
@@ -193,15 +185,6 @@ pub(super) fn unknown_formats(schema: &Value, out: &mut Vec<String>) {
     }
 }
 
-/// Whether a path consists of plain members.
-pub(super) fn is_simple(path: &str) -> bool {
-    path.starts_with('.')
-        && path.len() > 1
-        && path[1..]
-            .split('.')
-            .all(|m| !m.is_empty() && m.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'$')))
-}
-
 pub(super) fn scale(scale: &Value, path: &Path, errors: &mut ErrorList) {
     if !scale.is_object() {
         return;
@@ -258,9 +241,6 @@ pub(super) fn printer_columns(columns: &Value, path: &Path, errors: &mut ErrorLi
                 json_path,
                 "must be a simple json path starting with .",
             )),
-            json_path if resource::jsonpath::JsonPath::parse(json_path).is_none() => {
-                errors.push(Error::invalid(&at.child("JSONPath"), json_path, "is an invalid path"));
-            }
             _ => {}
         }
     }
@@ -268,51 +248,134 @@ pub(super) fn printer_columns(columns: &Value, path: &Path, errors: &mut ErrorLi
 
 pub(super) fn selectable(fields: &Value, schema: &Value, path: &Path, errors: &mut ErrorList) {
     const MAX: usize = 8;
-    let fields = fields.as_array().map_or(&[][..], Vec::as_slice);
-    if fields.len() > MAX {
-        errors.push(Error::too_many(path, fields.len(), MAX));
-    }
     let mut seen = BTreeSet::new();
-    for (i, field) in fields.iter().enumerate() {
+    for (i, field) in fields.as_array().into_iter().flatten().enumerate() {
         let at = path.index(i).child("jsonPath");
         let json_path = text(field, "jsonPath");
         if json_path.is_empty() {
             errors.push(Error::required(&at, ""));
             continue;
         }
-        if !seen.insert(json_path) {
+        let (members, found) = match field_of(json_path, schema) {
+            Ok(found) => found,
+            Err(why) => {
+                errors.push(Error::invalid(&at, json_path, format!("is an invalid path: {why}")));
+                continue;
+            }
+        };
+        if members.first() == Some(&"metadata") {
+            errors.push(Error::invalid(&at, json_path, "must not point to fields in metadata"));
+        }
+        if !matches!(text(found, "type"), "string" | "boolean" | "integer") {
+            errors.push(Error::invalid(
+                &at,
+                json_path,
+                "must point to a field of type string, boolean or integer. Enum string fields and strings with formats are allowed.",
+            ));
+        }
+        if !seen.insert(members) {
             errors.push(Error::duplicate(&at, json_path));
-            continue;
         }
-        if !is_simple(json_path) {
-            let first = json_path.split_inclusive(['.', '[', ']', '\'']).next().unwrap_or_default();
-            let why = if !json_path.starts_with(['.', '[']) {
-                format!("expected [ or . but got: {}", first.trim_end_matches(['.', '[', ']', '\'']))
-            } else if json_path.contains('[') {
-                "array notation is not allowed".to_owned()
-            } else {
-                "does not refer to a valid field".to_owned()
-            };
-            errors.push(Error::invalid(&at, json_path, format!("is an invalid path: {why}")));
-            continue;
+    }
+    if seen.len() > MAX {
+        errors.push(Error::too_many(path, seen.len(), MAX));
+    }
+}
+
+/// The members that a path names, and the schema of the last of them.
+fn field_of<'a>(path: &'a str, schema: &'a Value) -> Result<(Vec<&'a str>, &'a Value), String> {
+    let nowhere = || "does not refer to a valid field".to_owned();
+    let (mut members, mut schema, mut rest) = (Vec::new(), schema, path);
+    while !rest.is_empty() {
+        let Some(after) = rest.strip_prefix('.') else {
+            let end = rest.find(['.', '[', ']']).unwrap_or(rest.len());
+            return Err(match rest.chars().next() {
+                Some('[') => "array notation is not allowed".to_owned(),
+                Some(']') => "expected [ or . but got: ]".to_owned(),
+                _ => format!("expected [ or . but got: {}", &rest[..end]),
+            });
+        };
+        let end = match after.chars().next() {
+            None => return Err("unexpected end of JSON path".to_owned()),
+            // a delimiter is a word of its own
+            Some('.' | '[' | ']') => 1,
+            Some(_) => after.find(['.', '[', ']']).unwrap_or(after.len()),
+        };
+        let member = &after[..end];
+        schema = match (schema.get("properties"), schema.get("additionalProperties")) {
+            (Some(properties), _) => properties.get(member).ok_or_else(nowhere)?,
+            (None, Some(values)) if values.is_object() || values == &Value::Bool(true) => values,
+            _ => return Err(nowhere()),
+        };
+        members.push(member);
+        rest = &after[end..];
+    }
+    Ok((members, schema))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn faults_come_version_by_version_and_what_is_shared_last() {
+        let version = |name: &str, bad: &str| {
+            let spec = json!({"type": "object", "properties": {"a": {"type": "string"}, bad: {"type": "foo"}}});
+            json!({"name": name, "storage": true, "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}},
+                "selectableFields": [{"jsonPath": format!(".spec.{bad}")}, {"jsonPath": ".spec.none"}],
+                "additionalPrinterColumns": [{"name": "", "type": "string", "jsonPath": ".spec.a"}]})
+        };
+        let definition = json!({"spec": {"versions": [version("V1", "b"), version("V2", "c")]}});
+        let (path, mut errors) = (Path::new("spec"), ErrorList::new());
+        all_versions(&definition, &path, &mut errors);
+        of_all(&definition, &path, &mut errors);
+        let places: Vec<String> = errors.iter().map(|error| error.field.to_string()).collect();
+        let of_version = |i: usize, bad: &str| {
+            let at = format!("spec.versions[{i}]");
+            [
+                format!("{at}.name"),
+                format!("{at}.schema.openAPIV3Schema.properties[spec].properties[{bad}].type"),
+                format!("{at}.selectableFields[0].jsonPath"),
+                format!("{at}.selectableFields[1].jsonPath"),
+            ]
+        };
+        let of_all = ["spec.versions", "spec.version", "spec.additionalPrinterColumns[0].name"].map(str::to_owned);
+        assert_eq!(places, [&of_version(0, "b")[..], &of_version(1, "c"), &of_all].concat());
+    }
+
+    #[test]
+    fn selectable_fields_are_fields() {
+        let text = json!({"type": "string"});
+        let spec = json!({"type": "object", "properties": {
+            "a": text, "n": {"type": "object", "additionalProperties": true}, "o": {"type": "object"}, "m": {"type": "object", "additionalProperties": text}}});
+        let schema = json!({"type": "object", "properties": {"spec": spec}});
+        let faults = |paths: &[&str]| {
+            let fields: Vec<Value> = paths.iter().map(|path| json!({"jsonPath": path})).collect();
+            let mut errors = ErrorList::new();
+            selectable(&fields.into(), &schema, &Path::new("f"), &mut errors);
+            errors.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        let no_field = "does not refer to a valid field";
+        for (path, why) in [
+            (".spec.z", no_field),
+            (".spec.a.b", no_field),
+            (".metadata.name", no_field),
+            (".spec..a", no_field),
+            ("spec.a", "expected [ or . but got: spec"),
+            (".spec[a]", "array notation is not allowed"),
+            (".spec.a.", "unexpected end of JSON path"),
+            (".", "unexpected end of JSON path"),
+        ] {
+            let fault = format!("f[0].jsonPath: Invalid value: {path:?}: is an invalid path: {why}");
+            assert_eq!(faults(&[path]), [fault]);
         }
-        let mut node = Some(schema);
-        for member in json_path[1..].split('.') {
-            node = node.and_then(|n| n.get("properties")?.get(member));
-        }
-        match node {
-            None => errors.push(Error::invalid(&at, json_path, "is an invalid path: does not refer to a valid field")),
-            Some(_) if json_path.starts_with(".metadata.") => {
-                errors.push(Error::invalid(&at, json_path, "must not point to fields in metadata"));
-            }
-            Some(node) if !matches!(text(node, "type"), "string" | "boolean" | "integer") => {
-                errors.push(Error::invalid(
-                    &at,
-                    json_path,
-                    "must point to a field of type string, boolean or integer. Enum string fields and strings with formats are allowed.",
-                ));
-            }
-            Some(_) => {}
-        }
+        assert!(faults(&[".spec.a", ".spec.m.k"]).is_empty());
+        let untyped = faults(&[".spec.n.k"]);
+        assert!(untyped.len() == 1 && untyped[0].contains("must point to a field of type"), "{untyped:?}");
+        let twice = faults(&[".spec.o", ".spec.o"]);
+        assert!(twice.len() == 3 && twice[2].starts_with("f[1].jsonPath: Duplicate value"), "{twice:?}");
+        let many: Vec<String> = (0..9).map(|i| format!(".spec.m.k{i}")).collect();
+        let many = faults(&many.iter().map(String::as_str).collect::<Vec<_>>());
+        assert_eq!(many, ["f: Too many: 9: must have at most 8 items"]);
     }
 }

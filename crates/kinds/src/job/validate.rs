@@ -164,8 +164,8 @@ fn selector(spec: &Value, path: &Path, errors: &mut ErrorList) {
     }
 }
 
-/// The metadata and the spec of a pod template.
-pub fn pod_template(template: &Value, path: &Path, errors: &mut ErrorList) {
+/// The metadata of a pod template.
+pub fn template_metadata(template: &Value, path: &Path, errors: &mut ErrorList) {
     for (key, value) in at(template, "metadata.labels").as_object().into_iter().flatten() {
         let path = path.child("labels");
         let value = value.as_str().unwrap_or_default();
@@ -178,6 +178,12 @@ pub fn pod_template(template: &Value, path: &Path, errors: &mut ErrorList) {
             errors.push(Error::invalid(&path, key.as_str(), fault));
         }
     }
+    crate::pod::annotations::validate(template, None, &path.child("annotations"), errors);
+}
+
+/// The metadata and the spec of a pod template.
+pub fn pod_template(template: &Value, path: &Path, errors: &mut ErrorList) {
+    template_metadata(template, path, errors);
     errors.extend(podspec::validate(at(template, "spec"), &path.child("spec")));
     if !items(template, "spec.ephemeralContainers").is_empty() {
         let detail = "ephemeral containers not allowed in pod template";

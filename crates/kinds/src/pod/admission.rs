@@ -2,6 +2,7 @@
 //!
 //! Source: the admission plugins LimitRanger, ServiceAccount, Priority, DefaultTolerationSeconds and RuntimeClass of Kubernetes 1.36.
 
+use super::annotations::{has_secrets, is_mirror};
 use crate::kit::{at, child, int, is_true, items, items_mut, map, members, same, text, unset};
 use crate::limits;
 use resource::Context;
@@ -11,8 +12,6 @@ use std::sync::Arc;
 
 /// Where containers find their token.
 const TOKEN_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
-/// Pods with this annotation mirror what a node runs on its own.
-const MIRROR: &str = "kubernetes.io/config.mirror";
 /// Lifetime of a token in seconds: an hour and a bit, by which kubelets tell these from others.
 const TOKEN_SECS: i64 = 3607;
 /// How long a pod stays on a node that is not ready or cannot be reached.
@@ -33,8 +32,9 @@ fn forbidden(pod: &Value, why: &str) -> Status {
 /// All plugins, in upstream's order.
 pub fn create(cx: &Context<'_>, pod: &mut Value) -> Result<(), Status> {
     limits::pod_defaults(cx, pod);
-    if api::object::annotation(pod, MIRROR).is_none() {
-        service_account(cx, pod)?;
+    match is_mirror(pod) {
+        true => mirror(pod)?,
+        false => service_account(cx, pod)?,
     }
     priority(cx, pod)?;
     tolerations(pod);
@@ -104,6 +104,24 @@ pub fn overhead(cx: &Context<'_>, pod: &Value) -> Result<(), Status> {
             Err(forbidden(pod, why))
         }
     }
+}
+
+/// A pod that mirrors another has no account, and nothing that the API server would have to give it.
+fn mirror(pod: &Value) -> Result<(), Status> {
+    let spec = at(pod, "spec");
+    let projects = |volume: &Value| {
+        items(volume, "projected.sources").iter().any(|source| !at(source, "serviceAccountToken").is_null())
+    };
+    if !text(spec, "serviceAccountName").is_empty() {
+        return Err(forbidden(pod, "a mirror pod may not reference service accounts"));
+    }
+    if has_secrets(spec) {
+        return Err(forbidden(pod, "a mirror pod may not reference secrets"));
+    }
+    if items(spec, "volumes").iter().any(projects) {
+        return Err(forbidden(pod, "a mirror pod may not use ServiceAccountToken volume projections"));
+    }
+    Ok(())
 }
 
 fn service_account(cx: &Context<'_>, pod: &mut Value) -> Result<(), Status> {

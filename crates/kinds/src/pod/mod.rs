@@ -1,6 +1,7 @@
 //! Pods: their strategy in the API server. Source: `pkg/registry/core/pod` of Kubernetes 1.36.
 
 mod admission;
+pub mod annotations;
 mod apparmor;
 mod eviction;
 mod resize;
@@ -112,10 +113,12 @@ fn label_keys(pod: &mut Value) {
 }
 
 /// Faults of a pod that creates and updates share.
-fn whole(pod: &Value) -> ErrorList {
+fn whole(pod: &Value, old: Option<&Value>) -> ErrorList {
     let path = Path::new("spec");
     let spec = at(pod, "spec");
-    let mut errors = podspec::validate(spec, &path);
+    let mut errors = ErrorList::new();
+    annotations::validate(pod, old, &Path::new("metadata").child("annotations"), &mut errors);
+    errors.extend(podspec::validate(spec, &path));
     errors.extend(podspec::trimmed_images(spec, &path));
     if text(spec, "serviceAccountName").is_empty() {
         for (i, volume) in items(spec, "volumes").iter().enumerate() {
@@ -191,7 +194,7 @@ impl Strategy for Pods {
     }
 
     fn validate_create(&self, _cx: &Context<'_>, new: &Value) -> ErrorList {
-        let mut errors = whole(new);
+        let mut errors = whole(new, None);
         let path = Path::new("spec");
         if !items(new, "spec.ephemeralContainers").is_empty() {
             errors.push(Error::forbidden(&path.child("ephemeralContainers"), "cannot be set on create"));
@@ -210,7 +213,8 @@ impl Strategy for Pods {
     }
 
     fn validate_update(&self, _cx: &Context<'_>, new: &Value, old: &Value) -> ErrorList {
-        let mut errors = whole(new);
+        let mut errors = whole(new, Some(old));
+        annotations::validate_update(new, old, &mut errors);
         update::validate(new, old, &mut errors);
         errors
     }
@@ -226,14 +230,28 @@ impl Strategy for Pods {
 
     fn validate_subresource(&self, _cx: &Context<'_>, subresource: &str, new: &Value, old: &Value) -> ErrorList {
         match subresource {
-            "status" => update::validate_status(new, old),
+            "status" => {
+                let mut errors = ErrorList::new();
+                annotations::validate_update(new, old, &mut errors);
+                errors.extend(update::validate_status(new, old));
+                errors
+            }
+            "ephemeralcontainers" | "resize" if annotations::is_mirror(old) => {
+                let detail = match subresource {
+                    "resize" => "static pods cannot be resized",
+                    _ => "static pods do not support ephemeral containers",
+                };
+                // upstream's path of no members reads so
+                vec![Error::forbidden(&Path::new("[]"), detail)]
+            }
             "ephemeralcontainers" => {
-                let mut errors = whole(new);
+                let mut errors = whole(new, Some(old));
+                annotations::validate_update(new, old, &mut errors);
                 update::validate_ephemeral(new, old, &mut errors);
                 errors
             }
             "resize" => {
-                let mut errors = whole(new);
+                let mut errors = whole(new, Some(old));
                 update::validate_resize(new, old, &mut errors);
                 errors
             }

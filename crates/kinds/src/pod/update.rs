@@ -1,7 +1,7 @@
 //! Validation of changes to a pod, through the pod itself and through its subresources.
 
 use super::set_condition;
-use crate::kit::{at, child, int, items, items_mut, keep, keep_meta, map, same, text, unset};
+use crate::kit::{at, child, int, items, items_mut, keep, keep_meta, map, members, same, text, unset};
 use crate::podspec;
 use api::field::{Error, ErrorList, Path};
 use api::quantity::Quantity;
@@ -159,47 +159,58 @@ pub fn validate(new: &Value, old: &Value, errors: &mut ErrorList) {
 /// While a pod is gated, its place may still be narrowed: node selectors may grow, node affinity may be added.
 fn gated(munged: &mut Value, before: &Value, path: &Path, errors: &mut ErrorList) {
     let selector = at(munged, "nodeSelector").clone();
-    for (key, value) in at(before, "nodeSelector").as_object().into_iter().flatten() {
-        if selector.get(key) != Some(value) {
-            let detail = "only additions are allowed (no mutations or deletions)";
-            errors.push(Error::invalid(&path.child("nodeSelector"), selector.clone(), detail));
-            break;
-        }
+    if members(before, "nodeSelector").any(|(key, value)| selector.get(key) != Some(value)) {
+        let detail = "only additions to spec.nodeSelector are allowed (no mutations or deletions)";
+        errors.push(Error::invalid(&path.child("nodeSelector"), selector, detail));
     }
     keep(munged, before, "nodeSelector");
     let affinity = at(munged, "affinity.nodeAffinity").clone();
-    let old = at(before, "affinity.nodeAffinity").clone();
-    if same(&affinity, &old) {
+    let old = at(before, "affinity.nodeAffinity");
+    if same(&affinity, old) {
         return;
     }
-    let required = "requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms";
-    let at_terms = path.child("affinity").child("nodeAffinity").child("requiredDuringSchedulingIgnoredDuringExecution");
-    let (terms, old_terms) = (items(&affinity, required), items(&old, required));
-    if !old_terms.is_empty() {
-        let at_terms = at_terms.child("nodeSelectorTerms");
-        if terms.len() != old_terms.len() {
-            let detail = "no additions/deletions to non-empty NodeSelectorTerms list are allowed";
-            errors.push(Error::invalid(&at_terms, terms.to_vec(), detail));
-        } else {
-            for (i, (term, old)) in terms.iter().zip(old_terms).enumerate() {
-                let grown = ["matchExpressions", "matchFields"].iter().all(|list| {
-                    let (new, old) = (items(term, list), items(old, list));
-                    new.len() >= old.len() && new.iter().zip(old).all(|(a, b)| same(a, b))
-                });
-                if !grown {
-                    let detail = "only additions are allowed (no mutations or deletions)";
-                    errors.push(Error::invalid(&at_terms.index(i), term.clone(), detail));
-                }
-            }
-        }
+    narrowed(&affinity, old, &path.child("affinity").child("nodeAffinity"), errors);
+    let others = ["podAffinity", "podAntiAffinity"];
+    let given = at(munged, "affinity");
+    if given.is_null() && old.is_null() {
+        return;
     }
-    if at(before, "affinity").is_null() {
-        if let Some(affinity) = munged.get_mut("affinity").and_then(Value::as_object_mut) {
-            affinity.remove("nodeAffinity");
+    if at(before, "affinity").is_null() && others.iter().all(|other| at(given, other).is_null()) {
+        map(munged).remove("affinity");
+        return;
+    }
+    keep(child(munged, "affinity"), at(before, "affinity"), "nodeAffinity");
+}
+
+/// Adds the faults of a node affinity that takes the place of another: it must not let the pod onto more nodes.
+fn narrowed(affinity: &Value, old: &Value, path: &Path, errors: &mut ErrorList) {
+    let required = "requiredDuringSchedulingIgnoredDuringExecution";
+    let list = format!("{required}.nodeSelectorTerms");
+    let (terms, old_terms) = (items(affinity, &list), items(old, &list));
+    let path = path.child(required).child("nodeSelectorTerms");
+    const TERM: &str = "io.k8s.api.core.v1.NodeSelectorTerm";
+    if !old_terms.is_empty() && terms.len() != old_terms.len() {
+        let detail = "no additions/deletions to non-empty NodeSelectorTerms list are allowed";
+        let each: Vec<String> = terms.iter().map(|term| merge::builtin::as_internal(TERM, term).to_string()).collect();
+        let shown = if terms.is_empty() { "null".to_owned() } else { format!("[{}]", each.join(",")) };
+        errors.push(Error::invalid(&path, terms.to_vec(), detail).shown_as(shown));
+        return;
+    }
+    for (i, (term, old)) in terms.iter().zip(old_terms).enumerate() {
+        let lists = ["matchExpressions", "matchFields"].map(|list| (items(term, list), items(old, list)));
+        // a term without requirements matches no node, and stays so
+        let matches_none = lists.iter().all(|(_, old)| old.is_empty());
+        let grown = match matches_none {
+            true => lists.iter().all(|(new, _)| new.is_empty()),
+            false => lists
+                .iter()
+                .all(|(new, old)| new.len() >= old.len() && new.iter().zip(*old).all(|(new, old)| same(new, old))),
+        };
+        if !grown {
+            let detail = "only additions are allowed (no mutations or deletions)";
+            let shown = merge::builtin::as_internal(TERM, term);
+            errors.push(Error::invalid(&path.index(i), term.clone(), detail).shown_as(shown));
         }
-    } else {
-        let keeper = at(before, "affinity").clone();
-        keep(child(munged, "affinity"), &keeper, "nodeAffinity");
     }
 }
 

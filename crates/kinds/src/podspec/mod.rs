@@ -13,7 +13,7 @@ mod volumes;
 
 pub(crate) use scheduling::{node_selector, tolerations};
 pub(crate) use validate::{ip, labels};
-pub(crate) use volumes::volume_type;
+pub(crate) use volumes::{local_path, volume_type};
 
 pub use containers::trimmed_images;
 pub use resources::{refuses_empty, resource_name, resource_requirements};

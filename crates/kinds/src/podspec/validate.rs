@@ -438,18 +438,20 @@ pub(super) fn container_security(context: &Value, host_users: bool, path: &Path,
         }
     }
     seccomp(context, path, errors);
-    os::windows_options(context, path, errors);
-    app_armor(context, path, errors);
     if at(context, "allowPrivilegeEscalation") == &Value::Bool(false) {
+        let shown = || merge::builtin::as_internal("io.k8s.api.core.v1.SecurityContext", context);
         if is_true(context, "privileged") {
             let detail = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true";
-            errors.push(Error::invalid(path, context.clone(), detail));
+            errors.push(Error::invalid(path, context.clone(), detail).shown_as(shown()));
         }
-        if items(context, "capabilities.add").iter().any(|c| c == "CAP_SYS_ADMIN") {
+        // once for each time that it is listed
+        for _ in items(context, "capabilities.add").iter().filter(|capability| *capability == "CAP_SYS_ADMIN") {
             let detail = "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN";
-            errors.push(Error::invalid(path, context.clone(), detail));
+            errors.push(Error::invalid(path, context.clone(), detail).shown_as(shown()));
         }
     }
+    os::windows_options(context, path, errors);
+    app_armor(context, path, errors);
 }
 
 fn dns_config(spec: &Value, path: &Path, errors: &mut ErrorList) {

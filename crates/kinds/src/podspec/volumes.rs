@@ -412,7 +412,7 @@ pub(super) fn no_backsteps(value: &str, path: &Path, errors: &mut ErrorList) {
 }
 
 /// A relative path inside a volume.
-pub(super) fn local_path(value: &str, path: &Path, errors: &mut ErrorList) {
+pub(crate) fn local_path(value: &str, path: &Path, errors: &mut ErrorList) {
     if value.starts_with('/') {
         errors.push(Error::invalid(path, value, "must be a relative path"));
     }

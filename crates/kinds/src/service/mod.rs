@@ -113,7 +113,8 @@ impl Strategy for Services {
         if has_nodes(&kind) || (kind == "ClusterIP" && !items(spec, "externalIPs").is_empty()) {
             default(spec, "externalTrafficPolicy", "Cluster");
         }
-        if kind == "LoadBalancer" {
+        let balanced = kind == "LoadBalancer";
+        if balanced {
             default(spec, "allocateLoadBalancerNodePorts", true);
         }
         for port in items_mut(spec, "ports") {
@@ -124,7 +125,11 @@ impl Strategy for Services {
             }
         }
         if let Some(status) = kit::child_if(object, "status") {
-            child(status, "loadBalancer");
+            for ingress in items_mut(child(status, "loadBalancer"), "ingress") {
+                if balanced && !text(ingress, "ip").is_empty() && at(ingress, "ipMode").is_null() {
+                    ingress["ipMode"] = "VIP".into();
+                }
+            }
         } else {
             object["status"] = json!({"loadBalancer": {}});
         }

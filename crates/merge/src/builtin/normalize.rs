@@ -108,6 +108,9 @@ fn write_out_shape(shape: &Shape, value: &mut Value) {
     }
 }
 
+/// Beginnings of names in JSON, and how many of their characters are an abbreviation.
+const ABBREVIATIONS: [(&str, usize); 2] = [("gmsa", 4), ("seLinux", 2)];
+
 /// An object as Go shows the type by which Kubernetes works with it itself, which has no names for JSON: all fields, in their order, under
 /// the names that they have in Go (`{"Key":"a","Value":"","Effect":"NoSchedule","TimeAdded":null}`).
 pub fn as_internal(name: &str, value: &Value) -> String {
@@ -115,7 +118,10 @@ pub fn as_internal(name: &str, value: &Value) -> String {
         .iter()
         .map(|field| {
             let mut go = field.name.clone();
-            if let Some(first) = go.get_mut(..1) {
+            // Go writes abbreviations in capitals
+            let capitals =
+                ABBREVIATIONS.iter().find(|(start, _)| go.starts_with(start)).map_or(1, |(_, length)| *length);
+            if let Some(first) = go.get_mut(..capitals) {
                 first.make_ascii_uppercase();
             }
             let absent = match field.shape {

@@ -7,6 +7,7 @@ use crate::job::list;
 use crate::names::{
     Ancestor, LABEL_ANCESTOR, LABEL_SUPPORT, LABEL_WEBHOOK_VALIDATION, NODE, SUPPORT_DEPRECATED, VALIDATION_DISABLED,
 };
+use crate::plugins::flux::TOO_FEW_PROCESSES;
 use crate::runtime::RuntimeKind;
 use api::field::{Error, ErrorList, Path};
 use api::object;
@@ -25,13 +26,24 @@ pub fn validate_runtime(kind: RuntimeKind, new: &Value, old: Option<&Value>) -> 
     {
         warnings.push(deprecation("ClusterTrainingRuntime", object::meta(new, "name")));
     }
-    let mut errors = replicated_jobs(new);
+    let mut errors = faults(new);
     if let (RuntimeKind::TrainingRuntime, Some(old)) = (kind, old) {
-        let before = replicated_jobs(old);
+        let before = faults(old);
         errors.retain(|error| !before.contains(error));
     }
     errors.extend(annotations::runtime_faults(new, old));
     verdict(&errors, warnings)
+}
+
+fn faults(runtime: &Value) -> ErrorList {
+    let mut errors = replicated_jobs(runtime);
+    // the schema says so, too, where the cluster has ours
+    let processes = runtime.pointer("/spec/mlPolicy/flux/numProcPerNode").and_then(Value::as_i64);
+    if let Some(processes) = processes.filter(|processes| *processes < 1) {
+        let field = Path::new("spec").child("mlPolicy").child("flux").child("numProcPerNode");
+        errors.push(Error::invalid(&field, processes, TOO_FEW_PROCESSES));
+    }
+    errors
 }
 
 fn replicated_jobs(runtime: &Value) -> ErrorList {

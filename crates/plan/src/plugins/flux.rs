@@ -24,6 +24,9 @@ const CURVE_DIR: &str = "/curve";
 const MEMORY_VOLUME: &str = "shared-memory";
 const MEMORY_DIR: &str = "/dev/shm";
 
+/// What is wrong with less than one process on a node.
+pub const TOO_FEW_PROCESSES: &str = "must be greater than or equal to 1";
+
 const INIT: &str = include_str!("flux/init.sh");
 const ENTRYPOINT: &str = include_str!("flux/entrypoint.sh");
 
@@ -36,7 +39,20 @@ impl Plugin for Flux {
     }
 
     fn validate(&self, cx: &Validation<'_>, findings: &mut Findings) {
-        let Framework::Flux(_) = &cx.info.framework else { return };
+        let Framework::Flux(policy) = &cx.info.framework else { return };
+        // the schema says so, too, where the cluster has ours; a broker without tasks would never start
+        let spec = Path::new("spec");
+        match (cx.new.num_proc_per_node(), policy.num_proc_per_node) {
+            (Some(processes), _) if processes < 1 => {
+                let field = spec.child("trainer").child("numProcPerNode");
+                findings.errors.push(Error::invalid(&field, processes, TOO_FEW_PROCESSES));
+            }
+            (None, Some(processes)) if processes < 1 => {
+                let detail = format!("mlPolicy.flux.numProcPerNode of the runtime {TOO_FEW_PROCESSES}");
+                findings.errors.push(Error::invalid(&spec.child("runtimeRef"), cx.spec["runtimeRef"].clone(), detail));
+            }
+            _ => {}
+        }
         for set in cx.info.pod_sets.iter().filter(|set| set.name == NODE) {
             if set.init_containers.iter().any(|c| c.name == INSTALLER) {
                 let field = Path::new("spec").child("trainer").child("initContainers");
@@ -269,6 +285,25 @@ mod tests {
             assert_eq!(command[..2], ["/bin/bash", "/etc/flux-config/entrypoint.sh"]);
             assert_eq!(command[2], line, "{trainer}");
             assert_eq!(info.main.args, args, "{trainer}");
+        }
+    }
+
+    #[test]
+    fn a_node_has_a_process() {
+        let node = || replicated("node", "trainer");
+        let of_runtime = |processes: i64| {
+            runtime(json!({"mlPolicy": {"numNodes": 1, "flux": {"numProcPerNode": processes}}}), &[node()])
+        };
+        let told = |spec: Value, runtime: &Runtime| faults(&Flux, &job(spec), runtime, &[]);
+        let own = |processes: i64| json!({"trainer": {"numProcPerNode": processes}});
+        assert_eq!(
+            told(own(0), &of_runtime(2)),
+            [format!("spec.trainer.numProcPerNode: Invalid value: 0: {TOO_FEW_PROCESSES}")]
+        );
+        let errors = told(json!({}), &of_runtime(0));
+        assert!(errors.len() == 1 && errors[0].starts_with("spec.runtimeRef: Invalid value: "), "{errors:?}");
+        for (spec, processes) in [(own(1), 0), (own(1), 2), (json!({}), 1)] {
+            assert!(told(spec.clone(), &of_runtime(processes)).is_empty(), "{spec} {processes}");
         }
     }
 

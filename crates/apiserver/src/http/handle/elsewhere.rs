@@ -50,7 +50,7 @@ impl Server {
             }
         };
         let accepted = ask.negotiate(Offer { routed: !any_method, ..PLAIN })?;
-        Ok(answer::encode(200, wire::to_vec(&value, false), &accepted))
+        Ok(answer::encode(200, discovery::text(&value), &accepted))
     }
 
     pub(super) fn other(self: &Arc<Self>, ask: &Ask, path: &str) -> Result<Response<Body>, Status> {
@@ -88,6 +88,8 @@ impl Server {
                 );
                 Ok(answer::encode(200, json!({"paths": paths}).to_string().into_bytes(), &Accepted::default()))
             }
+            // upstream's router has the version below a root of its own
+            _ if path.starts_with("/version/") => Err(no_resource()),
             _ => {
                 if let Some(answer) = self.health(ask, path) {
                     return Ok(answer);
@@ -127,7 +129,7 @@ impl Server {
 
 fn aggregate(value: &Value, version: &str) -> Response<Body> {
     let media = format!("application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList");
-    let mut bytes = wire::to_vec(value, false);
+    let mut bytes = discovery::aggregated_text(value);
     bytes.push(b'\n');
     response(200, &media, bytes)
 }

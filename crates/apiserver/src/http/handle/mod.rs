@@ -87,7 +87,7 @@ impl Ask {
     }
 }
 
-pub(super) const PLAIN: Offer = Offer { protobuf: true, routed: true, forms: false, watch: false };
+pub(super) const PLAIN: Offer = Offer { protobuf: true, routed: true, forms: false, tables: false, watch: false };
 
 /// An empty namespace in a path: upstream's router takes it for one, and its kinds for all of them.
 const IN_NONE: &str = "/namespaces//";
@@ -224,6 +224,7 @@ impl Server {
                 self.authorize_path(&ask)?;
                 self.discovery(&ask, &what)
             }
+            Route::Other(_) if ask.path.starts_with("//") => Ok(nothing_here()),
             Route::Other(path) if path == tunnel::PATH => self.tunnel(&ask),
             Route::Other(path) => {
                 self.authorize_path(&ask)?;
@@ -257,6 +258,10 @@ impl Server {
         let placed = !(scoped && namespace.is_empty());
         let reads_all = matches!(ask.method, Method::GET) && name.is_empty();
         let in_none = !custom && ask.path.contains(IN_NONE);
+        // what is only posted into namespaces has no other path
+        if !placed && !in_none && !custom && served.resource.verbs == ["create"] {
+            return Err(no_resource());
+        }
         if in_none && !placed && !name.is_empty() {
             return Err(Status::bad_request("Namespace parameter required."));
         }

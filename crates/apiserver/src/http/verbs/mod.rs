@@ -130,7 +130,15 @@ impl Server {
             return self.post_subresource(ask, &parent, &parent).await;
         }
         let strategy = &target.served.resource.strategy;
-        let body = if target.served.resource.verbs.contains(&"get") { body } else { as_read(&target.served, body) };
+        let body = if target.served.resource.verbs.contains(&"get") {
+            body
+        } else {
+            let mut body = as_read(&target.served, body);
+            if target.served.resource.namespaced {
+                enforce_namespace(&mut body, target)?;
+            }
+            body
+        };
         let review = self.core.with_context(&ask.user, target, options.dry_run, |cx| strategy.review(cx, &body));
         if let Some(result) = review {
             let mut made = result?;
@@ -142,7 +150,7 @@ impl Server {
                 }
             }
             let answer = Answer { code: 201, object: Object::Made(Arc::new(made)), warnings };
-            return Ok(answer::object(&answer, false, &accepted));
+            return self.one(ask, target, &answer, &accepted);
         }
         let call = Call { target, options: &options, user: &ask.user, warnings: &warnings };
         let body = Read::from(body);
@@ -302,7 +310,7 @@ impl Server {
         target: &Target,
         asked: &Target,
     ) -> Result<Response<Body>, Status> {
-        let accepted = ask.negotiate(PLAIN)?;
+        let accepted = ask.negotiate(Offer { forms: true, ..PLAIN })?;
         let options = WriteOptions::parse(&ask.query, "CreateOptions", ask.agent(), false)?;
         let body = match ask.content_type().as_str() {
             negotiate::PROTOBUF => crate::protobuf::decode(ask.body.text()).map_err(Status::bad_request)?,
@@ -383,7 +391,7 @@ impl Server {
             answer.warnings.extend(warnings);
         }
         answer.warnings.extend(warned.into_inner().unwrap_or_else(PoisonError::into_inner));
-        Ok(answer::object(&answer, false, &accepted))
+        self.one(ask, target, &answer, &accepted)
     }
 }
 

@@ -6,7 +6,9 @@ use crate::http::node_life::NodeLife;
 impl Server {
     pub(in crate::http) fn offer(served: &Served) -> Offer {
         let builtin = served.custom.is_none();
-        Offer { protobuf: builtin, routed: builtin, forms: true, watch: false }
+        // what is only answered, such as a review, has no table
+        let tables = served.resource.verbs.contains(&"get");
+        Offer { protobuf: builtin, routed: builtin, forms: true, tables, watch: false }
     }
 
     pub(in crate::http) fn get(&self, ask: &Ask, target: &Target) -> Result<Response<Body>, Status> {
@@ -46,7 +48,10 @@ impl Server {
                 if custom {
                     return Err(Status::new(500, "", "content is not a list"));
                 }
-                let name = go_name(&target.served, &target.served.resource.kind);
+                let name = match target.served.subresource(&target.subresource) {
+                    Some(body) => internal_name(&body.group, &body.kind),
+                    None => go_name(&target.served, &target.served.resource.kind),
+                };
                 return Err(Status::new(
                     406,
                     "NotAcceptable",
@@ -202,13 +207,19 @@ fn include(query: &Query) -> Result<Include, Status> {
 
 /// The Go type that upstream's messages name.
 fn go_name(served: &Served, kind: &str) -> String {
-    let group = served.resource.group.split('.').next().unwrap_or_default();
-    match (&served.custom, group) {
-        (Some(_), _) if kind == served.resource.list_kind => "*unstructured.UnstructuredList".to_owned(),
-        (Some(_), _) => "*unstructured.Unstructured".to_owned(),
+    match &served.custom {
+        Some(_) if kind == served.resource.list_kind => "*unstructured.UnstructuredList".to_owned(),
+        Some(_) => "*unstructured.Unstructured".to_owned(),
+        None => internal_name(&served.resource.group, kind),
+    }
+}
+
+/// The internal Go type of a built-in kind.
+fn internal_name(group: &str, kind: &str) -> String {
+    match group.split('.').next().unwrap_or_default() {
         // the internal type of events is that of the core group
-        (None, "") | (None, "events") => format!("*core.{kind}"),
-        (None, group) => format!("*{group}.{kind}"),
+        "" | "events" => format!("*core.{kind}"),
+        group => format!("*{group}.{kind}"),
     }
 }
 

@@ -209,7 +209,7 @@ impl Core {
     pub(crate) fn in_namespace(&self, target: &Target) -> Result<(), Status> {
         match !target.served.resource.namespaced || self.namespace_of(target).is_some() {
             true => Ok(()),
-            false => Err(Status::not_found("", "namespaces", &target.namespace)),
+            false => Err(no_namespace(&target.namespace)),
         }
     }
 
@@ -225,7 +225,7 @@ impl Core {
             if !resource.verbs.contains(&"get") {
                 return Ok(());
             }
-            return Err(Status::not_found("", "namespaces", &target.namespace));
+            return Err(no_namespace(&target.namespace));
         };
         if !api::object::is_terminating(&entry.value()) {
             return Ok(());
@@ -243,5 +243,14 @@ impl Core {
             field: "metadata.namespace".to_owned(),
         });
         Err(status)
+    }
+}
+
+/// The refusal of a write in a namespace that is not there: upstream asks for it as a client, which does not ask for every name.
+fn no_namespace(name: &str) -> Status {
+    let faults = api::names::path_segment_faults(name, false);
+    match faults.is_empty() {
+        true => Status::not_found("", "namespaces", name),
+        false => Status::internal(format!("invalid resource name {name:?}: [{}]", faults.join(" "))),
     }
 }

@@ -3,7 +3,7 @@
 mod create;
 mod replace;
 
-use super::read::not_found;
+use super::read::{keyed, not_found};
 use super::{Answer, Attempt, Core, Object, Pending, Served, Target, catalog};
 use crate::authorize;
 use crate::decode::Place;
@@ -15,7 +15,7 @@ use merge::apply::{self, Ignored, Writer};
 use merge::bounds::Exceeded;
 pub(super) use replace::expect_version;
 use replace::kind_fits;
-pub(crate) use replace::other_uid;
+pub(crate) use replace::{other_uid, registry_key};
 use resource::Beside;
 use resource::User;
 use resource::admission::Operation;

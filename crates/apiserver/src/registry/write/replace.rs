@@ -49,6 +49,7 @@ impl Core {
             return Err(other_uid(target, uid, there, call.options.dry_run));
         }
         let Some(entry) = entry else {
+            keyed(target)?;
             if resource.strategy.create_on_update() && target.subresource.is_empty() {
                 if resource.namespaced {
                     self.check_namespace(target, &target.name)?;
@@ -296,7 +297,7 @@ fn kept_so(served: &Served, new: &Value, entry: &Entry) -> bool {
 }
 
 /// Where upstream keeps the object in etcd: its messages show it.
-fn registry_key(target: &Target, dry_run: bool) -> String {
+pub(crate) fn registry_key(target: &Target, dry_run: bool) -> String {
     let resource = &target.served.resource;
     let place = match (resource.group.as_str(), resource.plural.as_str()) {
         ("", "endpoints") => "services/endpoints".to_owned(),
