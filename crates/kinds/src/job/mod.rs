@@ -8,7 +8,7 @@ mod status;
 mod validate;
 
 pub use cron::CronJobs;
-pub use validate::pod_template;
+pub use validate::{pod_template, template_metadata};
 
 use super::kit::{
     age, at, child, default, human, int, is_true, items, items_mut, keep, label_selector, map, text, time,
