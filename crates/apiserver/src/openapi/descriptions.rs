@@ -45,13 +45,14 @@ const LIST_META: [(&str, &str); 4] = [
 ];
 
 /// Fields that objects of all kinds have.
-const OBJECT: [(&str, &str); 5] = [
+const OBJECT: [(&str, &str); 3] = [
     ("apiVersion", "Group and version in which the object is written."),
     ("kind", "Kind of the object."),
     ("metadata", "Name, labels and other data about the object itself."),
-    ("spec", "Wanted state."),
-    ("status", "Observed state. Controllers write it."),
 ];
+
+/// Fields that objects of most built-in kinds have. A definition describes its own.
+const BUILT_IN: [(&str, &str); 2] = [("spec", "Wanted state."), ("status", "Observed state. Controllers write it.")];
 
 const PARAMETERS: [(&str, &str); 36] = [
     ("allowWatchBookmarks", "Whether a watch may send bookmarks: events that carry a version and no change."),
@@ -107,8 +108,12 @@ pub(super) fn add(schemas: &mut Map<String, Value>) {
     if let Some(meta) = schemas.get_mut(&format!("{META}.ObjectMeta")) {
         describe(&mut meta["properties"]["ownerReferences"]["items"], &OWNER);
     }
-    for schema in schemas.values_mut().filter(|schema| schema.get("x-kubernetes-group-version-kind").is_some()) {
+    let is_root = |schema: &Value| schema.get("x-kubernetes-group-version-kind").is_some();
+    for (name, schema) in schemas.iter_mut().filter(|(_, schema)| is_root(schema)) {
         describe(schema, &OBJECT);
+        if name.starts_with("io.k8s.") {
+            describe(schema, &BUILT_IN);
+        }
     }
 }
 
@@ -132,17 +137,21 @@ mod tests {
         let mut schemas = Map::new();
         let text = || json!({"type": "string"});
         let own = json!({"type": "object", "description": "mine"});
-        schemas.insert(
-            "a.K".to_owned(),
-            json!({"x-kubernetes-group-version-kind": [], "properties": {"kind": text(), "spec": own, "other": text()}}),
-        );
+        let root = |spec: Value| json!({"x-kubernetes-group-version-kind": [], "properties": {"kind": text(), "spec": spec, "other": text()}});
+        for (name, spec) in [("a.K", own), ("a.L", text()), ("io.k8s.M", text())] {
+            schemas.insert(name.to_owned(), root(spec));
+        }
         schemas.insert("a.Part".to_owned(), json!({"properties": {"kind": text()}}));
         schemas.insert(format!("{META}.ObjectMeta"), crate::openapi::object_meta());
         add(&mut schemas);
         let of = |schema: &str, field: &str| schemas[schema]["properties"][field]["description"].clone();
         assert_eq!(of("a.K", "kind"), "Kind of the object.");
         assert_eq!(of("a.K", "spec"), "mine");
-        assert_eq!([of("a.K", "other"), of("a.Part", "kind")], [Value::Null, Value::Null]);
+        assert_eq!(
+            [of("a.K", "other"), of("a.L", "spec"), of("a.Part", "kind")],
+            [Value::Null, Value::Null, Value::Null]
+        );
+        assert_eq!(of("io.k8s.M", "spec"), "Wanted state.");
         let meta = format!("{META}.ObjectMeta");
         let fields = schemas[&meta]["properties"].as_object().unwrap();
         for (name, field) in fields {
