@@ -32,6 +32,7 @@ pub mod quota;
 pub mod schema;
 pub mod selector;
 pub mod sky;
+pub mod stable;
 pub mod take;
 pub mod time;
 pub mod trainer;

@@ -6,7 +6,6 @@
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -258,26 +257,24 @@ impl Question {
 
     /// The file with the answers of this interpreter as it is now: another file takes its place when it is replaced.
     fn file(&self) -> Option<PathBuf> {
-        let mut hasher = DefaultHasher::new();
-        (env!("CARGO_PKG_VERSION"), PROBE).hash(&mut hasher);
-        self.interpreter.hash(&mut hasher);
+        let text = |path: &Path| path.to_string_lossy().into_owned();
         let metadata = std::fs::metadata(&self.interpreter).ok()?;
-        (metadata.dev(), metadata.ino(), metadata.mtime(), metadata.mtime_nsec()).hash(&mut hasher);
-        for name in DECIDING {
-            self.variables.get(name).hash(&mut hasher);
-        }
+        let (device, file) = (metadata.dev().to_string(), metadata.ino().to_string());
+        let changed = [metadata.mtime().to_string(), metadata.mtime_nsec().to_string()];
+        let mut known = vec![env!("CARGO_PKG_VERSION").to_owned(), PROBE.to_owned(), text(&self.interpreter)];
+        known.extend([device, file].into_iter().chain(changed));
+        known.extend(DECIDING.map(|name| format!("{:?}", self.variables.get(name))));
         // a shim (pyenv) is a shell script that chooses by folder and by the user's default
         if shebang(&self.interpreter).is_some() {
-            self.folder.hash(&mut hasher);
+            known.push(text(&self.folder));
             let root = self.interpreter.parent().and_then(Path::parent).map(|root| root.join("version"));
             let choices = self.folder.ancestors().map(|folder| folder.join(".python-version")).chain(root);
-            for choice in choices {
-                std::fs::read(choice).ok().hash(&mut hasher);
-            }
+            known.extend(choices.map(|choice| format!("{:?}", std::fs::read(choice).ok())));
         }
         // a module beside the script hides the package of its name
-        self.script.as_ref().and_then(|script| script.parent()).hash(&mut hasher);
-        Some(self.cache.as_ref()?.join(format!("python-{:016x}.json", hasher.finish())))
+        known.push(self.script.as_ref().and_then(|script| script.parent()).map(text).unwrap_or_default());
+        let hash = api::stable::digits(known.iter().map(String::as_str));
+        Some(self.cache.as_ref()?.join(format!("python-{hash}.json")))
     }
 }
 

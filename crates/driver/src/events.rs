@@ -4,12 +4,12 @@
 use crate::requests::{How, Requests};
 use api::error_chain;
 use api::object::{self, Gvk, Key};
+use api::stable;
 use futures::StreamExt;
 use http::Method;
 use reconcile::Event;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, PoisonError};
 use tokio::sync::{Mutex, mpsc};
 
@@ -78,9 +78,9 @@ impl Recorder {
 
     async fn count_and_write(&self, entry: &Entry) {
         let Entry { regarding, event, .. } = entry;
-        let mut hasher = DefaultHasher::new();
-        (object::uid(regarding), &event.reason, &event.message, event.kind.as_str(), event.reporter).hash(&mut hasher);
-        let name = format!("{}.{:016x}", object::meta(regarding, "name"), hasher.finish());
+        let said: [&str; 5] =
+            [object::uid(regarding), &event.reason, &event.message, event.kind.as_str(), event.reporter];
+        let name = format!("{}.{}", object::meta(regarding, "name"), stable::digits(said));
         let count = {
             let mut counts = self.counts.lock().await;
             if counts.len() > REMEMBERED_MAX {

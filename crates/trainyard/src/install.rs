@@ -5,7 +5,6 @@ use http::Request;
 use kube::Client;
 use operator::Controllers;
 use serde_json::{Value, json};
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 use tokio::task::JoinSet;
 
@@ -229,9 +228,7 @@ async fn unless_taken(client: &Client, manifest: &Manifest) -> Result<(), Instal
 }
 
 async fn one(client: &Client, (path, text): &Manifest) -> Result<(), InstallError> {
-    let mut hasher = DefaultHasher::new();
-    text.hash(&mut hasher);
-    let hash = format!("{:016x}", hasher.finish());
+    let hash = api::stable::digits([*text]);
     if let Ok(held) = request(client, "GET", path, None).await
         && held["metadata"]["annotations"][HASH] == hash.as_str()
     {

@@ -147,7 +147,7 @@ fn compile(text: &str) -> Result<Regex, String> {
 fn name_before_group(text: &str) -> Option<String> {
     static SEPARATOR: LazyLock<Regex> = LazyLock::new(|| {
         // signs, blanks, quotes, classes of them, and how often they come
-        Regex::new(r#"(?:\\[sb=:"']|\[[^\]\w]*(?:\\s)?[^\]\w]*\]|[=:\s"'*+?])*$"#)
+        Regex::new(r#"(?:\\[sb=:"']|\[[^\]\w]*(?:\\s)?[^\]\w]*\]|[=:\s"'*+?<>|,;~])*$"#)
             .expect("invariant: the expression is valid")
     });
     let group = capturing_group(text)?;

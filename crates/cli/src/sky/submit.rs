@@ -14,7 +14,6 @@ use managed::jobs::{RESOURCES, Submission, whole};
 use managed::names::object_name;
 use placement::{Catalogue, Cloud};
 use serde_json::{Value, json};
-use std::hash::{Hash, Hasher};
 use std::path::{Path, PathBuf};
 
 /// As many places are tried at most: a Cluster holds no more.
@@ -303,11 +302,11 @@ pub(super) enum Setup {
 
 /// What tells what a task sets up from another configuration: machines, variables and `setup`.
 pub(super) fn configuration(task: &Task, catalogue: &Catalogue) -> String {
-    let mut hasher = std::hash::DefaultHasher::new();
     let resources = task.resources.list.iter().map(|one| Field::Map(one.write(catalogue)).quoted());
-    let envs = Field::Map(task.envs.clone()).quoted();
-    (task.num_nodes, &task.setup, envs, resources.collect::<Vec<_>>()).hash(&mut hasher);
-    format!("{:016x}", hasher.finish())
+    let (nodes, envs) = (task.num_nodes.to_string(), Field::Map(task.envs.clone()).quoted());
+    let setup = task.setup.clone().unwrap_or_default();
+    let all: Vec<String> = [nodes, setup, envs].into_iter().chain(resources).collect();
+    api::stable::digits(all.iter().map(String::as_str))
 }
 
 /// Submits a task as the next job of a cluster, and returns its number.
