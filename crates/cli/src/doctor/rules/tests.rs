@@ -159,9 +159,9 @@ fn mpijobs_and_searches_that_stand_still_are_told() {
     }
     let told: Vec<String> = told(&facts).into_iter().filter(|line| line.contains("/ns/")).collect();
     let begins = [
-        "error jobs MPIJob/ns/pi: no pods were created for it in 1h, and no event says why",
+        "error jobs MPIJob/ns/pi: no pods were created for it in 60m, and no event says why",
         "warning jobs MPIJob/ns/waits: its pods wait: ",
-        "error jobs OptimizationJob/ns/search: no trial was started in 1h",
+        "error jobs OptimizationJob/ns/search: no trial was started in 60m",
     ];
     assert_eq!(told.len(), begins.len(), "{told:#?}");
     for (line, begin) in told.iter().zip(begins) {
