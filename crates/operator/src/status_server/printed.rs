@@ -2,7 +2,7 @@
 //!
 //! Which jobs: TrainJobs with the annotation `trainyard.dev/metrics`, and trials of a search, for its objectives. What rank 0's pod
 //! prints goes the same way as a report (`Reports::take_printed`), at most once a second, with the time of the line. After a restart
-//! of this program, reading goes on at the second of the last report, so that no line is lost and few are read twice.
+//! of this program, reading goes on behind the millisecond of the last report, where a history knows it; elsewhere at its second.
 
 use super::reports::Reports;
 use api::jobset::keys;
@@ -97,6 +97,7 @@ impl Printed {
             client: self.client.clone(),
             reports: self.reports.clone(),
             key: Key::of(job),
+            uid: object::uid(job).to_owned(),
             patterns: Arc::new(patterns.unwrap_or_default()),
         };
         let (search, status) = (search.map(str::to_owned), job["status"]["trainerStatus"].clone());
@@ -139,6 +140,7 @@ struct Task {
     client: Client,
     reports: Arc<Reports>,
     key: Key,
+    uid: String,
     patterns: Arc<Patterns>,
 }
 
@@ -154,7 +156,10 @@ impl Task {
             return;
         }
         let names: BTreeSet<&str> = self.patterns.names().collect();
-        let since = self.reports.prints(&self.key, &names, status);
+        let mut since = self.reports.prints(&self.key, &names, status);
+        if since.is_some() {
+            since = since.max(self.reports.last_in_history(&self.key, &self.uid).await.map(millisecond));
+        }
         let kind = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("", "v1", "Pod"), "pods");
         let pods: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), &self.key.namespace, &kind);
         let which = format!("{}={},{}=0", keys::JOBSET_NAME, self.key.name, keys::JOB_INDEX);
@@ -257,7 +262,7 @@ struct Log {
     task: Task,
     pod: String,
     container: String,
-    /// Lines of earlier seconds have been reported.
+    /// Lines up to this millisecond have been reported.
     last: Option<Timestamp>,
 }
 
@@ -289,7 +294,8 @@ impl Log {
 
     async fn stream(&mut self) -> Result<(), kube::Error> {
         let since = match self.last {
-            Some(at) => format!("&sinceTime={}", second(at)),
+            // whole seconds: what is read twice is passed over
+            Some(at) => format!("&sinceTime={}", Timestamp::from_second(at.as_second()).unwrap_or(at)),
             None => String::new(),
         };
         let (namespace, pod, container) = (&self.task.key.namespace, &self.pod, &self.container);
@@ -320,8 +326,8 @@ impl Log {
             };
             let text = String::from_utf8_lossy(&line);
             let Some((stamp, text)) = text.split_once(' ') else { continue };
-            let Ok(at) = stamp.parse::<Timestamp>().map(second) else { continue };
-            if self.last.is_some_and(|last| at < last) {
+            let Ok(at) = stamp.parse::<Timestamp>().map(millisecond) else { continue };
+            if self.last.is_some_and(|last| at <= last) {
                 continue;
             }
             let text = plain(text);
@@ -329,10 +335,11 @@ impl Log {
             if found.is_empty() {
                 continue;
             }
-            if pending.as_ref().is_some_and(|(known, _)| *known != at) {
+            if pending.as_ref().is_some_and(|(known, _)| known.as_second() != at.as_second()) {
                 self.report(pending.take()).await;
             }
-            let (_, values) = pending.get_or_insert_with(|| (at, BTreeMap::new()));
+            let (last, values) = pending.get_or_insert_with(|| (at, BTreeMap::new()));
+            *last = at;
             values.extend(found.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())));
         }
     }
@@ -350,12 +357,12 @@ impl Log {
     }
 }
 
-/// What was printed in a second, and not yet reported.
+/// What was printed in a second and is not yet reported, with the time of the last of it.
 type Pending = Option<(Timestamp, BTreeMap<String, String>)>;
 
-/// The whole second of a time: a status has no finer ones.
-fn second(at: Timestamp) -> Timestamp {
-    Timestamp::from_second(at.as_second()).unwrap_or(at)
+/// The whole millisecond of a time: histories have no finer ones.
+fn millisecond(at: Timestamp) -> Timestamp {
+    Timestamp::from_millisecond(at.as_millisecond()).unwrap_or(at)
 }
 
 /// Lines of a stream, each cut at [`LINE_MAX`]. `next` may be dropped and called again.

@@ -148,6 +148,14 @@ impl Reports {
         last
     }
 
+    /// The time of a job's last report as its history has it: a status knows whole seconds alone.
+    pub async fn last_in_history(&self, key: &Key, uid: &str) -> Option<Timestamp> {
+        let series = self.series.clone()?;
+        let (key, uid) = (key.clone(), uid.to_owned());
+        let last = tokio::task::spawn_blocking(move || series.last(&key, &uid)).await.ok()?.ok()??;
+        last.last_updated_time.map(|time| time.0)
+    }
+
     /// A report, with the metrics that its job prints and does not report.
     pub fn joined(&self, key: &Key, status: TrainerStatus) -> TrainerStatus {
         let mut printing = self.printing();
