@@ -28,11 +28,11 @@
 //!
 //! - A pod has a cgroup where the machine allows it (`cgroup`), with one child group per container attempt, for
 //!   limits, OOM accounting and killing.
-//! - Elsewhere the kernel's log says who was killed for lack of memory. What a killed shim leaves is found by a
-//!   mark in its environment (`orphans`) before anybody else gets its GPUs; the processes that keep its
-//!   containers do the same, whether or not an agent runs.
-//! - Several agents may run on one machine: its own, and those of clusters on it. One value has the GPUs
-//!   (`gpus::Share`): a GPU is lent to a machine of a cluster or given to a pod of the own node, never both, and
+//! - Elsewhere the kernel's log says who was killed for lack of memory. If a shim is
+//!   killed, `orphans` finds its remaining processes by a mark in their environment and ends them, before anybody
+//!   else gets its GPUs. The processes that keep its containers do the same, even without an agent.
+//! - Several agents may run on one machine: its own, and those of clusters on it. All share one
+//!   allocator (`gpus::Share`): it gives a GPU to a machine of a cluster or to a pod of the local node, never both, and
 //!   the Node's allocatable GPUs say so at once.
 //!
 //! # Other machines

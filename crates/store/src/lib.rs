@@ -4,11 +4,8 @@
 //! that only grows, also over restarts. Reads and watches are served from memory. A write is a [`Txn`]: a batch of puts
 //! and deletes, each with the revision that it expects to replace; it happens as a whole or not at all.
 //!
-//! With SQLite behind, one thread writes. It takes all transactions that wait, evaluates them in turn, makes them durable
-//! together (one commit, one fsync) and only then shows them to readers and watchers and acknowledges them: nothing
-//! is visible that a crash could take back. A disk that cannot be written costs the writes meanwhile, which are refused, and
-//! nothing else ([`Health`]). Without (`Store::memory`), a write is carried out by the caller at once, with
-//! no thread at all, which is what a deterministic simulator needs.
+//! While the disk cannot be written, the store refuses writes and still serves reads and watches ([`Health`]). `Store::memory` has
+//! no SQLite and no thread: the caller carries out each write, which is what a deterministic simulator needs.
 //!
 //! The store knows neither HTTP nor kinds. What an object's revision looks like inside the object, and what bytes
 //! it is on the wire, is the [`Codec`]'s business.

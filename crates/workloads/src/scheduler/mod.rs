@@ -1,18 +1,15 @@
 //! The gang scheduler of embedded mode: gives pending pods their nodes.
 //!
-//! It keeps an index of pods, nodes and queue ([`index`]), which changes of the world are folded into one by one; a decision
-//! looks at those alone whom a change may have helped ([`line`]), however many wait. The pods of a gang get their nodes in one
-//! decision or not at all ([`gang`]); gangs and single pods are tried in the order of priority and age. The first that does not
-//! fit gets a reservation, and those behind it what is left beside that ([`reserve`]); it may have gangs of lower priority ended
-//! ([`preempt`]). A pod goes where its node selector, affinities, tolerations and resource requests let
+//! It updates an index of pods, nodes and the queue with each change ([`index`]). A decision looks only at pods that the
+//! change may have helped ([`line`]). The pods of a gang get their nodes in one
+//! decision or not at all ([`gang`]); gangs and single pods are tried in the order of priority and age. A pod goes where its node selector, affinities, tolerations and resource requests let
 //! it; of several nodes to one that holds members of its gang, then to the fullest ([`placing`]). A pod that
 //! gets no node gets a message that says what is missing, in upstream's words with the amounts added. Messages have a key of their
 //! own, so that no placement waits for them ([`telling`]).
 //!
 //! As long as no node has ever reported, no messages are written: in a control plane without nodes a test plays the node's part.
 //!
-//! Host ports and topology spread constraints are kept ([`spread`]). Which devices of a node a pod gets is the node's business; claims of
-//! devices (`resourceClaims`) are nobody's.
+//! It honours host ports and topology spread constraints ([`spread`]). The node chooses a pod's devices. `resourceClaims` are ignored.
 //!
 //! # How it decides
 //!
