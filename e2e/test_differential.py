@@ -35,11 +35,6 @@ sys.path.insert(0, str(ROOT / "e2e/golden"))
 import replay
 
 SEED = os.environ.get("SEED", "1")
-# What only our admission warns of, on purpose (crates/plan/src/warnings.rs): upstream takes it in silence.
-OURS = re.compile(
-    r"spec\.trainer\.\w+ has no effect on runtime |spec\.trainer\.numNodes is \d+, but |spec\.trainer is absent: the \d+ nodes "
-    r"|runtime \S+ starts \d+ launchers, |spec\.initializer\.\w+\.env sets STORAGE_URI "
-)
 NUMBERS = [int(os.environ["CASE"])] if "CASE" in os.environ else range(int(os.environ.get("CASES", "300")))
 CASES = [make(SEED, number) for number in NUMBERS]
 # How long all of them may take until nothing moves any more, and how long nothing must move to say so.
@@ -77,7 +72,7 @@ class Side:
     def write(self, method: str, path: str, body: dict, content_type: str = "application/json") -> dict:
         """The answer, as far as it is compared."""
         answer = self.server.request(method, path + "?fieldManager=differential", body, content_type)
-        seen = {"code": answer.code, "warnings": [text for text in answer.warnings if not OURS.match(text)]}
+        seen = {"code": answer.code, "warnings": replay.without_ours(answer.warnings)}
         if answer.code >= 400:
             status = answer.json if isinstance(answer.json, dict) else {"message": answer.text}
             norm = replay.Normaliser()

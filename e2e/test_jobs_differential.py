@@ -82,6 +82,8 @@ class Play(replay.Run):
         out = super().outcome(answer, show)
         if self.is_train and "message" in out:
             out["message"] = in_any_order(out["message"])
+        if warnings := replay.without_ours(out.pop("warnings", [])):
+            out["warnings"] = warnings
         return out
 
     def step_pods(self, arg: dict) -> dict:

@@ -129,8 +129,8 @@ def test_jobs_are_suspended_resumed_and_deleted_together(yard: Yard, tmp_path: p
 def test_a_table_is_sorted_and_filtered(yard: Yard) -> None:
     rows = yard.run("get", "--sort", "name").stdout.splitlines()
     assert [row.split()[0] for row in rows[1:]] == sorted(row.split()[0] for row in rows[1:])
-    newest = yard.run("get").stdout.splitlines()[1].split()[0]
-    assert newest.startswith("search-trial-"), "the newest is first"
+    made = [item["metadata"]["creationTimestamp"] for item in json.loads(yard.run("get", "-o", "json").stdout)["items"]]
+    assert len(made) > 2 and made == sorted(made, reverse=True), "the newest is first"
     assert yard.run("get", "--state", "failed").stdout == ""
     assert yard.run("get", "--state", "runing", check=False).returncode == 2
 
