@@ -120,8 +120,8 @@ def send(server: Server, request: dict) -> tuple[int, bytes]:
 
 
 def has_failed(code: int, told: bytes) -> bool:
-    """Upstream answers some wrong patches and versions with code 500, too, without a reason, and a revision that is yet to come with 504;
-    so does this server, by recordings."""
+    """Upstream answers some wrong patches and versions with code 500, too, without a reason, a namespace that can be no part of a path with
+    500, and a revision that is yet to come with 504; so does this server, by recordings."""
     if code == 504:
         return b"Too large resource version" not in told
     if code != 500:
@@ -130,6 +130,8 @@ def has_failed(code: int, told: bytes) -> bool:
         status = json.loads(told)
     except ValueError:
         return True
+    if str(status.get("message")).startswith("Internal error occurred: invalid resource name "):
+        return False
     return not (status.get("kind") == "Status" and "reason" not in status)
 
 
