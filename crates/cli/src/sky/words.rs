@@ -2,13 +2,16 @@
 //! hold no values of variables.
 
 use regex::Regex;
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::LazyLock;
 
-/// Commands whose name follows `sky` in a hint.
+/// `sky` before the name of one of its commands, in a hint.
 static HINT: LazyLock<Regex> = LazyLock::new(|| {
-    let commands = "launch|exec|status|queue|logs|cancel|stop|start|down|autostop|check|explain|gpus|catalog|cost-report|jobs|serve|storage|volumes|ssh|api";
-    Regex::new(&format!(r"(^|[\s`('])(?:trainyard )?sky ((?:{commands})\b|-h|\[OPTIONS\])"))
+    let all = ::sky::commands::commands();
+    let names: BTreeSet<&str> = all.iter().filter_map(|command| command.path.split(' ').nth(1)).collect();
+    let names = names.into_iter().map(regex::escape).collect::<Vec<_>>().join("|");
+    Regex::new(&format!(r"(^|[\s`('])(?:trainyard )?sky ((?:explain|{names})\b|-h|\[OPTIONS\])"))
         .expect("invariant: the expression is valid")
 });
 
@@ -54,6 +57,7 @@ mod tests {
             ("Usage: sky launch [OPTIONS]", "Usage: trainyard sky launch [OPTIONS]"),
             ("sky.exceptions.X: blue sky above", "sky.exceptions.X: blue sky above"),
             ("trainyard sky down x", "trainyard sky down x"),
+            ("`sky show-gpus -v` and `sky volume apply`", "`trainyard sky show-gpus -v` and `trainyard sky volume apply`"),
         ] {
             assert_eq!(spelt_out(text), typed);
         }
