@@ -63,7 +63,7 @@ quick: release $(VENV)/e2e
 # clippy-driver is a compiler that lints, so one pass over all crates does both. cargo is given the variables that `cargo clippy` sets.
 LINTED = CLIPPY_ARGS=-Dwarnings__CLIPPY_HACKERY__ RUSTC_WORKSPACE_WRAPPER="$$(rustc --print sysroot)/bin/clippy-driver"
 
-check: ## formatting, lints, the rules of the house; it builds what `unit` runs
+check: ## formatting, lints, this project's rules; it builds what `unit` runs
 	cargo fmt --all --check
 	@# these variables are clippy's own affair: a planted fault, of which clippy only warns, shows that they still make warnings errors
 	@mkdir -p target; echo 'pub fn planted() -> u8 { return 1; }' | $(LINTED) \

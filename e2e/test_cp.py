@@ -54,7 +54,7 @@ def test_what_cannot_be_copied_is_said(yard: Yard, tmp_path: pathlib.Path, job: 
     for words, code, told in (
         ((f"{job}:nowhere", "x"), 1, "nowhere"),
         (("nowhere", f"{job}:x"), 1, "cannot read nowhere"),
-        (("a", "b"), 2, "neither path is in a job"),
+        (("a", "b"), 2, "both paths are on this machine"),
         ((f"{job}:a", f"{job}:b"), 2, "both paths are in jobs"),
         ((__file__, f"{job}:/no/such/folder/x"), 1, "/no/such/folder"),
         ((__file__, f"{job}:/no/such/folder/"), 2, "is no folder in pod"),

@@ -28,7 +28,7 @@ def test_what_is_printed_is_a_report(yard: Yard, tmp_path: pathlib.Path):
     )
     flags = ["--metric", "loss", "--metric", r"accuracy is (?<accuracy>[0-9.]+)%", "--metric", "lr"]
     ran = yard.run("run", "--runtime", "plain", "--name", "prints", *flags, "prints.py", cwd=tmp_path)
-    assert "no line of rank 0 has matched --metric lr\n" in ran.stderr
+    assert "rank 0 printed no value for --metric lr\n" in ran.stderr
     assert metrics(yard.job("prints")["status"]["trainerStatus"]) == {"accuracy": "93.5", "loss": "0.125"}
     course = [metrics(report)["loss"] for report in history(yard, "prints")]
     assert course[:3] == ["1.0", "0.5", "0.25"] and course[-1] == "0.125"
@@ -91,7 +91,7 @@ def test_reports_and_prints_are_one_status(yard: Yard, tmp_path: pathlib.Path):
 
 def test_wrong_patterns_are_refused(yard: Yard, tmp_path: pathlib.Path):
     (tmp_path / "x.py").write_text("print(1)\n")
-    for pattern, told in (("loss=[0-9]", "a group for the number is missing"), ("loss=([0-9", "no regular expression"), ("([0-9]+)", "name the group"), ("", "is no pattern")):
+    for pattern, told in (("loss=[0-9]", "a group for the number is missing"), ("loss=([0-9", "no regular expression"), ("([0-9]+)", "the metric has no name"), ("", "is no pattern")):
         refused = yard.run("run", "--runtime", "plain", "--metric", pattern, "x.py", cwd=tmp_path, check=False)
         assert refused.returncode == 2 and told in refused.stderr, refused.stderr
     job = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob",
@@ -99,4 +99,4 @@ def test_wrong_patterns_are_refused(yard: Yard, tmp_path: pathlib.Path):
     refused = yard.kubectl("create", "-f", "-", input=json.dumps(job), check=False)
     assert "metadata.annotations[trainyard.dev/metrics]: Invalid value" in refused.stderr
     yard.run("run", "--runtime", "plain", "--name", "quiet", "--metric", "loss", "x.py", cwd=tmp_path)
-    assert "rank 0 has printed no line with loss" in yard.run("metrics", "quiet").stderr
+    assert "no line of rank 0 matches: loss" in yard.run("metrics", "quiet").stderr

@@ -42,6 +42,8 @@ pub mod keys {
     pub const JOB_INDEX: &str = "jobset.sigs.k8s.io/job-index";
     /// Index of the Job among all Jobs of the JobSet.
     pub const JOB_GLOBAL_INDEX: &str = "jobset.sigs.k8s.io/job-global-index";
+    /// Index of a pod among those of its Job, as the Job controller writes it; of a JobSet's pods, in their Job.
+    pub const COMPLETION_INDEX: &str = "batch.kubernetes.io/job-completion-index";
     /// SHA-1, in lower-case hexadecimal, of `<namespace>/<name of the Job>`.
     pub const JOB_KEY: &str = "jobset.sigs.k8s.io/job-key";
     /// Group of the replicated job.

@@ -4,9 +4,8 @@
 //! Objects that every request asks (who may do what, which kinds there are) are told apart by their keeper
 //! ([`Packed::staying`]): they are few, and their trees stay.
 //!
-//! A tree takes about ten times the memory of its text. The trees that were looked at last stay for a while, as a change is
-//! looked at by several, one after the other; in a process that says when a while is over ([`rest`]), no longer than that. Whether a tree is still there changes how long a look takes and nothing else,
-//! which is why a pure crate may hold it (see [`crate::memo`]).
+//! Whether a tree is still there changes how long a look takes and nothing else, which is why a pure crate may hold it (see
+//! [`crate::memo`]).
 //!
 //! A text may be kept compressed ([`Packed::compress`]); its readers notice nothing of it.
 //!
@@ -16,8 +15,8 @@
 //! the same process share these bytes. Lists, gets, restarts and backups copy bytes and parse nothing.
 //!
 //! - A tree takes about ten times the memory of its text. It is parsed on demand, and concurrent readers share
-//!   it. The trees that were read last stay for two seconds, since several controllers read a change one after
-//!   the other, or until they stand for more than 4 MiB of text (half a MiB in an operator).
+//!   it. The trees that were read last stay until the process rests ([`rest`], after two seconds), since several controllers
+//!   read a change one after the other. Together they represent at most 4 MiB of text (half a MiB in an operator).
 //! - A list by label or field first searches the text for what such an object must contain (`selector::Signs`,
 //!   vector instructions), then reads labels alone.
 //! - Tables and lists of metadata copy the metadata's text and read the rest without managed fields (`part`).

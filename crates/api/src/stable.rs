@@ -3,17 +3,15 @@
 
 /// FNV-1a of 64 bits over parts, each after its length, so that what moves from one part to the next changes it.
 pub fn hash<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> u64 {
-    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-    let mut take = |bytes: &[u8]| {
-        for byte in bytes {
-            hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-        }
-    };
-    for part in parts {
-        take(&(part.len() as u64).to_le_bytes());
-        take(part);
-    }
-    hash
+    let bytes =
+        parts.into_iter().flat_map(|part| (part.len() as u64).to_le_bytes().into_iter().chain(part.iter().copied()));
+    of_bytes(bytes)
+}
+
+/// FNV-1a of 64 bits.
+pub fn of_bytes(bytes: impl IntoIterator<Item = u8>) -> u64 {
+    let step = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    bytes.into_iter().fold(0xcbf2_9ce4_8422_2325, step)
 }
 
 /// The same of texts, in 16 hexadecimal digits.

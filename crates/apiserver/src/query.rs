@@ -43,7 +43,7 @@ impl Query {
     pub fn int(&self, key: &str) -> Result<Option<i64>, Status> {
         match self.get(key) {
             None => Ok(None),
-            // an empty one is none either
+            // an empty text is no number, as upstream
             Some(text) => merge::gotext::int(text).map(Some).map_err(Status::bad_request),
         }
     }

@@ -1,5 +1,6 @@
 //! `cp`: files and folders from and to the container of a running rank, as archives through `tar` in the container.
 
+use crate::archive::Pieces;
 use crate::args::CpArgs;
 use crate::codes::ErrorCode;
 use crate::connect::Cluster;
@@ -9,19 +10,15 @@ use crate::exit;
 use crate::ship;
 use api::foreign::visible_line;
 use api::object;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use serde_json::Value;
 use std::fs;
-use std::io::{self, Read, Write};
+use std::future::Future;
+use std::io::{self, Read};
 use std::path::{Component, Path, PathBuf};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::sync::mpsc;
 use tokio_util::io::SyncIoBridge;
 
-/// tar reads archives in pieces of this size, and waits for the last one to be whole.
-const RECORD: usize = 10_240;
-/// Pieces that wait to be sent.
-const PIECES: usize = 16;
-const PIECE: usize = 64 * 1024;
 /// Bytes of what tar says that are shown.
 const SAID_MAX: u64 = 4096;
 
@@ -59,7 +56,7 @@ pub(crate) async fn cp(cluster: &Cluster, args: &CpArgs) -> Result<u8, CliError>
         (End::There { job, path }, End::Here(to)) => fetch(cluster, args, job, path, to).await?,
         (End::Here(from), End::There { job, path }) => send(cluster, args, from, job, path).await?,
         (End::Here(_), End::Here(_)) => {
-            return Err(usage("neither path is in a job; write that one as JOB:PATH".to_owned()));
+            return Err(usage("both paths are on this machine; write the one in the job as JOB:PATH".to_owned()));
         }
         (End::There { .. }, End::There { .. }) => {
             return Err(usage("both paths are in jobs; copy to this machine first".to_owned()));
@@ -102,11 +99,16 @@ impl There<'_> {
         let status = process.take_status();
         let (out, err) = (process.stdout(), process.stderr());
         tokio::join!(drained(out), drained(err));
+        Ok(self.outcome(status).await? == exit::OK)
+    }
+
+    /// The exit code of a command there; `status`: of its process, which its streams hold up.
+    async fn outcome(&self, status: Option<impl Future<Output = Option<Status>>>) -> Result<u8, CliError> {
         let status = match status {
             Some(status) => status.await,
             None => None,
         };
-        Ok(outcome(status, self.name())? == exit::OK)
+        outcome(status, self.name())
     }
 
     /// What tar came to, by its exit code and what it has said.
@@ -134,6 +136,15 @@ async fn drained(from: Option<impl tokio::io::AsyncRead + Unpin>) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
+/// The folder of a path in a container, and its name in it.
+fn split(path: &str) -> (&str, &str) {
+    match path.rsplit_once('/') {
+        None => (".", path),
+        Some(("", name)) => ("/", name),
+        Some(parts) => parts,
+    }
+}
+
 /// Copies from a container. A folder that is there already gets the copy into it.
 async fn fetch(cluster: &Cluster, args: &CpArgs, job: &str, path: &str, to: &Path) -> Result<Done, CliError> {
     let pod = running_pod(cluster, job, args.rank, args.step.as_deref()).await?;
@@ -148,13 +159,14 @@ async fn fetch(cluster: &Cluster, args: &CpArgs, job: &str, path: &str, to: &Pat
         Some(name) if to.is_dir() => to.join(name),
         _ => to.to_owned(),
     };
-    let (folder, what) = match (name, trimmed.rsplit_once('/')) {
-        (None, _) => (trimmed.to_owned(), ".".to_owned()),
-        (Some(_), None) => (".".to_owned(), format!("./{trimmed}")),
-        (Some(_), Some(("", name))) => ("/".to_owned(), format!("./{name}")),
-        (Some(_), Some((folder, name))) => (folder.to_owned(), format!("./{name}")),
+    let (folder, what) = match name {
+        None => (trimmed, ".".to_owned()),
+        Some(_) => {
+            let (folder, name) = split(trimmed);
+            (folder, format!("./{name}"))
+        }
     };
-    let command = there.command(&["tar", "-c", "-f", "-", "-C", &folder, "--", &what]);
+    let command = there.command(&["tar", "-c", "-f", "-", "-C", folder, "--", &what]);
     let mut process = begin(cluster, &there.pod, command, false, false).await?;
     let status = process.take_status();
     let Some(out) = process.stdout() else {
@@ -169,11 +181,7 @@ async fn fetch(cluster: &Cluster, args: &CpArgs, job: &str, path: &str, to: &Pat
         done
     });
     let (written, said) = tokio::join!(write, drained(process.stderr()));
-    let status = match status {
-        Some(status) => status.await,
-        None => None,
-    };
-    let code = outcome(status, there.name())?;
+    let code = there.outcome(status).await?;
     let written = written.map_err(|error| CliError::Api(ErrorCode::StreamLost, error.to_string()))?;
     match written {
         // what tar says comes first: it is the reason for an archive that breaks off
@@ -206,7 +214,7 @@ fn unpack(from: &mut impl Read, target: &Path, is_whole: bool) -> Result<Done, C
         let mut parts: Vec<Component<'_>> =
             named.components().filter(|part| !matches!(part, Component::CurDir)).collect();
         if parts.iter().any(|part| !matches!(part, Component::Normal(_))) {
-            left_out("its name leads out of the folder");
+            left_out("its path is outside the copied folder");
             continue;
         }
         if !is_whole && !parts.is_empty() {
@@ -215,7 +223,7 @@ fn unpack(from: &mut impl Read, target: &Path, is_whole: bool) -> Result<Done, C
         let below: PathBuf = parts.iter().collect();
         let path = if below.as_os_str().is_empty() { target.to_owned() } else { target.join(&below) };
         if through_link(target, &below) {
-            left_out("a link is on its way");
+            left_out("its path goes through a symbolic link");
             continue;
         }
         let mode = entry.header().mode().unwrap_or(0o644) & 0o777;
@@ -248,7 +256,7 @@ fn unpack(from: &mut impl Read, target: &Path, is_whole: bool) -> Result<Done, C
                 let _ = fs::remove_file(&path);
                 std::os::unix::fs::symlink(&points, &path).map_err(io_error("make the link", &path))?;
             }
-            tar::EntryType::Link => left_out("it is another name of a file before it"),
+            tar::EntryType::Link => left_out("it is a hard link"),
             _ => left_out("it is neither a file, a folder nor a link"),
         }
     }
@@ -284,25 +292,24 @@ async fn send(cluster: &Cluster, args: &CpArgs, from: &Path, job: &str, path: &s
     let own = from.canonicalize().map_err(io_error("read", from))?;
     let own = own.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let (folder, name) = match path.trim_end_matches('/') {
-        "" => ("/".to_owned(), own),
-        trimmed if there.is_folder(path).await? => (trimmed.to_owned(), own),
+        "" => ("/", own),
+        trimmed if there.is_folder(path).await? => (trimmed, own),
         _ if path.ends_with('/') => {
             return Err(usage(format!("{path} is no folder in pod {}", there.name())));
         }
-        trimmed => match trimmed.rsplit_once('/') {
-            None => (".".to_owned(), trimmed.to_owned()),
-            Some(("", name)) => ("/".to_owned(), name.to_owned()),
-            Some((folder, name)) => (folder.to_owned(), name.to_owned()),
-        },
+        trimmed => {
+            let (folder, name) = split(trimmed);
+            (folder, name.to_owned())
+        }
     };
     // -m: times of now, as a new file there would have; -o: the owner is who runs tar
-    let command = there.command(&["tar", "-x", "-m", "-o", "-f", "-", "-C", &folder]);
+    let command = there.command(&["tar", "-x", "-m", "-o", "-f", "-", "-C", folder]);
     let mut process = begin(cluster, &there.pod, command, true, false).await?;
     let status = process.take_status();
     let (Some(mut input), out, err) = (process.stdin(), process.stdout(), process.stderr()) else {
         return Err(CliError::Api(ErrorCode::StreamLost, "the connection has no streams".to_owned()));
     };
-    let (pieces, mut waiting) = mpsc::channel::<Vec<u8>>(PIECES);
+    let (pieces, mut waiting) = Pieces::channel();
     let (root, is_folder) = (from.to_owned(), found.is_dir());
     let pack = tokio::task::spawn_blocking(move || packed(&root, &name, is_folder, pieces));
     let sends = async {
@@ -317,77 +324,46 @@ async fn send(cluster: &Cluster, args: &CpArgs, from: &Path, job: &str, path: &s
         input
     };
     let (_input, _, said, packed) = tokio::join!(sends, drained(out), drained(err), pack);
-    let status = match status {
-        Some(status) => status.await,
-        None => None,
-    };
-    there.tar(outcome(status, there.name())?, &said)?;
+    there.tar(there.outcome(status).await?, &said)?;
     packed.map_err(|error| CliError::Api(ErrorCode::StreamLost, error.to_string()))?
 }
 
-fn packed(root: &Path, name: &str, is_folder: bool, to: mpsc::Sender<Vec<u8>>) -> Result<Done, CliError> {
+fn packed(root: &Path, name: &str, is_folder: bool, to: Pieces) -> Result<Done, CliError> {
     let failed = io_error("send", root);
-    let mut archive = tar::Builder::new(io::BufWriter::with_capacity(PIECE, Pieces { to, sent: 0 }));
+    let mut archive = tar::Builder::new(to);
     archive.mode(tar::HeaderMode::Complete);
     archive.follow_symlinks(false);
-    let mut done = Done::default();
-    if is_folder {
-        let mut count = |path: &Path| -> io::Result<()> {
-            for entry in walk(path)? {
-                done.bytes = done.bytes.saturating_add(entry.len());
-                done.files = done.files.saturating_add(1);
-            }
-            Ok(())
-        };
-        count(root).map_err(&failed)?;
+    let done = if is_folder {
+        let done = count(root).map_err(&failed)?;
         archive.append_dir_all(name, root).map_err(&failed)?;
+        done
     } else {
         let mut file = fs::File::open(root).map_err(&failed)?;
-        done = Done { files: 1, bytes: file.metadata().map_err(&failed)?.len() };
+        let done = Done { files: 1, bytes: file.metadata().map_err(&failed)?.len() };
         archive.append_file(name, &mut file).map_err(&failed)?;
-    }
-    let mut to = archive.into_inner().map_err(&failed)?;
-    to.flush().map_err(&failed)?;
-    let sent = to.get_ref().sent;
-    let rest = sent.next_multiple_of(RECORD).saturating_sub(sent);
-    to.write_all(&vec![0; rest]).and_then(|()| to.flush()).map_err(&failed)?;
+        done
+    };
+    archive.into_inner().and_then(Pieces::end).map_err(&failed)?;
     Ok(done)
 }
 
-/// The files below a folder.
-fn walk(folder: &Path) -> io::Result<Vec<fs::Metadata>> {
-    let mut found = Vec::new();
+/// Counts the files below a folder, and their bytes.
+fn count(folder: &Path) -> io::Result<Done> {
+    let mut done = Done::default();
     let mut folders = vec![folder.to_owned()];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder)? {
-            let entry = entry?;
-            let meta = entry.path().symlink_metadata()?;
+            let path = entry?.path();
+            let meta = path.symlink_metadata()?;
             if meta.is_dir() {
-                folders.push(entry.path());
+                folders.push(path);
             } else if meta.is_file() {
-                found.push(meta);
+                done.files = done.files.saturating_add(1);
+                done.bytes = done.bytes.saturating_add(meta.len());
             }
         }
     }
-    Ok(found)
-}
-
-/// Where an archive goes: in pieces to another task.
-struct Pieces {
-    to: mpsc::Sender<Vec<u8>>,
-    sent: usize,
-}
-
-impl Write for Pieces {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.to.blocking_send(bytes.to_vec()).map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))?;
-        self.sent = self.sent.saturating_add(bytes.len());
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
+    Ok(done)
 }
 
 #[cfg(test)]
@@ -469,13 +445,13 @@ mod tests {
         fs::create_dir_all(root.join("from/deep/er")).unwrap();
         fs::write(root.join("from/deep/er/x"), vec![7; 100_000]).unwrap();
         fs::write(root.join("from/y"), "y").unwrap();
-        let (pieces, mut waiting) = mpsc::channel(1024);
+        let (pieces, mut waiting) = Pieces::channel();
         let sent = packed(&root.join("from"), "named", true, pieces).unwrap();
         let mut bytes = Vec::new();
         while let Ok(piece) = waiting.try_recv() {
             bytes.extend(piece);
         }
-        assert_eq!((bytes.len() % RECORD, sent.files, sent.bytes), (0, 2, 100_001));
+        assert_eq!((bytes.len() % 10_240, sent.files, sent.bytes), (0, 2, 100_001));
         let done = unpack(&mut bytes.as_slice(), &root.join("to"), false).unwrap();
         assert_eq!((done.files, done.bytes), (2, 100_001));
         assert_eq!(fs::read(root.join("to/deep/er/x")).unwrap(), vec![7; 100_000]);

@@ -11,6 +11,7 @@ mod say;
 
 mod amounts;
 mod apply;
+mod archive;
 pub mod args;
 mod bytes;
 mod change;

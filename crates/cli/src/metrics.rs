@@ -127,11 +127,11 @@ fn silent(course: &Course) {
     let (name, state) = (&course.name, Phase::of(&course.job).as_str().to_lowercase());
     match object::annotation(&course.job, METRICS) {
         Some(patterns) => eprintln!(
-            "TrainJob \"{name}\" is {state} and has reported nothing; rank 0 has printed no line with {}",
-            visible_line(&patterns.lines().collect::<Vec<_>>().join(" or ")),
+            "TrainJob \"{name}\" is {state} and has no metrics; no line of rank 0 matches: {}",
+            visible_line(&patterns.lines().collect::<Vec<_>>().join(", ")),
         ),
         None => eprintln!(
-            "TrainJob \"{name}\" is {state} and has reported nothing; how a script reports, in ten lines: docs/metrics.md"
+            "TrainJob \"{name}\" is {state} and has reported nothing; to report metrics, see docs/metrics.md; to read printed ones: run --metric"
         ),
     }
 }

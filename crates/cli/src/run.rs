@@ -104,11 +104,11 @@ impl<'a> Prepared<'a> {
             look.before_the_server().await?;
         }
         let cluster = Cluster::started(global).await?;
-        let running = cluster.home.clone().and_then(|root| Home::at(root).running());
-        if !args.metrics.is_empty() && running.is_some_and(|running| running.status_server.is_none()) {
+        let running = || cluster.home.clone().and_then(|root| Home::at(root).running());
+        if !args.metrics.is_empty() && running().is_some_and(|running| running.status_server.is_none()) {
             return Err(CliError::Usage(
                 ErrorCode::FlagOfOtherPlace,
-                "--metric: this control plane takes no metrics; start it without --status-server none".to_owned(),
+                "--metric needs the status server, and this control plane runs without it (--status-server none); restart `trainyard up` without that flag".to_owned(),
             ));
         }
         let checked = async {
@@ -212,7 +212,7 @@ impl<'a> Prepared<'a> {
         Ok(told.unwrap_or_else(|| ended.exit_code()))
     }
 
-    /// Names the metrics of `--metric` of which nothing was printed.
+    /// Says which metrics of `--metric` the job never printed.
     async fn say_unprinted(&self, job: &Value) {
         let Ok(patterns) = printed(&self.args.metrics) else { return };
         let name = object::meta(job, "name");
@@ -234,8 +234,8 @@ impl<'a> Prepared<'a> {
             }
         }
         if !left.is_empty() {
-            eprintln!("no line of rank 0 has matched --metric {}", left.join(", "));
-            eprintln!("  see what it prints: trainyard logs {name} --rank 0{}", self.cluster.flags);
+            eprintln!("rank 0 printed no value for --metric {}", left.join(", "));
+            eprintln!("  see what it printed: trainyard logs {name} --rank 0{}", self.cluster.flags);
         }
     }
 }

@@ -131,7 +131,7 @@ const EXAMPLES: [(&str, &str); 14] = [
     (" restore", "trainyard restore FILE"),
 ];
 
-/// What of clap's words nobody but a programmer understands.
+/// Messages of clap that only programmers understand, and ours in their place.
 const PLAIN: [(&str, &str); 4] = [
     ("invalid digit found in string", "is no whole number"),
     ("cannot parse integer from empty string", "is no whole number"),

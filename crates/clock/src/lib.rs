@@ -14,17 +14,9 @@
 //!
 //! # A home's clock
 //!
-//! Objects say when things began, and controllers compare that with the time. So a home's clock goes with the
-//! machine's uptime (`CLOCK_BOOTTIME`, which counts sleep) and not with the machine's clock, which people and NTP
-//! set. A clock that is set ends, evicts and expires nothing, and nothing waits for hours.
-//!
 //! - The two clocks are brought together by going a twentieth faster or slower: an hour is made up for in twenty,
 //!   and time never goes back.
-//! - The process that holds the lock of the home (`up` or `node`) writes where the clock stands into a file
-//!   beside the pods (`keep`). Shims follow it, so API server, controllers, agent and journals have one time, and
-//!   the next control plane continues it.
-//! - A reboot takes the machine's time, and so does a start while more than a day is between the two: a clock
-//!   that is off by more was wrong.
+//! - The keeper is the process that holds the lock of the home (`up` or `node`); the file lies beside the pods ([`keep`]).
 //! - Journals also hold the uptime, which distinguishes processes. Certificates are checked by the machine's
 //!   clock.
 //! - In the simulator the machine's clock is set by hours now and then; that must give a system at rest no work.

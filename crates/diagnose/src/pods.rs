@@ -72,7 +72,7 @@ pub fn step(pod: &Value) -> String {
 
 /// A pod's completion index: the rank of its node.
 pub fn node_rank(pod: &Value) -> Option<i64> {
-    object::label(pod, "batch.kubernetes.io/job-completion-index")?.parse().ok()
+    object::label(pod, api::jobset::keys::COMPLETION_INDEX)?.parse().ok()
 }
 
 /// Processes of each node as torchrun's arguments or variables set it; 1 by default.

@@ -1,9 +1,7 @@
 //! Runs any [`reconcile::Reconciler`] against any `kube::Client`.
 //!
 //! The driver knows no kind. It keeps one cache per watched kind ([`cache::Cache`], the reconcilers' `World`), wakes
-//! reconcilers by what their watches say, and carries their decisions out in the one order that is safe: writes, then
-//! status, then events. Results of its own writes enter the cache at once, so a reconciler sees what it did even before
-//! the watch tells.
+//! reconcilers by what their watches say, and carries their decisions out.
 //!
 //! Start reading at [`Driver::run`].
 //!

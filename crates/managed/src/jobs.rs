@@ -58,8 +58,8 @@ pub struct Submission {
 
 /// What runs around a user's script: makes the folders, keeps the output in a file and puts a prefix before its lines, hands on
 /// SIGTERM, and ends as the script does. Its own stderr goes nowhere: bash would say there that a signal ended the script. Arguments:
-/// the script, the file of the log, the prefix and its end; then further pieces of a script that is longer than an argument may be,
-/// which goes by a file beside its log.
+/// the script, the file of the log, the prefix and its end. A script that is longer than one argument may be comes in several
+/// arguments, whose rest follows these; it is put together in a file beside the log.
 const AROUND: &str = r#"log=$HOME/$2
 mkdir -p ~/sky_workdir "${log%/*}" && cd ~/sky_workdir || exit 1
 exec > >(trap '' TERM INT; tee -a -- "$log" | sed -u "s/^/($3pid=$$$4) /") 2>/dev/null

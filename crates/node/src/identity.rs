@@ -33,12 +33,9 @@ fn namespace(pod: &Pod) -> &str {
     pod.metadata.namespace.as_deref().unwrap_or_default()
 }
 
-/// FNV-1a: the same on every machine and in every version, which the standard hasher does not promise.
+/// A stable hash of texts, each with a NUL behind it.
 pub fn hash(parts: &[&str]) -> u64 {
-    parts
-        .iter()
-        .flat_map(|part| part.bytes().chain([0]))
-        .fold(0xcbf2_9ce4_8422_2325, |h, byte| (h ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3))
+    api::stable::of_bytes(parts.iter().flat_map(|part| part.bytes().chain([0])))
 }
 
 /// An address for the pod, the same each time it is free: made from namespace, host name and subdomain.

@@ -357,8 +357,8 @@ pub enum Request {
         /// The pod's grace period if absent.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         grace_secs: Option<u64>,
-        /// It is ended for the memory that it uses: at once, and its status says so, with the message. A shim that does not
-        /// know this member goes by the grace, which is 0 then.
+        /// Set if the container is ended because of the memory that it uses: it is killed at once, and its status gives the
+        /// message as the reason. A shim of an older version ignores this field and uses `grace_secs`, which is then 0.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         over_memory: Option<OverMemory>,
     },

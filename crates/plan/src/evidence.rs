@@ -6,7 +6,7 @@
 use crate::annotations::Options;
 use crate::controller::trainjob_gvk;
 use crate::names::{EVENT_REPORTER, LABEL_JOBSET_NAME};
-use api::jobset::keys::{REPLICATED_JOB_NAME, RESTART_ATTEMPT};
+use api::jobset::keys::{COMPLETION_INDEX, REPLICATED_JOB_NAME, RESTART_ATTEMPT};
 use api::object::{self, Gvk, Key, Target, label, meta, text};
 use api::trainer::annotations::{ASKED, ATTEMPT, EVENT_POD};
 use jiff::{SignedDuration, Timestamp};
@@ -23,7 +23,6 @@ pub const SELECTED: &str = "labelSelector=jobset.sigs.k8s.io/jobset-name&fieldSe
 const MESSAGE_MAX: usize = 1024;
 /// API servers keep events for an hour: a failure that is older was told before.
 const OLD: SignedDuration = SignedDuration::from_hours(1);
-const COMPLETION_INDEX: &str = "batch.kubernetes.io/job-completion-index";
 
 /// Writes one event for each failed pod.
 #[derive(Clone, Copy, Debug, Default)]

@@ -11,8 +11,6 @@ use reconcile::{Decision, Op, World};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-const COMPLETION_INDEX: &str = "batch.kubernetes.io/job-completion-index";
-
 /// Remembers what may not be taken back.
 #[derive(Default)]
 pub struct Watchdog {
@@ -189,7 +187,7 @@ impl Watchdog {
         let mut live = BTreeSet::new();
         for pod in pods.iter().filter(|pod| is_live(pod)) {
             let Some(owner) = object::controller_of(pod) else { continue };
-            let index = object::label(pod, COMPLETION_INDEX).or_else(|| object::label(pod, LABEL_REPLICA_INDEX));
+            let index = object::label(pod, keys::COMPLETION_INDEX).or_else(|| object::label(pod, LABEL_REPLICA_INDEX));
             let index = index.unwrap_or_default();
             if !live.insert((object::text(owner, "uid").to_owned(), index.to_owned())) {
                 return Err(format!("two live pods for index {index} of {}", object::text(owner, "name")));

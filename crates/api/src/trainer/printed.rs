@@ -35,7 +35,7 @@ impl Patterns {
     pub fn parse(text: &str) -> Result<Self, String> {
         let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
         if lines.is_empty() || lines.len() > PATTERNS_MAX {
-            return Err(format!("must have 1 to {PATTERNS_MAX} lines with a pattern on each"));
+            return Err(format!("must have 1 to {PATTERNS_MAX} patterns, one on each line"));
         }
         lines.into_iter().map(Pattern::parse).collect::<Result<_, _>>().map(Self)
     }
@@ -100,7 +100,7 @@ impl Pattern {
             (true, 2) => {
                 let name = name_before_group(text).ok_or_else(|| {
                     format!(
-                        "{text}: no word stands before the group to name the metric; name the group: (?<loss>[0-9.]+)"
+                        "{text}: the metric has no name; put a word before the group, as in loss=([0-9.]+), or name the group: (?<loss>[0-9.]+)"
                     )
                 })?;
                 vec![(1, name)]
@@ -109,7 +109,9 @@ impl Pattern {
                 return Err(format!("{text}: a group for the number is missing, such as loss=([0-9.]+)"));
             }
             (true, _) => {
-                return Err(format!("{text}: of several groups, those of metrics need names: (?<loss>[0-9.]+)"));
+                return Err(format!(
+                    "{text} has several groups and none has a name; name each group that is a metric: (?<loss>[0-9.]+)"
+                ));
             }
         };
         match groups.iter().find(|(_, name)| name.len() > NAME_MAX) {
@@ -242,12 +244,12 @@ mod tests {
     #[test]
     fn what_names_no_metric_is_refused_with_what_to_write() {
         for (text, told) in [
-            ("", "must have 1 to 32 lines"),
+            ("", "must have 1 to 32 patterns"),
             ("loss=[0-9]+", "a group for the number is missing"),
             ("([0-9]+)", "name the group"),
-            ("(a)=(b)", "need names"),
+            ("(a)=(b)", "has several groups"),
             ("loss=([0-9]+", "no regular expression: unclosed group"),
-            ("loss=((?:[0-9]{1000}){1000})", "need names"),
+            ("loss=((?:[0-9]{1000}){1000})", "too large"),
         ] {
             let why = Patterns::parse(text).unwrap_err();
             // an expression that is too large may be told so first

@@ -324,7 +324,7 @@ mod tests {
             "d": {"type": "integer", "minimum": 1},
         }});
         assert_eq!(published(&new), old);
-        // nothing at all is told of an object that may hold anything
+        // an object that keeps unknown fields is published without any description of them
         let mut root = new;
         root["x-kubernetes-preserve-unknown-fields"] = true.into();
         root["description"] = "what".into();

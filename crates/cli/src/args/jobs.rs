@@ -61,8 +61,8 @@ pub struct RunArgs {
     /// TRAINYARD_OUTPUT. It stays when the job is deleted
     #[arg(long, value_name = "DIR")]
     pub output_dir: Option<PathBuf>,
-    /// A metric that the script prints: a name (`loss` finds loss=0.5 and loss: 0.5), or a regular expression with a group for the
-    /// number (`'loss: ([0-9.]+)'`); may be repeated. It is read from the output of rank 0, as if the script had reported it
+    /// Read a metric from the output of rank 0: a name (`loss` finds loss=0.5 and loss: 0.5), or a regular expression with a group
+    /// for the number (`'loss: ([0-9.]+)'`); may be repeated
     #[arg(long = "metric", value_name = "PATTERN")]
     pub metrics: Vec<String>,
     /// Run again whenever a source file changes, in --workdir or beside the script; the previous job is deleted. Ctrl-C ends it
@@ -349,11 +349,11 @@ pub struct ExecArgs {
 #[derive(Args, Debug)]
 #[command(override_usage = "trainyard cp [OPTIONS] JOB:PATH PATH\n       trainyard cp [OPTIONS] PATH JOB:PATH")]
 pub struct CpArgs {
-    /// What to copy, a file or a folder: a path of this machine, or JOB:PATH. In a job, a path without a leading slash begins where the
-    /// rank runs on this machine, and in the container's folder on a cluster
+    /// File or folder to copy: a local path, or JOB:PATH. A relative PATH starts in the rank's working directory (laptop) or the
+    /// container's (cluster)
     #[arg(value_name = "FROM")]
     pub from: String,
-    /// Where to copy it. A folder that is there gets the copy into it
+    /// Where to copy it; an existing folder receives the copy inside it
     #[arg(value_name = "TO")]
     pub to: String,
     /// The pod of this rank [default: rank 0]
@@ -398,7 +398,7 @@ pub struct MetricsArgs {
     /// Only this metric; may be repeated
     #[arg(long, value_name = "NAME")]
     pub metric: Vec<String>,
-    /// Write the metrics for TensorBoard: a file in DIR/JOB for each job, in place of the one of an earlier export
+    /// Write the metrics for TensorBoard to DIR/JOB, replacing an earlier export
     #[arg(long, value_name = "DIR", conflicts_with = "output", value_hint = clap::ValueHint::DirPath)]
     pub tensorboard: Option<PathBuf>,
     /// Output format

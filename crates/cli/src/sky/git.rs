@@ -180,10 +180,7 @@ pub(super) fn checkout(source: &Source, home: &Path) -> Result<(PathBuf, Flock<F
 fn name_of(url: &str) -> String {
     let last = url.trim_end_matches('/').rsplit('/').next().unwrap_or_default().trim_end_matches(".git");
     let plain: String = last.chars().filter(|c| c.is_ascii_alphanumeric() || "-_".contains(*c)).take(40).collect();
-    let hash = url
-        .bytes()
-        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
-    format!("{plain}-{hash:016x}")
+    format!("{plain}-{:016x}", api::stable::of_bytes(url.bytes()))
 }
 
 fn git(mut command: Command, words: &[&str]) -> Result<(), String> {

@@ -5,7 +5,6 @@
 //! on machines that are reached by SSH (`host.sh`), and reaches the API server through a relay over one more command, which is
 //! opened from here. So the cluster need not reach this computer. Which cluster may have a pod of a machine is written down before it is asked.
 //!
-//! - A machine is one pod whose name is made of the token; it holds a place and does nothing.
 //! - `trainyard relay` in the pod listens on its loopback and carries connections to this side, as streams of
 //!   HTTP/2 (`node::tunnel::mux`) over the streams of one command. A relay that ends is started again on the same
 //!   port; agent and pods notice only that the Node is NotReady meanwhile.

@@ -6,6 +6,7 @@ pub mod restriction;
 mod reviews;
 mod roles;
 
+pub(crate) use node::secrets;
 pub use reviews::{AccessReview, RulesReview, SelfReview, TokenReview};
 pub use roles::{Binding, Role};
 

@@ -73,7 +73,8 @@ fn accounts(spec: &Value, visit: &mut dyn FnMut(&str)) {
     visit(api::object::text(spec, "serviceAccountName"));
 }
 
-fn secrets(spec: &Value, visit: &mut dyn FnMut(&str)) {
+/// Calls `visit` with the name of each Secret that a pod with this spec refers to, and with empty texts.
+pub(crate) fn secrets(spec: &Value, visit: &mut dyn FnMut(&str)) {
     for secret in items(&spec["imagePullSecrets"]) {
         visit(api::object::text(secret, "name"));
     }

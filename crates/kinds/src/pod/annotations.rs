@@ -2,6 +2,7 @@
 //! `ValidatePodSpecificAnnotationUpdates` of Kubernetes 1.36.
 
 use super::apparmor;
+use crate::access;
 use crate::kit::{items, members, text};
 use crate::podspec;
 use api::field::{Error, ErrorList, Path};
@@ -107,32 +108,9 @@ pub fn validate_update(new: &Value, old: &Value, errors: &mut ErrorList) {
 
 /// Whether a pod refers to a Secret.
 pub fn has_secrets(spec: &Value) -> bool {
-    let named = |value: &Value, field: &str| !text(value, field).is_empty();
-    let of_container = |container: &Value| {
-        items(container, "envFrom").iter().any(|source| named(source, "secretRef.name"))
-            || items(container, "env").iter().any(|variable| named(variable, "valueFrom.secretKeyRef.name"))
-    };
-    let lists = ["containers", "initContainers", "ephemeralContainers"];
-    // where each kind of volume names its Secret
-    let of_volume = |volume: &Value| {
-        let places = [
-            "azureFile.secretName",
-            "cephfs.secretRef.name",
-            "cinder.secretRef.name",
-            "flexVolume.secretRef.name",
-            "rbd.secretRef.name",
-            "secret.secretName",
-            "scaleIO.secretRef.name",
-            "iscsi.secretRef.name",
-            "storageos.secretRef.name",
-            "csi.nodePublishSecretRef.name",
-        ];
-        places.iter().any(|place| named(volume, place))
-            || items(volume, "projected.sources").iter().any(|source| named(source, "secret.name"))
-    };
-    items(spec, "imagePullSecrets").iter().any(|secret| named(secret, "name"))
-        || lists.iter().flat_map(|list| items(spec, list)).any(of_container)
-        || items(spec, "volumes").iter().any(of_volume)
+    let mut found = false;
+    access::secrets(spec, &mut |name| found |= !name.is_empty());
+    found
 }
 
 #[cfg(test)]

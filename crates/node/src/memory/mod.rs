@@ -65,24 +65,18 @@ async fn tell(data: &Path, end: &End) {
     }
 }
 
-/// What is known of a pod from one look to the next.
-struct Known {
-    launch: Launch,
-}
-
-impl Known {
-    /// Whether it has limits of memory that the kernel does not enforce.
-    fn needs_watching(&self) -> bool {
-        let Launch { limits, containers, init_containers, cgroup, .. } = &self.launch;
-        let has_limit = limits.memory_bytes.is_some()
-            || containers.iter().chain(init_containers).any(|container| container.limits.memory_bytes.is_some());
-        has_limit && !cgroup.as_deref().is_some_and(cgroup::limits_memory)
-    }
+/// Whether a pod has limits of memory that the kernel does not enforce.
+fn needs_watching(launch: &Launch) -> bool {
+    let Launch { limits, containers, init_containers, cgroup, .. } = launch;
+    let has_limit = limits.memory_bytes.is_some()
+        || containers.iter().chain(init_containers).any(|container| container.limits.memory_bytes.is_some());
+    has_limit && !cgroup.as_deref().is_some_and(cgroup::limits_memory)
 }
 
 struct Watcher {
     data: PathBuf,
-    known: BTreeMap<String, Known>,
+    /// The pods that have been launched, by uid: read once.
+    known: BTreeMap<String, Launch>,
     /// The pod that was ended last because the machine was short of memory, and when.
     released: Option<(String, Instant)>,
 }
@@ -103,12 +97,8 @@ impl Watcher {
     fn look(&mut self, machine: Machine) -> Look {
         self.learn();
         let is_short = machine.is_short();
-        let watched: Vec<(&String, &Launch)> = self
-            .known
-            .iter()
-            .filter(|(_, known)| is_short || known.needs_watching())
-            .map(|(uid, known)| (uid, &known.launch))
-            .collect();
+        let watched: Vec<(&String, &Launch)> =
+            self.known.iter().filter(|(_, launch)| is_short || needs_watching(launch)).collect();
         if watched.is_empty() {
             return Look { ends: Vec::new(), is_near: machine.is_near() && !self.known.is_empty() };
         }
@@ -117,7 +107,7 @@ impl Watcher {
             .into_iter()
             .filter_map(|(uid, launch)| measure(&PodDir::of(&self.data, uid), launch, &table, is_short))
             .collect();
-        let held = |pod: &&Pod| self.known.get(&pod.uid).is_some_and(Known::needs_watching);
+        let held = |pod: &&Pod| self.known.get(&pod.uid).is_some_and(needs_watching);
         let limited: Vec<Pod> = pods.iter().filter(held).cloned().collect();
         let is_near = machine.is_near() || limited.iter().any(Pod::is_near);
         let mut ends = verdict::over_limits(&limited);
@@ -149,7 +139,7 @@ impl Watcher {
                 // one that is not launched yet is looked at again, one of a newer program is not ours
                 && let Ok(Some(launch)) = PodDir::of(&self.data, &uid).read_launch()
             {
-                self.known.insert(uid, Known { launch });
+                self.known.insert(uid, launch);
             }
         }
     }

@@ -96,7 +96,7 @@ pub(super) fn over_limits(pods: &[Pod]) -> Vec<End> {
             && let Some(largest) = pod.containers.iter().max_by_key(|container| container.used)
         {
             let message = format!(
-                "the pod used {} of {}, of which this container used {}",
+                "the pod used {} of {}; this container used {} of that",
                 Bytes(used),
                 Bytes(limit),
                 Bytes(largest.used)
@@ -172,7 +172,7 @@ mod tests {
             told(&ends),
             [
                 "one/c1: used 101 MiB of 100 MiB",
-                "whole/c1: the pod used 160 MiB of 150 MiB, of which this container used 100 MiB"
+                "whole/c1: the pod used 160 MiB of 150 MiB; this container used 100 MiB of that"
             ]
         );
         assert_eq!((ends[0].attempt, ends[0].used), (3, 101 * MIB));

@@ -135,6 +135,12 @@ struct Execution {
     for_whom: ForWhom,
 }
 
+impl Execution {
+    fn new(keeper: Pid, container: usize, status: File, for_whom: ForWhom) -> Self {
+        Self { keeper, container, status: Some(status), buffer: Vec::new(), for_whom }
+    }
+}
+
 enum ForWhom {
     Client { id: u64, kill_on_close: bool },
     Hook { container: usize, attempt: u32, kind: HookKind },

@@ -88,5 +88,5 @@ async fn a_container_that_is_ended_for_its_memory_starts_again_as_its_policy_say
     let pod = node.cluster.until("p", |pod| pod["status"]["containerStatuses"][0]["restartCount"] == 1).await;
     let last = &pod["status"]["containerStatuses"][0]["lastState"]["terminated"];
     assert_eq!(last["reason"], "OOMKilled", "{last}");
-    assert!(last["message"].as_str().unwrap().contains(" MiB of 32 MiB, of which this container used "), "{last}");
+    assert!(last["message"].as_str().unwrap().contains(" MiB of 32 MiB; this container used "), "{last}");
 }

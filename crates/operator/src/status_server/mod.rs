@@ -4,9 +4,9 @@
 //! audience, by a service account of its namespace. The CRD's schema decides what may be posted: the API server refuses the write
 //! or takes it whole.
 //!
-//! A job may report as often as it likes: its status is written once in a few seconds, with the newest report (`pacing`
-//! decides, `reports` does it), and every report goes into the job's history (`series`). So that none is lost at the end,
-//! `follow` watches for jobs and pods that end. Of jobs that print their metrics, `printed` reads the output.
+//! A job may report as often as it likes: `pacing` decides when its status is written, `reports` does it, and every report goes
+//! into the job's history (`series`). `follow` watches for jobs and pods that end, `printed` reads the output of jobs that print
+//! their metrics.
 //! Source: upstream's `pkg/statusserver` (feature gate `TrainJobStatus`).
 //!
 //! A job's first report is written at once. What follows within five seconds is held back, and the newest of it is

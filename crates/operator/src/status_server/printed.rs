@@ -45,7 +45,6 @@ const ENDED_MAX: i64 = 600;
 const LAST: Duration = Duration::from_secs(60);
 /// Replicated jobs of which no pod trains.
 const INITIALIZER: &str = "-initializer";
-const COMPLETION_INDEX: &str = "batch.kubernetes.io/job-completion-index";
 
 /// The jobs that are read.
 pub(super) struct Printed {
@@ -75,15 +74,15 @@ impl Printed {
 
     /// A TrainJob is there, or has changed.
     pub fn observe(&self, job: &Value) {
-        let search = object::label(job, LABEL_PARENT);
-        let patterns = object::annotation(job, METRICS).and_then(|text| Patterns::parse(text).ok());
-        if search.is_none() && patterns.is_none() {
-            return;
-        }
         let ended = ended(job);
         let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(reading) = jobs.get(object::uid(job)) {
             reading.ended.send_if_modified(|known| !std::mem::replace(known, ended.is_some()) && ended.is_some());
+            return;
+        }
+        let search = object::label(job, LABEL_PARENT);
+        let patterns = object::annotation(job, METRICS).and_then(|text| Patterns::parse(text).ok());
+        if search.is_none() && patterns.is_none() {
             return;
         }
         let now = Timestamp::now().as_second();
@@ -126,7 +125,7 @@ impl Printed {
 }
 
 /// When a job ended.
-fn ended(job: &Value) -> Option<Timestamp> {
+pub(super) fn ended(job: &Value) -> Option<Timestamp> {
     let mut conditions = job["status"]["conditions"].as_array()?.iter();
     let end = conditions.find(|condition| {
         matches!(object::text(condition, "type"), "Complete" | "Failed") && condition["status"] == "True"
@@ -244,7 +243,7 @@ impl Task {
 /// The container of a pod whose output is rank 0's, once it has started.
 fn container(pod: &Value) -> Option<String> {
     let of = object::label(pod, keys::REPLICATED_JOB_NAME)?;
-    let index = object::annotation(pod, COMPLETION_INDEX).unwrap_or("0");
+    let index = object::annotation(pod, keys::COMPLETION_INDEX).unwrap_or("0");
     if of.ends_with(INITIALIZER) || index != "0" {
         return None;
     }
@@ -414,7 +413,7 @@ mod tests {
     #[test]
     fn the_container_of_rank_0_is_read_once_it_has_started() {
         let pod = |of: &str, index: &str, state: Value| {
-            json!({"metadata": {"labels": {keys::REPLICATED_JOB_NAME: of}, "annotations": {COMPLETION_INDEX: index}},
+            json!({"metadata": {"labels": {keys::REPLICATED_JOB_NAME: of}, "annotations": {keys::COMPLETION_INDEX: index}},
                    "spec": {"containers": [{"name": "proxy"}, {"name": "node"}]},
                    "status": {"containerStatuses": [{"name": "node", "state": state}, {"name": "proxy", "state": state}]}})
         };

@@ -2,6 +2,7 @@
 
 use super::kept::Kept;
 use super::pacing::{Known, Outcome, Pacing, Verdict, is_complete, time};
+use super::printed;
 use super::series::Series;
 use api::object::{self, Key};
 use api::trainer::names::MANAGER_STATUS;
@@ -364,10 +365,7 @@ impl Reports {
 
     /// A TrainJob is there, or has changed.
     pub fn observe(&self, job: &Value) {
-        let conditions = job["status"]["conditions"].as_array();
-        let finished = conditions.into_iter().flatten().any(|condition| {
-            matches!(object::text(condition, "type"), "Complete" | "Failed") && condition["status"] == "True"
-        });
+        let finished = printed::ended(job).is_some();
         let reported = object::text(&job["status"]["trainerStatus"], "lastUpdatedTime").parse::<jiff::Timestamp>();
         let reported = reported.ok().map(jiff::Timestamp::as_second);
         if finished && let Some(kept) = &self.kept {

@@ -44,7 +44,7 @@ impl Chance {
 
 /// A seed out of a name: 64-bit FNV-1a.
 pub fn seed_of(name: &str) -> u64 {
-    name.bytes().fold(0xCBF2_9CE4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3))
+    api::stable::of_bytes(name.bytes())
 }
 
 /// Scatters the bits of a number over the whole word, one to one: the finalizer of SplitMix64.

@@ -411,7 +411,7 @@ fn kept(dir: &PodDir) -> Vec<Kept> {
     let of = format!(
         "{}/{}/{}/{}",
         label("jobset.sigs.k8s.io/job-global-index"),
-        label("batch.kubernetes.io/job-completion-index"),
+        label(api::jobset::keys::COMPLETION_INDEX),
         label(LABEL_JOB_ROLE),
         label(LABEL_REPLICA_INDEX)
     );

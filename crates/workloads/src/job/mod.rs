@@ -43,7 +43,7 @@ use std::sync::Arc;
 /// The finalizer of a pod that is not counted yet.
 pub const TRACKING_FINALIZER: &str = "batch.kubernetes.io/job-tracking";
 /// Label and annotation of a pod of an Indexed Job: its completion index.
-pub const INDEX: &str = "batch.kubernetes.io/job-completion-index";
+pub const INDEX: &str = api::jobset::keys::COMPLETION_INDEX;
 /// Annotation of a pod under `backoffLimitPerIndex`: the counted failures of its index before it.
 pub const INDEX_FAILURES: &str = "batch.kubernetes.io/job-index-failure-count";
 /// Annotation of a pod under `backoffLimitPerIndex`: the ignored failures of its index before it.

@@ -14,9 +14,6 @@ pub const MUTATOR: &str = "mpod.kb.io";
 /// Name of the validating webhook.
 pub const VALIDATOR: &str = "vpod.kb.io";
 
-/// Annotation with a pod's index in its Job.
-const COMPLETION_INDEX: &str = "batch.kubernetes.io/job-completion-index";
-
 /// What the webhooks look up.
 pub struct Lookup<'a> {
     /// All pods of a namespace.
@@ -34,7 +31,7 @@ fn concerns(pod: &Value) -> bool {
 
 /// Whether it is the first pod of its Job.
 pub(crate) fn is_leader(pod: &Value) -> bool {
-    object::annotation(pod, COMPLETION_INDEX) == Some("0")
+    object::annotation(pod, keys::COMPLETION_INDEX) == Some("0")
 }
 
 /// Changes a pod that is being created. Its priority must have been resolved before.
@@ -162,7 +159,7 @@ mod tests {
             "metadata": {
                 "name": format!("js-w-0-{index}-abcde"),
                 "labels": {keys::JOBSET_NAME: "js", keys::REPLICATED_JOB_NAME: "w", keys::JOB_INDEX: "0", keys::JOB_KEY: "k"},
-                "annotations": {keys::JOBSET_NAME: "js", keys::EXCLUSIVE_TOPOLOGY: "rack", COMPLETION_INDEX: index},
+                "annotations": {keys::JOBSET_NAME: "js", keys::EXCLUSIVE_TOPOLOGY: "rack", keys::COMPLETION_INDEX: index},
                 "ownerReferences": [{"uid": "job", "controller": true}],
             },
             "spec": {"priority": 7},

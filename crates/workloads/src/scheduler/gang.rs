@@ -20,12 +20,9 @@ const POD_GROUP_LABEL: &str = "scheduling.x-k8s.io/pod-group";
 /// Annotation of a pod that belongs to a Volcano PodGroup.
 const POD_GROUP_ANNOTATION: &str = "scheduling.k8s.io/group-name";
 
-/// Annotation of a pod of an indexed Job.
-const INDEX: &str = "batch.kubernetes.io/job-completion-index";
-
 /// The annotations of a pod that are read.
 pub(super) const ANNOTATIONS: [&str; 4] =
-    [POD_GROUP_ANNOTATION, INDEX, keys::EXCLUSIVE_TOPOLOGY, keys::NODE_SELECTOR_STRATEGY];
+    [POD_GROUP_ANNOTATION, keys::COMPLETION_INDEX, keys::EXCLUSIVE_TOPOLOGY, keys::NODE_SELECTOR_STRATEGY];
 
 /// Kinds of PodGroups.
 pub(super) fn pod_groups() -> [Gvk; 2] {
@@ -81,7 +78,7 @@ fn job(pod: &Value) -> Option<(&str, i64)> {
 }
 
 fn index(pod: &Value) -> Option<i64> {
-    object::annotation(pod, INDEX)?.parse().ok()
+    object::annotation(pod, keys::COMPLETION_INDEX)?.parse().ok()
 }
 
 fn attempt(object: &Value) -> Option<i64> {
@@ -96,7 +93,7 @@ pub(super) fn replicated_job(pod: &Value) -> &str {
 /// A pod's place in its gang: Job first, then index in the Job.
 pub(super) fn rank(pod: &Value) -> (i64, i64) {
     let number = |text: Option<&str>| text.and_then(|text| text.parse().ok()).unwrap_or_default();
-    let index = object::annotation(pod, INDEX);
+    let index = object::annotation(pod, keys::COMPLETION_INDEX);
     (number(object::label(pod, keys::JOB_GLOBAL_INDEX)), number(index))
 }
 

@@ -1,11 +1,11 @@
 //! The gang scheduler of embedded mode: gives pending pods their nodes.
 //!
 //! It updates an index of pods, nodes and the queue with each change ([`index`]). A decision looks only at pods that the
-//! change may have helped ([`line`]). The pods of a gang get their nodes in one
-//! decision or not at all ([`gang`]); gangs and single pods are tried in the order of priority and age. A pod goes where its node selector, affinities, tolerations and resource requests let
-//! it; of several nodes to one that holds members of its gang, then to the fullest ([`placing`]). A pod that
-//! gets no node gets a message that says what is missing, in upstream's words with the amounts added. Messages have a key of their
-//! own, so that no placement waits for them ([`telling`]).
+//! change may have helped ([`line`]). The pods of a gang get their nodes in one decision or not at all ([`gang`]); gangs and
+//! single pods are tried in the order of priority and age. A pod goes where its node selector, affinities, tolerations and
+//! resource requests let it; of several nodes to one that holds members of its gang, then to the fullest ([`placing`]). A pod
+//! that gets no node gets a message that says what is missing, in upstream's words with the amounts added. Messages have a key
+//! of their own, so that no placement waits for them ([`telling`]).
 //!
 //! As long as no node has ever reported, no messages are written: in a control plane without nodes a test plays the node's part.
 //!

@@ -3,6 +3,7 @@
 use super::{KUEUE_QUEUE, deployed, install, some};
 use crate::codes::ErrorCode;
 use crate::doctor::facts::{Facts, Findings, Remedy, Seen, Severity};
+use crate::subject::{JobKind, is_finished};
 use crate::trials::PARENT;
 use crate::view::{Attempts, Phase, condition, short_duration, why_pending};
 use api::mpi::names::LABEL_JOB_NAME;
@@ -179,12 +180,13 @@ pub(super) fn jobs(facts: &Facts) -> Findings {
 
 /// `3 TrainJobs (1 not ended), 1 MPIJob`: of kinds beside TrainJobs only where there are some.
 fn counted(facts: &Facts) -> String {
-    let kinds = [("TrainJob", &facts.trainjobs), ("MPIJob", &facts.mpijobs), ("OptimizationJob", &facts.searches)];
-    let counts = kinds.into_iter().filter(|(kind, jobs)| *kind == "TrainJob" || !jobs.items().is_empty());
-    let counts = counts.map(|(kind, jobs)| {
+    let kinds = JobKind::ALL.into_iter().zip([&facts.trainjobs, &facts.mpijobs, &facts.searches]);
+    let counts = kinds.filter(|(kind, jobs)| *kind == JobKind::Train || !jobs.items().is_empty());
+    let counts = counts.map(|(of, jobs)| {
+        let kind = of.title();
         let count = jobs.items().len();
         let plural = if count == 1 { "" } else { "s" };
-        match jobs.items().iter().filter(|job| !is_ended(job)).count() {
+        match jobs.items().iter().filter(|job| !is_finished(of, job)).count() {
             0 => format!("{count} {kind}{plural}"),
             open => format!("{count} {kind}{plural} ({open} not ended)"),
         }
@@ -192,16 +194,11 @@ fn counted(facts: &Facts) -> String {
     counts.collect::<Vec<_>>().join(", ")
 }
 
-/// Whether a job of any kind has ended.
-fn is_ended(job: &Value) -> bool {
-    ["Complete", "Succeeded", "Failed"].iter().any(|end| condition(job, end).is_some_and(|is| is["status"] == "True"))
-}
-
 /// An MPIJob that has no pods, or whose pods wait.
 fn mpijob(facts: &Facts, found: &mut Findings, job: &Value) {
     let suspended = job["spec"]["runPolicy"]["suspend"] == true;
     let of_others = !matches!(text(&job["spec"]["runPolicy"], "managedBy"), "" | MANAGED_BY_MPI);
-    if is_ended(job) || suspended || of_others || object::annotation(job, RETRY_AT).is_some() {
+    if is_finished(JobKind::Mpi, job) || suspended || of_others || object::annotation(job, RETRY_AT).is_some() {
         return;
     }
     let Some(secs) = long_since(facts, meta(job, "creationTimestamp")) else { return };
@@ -233,9 +230,9 @@ fn mpijob(facts: &Facts, found: &mut Findings, job: &Value) {
     }
 }
 
-/// A search of which no trial was ever started.
+/// A search that has never started a trial.
 fn search(facts: &Facts, found: &mut Findings, search: &Value) {
-    if is_ended(search) || facts.trainjobs.known().is_none() {
+    if is_finished(JobKind::Search, search) || facts.trainjobs.known().is_none() {
         return;
     }
     let Some(secs) = long_since(facts, meta(search, "creationTimestamp")) else { return };

@@ -3,6 +3,7 @@
 //! The pod ends with the command that it serves: it waits for a lock, which that command holds until it ends, or its client is gone.
 
 use super::{Entry, Tree};
+use crate::archive::Pieces;
 use crate::error::CliError;
 use crate::sky::clusters::{Found, Sky};
 use crate::sky::submit::dynamic;
@@ -15,19 +16,15 @@ use serde_json::json;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::sync::mpsc;
 
 /// How long a pod may take to start, seconds.
 const START_MAX: u64 = 120;
-/// Bytes of what goes out at once, and how many such pieces wait.
-const PIECE: usize = 256 * 1024;
-const PIECES: usize = 8;
 /// The most that is read of a file of output.
 pub(in crate::sky) const LOG_MAX: u64 = 256 << 20;
 /// The most that a machine may tell of the files it has (about a million), and of one of them; how long it may be silent meanwhile.
@@ -37,8 +34,6 @@ const SILENCE_MAX: Duration = Duration::from_secs(120);
 /// How long a command may take to begin, and how much it may say behind what it was asked for.
 const BEGIN_MAX: Duration = Duration::from_secs(30);
 const REST_MAX: u64 = 64 << 10;
-/// Archives are whole records of this size: a reader of a pipe waits for the rest of the last.
-const RECORD: usize = 10_240;
 
 /// What the pod does: it gives its command a minute to come, then waits for its end.
 const WAITS: &str = "sleep 60; exec flock ~/.sky-sync-lock true";
@@ -230,8 +225,8 @@ async fn one(sky: &Sky, pod: &str, tree: &Tree, to: &str) -> Result<(), String> 
         let lacking: Vec<(PathBuf, Entry)> =
             tree.lacking(&has).into_iter().map(|(path, entry)| (path.to_owned(), entry.clone())).collect();
         let (root, file) = (tree.root.clone(), tree.file.as_ref().map(|_| PathBuf::from(&name)));
-        let (pieces, mut waiting) = mpsc::channel::<Vec<u8>>(PIECES);
-        let packs = tokio::task::spawn_blocking(move || pack(&root, file.as_deref(), &lacking, Pieces::to(pieces)));
+        let (pieces, mut waiting) = Pieces::channel();
+        let packs = tokio::task::spawn_blocking(move || pack(&root, file.as_deref(), &lacking, pieces));
         while let Some(piece) = waiting.recv().await {
             // what the machine says of it comes below
             if input.write_all(&piece).await.is_err() {
@@ -327,35 +322,6 @@ fn read(facts: &str, points: &[u8]) -> Option<Entry> {
     }
 }
 
-/// Where an archive goes: in pieces to another task.
-struct Pieces {
-    pieces: mpsc::Sender<Vec<u8>>,
-    held: Vec<u8>,
-    sent: usize,
-}
-
-impl Pieces {
-    fn to(pieces: mpsc::Sender<Vec<u8>>) -> Self {
-        Self { pieces, held: Vec::with_capacity(PIECE), sent: 0 }
-    }
-}
-
-impl Write for Pieces {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.held.extend_from_slice(bytes);
-        self.sent = self.sent.wrapping_add(bytes.len());
-        if self.held.len() >= PIECE {
-            self.flush()?;
-        }
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        let gone = |_| io::Error::from(io::ErrorKind::BrokenPipe);
-        self.pieces.blocking_send(std::mem::take(&mut self.held)).map_err(gone)
-    }
-}
-
 /// Makes the archive of some of a tree's entries. `file`: what the one file is to be called.
 fn pack(root: &Path, file: Option<&Path>, entries: &[(PathBuf, Entry)], to: Pieces) -> io::Result<()> {
     let mut archive = tar::Builder::new(to);
@@ -385,10 +351,7 @@ fn pack(root: &Path, file: Option<&Path>, entries: &[(PathBuf, Entry)], to: Piec
             packed => packed.map_err(|error| super::named(error, &source))?,
         }
     }
-    let mut to = archive.into_inner()?;
-    let rest = to.sent.next_multiple_of(RECORD).saturating_sub(to.sent);
-    to.write_all(&vec![0; rest])?;
-    to.flush()
+    archive.into_inner()?.end()
 }
 
 fn pack_file(
@@ -450,6 +413,7 @@ const AT_ONCE: usize = 16;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Write;
 
     #[test]
     fn a_file_that_changes_while_it_is_sent_is_as_long_as_was_said_or_fails() {
@@ -503,9 +467,9 @@ mod tests {
             let has = listed(child.stdout.as_mut().unwrap()).await.unwrap();
             let lacking: Vec<(PathBuf, Entry)> =
                 tree.lacking(&has).into_iter().map(|(path, entry)| (path.to_owned(), entry.clone())).collect();
-            let (pieces, mut waiting) = mpsc::channel(PIECES);
+            let (pieces, mut waiting) = Pieces::channel();
             let (root, list) = (tree.root.clone(), lacking.clone());
-            let packs = tokio::task::spawn_blocking(move || pack(&root, None, &list, Pieces::to(pieces)));
+            let packs = tokio::task::spawn_blocking(move || pack(&root, None, &list, pieces));
             let mut input = child.stdin.take().unwrap();
             while let Some(piece) = waiting.recv().await {
                 input.write_all(&piece).await.unwrap();

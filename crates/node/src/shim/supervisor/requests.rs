@@ -41,13 +41,7 @@ impl Supervisor<'_> {
             }
             Hook::HttpGet(get) => {
                 let (keeper, status) = container::fetch(get).map_err(|e| e.desc().to_owned())?;
-                self.executions.push(Execution {
-                    keeper,
-                    container: index,
-                    status: Some(status),
-                    buffer: Vec::new(),
-                    for_whom,
-                });
+                self.executions.push(Execution::new(keeper, index, status, for_whom));
                 Ok(())
             }
             Hook::Invalid(why) => Err(why.clone()),
@@ -112,13 +106,7 @@ impl Supervisor<'_> {
             spec.env.push(("TERM".to_owned(), "xterm".to_owned()));
         }
         let (keeper, status) = container::execute(&spec, view, group, streams).map_err(|e| e.desc().to_owned())?;
-        self.executions.push(Execution {
-            keeper,
-            container: index,
-            status: Some(status),
-            buffer: Vec::new(),
-            for_whom,
-        });
+        self.executions.push(Execution::new(keeper, index, status, for_whom));
         Ok(())
     }
 

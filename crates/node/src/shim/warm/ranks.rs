@@ -283,7 +283,7 @@ mod tests {
     fn a_zygote_that_does_not_answer_is_not_waited_for() {
         let tmp = tempfile::tempdir().unwrap();
         let path = tmp.path().join("s");
-        // as one that is stopped: the kernel takes the connection, and nobody reads from it
+        // like a stopped zygote: the kernel accepts the connection, and nobody reads from it
         let _listener = UnixListener::bind(&path).unwrap();
         let argv = vec!["train.py".to_owned()];
         let plan = Plan { python: None, argv, ranks: vec![BTreeMap::new(); 2], tee: false, first_rank: 0 };
