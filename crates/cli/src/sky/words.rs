@@ -57,7 +57,10 @@ mod tests {
             ("Usage: sky launch [OPTIONS]", "Usage: trainyard sky launch [OPTIONS]"),
             ("sky.exceptions.X: blue sky above", "sky.exceptions.X: blue sky above"),
             ("trainyard sky down x", "trainyard sky down x"),
-            ("`sky show-gpus -v` and `sky volume apply`", "`trainyard sky show-gpus -v` and `trainyard sky volume apply`"),
+            (
+                "`sky show-gpus -v` and `sky volume apply`",
+                "`trainyard sky show-gpus -v` and `trainyard sky volume apply`",
+            ),
         ] {
             assert_eq!(spelt_out(text), typed);
         }
