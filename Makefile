@@ -1,6 +1,6 @@
 # Thin: what each target does is written here, how is in xtask, e2e/ and benches/.
 .DEFAULT_GOAL := help
-.PHONY: help ahead install uninstall wheel deb example example-mpijob test fast quick check unit sdk sdk-pythons sim e2e pytest skypilot soak release bench fmt tools mpi sshd shells kubernetes gpu mpijob-live mpijob-starts clouds clean
+.PHONY: help ahead install uninstall wheel deb example example-mpijob test fast quick check unit sdk sdk-pythons sim e2e pytest skypilot suites shipped durations bin soak release bench fmt tools mpi sshd shells kubernetes gpu mpijob-live mpijob-starts clouds clean $(foreach area,api cli data mpi node operator sky,e2e/$(area) needs/$(area))
 
 TRAINYARD := target/release/trainyard
 PREFIX ?= $(if $(HOME),$(HOME)/.local)
@@ -8,14 +8,16 @@ VENV := .venv
 comma := ,
 XTASK ?= cargo xtask
 # virtual environments of the tests
-PACKAGES = $(VENV)/sdk $(VENV)/packaging $(VENV)/frameworks $(VENV)/mpi/mpich/done $(VENV)/mpi/intel/done $(VENV)/mpi/openmpi5/done
-# of the simulator: `make sim` runs so many, `make test` 600, as it is to end within an hour, and `make soak` 6,000
+PACKAGES = $(VENV)/sdk $(AREAS:%=$(VENV)/%)
+# folders of end-to-end tests, each of which `make e2e/NAME` runs by itself
+AREAS := api cli data mpi node operator sky
+# of the simulator: `make sim` runs so many, `make test` 600, as it is to end soon, and `make soak` 6,000
 SEEDS ?= 1000
 # of clusters whose user makes MPIJobs: a tenth and more; `make sim MPI_SEEDS=1000` runs as many as of TrainJobs
 MPI_SEEDS ?= 200
 PYTHONS ?= 3.9 3.10 3.11 3.12 3.13
 # files of end-to-end tests, and how many processes share them (0: none does)
-TESTS ?= e2e
+TESTS ?= $(AREAS:%=e2e/%)
 WORKERS ?= 2
 export CARGO_TERM_PROGRESS_WHEN := never
 # what Debian has and this machine has not: installed by root, named to everybody else
@@ -46,18 +48,19 @@ example-mpijob: release mpi $(VENV)/mpijob ## an MPIJob on handwritten digits: 3
 	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" examples/mpijob/run.sh $(TRAINYARD)
 
 test: tools ## everything that CI runs, lane by lane, with the time of each
-	@.ci/lanes check 'ahead&' unit release sim ahead. sdk e2e XTASK=target/debug/xtask SEEDS=600
+	@.ci/lanes check 'ahead&' unit bin sim ahead. sdk e2e XTASK=target/debug/xtask SEEDS=600
+	@echo "lanes of their own: make shipped (the optimized binary and its packages), make suites (long comparisons with upstream), make soak" >&2
 
 # What the last lanes need and cargo does not build. `check` has built xtask, which runs here without cargo: other lanes hold cargo's lock.
 ahead: mpi sshd shells kubernetes $(PACKAGES)
 
 # no file of these wants a real cluster or a framework
-QUICK := $(foreach name,errors history hostile kubectl recordings run wrong_input,e2e/test_$(name).py)
+QUICK := $(foreach name,cli/errors cli/history api/hostile api/kubectl api/recordings cli/run cli/wrong_input,e2e/$(dir $(name))test_$(notdir $(name)).py)
 
 fast: tools ## the part that is quick: no real clusters, no frameworks; a tenth of the seeds
-	@.ci/lanes check unit sdk release sim quick SEEDS=100
+	@.ci/lanes check unit sdk bin sim quick SEEDS=100
 
-quick: release $(VENV)/e2e
+quick: bin $(VENV)/cli
 	$(MAKE) --no-print-directory pytest TESTS="$(QUICK)"
 
 # clippy-driver is a compiler that lints, so one pass over all crates does both. cargo is given the variables that `cargo clippy` sets.
@@ -69,7 +72,7 @@ check: ## formatting, lints, this project's rules; it builds what `unit` runs
 	@mkdir -p target; echo 'pub fn planted() -> u8 { return 1; }' | $(LINTED) \
 		sh -c '"$$RUSTC_WORKSPACE_WRAPPER" rustc --crate-name planted --crate-type lib --emit metadata --out-dir target -' 2>&1 \
 		| grep -q '^error: unneeded' || { echo "clippy-driver warned of nothing: see LINTED" >&2; exit 1; }
-	$(LINTED) cargo build --workspace --all-targets --quiet
+	$(LINTED) cargo test --workspace --no-run --quiet
 	target/debug/xtask tidy
 	target/debug/xtask conformance --check
 
@@ -88,10 +91,13 @@ sdk-pythons: # the SDK's tests on every Python that it is for; pyenv has them
 		"$$python" -m venv target/sdk/$$version && target/sdk/$$version/bin/python -m pip install --quiet --disable-pip-version-check -r sdk/python/requirements.txt \
 			&& (cd sdk/python && echo "Python $$version" && $(CURDIR)/target/sdk/$$version/bin/python -m pytest) || exit 1; done
 
-sim: ## SEEDS=1000 seeds of the whole system with faults; then planted bugs, each of which some seed must find
-	cargo run --release --quiet --package sim -- --seeds $(SEEDS)
-	cargo run --release --quiet --package sim -- --seeds $(MPI_SEEDS) --mpi
-	cargo run --release --quiet --package sim -- --seeds $(SEEDS) --bugs
+sim: bin ## SEEDS=1000 seeds of the whole system with faults; then planted bugs, each of which some seed must find
+	target/debug/sim --seeds $(SEEDS)
+	target/debug/sim --seeds $(MPI_SEEDS) --mpi
+	target/debug/sim --seeds $(SEEDS) --bugs
+
+bin: tools ## what the simulator and end-to-end tests run: target/debug, a little optimized, with all assertions
+	cargo build --workspace --bins --quiet
 
 release: tools ## the binary: target/release/trainyard
 	@test -x $(TRAINYARD) || echo "building trainyard for the first time: Cargo fetches and compiles some 300 libraries, about five minutes on two cores" >&2
@@ -106,8 +112,22 @@ deb: release ## a Debian package, dist/trainyard_*.deb
 	@command -v objdump >/dev/null || $(call debian,binutils)
 	packaging/deb.sh $(TRAINYARD) dist
 
-e2e: release wheel deb mpi sshd shells kubernetes $(PACKAGES) ## the binary through real clients, and the recordings [TESTS=FILES, K=EXPRESSION: some tests]
+shipped: release wheel deb $(VENV)/cli ## the binary as users get it, its packages, and the tests of both
+	TRAINYARD_BIN=$(CURDIR)/$(TRAINYARD) $(MAKE) --no-print-directory pytest TESTS="e2e/shipped e2e/cli/test_install.py e2e/cli/test_run.py e2e/node/test_other_machines.py"
+
+e2e: bin $(AREAS:%=needs/%) ## the binary through real clients, and the recordings [TESTS=FILES, K=EXPRESSION: some tests]
 	$(MAKE) --no-print-directory pytest
+
+# `make e2e/api`: the tests of one area and what they need
+$(AREAS:%=e2e/%): e2e/%: bin needs/%
+	$(MAKE) --no-print-directory pytest TESTS="$@"
+
+needs/%: $(VENV)/%
+	@:
+needs/api needs/operator: kubernetes
+needs/mpi: kubernetes mpi sshd
+needs/cli: shells mpi
+needs/sky: sshd
 
 # One test that fails may pass at a second try, and where two do the run has failed (e2e/conftest.py); the summary says why each first try failed.
 # Two processes share the files, as most tests wait for something most of the time; a file's tests, and all on real clusters, stay in one (e2e/conftest.py).
@@ -115,23 +135,26 @@ pytest:
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/python -m pytest $(TESTS) -q -ra --durations=15 --reruns 1 \
 		--numprocesses $(WORKERS) --dist loadgroup --no-loadscope-reorder $(if $(K),-k "$(K)")
 
-soak: release $(VENV)/e2e sdk-pythons sshd ## what the gate does a tenth of: thousands of watches, disks that fail, kills under load and at any byte of a download, requests made up
-	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" WATCHES=$${WATCHES:-3000} SOAK_SECONDS=$${SOAK_SECONDS:-60} $(VENV)/bin/python -m pytest e2e/test_watchers.py -q -s
+durations: ## a whole run of the end-to-end tests, by which the next ones are divided: e2e/durations.json
+	WRITE_DURATIONS=1 $(MAKE) --no-print-directory e2e
+
+suites: bin $(VENV)/api $(VENV)/operator kubernetes ## comparisons with upstream's live systems, of which the gate has a tenth; e2e/suites.json gets the results [SEED, ONLY=NAMES]
+	@$(XTASK) kubernetes build --mpi >/dev/null
+	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/python e2e/suites.py
+
+soak: bin $(VENV)/api $(VENV)/data sdk-pythons sshd ## what the gate does a tenth of: thousands of watches, disks that fail, kills under load and at any byte of a download, requests made up
+	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" WATCHES=$${WATCHES:-3000} SOAK_SECONDS=$${SOAK_SECONDS:-60} $(VENV)/bin/python -m pytest e2e/api/test_watchers.py -q -s
 	@$(call some,SOAK_FAULTS=$${SOAK_FAULTS:-1000} cargo test --quiet --package store --package node on_a_disk_that_fails -- --nocapture)
-	SOAK_KILLS=$${SOAK_KILLS:-200} PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/python -m pytest e2e/test_durability.py -q -s -k kills
-	SOAK_KILLS=$${SOAK_KILLS:-200} SEED=$${SEED:-$$$$} PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/python -m pytest e2e/test_initializers.py -q -s -k kill
-	SOAK_KILLS=$${SOAK_KILLS:-20} SEED=$${SEED:-$$$$} PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/python -m pytest e2e/test_sky_ssh.py -q -s -k 'kills or lost'
-	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" CASES=$${CASES:-20000} SEED=$${SEED:-$$$$} $(VENV)/bin/python -m pytest e2e/test_schemas.py -q -s --timeout 0
+	SOAK_KILLS=$${SOAK_KILLS:-200} PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/python -m pytest e2e/api/test_durability.py -q -s -k kills
+	SOAK_KILLS=$${SOAK_KILLS:-200} SEED=$${SEED:-$$$$} PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/python -m pytest e2e/data/test_initializers.py -q -s -k kill
+	SOAK_KILLS=$${SOAK_KILLS:-20} SEED=$${SEED:-$$$$} PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/python -m pytest e2e/sky/test_sky_ssh.py -q -s -k 'kills or lost'
+	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" CASES=$${CASES:-20000} SEED=$${SEED:-$$$$} $(VENV)/bin/python -m pytest e2e/api/test_schemas.py -q -s --timeout 0
 	@$(call some,PROPTEST_CASES=$${PROPTEST_CASES:-20000} cargo test --release --package apiserver --test it parsers)
 	@$(call some,PROPTEST_CASES=$${PROPTEST_CASES:-2000} cargo test --release --package apiserver --test it hostile_definitions)
 	@$(call some,PROPTEST_CASES=$${PROPTEST_CASES:-20000} cargo test --release --package apiserver --lib streams::properties)
 	@$(call some,PROPTEST_CASES=$${PROPTEST_CASES:-20000} cargo test --release --package placement --test it best)
 	@$(call some,TRAINYARD_LEDGER_SEEDS=$${LEDGER_SEEDS:-20000} cargo test --release --package managed --test ledger)
 	@$(call some,TRAINYARD_LEDGER_SHARE=100 TRAINYARD_LEDGER_STORMS=$${LEDGER_STORMS:-20} cargo test --release --package sim --test ledger -- --nocapture)
-	SEED=$${SEED:-$$$$} CASES=$${CASES:-1200} PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/python -m pytest e2e/test_api_differential.py -q -s
-	SEED=$${SEED:-$$$$} RIGHTS=$${RIGHTS:-600} PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/python -m pytest e2e/test_rights_differential.py -q -s
-	SEED=$${SEED:-$$$$} CASES=$${CASES:-3000} PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/python -m pytest e2e/test_differential.py -q -s
-	SEED=$${SEED:-$$$$} CASES=$${CASES:-120} PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/python -m pytest e2e/test_jobs_differential.py -q -s
 	cargo run --release --quiet --package sim -- --seeds $${SIM_SEEDS:-6000}
 
 SEED ?= 1
@@ -180,19 +203,19 @@ kubernetes: # upstream's control plane and controllers, to compare with; built o
 gpu: release ## a machine with NVIDIA GPUs as its user: jobs, their use, sky; no machine of the gate has one
 	TRAINYARD_BIN=$(CURDIR)/$(TRAINYARD) python3 -m pytest --noconftest -q -s e2e/live_gpu.py
 
-mpijob-live: release $(VENV)/e2e ## MPIJOBS=100 SEED=1: random MPIJobs under mpi-operator 0.8.2 and under our operator, on two real API servers
+mpijob-live: bin $(VENV)/e2e ## MPIJOBS=100 SEED=1: random MPIJobs under mpi-operator 0.8.2 and under our operator, on two real API servers
 	@cargo xtask kubernetes build --mpi >/dev/null
-	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" MPIJOBS=$${MPIJOBS:-100} SEED=$(SEED) $(VENV)/bin/python -m pytest e2e/live_mpijobs.py -q -s --timeout 0
+	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" MPIJOBS=$${MPIJOBS:-100} SEED=$(SEED) $(VENV)/bin/python -m pytest e2e/mpi/live_mpijobs.py -q -s --timeout 0
 
-mpijob-starts: release mpi $(VENV)/e2e $(VENV)/mpi/mpich/done $(VENV)/mpi/intel/done ## STARTS=100 SEED=1: launchers of Open MPI, MPICH and Intel MPI whose workers come 0 to 5 s late
-	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" STARTS=$${STARTS:-100} SEED=$(SEED) $(VENV)/bin/python -m pytest e2e/live_mpijob_starts.py -q -s --timeout 0
+mpijob-starts: bin mpi $(VENV)/e2e $(VENV)/mpi/mpich/done $(VENV)/mpi/intel/done ## STARTS=100 SEED=1: launchers of Open MPI, MPICH and Intel MPI whose workers come 0 to 5 s late
+	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" STARTS=$${STARTS:-100} SEED=$(SEED) $(VENV)/bin/python -m pytest e2e/mpi/live_mpijob_starts.py -q -s --timeout 0
 
 # Not part of the gate, which has stubs of these: a build of five minutes and 400 MB of packages.
 CLOUDS := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/trainyard-clouds
-clouds: release $(VENV)/e2e ## initializers against other people's servers: fake-gcs-server (by Go) and Azurite (by npm), kept in ~/.cache
+clouds: bin $(VENV)/e2e ## initializers against other people's servers: fake-gcs-server (by Go) and Azurite (by npm), kept in ~/.cache
 	GOBIN="$(CLOUDS)/bin" go install github.com/fsouza/fake-gcs-server@v1.56.1
 	npm install --silent --no-audit --no-fund --prefix "$(CLOUDS)" azurite@3.37.0
-	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/python -m pytest e2e/test_initializers_clouds.py -q -ra
+	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/python -m pytest e2e/data/test_initializers_clouds.py -q -ra
 
 $(VENV)/bin/python: | tools
 	@python3 -c 'import venv, ensurepip' 2>/dev/null || $(call debian,python3-venv)
@@ -212,9 +235,18 @@ $(VENV)/packaging: packaging/requirements.txt | $(VENV)/bin/python
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
 	@touch $@
 
-$(VENV)/e2e: e2e/requirements.txt $(VENV)/example
+$(VENV)/e2e: e2e/requirements.txt | $(VENV)/bin/python
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
 	@touch $@
+
+# what the tests of one area import
+$(VENV)/api $(VENV)/cli $(VENV)/data: $(VENV)/%: e2e/%/requirements.txt $(VENV)/e2e
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
+$(VENV)/mpi: $(VENV)/frameworks $(VENV)/mpi/mpich/done $(VENV)/mpi/intel/done $(VENV)/mpi/openmpi5/done
+$(VENV)/node: $(VENV)/frameworks
+$(VENV)/operator $(VENV)/sky: $(VENV)/e2e $(VENV)/example
+$(VENV)/cli: $(VENV)/example
 
 # Horovod's launcher reads who the hosts are; it is built here without what trains
 HOROVOD = HOROVOD_WITHOUT_GLOO=1 HOROVOD_WITHOUT_MPI=1 HOROVOD_WITHOUT_TENSORFLOW=1 HOROVOD_WITHOUT_PYTORCH=1 HOROVOD_WITHOUT_MXNET=1

@@ -1,19 +1,22 @@
 """Fixtures: a control plane of its own for each test module, and the clients that talk to it.
 
-The binary is `target/release/trainyard`, or `$TRAINYARD_BIN`. Modules share nothing but real clusters, which are dear; what is
-started is stopped by its process id.
+Tests lie in folders by area; what one area alone needs lies beside its tests. The binary is `target/debug/trainyard`, or
+`$TRAINYARD_BIN`. Modules share nothing but real clusters, which are dear; what is started is stopped by its process id.
 """
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import importlib.metadata
 import json
+import math
 import os
 import pathlib
 import shutil
 import signal
 import subprocess
+import sys
 import tarfile
 import time
 import zipfile
@@ -23,7 +26,10 @@ import pytest
 import pytest_rerunfailures
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-BINARY = pathlib.Path(os.environ.get("TRAINYARD_BIN", ROOT / "target/release/trainyard"))
+BINARY = pathlib.Path(os.environ.get("TRAINYARD_BIN", ROOT / "target/debug/trainyard"))
+E2E = pathlib.Path(__file__).resolve().parent
+AREAS = ("api", "cli", "data", "mpi", "node", "operator", "sky")
+sys.path += [str(E2E / area) for area in AREAS]
 # kubectl and the real control planes are Go programs: with fewer garbage collections they take less processor time, and more memory,
 # of which there is enough
 os.environ.setdefault("GOGC", "400")
@@ -146,7 +152,7 @@ class Yard:
 @pytest.fixture(scope="session", autouse=True)
 def binary() -> pathlib.Path:
     if not BINARY.exists():
-        pytest.exit(f"{BINARY} is missing: run `make release` first", returncode=2)
+        pytest.exit(f"{BINARY} is missing: run `make bin` first", returncode=2)
     return BINARY
 
 
@@ -270,8 +276,9 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:  # no
     yield from shared(start(tmp_path_factory, "--trainer"))
 
 
-# The module that takes longest of those that need no real cluster; it keeps both processors busy.
-LONGEST = "test_transcripts"
+# Seconds that each group of tests took in the gate, by the name of its module: `make durations` writes them.
+DURATIONS = E2E / "durations.json"
+CLUSTERS = "clusters"
 
 
 def on_real_clusters(item: pytest.Item | None) -> bool:
@@ -280,21 +287,39 @@ def on_real_clusters(item: pytest.Item | None) -> bool:
 
 @pytest.hookimpl(tryfirst=True)  # xdist then looks at the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What is shared stays in one process: a module's control plane, and the real clusters. Tests on those come last, so that no
-    other test has them beside it, but first where two processes share the tests, as they take longest; the longest module comes when
-    they are over, for beside them it would wait for the processors. The swap, which ends upstream's Trainer, is the last on the
-    clusters."""
-    divided = "PYTEST_XDIST_WORKER" in os.environ
-    items.sort(key=lambda item: (on_real_clusters(item) != divided, "swap" in item.name))
-    if divided:
-        longest = [item for item in items if item.path.stem == LONGEST]
-        others = [item for item in items if item.path.stem != LONGEST]
-        # a fifth of the rest takes about as long as those on the clusters
-        clusters = sum(map(on_real_clusters, others))
-        then = clusters + (len(others) - clusters) // 5
-        items[:] = others[:then] + longest + others[then:]
+    """What is shared stays in one process: a module's control plane, and the real clusters. Where several processes share the tests,
+    groups come by how long they took, the longest first, so that all processes end at about the same time; one that is not in the
+    record comes first. In one process, tests on real clusters come last, so that no other test has them beside it. The swap, which
+    ends upstream's Trainer, is the last on the clusters."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        took = json.loads(DURATIONS.read_text()) if DURATIONS.exists() else {}
+        items.sort(key=lambda item: (-took.get(group(item), math.inf), group(item), "swap" in item.name))
+    else:
+        items.sort(key=lambda item: (on_real_clusters(item), "swap" in item.name))
     for item in items:
-        item.add_marker(pytest.mark.xdist_group("clusters" if on_real_clusters(item) else item.path.stem))
+        item.add_marker(pytest.mark.xdist_group(group(item)))
+
+
+def group(item: pytest.Item) -> str:
+    return CLUSTERS if on_real_clusters(item) else item.path.stem
+
+
+# Of this run, by group: seconds of setting up, calling and tearing down.
+TOOK: collections.Counter[str] = collections.Counter()
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """xdist has written the group behind the name."""
+    _, divided, name = report.nodeid.rpartition("]")[2].rpartition("@")
+    if divided:
+        TOOK[name] += report.duration
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """With `$WRITE_DURATIONS`, a run in several processes becomes the record by which the next ones are divided."""
+    if os.environ.get("WRITE_DURATIONS") and TOOK and "PYTEST_XDIST_WORKER" not in os.environ:
+        DURATIONS.write_text(json.dumps({name: round(took) for name, took in sorted(TOOK.items())}, indent=1) + "\n")
 
 
 @pytest.hookimpl(optionalhook=True)

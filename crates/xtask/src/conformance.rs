@@ -1,7 +1,7 @@
 //! `cargo xtask conformance`: writes into COMPATIBILITY.md and README.md how many of the recorded scenarios pass.
 //!
 //! The text depends only on the recordings (`e2e/golden/FOLDER/SCENARIO`) and on the list of those that do not pass
-//! (`e2e/golden/not-yet.yaml`), so no server is needed. `e2e/test_recordings.py` checks that the list is true,
+//! (`e2e/golden/not-yet.yaml`), so no server is needed. `e2e/api/test_recordings.py` checks that the list is true,
 //! and `--report` checks it against a run of your own.
 
 use anyhow::{Context, Result, bail, ensure};

@@ -1,7 +1,7 @@
 //! The rights that the operator needs on a cluster, worked out from what its controllers watch and write: least privilege.
 //!
 //! The roles in `manifests` are written from here (`UPDATE=1 cargo test -p operator --test it`). That each verb of them is used
-//! is seen in a real API server's audit log (`e2e/test_operator_more.py`).
+//! is seen in a real API server's audit log (`e2e/operator/test_operator_more.py`).
 
 use crate::cluster::registration::{DEFAULTER, VALIDATOR};
 use crate::cluster::webhooks::looked_at;

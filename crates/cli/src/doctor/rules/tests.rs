@@ -567,7 +567,7 @@ fn each_fault_is_found() {
         assert!(["kubectl", "helm", "trainyard"].contains(&first), "{command}");
         assert!(!command.contains("trainyard doctor"), "it leads back to where one is: {command}");
     }
-    // each is tried on a real cluster (e2e/test_doctor.py)
+    // each is tried on a real cluster (e2e/operator/test_doctor.py)
     let lines = commands.into_iter().collect::<Vec<_>>().join("\n") + "\n";
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/doctor/rules/remedies.txt");
     if std::env::var_os("UPDATE").is_some() {

@@ -1,6 +1,6 @@
 """Requests made up from the published OpenAPI documents (Schemathesis): valid ones and wrong ones, for every operation of every group.
 
-    SEED=7 CASES=20000 python e2e/schemas.py SERVER TOKEN [CORPUS]
+    SEED=7 CASES=20000 python e2e/api/schemas.py SERVER TOKEN [CORPUS]
 
 No answer may be a 5xx, and none may be missing: then the case is printed, added to the corpus, and the exit code is 1. Cases of the
 corpus are asked first.

@@ -1,7 +1,7 @@
 """What long changes and questions cost: updates and patches of every form, selectors, parameters, subresources, reviews, definitions and the
 answers of webhooks, each filled until it has a size, then four times as much.
 
-    python e2e/large_changes.py SERVER TOKEN PID [BYTES [PART…]]
+    python e2e/api/large_changes.py SERVER TOKEN PID [BYTES [PART…]]
 
 PART: a kind of api_objects.yaml, or one of `operations`, `questions`, `subresources`, `definitions`, `stored`. Changes of kinds are
 not stored (`dryRun=All`). `SHARE` of all questions are asked, and of those about kinds a tenth of that; `SEED` says which. As `large_bodies.py`, it prints what costs far more than its length, what leaves much memory behind, and what is answered

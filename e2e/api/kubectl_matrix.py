@@ -1,6 +1,6 @@
 """Runs all verbs in all kubectls that can be had, and writes the table of COMPATIBILITY.md between its markers.
 
-    TRAINYARD_BIN=target/release/trainyard .venv/bin/python e2e/kubectl_matrix.py
+    TRAINYARD_BIN=target/release/trainyard .venv/bin/python e2e/api/kubectl_matrix.py
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import subprocess
 import sys
 import tempfile
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-BEGIN, END = ("<!-- written by `e2e/kubectl_matrix.py`: begin -->", "<!-- written by `e2e/kubectl_matrix.py`: end -->")
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BEGIN, END = ("<!-- written by `e2e/api/kubectl_matrix.py`: begin -->", "<!-- written by `e2e/api/kubectl_matrix.py`: end -->")
 
 
 def table(found: dict) -> str:
@@ -29,7 +29,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder) / "table.json"
         environment = {**os.environ, "KUBECTL_MATRIX": "all", "KUBECTL_MATRIX_TABLE": str(file)}
-        words = [sys.executable, "-m", "pytest", "-q", "--timeout=1800", str(ROOT / "e2e/test_kubectl_matrix.py")]
+        words = [sys.executable, "-m", "pytest", "-q", "--timeout=1800", str(ROOT / "e2e/api/test_kubectl_matrix.py")]
         code = subprocess.run(words, env=environment, cwd=ROOT).returncode
         if not file.exists():
             return code

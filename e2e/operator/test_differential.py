@@ -1,8 +1,8 @@
 """Random TrainJobs, given to Kubernetes with upstream's controllers, to Kubernetes with our operator, and to `trainyard up`: all
 must make the same of them.
 
-    SEED=7 CASES=1000 pytest e2e/test_differential.py       other cases, more of them
-    SEED=1 CASE=12 pytest e2e/test_differential.py          one of them alone
+    SEED=7 CASES=1000 pytest e2e/operator/test_differential.py       other cases, more of them
+    SEED=1 CASE=12 pytest e2e/operator/test_differential.py          one of them alone
 
 Compared are the answers to each write (code, reason, message, warnings), and then all objects that the controllers made and
 their status, after the normalisation of the recordings (`golden/replay.py`). The real control planes are built by `cargo xtask

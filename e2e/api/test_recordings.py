@@ -16,9 +16,9 @@ import xml.etree.ElementTree
 import pytest
 import yaml
 
-from conftest import Yard, stop
+from conftest import ROOT, Yard, stop
 
-GOLDEN = pathlib.Path(__file__).parent / "golden"
+GOLDEN = ROOT / "e2e/golden"
 NOT_YET: dict[str, dict[str, str]] = yaml.safe_load((GOLDEN / "not-yet.yaml").read_text()) or {}
 JOBS = os.environ.get("GOLDEN_JOBS", "6")
 

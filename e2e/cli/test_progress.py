@@ -14,7 +14,7 @@ from datetime import datetime
 import pytest
 import yaml
 
-from conftest import Yard, plain_runtime, stop, wait_for
+from conftest import ROOT, Yard, plain_runtime, stop, wait_for
 
 pytestmark = pytest.mark.usefixtures("plain")
 
@@ -241,7 +241,7 @@ def test_a_job_that_reports_nothing_is_told_how(yard: Yard, tmp_path: pathlib.Pa
 
 
 def test_the_lines_of_the_page_report_and_runs_compare(yard: Yard, tmp_path: pathlib.Path):
-    page = (pathlib.Path(__file__).parent.parent / "docs/metrics.md").read_text()
+    page = (ROOT / "docs/metrics.md").read_text()
     (lines,) = [block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "urllib" in block]
     start(yard, "slow", tmp_path, lines)
     start(yard, "fast", tmp_path, lines + "report(loss=0.125, speed=9)\n")

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from conftest import Yard, stop, wait_for
+from conftest import ROOT, Yard, stop, wait_for
 
-LAYER = pathlib.Path(__file__).parent / "faults" / "clock.c"
+LAYER = ROOT / "e2e/faults" / "clock.c"
 SHIFT = 4000
 # Job's first pause between two pods, in seconds.
 BACKOFF = 10

@@ -17,10 +17,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from conftest import BINARY, Yard, stop
+from conftest import BINARY, ROOT, Yard, stop
 from test_durability import old_home
 
-LAYER = pathlib.Path(__file__).parent / "faults" / "killed.c"
+LAYER = ROOT / "e2e/faults" / "killed.c"
 SEED = os.environ.get("SEED", "1")
 # No command that is tried here changes files more often.
 CALLS_MAX = 2000

@@ -1,6 +1,6 @@
 """Who may do what, asked of Kubernetes' API server and of `trainyard up`: both must say the same to the same users.
 
-    SEED=7 RIGHTS=300 pytest e2e/test_rights_differential.py     other users, more of them
+    SEED=7 RIGHTS=300 pytest e2e/api/test_rights_differential.py     other users, more of them
 
 `random_rights.py` makes up roles, bindings, users and agents of nodes, and their requests, all dry runs. Compared are the code, and of a refusal
 the Status. `rights_differences.yaml` names what may differ and why; a request that is refused upstream and not here has no

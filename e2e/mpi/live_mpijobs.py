@@ -1,7 +1,7 @@
 """MPIJobs beside mpi-operator 0.8.2, live: `make mpijob-live`, outside the gate.
 
-    MPIJOBS=300 SEED=1 pytest e2e/live_mpijobs.py       more of them, other ones
-    SEED=1 MPIJOB=12,17 pytest e2e/live_mpijobs.py      these of them alone
+    MPIJOBS=300 SEED=1 pytest e2e/mpi/live_mpijobs.py       more of them, other ones
+    SEED=1 MPIJOB=12,17 pytest e2e/mpi/live_mpijobs.py      these of them alone
 
 Random MPIJobs (`random_mpijobs.py`) are given to Kubernetes with mpi-operator and to Kubernetes with our operator. Compared are the
 answers to each write and then, after each step of a job's life, all objects, their status and the events of MPIJobs, after the
@@ -35,7 +35,7 @@ import replay
 SEED = os.environ.get("SEED", "1")
 ALONE = os.environ.get("MPIJOB")
 NUMBERS = [int(number) for number in ALONE.split(",")] if ALONE else range(int(os.environ.get("MPIJOBS", "32")))
-DIFFERENCES = yaml.safe_load((ROOT / "e2e/mpijob_differences.yaml").read_text())
+DIFFERENCES = yaml.safe_load((ROOT / "e2e/mpi/mpijob_differences.yaml").read_text())
 # How long nothing must move, how long it may take until then, and by how much longer a difference may take to go away.
 QUIET, PATIENCE, SLOW = 2.0, 240, 8
 # Of how many jobs one may be passed over (one always may).

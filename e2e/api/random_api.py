@@ -21,7 +21,7 @@ import yaml
 from random_definitions import broken, custom, definition
 
 HERE = pathlib.Path(__file__).parent
-TYPES: dict[str, list[dict]] = json.loads((HERE.parent / "crates/merge/data/kubernetes-types.json").read_text())
+TYPES: dict[str, list[dict]] = json.loads((HERE.parent.parent / "crates/merge/data/kubernetes-types.json").read_text())
 OBJECTS: dict[str, dict] = yaml.safe_load((HERE / "api_objects.yaml").read_text())
 META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 # Kinds that users meet daily are taken more often.

@@ -14,10 +14,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from conftest import Yard, plain_runtime, stop, wait_for
+from conftest import ROOT, Yard, plain_runtime, stop, wait_for
 from test_durability import MAPS, PRINTS, Http, config_map, processes
 
-LAYER = pathlib.Path(__file__).parent / "faults" / "readonly.c"
+LAYER = ROOT / "e2e/faults" / "readonly.c"
 
 
 class Switch:

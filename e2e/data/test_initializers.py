@@ -22,7 +22,7 @@ import pytest
 from conftest import BINARY, ROOT, Yard, stop, wait_for
 from web import Web, content
 
-GOLDEN = pathlib.Path(__file__).parent / "golden" / "initializers"
+GOLDEN = ROOT / "e2e/golden" / "initializers"
 # What starts the data cache is not part of this version: no cache, so no cases that make one.
 NOT_YET = {"cache-account-there", "cache-all", "cache-poll-error", "cache-without-cache-image", "cache-without-iam-role"}
 KILLS = int(os.environ.get("SOAK_KILLS", "20"))

@@ -1,7 +1,7 @@
 """Random requests, given to Kubernetes' API server and to `trainyard up`: both must answer alike.
 
-    SEED=7 CASES=2000 pytest e2e/test_api_differential.py            other scenarios, more of them
-    SEED=1 CASE=12 pytest e2e/test_api_differential.py -k topic      one of them alone
+    SEED=7 CASES=2000 pytest e2e/api/test_api_differential.py            other scenarios, more of them
+    SEED=1 CASE=12 pytest e2e/api/test_api_differential.py -k topic      one of them alone
 
 `random_api.py` makes scenarios up that change objects anywhere (`case`), `random_topics.py` those that go through a topic (`topic`). Compared are code, content type, warnings and body of every answer, managed fields included,
 after the normalisation of the recordings (`golden/replay.py`). What differs is grouped by rule: what was asked of which kind,

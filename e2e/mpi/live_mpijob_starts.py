@@ -1,6 +1,6 @@
 """Launchers of real MPIs whose workers come late: `make mpijob-starts`, outside the gate.
 
-    STARTS=100 SEED=1 pytest e2e/live_mpijob_starts.py      a hundred of each MPI; 10 by default
+    STARTS=100 SEED=1 pytest e2e/mpi/live_mpijob_starts.py      a hundred of each MPI; 10 by default
 
 Each worker of a job of two comes up after 0 to 5 s, by the seed. Half of the launchers wait for workers that can be reached, half are
 made at once. No launcher is tried twice, so one that fails for want of a worker fails its job.

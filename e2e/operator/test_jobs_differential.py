@@ -1,8 +1,8 @@
 """Random Jobs, JobSets and lives of TrainJobs, given to Kubernetes with its own and upstream's controllers and to `trainyard up`: both must
 make the same of them.
 
-    SEED=7 CASES=200 pytest e2e/test_jobs_differential.py            other scenarios, more of them
-    SEED=1 CASE=12 pytest e2e/test_jobs_differential.py -k jobset    one of them alone (and of `wide-jobset`)
+    SEED=7 CASES=200 pytest e2e/operator/test_jobs_differential.py            other scenarios, more of them
+    SEED=1 CASE=12 pytest e2e/operator/test_jobs_differential.py -k jobset    one of them alone (and of `wide-jobset`)
 
 `random_jobs.py` makes scenarios up in the form of the recordings, `random_jobs_wide.py` those with what is rarer, and
 `random_train_lives.py` those of TrainJobs. They are played on both sides step by step, with the player of the recordings: one step

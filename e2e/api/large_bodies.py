@@ -1,6 +1,6 @@
 """What long requests cost: every list and map of every kind, filled until the body has a size, then four times as much.
 
-    python e2e/large_bodies.py SERVER TOKEN PID [BYTES [KIND]]
+    python e2e/api/large_bodies.py SERVER TOKEN PID [BYTES [KIND]]
 
 Nothing is stored (`dryRun=All`). Prints each field for which four times as much costs far more than four times the server's
 processor time (so other load does not count), and what kept it for long; the exit code is 1 if there is any.
