@@ -24,7 +24,7 @@ def yard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
 
 def test_no_request_made_of_the_documents_fails_the_server(yard: Yard) -> None:
     token = Raw(yard).headers["Authorization"].split()[1]
-    environment = {"SEED": "1", "CASES": "1000", **os.environ}
+    environment = {"SEED": "1", "CASES": "300", **os.environ}
     words = [sys.executable, HERE / "schemas.py", yard.running["server"], token, HERE / "corpus/schemas.jsonl"]
     timeout = max(600, int(environment["CASES"]))
     done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=timeout)

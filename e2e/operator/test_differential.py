@@ -35,7 +35,7 @@ sys.path.insert(0, str(ROOT / "e2e/golden"))
 import replay
 
 SEED = os.environ.get("SEED", "1")
-NUMBERS = [int(os.environ["CASE"])] if "CASE" in os.environ else range(int(os.environ.get("CASES", "300")))
+NUMBERS = [int(os.environ["CASE"])] if "CASE" in os.environ else range(int(os.environ.get("CASES", "100")))
 CASES = [make(SEED, number) for number in NUMBERS]
 # How long all of them may take until nothing moves any more, and how long nothing must move to say so.
 PATIENCE, QUIET = 240, 2.0

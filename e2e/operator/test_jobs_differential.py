@@ -38,7 +38,7 @@ from test_differential import comparable, in_any_order
 sys.path.insert(0, str(ROOT / "e2e/golden"))
 import replay
 
-GATE = {"job": 40, "jobset": 40, "wide-job": 12, "wide-jobset": 9, "trainjob": 12}
+GATE = {"job": 20, "jobset": 16, "wide-job": 6, "wide-jobset": 5, "trainjob": 6}
 SEED = os.environ.get("SEED", "1")
 NUMBERS = {kind: [int(os.environ["CASE"])] if "CASE" in os.environ else range(int(os.environ.get("CASES", gate))) for kind, gate in GATE.items()}
 NAMED: list[dict[str, str]] = yaml.safe_load((pathlib.Path(__file__).parent / "job_differences.yaml").read_text())

