@@ -248,11 +248,18 @@ mod tests {
 
     #[test]
     fn promises_hold_on_some_seeds() {
-        // CI runs many more, optimised: `cargo run --release -p sim -- --seeds 1000`
+        // `make sim` runs many more
         for seed in kept_seeds().into_iter().chain(1..=4) {
             if let Err(failure) = run(seed, Workload::TrainJobs) {
                 panic!("{failure}");
             }
+        }
+    }
+
+    #[test]
+    fn each_bug_has_a_kept_seed() {
+        for bug in bugs::BUGS {
+            assert!(bugs::kept_seed(bug.name).is_some(), "{}: copy what `sim --bugs` prints to bug-seeds.txt", bug.name);
         }
     }
 
