@@ -259,7 +259,11 @@ mod tests {
     #[test]
     fn each_bug_has_a_kept_seed() {
         for bug in bugs::BUGS {
-            assert!(bugs::kept_seed(bug.name).is_some(), "{}: copy what `sim --bugs` prints to bug-seeds.txt", bug.name);
+            assert!(
+                bugs::kept_seed(bug.name).is_some(),
+                "{}: copy what `sim --bugs` prints to bug-seeds.txt",
+                bug.name
+            );
         }
     }
 
